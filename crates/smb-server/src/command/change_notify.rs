@@ -20,6 +20,7 @@ use vfs::{Vfs, VfsError};
 
 use super::{Call, Handled, Reply, engine::counted_for};
 use crate::{
+    connection::Connection,
     failure::Failure,
     file::{Change, OpenId, Outcome, Turn, WaiterId, WatchRequest, Watching},
     outside::{Interest, OBSERVE_MAX},
@@ -49,7 +50,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
                     _in_vain = Some(std::mem::replace(&mut waiting, again));
                     continue;
                 }
-                return answer(&changes, max);
+                return answer(&call.connection, &changes, max);
             }
             Outcome::Failed(status) => return Err(status.into()),
             Outcome::Retry | Outcome::Locked => return Err(Status::INTERNAL_ERROR.into()),
@@ -187,15 +188,59 @@ async fn observed<V: Vfs>(call: &Call<V>, ready: Option<oneshot::Receiver<()>>) 
     }
 }
 
-fn answer(changes: &[Change], max: usize) -> Handled {
+fn answer<V: Vfs>(connection: &Connection<V>, changes: &[Change], max: usize) -> Handled {
     let mut writer = NotifyWriter::new(max);
     let fits = changes
         .iter()
         .all(|change| writer.push(FileAction(change.action), &change.name));
-    if !fits || changes.is_empty() {
-        // There are too many changes for the buffer, or there is no buffer: the client must list the directory again.
+    let out = writer.finish();
+    // The request did not keep room for its answer while it waited, perhaps for ever.
+    if !fits || changes.is_empty() || !connection.has_room_for(out.len()) {
+        // There are too many changes for the buffer or the memory, or there is no buffer: the client must list the
+        // directory again.
         return Err(Status::NOTIFY_ENUM_DIR.into());
     }
-    let out = writer.finish();
     Ok(Reply::read_only(&ChangeNotifyResponse { buffer: &out }))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::{
+        limits::{CONNECTION_MEMORY, Limits},
+        restore::world::{Back, World},
+        state::ConnectionId,
+    };
+
+    /// A client can have thousands of requests wait, cause a change in a deep folder, and take no answer.
+    #[test]
+    fn a_client_that_takes_no_changes_must_list_the_directory() {
+        let limits = Limits {
+            buffer_memory: 0,
+            ..Limits::default()
+        };
+        let server = World::new(false, limits).server;
+        let (mail, _) = mpsc::channel(1);
+        let account = server.memory.account([127, 0, 0, 1].into());
+        let connection: Connection<Back> = Connection::new(
+            &server,
+            ConnectionId(1),
+            ([127, 0, 0, 1], 1000).into(),
+            mail.downgrade(),
+            account,
+            None,
+            Box::new(|| {}),
+        );
+        let changes = [Change {
+            action: Change::ADDED,
+            name: "new".to_owned(),
+        }];
+        assert!(answer(&connection, &changes, 65_536).is_ok());
+        connection.outbox.held.set(CONNECTION_MEMORY);
+        let refused = answer(&connection, &changes, 65_536).err();
+        let list_again = Failure::Status(Status::NOTIFY_ENUM_DIR);
+        assert_eq!(format!("{refused:?}"), format!("{:?}", Some(list_again)));
+    }
 }

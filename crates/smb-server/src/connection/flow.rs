@@ -87,6 +87,12 @@ impl<V: Vfs> Connection<V> {
             || self.needed(0) <= self.flow.granted_bytes.get() + MEMORY_STEP
     }
 
+    /// Charges an answer of `bytes` to a request that kept no room for it while it waited; returns false if the budget
+    /// has none.
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+        self.is_granted(bytes, Share::Half)
+    }
+
     /// Returns memory to the budget that is no longer held.
     pub(crate) fn settle(&self) {
         let granted = self.flow.granted_bytes.get();
