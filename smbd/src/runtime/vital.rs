@@ -5,9 +5,9 @@ use std::{thread, time::Duration};
 /// The time for the log's thread to write why the process ends.
 const LAST_LINE: Duration = Duration::from_millis(100);
 
-/// Ends the process if the thread of a worker dies, or nobody drives its ring any more: its background syncs, which lazy
-/// policies promise, would end with it, and its clients' locks would stay. The next start syncs what this process leaves
-/// dirty.
+/// Ends the process if the thread of a worker dies, or nobody drives its ring any more: its background syncs, which
+/// lazy policies promise, would end with it, and its clients' locks would stay. The next start syncs what this process
+/// leaves dirty.
 pub(super) struct Vital;
 
 impl Drop for Vital {
