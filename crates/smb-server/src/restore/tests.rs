@@ -445,6 +445,30 @@ fn an_open_that_another_request_has_is_closed_once_it_waits_again() {
 }
 
 #[test]
+fn an_open_whose_client_comes_back_meanwhile_is_closed_all_the_same() {
+    let world = World::new(false, Limits::default());
+    world.changes_seen(true);
+    world.bring_back(&[world.record(10)]);
+    let durables = &world.server.durables;
+    let old = durables.take(10).unwrap();
+    let mut closing = pin!(disconnected::close(&world.server, &old));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(closing.as_mut().poll(&mut context).is_pending());
+    let new = Reconnected {
+        tree: Arc::clone(&old.tree),
+        session: SessionId::default(),
+        volatile: 99,
+        channel_sequence: 0,
+    };
+    let back = Arc::new(Open::reconnected(&old, new).unwrap());
+    durables.renewed(&old, &back);
+    run(closing);
+    assert!(back.is_closing());
+    let disk = back.disk().ok().unwrap();
+    assert!(world.server.files.kept(&disk.place, back.engine).is_none());
+}
+
+#[test]
 fn a_client_that_comes_back_leaves_a_newer_create_its_guid() {
     let world = World::new(false, Limits::default());
     world.changes_seen(true);

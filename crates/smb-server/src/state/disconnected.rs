@@ -197,6 +197,7 @@ pub(super) async fn shut<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
 
 /// Closes an open of any session, or of none ([MS-SMB2] 3.3.4.17).
 pub(crate) async fn close<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) {
+    let mut open = Arc::clone(open);
     loop {
         let kept = server.durables.take_of(&[open.engine], |_| true);
         for open in &kept {
@@ -209,23 +210,26 @@ pub(crate) async fn close<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) 
             break;
         }
         // Another request has it: one that closes it, or one after which it waits for its client.
-        match server.durables.leaving(open) {
+        match server.durables.leaving(&open) {
             Some(left) => {
                 let time = server.env.sleep(LEAVING_MAX);
                 if let First::Right(()) = race(left, time).await {
                     return;
                 }
             }
-            None if server.durables.is_kept(open.engine) => {}
-            None => return,
+            // It waits by now, or its client has come back and continues with another open of the same id.
+            None => match server.durables.made_as(open.file_id.persistent) {
+                Some(present) => open = present,
+                None => return,
+            },
         }
     }
     open.end_parked(EndReason::Closed);
     open.quiesce(0).await;
     let session = server.session(open.origin.session);
-    if let Err(error) = close::finish(server, session.as_deref(), open).await {
+    if let Err(error) = close::finish(server, session.as_deref(), &open).await {
         let what = "closing a handle for another instance of its application";
-        close::log_failed(server, open, &error, what);
+        close::log_failed(server, &open, &error, what);
     }
 }
 
