@@ -303,9 +303,12 @@ async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>
     let Err(over) = session.insert(Arc::clone(&open)) else {
         return Ok(open);
     };
-    // The session or tree connect ended meanwhile: the open waits for its client again.
+    // The session or tree connect ended meanwhile: the open waits for its client again, unless an instance of its
+    // application has found it by now and closes it.
     server.holders.left(open.engine, open.file_id);
-    give_up(server, open).await;
+    if open.begin_close() {
+        give_up(server, open).await;
+    }
     Err(over.into())
 }
 
