@@ -445,6 +445,25 @@ fn an_open_that_another_request_has_is_closed_once_it_waits_again() {
 }
 
 #[test]
+fn an_open_that_another_request_closes_is_waited_for_until_the_engine_has_closed_it() {
+    let world = World::new(false, Limits::default());
+    world.changes_seen(true);
+    world.bring_back(&[world.record(10)]);
+    let open = world.server.durables.find(10).unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut first = pin!(disconnected::close(&world.server, &open));
+    let pending = first.as_mut().poll(&mut context).is_pending();
+    assert!(pending, "the end of its record is not stored yet");
+    let mut second = pin!(disconnected::close(&world.server, &open));
+    assert!(second.as_mut().poll(&mut context).is_pending());
+    run(first);
+    run(second);
+    let disk = open.disk().ok().unwrap();
+    assert!(world.server.files.kept(&disk.place, open.engine).is_none());
+    assert!(world.server.durables.made_as(10).is_none());
+}
+
+#[test]
 fn an_open_whose_client_comes_back_meanwhile_is_closed_all_the_same() {
     let world = World::new(false, Limits::default());
     world.changes_seen(true);

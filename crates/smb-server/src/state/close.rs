@@ -112,7 +112,6 @@ pub(crate) async fn finish<V: Vfs>(
     if let Some(session) = session {
         session.tables().opens.remove(&open.file_id.volatile);
     }
-    server.durables.ended(open);
     drop(open.take_place());
     let token = || {
         session.map_or_else(
@@ -148,6 +147,8 @@ pub(crate) async fn finish<V: Vfs>(
         records::end(server, open).await;
     }
     let closed = (server.files).close(&disk.place, open.engine, deletes.as_ref());
+    // Requests that wait for this would meet its share mode and its locks before.
+    server.durables.ended(open);
     server.holders.remove(open.engine);
     server.outside.forget(open.engine);
     let flags = open.flags();
