@@ -1,0 +1,63 @@
+//! Writes on NFS, which may report the failure of an earlier write-back.
+
+use super::cuts::{mount, open};
+use super::*;
+use crate::sim::{Fault, FaultAction, SimOp};
+
+/// NFS reports a failed write-back to the next write through the same descriptor; a sync through it does not report
+/// that again.
+#[test]
+fn a_stream_that_cannot_be_written_on_nfs_may_have_lost_earlier_data() {
+    for nfs in [false, true] {
+        let (disk, _) = sim(SimOptions {
+            nfs,
+            ..SimOptions::default()
+        });
+        let t = block_on(mount(disk.clone(), StreamStore::Depot));
+        block_on(async {
+            let file = t.file("f").await;
+            let stream = open(&t, &file, "s").await;
+            t.write(&stream, 0, &[7; 6000]).await;
+            let lost = Arc::new(std::sync::Mutex::new(Vec::new()));
+            let noted = Arc::clone(&lost);
+            t.vfs.on_failed_sync(Box::new(move |node, error| {
+                noted.lock().unwrap().push((node.key(), error));
+            }));
+            disk.inject(Fault {
+                on: SimOp::Write,
+                after: 0,
+                action: FaultAction::Fail(libc::ENOSPC),
+            });
+            let (data, mode) = (Bytes::from_static(b"more"), WriteMode::default());
+            let failed = t.vfs.write(&stream, 6000, data, mode).await;
+            assert_eq!(failed, Err(VfsError::NoSpace));
+            let expected: Vec<_> = nfs
+                .then_some((file.key(), VfsError::NoSpace))
+                .into_iter()
+                .collect();
+            assert_eq!(*lost.lock().unwrap(), expected);
+        });
+    }
+}
+
+#[test]
+fn a_durable_write_that_is_too_large_on_nfs_may_be_a_failed_sync() {
+    for (nfs, expected) in [(false, VfsError::TooLarge), (true, VfsError::Io)] {
+        let (disk, link) = sim(SimOptions {
+            nfs,
+            ..SimOptions::default()
+        });
+        let t = block_on(Case::new(disk.clone(), link));
+        block_on(async {
+            let file = t.file("f").await;
+            disk.inject(Fault {
+                on: SimOp::Write,
+                after: 0,
+                action: FaultAction::Fail(libc::EFBIG),
+            });
+            let (data, mode) = (Bytes::from_static(b"more"), WriteMode { durable: true });
+            let failed = t.vfs.write(&file, 0, data, mode).await;
+            assert_eq!(failed, Err(expected));
+        });
+    }
+}
