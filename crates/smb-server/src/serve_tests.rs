@@ -11,7 +11,7 @@ use smb_wire::{
 use super::*;
 use crate::{
     limits::{CONNECTION_MEMORY, Limits},
-    restore::world::{Back, HASTE, World, run, settle},
+    restore::world::{self, Back, HASTE, World, run, settle},
 };
 
 /// Receives after which the sender ends, for a reader that never rests.
@@ -69,17 +69,7 @@ fn connection() -> Rc<Connection<Back>> {
 
 fn connection_within(limits: Limits) -> Rc<Connection<Back>> {
     let server = World::new(false, limits).server;
-    let (mail, _) = mpsc::channel(1);
-    let account = server.memory.account([127, 0, 0, 1].into());
-    Rc::new(Connection::new(
-        &server,
-        ConnectionId(1),
-        ([127, 0, 0, 1], 1000).into(),
-        mail.downgrade(),
-        account,
-        None,
-        Box::new(|| {}),
-    ))
+    world::connection(&server, None)
 }
 
 #[test]

@@ -331,14 +331,13 @@ impl<V: Vfs> Chain<V> {
 mod tests {
     use smb_crypto::{Cipher, SealingKey};
     use smb_wire::ids::Guid;
-    use tokio::sync::mpsc;
 
     use super::*;
     use crate::{
         limits::Limits,
         link::sealing::Sealing,
-        restore::world::{Back, World},
-        state::{ConnectionId, NewSession, Session, Terms},
+        restore::world::{Back, World, connection},
+        state::{NewSession, Session, Terms},
         token::Token,
     };
 
@@ -371,17 +370,7 @@ mod tests {
     #[test]
     fn an_answer_is_sealed_after_the_connection_has_dropped_its_ended_session() {
         let server = World::new(false, Limits::default()).server;
-        let (mail, _) = mpsc::channel(1);
-        let account = server.memory.account([127, 0, 0, 1].into());
-        let connection = Rc::new(Connection::new(
-            &server,
-            ConnectionId(1),
-            ([127, 0, 0, 1], 1000).into(),
-            mail.downgrade(),
-            account,
-            None,
-            Box::new(|| {}),
-        ));
+        let connection = connection(&server, None);
         let ended = session(&connection, 1);
         let chain = Chain::new(&connection, Some(ended.id), 1);
         assert!(ended.end());

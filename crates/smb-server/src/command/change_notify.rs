@@ -205,13 +205,10 @@ fn answer<V: Vfs>(connection: &Connection<V>, changes: &[Change], max: usize) ->
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::mpsc;
-
     use super::*;
     use crate::{
         limits::{CONNECTION_MEMORY, Limits},
-        restore::world::{Back, World},
-        state::ConnectionId,
+        restore::world::{World, connection},
     };
 
     /// A client can have thousands of requests wait, cause a change in a deep folder, and take no answer.
@@ -222,17 +219,7 @@ mod tests {
             ..Limits::default()
         };
         let server = World::new(false, limits).server;
-        let (mail, _) = mpsc::channel(1);
-        let account = server.memory.account([127, 0, 0, 1].into());
-        let connection: Connection<Back> = Connection::new(
-            &server,
-            ConnectionId(1),
-            ([127, 0, 0, 1], 1000).into(),
-            mail.downgrade(),
-            account,
-            None,
-            Box::new(|| {}),
-        );
+        let connection = connection(&server, None);
         let changes = [Change {
             action: Change::ADDED,
             name: "new".to_owned(),

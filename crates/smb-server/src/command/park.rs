@@ -203,15 +203,12 @@ mod tests {
         header::{Header, HeaderFlags, TRANSPORT_HEADER_SIZE},
         ids::MessageId,
     };
-    use tokio::sync::mpsc;
 
     use super::*;
     use crate::{
         command::chain::Chain,
-        connection::Connection,
         limits::Limits,
-        restore::world::{Back, World, run},
-        state::ConnectionId,
+        restore::world::{Back, World, connection, run},
     };
 
     const ID: MessageId = MessageId(7);
@@ -219,18 +216,7 @@ mod tests {
     /// A SET_INFO in the middle of a chain.
     fn call() -> Call<Back> {
         let server = World::new(false, Limits::default()).server;
-        let (mail, _) = mpsc::channel(1);
-        let peer = ([127, 0, 0, 1], 1000).into();
-        let account = server.memory.account(([127, 0, 0, 1]).into());
-        let connection = Rc::new(Connection::new(
-            &server,
-            ConnectionId(1),
-            peer,
-            mail.downgrade(),
-            account,
-            None,
-            Box::new(|| {}),
-        ));
+        let connection = connection(&server, None);
         Call {
             chain: Rc::new(Chain::new(&connection, None, 2)),
             connection,

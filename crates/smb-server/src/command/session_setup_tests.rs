@@ -5,31 +5,18 @@ use std::cell::{Cell, RefCell};
 use bytes::Bytes;
 use smb_crypto::{PreauthHash, SigningAlgorithm};
 use smb_wire::{header::Header, ids::Guid, msg::Capabilities};
-use tokio::sync::mpsc;
 
 use super::*;
 use crate::{
     command::chain::Chain,
-    connection::Connection,
     limits::Limits,
-    restore::world::{Back, World, run},
-    state::ConnectionId,
+    restore::world::{Back, World, connection, run},
 };
 
 /// The last leg of a login of nobody, whose connection may be lost by now.
 fn call(world: &World, lost: bool) -> Call<Back> {
     let server = &world.server;
-    let (mail, _) = mpsc::channel(1);
-    let account = server.memory.account([127, 0, 0, 1].into());
-    let connection = Rc::new(Connection::new(
-        server,
-        ConnectionId(1),
-        ([127, 0, 0, 1], 1000).into(),
-        mail.downgrade(),
-        account,
-        None,
-        Box::new(|| {}),
-    ));
+    let connection = connection(server, None);
     if lost {
         connection.close();
     }

@@ -96,15 +96,13 @@ mod tests {
     };
 
     use bytes::{Buf, BytesMut};
-    use tokio::sync::mpsc;
     use vfs::{VfsError, VfsResult};
 
     use super::*;
     use crate::{
         limits::Limits,
         link::outbound::Frame,
-        restore::world::{Back, World, run},
-        state::ConnectionId,
+        restore::world::{Back, World, connection, run},
         transport::Direct,
     };
 
@@ -143,23 +141,10 @@ mod tests {
         }
     }
 
-    fn connection(takes: &Rc<RefCell<usize>>) -> Connection<Back> {
+    fn taking(takes: &Rc<RefCell<usize>>) -> Rc<Connection<Back>> {
         let server = World::new(false, Limits::default()).server;
-        let (mail, _) = mpsc::channel(1);
-        let peer = ([127, 0, 0, 1], 1000).into();
-        let account = server.memory.account(([127, 0, 0, 1]).into());
         let direct: Box<dyn Direct> = Box::new(Takes(Rc::clone(takes)));
-        let id = ConnectionId(1);
-        let told = Box::new(|| {});
-        Connection::new(
-            &server,
-            id,
-            peer,
-            mail.downgrade(),
-            account,
-            Some(direct),
-            told,
-        )
+        connection(&server, Some(direct))
     }
 
     fn frame(text: &'static [u8]) -> Frame {
@@ -182,7 +167,7 @@ mod tests {
     #[test]
     fn the_rest_of_a_message_leaves_before_what_was_queued_meanwhile() {
         let takes = Rc::new(RefCell::new(2));
-        let connection = connection(&takes);
+        let connection = taking(&takes);
         assert!(connection.may_send_from_file());
         let head = Bytes::from_static(b"head");
         let rest = connection.send_from_file(head.clone(), Box::new(Memory(3, true)));
@@ -206,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_message_that_cannot_be_completed_ends_its_connection() {
-        let connection = connection(&Rc::new(RefCell::new(2)));
+        let connection = taking(&Rc::new(RefCell::new(2)));
         let head = Bytes::from_static(b"head");
         let rest = connection.send_from_file(head, Box::new(Memory(3, false)));
         connection.send(frame(b"next"));
@@ -219,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_message_is_still_sent_where_its_connection_was_closed() {
-        let connection = connection(&Rc::new(RefCell::new(2)));
+        let connection = taking(&Rc::new(RefCell::new(2)));
         let head = Bytes::from_static(b"head");
         let rest = connection.send_from_file(head.clone(), Box::new(Memory(3, true)));
         connection.close();

@@ -4,6 +4,7 @@
 use std::{
     cell::{Cell, RefCell},
     future::{Future, poll_fn},
+    rc::Rc,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -20,6 +21,7 @@ use smb_wire::{
     ids::{Guid, LeaseKey},
     msg::ShareAccess,
 };
+use tokio::sync::mpsc;
 use vfs::{
     Disk, Env, Identity, Node, Paths, Timestamp, VfsError, Volume,
     disk::OpenHow,
@@ -31,6 +33,7 @@ use vfs::{
 use super::Restored;
 use crate::{
     config::{ServerConfig, ShareConfig},
+    connection::Connection,
     file::{KeptCache, KeptLease, KeptOpen, LeaseState, Owner},
     limits::Limits,
     outside::{HostWatch, Interest, Observed},
@@ -39,10 +42,33 @@ use crate::{
         record::{LeaseRecord, lease_key, open_key},
     },
     pipe,
-    state::{Server, Share, Shares},
+    state::{ConnectionId, Server, Share, Shares},
+    transport::Direct,
 };
 
 pub(crate) type Back = PosixVfs<SimDisk>;
+
+/// The first connection of a server, which sends what `direct` takes directly.
+pub(crate) fn connection(
+    server: &Arc<Server<Back>>,
+    direct: Option<Box<dyn Direct>>,
+) -> Rc<Connection<Back>> {
+    let (mail, _) = mpsc::channel(1);
+    let peer = ([127, 0, 0, 1], 1000).into();
+    let account = server.memory.account([127, 0, 0, 1].into());
+    let id = ConnectionId(1);
+    let authenticated = Box::new(|| {});
+    let mail = mail.downgrade();
+    Rc::new(Connection::new(
+        server,
+        id,
+        peer,
+        mail,
+        account,
+        direct,
+        authenticated,
+    ))
+}
 
 pub(crate) const KEY: LeaseKey = LeaseKey([2; 16]);
 pub(crate) const CLIENT: Guid = Guid([1; 16]);
