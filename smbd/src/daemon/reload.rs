@@ -42,6 +42,21 @@ impl<S: Service> Front<S> {
         let (config, users, needs_restart) = reading.await??;
         let needs_restart = needs_restart.into_iter().map(str::to_owned).collect();
         self.ask_new(&config).await?;
+        let applied = self.name_and_apply(config, users).await;
+        if applied.is_err() {
+            // Folders that only this configuration has would be probed for ever, and stay unsynced.
+            self.late.borrow_mut().keep_only(&self.config());
+        }
+        let applied = applied?;
+        self.changes.forget();
+        Ok(ReloadInForce {
+            applied,
+            needs_restart,
+        })
+    }
+
+    /// Names the folders of a configuration in the mark of the running server, and brings it into force.
+    async fn name_and_apply(&self, config: Config, users: UserDb) -> Result<Applied, Error> {
         let mark = Arc::clone(&self.mark);
         let folders: Vec<_> = config
             .shares
@@ -50,12 +65,7 @@ impl<S: Service> Front<S> {
             .collect();
         let named = move || mark.serve(folders.iter().map(PathBuf::as_path));
         tokio::task::spawn_blocking(named).await??;
-        let applied = self.put_into_force(config, users, Why::Reload).await?;
-        self.changes.forget();
-        Ok(ReloadInForce {
-            applied,
-            needs_restart,
-        })
+        self.put_into_force(config, users, Why::Reload).await
     }
 
     /// Probes the file systems that have failed, and after an unclean end those of the shares that a reload adds. One
