@@ -96,6 +96,8 @@ impl<S: Service> Front<S> {
         caller: Caller,
     ) -> Result<Vec<PolicyChange>, Error> {
         let (accept_loss, without_rules) = (change.accept_loss, change.without_rules);
+        // This may take a while, in which a reload can withdraw the consent.
+        let who = tokio::task::spawn_blocking(move || caller.describe()).await?;
         let policy = config::policy::parse(&change.policy)
             .map_err(|error| format!("{error}\n  = {}", error.way_out()))?;
         let share = change.share;
@@ -114,8 +116,6 @@ impl<S: Service> Front<S> {
         if matches!(policy, Policy::Bounded(_)) && !self.config().durability.sync_on_stop {
             return fail!("{}\n  = {}", config::UNSYNCED.0, config::UNSYNCED.1);
         }
-        let describing = tokio::task::spawn_blocking(move || caller.describe());
-        let who = describing.await?;
         let setting = PolicySetting {
             share: share.clone(),
             policy,
@@ -132,7 +132,10 @@ impl<S: Service> Front<S> {
         );
         let mut answer = answer?;
         for change in &mut answer {
-            self.changes.note(change, without_rules, &who);
+            // A reload may have brought another one into force while dirty data were synced for this one.
+            if change.share.configured_policy == policy.to_string() {
+                self.changes.note(change, without_rules, &who);
+            }
             self.complete(&mut change.share);
         }
         Ok(answer)

@@ -36,6 +36,8 @@ use crate::{
 struct Echo {
     shares: Mutex<Vec<String>>,
     policy: Mutex<Option<PolicySetting>>,
+    /// The policy that a reload brings into force while another one is set.
+    overtaken_by: Mutex<Option<String>>,
     replaced: Mutex<Vec<String>>,
     synced: AtomicU32,
     closed: AtomicU32,
@@ -153,8 +155,17 @@ impl Service for Echo {
         self: Arc<Self>,
         change: PolicySetting,
     ) -> Result<Vec<PolicyChange>, Error> {
+        let in_force = lock(&self.overtaken_by).clone();
+        let share = ShareStatus {
+            share: "s".to_owned(),
+            configured_policy: in_force.unwrap_or_else(|| change.policy.to_string()),
+            ..ShareStatus::default()
+        };
         *self.policy.lock().unwrap() = Some(change);
-        Ok(Vec::new())
+        Ok(vec![PolicyChange {
+            share,
+            ..PolicyChange::default()
+        }])
     }
 
     fn replaced_folders(&self, _: &Config) -> Vec<String> {
@@ -585,6 +596,26 @@ fn policies_are_parsed_and_guarded_before_the_service_sees_them() {
     );
     let us = format!("process {})", std::process::id());
     assert!(seen.who.contains(&us), "{}", seen.who);
+    assert_eq!(daemon.stop(), Ok(()));
+}
+
+#[test]
+fn a_policy_that_a_reload_has_replaced_is_not_the_last_change() {
+    let daemon = Running::start("");
+    for overtaken_by in [None, Some("honor".to_owned())] {
+        let replaced = overtaken_by.is_some();
+        *lock(&daemon.service.overtaken_by) = overtaken_by;
+        daemon.reload().unwrap();
+        let request = Request::Policy {
+            share: Some("s".to_owned()),
+            set: Some("strict-sync".to_owned()),
+            accept_loss: false,
+            without_rules: false,
+        };
+        daemon.ask::<Vec<PolicyChange>>(&request).unwrap();
+        let changed = daemon.status().server.shares[0].changed.clone();
+        assert_eq!(changed.is_none(), replaced, "{changed:?}");
+    }
     assert_eq!(daemon.stop(), Ok(()));
 }
 
