@@ -48,7 +48,7 @@ impl vfs::Env for TokioEnv {
         if let Err(error) = getrandom::fill(out) {
             // Keys and nonces come from here: better no server than a predictable one.
             tracing::error!(%error, "the kernel gives no random bytes for keys: the server ends");
-            std::process::abort();
+            super::vital::end_process();
         }
     }
 

@@ -17,8 +17,13 @@ impl Drop for Vital {
                 "a worker has died: the server ends, and its next start syncs before it serves\n  = \
                  please report it with the lines above"
             );
-            thread::sleep(LAST_LINE);
-            std::process::abort();
+            end_process();
         }
     }
+}
+
+/// Ends the process, when the log's thread has had time to write why.
+pub(super) fn end_process() -> ! {
+    thread::sleep(LAST_LINE);
+    std::process::abort()
 }
