@@ -158,7 +158,14 @@ impl PowerGuard {
         loop {
             tokio::select! {
                 () = stopping.as_mut() => return,
-                changed = looks.changed() => if changed.is_err() { return },
+                changed = looks.changed() => if changed.is_err() {
+                    tracing::error!(
+                        guard = self.seen().on,
+                        "the power supply is not watched any more, because its thread has died: the guard stays as it \
+                         is\n  = restart the server, and please report it with the lines above"
+                    );
+                    return;
+                },
             }
             let power = looks.borrow_and_update().clone();
             due |= self.look(power, protection(), &durability);
