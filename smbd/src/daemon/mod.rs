@@ -516,7 +516,7 @@ impl<S: Service> Front<S> {
             let closing = self.on_worker(Service::close);
             let _ = tokio::time::timeout(grace, closing).await;
         }
-        let _ = std::fs::remove_file(config.server.state_dir.join(places::CONTROL_SOCKET));
+        remove_in_time(config.server.state_dir.join(places::CONTROL_SOCKET), grace).await;
         // If the sync was given up, the threads would wait for the same disk.
         let report = report?;
         for worker in &self.workers {
@@ -609,6 +609,16 @@ impl<S: Service> Front<S> {
 
     fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.borrow())
+    }
+}
+
+/// Removes a file, and waits for that no longer than `most`, as its disk may hang.
+async fn remove_in_time(file: PathBuf, most: Duration) {
+    let (sender, removed) = tokio::sync::oneshot::channel();
+    let remove = move || drop(sender.send(std::fs::remove_file(file)));
+    // Without a thread the file stays, which does no harm.
+    if std::thread::Builder::new().spawn(remove).is_ok() {
+        let _ = tokio::time::timeout(most, removed).await;
     }
 }
 
