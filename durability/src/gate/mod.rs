@@ -108,6 +108,15 @@ impl<V: Volume> Durability<V> {
         let core = Arc::clone(self);
         Arc::new(Gate { core, vfs, share })
     }
+
+    /// An administrator accepts the loss, whatever share the inode is of. True if it was poisoned.
+    pub fn clear_latch(&self, key: FileKey) -> bool {
+        let cleared = self.with(key, Inode::forget_latch);
+        if cleared {
+            tracing::warn!(fs = key.fs, inode = key.ino, "latch cleared");
+        }
+        cleared
+    }
 }
 
 impl<V: Volume> Gate<V> {

@@ -316,7 +316,7 @@ fn latches_come_back_after_a_restart_and_their_number_is_limited() {
             "what failed is not known any more"
         );
         for latched in w.engine.poisoned() {
-            assert!(w.gate.clear_latch(latched.key));
+            assert!(w.engine.clear_latch(latched.key));
         }
         assert!(w.engine.clear_overflow());
         assert_eq!(w.flush(&file(20)).await, Ok(()));

@@ -441,10 +441,9 @@ impl Service for Holdfast {
         let answers = named.iter().map(clear).collect();
         if share.is_none() {
             let durability = &self.server.durability;
-            // Latches of shares that a reload has removed are cleared, too; any gate can do that.
-            let gate = named.first().map(|share| &share.gate);
+            // Latches of shares that a reload has removed are cleared, too, also where no share is served now.
             for latched in durability.poisoned() {
-                gate.map(|gate| gate.clear_latch(latched.key));
+                durability.clear_latch(latched.key);
             }
             durability.clear_overflow();
             self.stores.clear_dormant();
