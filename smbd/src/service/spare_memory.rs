@@ -58,9 +58,10 @@ pub(super) async fn give_back(memory: Arc<Memory>, worker: WorkerHandle) {
             tokio::time::sleep(LOOK).await;
             let peak = memory.take_peak();
             if looks.look(peak, memory.figures().used) {
-                let asked = tokio::task::spawn_blocking(vfs::linux::pool::give_back_memory);
-                if asked.await.unwrap_or(false) {
-                    tracing::debug!("memory that is not in use was given back to the kernel");
+                // Where no thread can be started, the runtime would panic, and this task end.
+                let thread = std::thread::Builder::new().name("memory".to_owned());
+                if let Err(error) = thread.spawn(ask_for_return) {
+                    tracing::debug!(%error, "memory that is not in use stays with the process");
                 }
             }
         }
@@ -68,6 +69,12 @@ pub(super) async fn give_back(memory: Arc<Memory>, worker: WorkerHandle) {
     tokio::select! {
         () = looking => {}
         () = worker.stopping() => {}
+    }
+}
+
+fn ask_for_return() {
+    if vfs::linux::pool::give_back_memory() {
+        tracing::debug!("memory that is not in use was given back to the kernel");
     }
 }
 
