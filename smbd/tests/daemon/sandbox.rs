@@ -134,6 +134,18 @@ fn a_reload_says_what_is_out_of_reach() {
     assert!(error.contains("restart"), "{error}");
 }
 
+/// As where all configurations of a host lie in one place, and `/etc` has links to them.
+#[test]
+fn a_configuration_behind_a_link_can_be_read_again() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let real = elsewhere.path().join("real.toml");
+    std::os::unix::fs::symlink(&real, dir.path().join("h.toml")).unwrap();
+    let daemon = Plan::default().start_in(dir);
+    assert!(real.exists());
+    daemon.ask(&["reload"]).unwrap();
+}
+
 #[test]
 fn root_without_the_capabilities_to_be_its_users_is_refused() {
     if !crate::support::possible(&["setpriv"]) {

@@ -1,8 +1,9 @@
 //! The part of the file system that can still be opened, by Landlock.
 //!
 //! To read and write: the shares, the state folder, the folder of the user file and the folders that `[sandbox]`
-//! names. To read: the folder of the configuration file, `/etc` (users and groups of the host, which are replaced
-//! by renames, so that only the folder can be named), `/proc` and `/sys` (mounts, block devices, network cards).
+//! names. To read: the folder of the configuration file, and where that or the user file is a link, the folder of the
+//! file behind it; `/etc` (users and groups of the host, which are replaced by renames, so that only the folder can be
+//! named), `/proc` and `/sys` (mounts, block devices, network cards).
 //! Nothing can be executed, and no TCP connection can be made.
 
 use std::{
@@ -65,8 +66,14 @@ pub(super) fn restrict(
     for folder in READ.map(Path::new) {
         allow(&mut rules, folder, read).map_err(NoRule::fatal)?;
     }
-    if let Some(folder) = config_file.and_then(Path::parent) {
-        allow(&mut rules, folder, read).map_err(NoRule::fatal)?;
+    let users_file = config.server.users_file.as_path();
+    for file in config_file.into_iter().chain([users_file]) {
+        // A reload must find what a link leads to.
+        let real = file.canonicalize().ok();
+        let folders = [file.parent(), real.as_deref().and_then(Path::parent)];
+        for folder in folders.into_iter().flatten() {
+            allow(&mut rules, folder, read).map_err(NoRule::fatal)?;
+        }
     }
     let status = rules.restrict_self().map_err(failed)?;
     match status.ruleset {
