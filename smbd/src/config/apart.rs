@@ -16,8 +16,9 @@ use std::{
 use super::{Config, Server, in_time::in_time, validate::Findings};
 use crate::Error;
 
-/// A path without links, and the folders from it up to the root, each by device and inode. Folders that do not exist
-/// are left out.
+/// A path without links, and the folders on it, each by device and inode: those from its end up to the root, and those
+/// that hold a link on the way to it, which leads elsewhere as soon as somebody replaces it there. Folders that do not
+/// exist are left out.
 struct Ancestors {
     path: PathBuf,
     folders: Vec<(u64, u64)>,
@@ -25,12 +26,13 @@ struct Ancestors {
 
 impl Ancestors {
     fn to(path: &Path) -> Self {
-        let path = resolved(path);
-        let folders = path.ancestors().filter_map(inode).collect();
+        let mut searched = Vec::new();
+        let path = resolved(path, |folder| searched.extend(inode(folder)));
+        let folders = path.ancestors().filter_map(inode).chain(searched).collect();
         Self { path, folders }
     }
 
-    /// Whether `folder` is this path's end or one of the folders above it.
+    /// Whether `folder` is this path's end or one of the folders on it.
     fn passes(&self, folder: &Self) -> bool {
         self.path.starts_with(&folder.path)
             || inode(&folder.path).is_some_and(|inode| self.folders.contains(&inode))
@@ -42,14 +44,17 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
     Some((meta.dev(), meta.ino()))
 }
 
-/// `path` with every link resolved, as far as it exists.
-fn resolved(path: &Path) -> PathBuf {
+/// `path` with every link resolved, as far as it exists. `searched` gets each folder in which a name of it is found.
+fn resolved(path: &Path, mut searched: impl FnMut(&Path)) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut done = PathBuf::new();
     for component in path.components() {
         match component {
             Component::ParentDir => drop(done.pop()),
-            other => done.push(other),
+            other => {
+                searched(&done);
+                done.push(other);
+            }
         }
         if let Ok(full) = fs::canonicalize(&done) {
             done = full;
@@ -227,6 +232,22 @@ mod tests {
         assert!(said.unwrap().contains("contains the user file"));
         let said = place.exposed("etc", "srv/state", "srv/users");
         assert!(said.unwrap().contains("this configuration file"));
+    }
+
+    /// A client could replace the link.
+    #[test]
+    fn a_link_in_a_share_to_elsewhere_is_no_way_to_a_secret() {
+        let place = Place::new();
+        symlink(place.at("etc"), place.at("srv/data/out")).unwrap();
+        fs::write(place.at("etc/users"), "").unwrap();
+        symlink(place.at("etc/users"), place.at("srv/data/users")).unwrap();
+        let said = place.exposed("srv/data", "srv/data/out/state", "etc/users");
+        assert!(said.unwrap().contains("contains the state folder"));
+        let said = place.exposed("srv/data", "srv/state", "srv/data/users");
+        assert!(said.unwrap().contains("contains the user file"));
+        // The other way round nothing is exposed.
+        symlink(place.at("srv/data"), place.at("etc/data")).unwrap();
+        assert_eq!(place.exposed("etc/data", "srv/state", "srv/users"), None);
     }
 
     #[test]
