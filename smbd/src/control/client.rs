@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::protocol::{ANSWER_BYTES_MAX, Request, parse_answer, request_line};
 use crate::Error;
-use crate::config::places::CONTROL_SOCKET;
+use crate::config::places::{CONTROL_SOCKET, check_private, of_last_resort};
 
 /// A stricter policy first syncs everything that is dirty, which takes as long as the disk needs.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -87,7 +87,9 @@ pub fn find(state_dirs: &[PathBuf]) -> Result<PathBuf, Error> {
         let folders = folders.filter(|path| path.is_dir()).take(SERVERS_MAX);
         std::iter::once(state_dir.clone()).chain(folders)
     };
-    let mut alive: Vec<PathBuf> = (state_dirs.iter().flat_map(below))
+    let in_tmp = of_last_resort();
+    let ours = state_dirs.iter().filter(|folder| is_ours(folder, &in_tmp));
+    let mut alive: Vec<PathBuf> = (ours.flat_map(below))
         .map(|folder| folder.join(CONTROL_SOCKET))
         .filter(|socket| answers(socket))
         .collect();
@@ -108,6 +110,30 @@ pub fn find(state_dirs: &[PathBuf]) -> Result<PathBuf, Error> {
                 .map(|socket| format!("\n    --socket {}", socket.display()))
                 .collect();
             fail!("more than one server answers; choose one:{}", list.concat())
+        }
+    }
+}
+
+/// Whether a server in this folder can be believed. Any user may have made the one in `/tmp`, and answer there; a server
+/// uses it only if nobody else has access to it.
+fn is_ours(folder: &Path, in_tmp: &Path) -> bool {
+    folder != in_tmp || check_private(folder).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_in_tmp_that_others_can_use_is_not_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        for (mode, ours) in [(0o700, true), (0o755, false)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_ours(path, path), ours);
+            assert!(is_ours(path, Path::new("/tmp/holdfast-0")), "elsewhere");
         }
     }
 }
