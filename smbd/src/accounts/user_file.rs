@@ -123,14 +123,13 @@ fn check(file: &File, path: &Path) -> Result<(), UserFileError> {
     Ok(())
 }
 
-/// Reads the file (an absent one as empty), lets `change` make the new text of it, and replaces
-/// it, while no other editor can.
+/// Reads the file, if there is one, lets `change` make the new text of it, and replaces it, while no other editor can.
 ///
 /// # Errors
 /// [`UserFileError`]; then the file is unchanged.
 pub fn edit<T>(
     path: &Path,
-    change: impl FnOnce(&str) -> Result<(Zeroizing<String>, T), Error>,
+    change: impl FnOnce(Option<&str>) -> Result<(Zeroizing<String>, T), Error>,
 ) -> Result<T, UserFileError> {
     let failed = |source| UserFileError::Io {
         path: path.to_owned(),
@@ -147,10 +146,11 @@ pub fn edit<T>(
         .map_err(failed)?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
     let text = match load(path) {
-        Err(UserFileError::Missing(_)) => Zeroizing::default(),
-        other => other?,
+        Err(UserFileError::Missing(_)) => None,
+        other => Some(other?),
     };
-    let (new, answer) = change(&text).map_err(|error| UserFileError::Refused(Box::new(error)))?;
+    let changed = change(text.as_deref().map(String::as_str));
+    let (new, answer) = changed.map_err(|error| UserFileError::Refused(Box::new(error)))?;
     atomic::replace(path, new.as_bytes()).map_err(failed)?;
     Ok(answer)
 }
@@ -162,7 +162,7 @@ mod tests {
 
     fn append(path: &Path, line: &str) -> Result<usize, UserFileError> {
         edit(path, |text| {
-            let new = format!("{text}{line}\n");
+            let new = format!("{}{line}\n", text.unwrap_or_default());
             let lines = new.lines().count();
             Ok((Zeroizing::new(new), lines))
         })

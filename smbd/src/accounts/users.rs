@@ -68,10 +68,9 @@ pub fn edit<T>(
     change: impl FnOnce(&mut UserDb) -> Result<T, Error>,
 ) -> Result<T, Error> {
     Ok(user_file::edit(path, |text| {
-        let mut db = if text.is_empty() {
-            empty()?
-        } else {
-            UserDb::parse(text).map_err(|error| damaged(path, &error))?
+        let mut db = match text {
+            None => empty()?,
+            Some(text) => UserDb::parse(text).map_err(|error| damaged(path, &error))?,
         };
         let answer = change(&mut db)?;
         Ok((db.serialise(), answer))
@@ -123,10 +122,13 @@ mod tests {
     fn a_broken_file_is_never_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users");
-        crate::state::atomic::replace(&path, b"not a user file\n").unwrap();
-        let refused = edit(&path, |_| Ok(())).unwrap_err().to_string();
-        assert!(refused.contains("line 1"), "{refused}");
-        assert!(refused.contains("\n  = correct the file"), "{refused}");
-        assert_eq!(std::fs::read(&path).unwrap(), b"not a user file\n");
+        // An empty one is what a copy leaves on a full disk: another machine SID would belong to no descriptor.
+        for broken in ["not a user file\n", ""] {
+            crate::state::atomic::replace(&path, broken.as_bytes()).unwrap();
+            let refused = edit(&path, |_| Ok(())).unwrap_err().to_string();
+            assert!(refused.contains("line 1"), "{refused}");
+            assert!(refused.contains("\n  = correct the file"), "{refused}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), broken);
+        }
     }
 }
