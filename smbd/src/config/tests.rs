@@ -634,6 +634,21 @@ fn a_folder_that_was_served_may_have_gone() {
     );
 }
 
+#[test]
+fn a_folder_of_the_sandbox_may_have_gone_too() {
+    let (folder, text) = with_share("", "[sandbox]\nfolders = [\"more\"]\n");
+    let path = folder.path().join("h.toml");
+    std::fs::write(&path, text).unwrap();
+    let more = folder.path().join("more");
+    std::fs::create_dir(&more).unwrap();
+    let config = load(&path).unwrap();
+    std::fs::remove_dir(&more).unwrap();
+    let refused = load(&path).unwrap_err().to_string();
+    assert!(refused.contains("more is not a directory"), "{refused}");
+    let again = load_again(&path, std::slice::from_ref(&config.shares[0].path));
+    assert_eq!(again.unwrap().sandbox, config.sandbox);
+}
+
 /// The keys of a table, as its deserializer names them when it meets an unknown one.
 fn keys<T: DeserializeOwned + std::fmt::Debug>() -> Vec<String> {
     let error = toml::from_str::<T>("no_such_key = 1").unwrap_err();

@@ -18,8 +18,9 @@ use smb_server::config::HostRules;
 use super::{
     Cipher, Config, Dialect, Durability, EVERY_ADDRESS, Encryption, FileIo, Listener, Log,
     LogFormat, Policy, Protection, SMB_PORT, Sandbox, Server, Share, Signing, SigningAlgorithm,
-    guest_account::guest_account, hosts::Network, is_loopback, limits, log_filter::log_filter,
-    places, policy, raw, report::Problem, rules::Source, share, values::AppleModel,
+    guest_account::guest_account, hosts::Network, in_time::in_time, is_loopback, limits,
+    log_filter::log_filter, places, policy, raw, report::Problem, rules::Source, share,
+    values::AppleModel,
 };
 
 /// Longest NetBIOS name.
@@ -116,7 +117,7 @@ pub(super) fn validate(
         },
         metrics: metrics(&file.metrics, &listeners, &mut findings),
         listeners,
-        sandbox: sandbox(&file.sandbox, folder, &mut findings),
+        sandbox: sandbox(&file.sandbox, folder, !served.is_empty(), &mut findings),
         server,
         shares,
         late: Vec::new(),
@@ -467,13 +468,20 @@ fn metrics(
     Some(address)
 }
 
-fn sandbox(table: &raw::SandboxTable, folder: &Path, findings: &mut Findings) -> Sandbox {
+/// A server that runs (`serves`) needs none of the folders any more: one that has gone must not keep it from a reload.
+fn sandbox(
+    table: &raw::SandboxTable,
+    folder: &Path,
+    serves: bool,
+    findings: &mut Findings,
+) -> Sandbox {
     let on = |key: &raw::At<bool>| get(key, true);
     let mut folders = Vec::new();
     if let Some(at) = &table.folders {
         for path in at.get_ref() {
             let path = absolute(folder, path);
-            if !path.is_dir() {
+            let asked = path.clone();
+            if !serves && in_time(&path, move || asked.is_dir()) == Some(false) {
                 findings.add(
                     Some(at.span()),
                     format!("{} is not a directory", path.display()),
