@@ -71,3 +71,27 @@ fn failed_files_that_cannot_be_read_are_not_none() {
     };
     assert_eq!(failed_files(&read, Some("data")).len(), 1);
 }
+
+#[test]
+fn names_do_not_control_the_terminal() {
+    let odd = "a\u{1b}\n\u{9b}b".to_owned();
+    let file = FileReport {
+        path: odd.clone(),
+        stream: odd.clone(),
+        inode: 1,
+        flushed_s: 0,
+        flushed_ms: 0,
+        policy: "honor".to_owned(),
+        before_the_disk: false,
+        size: 0,
+        size_now: None,
+        path_now: Some(odd),
+        now: FileNow::Renamed,
+        suspect: false,
+    };
+    let words = words::Words::new(|seconds| seconds.to_string());
+    let text = words.file_in_words(&file);
+    let shown = "a\\u{1b}\\n\\u{9b}b";
+    assert!(text.starts_with(&format!("{shown}:{shown}  ")), "{text}");
+    assert!(text.ends_with(&format!("now {shown}")), "{text}");
+}

@@ -15,8 +15,20 @@ fn many(count: u64, one: &str, more: &str) -> String {
 fn path_or_inode(path: &str, inode: u64) -> String {
     match path {
         "" => format!("inode {inode}"),
-        path => path.to_owned(),
+        path => shown(path),
     }
+}
+
+/// A name without control characters: clients choose it, and the terminal would obey them.
+fn shown(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for c in name.chars() {
+        match c.is_control() {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    out
 }
 
 /// The lines being written.
@@ -152,15 +164,20 @@ impl Words {
         }
     }
 
-    fn file_in_words(&self, file: &FileReport) -> String {
+    pub(super) fn file_in_words(&self, file: &FileReport) -> String {
         let path = path_or_inode(&file.path, file.inode);
         let stream = match file.stream.as_str() {
             "" => String::new(),
-            stream => format!(":{stream}"),
+            stream => format!(":{}", shown(stream)),
         };
         let now = match file.now {
             FileNow::Present => "there".to_owned(),
-            FileNow::Renamed => format!("now {}", file.path_now.as_deref().unwrap_or("elsewhere")),
+            FileNow::Renamed => {
+                format!(
+                    "now {}",
+                    shown(file.path_now.as_deref().unwrap_or("elsewhere"))
+                )
+            }
             FileNow::Smaller => format!("SMALLER: {} bytes now", file.size_now.unwrap_or(0)),
             FileNow::Gone => "GONE: no longer in the share".to_owned(),
             FileNow::NotFound => "NOT FOUND".to_owned(),
