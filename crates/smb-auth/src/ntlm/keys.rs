@@ -2,8 +2,8 @@
 //! ([MS-NLMP] 3.3.2, 3.4.4, 3.4.5).
 //!
 //! All are pure functions over byte slices; intermediate keys are wiped. User names are converted
-//! to upper case one character at a time (as Windows' case table does: a letter never becomes two);
-//! domain names are used as sent ([MS-NLMP] 3.3.2).
+//! to upper case one character at a time, so that a letter never becomes two; domain names are used
+//! as sent ([MS-NLMP] 3.3.2).
 
 use hmac::{Hmac, KeyInit, Mac};
 use md5::{Digest, Md5};
@@ -16,17 +16,31 @@ use crate::secret::NtHash;
 /// A 16-byte key that is wiped on drop.
 pub(crate) type Key = Zeroizing<[u8; 16]>;
 
-/// Converts a name to upper case character by character.
+/// Converts a name to upper case character by character, by Unicode's table.
 pub(crate) fn upper(name: &str) -> String {
-    name.chars()
-        .map(|c| {
-            let mut folded = c.to_uppercase();
-            match (folded.next(), folded.next()) {
-                (Some(one), None) => one,
-                _ => c,
-            }
-        })
-        .collect()
+    name.chars().map(upper_letter).collect()
+}
+
+/// Converts a name to upper case as Windows does ([MS-UCODEREF] 3.1.5.3.2). Its table changes no letter whose upper case
+/// has another lower case (ı, ς, µ), and is older than the capital letters of Georgian.
+pub(crate) fn upper_of_windows(name: &str) -> String {
+    let letter = |c| {
+        let upper = upper_letter(c);
+        let is_pair = upper.to_lowercase().eq([c]) && !GEORGIAN_CAPITALS.contains(&upper);
+        if is_pair { upper } else { c }
+    };
+    name.chars().map(letter).collect()
+}
+
+/// Capital letters of Unicode 11.
+const GEORGIAN_CAPITALS: core::ops::RangeInclusive<char> = '\u{1c90}'..='\u{1cbf}';
+
+fn upper_letter(c: char) -> char {
+    let mut folded = c.to_uppercase();
+    match (folded.next(), folded.next()) {
+        (Some(one), None) => one,
+        _ => c,
+    }
 }
 
 /// UTF-16LE bytes of a text.
@@ -56,7 +70,12 @@ pub(crate) fn rc4(key: &[u8], data: &mut [u8]) {
 
 /// NTOWFv2: HMAC-MD5 of upper-cased user and domain under the NT hash.
 pub(crate) fn ntowf_v2(hash: &NtHash, user: &str, domain: &str) -> Key {
-    hmac_md5(hash.as_bytes(), &[&utf16(&upper(user)), &utf16(domain)])
+    ntowf_v2_of_upper(hash, &upper(user), domain)
+}
+
+/// NTOWFv2 of a user name that is in upper case already.
+pub(crate) fn ntowf_v2_of_upper(hash: &NtHash, user: &str, domain: &str) -> Key {
+    hmac_md5(hash.as_bytes(), &[&utf16(user), &utf16(domain)])
 }
 
 /// NTProofStr over the server challenge and the client's blob (`temp`).

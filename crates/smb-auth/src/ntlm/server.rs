@@ -161,21 +161,26 @@ impl Challenged {
         let empty_password = hash.is_empty_password();
         let usable = has_hash && (params.allow_empty_passwords || !empty_password);
 
-        // A proof that was computed with an empty domain name is accepted as well.
-        let given_key = keys::ntowf_v2(&hash, &parsed.user, &parsed.domain);
-        let empty_key = keys::ntowf_v2(&hash, &parsed.user, "");
-        let given = keys::nt_proof(&given_key, &self.server_challenge, answer.blob);
-        let empty = keys::nt_proof(&empty_key, &self.server_challenge, answer.blob);
-        let given_right: Choice = given.ct_eq(answer.proof);
-        let empty_right: Choice = empty.ct_eq(answer.proof);
+        // A proof that was computed with an empty domain name is accepted as well, and so are both upper cases of the
+        // user name (docs/protocol-notes.md, "The upper case of user names").
+        let unicode = keys::upper(&parsed.user);
+        let windows = keys::upper_of_windows(&parsed.user);
+        let other = (windows != unicode).then_some(&windows);
         let mut key: Key = Zeroizing::new([0; 16]);
-        for ((to, with_given), with_empty) in
-            key.iter_mut().zip(given_key.iter()).zip(empty_key.iter())
-        {
-            *to = u8::conditional_select(with_empty, with_given, given_right);
+        let mut right = Choice::from(0);
+        for user in [Some(&unicode), other].into_iter().flatten() {
+            for domain in [parsed.domain.as_str(), ""] {
+                let candidate = keys::ntowf_v2_of_upper(&hash, user, domain);
+                let proof = keys::nt_proof(&candidate, &self.server_challenge, answer.blob);
+                let same: Choice = proof.ct_eq(answer.proof);
+                for (to, from) in key.iter_mut().zip(candidate.iter()) {
+                    to.conditional_assign(from, same);
+                }
+                right |= same;
+            }
         }
         let base_key = keys::session_base_key(&key, answer.proof);
-        let right = bool::from((given_right | empty_right) & Choice::from(u8::from(usable)));
+        let right = bool::from(right & Choice::from(u8::from(usable)));
         let (name, domain) = (parsed.user.clone(), parsed.domain.clone());
         match record {
             Some(user) if right => Ok((user, base_key)),

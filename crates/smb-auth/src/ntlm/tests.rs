@@ -121,6 +121,8 @@ struct Forge {
     user: &'static str,
     domain: &'static str,
     proof_domain: &'static str,
+    /// The upper case of the user name, over which the proof is computed.
+    upper: fn(&str) -> String,
     hash: Option<NtHash>,
     mic_bit: bool,
     spoil_mic: bool,
@@ -139,6 +141,7 @@ impl Forge {
             user,
             domain: "WORKGROUP",
             proof_domain: "WORKGROUP",
+            upper: keys::upper,
             hash: Some(NtHash::from_password(password)),
             mic_bit: true,
             spoil_mic: false,
@@ -168,7 +171,8 @@ impl Forge {
             blob.extend_from_slice(list);
         }
         let hash = self.hash.clone().unwrap_or(NtHash::from_bytes([0; 16]));
-        let key = keys::ntowf_v2(&hash, self.user, self.proof_domain);
+        let user = (self.upper)(self.user);
+        let key = keys::ntowf_v2_of_upper(&hash, &user, self.proof_domain);
         let proof = keys::nt_proof(&key, &parsed.server_challenge, &blob);
         let base = keys::session_base_key(&key, &proof[..]);
         let mut nt = proof.to_vec();

@@ -46,6 +46,37 @@ fn right_password_with_and_without_mic_and_key_exchange() {
 }
 
 #[test]
+fn both_upper_cases_of_a_name_are_accepted() {
+    let mut f = Fixture::new();
+    let both: [fn(&str) -> String; 2] = [keys::upper, keys::upper_of_windows];
+    for name in ["νίκος", "yılmaz", "გიორგი", "jürgen"] {
+        let hash = Some(NtHash::from_password("geheim"));
+        f.db.add_user(name).unwrap();
+        f.db.set_password(name, hash, 1).unwrap();
+        for upper in both {
+            for proof_domain in ["WORKGROUP", ""] {
+                let right = Forge {
+                    upper,
+                    proof_domain,
+                    ..Forge::new(name, "geheim")
+                };
+                assert_eq!(user_of(f.raw(&right)).name, name);
+                let wrong = Forge {
+                    hash: None,
+                    ..right
+                };
+                assert!(is_logon_failure(&f.raw(&wrong).unwrap_err()), "{name}");
+            }
+        }
+    }
+    let odd = "yılmaz νίκος გიორგი jürgen \u{b5}ß";
+    assert_eq!(
+        keys::upper_of_windows(odd),
+        "YıLMAZ ΝΊΚΟς გიორგი JÜRGEN \u{b5}ß"
+    );
+}
+
+#[test]
 fn wrong_password_never_passes() {
     let mut f = Fixture::new();
     let wrong = Forge::new("anna", "Geheim");
