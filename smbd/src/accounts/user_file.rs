@@ -150,7 +150,16 @@ pub fn edit<T>(
         other => Some(other?),
     };
     let changed = change(text.as_deref().map(String::as_str));
-    let (new, answer) = changed.map_err(|error| UserFileError::Refused(Box::new(error)))?;
+    let refused = |error: Error| UserFileError::Refused(Box::new(error));
+    let (new, answer) = changed.map_err(refused)?;
+    if new.len() as u64 >= USER_FILE_BYTES_MAX {
+        let text = format!(
+            "{} would be longer than the server reads ({} MiB)",
+            path.display(),
+            USER_FILE_BYTES_MAX >> 20
+        );
+        return Err(refused(text.into()));
+    }
     atomic::replace(path, new.as_bytes()).map_err(failed)?;
     Ok(answer)
 }
@@ -189,6 +198,20 @@ mod tests {
         append(&path, "a").unwrap();
         let refused = edit::<()>(&path, |_| Err("no such user `b`".into())).unwrap_err();
         assert_eq!(refused.to_string(), "no such user `b`");
+        assert_eq!(*load(&path).unwrap(), "a\n");
+    }
+
+    #[test]
+    fn an_edit_makes_no_file_that_is_too_long_to_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        append(&path, "a").unwrap();
+        let line = "x".repeat(usize::try_from(USER_FILE_BYTES_MAX).unwrap());
+        let refused = append(&path, &line).unwrap_err().to_string();
+        assert!(
+            refused.contains("longer than the server reads"),
+            "{refused}"
+        );
         assert_eq!(*load(&path).unwrap(), "a\n");
     }
 
