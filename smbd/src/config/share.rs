@@ -12,6 +12,7 @@ use super::{
     Durability, Encryption, Protection, Rules, Server, Share, Signing, Streams, Symlinks,
     Unbuffered,
     apart::{self, OwnFiles},
+    hosts::Network,
     in_time::in_time,
     policy, raw, rules,
     validate::{Findings, absolute, get, given, hosts, is_empty, span},
@@ -219,6 +220,15 @@ fn check_folder(
     }
 }
 
+/// Refuses an empty list of those who may connect, which would admit everybody.
+pub(super) fn check_allow(list: &raw::At<Vec<Network>>, findings: &mut Findings) {
+    if is_empty(list) {
+        let message = "an empty hosts_allow admits everybody";
+        let way_out = "remove the key to let every address in, or name some";
+        findings.add(span(list), message.into(), way_out);
+    }
+}
+
 fn accepts_loss(table: &raw::ShareTable, inherited: &raw::DurabilityTable) -> bool {
     get(&table.accept_loss, get(&inherited.accept_loss, false))
 }
@@ -260,6 +270,7 @@ fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, finding
     availability(table, share, findings);
     secrecy(table, share, server, findings);
     times(&table.flush_times, share.durability, findings);
+    check_allow(&table.hosts_allow, findings);
     if share.comment.chars().count() > COMMENT_MAX {
         let message = "the comment is longer than clients show";
         findings.add(

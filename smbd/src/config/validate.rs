@@ -158,6 +158,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
             "lower min_protocol or raise max_protocol",
         );
     }
+    share::check_allow(&table.hosts_allow, findings);
     let encryption = get(&table.encryption, Encryption::Offered);
     if encryption == Encryption::Required && max_protocol < Dialect::Smb300 {
         findings.add(
