@@ -112,6 +112,8 @@ fn first_line(from: impl Read) -> io::Result<Password> {
         .read_until(b'\n', &mut line)?;
     let text =
         std::str::from_utf8(&line).map_err(|_| io::Error::other("the password is not UTF-8"))?;
+    // Some editors write a byte order mark, which nobody would type.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let password = text.trim_end_matches(['\n', '\r']);
     if password.is_empty() {
         return Err(io::Error::other("there is no password in the first line"));
@@ -153,6 +155,10 @@ mod tests {
     fn one_line_is_a_password() {
         assert_eq!(*first_line(&b"secret\nmore"[..]).unwrap(), "secret");
         assert_eq!(*first_line(&b" sp ace \r\n"[..]).unwrap(), " sp ace ");
+        assert_eq!(
+            *first_line("\u{feff}secret\r\n".as_bytes()).unwrap(),
+            "secret"
+        );
         let longest = "\u{1f511}".repeat(PASSWORD_CHARS_MAX);
         assert_eq!(*first_line(longest.as_bytes()).unwrap(), longest);
         for bad in [
