@@ -32,6 +32,18 @@ pub(crate) fn upper_of_windows(name: &str) -> String {
     name.chars().map(letter).collect()
 }
 
+/// The upper cases of a name over which clients compute a proof, each once: those of Unicode, of Windows, and of macOS,
+/// which changes the letters of ASCII only.
+pub(crate) fn upper_cases(name: &str) -> Vec<String> {
+    let mut all = vec![upper(name)];
+    for other in [upper_of_windows(name), name.to_ascii_uppercase()] {
+        if !all.contains(&other) {
+            all.push(other);
+        }
+    }
+    all
+}
+
 /// Capital letters of Unicode 11.
 const GEORGIAN_CAPITALS: core::ops::RangeInclusive<char> = '\u{1c90}'..='\u{1cbf}';
 

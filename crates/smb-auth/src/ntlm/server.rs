@@ -161,16 +161,13 @@ impl Challenged {
         let empty_password = hash.is_empty_password();
         let usable = has_hash && (params.allow_empty_passwords || !empty_password);
 
-        // A proof that was computed with an empty domain name is accepted as well, and so are both upper cases of the
-        // user name (docs/protocol-notes.md, "The upper case of user names").
-        let unicode = keys::upper(&parsed.user);
-        let windows = keys::upper_of_windows(&parsed.user);
-        let other = (windows != unicode).then_some(&windows);
+        // A proof that was computed with an empty domain name is accepted as well, and so is one over another upper
+        // case of the user name (docs/protocol-notes.md, "The upper case of user names").
         let mut key: Key = Zeroizing::new([0; 16]);
         let mut right = Choice::from(0);
-        for user in [Some(&unicode), other].into_iter().flatten() {
+        for user in keys::upper_cases(&parsed.user) {
             for domain in [parsed.domain.as_str(), ""] {
-                let candidate = keys::ntowf_v2_of_upper(&hash, user, domain);
+                let candidate = keys::ntowf_v2_of_upper(&hash, &user, domain);
                 let proof = keys::nt_proof(&candidate, &self.server_challenge, answer.blob);
                 let same: Choice = proof.ct_eq(answer.proof);
                 for (to, from) in key.iter_mut().zip(candidate.iter()) {

@@ -46,14 +46,15 @@ fn right_password_with_and_without_mic_and_key_exchange() {
 }
 
 #[test]
-fn both_upper_cases_of_a_name_are_accepted() {
+fn each_upper_case_of_a_name_is_accepted() {
     let mut f = Fixture::new();
-    let both: [fn(&str) -> String; 2] = [keys::upper, keys::upper_of_windows];
+    let all: [fn(&str) -> String; 3] =
+        [keys::upper, keys::upper_of_windows, str::to_ascii_uppercase];
     for name in ["νίκος", "yılmaz", "გიორგი", "jürgen"] {
         let hash = Some(NtHash::from_password("geheim"));
         f.db.add_user(name).unwrap();
         f.db.set_password(name, hash, 1).unwrap();
-        for upper in both {
+        for upper in all {
             for proof_domain in ["WORKGROUP", ""] {
                 let right = Forge {
                     upper,
@@ -74,6 +75,9 @@ fn both_upper_cases_of_a_name_are_accepted() {
         keys::upper_of_windows(odd),
         "YıLMAZ ΝΊΚΟς გიორგი JÜRGEN \u{b5}ß"
     );
+    assert_eq!(keys::upper_cases("anna"), ["ANNA"]);
+    assert_eq!(keys::upper_cases("jürgen"), ["JÜRGEN", "JüRGEN"]);
+    assert_eq!(keys::upper_cases("νς"), ["ΝΣ", "Νς", "νς"]);
 }
 
 #[test]
