@@ -106,10 +106,14 @@ pub(crate) fn run(command: DurabilityCommand, find: FindState, utc: Utc) -> Exit
         false => Ok(in_words(&report, args.files, utc)),
     });
     match text {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
+        Ok(text) => match io::stdout().write_all(text.as_bytes()) {
+            // `print!` would panic. That nobody reads it any more (`| head`) is no error.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                let _ = writeln!(io::stderr(), "error: {error}");
+                ExitCode::FAILURE
+            }
+            _ => ExitCode::SUCCESS,
+        },
         Err(error) => {
             // `eprintln!` would panic where stderr is closed or full.
             let _ = writeln!(io::stderr(), "error: {}", error.trim_end());
