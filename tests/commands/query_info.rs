@@ -8,9 +8,9 @@ use smb_wire::create_context::{QueryOnDiskIdResponse, name};
 use smb_wire::dtyp::SecurityInformation;
 use smb_wire::fscc::{
     FileAllInformation, FileBasicInformation, FileFsAttributeInformation,
-    FileFsFullSizeInformation, FileFsSizeInformation, FileFsVolumeInformation, FileIdInformation,
-    FileInformationClass, FileInternalInformation, FileNetworkOpenInformation,
-    FileStandardInformation, FsInformationClass, read_stream_list,
+    FileFsFullSizeInformation, FileFsSectorSizeInformation, FileFsSizeInformation,
+    FileFsVolumeInformation, FileIdInformation, FileInformationClass, FileInternalInformation,
+    FileNetworkOpenInformation, FileStandardInformation, FsInformationClass, read_stream_list,
 };
 use smb_wire::ids::FileId;
 use smb_wire::msg::{CreateOptions, InfoType};
@@ -124,7 +124,14 @@ fn the_file_system_describes_itself() {
     assert_eq!(size.bytes_per_sector, full.bytes_per_sector);
     assert!(full.caller_available_allocation_units <= full.total_allocation_units);
     assert_eq!(get(FsInformationClass::DEVICE).len(), 8);
-    assert_eq!(get(FsInformationClass::SECTOR_SIZE).len(), 28);
+    let sectors = get(FsInformationClass::SECTOR_SIZE);
+    let sectors = FileFsSectorSizeInformation::read(&sectors).unwrap();
+    let physical = [
+        sectors.physical_bytes_per_sector_for_atomicity,
+        sectors.physical_bytes_per_sector_for_performance,
+        sectors.file_system_effective_physical_bytes_per_sector_for_atomicity,
+    ];
+    assert_eq!(physical, [sectors.logical_bytes_per_sector; 3]);
 }
 
 #[test]

@@ -25,8 +25,6 @@ use crate::{
 
 /// The logical sector size that is reported.
 const SECTOR: u32 = 512;
-/// Volume.SystemPageSize of [MS-FSA] 2.1.1.1, which no sector exceeds.
-const PAGE: u32 = 4096;
 /// Longest component in UTF-16 units.
 const COMPONENT_MAX: i32 = 255;
 /// Longest label of a volume in UTF-16 units, as in NTFS. Clients have no room for a longer one.
@@ -79,10 +77,11 @@ pub(super) async fn query<V: Vfs>(
             Answer::fixed(max, &id)
         }
         Class::SECTOR_SIZE => {
+            // [MS-FSA] 2.1.5.13.10: where the device's sector is not known, all of them are the logical one.
             let sectors = FileFsSectorSizeInformation {
                 logical_bytes_per_sector: SECTOR,
                 physical_bytes_per_sector_for_atomicity: SECTOR,
-                physical_bytes_per_sector_for_performance: units.sector(),
+                physical_bytes_per_sector_for_performance: SECTOR,
                 file_system_effective_physical_bytes_per_sector_for_atomicity: SECTOR,
                 flags: SectorSizeFlags::ALIGNED_DEVICE
                     | SectorSizeFlags::PARTITION_ALIGNED_ON_DEVICE,
@@ -121,11 +120,6 @@ impl<'a> Units<'a> {
     /// Bytes of a unit.
     fn unit(&self) -> u32 {
         self.sectors.saturating_mul(SECTOR)
-    }
-
-    /// Bytes of a physical sector. Databases refuse larger ones than a page, and a file system may have larger units.
-    fn sector(&self) -> u32 {
-        self.unit().min(PAGE)
     }
 
     fn count(&self, bytes: u64) -> u64 {
@@ -249,29 +243,7 @@ pub(in crate::command) fn volume_id(server: &Guid, volume: u64) -> Guid {
 
 #[cfg(test)]
 mod tests {
-    use vfs::Timestamp;
-
     use super::*;
-
-    #[test]
-    fn no_sector_is_larger_than_a_page() {
-        let sector = |block| {
-            let info = FsInfo {
-                total: 0,
-                free: 0,
-                available: 0,
-                block,
-                name_max: 255,
-                sparse: true,
-                clones: false,
-                read_only: false,
-                created: Timestamp::default(),
-            };
-            Units::of(&info).sector()
-        };
-        let sectors = [512, 1024, 4096, 16_384, 1 << 20].map(sector);
-        assert_eq!(sectors, [512, 1024, 4096, 4096, 4096]);
-    }
 
     #[test]
     fn a_label_is_as_long_as_one_of_ntfs_at_most() {
