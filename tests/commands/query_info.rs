@@ -261,6 +261,16 @@ fn invalid_requests_are_refused() {
             "file system {class}"
         );
     }
+    // [MS-SMB2] 3.3.5.20.2, and what Windows has for a label, the path of a driver and a class without a document.
+    let volume = |class, max| ask(&file, InfoType::FILESYSTEM, class, 0, max);
+    for max in [1, 4096] {
+        assert_eq!(volume(2, max), Status::INVALID_INFO_CLASS, "{max}");
+        assert_eq!(volume(10, max), Status::NOT_SUPPORTED, "{max}");
+    }
+    for class in [9, 12] {
+        assert_eq!(volume(class, 1), Status::INFO_LENGTH_MISMATCH, "{class}");
+        assert_eq!(volume(class, 4096), Status::NOT_SUPPORTED, "{class}");
+    }
     for kind in [0, 5, 0xff] {
         assert_eq!(
             ask(&file, InfoType(kind), 4, 0, 4096),

@@ -25,6 +25,10 @@ use crate::{
 
 /// The logical sector size that is reported.
 const SECTOR: u32 = 512;
+/// Bytes of FileFsDriverPathInformation before the name ([MS-FSCC] 2.5.3).
+const DRIVER_PATH_FIXED: usize = 8;
+/// Bytes of class 12 of Windows, the number of copies of the data.
+const DATA_COPIES_BYTES: usize = 4;
 /// Longest component in UTF-16 units.
 const COMPONENT_MAX: i32 = 255;
 /// Longest label of a volume in UTF-16 units, as in NTFS. Clients have no room for a longer one.
@@ -45,10 +49,8 @@ pub(super) async fn query<V: Vfs>(
             _ => Err(Status::INVALID_DEVICE_REQUEST.into()),
         };
     }
-    match class.class_use() {
-        ClassUse::Unknown => return Err(Status::INVALID_INFO_CLASS.into()),
-        ClassUse::Local => return Err(Status::NOT_SUPPORTED.into()),
-        _ => {}
+    if let Some(status) = refusal(class, max) {
+        return Err(status.into());
     }
     let share = call.share()?;
     let node = open.disk()?.node;
@@ -100,6 +102,23 @@ pub(super) async fn query<V: Vfs>(
             Answer::fixed(max, &control)
         }
         _ => Err(Status::NOT_SUPPORTED.into()),
+    }
+}
+
+/// [MS-SMB2] 3.3.5.20.2: the status for a class that is not queried. Microsoft's FSA test suite has Windows' statuses
+/// where they differ from the text: those for a label (2), short buffers, and a class that has no document (12).
+fn refusal(class: FsInformationClass, max: usize) -> Option<Status> {
+    let fixed = match class.0 {
+        2 => return Some(Status::INVALID_INFO_CLASS),
+        9 => DRIVER_PATH_FIXED,
+        12 => DATA_COPIES_BYTES,
+        _ => 0,
+    };
+    match class.class_use() {
+        _ if max < fixed => Some(Status::INFO_LENGTH_MISMATCH),
+        ClassUse::Unknown if fixed == 0 => Some(Status::INVALID_INFO_CLASS),
+        ClassUse::Unknown | ClassUse::Local => Some(Status::NOT_SUPPORTED),
+        _ => None,
     }
 }
 
