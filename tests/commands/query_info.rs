@@ -285,12 +285,15 @@ fn invalid_requests_are_refused() {
         let end = ask(&file, InfoType::FILE, class, 0, 4096);
         assert_eq!(end, Status::INVALID_INFO_CLASS, "{class}");
     }
-    for class in [9, 26, 29, 32, 33, 41, 43, 44, 46, 47, 49, 51, 53, 54] {
+    for class in [9, 26, 29, 33, 41, 43, 44, 46, 47, 49, 51, 53, 54] {
         let end = ask(&file, InfoType::FILE, class, 0, 4096);
         assert_eq!(end, Status::NOT_SUPPORTED, "{class}");
     }
     let end = ask(&file, InfoType::FILE, 52, 0, 4096);
     assert_eq!(end, Status::INFO_LENGTH_MISMATCH);
+    // [MS-FSA] 2.1.5.12.24.
+    let quotas = ask(&file, InfoType::FILE, 32, 0, 4096);
+    assert_eq!(quotas, Status::INVALID_PARAMETER);
 }
 
 #[test]

@@ -122,6 +122,8 @@ fn of_the_open<V: Vfs>(
 /// Windows has another status than the text.
 fn refusal(class: FileInformationClass) -> Status {
     match (class.0, class.class_use()) {
+        // [MS-FSA] 2.1.5.12.24: quotas have an information type of their own.
+        (32, _) => Status::INVALID_PARAMETER,
         (52, _) => Status::INFO_LENGTH_MISMATCH,
         (41 | 43 | 47 | 49 | 51 | 53, _) => Status::NOT_SUPPORTED,
         (1..=3 | 10..=13 | 19 | 20 | 27 | 31 | 36..=40 | 50, _) | (_, ClassUse::Unknown) => {
