@@ -351,7 +351,7 @@ fn equal_attributes_leave_the_change_time() {
     assert!(get_basic(&file).change_time.0 > before.change_time.0);
 }
 
-/// [MS-SMB2] 3.3.5.21.1, note 428, and 3.3.5.21.2.
+/// [MS-SMB2] 3.3.5.21.1, note 428, and 3.3.5.21.2; [MS-FSA] 2.1.5.15.9 and 2.1.5.15.13.
 #[test]
 fn classes_that_are_not_set_over_the_wire_are_refused() {
     let server = HoldfastServer::new();
@@ -361,7 +361,7 @@ fn classes_that_are_not_set_over_the_wire_are_refused() {
         let request = file.set_info_request(InfoType(kind), class, 0, &[0; 64]);
         status(tree.call(request))
     };
-    for class in [30, 41, 42, 43] {
+    for class in [29, 30, 41, 42, 43, 44] {
         assert_eq!(ask(1, class), Status::NOT_SUPPORTED, "{class}");
     }
     // A label, a driver and flags of the volume are for local callers; ids and quotas are not kept.

@@ -86,8 +86,9 @@ async fn file<V: Vfs>(
     match class.class_use() {
         ClassUse::Set | ClassUse::QueryAndSet if class != Class::QUOTA => {}
         ClassUse::QueryAndSet => return Err(Status::NOT_SUPPORTED.into()),
-        // Note 428: Windows has classes of these numbers.
-        _ if matches!(class.0, 30 | 41..=43) => return Err(Status::NOT_SUPPORTED.into()),
+        // Note 428: Windows has classes of these numbers. [MS-FSA] 2.1.5.15.9 and 2.1.5.15.13 have the status for an
+        // object id (29) and a reservation of bandwidth (44).
+        _ if matches!(class.0, 29 | 30 | 41..=44) => return Err(Status::NOT_SUPPORTED.into()),
         _ => return Err(Status::INVALID_INFO_CLASS.into()),
     }
     match class {
