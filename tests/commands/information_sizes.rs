@@ -240,15 +240,17 @@ fn names_of_the_volume_are_cut() {
     }
 }
 
-/// [MS-SMB2] 3.3.5.20.1: the class begins with 3.1.1.
+/// [MS-SMB2] 3.3.5.20.1: normalized names begin with 3.1.1. Ids need a server with SMB 3.x, and no dialect.
 #[test]
-fn normalized_names_begin_with_3_1_1() {
+fn normalized_names_need_a_dialect_and_ids_need_none() {
     let server = HoldfastServer::new();
     for dialect in [Dialect::SMB_2_0_2, Dialect::SMB_2_1, Dialect::SMB_3_0_2] {
         let tree = server.tree_with(Options::dialect(dialect));
         let file = open(&tree, "f");
         let end = ask(&file, InfoType::FILE, Class::NORMALIZED_NAME.0, 0, 4096);
         assert_eq!(end.status(), Status::NOT_SUPPORTED, "{dialect}");
+        let id = ask(&file, InfoType::FILE, Class::ID.0, 0, 4096);
+        assert_eq!(id.status(), Status::SUCCESS, "{dialect}");
         file.close().unwrap();
     }
 }

@@ -89,12 +89,8 @@ pub(super) async fn query<V: Vfs>(
             };
             Answer::fixed(max, &tag)
         }
-        Class::ID => {
-            if on.call.connection.dialect() < Dialect::SMB_3_0 {
-                return Err(Status::NOT_SUPPORTED.into());
-            }
-            Answer::fixed(max, &id(&attr().await?, on.vfs().volume_id()))
-        }
+        // [MS-SMB2] 3.3.5.20.1: a server with SMB 3.x answers it on every dialect.
+        Class::ID => Answer::fixed(max, &id(&attr().await?, on.vfs().volume_id())),
         _ => of_the_open(open, class, max),
     }
 }
