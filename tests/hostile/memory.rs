@@ -212,6 +212,33 @@ fn names_that_do_not_match_are_in_the_budget() {
     server.assert_serving();
 }
 
+/// A scan that starts again frees the names that it kept before it lists new ones.
+#[test]
+fn a_scan_starts_again_in_the_memory_that_it_has() {
+    /// More than half as many as there is memory for.
+    const NAMES: usize = 650;
+    let server = HoldfastServer::start(&smb_tests::Options {
+        tables: "[limits]\nio_size = 65536\nbuffer_memory = 1048576\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    let tree = server.tree();
+    for number in 0..NAMES {
+        let name = format!("{}{number:05}", "n".repeat(200));
+        std::fs::File::create(server.path(&name)).unwrap();
+    }
+    let folder = tree.create(&CreateArgs::directory("")).unwrap();
+    let ask = |flags: QueryDirectoryFlags| {
+        let class = FileInformationClass::NAMES;
+        let request = Request::query_directory(folder.id(), class, "n*", flags, 4096);
+        tree.reply(tree.address(request)).unwrap().status()
+    };
+    for _ in 0..3 {
+        assert_eq!(ask(QueryDirectoryFlags::RESTART_SCANS), Status::SUCCESS);
+        assert_eq!(ask(QueryDirectoryFlags::empty()), Status::SUCCESS);
+    }
+    server.assert_serving();
+}
+
 /// Tree connects beyond those of an ordinary session are charged, whatever the limit of each session is.
 #[test]
 fn tree_connects_are_in_the_budget() {

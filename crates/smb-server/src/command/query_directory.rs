@@ -145,8 +145,7 @@ async fn fill<V: Vfs>(
         cursor.started = true;
         return Ok(writer.finish());
     }
-    // The room is freed as well, because the budget no longer counts it.
-    (cursor.held, cursor.names) = (None, VecDeque::new());
+    cursor.end();
     // [MS-FSA] 2.1.5.6.3: nothing at the very first call means that no such file exists.
     let status = if (first || restart) && !cursor.started {
         Status::NO_SUCH_FILE
@@ -170,6 +169,8 @@ async fn start<V: Vfs>(
         (true, Some(old)) => old,
         _ => asked,
     };
+    // The names of the enumeration before are freed first, so that the budget need not have room for both.
+    cursor.end();
     let disk = open.disk()?;
     let vfs = &call.share()?.vfs;
     let who = &call.token()?.identity;
@@ -192,7 +193,6 @@ async fn start<V: Vfs>(
             names.push_front(DirName::same(dots.to_owned()));
         }
     }
-    cursor.held = None;
     let held = kept(call, &names)?;
     *cursor = DirectoryCursor {
         held: Some(held),
