@@ -267,6 +267,24 @@ fn links_that_are_to_be_deleted_are_not_counted() {
     assert_eq!((last.number_of_links, last.delete_pending), (1, false));
 }
 
+/// A link that was removed under an open handle is not counted there either, but the other links are.
+#[test]
+fn links_that_are_removed_already_are_counted_out_once() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = open(&tree, "f");
+    assert_eq!(link(&file, "second", false), Status::SUCCESS);
+    let (second, stays) = (open(&tree, "second"), open(&tree, "second"));
+    let posix = DispositionFlags::DELETE | DispositionFlags::POSIX_SEMANTICS;
+    assert_eq!(dispose(&second, posix.bits()), Status::SUCCESS);
+    second.close().unwrap();
+    assert!(!server.path("second").exists());
+    let removed = standard(&stays);
+    assert_eq!((removed.number_of_links, removed.delete_pending), (1, true));
+    let other = standard(&file);
+    assert_eq!((other.number_of_links, other.delete_pending), (1, false));
+}
+
 /// [MS-FSA] 2.1.5.15.7.
 #[test]
 fn impossible_links_are_refused() {

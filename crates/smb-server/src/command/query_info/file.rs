@@ -158,20 +158,24 @@ fn basic(attr: &Attr) -> FileBasicInformation {
 
 /// [MS-FSA] 2.1.5.12.27: a link that is marked deleted is no longer counted.
 fn standard<V: Vfs>(on: &OnDisk<'_, V>, attr: &Attr) -> FileStandardInformation {
+    let (files, place) = (&on.server.files, &on.disk.place);
     let pending = on.is_delete_pending();
-    let gone = u32::from(pending && on.disk.place.stream.is_none());
+    // The kernel counts it no more.
+    let removed = pending && files.is_unlinked(place, on.open.engine);
+    let gone = u32::from(pending && !removed && place.stream.is_none());
+    // A directory has one name, whatever POSIX counts.
+    let links = match (on.disk.directory, removed) {
+        (false, true) => attr.links,
+        (false, false) => attr.links.max(1),
+        (true, removed) => u32::from(!removed),
+    };
     FileStandardInformation {
         allocation_size: attr.allocated,
         end_of_file: attr.size,
-        number_of_links: links(attr, on.disk.directory).saturating_sub(gone),
+        number_of_links: links.saturating_sub(gone),
         delete_pending: pending,
         directory: on.disk.directory,
     }
-}
-
-/// A directory has one name, whatever POSIX counts.
-fn links(attr: &Attr, directory: bool) -> u32 {
-    if directory { 1 } else { attr.links.max(1) }
 }
 
 fn internal(attr: &Attr) -> FileInternalInformation {
