@@ -285,6 +285,19 @@ fn links_that_are_removed_already_are_counted_out_once() {
     assert_eq!((other.number_of_links, other.delete_pending), (1, false));
 }
 
+/// Linux counts each directory as a link to the one above.
+#[test]
+fn a_directory_has_one_link_whatever_is_in_it() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    tree.mkdir("d\\below").unwrap();
+    for name in ["d", "d:s"] {
+        let links = standard(&open(&tree, name)).number_of_links;
+        assert_eq!(links, 1, "{name}");
+    }
+}
+
 /// [MS-FSA] 2.1.5.15.7.
 #[test]
 fn impossible_links_are_refused() {

@@ -163,8 +163,8 @@ fn standard<V: Vfs>(on: &OnDisk<'_, V>, attr: &Attr) -> FileStandardInformation 
     // The kernel counts it no more.
     let removed = pending && files.is_unlinked(place, on.open.engine);
     let gone = u32::from(pending && !removed && place.stream.is_none());
-    // A directory has one name, whatever POSIX counts.
-    let links = match (on.disk.directory, removed) {
+    // A directory has one name, whatever POSIX counts, also where the handle is one of its named streams.
+    let links = match (attr.is_of_directory(), removed) {
         (false, true) => attr.links,
         (false, false) => attr.links.max(1),
         (true, removed) => u32::from(!removed),
