@@ -258,6 +258,26 @@ fn a_descriptor_is_set_through_a_stream() {
     assert_eq!(set_descriptor(&file, both, &bytes), Status::INVALID_OWNER);
 }
 
+/// What a directory passes on to new entries stays when another part is set through one of its streams.
+#[test]
+fn a_stream_of_a_directory_has_the_whole_descriptor() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    let directory = tree.create(&CreateArgs::directory("d")).unwrap();
+    let stream = full_access(&tree, "d:stream");
+    let (list, group) = (SecurityInformation::DACL, SecurityInformation::GROUP);
+    let entries = |file: &File| {
+        let descriptor = SecurityDescriptor::read(&descriptor(file, list)).unwrap();
+        descriptor.dacl.unwrap().aces
+    };
+    let before = entries(&directory);
+    assert_eq!(entries(&stream), before);
+    let same = descriptor(&directory, group);
+    assert_eq!(set_descriptor(&stream, group, &same), Status::SUCCESS);
+    assert_eq!(entries(&directory), before);
+}
+
 /// [MS-SMB2] 3.3.5.21.3: flags that name no part are ignored. A handle without any right to change the descriptor must
 /// not change it by them.
 #[test]

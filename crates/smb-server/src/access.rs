@@ -49,7 +49,7 @@ pub(crate) async fn descriptor<V: Vfs>(
     attr: &Attr,
     changed: Option<&Timestamp>,
 ) -> Result<SecurityDescriptor, VfsError> {
-    let below = below(vfs, attr.kind == Kind::Directory);
+    let below = below(vfs, attr.is_of_directory());
     Ok(match stored(vfs, node, changed).await? {
         Some(sd) => derived::completed(sd, attr.into(), below),
         None => derived(attr.into(), below),
