@@ -258,7 +258,7 @@ fn a_descriptor_is_set_through_a_stream() {
     assert_eq!(set_descriptor(&file, both, &bytes), Status::INVALID_OWNER);
 }
 
-/// What a directory passes on to new entries stays when another part is set through one of its streams.
+/// The entries that new objects inherit stay when another part is set through a stream of the directory.
 #[test]
 fn a_stream_of_a_directory_has_the_whole_descriptor() {
     let server = HoldfastServer::new();
