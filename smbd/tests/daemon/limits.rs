@@ -6,7 +6,9 @@ use std::{
 };
 
 use smb_client::{Client, Connection, CreateArgs, Options, Request, Tree};
-use smb_wire::{Status, msg::EchoRequest};
+use smb_wire::{
+    Status, file_attributes::FileAttributes, fscc::FileInformationClass, msg::EchoRequest,
+};
 
 use socket2::{Domain, Socket, Type};
 
@@ -138,6 +140,16 @@ fn a_write_beyond_the_largest_file_fails_and_the_server_goes_on() {
     file.write_all(most, b"x").unwrap_err();
     file.write_all(0, b"x").unwrap();
     tree.write_file("still", b"here").unwrap();
+    // A backup has seen the file. A write of which the kernel makes only a part changes it all the same.
+    let mut seen = [0; 40];
+    seen[32..36].copy_from_slice(&FileAttributes::NORMAL.bits().to_le_bytes());
+    file.set(FileInformationClass::BASIC, &seen).unwrap();
+    let attributes = || file.query(FileInformationClass::BASIC).unwrap()[32];
+    let archive = u8::try_from(FileAttributes::ARCHIVE.bits()).unwrap();
+    assert_eq!(attributes() & archive, 0);
+    file.write_all(most - 1, b"xy").unwrap_err();
+    assert_eq!(daemon.path("data/large").metadata().unwrap().len(), most);
+    assert_eq!(attributes() & archive, archive);
 }
 
 #[test]

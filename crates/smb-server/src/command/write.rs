@@ -76,21 +76,25 @@ async fn file<V: Vfs>(
     on.data_operation(Operation::Write).await?;
     let times = kept_times::begin(&on).await?;
     let data = call.message.slice_ref(request.data);
-    let receipt = change.write(request.offset, data, flags).await?;
-    written(open, request.offset + length);
+    // On an error a part may have been written, or all without being as stable as the policy promises.
+    let receipt = change.write(request.offset, data, flags).await;
+    written(open, request.offset + length, receipt.is_ok());
     let archived = archive::changed(&on).await;
     let kept = times.put_back(&on).await;
     let broken = on.data_changed(Operation::Write).await;
+    let receipt = receipt?;
     archived?;
     kept?;
     broken?;
     Ok(receipt.into())
 }
 
-fn written<V: Vfs>(open: &Open<V>, end: u64) {
+fn written<V: Vfs>(open: &Open<V>, end: u64, acknowledged: bool) {
     let mut state = open.state();
-    state.position = end;
     state.wrote = true;
+    if acknowledged {
+        state.position = end;
+    }
 }
 
 /// The durability that the request and its open ask for, as far as the dialect can express it.
