@@ -7,7 +7,10 @@ use smb_wire::Status;
 use smb_wire::create_context::name;
 use smb_wire::fscc::FileInformationClass as Class;
 use smb_wire::ids::FileId;
-use smb_wire::msg::{CreateDisposition, InfoType, ShareAccess};
+use smb_wire::msg::{
+    ChangeNotifyFlags, ChangeNotifyRequest, CreateDisposition, EchoRequest, InfoType, NotifyFilter,
+    ShareAccess,
+};
 use vfs::sim::{Fault, FaultAction, Profile, SimOp};
 
 use crate::events::act;
@@ -105,6 +108,33 @@ fn under_strict_sync_the_reply_of_the_change_itself_has_the_error() {
             assert_eq!(it.status(close(stream)).await, status);
         });
     }
+}
+
+/// A size that is not known to be stable has changed all the same.
+#[test]
+fn watchers_learn_of_a_size_whose_sync_failed() {
+    let base = prepared(Profile::PosixMin);
+    scene(6, &base, "strict-sync", async |server| {
+        let mut it = Actor::enter(server, false).await;
+        let mut other = Actor::enter(server, false).await;
+        let root = other.open(CreateArgs::directory("")).await;
+        let watch = Request::new(&ChangeNotifyRequest {
+            flags: ChangeNotifyFlags::empty(),
+            output_buffer_length: 1024,
+            file_id: root,
+            completion_filter: NotifyFilter::SIZE,
+        });
+        let watch = other.client.send(watch).unwrap();
+        // The server has taken the request.
+        let echo = other.status(Request::new(&EchoRequest)).await;
+        assert_eq!(echo, Status::SUCCESS);
+        let file = it.open(CreateArgs::open("f")).await;
+        fail(server, 0, 5);
+        let refused = it.status(set_end(file, 77)).await;
+        assert_eq!(refused, Status::IO_DEVICE_ERROR);
+        let seen = other.client.wait(watch).await.unwrap();
+        assert_eq!(seen.status(), Status::SUCCESS);
+    });
 }
 
 /// A CREATE that failed took its file back. Nothing of that may be left for the file that gets

@@ -105,10 +105,11 @@ async fn done<V: Vfs>(
     let broken = on.data_changed(Operation::SetSize).await;
     let (node, flags) = (&on.disk.node, on.open.flags());
     let receipt = match what {
-        What::Size => begun.resized(node, flags).await?,
-        What::Allocation => begun.allocated(node, flags).await?,
+        What::Size => begun.resized(node, flags).await,
+        What::Allocation => begun.allocated(node, flags).await,
     };
     report_size(on).await;
+    let receipt = receipt?;
     archived?;
     kept?;
     broken?;
