@@ -33,7 +33,10 @@ fn leased(tree: &Tree, epoch: u16) -> File {
 
 impl Leased {
     fn new() -> Self {
-        let server = HoldfastServer::new();
+        Self::on(HoldfastServer::new())
+    }
+
+    fn on(server: HoldfastServer) -> Self {
         let holder = server.tree_with(Options::default().guid(Guid([1; 16])));
         let other = server.tree_with(Options::default().guid(Guid([2; 16])));
         holder.mkdir("d").unwrap();
@@ -216,6 +219,24 @@ fn changes_of_listed_facts_of_an_entry_break_the_lease() {
         .attributes(smb_wire::file_attributes::FileAttributes::HIDDEN);
     world.other.create(&args).unwrap().close().unwrap();
     world.assert_broken("it is overwritten");
+}
+
+/// The listing is that of the directory that has the entry, whatever its path has become on the host.
+#[test]
+fn a_directory_that_was_moved_on_the_host_loses_the_lease_with_its_entry() {
+    let world = Leased::on(HoldfastServer::start(&smb_tests::Options {
+        share: "host_changes = false".to_owned(),
+        ..smb_tests::Options::default()
+    }));
+    let open = world.other.create(&CreateArgs::open("d\\f")).unwrap();
+    std::fs::rename(world.server.path("d"), world.server.path("moved")).unwrap();
+    world.assert_kept("nobody sees that");
+    open.set_end_of_file(3).unwrap();
+    let broken = world.holder.client().next_break(SOON).unwrap();
+    assert!(
+        matches!(broken, Some(Break::Lease { key: KEY, .. })),
+        "{broken:?}"
+    );
 }
 
 #[test]

@@ -137,18 +137,16 @@ fn writable<'a, V: Vfs>(call: &'a Call<V>, open: &'a Open<V>) -> Result<OnDisk<'
 }
 
 /// Notifies watchers, and breaks leases on the directory, after a property of the object changed.
-async fn report_change<V: Vfs>(on: &OnDisk<'_, V>, filter: NotifyFilter) {
+fn report_change<V: Vfs>(on: &OnDisk<'_, V>, filter: NotifyFilter) {
     notices::modified(on.server, on.open, filter);
-    break_parent_leases(on).await;
+    break_parent_leases(on);
 }
 
-/// Only breaks leases on the directory.
-async fn break_parent_leases<V: Vfs>(on: &OnDisk<'_, V>) {
-    // The name may have disappeared; then no listing shows it. A rename notifies both directories itself.
-    if let Ok(lookup) = on.glance().await
-        && let Some(parent) = lookup.parent
-    {
-        entries_changed(on, parent.key());
+/// Only breaks leases on the directory that has the name, wherever that is now.
+fn break_parent_leases<V: Vfs>(on: &OnDisk<'_, V>) {
+    let files = &on.server.files;
+    if let Some(parent) = files.parent_of(&on.disk.place, on.open.engine) {
+        entries_changed(on, parent);
     }
 }
 
@@ -166,9 +164,9 @@ fn report_stream_change<V: Vfs>(
 }
 
 /// Reports that the size or contents of the open's file or stream changed.
-async fn report_size<V: Vfs>(on: &OnDisk<'_, V>) {
+fn report_size<V: Vfs>(on: &OnDisk<'_, V>) {
     match on.disk.node.stream() {
-        None => report_change(on, NotifyFilter::SIZE | NotifyFilter::LAST_WRITE).await,
+        None => report_change(on, NotifyFilter::SIZE | NotifyFilter::LAST_WRITE),
         Some(stream) => {
             report_stream_change(on, Change::MODIFIED_STREAM, notices::STREAM_DATA, stream)
         }

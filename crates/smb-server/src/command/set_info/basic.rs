@@ -103,10 +103,10 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     drop(turn);
     let filter = filter(&change, before.dos_attributes);
     if !filter.is_empty() {
-        report_change(on, filter).await;
+        report_change(on, filter);
     } else if let Asked::Set(_) = times.changed {
         // [MS-FSA] 2.1.5.15.2: watchers cannot ask for this change, but listings show it.
-        break_parent_leases(on).await;
+        break_parent_leases(on);
     }
     // Each change is marked, even if something after it failed.
     let timed = change.accessed.is_some() || change.written.is_some();

@@ -50,7 +50,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         }
     }
     let archived = archive::changed(on).await;
-    report_change(on, NotifyFilter::EA | NotifyFilter::ATTRIBUTES).await;
+    report_change(on, NotifyFilter::EA | NotifyFilter::ATTRIBUTES);
     let names = written(&known, &changes);
     let receipt = begun.eas_changed(node, names, flags).await?;
     archived?;

@@ -58,7 +58,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -
         .await?;
     drop(merging);
     let archived = archive::changed(on).await;
-    report_change(on, NotifyFilter::SECURITY).await;
+    report_change(on, NotifyFilter::SECURITY);
     let receipt = begun
         .metadata_changed(&on.disk.node, Meta::Security, on.open.flags())
         .await?;

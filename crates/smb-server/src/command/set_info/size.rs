@@ -108,7 +108,7 @@ async fn done<V: Vfs>(
         What::Size => begun.resized(node, flags).await,
         What::Allocation => begun.allocated(node, flags).await,
     };
-    report_size(on).await;
+    report_size(on);
     let receipt = receipt?;
     archived?;
     kept?;
