@@ -421,11 +421,11 @@ impl Files {
         .unwrap_or(false)
     }
 
-    /// The directory that holds the name an open was opened by, wherever that was moved.
+    /// The directory that holds the name an open was opened by, wherever that was moved; none if the name is gone.
     #[must_use]
     pub fn parent_of(&self, place: &Place, open: OpenId) -> Option<FileKey> {
         self.with(place.key, false, |inode| {
-            Some(inode.open_mut(open)?.link.parent)
+            Some(inode.open_mut(open).filter(|it| !it.unlinked)?.link.parent)
         })
         .flatten()
     }

@@ -61,9 +61,12 @@ pub(crate) fn name_filter(directory: bool) -> NotifyFilter {
     }
 }
 
-/// Reports a change of an open's file, directory or stream as [`Change::MODIFIED`].
+/// Reports a change of an open's file, directory or stream as [`Change::MODIFIED`], unless its name is gone: another
+/// file may have that by now.
 pub(crate) fn modified<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>, filter: NotifyFilter) {
-    if let Ok(path) = server.path_of(open) {
+    if let (Ok(disk), Ok(path)) = (open.disk(), server.path_of(open))
+        && !server.files.is_unlinked(&disk.place, open.engine)
+    {
         report(server, &[change(path, Change::MODIFIED, filter)]);
     }
 }
