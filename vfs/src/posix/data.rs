@@ -12,16 +12,15 @@ use super::{
 };
 use crate::{
     Contents, Identity, IoAccess, Kind, Node, Range, VfsError, VfsResult, Volume, WriteMode,
-    disk::{Allocate, BTRFS, Disk, DiskResult, Errno, InMemory, OVERLAY},
+    disk::{Allocate, BTRFS, Disk, DiskResult, InMemory, OVERLAY},
 };
 
 /// Bytes copied or zeroed at once if the kernel cannot do it.
 const CHUNK: usize = 1 << 20;
 /// `f_type` of file systems on whose disk the last block of a truncated file keeps the removed data: btrfs (6.18: it
-/// zeroes the block in memory when the file grows, and may commit the size before), and overlayfs, which may lie on it.
+/// zeroes the block in memory when the file grows, and may commit the size before; `btrfs_fallocate` of a range that
+/// ends behind the end of file has always done so, too), and overlayfs, which may lie on it.
 const LEAVES_TAILS: [u64; 2] = [BTRFS, OVERLAY];
-/// The possible block sizes of these file systems, in bytes.
-const TAIL_BLOCK: std::ops::RangeInclusive<u64> = 4096..=65_536;
 
 impl<D: Disk> Contents for PosixVfs<D> {
     async fn open(
@@ -88,7 +87,7 @@ impl<D: Disk> Contents for PosixVfs<D> {
         if node.0.stream.is_some() {
             return self.stream_set_size(node, size).await;
         }
-        match self.cut(node, node.fd(), size).await {
+        match self.cut(node.fd(), size).await {
             // A descriptor without write access: ftruncate returns EINVAL, or EBADF for O_PATH.
             Err(errno) if errno.is(&[libc::EINVAL]) && !node.0.io.write => {
                 Err(VfsError::AccessDenied)
@@ -299,85 +298,32 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// `ftruncate`. The removed data must stay removed: where a file system leaves them in the last block on the
-    /// disk, they are zeroed first. Otherwise a power cut between a later growth and the write-back of the zeros
-    /// would show them again, although a FLUSH had made the truncation stable. A truncation that fails puts them back.
-    pub(super) async fn cut(&self, node: &PosixNode<D>, fd: &D::Fd, size: u64) -> DiskResult<()> {
-        let removed = self.zero_tail(fd, size).await?;
-        let truncated = self.disk.truncate(fd, size).await;
-        if truncated.is_err()
-            && let Some((own, removed)) = removed
-            && let Err(error) = self.put_tail_back(fd, &own, size, &removed).await
-        {
-            tracing::error!(
-                ?error,
-                size,
-                "a truncation failed, and the end of the file, zeroed for it, cannot be written back"
-            );
-            // They may have been stable, and no sync reports that they are lost.
-            self.sync_failed(node, VfsError::Io);
-            return Err(Errno(libc::EIO));
+    /// disk, a reservation behind the new end makes it write zeros there. Otherwise a power cut between a later growth
+    /// and the write-back of the zeros would show them again, although a FLUSH had made the truncation stable. Both
+    /// calls change only what lies behind the end of file at their time, so nothing that others write is lost.
+    pub(super) async fn cut(&self, fd: &D::Fd, size: u64) -> DiskResult<()> {
+        let leaves_tail = self.leaves_tail(fd, size).await?;
+        self.disk.truncate(fd, size).await?;
+        if leaves_tail {
+            // The disk may be full.
+            let zeroed = self.disk.allocate(fd, Allocate::Reserve, size, 1).await;
+            zeroed.unwrap_or_else(|errno| {
+                tracing::debug!(errno = errno.0, "a truncated file's tail keeps old data");
+            });
         }
-        truncated
+        Ok(())
     }
 
-    /// Zeroes the data that a truncation to `size` leaves in the last block on the disk, and returns them with a
-    /// descriptor that reads; `None` if there are none. If they cannot be zeroed (the disk may be full, or the
-    /// descriptor not writable), the file is truncated all the same.
-    ///
-    /// # Errors
-    /// They cannot be read. They are as they were.
-    async fn zero_tail(&self, fd: &D::Fd, size: u64) -> DiskResult<Option<(D::Fd, Bytes)>> {
+    /// Whether a truncation to `size` leaves removed data in the last block on the disk.
+    async fn leaves_tail(&self, fd: &D::Fd, size: u64) -> DiskResult<bool> {
         // No block is longer than a page.
-        if size.is_multiple_of(rustix::param::page_size() as u64) {
-            return Ok(None);
-        }
-        let file = self.disk.stat(fd).await?;
-        if file.size <= size {
-            return Ok(None);
+        if size.is_multiple_of(rustix::param::page_size() as u64)
+            || self.disk.stat(fd).await?.size <= size
+        {
+            return Ok(false);
         }
         let system = self.disk.stat_fs(fd).await?;
-        if !LEAVES_TAILS.contains(&system.kind) {
-            return Ok(None);
-        }
-        let tail = tail(size, file.size, system.block);
-        if tail == 0 {
-            return Ok(None);
-        }
-        // Without them a truncation that fails would leave zeros, which nothing marks as a change; without the zeros a
-        // power cut may bring them back.
-        let service = Identity::Service;
-        let own = self.disk.reopen(&service, fd, true, false).await?;
-        let buf = BytesMut::with_capacity(tail);
-        let removed = self.read_all(&own, size, tail, buf).await;
-        let removed = removed.map_err(|_| Errno(libc::EIO))?.freeze();
-        let zeros = Bytes::from(vec![0; tail]);
-        if let Err(error) = self.write_all(fd, size, zeros, false).await {
-            tracing::debug!(?error, "a truncated file's tail keeps old data");
-        }
-        Ok(Some((own, removed)))
-    }
-
-    /// Writes back the data that [`Self::zero_tail`] has zeroed. Bytes that are no zeros any more were written
-    /// meanwhile and stay, and so does an end of file that was set meanwhile.
-    async fn put_tail_back(
-        &self,
-        fd: &D::Fd,
-        own: &D::Fd,
-        size: u64,
-        removed: &[u8],
-    ) -> VfsResult<()> {
-        let mut data = BytesMut::from(removed);
-        let buf = BytesMut::with_capacity(data.len());
-        let now = self.read_all(own, size, data.len(), buf).await?;
-        data.truncate(now.len());
-        for (old, now) in data.iter_mut().zip(&now) {
-            *old = if *now == 0 { *old } else { *now };
-        }
-        if data == now {
-            return Ok(());
-        }
-        // Durably: the zeros may be on the disk, and nothing marks the file dirty.
-        self.write_all(fd, size, data.freeze(), true).await
+        Ok(LEAVES_TAILS.contains(&system.kind) && !size.is_multiple_of(system.block))
     }
 
     /// Reserves space of a file up to `size` bytes. On a file system that cannot, the size is only a hint.
@@ -469,25 +415,5 @@ impl<D: Disk> PosixVfs<D> {
             }
             other => Ok(other?),
         }
-    }
-}
-
-/// The bytes that a truncation to `size` removes from the last block that stays, where the file ended at `end`.
-fn tail(size: u64, end: u64, block: u64) -> usize {
-    let block = block.clamp(*TAIL_BLOCK.start(), *TAIL_BLOCK.end());
-    let end = size.next_multiple_of(block).min(end);
-    usize::try_from(end.saturating_sub(size)).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::tail;
-
-    #[test]
-    fn a_tail_is_the_rest_of_a_block_of_whatever_size() {
-        assert_eq!(tail(5000, 6000, 4096), 1000);
-        assert_eq!(tail(5000, 20_000, 4096), 3192);
-        assert_eq!(tail(8192, 20_000, 4096), 0);
-        assert_eq!(tail(8192, 200_000, 65_536), 57_344);
     }
 }

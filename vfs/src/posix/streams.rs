@@ -384,7 +384,7 @@ impl<D: Disk> PosixVfs<D> {
                 return self.rewrite(node, &value).await;
             }
         };
-        Ok(self.cut(node, &fd, size).await?)
+        Ok(self.cut(&fd, size).await?)
     }
 
     /// Replaces the bytes of a stream in an attribute. The caller holds the inode's lock.

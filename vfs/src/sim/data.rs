@@ -171,8 +171,8 @@ impl State {
         Ok(())
     }
 
-    /// Called when a file grows to or beyond `to`: if a truncated file keeps the rest of its last block, that is zeroed
-    /// in memory now.
+    /// Called when a file grows to or beyond `to`, or is reserved up to there: if a truncated file keeps the rest of its
+    /// last block, that is zeroed in memory now.
     fn zero_old_end(&mut self, ino: u64, to: u64) -> DiskResult<()> {
         let end = self.node(ino)?.size;
         if self.durable.image.keeps_tails && to > end && !end.is_multiple_of(BLOCK) {
@@ -220,6 +220,7 @@ impl State {
         if how != Allocate::Punch {
             let had = self.node(ino)?.blocks.range(first..last).count() as u64;
             self.room((last - first) - had)?;
+            self.zero_old_end(ino, end)?;
         }
         let whole = offset.div_ceil(BLOCK)..end / BLOCK;
         match how {
