@@ -235,8 +235,8 @@ pub struct Range {
     pub len: u64,
 }
 
-/// Called with a failed sync: its inode, and the error.
-pub type FailedSync<N> = Box<dyn Fn(&N, VfsError) + Send + Sync>;
+/// Called with a failed sync: its inode, the error, and whether a write reported it that may have failed by itself.
+pub type FailedSync<N> = Box<dyn Fn(&N, VfsError, bool) + Send + Sync>;
 
 /// The size of an inode's extended attributes as NTFS counts it ([MS-FSCC] 2.4.13): a header of four bytes, then each
 /// attribute with five bytes besides its name and value; 0 if there are none. `lengths` has the length of each name and

@@ -29,8 +29,13 @@ impl<V: Volume> Durability<V> {
     /// Observes from now on the syncs of `vfs` that fail inside its other methods.
     pub(crate) fn listen(&self, vfs: &V, share: &Arc<Share>) {
         let (me, share) = (Weak::clone(&self.me), Arc::downgrade(share));
-        vfs.on_failed_sync(Box::new(move |node, error| {
+        vfs.on_failed_sync(Box::new(move |node, error, by_write| {
             if let (Some(me), Some(share)) = (me.upgrade(), share.upgrade()) {
+                // A write that failed by itself has lost nothing. It is in flight.
+                let others = |inode: &Inode<V>| inode.is_dirty() || inode.writes() > 1;
+                if by_write && me.peek(node.key(), others) != Some(true) {
+                    return;
+                }
                 let file = node.stream().is_none() && !node.is_directory();
                 me.lost_in_sync(node.key(), file, vec![share], error);
             }

@@ -108,15 +108,15 @@ impl<D: Disk> PosixVfs<D> {
         })
     }
 
-    /// Reports a failed sync, unless it never began and so lost nothing.
-    fn sync_failed(&self, node: &PosixNode<D>, error: VfsError) {
+    /// Reports a failed sync, perhaps one that a write has reported, unless it never began and so lost nothing.
+    fn sync_failed(&self, node: &PosixNode<D>, error: VfsError, by_write: bool) {
         if error == VfsError::NotStarted {
             return;
         }
         let listener = self.failed_sync.read();
         let listener = listener.unwrap_or_else(PoisonError::into_inner);
         if let Some(tell) = &*listener {
-            tell(node, error);
+            tell(node, error, by_write);
         }
     }
 

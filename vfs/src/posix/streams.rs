@@ -270,7 +270,7 @@ impl<D: Disk> PosixVfs<D> {
             self.write_all(fd, 0, data, false).await?;
         }
         let synced = self.depot_sync(node, Some(fd)).await;
-        synced.inspect_err(|error| self.sync_failed(node, *error))?;
+        synced.inspect_err(|error| self.sync_failed(node, *error, false))?;
         self.sync_base(node, true).await
     }
 
@@ -292,7 +292,7 @@ impl<D: Disk> PosixVfs<D> {
             false => self.disk.fsync(&fd).await,
         };
         let synced = synced.map_err(VfsError::of_sync);
-        synced.inspect_err(|error| self.sync_failed(node, *error))
+        synced.inspect_err(|error| self.sync_failed(node, *error, false))
     }
 
     /// Makes an empty file in the depot; one that an interrupted move has left is not the stream and is removed.
@@ -364,7 +364,7 @@ impl<D: Disk> PosixVfs<D> {
             && Box::pin(self.takes_failures(&fd, error)).await
         {
             // The sync of the stream goes through this descriptor, too.
-            self.sync_failed(node, error);
+            self.sync_failed(node, error, true);
         }
         wrote
     }

@@ -388,6 +388,10 @@ impl Disk for SimDisk {
         self.shared.lock().options.service.0
     }
 
+    fn is_local(&self, _: &SimFd) -> bool {
+        !self.shared.lock().options.nfs
+    }
+
     async fn open_at(
         &self,
         who: &Identity,

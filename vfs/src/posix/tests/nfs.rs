@@ -20,8 +20,8 @@ fn a_stream_that_cannot_be_written_on_nfs_may_have_lost_earlier_data() {
             t.write(&stream, 0, &[7; 6000]).await;
             let lost = Arc::new(std::sync::Mutex::new(Vec::new()));
             let noted = Arc::clone(&lost);
-            t.vfs.on_failed_sync(Box::new(move |node, error| {
-                noted.lock().unwrap().push((node.key(), error));
+            t.vfs.on_failed_sync(Box::new(move |node, error, by_write| {
+                noted.lock().unwrap().push((node.key(), error, by_write));
             }));
             disk.inject(Fault {
                 on: SimOp::Write,
@@ -32,7 +32,7 @@ fn a_stream_that_cannot_be_written_on_nfs_may_have_lost_earlier_data() {
             let failed = t.vfs.write(&stream, 6000, data, mode).await;
             assert_eq!(failed, Err(VfsError::NoSpace));
             let expected: Vec<_> = nfs
-                .then_some((file.key(), VfsError::NoSpace))
+                .then_some((file.key(), VfsError::NoSpace, true))
                 .into_iter()
                 .collect();
             assert_eq!(*lost.lock().unwrap(), expected);
