@@ -204,6 +204,7 @@ impl<D: Disk> PosixVfs<D> {
             error,
             VfsError::NoSpace | VfsError::QuotaExceeded | VfsError::TooLarge
         );
-        full && (self.disk.stat_fs(fd).await).map_or(true, |system| system.kind == NFS)
+        full && !self.disk.is_local(fd)
+            && (self.disk.stat_fs(fd).await).map_or(true, |system| system.kind == NFS)
     }
 }

@@ -55,9 +55,18 @@ fn a_durable_write_that_is_too_large_on_nfs_may_be_a_failed_sync() {
                 after: 0,
                 action: FaultAction::Fail(libc::EFBIG),
             });
+            let looked = Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let noted = Arc::clone(&looked);
+            disk.set_hook(Some(Arc::new(move |op| {
+                noted.fetch_or(op == SimOp::Look, std::sync::atomic::Ordering::Relaxed);
+                None
+            })));
             let (data, mode) = (Bytes::from_static(b"more"), WriteMode { durable: true });
             let failed = t.vfs.write(&file, 0, data, mode).await;
+            disk.set_hook(None);
             assert_eq!(failed, Err(expected));
+            // A local disk that fails the query counts as no NFS: it is not queried.
+            assert_eq!(looked.load(std::sync::atomic::Ordering::Relaxed), nfs);
         });
     }
 }
