@@ -600,6 +600,10 @@ impl<D: Disk> PosixVfs<D> {
         replace: bool,
     ) -> VfsResult<()> {
         let target = to_parent.directory()?;
+        let folds_alike = || {
+            let [from, at] = [from, at].map(|name| crate::fold(&name::to_client(name)));
+            parent.0.key == to_parent.0.key && from == at
+        };
         let rename = async {
             let (source, disk) = (parent.fd(), &self.disk);
             match disk.rename(who, source, from, target, at, replace).await {
@@ -607,6 +611,16 @@ impl<D: Disk> PosixVfs<D> {
                 Err(errno) if !replace && errno.is(&[libc::EINVAL]) => {
                     match disk.stat_at(target, at).await {
                         Err(absent) if absent.is(&[libc::ENOENT]) => {
+                            disk.rename(who, source, from, target, at, true).await
+                        }
+                        _ => Err(errno),
+                    }
+                }
+                // A disk that ignores case finds the name itself under its new case, and may keep the old one.
+                Err(errno) if !replace && errno.is(&[libc::EEXIST]) && folds_alike() => {
+                    let own = disk.stat_at(source, from).await;
+                    match (own, disk.stat_at(target, at).await) {
+                        (Ok(own), Ok(found)) if own.key == found.key => {
                             disk.rename(who, source, from, target, at, true).await
                         }
                         _ => Err(errno),

@@ -674,6 +674,39 @@ fn a_truncation_succeeds_whose_tail_cannot_be_zeroed() {
     });
 }
 
+/// A disk that ignores case finds a file under both cases of its name. Here a link has the other one.
+#[test]
+fn a_name_changes_its_case_on_a_disk_that_ignores_it() {
+    for by_link in [false, true] {
+        let (disk, link) = sim(SimOptions::default());
+        let t = block_on(Case::new(disk.clone(), link));
+        block_on(async {
+            let file = t.file("f").await;
+            let (on, inode) = (disk.clone(), file.fd().clone());
+            let linked = std::sync::atomic::AtomicBool::new(false);
+            disk.set_hook(Some(Arc::new(move |op| {
+                let first =
+                    op == SimOp::Change && !linked.swap(true, std::sync::atomic::Ordering::Relaxed);
+                let (on, inode) = (on.clone(), inode.clone());
+                let other_case = async move {
+                    let root = on.root();
+                    on.link(ME, &inode, &root, b"F").await.unwrap();
+                };
+                first.then(|| Box::pin(other_case) as SimYield)
+            })));
+            let changed = match by_link {
+                false => t.rename("f", "F", false).await,
+                true => {
+                    let (root, own) = (t.vfs.root(), Some(file.key()));
+                    t.vfs.link(ME, &file, &root, "F", own).await
+                }
+            };
+            disk.set_hook(None);
+            assert_eq!(changed, Ok(()), "{by_link}");
+        });
+    }
+}
+
 /// A file system that cannot punch holes: a hole is not filled to make it read as zeros.
 #[test]
 fn zeroing_allocates_nothing() {
