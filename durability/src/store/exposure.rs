@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 use vfs::{Disk, VfsError};
 
 use super::{
-    flush_record::{EXPOSED_FILES_MAX, ExposureRecord, shorten},
+    flush_record::{ExposureRecord, shorten},
     journal::JournalFile,
     journal_format::JournalRecord,
     log::{StoreTask, Waiter, answer_all},
@@ -115,7 +115,7 @@ impl<D: Disk> JournalFile<D> {
             let mut kicked = pin!(kick.notified());
             kicked.as_mut().enable();
             let source = self.source.get();
-            let measured = source.and_then(|source| source.exposure_of(share, EXPOSED_FILES_MAX));
+            let measured = source.and_then(|source| source.exposure_of(share));
             let Some(mut record) = measured else {
                 answer_all(waiters, Ok(()));
                 lock(&self.covered).remove(share);

@@ -15,7 +15,7 @@ use super::log::StoreTask;
 use crate::{report::Exposure, settings::Policy};
 
 /// Most files named in one exposure record.
-pub(crate) const EXPOSED_FILES_MAX: usize = 32;
+const EXPOSED_FILES_MAX: usize = 32;
 /// Most bytes of a path, which is for people.
 const PATH_MAX: usize = 1024;
 
@@ -81,10 +81,9 @@ pub struct ExposedFile {
 
 /// Answers with the exposure of a share at this moment; the engine is one.
 pub trait ExposureSource: Send + Sync + 'static {
-    /// The exposure of `share`, with the files that have most dirty bytes, at most `files_max`.
-    /// `None`: no such share any more. `at` of the record is the moment of the answer; it allows no
-    /// more than is dirty.
-    fn exposure_of(&self, share: &str, files_max: usize) -> Option<ExposureRecord>;
+    /// The exposure of `share`. `None`: no such share any more. `at` of the record is the moment of
+    /// the answer; it allows no more than is dirty.
+    fn exposure_of(&self, share: &str) -> Option<ExposureRecord>;
 }
 
 /// Stores the records of acknowledged flushes.
@@ -108,11 +107,11 @@ pub trait FlushJournal: Send + Sync + 'static {
     fn set_source(&self, source: Arc<dyn ExposureSource>);
 }
 
-/// The files with most bytes, at most `max` of them, most first.
-pub(crate) fn most_exposed(bytes: BTreeMap<FileKey, u64>, max: usize) -> Vec<(FileKey, u64)> {
+/// The files with most bytes, as many as a record names, most first.
+pub(crate) fn most_exposed(bytes: BTreeMap<FileKey, u64>) -> Vec<(FileKey, u64)> {
     let mut all: Vec<(FileKey, u64)> = bytes.into_iter().collect();
     all.sort_by_key(|(key, bytes)| (std::cmp::Reverse(*bytes), *key));
-    all.truncate(max);
+    all.truncate(EXPOSED_FILES_MAX);
     all
 }
 
@@ -126,8 +125,13 @@ mod tests {
             ino,
             ..FileKey::default()
         };
-        let all = [(key(1), 5), (key(2), 9), (key(3), 9), (key(4), 1)];
-        let most = most_exposed(all.into_iter().collect(), 3);
-        assert_eq!(most, [(key(2), 9), (key(3), 9), (key(1), 5)]);
+        let more = (4..100).map(|ino| (key(ino), 1));
+        let all = [(key(1), 5), (key(2), 9), (key(3), 9)].into_iter();
+        let most = most_exposed(all.chain(more).collect());
+        assert_eq!(most.len(), EXPOSED_FILES_MAX);
+        assert_eq!(
+            most[..4],
+            [(key(2), 9), (key(3), 9), (key(1), 5), (key(4), 1)]
+        );
     }
 }

@@ -154,13 +154,13 @@ impl<V: Volume> Durability<V> {
 }
 
 impl<V: Volume> ExposureSource for Durability<V> {
-    fn exposure_of(&self, share: &str, files_max: usize) -> Option<ExposureRecord> {
+    fn exposure_of(&self, share: &str) -> Option<ExposureRecord> {
         let share = self.shares().into_iter().find(|one| one.name == share)?;
         let at = self.env.realtime();
         let exposure = share.exposure(self.now());
         let keys = share.dirty().into_iter();
         let bytes = keys.filter_map(|key| Some((key, self.peek(key, Inode::bytes)?)));
-        let most = most_exposed(bytes.collect(), files_max);
+        let most = most_exposed(bytes.collect());
         let files = most.into_iter().map(|(key, bytes)| {
             let path = self.peek(key, Inode::path_hint).flatten();
             ExposedFile {

@@ -295,7 +295,7 @@ fn promised_flushes_are_noted_soon_and_wait_for_nobody() {
 struct Owing(Mutex<(u64, Duration)>, Arc<TestEnv>);
 
 impl ExposureSource for Owing {
-    fn exposure_of(&self, share: &str, _: usize) -> Option<ExposureRecord> {
+    fn exposure_of(&self, share: &str) -> Option<ExposureRecord> {
         let (bytes, since) = *lock(&self.0);
         Some(ExposureRecord {
             at: Timestamp {

@@ -345,9 +345,9 @@ fn what_is_answered_before_the_disk_is_covered_first() {
         let log = journal.take_log();
         assert_eq!(log, ["cover share 4096", "promised 5"]);
         let source = lock(&journal.source).clone().unwrap();
-        let exposed = source.exposure_of("share", 5).unwrap();
+        let exposed = source.exposure_of("share").unwrap();
         assert_eq!(exposed.exposure.bytes, 4096);
         assert_eq!((exposed.files.len(), exposed.files[0].bytes), (1, 4096));
-        assert!(source.exposure_of("other", 5).is_none());
+        assert!(source.exposure_of("other").is_none());
     });
 }
