@@ -66,6 +66,15 @@ pub enum VfsError {
     Corrupt,
 }
 
+impl VfsError {
+    /// Whether a write on NFS that fails so may have reported the failure of an earlier write-back, which no sync
+    /// through its descriptor reports then (since Linux 5.19, `nfs_file_write`). Others are full, too.
+    #[must_use]
+    pub fn may_be_of_earlier_write(self) -> bool {
+        matches!(self, Self::NoSpace | Self::QuotaExceeded | Self::TooLarge)
+    }
+}
+
 impl fmt::Display for VfsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)

@@ -108,15 +108,10 @@ impl<V: Volume> Gate<V> {
     }
 
     /// Whether a change of contents that failed and has no sync of its own may have reported the failure of an earlier
-    /// write-back, which no sync reports then. A write on NFS does that (since Linux 5.19, `nfs_file_write`), for the
-    /// errors of a full disk and only to the descriptor that writes: one that was opened only for the sync still
-    /// reports it.
+    /// write-back, which no sync reports then: a descriptor that was opened only for the sync still reports it.
     fn may_have_taken_failure(&self, node: &V::Node, error: VfsError) -> bool {
-        let full = matches!(
-            error,
-            VfsError::NoSpace | VfsError::QuotaExceeded | VfsError::TooLarge
-        );
-        full && node.forbids_execution()
+        error.may_be_of_earlier_write()
+            && node.forbids_execution()
             && self.core.peek(node.key(), Inode::is_watched_by_writers) == Some(true)
     }
 }

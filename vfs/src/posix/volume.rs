@@ -197,14 +197,11 @@ impl<D: Disk> Volume for PosixVfs<D> {
 }
 
 impl<D: Disk> PosixVfs<D> {
-    /// Whether a write through `fd` that failed with `error` may have reported the failure of an earlier write-back,
-    /// which no sync through `fd` reports then. NFS does that (since Linux 5.19, `nfs_file_write`) for these errors.
+    /// Whether `fd` is on NFS, and a write through it that failed with `error` may have reported the failure of an
+    /// earlier write-back.
     pub(super) async fn takes_failures(&self, fd: &D::Fd, error: VfsError) -> bool {
-        let full = matches!(
-            error,
-            VfsError::NoSpace | VfsError::QuotaExceeded | VfsError::TooLarge
-        );
-        full && !self.disk.is_local(fd)
+        error.may_be_of_earlier_write()
+            && !self.disk.is_local(fd)
             && (self.disk.stat_fs(fd).await).map_or(true, |system| system.kind == NFS)
     }
 }
