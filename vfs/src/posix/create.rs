@@ -107,7 +107,7 @@ impl<D: Disk> Creation for PosixVfs<D> {
         };
         if hidden {
             let changes = [Change::Remove(&at), Change::Add(&on_disk)];
-            let rename = self.disk.rename(who, dir, &at, dir, &on_disk, false);
+            let rename = self.rename_to_free(who, (dir, &*at), (dir, &*on_disk));
             if let Err(errno) = self.changing(parent, &changes, rename).await {
                 return Err(self
                     .unmake(parent, &at, made.stat.key, directory, errno.into())
@@ -276,6 +276,26 @@ impl<D: Disk> PosixVfs<D> {
             self.reserve(fd, new.allocation).await?;
         }
         Ok(stored)
+    }
+
+    /// Moves a name to one that was just seen to be free.
+    pub(super) async fn rename_to_free(
+        &self,
+        who: &Identity,
+        (source, from): (&D::Fd, &[u8]),
+        (target, at): (&D::Fd, &[u8]),
+    ) -> DiskResult<()> {
+        let disk = &self.disk;
+        match disk.rename(who, source, from, target, at, false).await {
+            // NFS and some file systems of FUSE lack RENAME_NOREPLACE.
+            Err(errno) if errno.is(&[libc::EINVAL]) => match disk.stat_at(target, at).await {
+                Err(absent) if absent.is(&[libc::ENOENT]) => {
+                    disk.rename(who, source, from, target, at, true).await
+                }
+                _ => Err(errno),
+            },
+            other => other,
+        }
     }
 
     /// Removes the new object, if the name still belongs to it, and returns the reason.

@@ -582,7 +582,7 @@ impl<D: Disk> PosixVfs<D> {
     ) -> VfsResult<()> {
         if is != wanted {
             let changes = [Change::Remove(is), Change::Add(wanted)];
-            let rename = self.disk.rename(who, dir.fd(), is, dir.fd(), wanted, false);
+            let rename = self.rename_to_free(who, (dir.fd(), is), (dir.fd(), wanted));
             if let Err(errno) = self.changing(dir, &changes, rename).await {
                 tracing::debug!(errno = errno.0, "a replaced name keeps its case");
             }
@@ -606,18 +606,12 @@ impl<D: Disk> PosixVfs<D> {
         };
         let rename = async {
             let (source, disk) = (parent.fd(), &self.disk);
-            match disk.rename(who, source, from, target, at, replace).await {
-                // Some network file systems lack RENAME_NOREPLACE; the check was made already.
-                Err(errno) if !replace && errno.is(&[libc::EINVAL]) => {
-                    match disk.stat_at(target, at).await {
-                        Err(absent) if absent.is(&[libc::ENOENT]) => {
-                            disk.rename(who, source, from, target, at, true).await
-                        }
-                        _ => Err(errno),
-                    }
-                }
+            if replace {
+                return disk.rename(who, source, from, target, at, true).await;
+            }
+            match self.rename_to_free(who, (source, from), (target, at)).await {
                 // A disk that ignores case finds the name itself under its new case, and may keep the old one.
-                Err(errno) if !replace && errno.is(&[libc::EEXIST]) && folds_alike() => {
+                Err(errno) if errno.is(&[libc::EEXIST]) && folds_alike() => {
                     let own = disk.stat_at(source, from).await;
                     match (own, disk.stat_at(target, at).await) {
                         (Ok(own), Ok(found)) if own.key == found.key => {

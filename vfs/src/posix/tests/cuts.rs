@@ -707,6 +707,51 @@ fn a_name_changes_its_case_on_a_disk_that_ignores_it() {
     }
 }
 
+/// NFS and many file systems of FUSE refuse a rename that must replace nothing. An object with a descriptor is made
+/// under a temporary name, and gets its own all the same.
+#[test]
+fn an_object_is_made_whole_without_a_rename_that_replaces_nothing() {
+    let describe = |_: Permissions| {
+        let mut bare = vec![0; 20];
+        (bare[0], bare[3]) = (1, 0x80);
+        bare
+    };
+    let make = |fails: Option<u64>, directory: bool| {
+        let (disk, link) = sim(SimOptions::default());
+        let t = block_on(Case::new(disk.clone(), link));
+        let count = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let counted = Arc::clone(&count);
+        disk.set_hook(Some(Arc::new(move |op| {
+            let change = u64::from(op == SimOp::Change);
+            counted.fetch_add(change, std::sync::atomic::Ordering::Relaxed);
+            None
+        })));
+        if let Some(after) = fails {
+            let action = FaultAction::Fail(libc::EINVAL);
+            let on = SimOp::Change;
+            assert!(disk.inject(Fault { on, after, action }));
+        }
+        let new = NewNode {
+            security: Some(NewSecurity::Of(&describe)),
+            ..NewNode::default()
+        };
+        let there = block_on(async {
+            let root = t.vfs.root();
+            let made = t.vfs.create(ME, &root, "f", &new, directory).await;
+            made.unwrap();
+            t.names("").await
+        });
+        disk.set_hook(None);
+        assert_eq!(there, ["f"]);
+        count.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    for directory in [false, true] {
+        // The rename is the last change.
+        let changes = make(None, directory);
+        assert_eq!(make(Some(changes - 1), directory), changes + 1);
+    }
+}
+
 /// A file system that cannot punch holes: a hole is not filled to make it read as zeros.
 #[test]
 fn zeroing_allocates_nothing() {
