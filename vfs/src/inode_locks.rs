@@ -1,43 +1,91 @@
 //! Locks on inodes, for changes that read an attribute and rewrite it.
 
-use crate::FileKey;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
-/// Shards of [`InodeLocks`].
-const INODE_LOCK_SHARDS: usize = 64;
+use tokio::sync::{Mutex as TurnLock, OwnedMutexGuard};
 
-/// Locks on inodes whose attributes are read and rewritten. They are sharded, so unrelated inodes may share a lock, and
-/// nobody may hold two.
-#[derive(Debug)]
-pub struct InodeLocks {
-    shards: [tokio::sync::Mutex<()>; INODE_LOCK_SHARDS],
-    folders: tokio::sync::Mutex<()>,
-}
+use crate::{FileKey, lock};
 
-impl Default for InodeLocks {
-    fn default() -> Self {
-        Self {
-            shards: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
-            folders: tokio::sync::Mutex::new(()),
-        }
-    }
-}
+/// Locks that the inodes of a file system share.
+const SHARDS: u64 = 64;
+/// The number of the lock under which folders are created, after those of the inodes.
+const FOLDERS: u64 = SHARDS;
+/// Locks beyond this number are forgotten when nobody has them.
+const KEPT_MAX: usize = 1024;
+
+/// Locks on inodes whose attributes are read and rewritten. Unrelated inodes of a file system may share a lock, so
+/// nobody may hold two. File systems share none, so one that hangs holds up no other.
+#[derive(Debug, Default)]
+pub struct InodeLocks(Mutex<BTreeMap<(u64, u64), Arc<TurnLock<()>>>>);
 
 impl InodeLocks {
     /// Waits for the lock of an inode.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "the remainder is below the array's length"
-    )]
-    pub async fn lock(&self, inode: FileKey) -> tokio::sync::MutexGuard<'_, ()> {
-        let shard = (inode.ino ^ inode.fs) % INODE_LOCK_SHARDS as u64;
-        self.shards[usize::try_from(shard).unwrap_or(0)]
-            .lock()
-            .await
+    pub async fn lock(&self, inode: FileKey) -> OwnedMutexGuard<()> {
+        self.shard(inode.fs, inode.ino % SHARDS).lock_owned().await
     }
 
-    /// Waits for the lock under which folders are created that several inodes share. Its holder may hold the lock
-    /// of an inode already, but must not request one.
-    pub async fn folders(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.folders.lock().await
+    /// Waits for the lock under which folders are created on a file system that several inodes share. Its holder may
+    /// hold the lock of an inode already, but must not request one.
+    pub async fn folders(&self, fs: u64) -> OwnedMutexGuard<()> {
+        self.shard(fs, FOLDERS).lock_owned().await
+    }
+
+    fn shard(&self, fs: u64, shard: u64) -> Arc<TurnLock<()>> {
+        let mut all = lock(&self.0);
+        if all.len() >= KEPT_MAX {
+            all.retain(|_, one| Arc::strong_count(one) > 1);
+        }
+        Arc::clone(all.entry((fs, shard)).or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::pin,
+        task::{Context, Waker},
+    };
+
+    use super::*;
+    use crate::testing::block_on;
+
+    fn key(fs: u64, ino: u64) -> FileKey {
+        FileKey {
+            fs,
+            ino,
+            generation: 0,
+        }
+    }
+
+    #[test]
+    fn a_file_system_that_hangs_holds_no_lock_of_another() {
+        let locks = InodeLocks::default();
+        let _inode = block_on(locks.lock(key(64, 7)));
+        let _folders = block_on(locks.folders(64));
+        let mut context = Context::from_waker(Waker::noop());
+        let poll = |fs, context: &mut Context<'_>| {
+            let inode = pin!(locks.lock(key(fs, 7))).poll(context).is_ready();
+            let folders = pin!(locks.folders(fs)).poll(context).is_ready();
+            (inode, folders)
+        };
+        assert_eq!(poll(128, &mut context), (true, true));
+        assert_eq!(poll(64, &mut context), (false, false));
+    }
+
+    #[test]
+    fn only_locks_that_nobody_has_are_forgotten() {
+        let locks = InodeLocks::default();
+        let _held = block_on(locks.lock(key(1, 1)));
+        for fs in 2..100 {
+            for ino in 0..SHARDS {
+                drop(block_on(locks.lock(key(fs, ino))));
+            }
+        }
+        assert!(lock(&locks.0).len() <= KEPT_MAX);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(pin!(locks.lock(key(1, 1))).poll(&mut context).is_pending());
     }
 }

@@ -41,7 +41,7 @@ mod volume;
 
 use std::sync::{Arc, PoisonError, RwLock, atomic::AtomicBool};
 
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 
 pub use convert::{Converted, Moved};
 pub use node::PosixNode;
@@ -202,13 +202,14 @@ impl Locks {
             })
     }
 
-    async fn inode(&self, inode: FileKey) -> MutexGuard<'_, ()> {
+    async fn inode(&self, inode: FileKey) -> OwnedMutexGuard<()> {
         self.inodes.lock(inode).await
     }
 
-    /// Allows one operation at a time to make folders of the depot. It is the last lock that an operation takes.
-    async fn folders(&self) -> MutexGuard<'_, ()> {
-        self.inodes.folders().await
+    /// Allows one operation at a time to make folders of the depot in `root`. It is the last lock that an operation
+    /// takes.
+    async fn folders(&self, root: FileKey) -> OwnedMutexGuard<()> {
+        self.inodes.folders(root.fs).await
     }
 
     #[expect(
