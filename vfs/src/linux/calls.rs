@@ -326,7 +326,7 @@ pub(super) fn is_path_unknown(fd: &LinuxFd) -> bool {
     path.map_or(true, |path| !path.as_bytes().starts_with(b"/"))
 }
 
-/// Whether the object of the descriptor has this path.
+/// Whether the object of the descriptor has this path, or may have it: the walk would wait on a remote file system.
 fn is_at(fd: &LinuxFd, path: &[u8]) -> bool {
     let look = |dir: BorrowedFd<'_>, path: &[u8], how: AtFlags| {
         let how = how | AtFlags::STATX_DONT_SYNC;
@@ -336,7 +336,7 @@ fn is_at(fd: &LinuxFd, path: &[u8]) -> bool {
     let own = look(fd.as_fd(), b"", AtFlags::EMPTY_PATH);
     let links = own.map_or(0, |(.., links)| links);
     let by_name = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    links > 0 && own == look(rustix::fs::CWD, path, by_name)
+    links > 0 && (fd.class().remote || own == look(rustix::fs::CWD, path, by_name))
 }
 
 /// The rest of an absolute `path` below the absolute path `root`; `None` if it lies outside.

@@ -358,10 +358,23 @@ fn a_name_that_ends_as_if_it_were_deleted_is_a_path() {
     let name = b"f (deleted)";
     let fd = block_on(conformance::new_file(&disk, &root, name));
     assert_eq!(disk.path_hint(&fd).unwrap(), name);
+    let (at, flags) = (
+        dir.path().join("f (deleted)"),
+        OFlags::PATH | OFlags::CLOEXEC,
+    );
+    let far = rustix::fs::open(at, flags, Mode::empty()).unwrap();
+    let far = LinuxFd::new(
+        far,
+        true,
+        &crate::linux::file_system::FileSystem::remote(4002),
+    );
     block_on(disk.link(me, &fd, &root, b"other")).unwrap();
     block_on(disk.unlink(me, &root, name, false)).unwrap();
     assert_eq!(disk.path_hint(&fd), None, "it was opened by this name");
+    // Nobody waits for a remote file system to find that out.
+    assert!(disk.path_hint(&far).is_some());
     block_on(disk.unlink(me, &root, b"other", false)).unwrap();
+    assert_eq!(disk.path_hint(&far), None, "it has no name");
     block_on(conformance::new_file(&disk, &root, name));
     assert_eq!(disk.path_hint(&fd), None, "that is another file");
 }
