@@ -84,6 +84,12 @@ impl FileSystem {
             remote: true,
             ..Class::default()
         };
+        Self::with(device, class)
+    }
+
+    /// A file system of any class, for tests.
+    #[cfg(test)]
+    pub(super) fn with(device: u64, class: Class) -> Arc<Self> {
         Arc::new(Self {
             device,
             class,

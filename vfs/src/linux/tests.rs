@@ -629,3 +629,42 @@ fn names_of_an_overlay_over_btrfs_are_noted_and_committed() {
     block_on(disk.sync_dir(&root)).unwrap();
     assert!(!removed::was_left(key), "committed");
 }
+
+/// Overlayfs copies a file up when it is opened for writing, which takes long for a large one.
+#[test]
+fn a_file_on_overlayfs_is_opened_for_writing_by_the_pool() {
+    use std::{
+        pin::pin,
+        sync::{Arc, Mutex, mpsc},
+        task::{Context, Waker},
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    std::fs::write(&path, b"").unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
+    let class = crate::linux::class::Class {
+        kind: crate::disk::OVERLAY,
+        ..Default::default()
+    };
+    let on = crate::linux::file_system::FileSystem::with(4003, class);
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(&path, flags, Mode::empty()).unwrap();
+    let fd = LinuxFd::new(fd, true, &on);
+    // Every thread that the file system may have waits.
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    for _ in 0..pool::IO_THREADS_MAX {
+        let gate = Arc::clone(&gate);
+        pool::post(fd.place(pool::Lane::Io), move || {
+            let _ = crate::lock(&gate).recv();
+        });
+    }
+    let me = &Identity::Service;
+    let mut context = Context::from_waker(Waker::noop());
+    let mut reads = pin!(disk.reopen(me, &fd, true, false));
+    assert!(reads.as_mut().poll(&mut context).is_ready());
+    let mut writes = pin!(disk.reopen(me, &fd, true, true));
+    assert!(writes.as_mut().poll(&mut context).is_pending());
+    drop(release);
+    assert!(block_on(writes).is_ok());
+}
