@@ -17,29 +17,54 @@ const FOLDERS: u64 = SHARDS;
 const KEPT_MAX: usize = 1024;
 
 /// Locks on inodes whose attributes are read and rewritten. Unrelated inodes of a file system may share a lock, so
-/// nobody may hold two. File systems share none, so one that hangs holds up no other.
+/// nobody may hold two but by [`Self::lock_both`]. File systems share none, so one that hangs holds up no other.
 #[derive(Debug, Default)]
 pub struct InodeLocks(Mutex<BTreeMap<(u64, u64), Arc<TurnLock<()>>>>);
 
 impl InodeLocks {
     /// Waits for the lock of an inode.
     pub async fn lock(&self, inode: FileKey) -> OwnedMutexGuard<()> {
-        self.shard(inode.fs, inode.ino % SHARDS).lock_owned().await
+        self.shard(of(inode)).lock_owned().await
+    }
+
+    /// The lock of an inode, if nobody has it.
+    pub fn try_lock(&self, inode: FileKey) -> Option<OwnedMutexGuard<()>> {
+        self.shard(of(inode)).try_lock_owned().ok()
+    }
+
+    /// Waits for the locks of two inodes, in an order that does not depend on theirs.
+    pub async fn lock_both(
+        &self,
+        one: FileKey,
+        other: FileKey,
+    ) -> [Option<OwnedMutexGuard<()>>; 2] {
+        let [one, other] = [one, other].map(of);
+        let first = self.shard(one.min(other)).lock_owned().await;
+        let second = match one == other {
+            true => None,
+            false => Some(self.shard(one.max(other)).lock_owned().await),
+        };
+        [Some(first), second]
     }
 
     /// Waits for the lock under which folders are created on a file system that several inodes share. Its holder may
     /// hold the lock of an inode already, but must not request one.
     pub async fn folders(&self, fs: u64) -> OwnedMutexGuard<()> {
-        self.shard(fs, FOLDERS).lock_owned().await
+        self.shard((fs, FOLDERS)).lock_owned().await
     }
 
-    fn shard(&self, fs: u64, shard: u64) -> Arc<TurnLock<()>> {
+    fn shard(&self, place: (u64, u64)) -> Arc<TurnLock<()>> {
         let mut all = lock(&self.0);
         if all.len() >= KEPT_MAX {
             all.retain(|_, one| Arc::strong_count(one) > 1);
         }
-        Arc::clone(all.entry((fs, shard)).or_default())
+        Arc::clone(all.entry(place).or_default())
     }
+}
+
+/// The place of an inode's lock.
+fn of(inode: FileKey) -> (u64, u64) {
+    (inode.fs, inode.ino % SHARDS)
 }
 
 #[cfg(test)]
@@ -73,6 +98,17 @@ mod tests {
         };
         assert_eq!(poll(128, &mut context), (true, true));
         assert_eq!(poll(64, &mut context), (false, false));
+    }
+
+    #[test]
+    fn two_locks_are_taken_as_one_where_they_are_the_same() {
+        let locks = InodeLocks::default();
+        for (other, count) in [(key(1, 7), 1), (key(1, 7 + SHARDS), 1), (key(2, 7), 2)] {
+            let both = block_on(locks.lock_both(key(1, 7), other));
+            assert_eq!(both.iter().flatten().count(), count);
+            assert!(locks.try_lock(key(1, 7)).is_none() && locks.try_lock(other).is_none());
+        }
+        assert!(locks.try_lock(key(1, 7)).is_some());
     }
 
     #[test]

@@ -41,7 +41,7 @@ mod volume;
 
 use std::sync::{Arc, PoisonError, RwLock, atomic::AtomicBool};
 
-use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
+use tokio::sync::OwnedMutexGuard;
 
 pub use convert::{Converted, Moved};
 pub use node::PosixNode;
@@ -135,16 +135,11 @@ impl<D: Disk> PosixVfs<D> {
     }
 }
 
-/// Shards of each kind of lock.
-const LOCK_SHARDS: usize = 64;
-const SHARDS_U64: u64 = LOCK_SHARDS as u64;
-
-type NameGuard<'a> = Option<MutexGuard<'a, ()>>;
-
 /// Locks between operations of this server: on a name (in any case) that is about to be made or removed, and on an
 /// inode whose stream attributes are rewritten. They are sharded, so unrelated names or inodes may share a lock.
 struct Locks {
-    names: Box<[Mutex<()>]>,
+    /// By the hash of a name in the place of an inode's number.
+    names: InodeLocks,
     /// These are shared with other instances: two shares over one folder, or a share before and after a reload, must
     /// not read and rewrite the same attribute at once.
     inodes: Arc<InodeLocks>,
@@ -153,15 +148,13 @@ struct Locks {
 impl Locks {
     fn new(inodes: Arc<InodeLocks>) -> Self {
         Self {
-            names: (0..LOCK_SHARDS).map(|_| Mutex::new(())).collect(),
+            names: InodeLocks::default(),
             inodes,
         }
     }
 
-    async fn name(&self, directory: FileKey, shown: &str) -> MutexGuard<'_, ()> {
-        Self::shard(&self.names, Self::hash(directory, shown))
-            .lock()
-            .await
+    async fn name(&self, directory: FileKey, shown: &str) -> OwnedMutexGuard<()> {
+        self.names.lock(Self::key(directory, shown)).await
     }
 
     /// As [`Locks::name`], for a caller that has just seen a state, which is dropped if the lock had to be waited for.
@@ -170,23 +163,27 @@ impl Locks {
         directory: FileKey,
         shown: &str,
         seen: Option<T>,
-    ) -> (MutexGuard<'_, ()>, Option<T>) {
-        let shard = Self::shard(&self.names, Self::hash(directory, shown));
-        match shard.try_lock() {
-            Ok(name) => (name, seen),
-            Err(_) => (shard.lock().await, None),
+    ) -> (OwnedMutexGuard<()>, Option<T>) {
+        let key = Self::key(directory, shown);
+        match self.names.try_lock(key) {
+            Some(name) => (name, seen),
+            None => (self.names.lock(key).await, None),
         }
     }
 
-    /// Locks both names of a move, in an order that does not depend on theirs.
-    async fn names(&self, one: (FileKey, &str), other: (FileKey, &str)) -> [NameGuard<'_>; 2] {
-        let [one, other] = [one, other].map(|(dir, name)| Self::hash(dir, name) % SHARDS_U64);
-        let first = Self::shard(&self.names, one.min(other)).lock().await;
-        let second = match one == other {
-            true => None,
-            false => Some(Self::shard(&self.names, one.max(other)).lock().await),
-        };
-        [Some(first), second]
+    /// Locks both names of a move.
+    async fn names(
+        &self,
+        one: (FileKey, &str),
+        other: (FileKey, &str),
+    ) -> [Option<OwnedMutexGuard<()>>; 2] {
+        let [one, other] = [one, other].map(|(dir, name)| Self::key(dir, name));
+        self.names.lock_both(one, other).await
+    }
+
+    fn key(directory: FileKey, shown: &str) -> FileKey {
+        let ino = Self::hash(directory, shown);
+        FileKey { ino, ..directory }
     }
 
     fn hash(directory: FileKey, shown: &str) -> u64 {
@@ -210,14 +207,5 @@ impl Locks {
     /// takes.
     async fn folders(&self, root: FileKey) -> OwnedMutexGuard<()> {
         self.inodes.folders(root.fs).await
-    }
-
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "the remainder is below the array's length"
-    )]
-    fn shard(shards: &[Mutex<()>], hash: u64) -> &Mutex<()> {
-        let index = usize::try_from(hash % SHARDS_U64).unwrap_or(0);
-        &shards[index]
     }
 }

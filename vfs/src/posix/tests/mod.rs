@@ -398,6 +398,22 @@ fn an_inode_is_locked_for_every_share_of_a_disk() {
 }
 
 #[test]
+fn a_file_system_that_hangs_holds_no_name_of_another() {
+    let locks = Locks::new(SimDisk::new(SimOptions::default()).inode_locks());
+    let [here, mounted] = [1, 2].map(|fs| FileKey {
+        fs,
+        ino: 7,
+        generation: 0,
+    });
+    let _held = block_on(locks.name(mounted, "f"));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut free = std::pin::pin!(locks.names((here, "f"), (here, "F")));
+    assert!(free.as_mut().poll(&mut context).is_ready());
+    let mut held = std::pin::pin!(locks.name_after(mounted, "F", Some(())));
+    assert!(held.as_mut().poll(&mut context).is_pending());
+}
+
+#[test]
 fn disks_of_the_host_share_the_locks_of_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let [one, two] = [(); 2].map(|()| LinuxDisk::open(folder.path()).unwrap());
