@@ -36,7 +36,8 @@ impl Files {
             return (Err(Status::OBJECT_NAME_NOT_FOUND), Effects::default());
         };
         let owner = Owner::Lease(client, key);
-        self.settle(&place, owner, |holder, site, out| {
+        let of_owner = |holder: &Holder| holder.owner == owner;
+        self.settle(&place, of_owner, |holder, site, out| {
             holder.acknowledge_lease(state, site, out)
         })
         .unwrap_or((Err(Status::OBJECT_NAME_NOT_FOUND), Effects::default()))
@@ -51,7 +52,8 @@ impl Files {
         open: OpenId,
         level: OplockLevel,
     ) -> Acknowledged<OplockLevel> {
-        self.settle(place, Owner::Oplock(open), |holder, site, out| {
+        let of_open = |holder: &Holder| holder.owner == Owner::Oplock(open);
+        self.settle(place, of_open, |holder, site, out| {
             holder.acknowledge_oplock(level, site, out)
         })
         .unwrap_or((Err(Status::INVALID_DEVICE_STATE), Effects::default()))
@@ -61,12 +63,10 @@ impl Files {
     /// or the holder cannot be reached. It ends with no caching at all. A break that is no longer
     /// in flight is left alone.
     pub fn break_over(&self, place: &Place, owner: Owner, ticket: u64) -> Effects {
-        let over = self.settle(place, owner, |holder, _, _| {
-            if holder.give_up(ticket) {
-                Ok(())
-            } else {
-                Err(Status::UNSUCCESSFUL)
-            }
+        let breaking = |holder: &Holder| holder.is_breaking(owner, ticket);
+        let over = self.settle(place, breaking, |holder, _, _| {
+            holder.give_up();
+            Ok(())
         });
         over.map(|(_, effects)| effects).unwrap_or_default()
     }
@@ -78,25 +78,23 @@ impl Files {
             // The stream may have been renamed since.
             let streams = inode.streams.values();
             let mut holders = streams.flat_map(|stream| stream.holders.iter());
-            let holder = holders.find(|holder| holder.owner == owner)?;
-            holder.breaking.map(|breaking| breaking.ticket == ticket)
+            holders.any(|holder| holder.is_breaking(owner, ticket))
         })
-        .flatten()
         .unwrap_or(false)
     }
 
-    /// Changes a holder with `change`; parked requests check again if a break made progress.
+    /// Changes a holder that `which` selects; parked requests check again if a break made progress.
     fn settle<T>(
         &self,
         place: &Place,
-        owner: Owner,
+        which: impl Fn(&Holder) -> bool,
         act: impl FnOnce(&mut Holder, Site<'_>, &mut Effects) -> Result<T, Status>,
     ) -> Option<Acknowledged<T>> {
         let mut effects = Effects::default();
         let next_ticket = || self.next_ticket();
         self.with(place.key, false, |inode| {
-            // The stream may have been renamed since. An owner holds one.
-            let holds = |stream: &Stream| stream.holders.iter().any(|one| one.owner == owner);
+            // The stream may have been renamed since.
+            let holds = |stream: &Stream| stream.holders.iter().any(&which);
             let (name, stream) = inode.streams.iter_mut().find(|(_, one)| holds(one))?;
             let place = Place {
                 key: place.key,
@@ -106,10 +104,7 @@ impl Files {
                 place: &place,
                 next_ticket: &next_ticket,
             };
-            let holder = stream
-                .holders
-                .iter_mut()
-                .find(|holder| holder.owner == owner)?;
+            let holder = stream.holders.iter_mut().find(|holder| which(holder))?;
             let before = (holder.state, holder.breaking);
             let answer = act(holder, site, &mut effects);
             let progress = before != (holder.state, holder.breaking);

@@ -354,16 +354,18 @@ impl Holder {
         answer
     }
 
+    /// Whether this break awaits its acknowledgment. The key of a lease that is to be deleted may be bound again, so
+    /// two holders of an inode may have one owner ([MS-SMB2] 3.3.5.9.8).
+    pub(super) fn is_breaking(&self, owner: Owner, ticket: u64) -> bool {
+        self.owner == owner && self.breaking.is_some_and(|b| b.ticket == ticket)
+    }
+
     /// Ends the break in flight without an acknowledgment: its time ran out, or it cannot be sent. [MS-SMB2]
-    /// 3.3.6.1, 3.3.6.5: completed with NONE. Returns false if it is not in flight.
-    pub(super) fn give_up(&mut self, ticket: u64) -> bool {
-        let found = self.breaking.is_some_and(|b| b.ticket == ticket);
-        if found {
-            self.breaking = None;
-            self.state = NONE;
-            self.epoch = self.epoch.wrapping_add(1);
-        }
-        found
+    /// 3.3.6.1, 3.3.6.5: completed with NONE.
+    pub(super) fn give_up(&mut self) {
+        self.breaking = None;
+        self.state = NONE;
+        self.epoch = self.epoch.wrapping_add(1);
     }
 
     /// The caching that a CREATE's reply reports of this holder.

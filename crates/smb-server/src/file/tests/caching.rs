@@ -404,6 +404,33 @@ fn silence_ends_a_break_with_nothing() {
     rig.open(&second);
 }
 
+/// A stream that is to be deleted, and its file, are under the same lease key.
+#[test]
+fn silence_ends_the_break_of_a_stream_whose_key_its_file_has_by_now() {
+    let rig = Rig::new(Caching::Full);
+    let doomed = OpenRequest {
+        place: stream(1, "S"),
+        delete_on_close: true,
+        ..rig.leased(1, READ | DELETE, 1, RWH)
+    };
+    assert_eq!(state(rig.open(&doomed)), RWH);
+    assert_eq!(state(rig.open(&rig.leased(1, READ, 1, RWH))), RWH);
+    let second = OpenRequest {
+        place: stream(1, "S"),
+        ..rig.request(1, READ)
+    };
+    let sent = rig.waits(&second).remove(0);
+    let is_breaking = || {
+        let files = &rig.files;
+        files.is_breaking(&sent.place, sent.owner, sent.ticket)
+    };
+    assert!(is_breaking());
+    let effects = rig.files.break_over(&sent.place, sent.owner, sent.ticket);
+    assert_eq!(effects.wakes.len(), 1);
+    assert!(!is_breaking());
+    rig.open(&second);
+}
+
 /// smbtorture lease.breaking3: an overwriting open lowers a break in flight; further breaks follow in steps, and both
 /// opens wait for the whole chain.
 #[test]
