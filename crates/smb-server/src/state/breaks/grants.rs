@@ -17,7 +17,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use crate::{
-    file::{Break, Owner},
+    file::{Break, Owner, Place},
     locks::Mutex,
     state::ids::ConnectionId,
 };
@@ -35,8 +35,9 @@ struct Inner {
     /// Breaks that wait until a client is back ([MS-SMB2] 3.3.1.12: Lease.BreakNotification, not
     /// empty).
     unsent: BTreeMap<Owner, Break>,
-    /// The ticket of the break whose timer runs, and the sender that ends the timer when dropped.
-    timers: BTreeMap<Owner, (u64, oneshot::Sender<()>)>,
+    /// The ticket of the break whose timer runs, and the sender that ends the timer when dropped. The key of a lease
+    /// that is to be deleted may be bound again, so one owner may have breaks at several places.
+    timers: BTreeMap<(Owner, Place), (u64, oneshot::Sender<()>)>,
 }
 
 /// The breaks that one owner's answers hold back.
@@ -113,16 +114,17 @@ impl Grants {
     }
 
     /// Called when the timer of a break starts. The receiver completes if the break ends before it. Returns `None` if
-    /// this timer, or the timer of the owner's next break, is already running.
+    /// this timer, or the timer of the owner's next break there, is already running.
     pub(crate) fn timed(&self, broken: &Break) -> Option<oneshot::Receiver<()>> {
+        let at = (broken.owner, broken.place.clone());
         let mut inner = self.lock();
-        let timer = inner.timers.get(&broken.owner);
+        let timer = inner.timers.get(&at);
         if timer.is_some_and(|(ticket, _)| *ticket >= broken.ticket) {
             return None;
         }
         let (ends, ended) = oneshot::channel();
-        // The timer of an earlier break of the owner has nothing left to end.
-        inner.timers.insert(broken.owner, (broken.ticket, ends));
+        // The timer of an earlier break of the owner at this place has nothing left to end.
+        inner.timers.insert(at, (broken.ticket, ends));
         Some(ended)
     }
 
@@ -177,9 +179,10 @@ impl Grants {
         if unsent.is_some_and(|known| known.ticket == broken.ticket) {
             inner.unsent.remove(&broken.owner);
         }
-        let timer = inner.timers.get(&broken.owner);
+        let at = (broken.owner, broken.place.clone());
+        let timer = inner.timers.get(&at);
         if timer.is_some_and(|(ticket, _)| *ticket == broken.ticket) {
-            inner.timers.remove(&broken.owner);
+            inner.timers.remove(&at);
         }
     }
 
@@ -208,7 +211,7 @@ mod tests {
     use tokio::sync::oneshot::error::TryRecvError;
 
     use super::*;
-    use crate::file::{LeaseState, OpenId, Place};
+    use crate::file::{LeaseState, OpenId};
 
     fn owner() -> Owner {
         Owner::Oplock(OpenId(7))
@@ -297,6 +300,19 @@ mod tests {
         grants.forget(&broken(5));
         assert!(matches!(time.try_recv(), Err(TryRecvError::Empty)));
         assert_eq!(tickets(&grants.lost(ConnectionId(1))), [6]);
+    }
+
+    #[test]
+    fn breaks_of_one_key_on_two_files_have_a_timer_each() {
+        let grants = Grants::default();
+        let mut of_first = grants.timed(&broken(5)).unwrap();
+        let mut second = broken(6);
+        second.place.key.ino = 2;
+        let mut of_second = grants.timed(&second).unwrap();
+        assert!(matches!(of_first.try_recv(), Err(TryRecvError::Empty)));
+        grants.forget(&broken(5));
+        assert!(matches!(of_first.try_recv(), Err(TryRecvError::Closed)));
+        assert!(matches!(of_second.try_recv(), Err(TryRecvError::Empty)));
     }
 
     #[test]
