@@ -518,17 +518,18 @@ fn a_client_that_comes_back_leaves_a_newer_create_its_guid() {
 }
 
 #[test]
-fn an_open_leaves_from_when_a_request_takes_it_until_it_waits_again() {
+fn an_open_that_a_request_takes_stays_closing_until_it_waits_again() {
     let world = World::new(false, Limits::default());
     world.changes_seen(true);
     world.bring_back(&[world.record(10)]);
     let server = &world.server;
     let open = server.durables.find(10).unwrap();
-    assert!(!disconnected::is_leaving(server, &open), "it waits");
+    let seen = || (server.durables.is_kept(open.engine), open.is_closing());
+    assert_eq!(seen(), (true, true), "it waits");
     server.durables.take(10).unwrap();
-    assert!(disconnected::is_leaving(server, &open));
+    assert_eq!(seen(), (false, true));
     assert!(disconnected::wait(server, &open));
-    assert!(!disconnected::is_leaving(server, &open));
+    assert_eq!(seen(), (true, true));
 }
 
 #[test]

@@ -78,11 +78,6 @@ pub(crate) fn is_intact<V: Vfs>(server: &Server<V>, open: &Open<V>) -> bool {
             .is_ok_and(|disk| server.files.keeps_handle(&disk.place, open.engine))
 }
 
-/// Whether another request has the open: it is being closed or disconnected, or its client is coming back to it.
-pub(crate) fn is_leaving<V: Vfs>(server: &Server<V>, open: &Open<V>) -> bool {
-    open.is_closing() && !server.durables.is_kept(open.engine)
-}
-
 /// Puts an open back that was taken out for a reconnect. Returns false if that is impossible and the open was closed.
 pub(crate) async fn keep_again<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
     // No other request has it, and an open that was just made is in no table.

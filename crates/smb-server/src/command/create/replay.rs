@@ -95,14 +95,15 @@ pub(super) async fn begin<V: Vfs>(on: &Opening<'_, V>) -> Result<Replay<V>, Fail
     if open.origin.owner.user_sid != on.token()?.user_sid || other_lease {
         return Err(Status::ACCESS_DENIED.into());
     }
-    if disconnected::is_leaving(server, &open) {
+    // Each is asked once, and the table first: an open that another request takes out of it goes on closing.
+    let waits = server.durables.is_kept(open.engine);
+    if !waits && open.is_closing() {
         // The client must try again when the open is gone or waits: a duplicate would be final.
         return Err(Status::FILE_NOT_AVAILABLE.into());
     }
-    let waits = server.durables.is_kept(open.engine);
     // A disconnected open has no session: it continues in the session of the client that has come back, as with Windows
     // and Samba.
-    let here = open.origin.session == on.session()?.id && !open.is_closing();
+    let here = open.origin.session == on.session()?.id;
     let is_ours = match waits {
         true => reconnect::same_share(on, &open)?,
         false => here && open.tree.id == on.tree()?.id,
