@@ -531,7 +531,8 @@ impl Files {
         self.name_gone(key);
         self.with(key, false, |inode| {
             inode.rename_link(from, to);
-            // [MS-SMB2] 3.3.5.21.1: the lease follows its file's name.
+            // [MS-SMB2] 3.3.5.21.1: the lease follows its file's name, and stays with it from now on
+            // (Lease.FileDeleteOnClose), unless the name is already going.
             let mut leases = self.leases.lock();
             for lease in inode.leases() {
                 if let Some(bound) = leases.get_mut(&lease)
@@ -539,6 +540,7 @@ impl Files {
                     && bound.link == *from
                 {
                     bound.link = to.clone();
+                    bound.delete_on_close &= inode.is_going(to);
                 }
             }
         });

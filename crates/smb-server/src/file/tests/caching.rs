@@ -603,6 +603,25 @@ fn the_key_of_a_file_to_be_deleted_may_move_on() {
 }
 
 #[test]
+fn a_rename_binds_the_key_of_a_file_to_be_deleted_to_it_again() {
+    for marked in [false, true] {
+        let rig = Rig::new(Caching::Full);
+        let doomed = OpenRequest {
+            delete_on_close: true,
+            ..rig.leased(1, DELETE, 1, RH)
+        };
+        rig.open(&doomed);
+        if marked {
+            rig.mark_deleted(&doomed);
+        }
+        let to = (&path("two"), &link(0, "two"));
+        rig.files.renamed(key(1), (&doomed.path, &doomed.link), to);
+        let free = rig.files.is_lease_to_be_deleted(client(1), lease_key(1));
+        assert_eq!(free, marked);
+    }
+}
+
+#[test]
 fn a_key_stays_with_its_file_when_an_open_that_would_delete_it_is_undone() {
     let rig = Rig::new(Caching::Full);
     rig.open(&rig.leased(1, READ, 1, RH));
