@@ -549,6 +549,24 @@ fn a_close_of_one_of_several_handles_does_not_complete_a_break() {
 }
 
 #[test]
+fn an_open_waits_however_many_handles_are_closed_meanwhile() {
+    let server = HoldfastServer::new();
+    let (holder, other) = (client(&server, 1), client(&server, 2));
+    let file = holder.create(&leased(KEY, RWH)).unwrap();
+    let id = other.send(CreateArgs::open("f").request()).unwrap();
+    assert_eq!(next(&holder).1, RH);
+    // After each close the open is judged again.
+    for _ in 0..400 {
+        let another = holder.create(&leased(KEY, RWH)).unwrap();
+        another.close().unwrap();
+    }
+    assert!(!answered(&other, id));
+    holder.acknowledge_lease(KEY, RH).unwrap();
+    other.client().wait(id).unwrap().ok().unwrap();
+    file.close().unwrap();
+}
+
+#[test]
 fn a_cancelled_open_does_not_revoke_the_break() {
     let server = HoldfastServer::new();
     let (holder, other) = (client(&server, 1), client(&server, 2));

@@ -17,6 +17,10 @@ const ATTEMPTS_MAX: usize = 256;
 /// share hides, or a name that only the file system takes for the same as another.
 const TAKEN_MAX: usize = 16;
 
+/// How often a CREATE may wait until others have given up caching. Each of the opens that a file can have may do so at
+/// a time of its own.
+const WAITS_MAX: usize = 65_536;
+
 /// The outcome of one attempt.
 pub(super) enum Attempt<T> {
     Done(T),
@@ -31,6 +35,7 @@ pub(super) enum Attempt<T> {
 pub(super) struct Count {
     all: usize,
     taken: usize,
+    waits: usize,
 }
 
 impl Count {
@@ -40,6 +45,14 @@ impl Count {
         self.all += 1;
         self.taken = if taken { self.taken + 1 } else { 0 };
         self.all < ATTEMPTS_MAX && self.taken < TAKEN_MAX
+    }
+
+    /// Counts an attempt that has waited for a break. It is counted apart: every close of a handle and every
+    /// acknowledgment on the file may end such a wait, also if the request has to wait for another one. Returns whether
+    /// another attempt may be made.
+    pub(super) fn waited(&mut self) -> bool {
+        self.waits += 1;
+        self.waits < WAITS_MAX
     }
 }
 
@@ -76,5 +89,8 @@ mod tests {
         let mut count = Count::default();
         let mixed = (1..).find(|number| !count.another(number % 2 == 0));
         assert_eq!(mixed, Some(ATTEMPTS_MAX));
+        let mut count = Count::default();
+        assert_eq!((1..).find(|_| !count.waited()), Some(WAITS_MAX));
+        assert!(count.another(true) && count.another(false));
     }
 }

@@ -76,7 +76,7 @@ pub(super) async fn create<V: Vfs>(
         Ok(Judged::Granted(id, engine)) => (id, engine),
         // Another client opened the new object first, with a share mode that excludes this open: the object stays, and
         // the attempt is repeated.
-        Ok(Judged::Again) => return Ok(Attempt::Again),
+        Ok(Judged::Again) => return Ok(Attempt::Waited),
         // The new object is not at the requested path: the directory was moved, or another request has opened or
         // removed the object already.
         Ok(Judged::Moved) => {

@@ -137,12 +137,13 @@ async fn foreign_index<V: Vfs>(call: &Call<V>, wanted: &Wanted, name: &Name) -> 
 async fn open<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Handled {
     let mut count = Count::default();
     loop {
-        let taken = match attempt(on, name).await? {
+        let another = match attempt(on, name).await? {
             Attempt::Done(opened) => return answer::reply(on, *opened).await,
-            Attempt::Again => false,
-            Attempt::Taken => true,
+            Attempt::Waited => count.waited(),
+            Attempt::Again => count.another(false),
+            Attempt::Taken => count.another(true),
         };
-        if !count.another(taken) {
+        if !another {
             return Err(Status::SHARING_VIOLATION.into());
         }
         check_ended(on)?;
@@ -296,6 +297,8 @@ impl<N> Deref for Seen<N> {
 
 enum Attempt<V: Vfs> {
     Done(Box<Opened<V>>),
+    /// Others had to give up caching first, and the request has waited for that: look the name up again.
+    Waited,
     /// The name was made or removed meanwhile: look it up again.
     Again,
     /// The lookup found the name free, but the disk has something by it: look it up again, a few times only.

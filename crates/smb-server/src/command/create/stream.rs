@@ -204,7 +204,10 @@ async fn named<V: Vfs>(
             if created {
                 unmake(on, &place, &node).await?;
             }
-            return other.map(|_| Attempt::Again);
+            return other.map(|judged| match judged {
+                Judged::Again => Attempt::Waited,
+                Judged::Granted(..) | Judged::Moved => Attempt::Again,
+            });
         }
     };
     let mut acted = act(on, lookup, &node, granted, created, receipt).await;
