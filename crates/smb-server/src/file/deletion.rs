@@ -160,6 +160,8 @@ impl Inode {
         let Some(mut open) = self.opens.remove(&id) else {
             return Closing::default();
         };
+        // Requests are parked for breaks. The close may end one, or the conflict of share modes for which it was begun.
+        let awaited = open.mode.takes_part() || self.gives_way(&open.stream, id);
         let released = self.leave_stream(id, &mut open, &mut effects);
         // [MS-FSA] 2.1.5.5, phase 1: FILE_DELETE_ON_CLOSE marks the link now, so that the close of the last handle
         // removes it.
@@ -172,8 +174,9 @@ impl Inode {
             .link_to_remove(id, &open)
             .or_else(|| self.stream_to_remove(id, &open, last_of_stream));
         self.sweep();
-        // Requests that waited for this open's caching or share mode check again.
-        self.wake_all(&mut effects);
+        if awaited {
+            self.wake_all(&mut effects);
+        }
         Closing {
             closed: Closed {
                 found: true,
@@ -186,6 +189,13 @@ impl Inode {
             marked: marking.is_some() && open.stream.is_none(),
             undone: deletes.is_none() && open.delete_on_close,
         }
+    }
+
+    /// Whether a break of what an open caches awaits its acknowledgment.
+    fn gives_way(&self, stream: &StreamName, id: OpenId) -> bool {
+        let stream = self.streams.get(stream);
+        let holder = stream.and_then(|stream| stream.holder_of(id));
+        holder.is_some_and(|holder| holder.breaking.is_some())
     }
 
     /// Removes the locks and the caching of a closing open. Returns the owner if its holder is gone.

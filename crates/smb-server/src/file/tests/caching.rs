@@ -685,6 +685,26 @@ fn directory_leases_break_for_all_but_the_parent_key() {
     assert!(rig.files.entries_changed(key(6), None).is_empty());
 }
 
+/// Whoever only asks for attributes, as often as he likes, ends no break and no conflict.
+#[test]
+fn the_close_of_an_open_for_attributes_wakes_nobody() {
+    let rig = Rig::new(Caching::Full);
+    let (first, last) = (rig.leased(1, STAT, 1, RWH), rig.leased(1, STAT, 1, RWH));
+    rig.open(&first);
+    rig.open(&last);
+    let stat = rig.request(1, STAT);
+    rig.open(&stat);
+    let second = rig.request(1, READ);
+    assert_eq!(short_form(&rig.waits(&second)), [(7, 3, true)]);
+    assert!(rig.close(&stat).effects.is_empty());
+    for holder in [first, last] {
+        assert_eq!(rig.close(&holder).effects.wakes.len(), 1);
+        let left = rig.files.count(key(1), None);
+        let (decision, _) = rig.files.open(&second);
+        assert_eq!(matches!(decision, Decision::MustBreak), left == 1);
+    }
+}
+
 fn of_user(rig: &Rig, user: u64) -> OpenRequest {
     let mut request = rig.request(1, READ);
     request.waiter.user = CountedUser(user);
