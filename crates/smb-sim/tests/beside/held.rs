@@ -8,14 +8,17 @@ use std::{
     time::Duration,
 };
 
-use smb_client::{CreateArgs, Options, Signing};
+use smb_client::{CreateArgs, Options, Request, Signing};
 use smb_sim::{SHARE, SimClient};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
     fscc::FileInformationClass,
     ids::Guid,
-    msg::{CreateOptions, Dialect, OplockLevel, ShareAccess},
+    msg::{
+        ChangeNotifyFlags, ChangeNotifyRequest, CreateOptions, Dialect, NotifyFilter, OplockLevel,
+        ShareAccess,
+    },
 };
 use vfs::{
     Env,
@@ -163,6 +166,44 @@ fn a_file_made_by_its_unnamed_stream_is_its_makers_first() {
         assert_eq!(made.status(), Status::SUCCESS);
         let refused = third.wait(behind).await.unwrap();
         assert_eq!(refused.status(), Status::SHARING_VIOLATION);
+    });
+}
+
+#[test]
+fn who_watches_is_notified_of_a_file_that_its_maker_does_not_get() {
+    let mut world = World::new(4);
+    world.play(async |world| {
+        world.make("f").await;
+        let mut third = world.third();
+        let root = third.create(&CreateArgs::directory("")).await.unwrap();
+        let watches = Request::new(&ChangeNotifyRequest {
+            flags: ChangeNotifyFlags(0),
+            output_buffer_length: 1024,
+            file_id: root,
+            completion_filter: NotifyFilter::FILE_NAME,
+        });
+        let watches = third.send(watches).unwrap();
+        // Served by the time it has its answer, which comes after the notification is parked.
+        third.create(&CreateArgs::open("f")).await.unwrap();
+        // The creation itself, then looks, until another client finds the file before its maker has it.
+        let mut kinds = vec![SimOp::Look; 6];
+        kinds[0] = SimOp::Change;
+        let holds = Holds::begin(world, &kinds);
+        let mut first = world.first();
+        let makes = first.send(CreateArgs::open_if("t").request()).unwrap();
+        let faster = CreateArgs::open("t").share(ShareAccess::empty());
+        for number in 1.. {
+            holds.held(world, number).await;
+            let found = world.second().create(&faster).await;
+            holds.release();
+            if found.is_ok() {
+                break;
+            }
+        }
+        let refused = first.wait(makes).await.unwrap();
+        assert_eq!(refused.status(), Status::SHARING_VIOLATION);
+        let seen = third.wait(watches).await.unwrap();
+        assert_eq!(seen.status(), Status::SUCCESS);
     });
 }
 

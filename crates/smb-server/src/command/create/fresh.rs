@@ -76,7 +76,7 @@ pub(super) async fn create<V: Vfs>(
         Ok(Judged::Granted(id, engine)) => (id, engine),
         // Another client opened the new object first, with a share mode that excludes this open: the object stays, and
         // the attempt is repeated.
-        Ok(Judged::Again) => return Ok(Attempt::Waited),
+        Ok(Judged::Again) => return left_to_others(on, lookup, parent),
         // The new object is not at the requested path: the directory was moved, or another request has opened or
         // removed the object already.
         Ok(Judged::Moved) => {
@@ -247,15 +247,29 @@ pub(super) fn grant<V: Vfs>(on: &Opening<'_, V>) -> Result<AccessMask, Failure> 
     Ok((named | AccessMask::FILE_ALL_ACCESS.when(maximum)) & ceiling)
 }
 
+/// Fails a request whose object was made, and reports the object if it stays because another client has it.
 async fn undone<V: Vfs>(
-    call: &Call<V>,
+    on: &Opening<'_, V>,
     parent: &V::Node,
     lookup: &Seen<V::Node>,
     made: (&V::Node, Option<Timestamp>),
     failure: Failure,
 ) -> Result<Attempt<V>, Failure> {
-    Box::pin(take_back(call, parent, lookup, made)).await?;
+    if !Box::pin(take_back(on, parent, lookup, made)).await? {
+        announce(on, lookup, parent, Change::ADDED)?;
+    }
     Err(failure)
+}
+
+/// Reports an object that this request has made and another client has opened first, because nobody else does. The
+/// request has waited for that client's caching and is attempted again.
+fn left_to_others<V: Vfs>(
+    on: &Opening<'_, V>,
+    lookup: &Seen<V::Node>,
+    parent: &V::Node,
+) -> Result<Attempt<V>, Failure> {
+    announce(on, lookup, parent, Change::ADDED)?;
+    Ok(Attempt::Waited)
 }
 
 /// Removes an object that was created and announced, and whose open was undone since.
