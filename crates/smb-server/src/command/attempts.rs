@@ -52,6 +52,7 @@ impl Count {
     /// another attempt may be made.
     pub(super) fn waited(&mut self) -> bool {
         self.waits += 1;
+        self.taken = 0;
         self.waits < WAITS_MAX
     }
 }
@@ -92,5 +93,8 @@ mod tests {
         let mut count = Count::default();
         assert_eq!((1..).find(|_| !count.waited()), Some(WAITS_MAX));
         assert!(count.another(true) && count.another(false));
+        let mut count = Count::default();
+        let ends = (0..2 * TAKEN_MAX).any(|_| !count.another(true) || !count.waited());
+        assert!(!ends, "not in a row");
     }
 }
