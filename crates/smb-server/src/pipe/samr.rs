@@ -29,7 +29,7 @@ use super::{
 /// Entries of one reply of a listing; the rest comes with the next call.
 const PAGE: usize = 500;
 
-/// STATUS_MORE_ENTRIES.
+/// STATUS_MORE_ENTRIES: clients do not ask for the rest of a listing without it.
 const MORE_ENTRIES: Status = Status(0x0000_0105);
 
 /// USER_NORMAL_ACCOUNT, USER_ACCOUNT_DISABLED ([MS-SAMR] 2.2.1.12).
@@ -126,13 +126,19 @@ fn accounts(world: &World, handles: &mut Handles, request: Request) -> Answer {
             let domain = domain(handles, &handle)?;
             let from = usize::try_from(index).unwrap_or(usize::MAX);
             let most = usize::try_from(count).unwrap_or(usize::MAX).min(PAGE);
-            let users = if domain == world.config.machine_sid {
-                world.users.users(from, most)
+            let mut users = if domain == world.config.machine_sid {
+                world.users.users(from, most + 1)
             } else {
                 Vec::new()
             };
+            let status = if users.len() > most {
+                MORE_ENTRIES
+            } else {
+                Status::SUCCESS
+            };
+            users.truncate(most);
             let users: Vec<_> = users.iter().map(info).collect();
-            encode_query_display(class, index, &users)
+            encode_query_display(class, index, &users, status)
         }
         _ => return Err(FaultStatus::OP_RNG_ERROR),
     })

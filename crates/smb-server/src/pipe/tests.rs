@@ -398,6 +398,43 @@ fn a_bound_user_is_found_as_the_account() {
     assert_eq!(super::names::of_sid(&world, &shared).unwrap().sid, shared);
 }
 
+/// [MS-SAMR] 3.1.5.3.1 names no status for the users beyond those that a client asks for; Windows has one, and clients
+/// such as rpcclient take a list without it as complete.
+#[test]
+fn more_users_than_the_client_asks_for_are_announced() {
+    let mut world = world(false);
+    let mut users = UserDb::new(MachineSid([1, 2, 3]));
+    for name in ["anna", "bert"] {
+        users.add_user(name).unwrap();
+    }
+    world.users = Arc::new(users);
+    let mut link = bound(Interface::Samr, &world);
+    let server = handle(&call(&mut link, &world, 0, &[0; 8]).unwrap());
+    let mut stub = smb_wire::rpc::NdrWriter::new();
+    stub.handle(&server);
+    stub.u32(0);
+    stub.sid(&world.config.machine_sid);
+    let domain = handle(&call(&mut link, &world, 7, &stub.finish()).unwrap());
+    for (index, count, seen, status) in [
+        (0, 1, &["anna"][..], 0x105),
+        (1, 1, &["bert"][..], 0),
+        (0, 2, &["anna", "bert"][..], 0),
+    ] {
+        let mut stub = smb_wire::rpc::NdrWriter::new();
+        stub.handle(&domain);
+        stub.u16(1);
+        stub.u32(index);
+        stub.u32(count);
+        stub.u32(u32::MAX);
+        let answer = call(&mut link, &world, 40, &stub.finish()).unwrap();
+        for name in ["anna", "bert"] {
+            assert_eq!(holds(&answer, name), seen.contains(&name), "{name}");
+        }
+        let last = answer.last_chunk().copied().unwrap();
+        assert_eq!(u32::from_le_bytes(last), status);
+    }
+}
+
 /// smbcacls takes for granted that an answer to LsarQueryInformationPolicy2 has a SID; a server that is
 /// in no domain has none to give, and leaves the call to domain controllers, as Samba does.
 #[test]

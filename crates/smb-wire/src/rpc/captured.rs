@@ -515,7 +515,7 @@ fn samr_users() {
         password_last_set: FileTime(0x01dd_79b9_f195_7f00),
         ..UserInfo::default()
     });
-    let ours = samr::encode_query_display(1, 0, &users);
+    let ours = samr::encode_query_display(1, 0, &users, Status::SUCCESS);
     // Samba reports the requested size as total and returned.
     let mut expected = hex(QUERY_DISPLAY);
     expected[..8].copy_from_slice(&[2, 0, 0, 0, 2, 0, 0, 0]);

@@ -445,9 +445,14 @@ fn put_all_information(user: &UserInfo, writer: &mut NdrWriter) {
     writer.bytes(&[0xff; UNITS_PER_WEEK as usize / 8]);
 }
 
-/// Encodes the response to SamrQueryDisplayInformation of class 1; INVALID_INFO_CLASS for others.
+/// Encodes the response to SamrQueryDisplayInformation of class 1, with `status`; INVALID_INFO_CLASS for others.
 #[must_use]
-pub fn encode_query_display(class: u16, index: u32, users: &[UserInfo]) -> BytesMut {
+pub fn encode_query_display(
+    class: u16,
+    index: u32,
+    users: &[UserInfo],
+    status: Status,
+) -> BytesMut {
     let mut writer = NdrWriter::new();
     let known = class == 1;
     let users = if known { users } else { &[] };
@@ -471,7 +476,7 @@ pub fn encode_query_display(class: u16, index: u32, users: &[UserInfo]) -> Bytes
         writer.unicode_text(&user.full_name);
     }
     let status = if known {
-        Status::SUCCESS
+        status
     } else {
         Status::INVALID_INFO_CLASS
     };
