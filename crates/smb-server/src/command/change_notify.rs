@@ -140,7 +140,6 @@ async fn watch<V: Vfs>(
     let watching = server.files.watch(&WatchRequest {
         open: open.engine,
         place: disk.place.clone(),
-        path: server.path_of(open)?,
         filter: request.completion_filter,
         tree: request.flags.contains(ChangeNotifyFlags::WATCH_TREE),
         buffer: size(request.output_buffer_length),

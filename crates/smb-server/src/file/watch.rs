@@ -97,8 +97,6 @@ pub struct WatchRequest {
     pub open: OpenId,
     /// The directory's place in the engine.
     pub place: Place,
-    /// Its path.
-    pub path: SharePath,
     /// Which changes; fixed by the open's first request.
     pub filter: NotifyFilter,
     /// Whether changes at any depth below the directory count; fixed by the open's first request.
@@ -251,7 +249,7 @@ impl Watches {
         self.by_open.len()
     }
 
-    fn watch(&mut self, request: &WatchRequest) -> Watching {
+    fn watch(&mut self, request: &WatchRequest, path: SharePath) -> Watching {
         if !self.by_open.contains_key(&request.open) {
             let mine = (request.place.key, request.user);
             let mine = self.of_users.entry(mine).or_default();
@@ -259,11 +257,11 @@ impl Watches {
                 return Watching::Done(Outcome::Failed(Status::INSUFFICIENT_RESOURCES));
             }
             *mine += 1;
-            self.by_path.insert(request.path.key(request.open));
+            self.by_path.insert(path.key(request.open));
             self.by_key.insert((request.place.key, request.open));
         }
         let watcher = self.by_open.entry(request.open).or_insert_with(|| Watcher {
-            path: request.path.clone(),
+            path,
             key: request.place.key,
             user: request.user,
             filter: request.filter,
@@ -388,9 +386,14 @@ impl Files {
             if inode.is_marked_deleted(request.open) {
                 return Watching::Done(Outcome::Failed(Status::DELETE_PENDING));
             }
+            // A rename moves paths and watchers under the lock of the paths, so it misses no new watcher.
+            let paths = self.paths.lock();
+            let Some(path) = paths.path_of(request.open) else {
+                return Watching::Done(Outcome::Failed(Status::FILE_CLOSED));
+            };
             let mut watches = self.watches.lock();
             let before = watches.len();
-            let watching = watches.watch(request);
+            let watching = watches.watch(request, path);
             if watches.len() > before {
                 self.watchers.fetch_add(1, Ordering::SeqCst);
             }

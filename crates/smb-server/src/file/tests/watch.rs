@@ -39,7 +39,6 @@ fn watch(rig: &Rig, on: &OpenRequest, tree: bool, buffer: usize) -> (WaiterId, W
     let watching = rig.files.watch(&WatchRequest {
         open: on.open,
         place: on.place.clone(),
-        path: on.path.clone(),
         filter: NAMES,
         tree,
         buffer,
@@ -97,7 +96,6 @@ fn without_memory_the_client_looks_for_itself() {
     let request = |waiter| WatchRequest {
         open: on.open,
         place: on.place.clone(),
-        path: on.path.clone(),
         filter: NAMES,
         tree: false,
         buffer: 65_536,
@@ -317,7 +315,6 @@ fn who_was_served_in_vain_is_still_the_oldest() {
     let request = |waiter, turn| WatchRequest {
         open: on.open,
         place: on.place.clone(),
-        path: on.path.clone(),
         filter: NAMES,
         tree: true,
         buffer: 1000,
@@ -352,6 +349,19 @@ fn watchers_move_with_their_directory() {
             .is_empty()
     );
     let effects = rig.files.changed(&[reported(Change::ADDED, "b\\D\\x")]);
+    assert_eq!(effects.wakes, [changes(waiter, &[change(1, "x")])]);
+}
+
+/// The directory may be moved after the request came and before its watcher is made.
+#[test]
+fn a_new_watcher_is_where_its_directory_is_now() {
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "a\\d");
+    let (from, to) = (path("a"), path("b"));
+    rig.files
+        .renamed(key(9), (&from, &link(0, "A")), (&to, &link(0, "B")));
+    let (waiter, _) = watch(&rig, &on, false, 1000);
+    let effects = rig.files.changed(&[reported(Change::ADDED, "b\\d\\x")]);
     assert_eq!(effects.wakes, [changes(waiter, &[change(1, "x")])]);
 }
 
@@ -404,7 +414,6 @@ fn a_user_has_so_many_watchers_of_a_directory_and_no_more() {
     let of_another = WatchRequest {
         open: other.open,
         place: other.place.clone(),
-        path: other.path.clone(),
         filter: NAMES,
         tree: false,
         buffer: 10,
