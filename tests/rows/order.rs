@@ -134,6 +134,27 @@ fn a_slow_flush_is_pending_and_cannot_be_cancelled() {
     }
 }
 
+/// A slow copy says so after a second, before its client takes the server for dead.
+#[test]
+fn a_slow_copy_is_pending() {
+    let base = prepared(Profile::PosixMin);
+    scene(13, &base, "honor", async |server| {
+        let mut it = Actor::enter(server, false).await;
+        let file = it.open(CreateArgs::open("f")).await;
+        let source = it.open(CreateArgs::open("g")).await;
+        let key = it
+            .ioctl(source, FsctlCode::SRV_REQUEST_RESUME_KEY, &[])
+            .await;
+        let key = RequestResumeKeyResponse::read(&key).unwrap().resume_key;
+        for (span, pending) in [(100, false), (400, true)] {
+            slow(server, SimOp::Write, ms(span));
+            let reply = it.reply(copy_request(key, file)).await;
+            assert_eq!(reply.status(), Status::SUCCESS);
+            assert_eq!(reply.header.async_id.is_some(), pending, "{span} ms");
+        }
+    });
+}
+
 /// The client that asked is gone: the sync that was begun goes on, and nothing is forgotten.
 #[test]
 fn a_connection_that_dies_during_its_flush_takes_no_sync_along() {

@@ -109,7 +109,7 @@ commands! {
     READ            read             Async   Tree         NO      DATA     SMALL_WORK;
     WRITE           write            Async   Tree         CHANGES DATA     SMALL_WORK;
     LOCK            lock             Async   Tree         NO      None     NAME_WORK;
-    IOCTL           ioctl            Async   Tree         CHANGES None     NAME_WORK;
+    IOCTL           ioctl            Async   Tree         CHANGES DATA     NAME_WORK;
     CANCEL          cancel           Silent  Nothing      NO      None     SMALL_WORK;
     ECHO            echo             AtOnce  NamedSession NO      None     SMALL_WORK;
     QUERY_DIRECTORY query_directory  Async   Tree         NO      None     NAME_WORK;
