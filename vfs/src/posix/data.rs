@@ -15,8 +15,11 @@ use crate::{
     disk::{Allocate, BTRFS, Disk, DiskResult, InMemory, OVERLAY},
 };
 
-/// Bytes copied or zeroed at once if the kernel cannot do it.
+/// Bytes copied at once if the kernel cannot do it.
 const CHUNK: usize = 1 << 20;
+/// Zeros that are written at once if the kernel cannot deallocate a range. All requests share them, because nobody is
+/// charged for them.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// `f_type` of file systems on whose disk the last block of a truncated file keeps the removed data: btrfs (6.18: it
 /// zeroes the block in memory when the file grows, and may commit the size before; `btrfs_fallocate` of a range that
 /// ends behind the end of file has always done so, too), and overlayfs, which may lie on it.
@@ -349,8 +352,9 @@ impl<D: Disk> PosixVfs<D> {
     async fn write_zeros(&self, node: &PosixNode<D>, from: u64, to: u64) -> VfsResult<()> {
         let mut at = from;
         while at < to {
-            let piece = usize::try_from(to - at).unwrap_or(CHUNK).min(CHUNK);
-            let zeros = Bytes::from(vec![0; piece]);
+            let left = usize::try_from(to - at).unwrap_or(usize::MAX);
+            let piece = left.min(ZEROS.len());
+            let zeros = Bytes::from_static(&ZEROS).slice(..piece);
             self.write(node, at, zeros, WriteMode::default()).await?;
             at += piece as u64;
         }

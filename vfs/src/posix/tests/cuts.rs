@@ -784,6 +784,30 @@ fn zeroing_allocates_nothing() {
     });
 }
 
+#[test]
+fn zeros_are_written_in_pieces() {
+    let (disk, link) = sim(SimOptions::default());
+    let t = block_on(Case::new(disk.clone(), link));
+    block_on(async {
+        let file = t.file("f").await;
+        t.write(&file, 0, &vec![7; 200_000]).await;
+        disk.inject(Fault {
+            on: SimOp::Change,
+            after: 0,
+            action: FaultAction::Fail(libc::EOPNOTSUPP),
+        });
+        let range = Range {
+            offset: 1,
+            len: 199_998,
+        };
+        t.vfs.zero(&file, range).await.unwrap();
+        let data = t.read(&file).await;
+        assert_eq!(data.len(), 200_000);
+        assert_eq!((data[0], data[199_999]), (7, 7));
+        assert!(data[1..199_999].iter().all(|b| *b == 0));
+    });
+}
+
 /// A new file that asks for more space than there is takes none, not even for a moment.
 #[test]
 fn a_reservation_beyond_the_free_space_is_not_tried() {
