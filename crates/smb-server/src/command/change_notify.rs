@@ -148,7 +148,7 @@ async fn watch<V: Vfs>(
         account: Arc::clone(call.connection.account()),
         user: counted_for(&open.origin.owner, call.connection.peer.ip()),
     });
-    let woken = match (watching, waiting.woken.take()) {
+    let mut woken = match (watching, waiting.woken.take()) {
         (Watching::Pending, Some(woken)) => woken,
         (Watching::Done(outcome), _) => return Ok(outcome),
         (Watching::Pending, None) => return Err(Status::INTERNAL_ERROR.into()),
@@ -165,17 +165,36 @@ async fn watch<V: Vfs>(
             .unwrap_or(None);
     }
     let waited = call
-        .park_after(Some(open), observed(call, ready), woken)
+        .park_after(Some(open), observed(call, ready), &mut woken)
         .await?;
     let reason = match waited {
         Ok(Ok(outcome)) => return Ok(outcome),
         Ok(Err(_)) => EndReason::Gone,
         Err(reason) => reason,
     };
+    if reason == EndReason::Cancelled
+        && let Some(outcome) = served_meanwhile(server, open.engine, waiting.waiter, woken).await
+    {
+        return Ok(outcome);
+    }
     Ok(Outcome::Failed(match reason {
         EndReason::Cancelled => Status::CANCELLED,
         EndReason::Closed | EndReason::Gone => Status::NOTIFY_CLEANUP,
     }))
+}
+
+/// The outcome for a request that was being served when it was cancelled ([MS-SMB2] 3.3.5.16): the changes have left
+/// the queue, so no other request would get them.
+async fn served_meanwhile<V: Vfs>(
+    server: &Server<V>,
+    open: OpenId,
+    waiter: WaiterId,
+    woken: oneshot::Receiver<Outcome>,
+) -> Option<Outcome> {
+    if server.files.cancel_watch(open, waiter) {
+        return None;
+    }
+    woken.await.ok()
 }
 
 /// Starts watching for host changes before the client learns that its request is pending. If the tree is too large
@@ -207,7 +226,7 @@ mod tests {
     use super::*;
     use crate::{
         limits::{CONNECTION_MEMORY, Limits},
-        restore::world::{World, connection},
+        restore::world::{World, connection, run},
     };
 
     /// A client can have thousands of requests wait, cause a change in a deep folder, and take no answer.
@@ -228,5 +247,19 @@ mod tests {
         let refused = answer(&connection, &changes, 65_536).err();
         let list_again = Failure::Status(Status::NOTIFY_ENUM_DIR);
         assert_eq!(format!("{refused:?}"), format!("{:?}", Some(list_again)));
+    }
+
+    #[test]
+    fn a_request_that_is_cancelled_while_it_is_served_gets_its_changes() {
+        let server = World::new(false, Limits::default()).server;
+        let (waiter, woken) = server.waiter();
+        let changes = Outcome::Changes(vec![Change {
+            action: Change::ADDED,
+            name: "new".to_owned(),
+        }]);
+        // The watcher has given them to this request, which does not wait there any more.
+        server.wake(waiter, changes.clone());
+        let outcome = run(served_meanwhile(&server, OpenId(1), waiter, woken));
+        assert_eq!(outcome, Some(changes));
     }
 }
