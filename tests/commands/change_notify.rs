@@ -77,6 +77,52 @@ fn a_rename_reports_both_names() {
     );
 }
 
+/// [MS-FSA] 2.1.4.1: a watcher is one of a directory, by whatever path that is reached.
+#[test]
+fn changes_through_another_share_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let below = folder.path().join("d");
+    std::fs::create_dir(&below).unwrap();
+    let table = |name, path: &std::path::Path| {
+        let path = path.display();
+        format!("[[share]]\nname = \"{name}\"\npath = \"{path}\"\n")
+    };
+    let server = HoldfastServer::start(&smb_tests::Options {
+        tables: table("all", folder.path()) + &table("one", &below),
+        ..smb_tests::Options::default()
+    });
+    let tree = |name| {
+        let session = server.session(smb_client::Options::default());
+        session.tree(name).unwrap()
+    };
+    let (all, one) = (tree("all"), tree("one"));
+    let seen = |of: &Tree, name: &str, by: &dyn Fn()| {
+        let directory = open(of, name);
+        let filter = NAMES | NotifyFilter::SIZE;
+        let id = watch(&directory, filter, ChangeNotifyFlags::empty());
+        by();
+        changes(&directory, id)
+    };
+    let added = seen(&all, "d", &|| one.write_file("f", b"").unwrap());
+    assert_eq!(added, [(FileAction::ADDED, "f".to_owned())]);
+    let written = seen(&all, "d", &|| {
+        let file = one.create(&CreateArgs::open("f")).unwrap();
+        file.write_all(0, b"content").unwrap();
+        file.close().unwrap();
+    });
+    assert_eq!(written, [(FileAction::MODIFIED, "f".to_owned())]);
+    let renamed = seen(&one, "", &|| all.rename("d\\f", "d\\g", false).unwrap());
+    assert_eq!(
+        renamed,
+        [
+            (FileAction::RENAMED_OLD_NAME, "f".to_owned()),
+            (FileAction::RENAMED_NEW_NAME, "g".to_owned())
+        ]
+    );
+    let removed = seen(&one, "", &|| all.delete("d\\g").unwrap());
+    assert_eq!(removed, [(FileAction::REMOVED, "g".to_owned())]);
+}
+
 /// [MS-FSA] 2.1.5.15.12: the name of a replaced file stays, with other contents behind it.
 #[test]
 fn a_rename_onto_a_name_removes_one_and_modifies_the_other() {

@@ -82,6 +82,8 @@ impl Change {
 pub struct Reported {
     /// The object (for a stream: its file).
     pub path: SharePath,
+    /// Its directory, which may be watched by another path, too.
+    pub parent: Option<FileKey>,
     /// The stream, for the stream actions.
     pub stream: Option<String>,
     /// The action's number, see [`Change`].
@@ -316,6 +318,32 @@ impl Watches {
                     });
                     reached.push(*open);
                 }
+            }
+        }
+        if let Some(parent) = reported.parent {
+            self.queue_beside(reported, parent, reached);
+        }
+    }
+
+    /// Queues one change for the watchers of its directory that know this by another path ([MS-FSA] 2.1.4.1 compares
+    /// the directories): of another share, through a link, or from before a program on the host moved it.
+    fn queue_beside(&mut self, reported: &Reported, parent: FileKey, reached: &mut Vec<OpenId>) {
+        let path = &reported.path;
+        let Some((_, above)) = path.folded().split_last() else {
+            return;
+        };
+        let all = (parent, OpenId(0))..=(parent, OpenId(u64::MAX));
+        for (_, open) in self.by_key.range(all) {
+            let Some(watcher) = self.by_open.get_mut(open) else {
+                continue;
+            };
+            let same = watcher.path.share == path.share && watcher.path.folded() == above;
+            if !same && watcher.filter.intersects(reported.filter) {
+                watcher.push(Change {
+                    action: reported.action,
+                    name: relative(reported, above.len()),
+                });
+                reached.push(*open);
             }
         }
     }

@@ -319,10 +319,8 @@ impl<V: Vfs> Removal<'_, V> {
         let removed = vfs.remove(who, &file, parent, name).await?;
         drop(still);
         let filter = notices::name_filter(file.is_directory());
-        notices::report(
-            server,
-            &[notices::change(path.clone(), Change::REMOVED, filter)],
-        );
+        let gone = notices::change(path.clone(), Some(parent.key()), Change::REMOVED, filter);
+        notices::report(server, &[gone]);
         let after = server.files.entries_changed(parent.key(), self.spared);
         perform(server, after);
         Ok(begun.removed(removed, self.flags).await)

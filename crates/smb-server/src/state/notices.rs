@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smb_wire::msg::NotifyFilter;
-use vfs::Vfs;
+use vfs::{FileKey, Vfs};
 
 use super::{Open, Server, breaks::perform};
 use crate::file::{Change, Reported, SharePath};
@@ -14,10 +14,16 @@ pub(crate) fn report<V: Vfs>(server: &Arc<Server<V>>, reports: &[Reported]) {
     perform(server, effects);
 }
 
-/// The report of a change of a file or directory.
-pub(crate) fn change(path: SharePath, action: u32, filter: NotifyFilter) -> Reported {
+/// The report of a change of a file or directory in the directory `parent`.
+pub(crate) fn change(
+    path: SharePath,
+    parent: Option<FileKey>,
+    action: u32,
+    filter: NotifyFilter,
+) -> Reported {
     Reported {
         path,
+        parent,
         stream: None,
         action,
         filter,
@@ -33,7 +39,7 @@ pub(crate) fn change_of_stream(
 ) -> Reported {
     Reported {
         stream: Some(stream.to_owned()),
-        ..change(path, action, filter)
+        ..change(path, None, action, filter)
     }
 }
 
@@ -67,6 +73,7 @@ pub(crate) fn modified<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>, filter: 
     if let (Ok(disk), Ok(path)) = (open.disk(), server.path_of(open))
         && !server.files.is_unlinked(&disk.place, open.engine)
     {
-        report(server, &[change(path, Change::MODIFIED, filter)]);
+        let parent = server.files.parent_of(&disk.place, open.engine);
+        report(server, &[change(path, parent, Change::MODIFIED, filter)]);
     }
 }

@@ -128,7 +128,9 @@ fn announce<V: Vfs>(on: &Opening<'_, V>, lookup: &Seen<V::Node>) -> Result<(), F
     let server = on.server();
     let path = SharePath::of(on.share()?.id, &lookup.path);
     let filter = NotifyFilter::ATTRIBUTES | NotifyFilter::SIZE | NotifyFilter::LAST_WRITE;
-    notices::report(server, &[notices::change(path, Change::MODIFIED, filter)]);
+    let parent = lookup.parent.as_ref().map(Node::key);
+    let overwritten = notices::change(path, parent, Change::MODIFIED, filter);
+    notices::report(server, &[overwritten]);
     if let Some(parent) = &lookup.parent {
         let spared = super::answer::parent_lease(on.contexts);
         let after = server.files.entries_changed(parent.key(), spared);

@@ -359,7 +359,8 @@ fn announce<V: Vfs>(
     let share = on.share()?;
     let path = SharePath::of(share.id, &lookup.path);
     let filter = notices::name_filter(on.wanted.directory());
-    notices::report(server, &[notices::change(path, action, filter)]);
+    let made = notices::change(path, Some(parent.key()), action, filter);
+    notices::report(server, &[made]);
     let spared = super::answer::parent_lease(on.contexts);
     let effects = server.files.entries_changed(parent.key(), spared);
     perform(server, effects);

@@ -144,19 +144,19 @@ async fn keep<V: Vfs>(
 fn report<V: Vfs>(on: &OnDisk<'_, V>, target: &Target<V>, replaced: bool) {
     let filter = notices::name_filter(false);
     let (old, new) = (target.existing_path(), target.path_now());
+    let change =
+        |path, action, filter| notices::change(path, Some(target.parent.key()), action, filter);
     let reports = match replaced {
-        true if target.stored == target.name => &[notices::change(
-            new,
-            Change::MODIFIED,
-            notices::ANOTHER_FILE,
-        )][..],
-        true => &[
-            notices::change(old, Change::REMOVED, filter),
-            notices::change(new, Change::ADDED, filter),
+        true if target.stored == target.name => {
+            vec![change(new, Change::MODIFIED, notices::ANOTHER_FILE)]
+        }
+        true => vec![
+            change(old, Change::REMOVED, filter),
+            change(new, Change::ADDED, filter),
         ],
-        false => &[notices::change(new, Change::ADDED, filter)],
+        false => vec![change(new, Change::ADDED, filter)],
     };
-    notices::report(on.server, reports);
+    notices::report(on.server, &reports);
 }
 
 fn again(error: VfsError, free: bool) -> Result<Attempt<Completion>, Failure> {

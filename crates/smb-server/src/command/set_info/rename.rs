@@ -344,12 +344,13 @@ fn break_parents_leases<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>) {
 fn report<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>, there: &There<V>) {
     let filter = notices::name_filter(one.directory);
     let (from, to) = (&one.from, &one.to);
+    let (left, entered) = (Some(one.parent.key()), Some(one.target.parent.key()));
     let same_case = one.target.stored == one.target.name;
     let mut reports = Vec::with_capacity(3);
     if let (There::Other(_) | There::Itself, false) = (there, same_case) {
         let filter = notices::name_filter(false);
         let replaced = one.target.existing_path();
-        reports.push(notices::change(replaced, Change::REMOVED, filter));
+        reports.push(notices::change(replaced, entered, Change::REMOVED, filter));
     }
     let (old, new) = match there {
         There::Itself if same_case => (Change::REMOVED, None),
@@ -357,15 +358,15 @@ fn report<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>, there: &There<V>) {
             let modified = (Change::MODIFIED, notices::ANOTHER_FILE);
             (Change::REMOVED, Some(modified))
         }
-        _ if one.parent.key() == one.target.parent.key() => {
+        _ if left == entered => {
             let renamed = (Change::RENAMED_NEW_NAME, filter);
             (Change::RENAMED_OLD_NAME, Some(renamed))
         }
         _ => (Change::REMOVED, Some((Change::ADDED, filter))),
     };
-    reports.push(notices::change(from.clone(), old, filter));
+    reports.push(notices::change(from.clone(), left, old, filter));
     if let Some((action, filter)) = new {
-        reports.push(notices::change(to.clone(), action, filter));
+        reports.push(notices::change(to.clone(), entered, action, filter));
     }
     notices::report(on.server, &reports);
 }

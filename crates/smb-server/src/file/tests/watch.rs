@@ -17,6 +17,7 @@ fn change(action: u32, name: &str) -> Change {
 fn reported(action: u32, at: &str) -> Reported {
     Reported {
         path: path(at),
+        parent: None,
         stream: None,
         action,
         filter: NotifyFilter::FILE_NAME,
@@ -363,6 +364,29 @@ fn a_new_watcher_is_where_its_directory_is_now() {
     let (waiter, _) = watch(&rig, &on, false, 1000);
     let effects = rig.files.changed(&[reported(Change::ADDED, "b\\d\\x")]);
     assert_eq!(effects.wakes, [changes(waiter, &[change(1, "x")])]);
+}
+
+/// [MS-FSA] 2.1.4.1 compares the directories, not their paths.
+#[test]
+fn a_watcher_by_another_path_is_reached_once() {
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "d");
+    let (waiter, _) = watch(&rig, &on, false, 1000);
+    let elsewhere = Reported {
+        path: SharePath::new(ShareId(1), ["up", "d", "x"], str::to_uppercase),
+        parent: Some(on.place.key),
+        ..reported(Change::ADDED, "")
+    };
+    let effects = rig.files.changed(&[elsewhere]);
+    assert_eq!(effects.wakes, [changes(waiter, &[change(1, "x")])]);
+    let here = Reported {
+        parent: Some(on.place.key),
+        ..reported(Change::ADDED, "d\\y")
+    };
+    assert!(rig.files.changed(&[here]).is_empty());
+    let (_, watching) = watch(&rig, &on, false, 1000);
+    let once = Outcome::Changes(vec![change(1, "y")]);
+    assert_eq!(watching, Watching::Done(once));
 }
 
 #[test]
