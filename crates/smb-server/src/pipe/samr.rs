@@ -29,7 +29,7 @@ use super::{
 /// Entries of one reply of a listing; the rest comes with the next call.
 const PAGE: usize = 500;
 
-/// STATUS_MORE_ENTRIES: clients do not ask for the rest of a listing without it.
+/// STATUS_MORE_ENTRIES (docs/protocol-notes.md, "Lists of users that are cut").
 const MORE_ENTRIES: Status = Status(0x0000_0105);
 
 /// USER_NORMAL_ACCOUNT, USER_ACCOUNT_DISABLED ([MS-SAMR] 2.2.1.12).

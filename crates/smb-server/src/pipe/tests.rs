@@ -398,8 +398,7 @@ fn a_bound_user_is_found_as_the_account() {
     assert_eq!(super::names::of_sid(&world, &shared).unwrap().sid, shared);
 }
 
-/// [MS-SAMR] 3.1.5.3.1 names no status for the users beyond those that a client asks for; Windows has one, and clients
-/// such as rpcclient take a list without it as complete.
+/// Clients such as rpcclient take a list without this status for complete.
 #[test]
 fn more_users_than_the_client_asks_for_are_announced() {
     let mut world = world(false);
