@@ -259,6 +259,17 @@ fn a_refused_version_may_open_once_the_newer_is_closed() {
 }
 
 #[test]
+fn the_id_may_be_zero() {
+    let zero = |create, high| app_version(of_instance("f", Guid::default(), create), high, 0);
+    let two = Two::new(&zero(1, 1));
+    two.assert_kept(&zero(2, 1), Status::FILE_FORCED_CLOSED);
+    two.assert_taken(&zero(2, 2));
+    // An open that names no instance is not of this one.
+    let two = Two::new(&v2(alone("f"), Guid([1; 16]), 0));
+    two.assert_kept(&zero(2, 2), Status::SHARING_VIOLATION);
+}
+
+#[test]
 fn a_version_without_an_instance_is_ignored() {
     let two = Two::plain();
     let args = app_version(v2(alone("f"), Guid([2; 16]), 0), 9, 9);

@@ -98,18 +98,17 @@ pub(super) fn take<V: Vfs>(
         }
         RequestContext::AppInstanceId(id) => {
             if v3 {
-                let version = found.app.and_then(|app| app.version);
+                let version = found.app_version;
                 found.app = Some(AppInstance { id: id.0, version });
             }
         }
         RequestContext::AppInstanceVersion(version) => {
             // Only 3.1.1 knows this context, and without an AppInstanceId it has no effect.
             if call.connection.dialect() >= Dialect::SMB_3_1_1 {
-                let id = found.app.map_or_else(Guid::default, |app| app.id);
-                found.app = Some(AppInstance {
-                    id,
-                    version: Some(*version),
-                });
+                found.app_version = Some(*version);
+                if let Some(app) = &mut found.app {
+                    app.version = found.app_version;
+                }
             }
         }
         _ => return false,
@@ -241,7 +240,7 @@ pub(super) fn origin<V: Vfs>(
             _ => Guid::default(),
         },
         lease,
-        app: on.contexts.app.filter(|app| app.id != Guid::default()),
+        app: on.contexts.app,
         desired: on.wanted.access,
         share: on.wanted.share,
         action,

@@ -3,7 +3,9 @@
 
 use smb_wire::{
     access_mask::AccessMask,
-    create_context::{AppleBitmap, LeaseContext, QueryMaximalAccessRequest, RequestContext},
+    create_context::{
+        AppInstanceVersion, AppleBitmap, LeaseContext, QueryMaximalAccessRequest, RequestContext,
+    },
     dtyp::SecurityDescriptor,
     file_attributes::FileAttributes,
     fscc::{EaEntry, read_ea_list},
@@ -126,8 +128,10 @@ pub(super) struct Contexts {
     pub(super) reconnect: Option<durable::Reconnect>,
     /// The parts of AAPL that a Mac asks for.
     pub(super) apple: Option<AppleBitmap>,
-    /// The application instance to which the open belongs.
+    /// The application instance to which the open belongs. Its id may be any, zero as well.
     pub(super) app: Option<AppInstance>,
+    /// The version of the instance, which may come before its id.
+    pub(super) app_version: Option<AppInstanceVersion>,
 }
 
 /// The two kinds of CREATE.
