@@ -1,10 +1,10 @@
 //! Control codes that query or set small properties of a file: compression, object id, previous
 //! versions, the copy that is read.
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 use smb_wire::{
     codec::size,
-    fsctl::{CompressionFormat, FileObjectIdBuffer, MarkHandleInfo},
+    fsctl::{CompressionFormat, FileObjectIdBuffer, MarkHandleInfo, SnapshotArray},
     ids::Guid,
     msg::{Dialect, IoctlRequest},
     status::Status,
@@ -17,9 +17,6 @@ use crate::{
     failure::Failure,
     state::InFlight,
 };
-
-/// Fixed part of SRV_SNAPSHOT_ARRAY with room for no name ([MS-SMB2] 3.3.5.15.1).
-const SNAPSHOT_ARRAY_MIN: usize = 16;
 
 /// FSCTL_GET_COMPRESSION ([MS-FSA] 2.1.5.10.9): no file is compressed as far as clients can see.
 pub(super) fn compression<V: Vfs>(
@@ -94,18 +91,17 @@ pub(super) fn mark_handle<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) ->
     status.into()
 }
 
-/// FSCTL_SRV_ENUMERATE_SNAPSHOTS ([MS-SMB2] 3.3.5.15.1): there are none.
+/// FSCTL_SRV_ENUMERATE_SNAPSHOTS ([MS-SMB2] 3.3.5.15.1): there are none. The list has a terminator all the same, as
+/// from Windows (note 383).
 pub(super) fn snapshots<V: Vfs>(
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
     open.disk()?;
-    if size(request.max_output_response) < SNAPSHOT_ARRAY_MIN {
+    if size(request.max_output_response) < SnapshotArray::MIN {
         return Err(Status::INVALID_PARAMETER.into());
     }
     let mut out = BytesMut::new();
-    // The number of snapshots, the number returned, and the length of their names, followed by no
-    // name.
-    out.put_bytes(0, SNAPSHOT_ARRAY_MIN);
+    SnapshotArray::fitting(Vec::new(), SnapshotArray::MIN).encode(&mut out);
     Ok(Answer::of_query(out))
 }
