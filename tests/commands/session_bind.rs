@@ -246,6 +246,25 @@ fn a_session_in_setup_cannot_be_bound() {
     );
 }
 
+/// [MS-SMB2] 3.3.5.2.4 comes before 3.3.5.5.
+#[test]
+fn the_session_of_a_signed_binding_is_looked_up_before_the_dialect() {
+    let server = HoldfastServer::new();
+    let client = server.client(of(Dialect::SMB_2_1));
+    let ask = |flags| {
+        let request = binding(b"x", SessionSetupFlags::BINDING).session(SessionId(0x77));
+        outcome(client.call(request.flag(flags)))
+    };
+    assert_eq!(
+        ask(HeaderFlags::SIGNED),
+        Outcome::Answered(Status::USER_SESSION_DELETED)
+    );
+    assert_eq!(
+        ask(HeaderFlags::empty()),
+        Outcome::Answered(Status::REQUEST_NOT_ACCEPTED)
+    );
+}
+
 /// [MS-SMB2] 3.3.5.5: each request of a binding looks the session up.
 #[test]
 fn a_binding_is_over_when_its_session_ends() {

@@ -114,8 +114,10 @@ fn unknown<V: Vfs>(call: &Call<V>, facts: &Negotiated, id: SessionId) -> Status 
     let in_setup = setup.is_some_and(|setup| setup.purpose == Purpose::New);
     let signed = call.header.flags.contains(HeaderFlags::SIGNED);
     match (in_setup, signed) {
+        // [MS-SMB2] 3.3.5.2.4 looks the session of a signed request up before anything else is examined.
+        (false, true) => Status::USER_SESSION_DELETED,
         _ if facts.dialect < Dialect::SMB_3_0 => Status::REQUEST_NOT_ACCEPTED,
-        (false, _) => Status::USER_SESSION_DELETED,
+        (false, false) => Status::USER_SESSION_DELETED,
         (true, false) => Status::INVALID_PARAMETER,
         (true, true) => Status::REQUEST_NOT_ACCEPTED,
     }
