@@ -5,7 +5,7 @@ use smb_wire::ids::{Guid, LeaseKey};
 use smb_wire::msg::OplockLevel;
 use vfs::FileKey;
 
-use super::caching::{Holder, Site};
+use super::caching::{Holder, Site, not_breaking};
 use super::files::Files;
 use super::inode::Stream;
 use super::types::{CacheGrant, Effects, H, LeaseState, OpenId, Owner, Place, W, WH};
@@ -52,11 +52,12 @@ impl Files {
         open: OpenId,
         level: OplockLevel,
     ) -> Acknowledged<OplockLevel> {
+        let unheld = not_breaking(OplockLevel::NONE, level);
         let of_open = |holder: &Holder| holder.owner == Owner::Oplock(open);
         self.settle(place, of_open, |holder, site, out| {
             holder.acknowledge_oplock(level, site, out)
         })
-        .unwrap_or((Err(Status::INVALID_DEVICE_STATE), Effects::default()))
+        .unwrap_or((Err(unheld), Effects::default()))
     }
 
     /// Ends a break that will not be acknowledged: its time is over ([MS-SMB2] 3.3.6.1, 3.3.6.5),

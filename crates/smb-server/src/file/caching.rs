@@ -328,16 +328,16 @@ impl Holder {
         site: Site<'_>,
         out: &mut Effects,
     ) -> Result<OplockLevel, Status> {
+        let held = level_of(self.state);
         if self.breaking.is_none() {
             // [MS-SMB2] 3.3.4.6: a break from level II makes the oplock Breaking as well, and the
             // object store then refuses the acknowledgment ([MS-FSA] 2.1.5.19).
             return Err(if std::mem::take(&mut self.unasked) {
                 Status::INVALID_OPLOCK_PROTOCOL
             } else {
-                Status::INVALID_DEVICE_STATE
+                not_breaking(held, level)
             });
         }
-        let held = level_of(self.state);
         let (kept, answer) = match level {
             OplockLevel::NONE => (NONE, Ok(OplockLevel::NONE)),
             OplockLevel::II => {
@@ -384,6 +384,20 @@ impl Holder {
                 parent: self.parent,
             },
         }
+    }
+}
+
+/// The status of an acknowledgment of an oplock that is not breaking. [MS-SMB2] 3.3.5.22.1 has one for all levels;
+/// Windows examines the level first, which Microsoft's test suite demands (OplockOnShareWithoutForceLevel2OrSOFS).
+pub(super) fn not_breaking(held: OplockLevel, level: OplockLevel) -> Status {
+    match (held, level) {
+        (_, OplockLevel::LEASE) => Status::INVALID_PARAMETER,
+        (OplockLevel::NONE, _)
+        | (_, OplockLevel::NONE)
+        | (OplockLevel::EXCLUSIVE | OplockLevel::BATCH, OplockLevel::II) => {
+            Status::INVALID_DEVICE_STATE
+        }
+        _ => Status::INVALID_OPLOCK_PROTOCOL,
     }
 }
 

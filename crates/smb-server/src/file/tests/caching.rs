@@ -350,12 +350,17 @@ fn wrong_lease_acknowledgments_are_distinguished() {
 
 #[test]
 fn wrong_oplock_acknowledgments_end_the_oplock() {
-    for (level, answer) in [
-        (OplockLevel::NONE, Ok(OplockLevel::NONE)),
-        (OplockLevel::II, Ok(OplockLevel::II)),
-        (OplockLevel::EXCLUSIVE, Ok(OplockLevel::NONE)),
-        (OplockLevel::BATCH, Err(Status::INVALID_OPLOCK_PROTOCOL)),
-        (OplockLevel::LEASE, Err(Status::INVALID_PARAMETER)),
+    let (unasked, wrong) = (
+        Status::INVALID_DEVICE_STATE,
+        Status::INVALID_OPLOCK_PROTOCOL,
+    );
+    let lease = Status::INVALID_PARAMETER;
+    for (level, early, answer) in [
+        (OplockLevel::NONE, unasked, Ok(OplockLevel::NONE)),
+        (OplockLevel::II, unasked, Ok(OplockLevel::II)),
+        (OplockLevel::EXCLUSIVE, wrong, Ok(OplockLevel::NONE)),
+        (OplockLevel::BATCH, wrong, Err(wrong)),
+        (OplockLevel::LEASE, lease, Err(lease)),
     ] {
         let rig = Rig::new(Caching::Full);
         let holder = OpenRequest {
@@ -367,7 +372,7 @@ fn wrong_oplock_acknowledgments_end_the_oplock() {
             rig.files
                 .acknowledge_oplock(&holder.place, holder.open, level)
         };
-        assert_eq!(acknowledge().0, Err(Status::INVALID_DEVICE_STATE));
+        assert_eq!(acknowledge().0, Err(early));
         let second = rig.request(1, READ);
         rig.waits(&second);
         let (given, effects) = acknowledge();
