@@ -51,6 +51,22 @@ fn a_logoff_preserves_a_durable_open() {
 }
 
 #[test]
+fn a_failed_reauthentication_closes_a_durable_open() {
+    // 3.3.5.5.3, unlike 3.3.5.6.
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let file = tree.create(&v2(batch("f"), CREATE_GUID, 0)).unwrap();
+    let refused = tree
+        .session()
+        .reauthenticate(&Login::user(USER, "wrong", ""));
+    assert_eq!(status(refused), Status::LOGON_FAILURE);
+    let session = tree.client().login(USER, PASSWORD, "").unwrap();
+    let tree = session.tree(DATA).unwrap();
+    let again = v2_again(batch("f"), file.id(), CREATE_GUID);
+    assert_eq!(status(tree.create(&again)), Status::OBJECT_NAME_NOT_FOUND);
+}
+
+#[test]
 fn a_tree_disconnect_closes_a_durable_open() {
     // 3.3.5.8
     let server = HoldfastServer::new();

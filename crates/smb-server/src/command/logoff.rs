@@ -53,6 +53,14 @@ pub(super) async fn end<V: Vfs>(
     Some(closing)
 }
 
+/// Ends a session whose client could not authenticate again: all its opens are closed, durable ones too ([MS-SMB2]
+/// 3.3.5.5.3), which this does not wait for.
+pub(super) fn expel<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>) {
+    if let Some(Left { opens, .. }) = leave(server, session) {
+        close::in_tasks(server, session, close::begin(opens, EndReason::Gone));
+    }
+}
+
 /// Removes the session from all tables. Returns its trees and opens, or `None` if it had ended
 /// before.
 pub(super) fn leave<V: Vfs>(server: &Server<V>, session: &Session<V>) -> Option<Left<V>> {

@@ -461,7 +461,7 @@ async fn refuse<V: Vfs>(
     if setup.purpose == Purpose::Again
         && let Ok(session) = call.session()
     {
-        let _closing = logoff::end(call.server(), session).await;
+        logoff::expel(call.server(), session);
     }
     if let Some(left_out) = login_line(call) {
         tracing::warn!(peer = %call.connection.peer, %error, left_out, "authentication failed");
