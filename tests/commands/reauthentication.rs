@@ -203,6 +203,25 @@ fn a_failed_reauthentication_ends_the_session() {
 }
 
 #[test]
+fn failed_logins_of_others_at_the_same_address_end_no_session() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        tables: "[limits]\nfailed_logins = 1\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    if server.is_external() {
+        return;
+    }
+    let session = server.session(Options::default());
+    let tree = session.tree(DATA).unwrap();
+    let guess = server.client(Options::default()).login(USER, "wrong", "");
+    assert_eq!(status(guess), Status::LOGON_FAILURE);
+    // From now on even the right password is refused, without being looked at.
+    let again = session.reauthenticate(&alice());
+    assert_eq!(status(again), Status::LOGON_FAILURE);
+    tree.write_file("f", b"still mine").unwrap();
+}
+
+#[test]
 fn a_malformed_request_affects_neither_the_session_nor_the_setup() {
     // The message is malformed, so no token has been evaluated.
     let server = HoldfastServer::new();

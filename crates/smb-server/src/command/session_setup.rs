@@ -458,7 +458,10 @@ async fn refuse<V: Vfs>(
         limiter(call).succeeded(name);
         return answer(call, id, &[], rules, done);
     }
+    // Where the limiter refused, nothing was proved or refuted: guesses of others at this address end no session.
+    let judged = !matches!(error, AuthError::TooManyFailures { .. });
     if setup.purpose == Purpose::Again
+        && judged
         && let Ok(session) = call.session()
     {
         logoff::expel(call.server(), session);
