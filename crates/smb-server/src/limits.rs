@@ -189,7 +189,7 @@ pub struct Limits {
     /// Disconnected opens ([MS-SMB2] 3.3.7.1) of all users together; one more is closed as if it were not durable. They
     /// also count as `opens`.
     pub kept_opens: usize,
-    /// Disconnected opens of one user.
+    /// Disconnected opens of one user (guests count by their address).
     pub kept_opens_per_user: usize,
     /// Byte-range locks of one open, [`RANGES_PER_OPEN_MAX`] at most, so that others find room; one
     /// more gets `INSUFFICIENT_RESOURCES`.

@@ -20,11 +20,11 @@ use std::{
     time::Duration,
 };
 
-use smb_wire::{dtyp::Sid, ids::Guid};
+use smb_wire::ids::Guid;
 use tokio::sync::oneshot;
 use vfs::Vfs;
 
-use super::{Endurance, Open};
+use super::{Endurance, Open, QuotaUser};
 use crate::{file::OpenId, limits::Limits, locks::Mutex};
 
 /// The CREATE that a CreateGuid stands for.
@@ -39,6 +39,8 @@ pub(crate) enum Known<V: Vfs> {
 
 struct Kept<V: Vfs> {
     open: Arc<Open<V>>,
+    /// Whose it counts as.
+    user: QuotaUser,
     /// The time at which it has waited long enough, by the environment's clock.
     until: Duration,
 }
@@ -59,7 +61,7 @@ struct Inner<V: Vfs> {
     numbers: BTreeMap<OpenId, u64>,
     /// The persistent ones among them, by Open.CreateGuid and Open.ClientGuid. Two clients may have chosen the same.
     persistent: BTreeSet<(Guid, Guid, u64)>,
-    per_user: BTreeMap<Sid, usize>,
+    per_user: BTreeMap<QuotaUser, usize>,
     /// When the next scavenger runs.
     wakes: Option<Duration>,
     /// By Open.CreateGuid and Open.ClientGuid.
@@ -116,11 +118,10 @@ impl<V: Vfs> Inner<V> {
         let kept = self.kept.remove(&id)?;
         self.numbers.remove(&kept.open.engine);
         self.persistent.remove(&persistent_key(&kept.open));
-        let user = kept.open.origin.owner.user_sid;
-        if let Some(count) = self.per_user.get_mut(&user) {
+        if let Some(count) = self.per_user.get_mut(&kept.user) {
             *count -= 1;
             if *count == 0 {
-                self.per_user.remove(&user);
+                self.per_user.remove(&kept.user);
             }
         }
         Some(kept.open)
@@ -149,8 +150,8 @@ impl<V: Vfs> Durables<V> {
     /// Enters an open that has lost its session; it waits until `until`.
     pub(crate) fn keep(&self, open: &Arc<Open<V>>, until: Duration, limits: &Limits) -> Keeping {
         let persistent = open.endurance().is_persistent();
+        let user = open.counts_as();
         let mut inner = self.lock();
-        let user = open.origin.owner.user_sid;
         let mine = inner.per_user.get(&user).copied().unwrap_or(0);
         let full = inner.kept.len() >= limits.kept_opens || mine >= limits.kept_opens_per_user;
         // A persistent open may always wait, because it was counted when it became persistent
@@ -167,7 +168,7 @@ impl<V: Vfs> Durables<V> {
         if let Some(found) = inner.found.get_mut(&id) {
             found.leaving.clear();
         }
-        inner.kept.insert(id, Kept { open, until });
+        inner.kept.insert(id, Kept { open, user, until });
         self.publish(&inner);
         if inner.wakes.is_some_and(|at| at <= until) {
             return Keeping::Done;
@@ -456,3 +457,7 @@ impl<V: Vfs> Durables<V> {
         ]
     }
 }
+
+#[cfg(test)]
+#[path = "durable_tests.rs"]
+mod tests;

@@ -20,7 +20,8 @@ use smb_wire::{
 use vfs::{DirName, Vfs};
 
 use super::{
-    Admitted, ChannelSequence, EndReason, Ender, Endurance, Origin, QuotaPlace, TreeConnect,
+    Admitted, ChannelSequence, EndReason, Ender, Endurance, Origin, QuotaPlace, QuotaUser,
+    TreeConnect,
 };
 use crate::{
     failure::Failure,
@@ -312,6 +313,13 @@ impl<V: Vfs> Open<V> {
     pub(crate) fn take_place(&self) -> Option<QuotaPlace> {
         let mut place = self.place.lock();
         place.take()
+    }
+
+    /// The user whose open it counts as.
+    pub(crate) fn counts_as(&self) -> QuotaUser {
+        let owner = QuotaUser::User(self.origin.owner.user_sid);
+        let place = self.place.lock();
+        place.as_ref().map_or(owner, QuotaPlace::who)
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, OpenState> {

@@ -93,6 +93,13 @@ pub(crate) struct QuotaPlace {
     who: Arc<QuotaUser>,
 }
 
+impl QuotaPlace {
+    /// Whose place it is.
+    pub(crate) fn who(&self) -> QuotaUser {
+        *self.who
+    }
+}
+
 impl Drop for QuotaPlace {
     fn drop(&mut self) {
         let mut places = self.places.lock();
