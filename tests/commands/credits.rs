@@ -38,6 +38,18 @@ fn requested_credits_are_granted_up_to_a_limit() {
 }
 
 #[test]
+fn a_stranger_gets_one_credit_at_a_time() {
+    let server = HoldfastServer::new();
+    let mut connection = server.connection(Options::default());
+    connection.negotiate().unwrap();
+    for _ in 0..3 {
+        let request = echo().overriding(|o| o.credits = Some(u16::MAX));
+        let reply = connection.call(request).unwrap();
+        assert_eq!(reply.header.credits, 1);
+    }
+}
+
+#[test]
 fn ids_outside_the_window_end_the_connection() {
     let server = HoldfastServer::new();
     for wrong in [0, 1, 1 << 20, u64::MAX - 1] {

@@ -380,12 +380,14 @@ impl<V: Vfs> Connection<V> {
         .await;
     }
 
+    /// Whether nobody has logged in yet.
+    pub(crate) fn is_a_strangers(&self) -> bool {
+        self.channels.borrow().is_empty()
+    }
+
     pub(crate) fn frame_max(&self) -> usize {
         // Before a login, clients send little: negotiation and tokens.
-        let Some(facts) = self
-            .negotiated()
-            .filter(|_| !self.channels.borrow().is_empty())
-        else {
+        let Some(facts) = self.negotiated().filter(|_| !self.is_a_strangers()) else {
             return NEGOTIATE_BYTES_MAX;
         };
         if !facts.multi_credit {
