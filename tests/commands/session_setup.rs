@@ -266,6 +266,24 @@ fn a_new_session_replaces_the_old_one_of_the_same_user() {
 }
 
 #[test]
+fn a_connection_with_all_its_sessions_has_room_for_one_that_replaces_another() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        tables: "[limits]\nsessions_per_connection = 1\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    if server.is_external() {
+        return;
+    }
+    let old = server.session(Options::default());
+    let another = old.client().login(USER, PASSWORD, "");
+    assert_eq!(status(another), Status::REQUEST_NOT_ACCEPTED);
+    let login = Login::user(USER, PASSWORD, "").replacing(old.id());
+    let new = old.client().login_with(&login).unwrap();
+    assert_eq!(status(old.tree(DATA)), Status::USER_SESSION_DELETED);
+    new.tree(DATA).unwrap();
+}
+
+#[test]
 fn another_users_session_is_not_replaced() {
     let server = HoldfastServer::new();
     let old = server.session(Options::default());

@@ -366,7 +366,10 @@ fn place<V: Vfs>(
     replaced: Option<&Session<V>>,
 ) -> Result<Arc<QuotaPlace>, Failure> {
     let (server, connection) = (call.server(), &call.connection);
-    if connection.sessions() >= config.limits.sessions_per_connection
+    // The session that this one replaces may be one of the same connection.
+    let going = replaced.is_some_and(|old| connection.channel(old.id).is_some());
+    let staying = connection.sessions().saturating_sub(usize::from(going));
+    if staying >= config.limits.sessions_per_connection
         || (lists_only && connection.anonymous_sessions() >= LISTING_SESSIONS)
     {
         return Err(Status::REQUEST_NOT_ACCEPTED.into());
