@@ -359,10 +359,14 @@ fn notify<V: Vfs>(
     connection.send(frame);
     // A break belongs to no request, so nothing has waited for room. The client can acknowledge it on another
     // connection, and cause the next one, without taking any of them here.
-    match connection.has_room() {
-        true => Ok(()),
-        false => Err(Unsendable),
+    if connection.has_room() {
+        return Ok(());
     }
+    tracing::warn!(
+        peer = %connection.peer,
+        "connection closed: its client does not take its breaks, and there is no memory for more"
+    );
+    Err(Unsendable)
 }
 
 /// Decrypts, splits, verifies and admits one frame; also returns how many bytes it holds while it runs.
