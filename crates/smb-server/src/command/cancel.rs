@@ -10,7 +10,7 @@ use crate::{
     state::EndReason,
 };
 
-/// Handles a CANCEL.
+/// Handles a CANCEL, also an unsigned one (docs/protocol-notes.md, "An unsigned CANCEL").
 pub(super) fn handle<V: Vfs>(connection: &Connection<V>, request: &Request) {
     if matches!(
         request.signature,
