@@ -6,6 +6,7 @@
 
 mod flow;
 mod from_file;
+mod waiting;
 
 use std::{
     cell::{Cell, RefCell},
@@ -24,14 +25,17 @@ use smb_crypto::{Cipher, PreauthHash, SigningAlgorithm, SigningKey};
 use smb_wire::{
     dtyp::Sid,
     header::{Header, TRANSPORT_LENGTH_MAX},
-    ids::{AsyncId, Guid, MessageId, SessionId},
+    ids::{AsyncId, Guid, SessionId},
     msg::{Capabilities, Dialect, SecurityMode},
 };
 use tokio::sync::{Semaphore, mpsc};
 use vfs::{Vfs, requester::Requester};
 
-use self::flow::Flow;
 pub(crate) use self::from_file::Rest;
+use self::{
+    flow::Flow,
+    waiting::{EarlyCancels, Waiting},
+};
 use crate::{
     limits::{LISTINGS_PER_CONNECTION_MAX, MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX},
     link::{
@@ -43,8 +47,7 @@ use crate::{
     },
     memory::Account,
     state::{
-        Channel, ConnectionId, Ender, LineAbout, Mail, Server, Session, SessionPhase, Setup,
-        line_due,
+        Channel, ConnectionId, LineAbout, Mail, Server, Session, SessionPhase, Setup, line_due,
     },
     transport::Direct,
     turn::Turn,
@@ -79,14 +82,6 @@ pub(crate) struct Negotiated {
     pub(crate) io_bytes: u32,
 }
 
-/// A request that waits and can be cancelled.
-pub(crate) struct Waiting<V: Vfs> {
-    pub(crate) message_id: MessageId,
-    pub(crate) ender: Arc<Ender>,
-    /// If the connection is lost, the request continues with this session.
-    pub(crate) session: Option<Arc<Session<V>>>,
-}
-
 /// A connection.
 pub(crate) struct Connection<V: Vfs> {
     pub(crate) server: Arc<Server<V>>,
@@ -101,6 +96,7 @@ pub(crate) struct Connection<V: Vfs> {
     pub(crate) setups: RefCell<BTreeMap<SessionId, Setup>>,
     pub(crate) waiting: RefCell<BTreeMap<AsyncId, Waiting<V>>>,
     next_async: Cell<u64>,
+    pub(crate) early_cancels: EarlyCancels,
     /// The requester for whom the disk works: the user who logged in last, at this address.
     pub(crate) requester: Cell<Requester>,
     /// Its own mailbox, to see whether anything is in it.
@@ -220,6 +216,7 @@ impl<V: Vfs> Connection<V> {
             setups: RefCell::new(BTreeMap::new()),
             waiting: RefCell::new(BTreeMap::new()),
             next_async: Cell::new(1),
+            early_cancels: EarlyCancels::default(),
             requester: Cell::new(requester(peer.ip(), None)),
             mail,
             data_in_flight: Cell::new(0),
@@ -345,28 +342,6 @@ impl<V: Vfs> Connection<V> {
     pub(crate) fn unsendable(&self) {
         tracing::debug!(peer = %self.peer, "connection closed: an answer cannot be sent");
         self.close();
-    }
-
-    /// Registers a waiting request; `None` when there are too many.
-    pub(crate) fn register(
-        &self,
-        message_id: MessageId,
-        ender: Arc<Ender>,
-        session: Option<Arc<Session<V>>>,
-    ) -> Option<AsyncId> {
-        let mut waiting = self.waiting.borrow_mut();
-        if self.is_closed() || waiting.len() >= self.server.config().limits.parked_per_connection {
-            return None;
-        }
-        let id = AsyncId(self.next_async.get());
-        self.next_async.set(id.0 + 1);
-        let entry = Waiting {
-            message_id,
-            ender,
-            session,
-        };
-        waiting.insert(id, entry);
-        Some(id)
     }
 
     pub(crate) async fn closed(&self) {

@@ -105,6 +105,10 @@ pub const ADDRESS_LINES: u32 = 10;
 /// Further ones are counted.
 pub const SHARE_LINES: u32 = 10;
 
+/// CANCELs of one connection that are remembered although their requests do not wait; with one more, the oldest is
+/// forgotten.
+pub const EARLY_CANCELS_MAX: usize = 64;
+
 /// Sessions that may be in setup at once on one connection; one more gets
 /// `INSUFFICIENT_RESOURCES`.
 pub const SETUPS_PER_CONNECTION_MAX: usize = 16;

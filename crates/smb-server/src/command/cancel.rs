@@ -1,7 +1,6 @@
 //! CANCEL ([MS-SMB2] 3.3.5.16): it gets no answer, and it ends a request that waits, but not one
 //! that is being carried out.
 
-use smb_wire::header::HeaderFlags;
 use vfs::Vfs;
 
 use crate::{
@@ -19,15 +18,10 @@ pub(super) fn handle<V: Vfs>(connection: &Connection<V>, request: &Request) {
         return;
     }
     let header = &request.header;
-    let waiting = connection.waiting.borrow();
-    let found = if header.flags.contains(HeaderFlags::ASYNC) {
-        header.async_id.and_then(|id| waiting.get(&id))
-    } else {
-        waiting
-            .values()
-            .find(|waiting| waiting.message_id == header.message_id)
+    let Some(id) = header.async_id else {
+        return connection.cancel(header.message_id);
     };
-    if let Some(waiting) = found {
+    if let Some(waiting) = connection.waiting.borrow().get(&id) {
         waiting.ender.end(EndReason::Cancelled);
     }
 }

@@ -206,8 +206,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        command::chain::Chain,
+        command::{cancel, chain::Chain},
         limits::Limits,
+        link::inbound::{Request, Signature},
         restore::world::{Back, World, connection, run},
     };
 
@@ -250,6 +251,37 @@ mod tests {
         drop(waiting);
         let second = run(call.park_bounded(None, pending::<()>()));
         assert!(matches!(second, Ok(Err(EndReason::Cancelled))));
+    }
+
+    #[test]
+    fn a_cancel_before_the_first_wait_ends_it() {
+        let call = call();
+        let cancel = Request {
+            header: Header {
+                command: Command::CANCEL,
+                message_id: ID,
+                ..Header::default()
+            },
+            message: Bytes::new(),
+            signature: Signature::Absent,
+        };
+        let early = || {
+            let (id, mut ended) = call.endable(None).unwrap();
+            call.connection.waiting.borrow_mut().remove(&id);
+            call.chain.registered.set(None);
+            ended.try_recv() == Ok(EndReason::Cancelled)
+        };
+        // It may be the id of a request to come.
+        cancel::handle(&call.connection, &cancel);
+        let mut credits = call.connection.credits.borrow_mut();
+        credits.admit(0, 1).unwrap();
+        assert_eq!(u64::from(credits.grant(7)), ID.0);
+        credits.admit(ID.0, 1).unwrap();
+        drop(credits);
+        assert!(!early());
+        cancel::handle(&call.connection, &cancel);
+        assert!(early());
+        assert!(!early());
     }
 
     #[test]

@@ -52,6 +52,11 @@ impl CreditWindow {
         Ok(())
     }
 
+    /// Whether a request has had this id.
+    pub(crate) fn is_used(&self, id: u64) -> bool {
+        id < self.low || self.used.contains(&id)
+    }
+
     /// How many credits the client holds.
     pub(crate) fn outstanding(&self) -> u64 {
         self.high - self.low - self.used.len() as u64

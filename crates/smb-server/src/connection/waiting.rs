@@ -1,0 +1,82 @@
+//! The requests of a connection that wait and can be cancelled ([MS-SMB2] 3.3.5.16).
+//!
+//! A request is registered when it first waits for something that a CANCEL can end. A CANCEL that came before is
+//! remembered until then: the request may have been waiting for the disk, or for the elements before it.
+
+use std::{cell::RefCell, collections::VecDeque, sync::Arc};
+
+use smb_wire::ids::{AsyncId, MessageId};
+use vfs::Vfs;
+
+use super::Connection;
+use crate::{
+    limits::EARLY_CANCELS_MAX,
+    state::{EndReason, Ender, Session},
+};
+
+/// A request that waits and can be cancelled.
+pub(crate) struct Waiting<V: Vfs> {
+    pub(crate) message_id: MessageId,
+    pub(crate) ender: Arc<Ender>,
+    /// If the connection is lost, the request continues with this session.
+    pub(crate) session: Option<Arc<Session<V>>>,
+}
+
+/// The last requests for which a CANCEL came while they did not wait, by their ids. Most were answered meanwhile.
+#[derive(Default)]
+pub(crate) struct EarlyCancels(RefCell<VecDeque<MessageId>>);
+
+impl EarlyCancels {
+    fn note(&self, id: MessageId) {
+        let mut ids = self.0.borrow_mut();
+        if ids.len() >= EARLY_CANCELS_MAX {
+            ids.pop_front();
+        }
+        ids.push_back(id);
+    }
+
+    /// Whether a CANCEL came for this request, which waits from now on.
+    fn take(&self, id: MessageId) -> bool {
+        let mut ids = self.0.borrow_mut();
+        let at = ids.iter().position(|early| *early == id);
+        at.and_then(|at| ids.remove(at)).is_some()
+    }
+}
+
+impl<V: Vfs> Connection<V> {
+    /// Registers a waiting request; `None` when there are too many.
+    pub(crate) fn register(
+        &self,
+        message_id: MessageId,
+        ender: Arc<Ender>,
+        session: Option<Arc<Session<V>>>,
+    ) -> Option<AsyncId> {
+        let mut waiting = self.waiting.borrow_mut();
+        if self.is_closed() || waiting.len() >= self.server.config().limits.parked_per_connection {
+            return None;
+        }
+        let id = AsyncId(self.next_async.get());
+        self.next_async.set(id.0 + 1);
+        if self.early_cancels.take(message_id) {
+            ender.end(EndReason::Cancelled);
+        }
+        let entry = Waiting {
+            message_id,
+            ender,
+            session,
+        };
+        waiting.insert(id, entry);
+        Some(id)
+    }
+
+    /// Cancels the request with this id, or remembers that it is to be cancelled. Ids that no request has had do not
+    /// count: they may be those of requests to come.
+    pub(crate) fn cancel(&self, id: MessageId) {
+        let waiting = self.waiting.borrow();
+        match waiting.values().find(|waiting| waiting.message_id == id) {
+            Some(waiting) => waiting.ender.end(EndReason::Cancelled),
+            None if self.credits.borrow().is_used(id.0) => self.early_cancels.note(id),
+            None => {}
+        }
+    }
+}
