@@ -236,6 +236,31 @@ fn an_encrypted_share_is_not_copied_to_an_unencrypted_one() {
     assert_eq!(copied, b"secret");
 }
 
+/// [MS-FSA] 2.1.5.10.4.
+#[test]
+fn the_size_of_a_source_of_extents_is_checked_before_its_share() {
+    let server = HoldfastServer::new();
+    let session = server.session(Options::default());
+    let (from, to) = (session.tree(DATA).unwrap(), session.tree(SEALED).unwrap());
+    from.write_file("source", &[1; 6]).unwrap();
+    let source = from.create(&CreateArgs::open("source")).unwrap();
+    let target = to.create(&CreateArgs::open_if("target")).unwrap();
+    let ask = |byte_count: i64| {
+        let mut extents = BytesMut::new();
+        DuplicateExtents {
+            source_file_id: source.id(),
+            source_file_offset: 0,
+            target_file_offset: 0,
+            byte_count,
+        }
+        .encode(&mut extents);
+        let request = target.ioctl_request(FsctlCode::DUPLICATE_EXTENTS_TO_FILE, &extents, 0);
+        to.reply(to.address(request)).unwrap().status()
+    };
+    assert_eq!(ask(1 << 30), Status::NOT_SUPPORTED);
+    assert_eq!(ask(6), Status::INVALID_PARAMETER);
+}
+
 /// [MS-SMB2] 3.3.4.1.4, 3.3.4.6.
 #[test]
 fn oplock_breaks_of_encrypted_sessions_and_shares_are_encrypted() {

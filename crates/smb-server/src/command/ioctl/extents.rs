@@ -61,8 +61,8 @@ pub(super) async fn duplicate<V: Vfs>(
     if len == 0 {
         return Ok(Answer::done(Unchanged::because("an empty range")));
     }
-    // [MS-FSA] 2.1.5.10.4 has the same status for a source that may not be read.
-    if !source.granted.contains(AccessMask::FILE_READ_DATA) || !ends.one_share() {
+    // [MS-FSA] 2.1.5.10.4 looks at the right to read first, then at the size of the source, then at its volume.
+    if !source.granted.contains(AccessMask::FILE_READ_DATA) {
         return Err(Status::INVALID_PARAMETER.into());
     }
     let read = ends.from_share.vfs.attr(&ends.from.node).await?;
@@ -72,6 +72,9 @@ pub(super) async fn duplicate<V: Vfs>(
     } else {
         len
     };
+    if !ends.one_share() {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
     let written = ends.to.share.vfs.attr(&ends.to.disk.node).await?;
     // Linux shares the end of the source at the end of the target alone.
     if from + len < source_end && to.saturating_add(len) < written.size {
