@@ -217,8 +217,8 @@ impl<V: Vfs> Chain<V> {
         });
     }
 
-    /// The credits that a response grants ([MS-SMB2] 3.3.1.2): as many as the request asks for, but 1 before a login and
-    /// for a SESSION_SETUP that has not succeeded (docs/protocol-notes.md, "Credits of the first requests").
+    /// The credits that a response grants ([MS-SMB2] 3.3.1.2): as many as the request asks for, but 1 before a login,
+    /// and for a SESSION_SETUP that has not succeeded (docs/protocol-notes.md, "Credits of the first requests").
     fn grant(&self, call: &Call<V>, status: Status) -> u16 {
         let wanted = match call.header.command {
             Command::SESSION_SETUP if status != Status::SUCCESS => 1,
