@@ -86,7 +86,12 @@ fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Fa
     if !binding && call.channel.is_some() {
         check_again(call)?;
     }
+    let config = call.server().config();
+    let now = call.server().env.monotonic();
+    let patience = Duration::from_secs(config.limits.setup_seconds);
     let mut setups = connection.setups.borrow_mut();
+    // The first token of an authentication must not be taken for the next one of a setup that was given up long ago.
+    setups.retain(|_, setup| now.saturating_sub(setup.started) < patience);
     if let Some(setup) = setups.get(&asked) {
         if (setup.purpose == Purpose::Bind) != binding {
             // A setup that began as a binding cannot be finished without the flag. Nothing proves that this request
@@ -98,10 +103,6 @@ fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Fa
             .map(|setup| (asked, setup))
             .ok_or(Status::USER_SESSION_DELETED.into());
     }
-    let config = call.server().config();
-    let now = call.server().env.monotonic();
-    let patience = Duration::from_secs(config.limits.setup_seconds);
-    setups.retain(|_, setup| now.saturating_sub(setup.started) < patience);
     if setups.len() >= SETUPS_PER_CONNECTION_MAX {
         return Err(Status::INSUFFICIENT_RESOURCES.into());
     }

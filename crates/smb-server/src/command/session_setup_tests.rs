@@ -1,4 +1,4 @@
-//! A session is made only as long as its connection can end it.
+//! A session is made only as long as its connection can end it, and its setup is young enough.
 
 use std::cell::{Cell, RefCell};
 
@@ -76,4 +76,23 @@ fn a_lost_connection_gets_no_session() {
     assert!(is_established(&call(&world, false), SessionId(1)));
     assert!(!is_established(&call(&world, true), SessionId(2)));
     assert_eq!(world.server.all_sessions().len(), 1);
+}
+
+/// Whether the next leg of a login that has just begun continues it.
+fn is_continued(setup_seconds: u64) -> bool {
+    let limits = Limits {
+        setup_seconds,
+        ..Limits::default()
+    };
+    let mut call = call(&World::new(false, limits), false);
+    let (id, setup) = begin(&call, false).ok().unwrap();
+    call.connection.setups.borrow_mut().insert(id, setup);
+    call.header.session_id = id;
+    begin(&call, false).is_ok()
+}
+
+#[test]
+fn a_setup_that_was_given_up_long_ago_does_not_continue() {
+    assert!(is_continued(1));
+    assert!(!is_continued(0));
 }
