@@ -327,6 +327,10 @@ async fn deliver<V: Vfs>(
         }
         if stuck.load(Ordering::Acquire) {
             // A break was lost, and this client must not continue to cache.
+            tracing::warn!(
+                peer = %connection.peer,
+                "connection closed: breaks for its client came faster than they could be sent"
+            );
             connection.close();
         }
     }
