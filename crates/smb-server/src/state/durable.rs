@@ -39,7 +39,7 @@ pub(crate) enum Known<V: Vfs> {
 
 struct Kept<V: Vfs> {
     open: Arc<Open<V>>,
-    /// Whose it counts as.
+    /// The user whose open it counts as.
     user: QuotaUser,
     /// The time at which it has waited long enough, by the environment's clock.
     until: Duration,

@@ -94,7 +94,7 @@ pub(crate) struct QuotaPlace {
 }
 
 impl QuotaPlace {
-    /// Whose place it is.
+    /// The user who has the place.
     pub(crate) fn who(&self) -> QuotaUser {
         *self.who
     }
