@@ -183,6 +183,26 @@ fn a_waiting_last_element_is_cancelled() {
 }
 
 #[test]
+fn an_element_that_has_not_begun_is_cancelled() {
+    // [MS-SMB2] 3.3.5.16 finds it among all requests that were received.
+    let server = HoldfastServer::new();
+    let (file, tree) = (held(&server), server.tree());
+    let root = tree.create(&CreateArgs::directory("")).unwrap();
+    let chain = vec![
+        tree.address(CreateArgs::open("f").request()),
+        tree.address(notify(root.id())),
+    ];
+    let ids = tree.client().connection().send_compound(chain).unwrap();
+    assert!(file.tree().client().next_break(SOON).unwrap().is_some());
+    let session = tree.session().id();
+    tree.client().connection().cancel(ids[1], session).unwrap();
+    tree.client().echo().unwrap();
+    file.acknowledge_oplock(OplockLevel::NONE).unwrap();
+    let replies = wait(&tree, &ids);
+    assert_eq!(ends(&replies), [DONE, Status::CANCELLED]);
+}
+
+#[test]
 fn an_element_in_the_middle_waits_or_is_refused() {
     // [MS-SMB2] 3.3.5.2.7.2 lets all following elements wait; Windows refuses with INTERNAL_ERROR
     // (docs/protocol-notes.md, "Waiting inside a compound").
