@@ -68,7 +68,8 @@ pub enum VfsError {
 
 impl VfsError {
     /// Whether a write on NFS that fails so may have reported the failure of an earlier write-back, which no sync
-    /// through its descriptor reports then (since Linux 5.19, `nfs_file_write`). Others are full, too.
+    /// through its descriptor reports then (since Linux 5.19, `nfs_file_write`). Other file systems return these errors
+    /// as well.
     #[must_use]
     pub fn may_be_of_earlier_write(self) -> bool {
         matches!(self, Self::NoSpace | Self::QuotaExceeded | Self::TooLarge)
