@@ -171,8 +171,8 @@ impl State {
         Ok(())
     }
 
-    /// Called when a file grows to or beyond `to`, or is reserved up to there: if a truncated file keeps the rest of its
-    /// last block, that is zeroed in memory now.
+    /// Called when a file grows to or beyond `to`, or space is reserved up to there: if a truncated file keeps the rest
+    /// of its last block, that is zeroed in memory now.
     fn zero_old_end(&mut self, ino: u64, to: u64) -> DiskResult<()> {
         let end = self.node(ino)?.size;
         if self.durable.image.keeps_tails && to > end && !end.is_multiple_of(BLOCK) {
