@@ -56,6 +56,8 @@ fn a_big_endian_bind_is_refused_at_once() {
         assert_refused(&answer, BIND_NAK);
         let again = pipe.ioctl(transceive, &bind(), 4096);
         assert_eq!(status(again), Status::PIPE_BROKEN);
+        let peeked = pipe.ioctl(FsctlCode::PIPE_PEEK, &[], 4096);
+        assert_eq!(status(peeked), Status::PIPE_BROKEN);
         pipe.close().unwrap();
         let pipe = open(&tree, name);
         pipe.write(0, &big_endian_bind(), WriteFlags::empty())

@@ -153,7 +153,15 @@ impl Pipe {
     }
 
     /// FSCTL_PIPE_PEEK: reports the waiting data without taking them, and up to `max` bytes of the first message.
-    pub(crate) fn peek(&self, max: usize) -> (bool, PipePeekResponse) {
-        self.link().peek(max)
+    ///
+    /// # Errors
+    /// `PIPE_BROKEN`, as for a read ([MS-SMB2] 3.3.5.15.4).
+    pub(crate) fn peek(&self, max: usize) -> Result<(bool, PipePeekResponse), Failure> {
+        let link = self.link();
+        let peeked = link.peek(max);
+        if peeked.1.number_of_messages == 0 {
+            link.check()?;
+        }
+        Ok(peeked)
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn peek<V: Vfs>(
         None if max == 0 => 0,
         None => return Err(Status::BUFFER_TOO_SMALL.into()),
     };
-    let (more, response) = pipe.peek(room);
+    let (more, response) = pipe.peek(room)?;
     let mut out = BytesMut::new();
     if max > 0 {
         response.encode(&mut out);
