@@ -11,10 +11,13 @@ use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::dtyp::SecurityInformation as Parts;
 use smb_wire::fscc::{FileInformationClass as Class, FileRenameInformation};
-use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
+use smb_wire::fsctl::{
+    CopyChunk, CopyChunkCopy, CopyChunkResponse, FsctlCode, RequestResumeKeyResponse,
+};
 use smb_wire::ids::FileId;
 use smb_wire::msg::{
-    CancelRequest, CreateOptions, Dialect, InfoType, QueryInfoResponse, WriteFlags,
+    CancelRequest, CreateOptions, Dialect, InfoType, IoctlResponse, LockElement, LockFlags,
+    LockRequest, QueryInfoResponse, WriteFlags,
 };
 use vfs::Env;
 use vfs::sim::{Cut, Fault, FaultAction, Profile, SimDisk, SimOp};
@@ -152,6 +155,43 @@ fn a_slow_copy_is_pending() {
             assert_eq!(reply.status(), Status::SUCCESS);
             assert_eq!(reply.header.async_id.is_some(), pending, "{span} ms");
         }
+    });
+}
+
+/// A range that another client locks while earlier chunks are copied is not overwritten.
+#[test]
+fn a_copy_stops_at_a_lock_that_comes_meanwhile() {
+    let base = prepared(Profile::PosixMin);
+    scene(14, &base, "honor", async |server| {
+        let env = server.env();
+        let mut it = Actor::enter(server, false).await;
+        let mut other = Actor::enter(server, false).await;
+        let file = it.open(CreateArgs::open("f")).await;
+        let same = other.open(CreateArgs::open("f")).await;
+        let source = it.open(CreateArgs::open("g")).await;
+        let key = it
+            .ioctl(source, FsctlCode::SRV_REQUEST_RESUME_KEY, &[])
+            .await;
+        let key = RequestResumeKeyResponse::read(&key).unwrap().resume_key;
+        slow(server, SimOp::Write, ms(100));
+        let copy = it.client.send(copy_request(key, file)).unwrap();
+        env.sleep(ms(150)).await;
+        // The target of the third chunk.
+        let lock = Request::new(&LockRequest {
+            lock_sequence: 0,
+            file_id: same,
+            locks: vec![LockElement {
+                offset: 192,
+                length: 1000,
+                flags: LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY,
+            }],
+        });
+        assert_eq!(other.status(lock).await, Status::SUCCESS);
+        let reply = it.client.wait(copy).await.unwrap();
+        assert_eq!(reply.status(), Status::FILE_LOCK_CONFLICT);
+        let output = IoctlResponse::read(&reply.message).unwrap().output;
+        let done = CopyChunkResponse::read(output).unwrap();
+        assert_eq!((done.chunks_written, done.total_bytes_written), (2, 2000));
     });
 }
 

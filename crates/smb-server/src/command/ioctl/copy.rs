@@ -349,11 +349,12 @@ async fn copy_chunk<V: Vfs>(
 ) -> Result<(), Failure> {
     let mut whole = span(chunk, 0);
     if chunk.target_offset == AT_END {
-        // Others may have written to the target or locked its end since the ranges were checked.
+        // Others may have written to the target since the ranges were checked.
         whole = span(chunk, ends.target_size().await?);
         file_end(range_end(whole.to, whole.len)?)?;
-        ends.check_locks(whole)?;
     }
+    // Others may have locked a range since then, while caching was given up or earlier chunks were copied.
+    ends.check_locks(whole)?;
     let size = ends.from_share.vfs.attr(&ends.from.node).await?.size;
     if range_end(whole.from, whole.len)? > size {
         return Err(BEYOND_SOURCE.into());
