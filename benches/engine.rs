@@ -58,6 +58,7 @@ fn request(open: OpenId, ino: u64) -> OpenRequest {
         share: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
         effect: AccessMask::empty(),
         delete_on_close: false,
+        patient: true,
         client: Guid([7; 16]),
         cache: CacheRequest::None,
         allocation: 1 << 20,

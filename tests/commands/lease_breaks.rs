@@ -582,6 +582,29 @@ fn a_cancelled_open_does_not_revoke_the_break() {
     assert_eq!(granted(&again), RH);
 }
 
+/// Microsoft's test suite acknowledges only after the open and before the deletion, which waits.
+#[test]
+fn an_open_to_delete_does_not_wait_long_for_cached_handles() {
+    let server = HoldfastServer::new();
+    let (holder, other) = (client(&server, 1), client(&server, 2));
+    let cached = holder.create(&leased(KEY, RH)).unwrap();
+    let args = CreateArgs::open("f").options(CreateOptions::DELETE_ON_CLOSE);
+    let deleting = other.create(&args).unwrap();
+    let (current, new, _) = next(&holder);
+    assert_eq!((current, new), (RH, R));
+    let class = FileInformationClass::DISPOSITION;
+    let mark = deleting.set_info_request(InfoType::FILE, class.0, 0, &[1]);
+    let id = other.send(mark).unwrap();
+    assert!(!answered(&other, id));
+    holder.acknowledge_lease(KEY, R).unwrap();
+    let end = other.client().wait(id).unwrap().status();
+    assert_eq!(end, Status::SUCCESS);
+    assert!(!holder.client().connection().has_break());
+    deleting.close().unwrap();
+    cached.close().unwrap();
+    assert!(!server.path("f").exists());
+}
+
 #[test]
 fn delete_on_close_breaks_handle_caching_at_the_open() {
     for (held, taken) in [(R, Nothing), (RH, Awaited(R))] {

@@ -7,6 +7,7 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
     net::IpAddr,
     sync::Arc,
+    time::Duration,
 };
 
 use smb_wire::status::Status;
@@ -19,6 +20,7 @@ use crate::{
     file::{
         Actor, CountedUser, Effects, Operation, Outcome, Place, SharePath, Step, Waiter, WaiterId,
     },
+    race::{First, race},
     state::{Disk, EndReason, Open, QuotaUser, Server, Share, breaks::perform},
     token::Token,
 };
@@ -249,6 +251,30 @@ pub(super) async fn wait<V: Vfs>(
             Err(failure)
         }
     }
+}
+
+/// As [`wait`], but for `patience` at most. Returns whether the wake-up came in time.
+///
+/// # Errors
+/// As [`wait`].
+pub(super) async fn wait_at_most<V: Vfs>(
+    call: &Call<V>,
+    place: &Place,
+    id: WaiterId,
+    woken: oneshot::Receiver<Outcome>,
+    patience: Duration,
+) -> Result<bool, Failure> {
+    let server = call.server();
+    let late = server.env.sleep(patience);
+    let over = match call.park_bounded(None, race(woken, late)).await {
+        Ok(Ok(First::Left(Ok(_)))) => return Ok(true),
+        Ok(Ok(First::Right(()))) => Ok(false),
+        Ok(_) => Err(Status::CANCELLED.into()),
+        Err(failure) => Err(failure),
+    };
+    server.files.cancel(place, id);
+    server.forget_waiter(id);
+    over
 }
 
 /// As [`OnDisk::operation`], on behalf of `actor`.

@@ -292,10 +292,11 @@ impl Inode {
             Step::Refused(status) => return Judged::Conflict(status),
         }
         // A client that caches only the handle would keep the name from being removed, so that caching is broken as for
-        // FileDispositionInformation ([MS-FSA] 2.1.4.12); Windows already breaks it at the open.
+        // FileDispositionInformation ([MS-FSA] 2.1.4.12), which waits if the open does not.
         let deletes = request.delete_on_close;
         let own_lease = |holder: &Holder| Some(holder.owner) == own;
-        if deletes && self.contend(stream, Cause::Handle, own_lease, site, out) {
+        let cached = deletes && self.contend(stream, Cause::Handle, own_lease, site, out);
+        if cached && request.patient {
             return Judged::Waits;
         }
         if self.contend(stream, Cause::Open { overwrite }, spared, site, out) {

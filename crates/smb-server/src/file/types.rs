@@ -183,6 +183,8 @@ pub struct OpenRequest {
     pub effect: AccessMask,
     /// FILE_DELETE_ON_CLOSE.
     pub delete_on_close: bool,
+    /// An open that will delete waits until others have given up the handles that they cache.
+    pub patient: bool,
     /// The client that opens.
     pub client: Guid,
     /// The caching that the client requests.

@@ -81,6 +81,7 @@ fn open(files: &Files, id: u64) -> OpenRequest {
         share: ShareAccess(7),
         effect: AccessMask::empty(),
         delete_on_close: false,
+        patient: true,
         client: Guid([1; 16]),
         cache: CacheRequest::Lease(LeaseRequest {
             key: LeaseKey([2; 16]),

@@ -251,6 +251,7 @@ impl<V: Vfs> Server<V> {
             share: record.engine.share,
             effect: smb_wire::access_mask::AccessMask::empty(),
             delete_on_close: record.engine.delete_on_close,
+            patient: true,
             client: record.client,
             cache: match record.lease {
                 Some((key, _)) => CacheRequest::Lease(crate::file::LeaseRequest {

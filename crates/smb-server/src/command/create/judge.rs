@@ -1,6 +1,6 @@
 //! Asks the file engine whether an open is allowed, and waits while holders give up their caching.
 
-use std::cell::Cell;
+use std::{cell::Cell, time::Duration};
 
 use smb_wire::{
     access_mask::AccessMask,
@@ -8,6 +8,7 @@ use smb_wire::{
     msg::{Dialect, OplockLevel, ShareAccess},
     status::Status,
 };
+use tokio::sync::oneshot;
 use vfs::{FileKey, Node, Vfs};
 
 use super::{
@@ -20,7 +21,7 @@ use crate::{
     failure::Failure,
     file::{
         Actor, CacheGrant, CacheRequest, Decision, LeaseRequest, LeaseVersion, Link, OpenId,
-        OpenRequest, Operation, Owner, Place, Quick, SharePath,
+        OpenRequest, Operation, Outcome, Owner, Place, Quick, SharePath, WaiterId,
     },
     state::{
         breaks::{Granting, perform},
@@ -28,6 +29,10 @@ use crate::{
         records,
     },
 };
+
+/// How long an open that will delete waits for cached handles. [MS-FSA] 2.1.5.1.2 has no such wait; a client that
+/// gives its handle up at once lets the name go with the close, and one that does not gives it up later.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The engine's answer to an open.
 pub(super) enum Judged<V: Vfs> {
@@ -119,6 +124,7 @@ pub(super) async fn open<V: Vfs>(
         share: case.share,
         effect: case.effect,
         delete_on_close: on.wanted.delete_on_close(),
+        patient: on.patient.get(),
         client: client(on),
         cache: cache(on.wanted, on.contexts),
         allocation: case.allocation,
@@ -160,10 +166,26 @@ pub(super) async fn open<V: Vfs>(
             // No break may wait for this answer while the request itself waits for others.
             drop(granting);
             drop(case.claim.and_then(Cell::take));
-            engine::wait(on, None, case.place, id, woken).await?;
+            wait(on, case.place, id, woken).await?;
             Ok(Judged::Again)
         }
     }
+}
+
+/// Waits while holders give up their caching; an open that will delete loses its patience.
+async fn wait<V: Vfs>(
+    on: &Opening<'_, V>,
+    place: &Place,
+    id: WaiterId,
+    woken: oneshot::Receiver<Outcome>,
+) -> Result<(), Failure> {
+    if on.wanted.delete_on_close() && on.patient.get() {
+        let wait = engine::wait_at_most(on, place, id, woken, PATIENCE);
+        on.patient.set(Box::pin(wait).await?);
+    } else {
+        engine::wait(on, None, place, id, woken).await?;
+    }
+    Ok(())
 }
 
 /// Whether the path still leads to the object whose open was just granted. From here on the engine takes part whenever

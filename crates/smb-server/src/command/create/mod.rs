@@ -92,12 +92,13 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if name.foreign_index {
         return Box::pin(foreign_index(call, &wanted, &name)).await;
     }
-    let path_held = OnceCell::new();
+    let (path_held, patient) = (OnceCell::new(), Cell::new(true));
     let on = &Opening {
         call,
         wanted: &wanted,
         contexts: &contexts,
         path_held: &path_held,
+        patient: &patient,
     };
     // Held until the request has its answer or has failed: the same CREATE sent again is refused until then.
     let under_way = match replay::begin(on).await? {
@@ -210,6 +211,8 @@ struct Opening<'a, V: Vfs> {
     contexts: &'a Contexts,
     /// The part of the server's memory budget that the path of the new open takes.
     path_held: &'a OnceCell<Arc<Held>>,
+    /// See [`crate::file::OpenRequest::patient`].
+    patient: &'a Cell<bool>,
 }
 
 impl<V: Vfs> Deref for Opening<'_, V> {

@@ -142,6 +142,7 @@ async fn carrier<V: Vfs>(
         wanted: &plain,
         contexts: &contexts,
         path_held: on.path_held,
+        patient: on.patient,
     };
     fresh::create(on, lookup, None).await
 }

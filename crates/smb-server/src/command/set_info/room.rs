@@ -207,6 +207,7 @@ async fn hold<V: Vfs>(
         share: shared,
         effect: AccessMask::empty(),
         delete_on_close: false,
+        patient: true,
         client: Guid::default(),
         cache: CacheRequest::None,
         allocation: 0,

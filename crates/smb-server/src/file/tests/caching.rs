@@ -349,6 +349,30 @@ fn wrong_lease_acknowledgments_are_distinguished() {
 }
 
 #[test]
+fn an_open_to_delete_without_patience_does_not_wait_for_cached_handles() {
+    let rig = Rig::new(Caching::Full);
+    rig.open(&rig.leased(1, READ, 1, RH));
+    let patient = OpenRequest {
+        delete_on_close: true,
+        ..rig.request(1, DELETE)
+    };
+    assert_eq!(short_form(&rig.waits(&patient)), [(3, 1, true)]);
+    let impatient = OpenRequest {
+        patient: false,
+        ..patient
+    };
+    rig.open(&impatient);
+    // What writes are cached is waited for nevertheless.
+    rig.open(&rig.leased(2, READ, 2, RWH));
+    let impatient = OpenRequest {
+        delete_on_close: true,
+        patient: false,
+        ..rig.request(2, DELETE)
+    };
+    assert_eq!(short_form(&rig.waits(&impatient)), [(7, 5, true)]);
+}
+
+#[test]
 fn wrong_oplock_acknowledgments_end_the_oplock() {
     let (unasked, wrong) = (
         Status::INVALID_DEVICE_STATE,

@@ -154,6 +154,7 @@ impl Rig {
             share: SHARE_ALL,
             effect: AccessMask::empty(),
             delete_on_close: false,
+            patient: true,
             client: client(0),
             cache: CacheRequest::None,
             allocation: 1 << 20,
