@@ -249,6 +249,28 @@ fn an_open_waits_for_the_rename_of_its_stream() {
     });
 }
 
+/// Only an empty stream is replaced, so it has been written to after the rename, or the rename is refused.
+#[test]
+fn a_stream_that_is_written_to_meanwhile_is_not_replaced() {
+    let server = start("xattr");
+    let (tree, other) = (server.tree(), server.tree());
+    let all = CreateArgs::open_if("f:a").access(AccessMask::FILE_ALL_ACCESS);
+    tree.write_file("f", b"data").unwrap();
+    for _ in 0..100 {
+        tree.write_file("f:b", b"").unwrap();
+        let file = tree.create(&all).unwrap();
+        let wrote = std::thread::scope(|scope| {
+            // Either may find the stream gone or not empty.
+            scope.spawn(|| file.rename(":b", true).is_ok());
+            status(other.write_file("f:b", b"kept"))
+        });
+        if wrote == Status::SUCCESS {
+            assert_eq!(other.read_file("f:b").unwrap(), b"kept");
+        }
+        file.close().unwrap();
+    }
+}
+
 /// Another handle would keep the old name.
 #[test]
 fn a_stream_that_others_have_open_is_not_renamed() {

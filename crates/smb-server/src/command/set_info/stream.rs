@@ -97,6 +97,8 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
     let place = Place::of_stream(on.disk.node.key(), to);
     let wake = |effects| perform(on.server, effects);
     let renaming = (on.server.files).rename_stream(on.open.engine, place, wake)?;
+    // Until its name was reserved, another client could open the stream there, write to it and close it.
+    check_target(on, to, replace).await?;
     // If the record cannot be written, it may hold both names, but the rename is not made.
     if let Err(error) = records::stream_moving(on.server, on.open, to).await {
         records::stream_moved(on.server, on.open).await;
