@@ -287,6 +287,18 @@ impl Inode {
         self.sweep();
     }
 
+    /// Another file takes this one's place until `open` is closed: see [`super::Files::replaces`].
+    pub(super) fn replaces(&mut self, open: OpenId) {
+        if let Some(open) = self.open_mut(open) {
+            open.replaces = true;
+        }
+    }
+
+    /// Whether another file is taking this one's place.
+    pub(super) fn is_being_replaced(&self) -> bool {
+        self.opens.values().any(|open| open.replaces)
+    }
+
     /// The link belongs to another file now: see [`super::Files::replaced`].
     pub(super) fn replaced(&mut self, link: &Link) {
         for open in self.opens.values_mut() {

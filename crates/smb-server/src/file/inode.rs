@@ -58,6 +58,8 @@ pub(super) struct Open {
     pub(super) unlinked: bool,
     /// It was granted and is just emptying the file, which removes the named streams.
     pub(super) empties: bool,
+    /// It stands for a rename or link by which another file takes this one's place.
+    pub(super) replaces: bool,
     /// Changes through it leave times of the file as they are.
     pub(super) keeps_times: bool,
     /// The group of its oplock or lease; 0 for none.
@@ -262,7 +264,9 @@ impl Inode {
         if let Some(refusal) = self.refusal(&place.stream, &request.link, user) {
             return Judged::Conflict(refusal);
         }
-        if self.is_reserved(&request.place.stream) {
+        // A handle of a named stream, too, would keep the file from being replaced.
+        let named = request.place.stream.is_some();
+        if self.is_reserved(&request.place.stream) || named && self.is_being_replaced() {
             return Judged::Waits;
         }
         let mode = ShareMode {
@@ -368,6 +372,7 @@ impl Inode {
             marked_deleted: false,
             unlinked: false,
             empties: request.overwrites(),
+            replaces: false,
             keeps_times: false,
             group,
             user: request.waiter.user,

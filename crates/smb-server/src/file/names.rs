@@ -197,6 +197,12 @@ impl Files {
         self.moves.next(self.moves.inodes.get(shard(key)));
     }
 
+    /// The open `open` stands for a request by which another file takes the place of this one. Until it is closed, opens
+    /// of named streams wait: their handles would go on without a name, and with them what is written.
+    pub fn replaces(&self, place: &Place, open: OpenId) {
+        self.with(place.key, false, |inode| inode.replaces(open));
+    }
+
     /// The name `link` of an inode now belongs to another file ([MS-FSCC] 2.4.43). An open of the inode by that
     /// name keeps a handle without a name: its close removes nothing, and its lease may be bound to the file that
     /// has the name. A deletion mark is dropped with the name.

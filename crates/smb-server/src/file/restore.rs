@@ -158,6 +158,7 @@ impl Inode {
             marked_deleted: false,
             unlinked: false,
             empties: false,
+            replaces: false,
             keeps_times: false,
             group,
             user: Default::default(),

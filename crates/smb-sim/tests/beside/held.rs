@@ -207,6 +207,31 @@ fn who_watches_is_notified_of_a_file_that_its_maker_does_not_get() {
     });
 }
 
+#[test]
+fn a_stream_of_a_file_that_is_being_replaced_is_opened_afterwards() {
+    let mut world = World::new(7);
+    world.play(async |world| {
+        world.make("t").await;
+        world.make("g").await;
+        let mut second = world.second();
+        let made = second.create(&CreateArgs::open_if("t:s")).await.unwrap();
+        second.close(made).await.unwrap();
+        let mut first = world.first();
+        let file = first.create(&CreateArgs::open("g")).await.unwrap();
+        let holds = Holds::begin(world, &[SimOp::Change]);
+        let renames = first.send(rename(file, "t", true)).unwrap();
+        holds.held(world, 1).await;
+        let opens = second.send(CreateArgs::open("t:s").request()).unwrap();
+        world.env.sleep(Duration::from_millis(1)).await;
+        holds.release();
+        let renamed = first.wait(renames).await.unwrap();
+        assert_eq!(renamed.status(), Status::SUCCESS);
+        // The file that has the name by now has no such stream.
+        let opened = second.wait(opens).await.unwrap();
+        assert_eq!(opened.status(), Status::OBJECT_NAME_NOT_FOUND);
+    });
+}
+
 /// A client with two trees, each with an open: the disk will never finish the close of the first one.
 async fn client_of_two_trees(world: &World) -> SimClient {
     let options = Options::dialect(Dialect::SMB_3_1_1)

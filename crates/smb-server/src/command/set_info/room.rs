@@ -236,9 +236,13 @@ async fn hold<V: Vfs>(
         open: request.open,
         ended: false,
     };
-    if !posix && on.server.files.count(place.key, None) > 1 {
-        room.end().await;
-        return Err(Status::ACCESS_DENIED.into());
+    if !posix {
+        // From here on nobody opens a named stream, either.
+        on.server.files.replaces(place, room.open);
+        if on.server.files.count(place.key, None) > 1 {
+            room.end().await;
+            return Err(Status::ACCESS_DENIED.into());
+        }
     }
     Ok(Some(room))
 }

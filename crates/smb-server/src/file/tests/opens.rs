@@ -223,6 +223,26 @@ fn a_stream_to_be_removed_by_somebody_else_goes_with_its_last_handle() {
 }
 
 #[test]
+fn streams_of_a_file_that_is_being_replaced_are_opened_afterwards() {
+    let rig = Rig::new(Caching::None);
+    let room = rig.request(1, READ);
+    rig.open(&room);
+    let of_stream = || OpenRequest {
+        place: stream(1, "S"),
+        ..rig.request(1, WRITE)
+    };
+    let (before, meanwhile) = (of_stream(), of_stream());
+    rig.open(&before);
+    let _ = rig.close(&before);
+    rig.files.replaces(&room.place, room.open);
+    assert_eq!(rig.waits(&meanwhile), []);
+    // About the file itself share modes decide.
+    rig.open(&rig.request(1, READ));
+    assert_eq!(rig.close(&room).effects.wakes.len(), 1);
+    rig.open(&meanwhile);
+}
+
+#[test]
 fn an_open_is_reserved_from_the_grant_on() {
     let rig = Rig::new(Caching::None);
     let exclusive = |rig: &Rig| OpenRequest {
