@@ -281,7 +281,7 @@ impl Persistence {
     }
 
     /// Called when the rename is over, whether or not it succeeded, and the engine's paths have followed. `None` if it
-    /// had recorded nothing.
+    /// had recorded nothing and no open of the inode was recorded by its old name meanwhile.
     pub(crate) fn moved(&self, files: &Files, key: FileKey, rename: OpenId) -> Option<StoreTask> {
         let mut inner = self.recorded()?;
         let opens = inner.by_inode.get(&key)?.clone();
@@ -289,6 +289,8 @@ impl Persistence {
         for open in opens {
             if let Some(recorded) = inner.opens.get_mut(&open) {
                 any |= recorded.moving.remove(&rename).is_some();
+                let path = files.path_of(open);
+                any |= path.is_some_and(|path| path.to_names() != recorded.record.path);
             }
         }
         drop(inner);

@@ -203,6 +203,24 @@ fn a_rename_is_known_before_and_after() {
 }
 
 #[test]
+fn an_open_that_is_recorded_while_its_file_is_renamed_gets_the_new_name() {
+    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let persistence = Persistence::default();
+    persistence.keep_in(Arc::clone(&store) as _);
+    let moving = persistence.moving(&files, place().key, OpenId(20), &path("g"));
+    assert!(moving.is_none(), "no open is recorded yet");
+    open(&files, 10);
+    drop(persistence.begin(&files, OpenId(10), &place(), fixed(10)));
+    assert_eq!(the_open(&store.records()).path, ["f"]);
+    let (from, to) = ((&path("f"), &link("f")), (&path("g"), &link("g")));
+    files.renamed(place().key, from, to);
+    let moved = || persistence.moved(&files, place().key, OpenId(20));
+    assert!(moved().is_some());
+    assert_eq!(the_open(&store.records()).path, ["g"]);
+    assert!(moved().is_none());
+}
+
+#[test]
 fn a_rename_of_a_stream_is_known_before_and_after() {
     let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
     let persistence = Persistence::default();

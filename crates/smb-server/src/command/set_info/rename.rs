@@ -255,6 +255,12 @@ async fn carry_out<V: Vfs>(
     // store. A rename that is not stable leaves both names in it.
     if receipt.is_ok() {
         records::moved(server, one.node.key(), to.way.id).await;
+        if one.directory {
+            // A client may have opened something below since it was checked that nobody has.
+            for (_, place) in server.files.opens_below(&one.to) {
+                records::moved(server, place.key, to.way.id).await;
+            }
+        }
     }
     break_parents_leases(on, &one);
     archived?;
