@@ -714,7 +714,7 @@ fn directory_leases_break_for_all_but_the_parent_key() {
     assert!(rig.files.entries_changed(key(6), None).is_empty());
 }
 
-/// Whoever only asks for attributes, as often as he likes, ends no break and no conflict.
+/// A client that only asks for attributes ends no break and no conflict, however often it does.
 #[test]
 fn the_close_of_an_open_for_attributes_wakes_nobody() {
     let rig = Rig::new(Caching::Full);
