@@ -39,7 +39,7 @@ pub(super) const QUEUE_BYTES_MAX: usize = 65_536;
 pub(super) const PARKED_MAX: usize = 256;
 /// Watchers of one directory that a user may have: each of them costs everybody who changes something there. One more
 /// gives INSUFFICIENT_RESOURCES.
-pub(super) const WATCHERS_PER_USER_MAX: usize = 1_024;
+pub(super) const WATCHERS_PER_USER_MAX: usize = 2_048;
 
 /// One change of a watched directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
