@@ -404,13 +404,14 @@ impl<V: Vfs> Server<V> {
         self.shares().iter().any(|share| share.config.guest)
     }
 
-    /// The connections of a client, for lease breaks. Those with a login come first, since only they can acknowledge,
-    /// and a stranger could use the same ClientGuid.
+    /// The connections of a client with a login, for lease breaks. The others cannot acknowledge, and a stranger could
+    /// use the same ClientGuid.
     pub(crate) fn connections_of(&self, client: Guid) -> Vec<ConnectionId> {
         let connections = self.connections.lock();
-        let own = connections.iter().filter(|(_, peer)| peer.client == client);
-        let (first, rest): (Vec<_>, Vec<_>) = own.partition(|(_, peer)| peer.logged_in);
-        first.into_iter().chain(rest).map(|(id, _)| *id).collect()
+        let own = connections
+            .iter()
+            .filter(|(_, peer)| peer.client == client && peer.logged_in);
+        own.map(|(id, _)| *id).collect()
     }
 
     /// The present path of an open, after all renames.

@@ -2,9 +2,9 @@
 //! ([MS-SMB2] 3.3.4.6, 3.3.4.7, 3.3.6.1, 3.3.6.5).
 //!
 //! A break leaves after the answers that granted the caching it takes ([`Grants`]), and its timer starts when it
-//! leaves. If the connection of a lease break is lost, the break is sent on another connection of the client. A
-//! break that cannot be sent to anybody ends without any caching, or waits for the client of a persistent open; its
-//! timer waits, too.
+//! leaves. If the connection of a lease break is lost, the break is sent on another connection of the client, unless
+//! all its opens are disconnected and one is persistent: it waits for their client then, and its timer waits, too. A
+//! break that cannot be sent to anybody ends without any caching.
 
 mod grants;
 mod holders;
@@ -109,6 +109,9 @@ fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
 /// at the same moment on another worker may have been cleaned up before this break was recorded for it; the next
 /// connection is tried then.
 fn send_to_holder<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
+    if undelivered::is_away(server, broken) {
+        return false;
+    }
     while let Some(connection) = notify::send(server, broken) {
         server.grants.sent(connection, broken);
         if server.is_connected(connection) || !server.grants.withdraw(connection, broken) {

@@ -7,6 +7,7 @@ use std::{
     task::{Context, Wake, Waker},
 };
 
+use smb_wire::ids::SessionId;
 use tokio::sync::mpsc;
 use vfs::Timestamp;
 
@@ -23,16 +24,31 @@ const OWNER: Owner = Owner::Lease(CLIENT, KEY);
 const BY: ConnectionId = ConnectionId(1);
 const RH: LeaseState = LeaseState(3);
 
-/// A lease RWH of a client with one connection.
-fn world() -> (World, Place, mpsc::Receiver<Mail>) {
+/// A persistent open with a lease RWH, to which its client has reconnected on its one connection.
+fn world() -> (World, Place, Arc<Open<Back>>, mpsc::Receiver<Mail>) {
     let world = World::new(false, Limits::default());
     world.watched(true);
     world.changes_seen(true);
     assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));
     let mailbox = connect(&world.server, BY, true);
-    let open = world.server.durables.find(10).unwrap();
+    let open = world.server.durables.take(10).unwrap();
+    let holder = Holder {
+        connection: BY,
+        session: SessionId(1),
+        file_id: open.file_id,
+        encrypted: false,
+    };
+    world.server.holders.add(open.engine, holder);
     let place = open.disk().unwrap().place.clone();
-    (world, place, mailbox)
+    (world, place, open, mailbox)
+}
+
+/// The client of the open has lost its session.
+fn disconnect(server: &Server<Back>, open: &Arc<Open<Back>>) {
+    server.holders.left(open.engine, open.file_id);
+    let until = Duration::from_secs(60);
+    let _ = server.durables.keep(open, until, &Limits::default());
+    server.remove_connection(BY);
 }
 
 fn connect(server: &Server<Back>, id: ConnectionId, logged_in: bool) -> mpsc::Receiver<Mail> {
@@ -67,7 +83,7 @@ fn acknowledge(server: &Server<Back>, state: LeaseState) {
 
 #[test]
 fn an_acknowledgment_leaves_the_next_break_alone() {
-    let (world, place, _mailbox) = world();
+    let (world, place, _, _mailbox) = world();
     let server = &world.server;
     let first = broken(server, &place, Operation::Read);
     deliver(server, first.clone());
@@ -81,10 +97,9 @@ fn an_acknowledgment_leaves_the_next_break_alone() {
 
 #[test]
 fn an_answer_before_the_notification_has_the_epoch_before_the_break() {
-    let (world, place, _mailbox) = world();
+    let (world, place, open, _mailbox) = world();
     let server = &world.server;
-    let open = server.durables.find(10).unwrap().engine;
-    let now = || match reported(server, &place, open, OWNER) {
+    let now = || match reported(server, &place, open.engine, OWNER) {
         CacheGrant::Lease {
             epoch, breaking, ..
         } => (epoch, breaking),
@@ -103,29 +118,43 @@ fn an_answer_before_the_notification_has_the_epoch_before_the_break() {
 /// Somebody without a login uses the client's ClientGuid.
 #[test]
 fn a_break_leaves_on_a_connection_with_a_login() {
-    let (world, place, mut mailbox) = world();
+    let (world, place, _, _mailbox) = world();
     let server = &world.server;
     let mut of_a_stranger = connect(server, ConnectionId(0), false);
+    let mut channel = connect(server, ConnectionId(2), true);
+    server.remove_connection(BY);
     deliver(server, broken(server, &place, Operation::Write));
-    assert!(mailbox.try_recv().is_ok());
+    assert!(channel.try_recv().is_ok());
     assert!(of_a_stranger.try_recv().is_err());
 }
 
+#[test]
+fn a_break_of_opens_whose_client_is_away_waits_though_it_logs_in() {
+    let (world, place, open, _mailbox) = world();
+    let server = &world.server;
+    disconnect(server, &open);
+    let mut next = connect(server, ConnectionId(2), true);
+    let broken = broken(server, &place, Operation::Write);
+    deliver(server, broken.clone());
+    assert!(next.try_recv().is_err());
+    assert_eq!(server.grants.of(OWNER), [broken]);
+}
+
 /// A connection on another worker that is lost the moment mail arrives.
-struct Dies(Arc<Server<Back>>);
+struct Dies(Arc<Server<Back>>, Arc<Open<Back>>);
 
 impl Wake for Dies {
     fn wake(self: Arc<Self>) {
-        self.0.remove_connection(BY);
+        disconnect(&self.0, &self.1);
         connection_lost(&self.0, BY);
     }
 }
 
 #[test]
 fn a_break_whose_connection_dies_as_it_takes_it_is_not_left_with_it() {
-    let (world, place, mut mailbox) = world();
+    let (world, place, open, mut mailbox) = world();
     let server = &world.server;
-    let waker = Waker::from(Arc::new(Dies(Arc::clone(server))));
+    let waker = Waker::from(Arc::new(Dies(Arc::clone(server), open)));
     let mut context = Context::from_waker(&waker);
     assert!(mailbox.poll_recv(&mut context).is_pending());
     let broken = broken(server, &place, Operation::Write);
@@ -137,7 +166,7 @@ fn a_break_whose_connection_dies_as_it_takes_it_is_not_left_with_it() {
 
 #[test]
 fn the_timer_of_a_break_ends_with_it() {
-    let (world, place, _mailbox) = world();
+    let (world, place, open, _mailbox) = world();
     let server = &world.server;
     let before = settle();
     deliver(server, broken(server, &place, Operation::Read));
@@ -147,7 +176,6 @@ fn the_timer_of_a_break_ends_with_it() {
     assert_eq!(settle(), before, "acknowledged");
     deliver(server, broken(server, &place, Operation::Write));
     assert_eq!(settle(), before + 1);
-    let open = server.durables.find(10).unwrap();
     let _ = server.files.close(&place, open.engine, None);
     acknowledged(server, OWNER);
     assert_eq!(settle(), before, "closed instead");
@@ -156,7 +184,7 @@ fn the_timer_of_a_break_ends_with_it() {
 
 #[test]
 fn a_break_that_is_answered_before_its_timer_begins_has_none() {
-    let (world, place, mut mailbox) = world();
+    let (world, place, _, mut mailbox) = world();
     let server = &world.server;
     let before = settle();
     let waker = Waker::from(Arc::new(Answers(Arc::clone(server))));
@@ -179,7 +207,7 @@ impl Wake for Answers {
 
 #[test]
 fn a_break_that_is_answered_as_it_goes_by_another_connection_is_over() {
-    let (world, place, _mailbox) = world();
+    let (world, place, _, _mailbox) = world();
     let server = &world.server;
     let before = settle();
     deliver(server, broken(server, &place, Operation::Write));
@@ -196,7 +224,7 @@ fn a_break_that_is_answered_as_it_goes_by_another_connection_is_over() {
 
 #[test]
 fn a_break_that_is_answered_while_it_waits_for_an_answer_to_leave_is_over() {
-    let (world, place, _mailbox) = world();
+    let (world, place, _, _mailbox) = world();
     let server = &world.server;
     let before = settle();
     deliver(server, broken(server, &place, Operation::Write));
@@ -214,7 +242,7 @@ fn a_break_that_is_answered_while_it_waits_for_an_answer_to_leave_is_over() {
 
 #[test]
 fn a_break_that_is_answered_as_it_leaves_after_an_answer_is_over() {
-    let (world, place, _mailbox) = world();
+    let (world, place, _, _mailbox) = world();
     let server = &world.server;
     let before = settle();
     deliver(server, broken(server, &place, Operation::Write));
@@ -233,7 +261,7 @@ fn a_break_that_is_answered_as_it_leaves_after_an_answer_is_over() {
 
 #[test]
 fn the_time_of_a_break_that_changes_its_connection_begins_once() {
-    let (world, place, _mailbox) = world();
+    let (world, place, _, _mailbox) = world();
     let server = &world.server;
     let before = settle();
     deliver(server, broken(server, &place, Operation::Write));

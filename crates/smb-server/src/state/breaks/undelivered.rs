@@ -14,7 +14,7 @@ use crate::{
 
 /// Whether a break concerns no connected open: every open that shares the caching waits for its client, and the
 /// caching that would be left is not enough for a durable open to stay ([MS-SMB2] 3.3.4.7). A persistent open
-/// stays, and its client receives the break on any connection that it has.
+/// stays, and its client receives the break once it has reconnected.
 pub(super) fn ends_all<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     let enough =
         matches!(broken.owner, Owner::Lease(..)) && broken.new.contains(LeaseState::HANDLE);
@@ -72,6 +72,17 @@ fn waits_for_client<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
         let kept = server.durables.kept_as(*open);
         kept.is_some_and(Endurance::is_persistent)
     })
+}
+
+/// Whether a break waits for its client although that may have other connections: every open that shares the caching is
+/// disconnected, and one of them is persistent. By [MS-SMB2] 3.3.4.7 any connection of the ClientGuid would do. But the
+/// newest one is often the connection on which the client is about to reconnect, and there it expects the break after
+/// the answer to its CREATE, whose epoch is the one before (3.3.5.9.12); Samba's client gives up a connection on which a
+/// break comes before its login is complete.
+pub(super) fn is_away<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
+    let durables = &server.durables;
+    let disconnected = |open: &OpenId| durables.kept_as(*open).is_some();
+    durables.len() > 0 && broken.opens.iter().all(disconnected) && waits_for_client(server, broken)
 }
 
 /// Called when a break has ended: closes disconnected durable opens that have lost the caching for which they were
