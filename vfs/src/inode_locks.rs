@@ -16,10 +16,13 @@ const FOLDERS: u64 = SHARDS;
 /// Locks beyond this number are forgotten when nobody has them.
 const KEPT_MAX: usize = 1024;
 
+/// The lock of a shard, by the device and the number of the shard.
+type Shards = BTreeMap<(u64, u64), Arc<TurnLock<()>>>;
+
 /// Locks on inodes whose attributes are read and rewritten. Unrelated inodes of a file system may share a lock, so
 /// nobody may hold two but by [`Self::lock_both`]. File systems share none, so one that hangs holds up no other.
 #[derive(Debug, Default)]
-pub struct InodeLocks(Mutex<BTreeMap<(u64, u64), Arc<TurnLock<()>>>>);
+pub struct InodeLocks(Mutex<Shards>);
 
 impl InodeLocks {
     /// Waits for the lock of an inode.
