@@ -197,8 +197,8 @@ impl Files {
         self.moves.next(self.moves.inodes.get(shard(key)));
     }
 
-    /// The open `open` stands for a request by which another file takes the place of this one. Until it is closed, opens
-    /// of named streams wait: their handles would go on without a name, and with them what is written.
+    /// `open` stands for a request by which another file takes the place of this one. Until it is closed, opens of
+    /// named streams wait: their handles would go on without a name, and with them what is written.
     pub fn replaces(&self, place: &Place, open: OpenId) {
         self.with(place.key, false, |inode| inode.replaces(open));
     }
