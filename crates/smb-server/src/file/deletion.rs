@@ -163,6 +163,7 @@ impl Inode {
         // Requests are parked for breaks. The close may end one, or the conflict of share modes for which it was begun.
         let awaited = open.mode.takes_part() || self.gives_way(&open.stream, id);
         let released = self.leave_stream(id, &mut open, &mut effects);
+        self.replacing -= usize::from(open.replaces);
         // [MS-FSA] 2.1.5.5, phase 1: FILE_DELETE_ON_CLOSE marks the link now, so that the close of the last handle
         // removes it.
         let marking = deletes.filter(|_| open.delete_on_close && !open.unlinked);
@@ -289,14 +290,11 @@ impl Inode {
 
     /// Another file takes this one's place until `open` is closed: see [`super::Files::replaces`].
     pub(super) fn replaces(&mut self, open: OpenId) {
-        if let Some(open) = self.open_mut(open) {
-            open.replaces = true;
+        if let Some(open) = self.opens.get_mut(&open)
+            && !std::mem::replace(&mut open.replaces, true)
+        {
+            self.replacing += 1;
         }
-    }
-
-    /// Whether another file is taking this one's place.
-    pub(super) fn is_being_replaced(&self) -> bool {
-        self.opens.values().any(|open| open.replaces)
     }
 
     /// The link belongs to another file now: see [`super::Files::replaced`].

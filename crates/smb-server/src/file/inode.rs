@@ -157,6 +157,8 @@ pub(super) struct Inode {
     pub(super) links: BTreeMap<Link, Deletion>,
     /// The file may lack FILE_ATTRIBUTE_ARCHIVE; every stream has a copy.
     pub(super) lacks_archive: bool,
+    /// How many of the opens stand for requests by which another file takes this one's place.
+    pub(super) replacing: usize,
     waiting: Vec<Waiter>,
 }
 
@@ -266,7 +268,7 @@ impl Inode {
         }
         // A handle of a named stream, too, would keep the file from being replaced.
         let named = request.place.stream.is_some();
-        if self.is_reserved(&request.place.stream) || named && self.is_being_replaced() {
+        if self.is_reserved(&request.place.stream) || named && self.replacing > 0 {
             return Judged::Waits;
         }
         let mode = ShareMode {

@@ -238,6 +238,12 @@ fn streams_of_a_file_that_is_being_replaced_are_opened_afterwards() {
     assert_eq!(rig.waits(&meanwhile), []);
     // About the file itself share modes decide.
     rig.open(&rig.request(1, READ));
+    // A request that finds the file in use gives up, and the first one goes on.
+    let second = rig.request(1, READ);
+    rig.open(&second);
+    rig.files.replaces(&second.place, second.open);
+    let _ = rig.close(&second);
+    assert_eq!(rig.waits(&meanwhile), []);
     assert_eq!(rig.close(&room).effects.wakes.len(), 1);
     rig.open(&meanwhile);
 }
