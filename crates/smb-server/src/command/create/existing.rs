@@ -74,8 +74,7 @@ pub(super) async fn open<V: Vfs>(
     };
     let (id, granted_by) = match judge::open(on, case).await? {
         Judged::Granted(id, engine) => (id, engine),
-        Judged::Again => return Ok(Attempt::Waited),
-        Judged::Moved => return Ok(Attempt::Again),
+        judged => return Ok(judged.attempt()),
     };
     note_archive(on, lookup, attr, place.key);
     let policy = super::enter_policy(on, lookup, node)?;

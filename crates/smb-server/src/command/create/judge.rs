@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use vfs::{FileKey, Node, Vfs};
 
 use super::{
-    Opening, Seen,
+    Attempt, Opening, Seen,
     fresh::Claim,
     request::{Contexts, Wanted},
 };
@@ -42,6 +42,16 @@ pub(super) enum Judged<V: Vfs> {
     Again,
     /// Since the lookup the name was removed or leads to another object; the open was undone.
     Moved,
+}
+
+impl<V: Vfs> Judged<V> {
+    /// How the attempt ends whose open was not granted.
+    pub(super) fn attempt(&self) -> Attempt<V> {
+        match self {
+            Self::Again => Attempt::Waited,
+            Self::Granted(..) | Self::Moved => Attempt::Again,
+        }
+    }
 }
 
 /// The access and caching that the engine granted.

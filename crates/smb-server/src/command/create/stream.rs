@@ -205,10 +205,7 @@ async fn named<V: Vfs>(
             if created {
                 unmake(on, &place, &node).await?;
             }
-            return other.map(|judged| match judged {
-                Judged::Again => Attempt::Waited,
-                Judged::Granted(..) | Judged::Moved => Attempt::Again,
-            });
+            return other.map(|judged| judged.attempt());
         }
     };
     let mut acted = act(on, lookup, &node, granted, created, receipt).await;
