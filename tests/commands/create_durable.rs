@@ -102,6 +102,20 @@ fn without_batch_or_handle_caching_nothing_is_durable() {
     }
 }
 
+/// [MS-SMB2] 3.3.5.9.6 goes by the state that is asked for, 3.3.5.9.10 with note 342 by the lease's.
+#[test]
+fn version_1_needs_a_request_for_handle_caching() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let _first = tree.create(&leased("f", LeaseState::RWH)).unwrap();
+    let less = || leased("f", LeaseState::READ);
+    let file = tree.create(&v1(less())).unwrap();
+    assert_eq!(file.created().lease().unwrap().lease_state, LeaseState::RWH);
+    assert!(!granted_v1(&file));
+    let file = tree.create(&v2(less(), CREATE_GUID, 0)).unwrap();
+    assert!(granted_v2(&file).is_some());
+}
+
 #[test]
 fn a_batch_oplock_that_was_not_granted_makes_no_durable_open() {
     // [MS-SMB2] appendix A on 3.3.5.9.10: the response grants a durable open if BATCH or H is held;

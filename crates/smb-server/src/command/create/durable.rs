@@ -7,7 +7,7 @@ use durability::RequestFlags;
 use smb_wire::{
     create_context::{
         CreateContextList, DurableHandleFlags, DurableHandleRequestV2, DurableHandleResponse,
-        DurableHandleResponseV2, LeaseState, RequestContext, name,
+        DurableHandleResponseV2, LeaseContext, LeaseState, RequestContext, name,
     },
     ids::{FileId, Guid},
     msg::{Capabilities, CreateRequest, Dialect, OplockLevel},
@@ -154,6 +154,11 @@ pub(super) fn endurance(
     };
     let persistent = persistence && asks_persistent(asked);
     if !persistent && (directory || !caches_handle(granted)) {
+        return Endurance::None;
+    }
+    // 3.3.5.9.6: version 1 goes by the state that this request asks for; the lease may have more already.
+    let asks_handle = |lease: LeaseContext| lease.lease_state.contains(LeaseState::HANDLE);
+    if matches!(asked, Asked::V1) && !contexts.lease.is_none_or(asks_handle) {
         return Endurance::None;
     }
     let timeout = match asked {
