@@ -207,6 +207,22 @@ fn another_lease_key_is_denied() {
     assert_same(&file, &replay(&tree, &leased(KEY, RWH)).unwrap());
 }
 
+/// [MS-SMB2] 3.3.5.9.8, 3.3.5.9.11: it stays with its file, whether the CreateGuid is known or not.
+#[test]
+fn a_lease_does_not_move_to_another_file() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let file = tree.create(&leased(KEY, RWH)).unwrap();
+    let elsewhere = CreateArgs::create("g").lease_v2(KEY, RWH, 0);
+    for guid in [CREATE_GUID, OTHER_GUID] {
+        let args = v2(elsewhere.clone(), guid, 0);
+        assert_eq!(status(tree.create(&args)), Status::INVALID_PARAMETER);
+        assert_eq!(status(replay(&tree, &args)), Status::INVALID_PARAMETER);
+    }
+    assert!(!server.path("g").exists());
+    assert_same(&file, &replay(&tree, &leased(KEY, RWH)).unwrap());
+}
+
 #[test]
 fn another_session_finds_a_duplicate() {
     let server = HoldfastServer::new();

@@ -101,7 +101,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         patient: &patient,
     };
     // Held until the request has its answer or has failed: the same CREATE sent again is refused until then.
-    let under_way = match replay::begin(on).await? {
+    let under_way = match replay::begin(on, &name).await? {
         Replay::Of(open) => return Box::pin(replay::answer(on, &open)).await,
         Replay::Back(open) => {
             let by = reconnect::By::Replay;

@@ -252,7 +252,11 @@ pub(super) fn same_lease<V: Vfs>(
 
 /// Whether the request has the name of the lease, which follows renames. If the file is to be deleted, any name is
 /// accepted (Open.Lease.FileDeleteOnClose).
-fn named_so<V: Vfs>(call: &Call<V>, name: Option<&Name>, open: &Open<V>) -> Result<bool, Failure> {
+pub(super) fn named_so<V: Vfs>(
+    call: &Call<V>,
+    name: Option<&Name>,
+    open: &Open<V>,
+) -> Result<bool, Failure> {
     let files = &call.server().files;
     let disk = open.disk()?;
     if let Owner::Lease(client, key) = disconnected::owner(open)

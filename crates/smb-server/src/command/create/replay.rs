@@ -13,7 +13,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Opening, answer, durable, durable::Asked, reconnect};
+use super::{Opening, answer, durable, durable::Asked, name::Name, reconnect};
 use crate::{
     command::{Handled, Reply},
     failure::Failure,
@@ -51,10 +51,10 @@ pub(super) enum Replay<V: Vfs> {
 /// Checks whether the request was carried out before.
 ///
 /// # Errors
-/// `DUPLICATE_OBJECTID` for a CreateGuid used before without SMB2_FLAGS_REPLAY_OPERATION or from
-/// another session, `ACCESS_DENIED` for another user or lease, `FILE_NOT_AVAILABLE` while the
-/// first has no answer, or its open is being closed.
-pub(super) async fn begin<V: Vfs>(on: &Opening<'_, V>) -> Result<Replay<V>, Failure> {
+/// `INVALID_PARAMETER` for the lease of another file, `DUPLICATE_OBJECTID` for a CreateGuid used before without
+/// SMB2_FLAGS_REPLAY_OPERATION or from another session, `ACCESS_DENIED` for another user or lease, `FILE_NOT_AVAILABLE`
+/// while the first has no answer, or its open is being closed.
+pub(super) async fn begin<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Result<Replay<V>, Failure> {
     let Some(Asked::V2(asked)) = on.contexts.durable else {
         return Ok(Replay::First(None));
     };
@@ -62,6 +62,11 @@ pub(super) async fn begin<V: Vfs>(on: &Opening<'_, V>) -> Result<Replay<V>, Fail
     let (server, create) = (on.server(), asked.create_guid);
     if create == Guid::default() {
         return Ok(Replay::First(None));
+    }
+    if let Some(open) = server.durables.made_by(client, create)
+        && moves_lease(on, name, &open)?
+    {
+        return Err(Status::INVALID_PARAMETER.into());
     }
     let replays = on.header.flags.contains(HeaderFlags::REPLAY);
     if replays && let Some(open) = server.durables.made_by(client, create) {
@@ -118,6 +123,19 @@ pub(super) async fn begin<V: Vfs>(on: &Opening<'_, V>) -> Result<Replay<V>, Fail
         true => Replay::Back(open),
         false => Replay::Of(open),
     })
+}
+
+/// Whether the request has the lease of the open, but the name of another file. [MS-SMB2] 3.3.5.9.8, 3.3.5.9.11: a
+/// lease stays with its file; Windows examines this before the CreateGuid.
+fn moves_lease<V: Vfs>(on: &Opening<'_, V>, name: &Name, open: &Open<V>) -> Result<bool, Failure> {
+    let asked = on.contexts.lease.map(|lease| lease.lease_key);
+    let key = open.origin.lease.map(|lease| lease.key);
+    Ok(key.is_some()
+        && key == asked
+        // An open that has just ended has no path any more.
+        && on.server().files.path_of(open.engine).is_some()
+        && reconnect::same_share(on, open)?
+        && !reconnect::named_so(on, Some(name), open)?)
 }
 
 /// [MS-SMB2] 3.3.5.9, "Create Context Validation": if the CREATE of a persistent open is sent again with
