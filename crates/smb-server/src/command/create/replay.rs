@@ -179,6 +179,12 @@ fn away<V: Vfs>(
     if origin.owner.user_sid != on.token()?.user_sid {
         return Err(Status::ACCESS_DENIED.into());
     }
+    // While the client may replay its CREATE, the lease is examined first, as of an open that is connected.
+    let key = on.contexts.lease.map(|lease| lease.lease_key);
+    let other_lease = origin.lease.is_some_and(|lease| Some(lease.key) != key);
+    if other_lease && origin.client == client && open.is_replayable() {
+        return Err(Status::ACCESS_DENIED.into());
+    }
     // A CREATE for another share or lease, or with other rights, is not the same CREATE.
     let asks = (on.wanted.options, on.wanted.access, on.wanted.share);
     if (open.options, origin.desired, origin.share) != asks
