@@ -362,7 +362,7 @@ fn an_open_to_delete_without_patience_does_not_wait_for_cached_handles() {
         ..patient
     };
     rig.open(&impatient);
-    // What writes are cached is waited for nevertheless.
+    // An open waits for cached writes nevertheless.
     rig.open(&rig.leased(2, READ, 2, RWH));
     let impatient = OpenRequest {
         delete_on_close: true,
