@@ -18,7 +18,7 @@ use smb_wire::Status;
 use smb_wire::create_context::{DurableHandleFlags, LeaseFlags, LeaseState};
 use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{FileId, LeaseKey};
-use smb_wire::msg::{Dialect, LockElement, LockFlags, OplockLevel};
+use smb_wire::msg::{CreateOptions, Dialect, LockElement, LockFlags, OplockLevel};
 
 const NONE: LeaseState = LeaseState(0);
 
@@ -250,6 +250,20 @@ fn a_repeated_create_must_have_the_same_share_and_lease() {
     let again = ask(leased(RH)).request().flag(HeaderFlags::REPLAY);
     let file = tree.file(&tree.call(again).unwrap()).unwrap();
     assert_eq!(file.id().persistent, id.persistent);
+}
+
+#[test]
+fn an_open_to_delete_waits_for_a_client_that_is_away() {
+    let server = continuously_available();
+    let tree = modern(&server);
+    opened(&tree, leased(RH), 60_000);
+    server.lose(&tree);
+    let stranger = server.tree_with(Options::dialect(Dialect::SMB_3_1_1).guid(OTHER_CLIENT));
+    let args = CreateArgs::open("f").options(CreateOptions::DELETE_ON_CLOSE);
+    let id = stranger.send(args.request()).unwrap();
+    // Such an open waits two seconds for a client that is there.
+    let long = Duration::from_secs(3);
+    assert!(!stranger.client().connection().answered(id, long).unwrap());
 }
 
 #[test]

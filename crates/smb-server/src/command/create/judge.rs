@@ -24,6 +24,7 @@ use crate::{
         OpenRequest, Operation, Outcome, Owner, Place, Quick, SharePath, WaiterId,
     },
     state::{
+        Server,
         breaks::{Granting, perform},
         close::Removal,
         records,
@@ -134,7 +135,7 @@ pub(super) async fn open<V: Vfs>(
         share: case.share,
         effect: case.effect,
         delete_on_close: on.wanted.delete_on_close(),
-        patient: on.patient.get(),
+        patient: on.patient.get() || is_awaited(server, case.place),
         client: client(on),
         cache: cache(on.wanted, on.contexts),
         allocation: case.allocation,
@@ -180,6 +181,14 @@ pub(super) async fn open<V: Vfs>(
             Ok(Judged::Again)
         }
     }
+}
+
+/// Whether somebody may come back to a persistent open of the file, which must not be deleted meanwhile.
+fn is_awaited<V: Vfs>(server: &Server<V>, place: &Place) -> bool {
+    let durables = &server.durables;
+    server
+        .persistence
+        .any_at(place, |open| durables.is_kept(open))
 }
 
 /// Waits while holders give up their caching; an open that will delete loses its patience.
