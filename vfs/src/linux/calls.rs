@@ -308,26 +308,35 @@ pub(super) fn set_owner(fd: &LinuxFd, uid: Option<u32>, gid: Option<u32>) -> Dis
     call(|| rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH))
 }
 
+/// The end by which the kernel marks the path of an object that was removed. A name may end like that, too.
+const REMOVED: &[u8] = b" (deleted)";
+
 /// The absolute path of the descriptor, as the kernel reports it; `None` if the object has no name
 /// any more.
 pub(super) fn path(fd: &LinuxFd) -> Option<Vec<u8>> {
     let path = fd.by_link(|folder, link| rustix::fs::readlinkat(folder, link, Vec::new()));
     let path = path.ok()?;
     let path = path.into_bytes();
-    // A name may end like the kernel's mark.
-    let gone = path.ends_with(b" (deleted)") && !is_at(fd, &path);
+    let gone = path.ends_with(REMOVED) && !is_at(fd, &path);
     (path.starts_with(b"/") && !gone).then_some(path)
 }
 
-/// Whether the object may have a name although [`path`] has none: it is longer than a page, or does not begin at
-/// the root of the process.
+/// Whether the object may have a name although [`path`] has none: it is longer than a page, does not begin at the root
+/// of the process, or has the kernel's mark on a remote file system.
 pub(super) fn is_path_unknown(fd: &LinuxFd) -> bool {
     let path = fd.by_link(|folder, link| rustix::fs::readlinkat(folder, link, Vec::new()));
-    path.map_or(true, |path| !path.as_bytes().starts_with(b"/"))
+    path.map_or(true, |path| {
+        let path = path.as_bytes();
+        !path.starts_with(b"/") || (fd.class().remote && path.ends_with(REMOVED))
+    })
 }
 
-/// Whether the object of the descriptor has this path, or may have it: the walk would wait on a remote file system.
+/// Whether the object of the descriptor is known to have this path. Nobody waits until a remote file system has walked
+/// it: the kernel also marks names there that another host has changed.
 fn is_at(fd: &LinuxFd, path: &[u8]) -> bool {
+    if fd.class().remote {
+        return false;
+    }
     let look = |dir: BorrowedFd<'_>, path: &[u8], how: AtFlags| {
         let how = how | AtFlags::STATX_DONT_SYNC;
         let x = call(|| rustix::fs::statx(dir, path, how, StatxFlags::INO | StatxFlags::NLINK));
@@ -336,7 +345,7 @@ fn is_at(fd: &LinuxFd, path: &[u8]) -> bool {
     let own = look(fd.as_fd(), b"", AtFlags::EMPTY_PATH);
     let links = own.map_or(0, |(.., links)| links);
     let by_name = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    links > 0 && (fd.class().remote || own == look(rustix::fs::CWD, path, by_name))
+    links > 0 && own == look(rustix::fs::CWD, path, by_name)
 }
 
 /// The rest of an absolute `path` below the absolute path `root`; `None` if it lies outside.
