@@ -7,17 +7,21 @@
 //! system that serves it (`vfs::posix::PosixOptions::hidden`).
 
 use std::{
+    ffi::OsString,
     fs,
     ops::Range,
     os::unix::fs::MetadataExt,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use super::{Config, Server, in_time::in_time, validate::Findings};
 use crate::Error;
 
+/// Links that are followed on one path. The kernel follows no more.
+const LINKS_MAX: usize = 40;
+
 /// A path without links, and the folders on it, each by device and inode: those from its end up to the root, and those
-/// that hold a link on the way to it, which leads elsewhere as soon as somebody replaces it there. Folders that do not
+/// above each link that leads to it, which leads elsewhere as soon as somebody replaces it there. Folders that do not
 /// exist are left out.
 struct Ancestors {
     path: PathBuf,
@@ -27,7 +31,9 @@ struct Ancestors {
 impl Ancestors {
     fn to(path: &Path) -> Self {
         let mut searched = Vec::new();
-        let path = resolved(path, |folder| searched.extend(inode(folder)));
+        let path = resolved(path, |folder| {
+            searched.extend(folder.ancestors().filter_map(inode));
+        });
         let folders = path.ancestors().filter_map(inode).chain(searched).collect();
         Self { path, folders }
     }
@@ -44,23 +50,38 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
     Some((meta.dev(), meta.ino()))
 }
 
-/// `path` with every link resolved, as far as it exists. `searched` gets each folder in which a name of it is found.
+/// `path` with every link resolved, as far as it exists. `searched` gets each folder in which a name of it, or of a link
+/// that leads to it, is found.
 fn resolved(path: &Path, mut searched: impl FnMut(&Path)) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut done = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::ParentDir => drop(done.pop()),
-            other => {
-                searched(&done);
-                done.push(other);
+    let (mut done, mut links) = (PathBuf::new(), 0);
+    let mut rest = names(&path);
+    while let Some(name) = rest.pop() {
+        match name.to_str() {
+            Some(".") => continue,
+            Some("..") => {
+                done.pop();
+                continue;
             }
+            _ => {}
         }
-        if let Ok(full) = fs::canonicalize(&done) {
-            done = full;
+        searched(&done);
+        done.push(&name);
+        if links < LINKS_MAX
+            && let Ok(target) = fs::read_link(&done)
+        {
+            links += 1;
+            done.pop();
+            rest.extend(names(&target));
         }
     }
     done
+}
+
+/// The names of a path, the first one last.
+fn names(path: &Path) -> Vec<OsString> {
+    let names = path.components().rev();
+    names.map(|name| name.as_os_str().to_owned()).collect()
 }
 
 /// Whether neither of two folders lies in the other.
@@ -248,6 +269,20 @@ mod tests {
         // The other way round nothing is exposed.
         symlink(place.at("srv/data"), place.at("etc/data")).unwrap();
         assert_eq!(place.exposed("etc/data", "srv/state", "srv/users"), None);
+    }
+
+    /// One link leads to the folder of the next one, or to the next one itself.
+    #[test]
+    fn a_link_deep_in_a_share_is_no_way_to_a_secret_either() {
+        let place = Place::new();
+        fs::create_dir(place.at("srv/data/deep")).unwrap();
+        symlink(place.at("etc"), place.at("srv/data/deep/out")).unwrap();
+        symlink(place.at("srv/data/deep"), place.at("in")).unwrap();
+        symlink("srv/data/deep/out", place.at("chain")).unwrap();
+        for state in ["in/out/state", "chain/state"] {
+            let said = place.exposed("srv/data", state, "etc/users").unwrap();
+            assert!(said.contains("contains the state folder"), "{said}");
+        }
     }
 
     #[test]
