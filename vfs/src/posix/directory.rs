@@ -610,8 +610,9 @@ impl<D: Disk> PosixVfs<D> {
                 return disk.rename(who, source, from, target, at, true).await;
             }
             match self.rename_to_free(who, (source, from), (target, at)).await {
-                // A disk that ignores case finds the name itself under its new case, and may keep the old one.
-                Err(errno) if errno.is(&[libc::EEXIST]) && folds_alike() => {
+                // A disk that ignores case finds the name itself under its new case, and may keep the old one. It may
+                // lack RENAME_NOREPLACE, too.
+                Err(errno) if errno.is(&[libc::EEXIST, libc::EINVAL]) && folds_alike() => {
                     let own = disk.stat_at(source, from).await;
                     match (own, disk.stat_at(target, at).await) {
                         (Ok(own), Ok(found)) if own.key == found.key => {

@@ -677,11 +677,19 @@ fn a_truncation_succeeds_whose_tail_cannot_be_zeroed() {
 /// A disk that ignores case finds a file under both cases of its name. Here a link has the other one.
 #[test]
 fn a_name_changes_its_case_on_a_disk_that_ignores_it() {
-    for by_link in [false, true] {
+    for (by_link, refuses) in [(false, false), (true, false), (false, true), (true, true)] {
         let (disk, link) = sim(SimOptions::default());
         let t = block_on(Case::new(disk.clone(), link));
         block_on(async {
             let file = t.file("f").await;
+            if refuses {
+                // The first change makes the other case.
+                assert!(disk.inject(Fault {
+                    on: SimOp::Change,
+                    after: 1,
+                    action: FaultAction::Fail(libc::EINVAL),
+                }));
+            }
             let (on, inode) = (disk.clone(), file.fd().clone());
             let linked = std::sync::atomic::AtomicBool::new(false);
             disk.set_hook(Some(Arc::new(move |op| {
@@ -702,7 +710,7 @@ fn a_name_changes_its_case_on_a_disk_that_ignores_it() {
                 }
             };
             disk.set_hook(None);
-            assert_eq!(changed, Ok(()), "{by_link}");
+            assert_eq!(changed, Ok(()), "{by_link} {refuses}");
         });
     }
 }
