@@ -145,7 +145,7 @@ async fn fill<V: Vfs>(
         cursor.started = true;
         return Ok(writer.finish());
     }
-    cursor.end();
+    end(cursor);
     // [MS-FSA] 2.1.5.6.3: nothing at the very first call means that no such file exists.
     let status = if (first || restart) && !cursor.started {
         Status::NO_SUCH_FILE
@@ -170,7 +170,7 @@ async fn start<V: Vfs>(
         _ => asked,
     };
     // The names of the enumeration before are freed first, so that the budget need not have room for both.
-    cursor.end();
+    end(cursor);
     let disk = open.disk()?;
     let vfs = &call.share()?.vfs;
     let who = &call.token()?.identity;
@@ -203,6 +203,11 @@ async fn start<V: Vfs>(
     };
     let names = cursor.names.iter().skip_while(|name| is_dots(name));
     seen(call, open, names, attrs, format).await
+}
+
+/// Ends the enumeration. The names are freed as well, because the budget no longer counts them.
+fn end(cursor: &mut DirectoryCursor) {
+    (cursor.names, cursor.held) = (VecDeque::new(), None);
 }
 
 /// Charges names to the server's memory budget.

@@ -46,13 +46,6 @@ pub(crate) struct DirectoryCursor {
     pub(crate) held: Option<Held>,
 }
 
-impl DirectoryCursor {
-    /// Ends the enumeration. The names are freed as well, because the budget no longer counts them.
-    pub(crate) fn end(&mut self) {
-        (self.names, self.held) = (VecDeque::new(), None);
-    }
-}
-
 /// The kind of object that is open.
 pub(crate) enum OpenKind<V: Vfs> {
     /// A file, stream or directory on a share.
