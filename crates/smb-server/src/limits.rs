@@ -158,8 +158,8 @@ pub const TURN_WORK_MAX: usize = 512 << 10;
 /// The time after which the other connections have their turn, whatever was counted.
 pub const TURN_TIME_MAX: Duration = Duration::from_millis(2);
 
-/// The wait of a READ, WRITE or IOCTL before an interim STATUS_PENDING, in milliseconds. It is long because some clients
-/// cannot handle an interim reply to READ and WRITE.
+/// The wait of a READ, WRITE or IOCTL before an interim STATUS_PENDING, in milliseconds. It is long because some
+/// clients cannot handle an interim reply to READ and WRITE.
 pub const INTERIM_IO_MS: u64 = 1000;
 /// The same for FLUSH.
 pub const INTERIM_FLUSH_MS: u64 = 20;
