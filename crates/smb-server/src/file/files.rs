@@ -499,7 +499,7 @@ impl Files {
     /// meanwhile. Everything below a directory moves along.
     pub fn arrived(&self, done: &Renamed) -> Option<(SharePath, SharePath)> {
         let key = done.key;
-        self.relinked(key, &done.from, &done.to);
+        self.relinked(key, done.open, &done.from, &done.to);
         let mut paths = self.paths.lock();
         let (from, to) = (paths.path_of(done.open)?, paths.coming(done.rename)?);
         paths.rename(key, &from, &to);
@@ -527,12 +527,13 @@ impl Files {
         self.paths.lock().coming(rename)
     }
 
-    fn relinked(&self, key: FileKey, from: &Link, to: &Link) {
+    fn relinked(&self, key: FileKey, by: OpenId, from: &Link, to: &Link) {
         self.name_gone(key);
         self.with(key, false, |inode| {
             inode.rename_link(from, to);
-            // [MS-SMB2] 3.3.5.21.1: the lease follows its file's name, and stays with it from now on
-            // (Lease.FileDeleteOnClose), unless the name is already going.
+            let own = inode.lease_of(by);
+            // [MS-SMB2] 3.3.5.21.1: the lease follows its file's name. That of the open which renames it stays with it
+            // from now on (Lease.FileDeleteOnClose), unless the name is already going.
             let mut leases = self.leases.lock();
             for lease in inode.leases() {
                 if let Some(bound) = leases.get_mut(&lease)
@@ -540,7 +541,7 @@ impl Files {
                     && bound.link == *from
                 {
                     bound.link = to.clone();
-                    bound.delete_on_close &= inode.is_going(to);
+                    bound.delete_on_close &= own != Some(lease) || inode.is_going(to);
                 }
             }
         });
@@ -573,9 +574,10 @@ impl Files {
 
 #[cfg(test)]
 impl Files {
-    /// As [`Files::arrived`], for a directory or file, with the given paths.
+    /// As [`Files::arrived`], for a directory or file, with the given paths. The first open at `from` renames it.
     pub(crate) fn renamed(&self, key: FileKey, from: (&SharePath, &Link), to: (&SharePath, &Link)) {
-        self.relinked(key, from.1, to.1);
+        let by = self.opens_at(from.0).first().copied().unwrap_or_default();
+        self.relinked(key, by, from.1, to.1);
         self.paths.lock().rename(key, from.0, to.0);
         self.watches.lock().rename(key, from.0, to.0);
     }

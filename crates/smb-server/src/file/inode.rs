@@ -193,6 +193,15 @@ impl Inode {
             .collect()
     }
 
+    /// The lease of an open.
+    pub(super) fn lease_of(&mut self, open: OpenId) -> Option<(Guid, LeaseKey)> {
+        let (stream, _) = self.stream_of(open)?;
+        match stream.holder_of(open)?.owner {
+            Owner::Lease(client, key) => Some((client, key)),
+            Owner::Oplock(_) => None,
+        }
+    }
+
     /// How many opens there are, by one link or by all.
     pub(super) fn count(&self, link: Option<&Link>) -> usize {
         let opens = self.opens.values();

@@ -635,18 +635,22 @@ fn the_key_of_a_file_to_be_deleted_may_move_on() {
 fn a_rename_binds_the_key_of_a_file_to_be_deleted_to_it_again() {
     for marked in [false, true] {
         let rig = Rig::new(Caching::Full);
-        let doomed = OpenRequest {
+        let deletes = |n| OpenRequest {
             delete_on_close: true,
-            ..rig.leased(1, DELETE, 1, RH)
+            ..rig.leased(1, DELETE, n, ONLY_R)
         };
-        rig.open(&doomed);
+        let (renames, other) = (deletes(1), deletes(2));
+        rig.open(&renames);
+        rig.open(&other);
         if marked {
-            rig.mark_deleted(&doomed);
+            rig.mark_deleted(&renames);
         }
         let to = (&path("two"), &link(0, "two"));
-        rig.files.renamed(key(1), (&doomed.path, &doomed.link), to);
-        let free = rig.files.is_lease_to_be_deleted(client(1), lease_key(1));
-        assert_eq!(free, marked);
+        rig.files
+            .renamed(key(1), (&renames.path, &renames.link), to);
+        let free = |n| rig.files.is_lease_to_be_deleted(client(n), lease_key(n));
+        assert_eq!(free(1), marked);
+        assert!(free(2), "Open.Lease is that of the open that renames");
     }
 }
 
