@@ -98,7 +98,7 @@ fn changes_through_another_share_are_reported() {
     let (all, one) = (tree("all"), tree("one"));
     let seen = |of: &Tree, name: &str, by: &dyn Fn()| {
         let directory = open(of, name);
-        let filter = NAMES | NotifyFilter::SIZE;
+        let filter = NAMES | NotifyFilter::SIZE | NotifyFilter::STREAM_NAME;
         let id = watch(&directory, filter, ChangeNotifyFlags::empty());
         by();
         changes(&directory, id)
@@ -111,6 +111,8 @@ fn changes_through_another_share_are_reported() {
         file.close().unwrap();
     });
     assert_eq!(written, [(FileAction::MODIFIED, "f".to_owned())]);
+    let streamed = seen(&all, "d", &|| one.write_file("f:s", b"").unwrap());
+    assert_eq!(streamed, [(FileAction::ADDED_STREAM, "f:s".to_owned())]);
     let renamed = seen(&one, "", &|| all.rename("d\\f", "d\\g", false).unwrap());
     assert_eq!(
         renamed,

@@ -150,25 +150,13 @@ fn break_parent_leases<V: Vfs>(on: &OnDisk<'_, V>) {
     }
 }
 
-/// Notifies watchers that a stream changed.
-fn report_stream_change<V: Vfs>(
-    on: &OnDisk<'_, V>,
-    action: u32,
-    filter: NotifyFilter,
-    stream: &str,
-) {
-    if let Ok(path) = on.server.path_of(on.open) {
-        let report = notices::change_of_stream(path, stream, action, filter);
-        notices::report(on.server, &[report]);
-    }
-}
-
 /// Reports that the size or contents of the open's file or stream changed.
 fn report_size<V: Vfs>(on: &OnDisk<'_, V>) {
     match on.disk.node.stream() {
         None => report_change(on, NotifyFilter::SIZE | NotifyFilter::LAST_WRITE),
         Some(stream) => {
-            report_stream_change(on, Change::MODIFIED_STREAM, notices::STREAM_DATA, stream)
+            let written = (Change::MODIFIED_STREAM, notices::STREAM_DATA);
+            notices::stream_changed(on.server, on.open, stream, written);
         }
     }
 }

@@ -189,11 +189,8 @@ fn report_changes<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
         (state.wrote, state.renamed)
     };
     if let (Some(stream), true) = (disk.node.stream(), wrote) {
-        if let Ok(path) = server.path_of(open) {
-            let (action, filter) = (Change::MODIFIED_STREAM, notices::STREAM_DATA);
-            let report = notices::change_of_stream(path, stream, action, filter);
-            notices::report(server, &[report]);
-        }
+        let written = (Change::MODIFIED_STREAM, notices::STREAM_DATA);
+        notices::stream_changed(server, open, stream, written);
         return;
     }
     let of_writes = NotifyFilter::LAST_WRITE | NotifyFilter::SIZE;
@@ -352,6 +349,7 @@ impl<V: Vfs> Removal<'_, V> {
 
 fn report_stream<V: Vfs>(server: &Arc<Server<V>>, path: &SharePath, node: &V::Node) {
     let (name, filter) = (node.stream().unwrap_or_default(), NotifyFilter::STREAM_NAME);
-    let report = notices::change_of_stream(path.clone(), name, Change::REMOVED_STREAM, filter);
-    notices::report(server, &[report]);
+    let (path, action) = (path.clone(), Change::REMOVED_STREAM);
+    let removed = notices::change_of_stream(path, None, name, action, filter);
+    notices::report(server, &[removed]);
 }

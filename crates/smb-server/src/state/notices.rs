@@ -30,16 +30,17 @@ pub(crate) fn change(
     }
 }
 
-/// The report of a change of a named stream of the file or directory at the path.
+/// The report of a change of a named stream of a file or directory in the directory `parent`.
 pub(crate) fn change_of_stream(
     path: SharePath,
+    parent: Option<FileKey>,
     stream: &str,
     action: u32,
     filter: NotifyFilter,
 ) -> Reported {
     Reported {
         stream: Some(stream.to_owned()),
-        ..change(path, None, action, filter)
+        ..change(path, parent, action, filter)
     }
 }
 
@@ -67,13 +68,30 @@ pub(crate) fn name_filter(directory: bool) -> NotifyFilter {
     }
 }
 
-/// Reports a change of an open's file, directory or stream as [`Change::MODIFIED`], unless its name is gone: another
-/// file may have that by now.
+/// The path of an open, and the directory that has its name; none if the name is gone, because another file may have it
+/// by now.
+fn named<V: Vfs>(server: &Server<V>, open: &Open<V>) -> Option<(SharePath, Option<FileKey>)> {
+    let disk = open.disk().ok()?;
+    let parent = server.files.parent_of(&disk.place, open.engine)?;
+    Some((server.path_of(open).ok()?, Some(parent)))
+}
+
+/// Reports a change of an open's file or directory as [`Change::MODIFIED`], unless its name is gone.
 pub(crate) fn modified<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>, filter: NotifyFilter) {
-    if let (Ok(disk), Ok(path)) = (open.disk(), server.path_of(open))
-        && !server.files.is_unlinked(&disk.place, open.engine)
-    {
-        let parent = server.files.parent_of(&disk.place, open.engine);
+    if let Some((path, parent)) = named(server, open) {
         report(server, &[change(path, parent, Change::MODIFIED, filter)]);
+    }
+}
+
+/// Reports a change of an open's named stream, unless the name of its file is gone.
+pub(crate) fn stream_changed<V: Vfs>(
+    server: &Arc<Server<V>>,
+    open: &Open<V>,
+    stream: &str,
+    (action, filter): (u32, NotifyFilter),
+) {
+    if let Some((path, parent)) = named(server, open) {
+        let changed = change_of_stream(path, parent, stream, action, filter);
+        report(server, &[changed]);
     }
 }

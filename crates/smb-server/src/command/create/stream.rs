@@ -447,7 +447,8 @@ async fn act<V: Vfs>(
     let report = |action, filter| {
         let path = SharePath::of(share.id, &lookup.path);
         let name = node.stream().unwrap_or_default();
-        let report = notices::change_of_stream(path, name, action, filter);
+        let parent = lookup.parent.as_ref().map(Node::key);
+        let report = notices::change_of_stream(path, parent, name, action, filter);
         notices::report(on.server(), &[report]);
     };
     if created {

@@ -4,12 +4,12 @@
 use smb_wire::{msg::NotifyFilter, status::Status};
 use vfs::{Node, StreamOpen, Vfs, VfsError};
 
-use super::{Changed, report_stream_change};
+use super::Changed;
 use crate::{
     command::{archive, engine::OnDisk},
     failure::Failure,
     file::{Change, Operation, Place},
-    state::{At, breaks::perform, records},
+    state::{At, breaks::perform, notices, records},
 };
 
 /// Longest name of a stream in UTF-16 units.
@@ -123,8 +123,9 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
     });
     records::stream_follows(on.server, on.open);
     let filter = NotifyFilter::STREAM_NAME;
-    report_stream_change(on, Change::REMOVED_STREAM, filter, old);
-    report_stream_change(on, Change::ADDED_STREAM, filter, to);
+    for (name, action) in [(old, Change::REMOVED_STREAM), (to, Change::ADDED_STREAM)] {
+        notices::stream_changed(on.server, on.open, name, (action, filter));
+    }
     // It is stable if the open is persistent, so that its record needs the new name only.
     let receipt = begun.stream_renamed(&node, old, on.open.flags()).await?;
     records::stream_moved(on.server, on.open).await;
