@@ -7,7 +7,7 @@
 //! decides which connection carries a break and when it times out.
 //!
 //! Bounded by the requests under way: one entry for each CREATE between its grant and its answer, at most one break
-//! that awaits its acknowledgment or its client for each owner, and its timer.
+//! that awaits its acknowledgment or its client for each owner, and one timer for each place where an owner breaks.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
