@@ -55,7 +55,8 @@ Checked are records, names and, after a FLUSH, modification times. (A write-thro
 
 Exit status of write: 0 ended as asked, or by the cut; 1 the server or the ledger failed; 2 it could
 not begin. Of check: 0 all is there after a cut; 1 something acknowledged is lost; 2 it could not be
-checked; 3 all is there, but no cut ended the run: nothing was tested.";
+checked; 3 all is there, but no cut ended the run, or nothing was acknowledged: nothing was
+tested.";
 
 /// `holdfast verify-flush ...`
 #[derive(Debug, Subcommand)]
@@ -77,7 +78,7 @@ enum Verdict {
     AllThere,
     /// Something is.
     Lost,
-    /// All is there, but the run was not ended by a cut.
+    /// All is there, but the run was not ended by a cut, or nothing was acknowledged.
     Untested,
 }
 

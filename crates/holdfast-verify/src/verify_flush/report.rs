@@ -187,9 +187,9 @@ impl Report {
         time.copied().flatten()
     }
 
-    /// Whether no cut can have ended the run: then that all is there proves nothing.
+    /// Whether nothing was acknowledged, or no cut can have ended the run: then that all is there proves nothing.
     fn is_untested(&self) -> bool {
-        self.end.as_ref().is_some_and(|end| !end.cut)
+        self.acknowledged == 0 || self.end.as_ref().is_some_and(|end| !end.cut)
     }
 
     pub(super) fn verdict(&self) -> Verdict {
@@ -260,6 +260,10 @@ impl Report {
         match self.verdict() {
             Verdict::AllThere => {
                 text.push_str("all there: nothing that was acknowledged is lost\n");
+                return text;
+            }
+            Verdict::Untested if self.acknowledged == 0 => {
+                text.push_str("NOTHING WAS TESTED: the server acknowledged nothing\n");
                 return text;
             }
             Verdict::Untested => {
