@@ -168,21 +168,22 @@ pub fn run_with<S: Service>(
         .enable_all()
         .build_local(LocalOptions::default())?;
     let mark = Arc::new(mark);
+    let grace = setup.config.server.shutdown_grace.max(GRACE_MIN);
     let ended = runtime.block_on(async {
         let (sender, orders) = mpsc::channel(ORDERS_MAX);
         wire_orders(sender)?;
         let front = Front::start(setup, (Arc::clone(&mark), late), make)?;
         notify::notify("READY=1");
-        front.serve(orders).await
-    });
-    match ended {
-        Ok(true) => mark.remove(),
-        Ok(false) => {
+        let ended = front.serve(orders).await;
+        if matches!(ended, Ok(true)) && !change_in_time(grace, move || mark.remove()).await {
             tracing::warn!(
-                "something is left to the kernel: the next start syncs before it serves"
+                "the state folder's disk does not answer: the next start may sync without need"
             );
         }
-        Err(_) => {}
+        ended
+    });
+    if matches!(ended, Ok(false)) {
+        tracing::warn!("something is left to the kernel: the next start syncs before it serves");
     }
     // The runtime's threads may wait for a disk that hangs, so the process ends without waiting for them.
     runtime.shutdown_background();
@@ -516,7 +517,9 @@ impl<S: Service> Front<S> {
             let closing = self.on_worker(Service::close);
             let _ = tokio::time::timeout(grace, closing).await;
         }
-        remove_in_time(config.server.state_dir.join(places::CONTROL_SOCKET), grace).await;
+        let socket = config.server.state_dir.join(places::CONTROL_SOCKET);
+        // If it stays, that does no harm.
+        change_in_time(grace, move || drop(std::fs::remove_file(socket))).await;
         // If the sync was given up, the threads would wait for the same disk.
         let report = report?;
         for worker in &self.workers {
@@ -612,14 +615,16 @@ impl<S: Service> Front<S> {
     }
 }
 
-/// Removes a file, and waits for that no longer than `most`, as its disk may hang.
-async fn remove_in_time(file: PathBuf, most: Duration) {
-    let (sender, removed) = tokio::sync::oneshot::channel();
-    let remove = move || drop(sender.send(std::fs::remove_file(file)));
-    // Without a thread the file stays, which does no harm.
-    if std::thread::Builder::new().spawn(remove).is_ok() {
-        let _ = tokio::time::timeout(most, removed).await;
-    }
+/// Changes something in the state folder, and waits for that no longer than `most`, as its disk may hang. Returns
+/// whether it was done by then.
+async fn change_in_time(most: Duration, change: impl FnOnce() + Send + 'static) -> bool {
+    let (sender, changed) = tokio::sync::oneshot::channel();
+    let changing = move || {
+        change();
+        let _ = sender.send(());
+    };
+    std::thread::Builder::new().spawn(changing).is_ok()
+        && matches!(tokio::time::timeout(most, changed).await, Ok(Ok(())))
 }
 
 /// The result of a task; its panic is an error like others.

@@ -688,6 +688,19 @@ fn a_sync_at_the_end_that_hangs_is_given_up() {
     assert!(mark.exists(), "the next start syncs");
 }
 
+/// As the mark of an unclean end is removed.
+#[test]
+fn a_state_folder_that_hangs_does_not_delay_the_end() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let (hang, release) = std::sync::mpsc::channel::<()>();
+    let hangs = move || {
+        let _ = release.recv();
+    };
+    assert!(!runtime.block_on(change_in_time(Duration::from_millis(50), hangs)));
+    drop(hang);
+    assert!(runtime.block_on(change_in_time(Duration::from_secs(10), || ())));
+}
+
 #[test]
 fn the_mark_of_an_unclean_end_goes_only_when_all_is_stable() {
     for (settings, latched, unclean) in [
