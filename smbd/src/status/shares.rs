@@ -42,10 +42,10 @@ pub(super) fn write_late(out: &mut Text, late: &LateShareStatus) {
             "its file system has not answered for {}; it is served when it does",
             span(late.waited_ms)
         ),
-        Some(error) => {
-            let again = span(late.again_in_ms.unwrap_or(0));
-            format!("{error}; tried again in {again}")
-        }
+        Some(error) => match late.again_in_ms {
+            Some(again) => format!("{error}; tried again in {}", span(again)),
+            None => error.clone(),
+        },
     };
     put!(out, 2; "NOT SERVED: {why}");
     if let Some(way_out) = &late.way_out {

@@ -49,8 +49,11 @@ pub(crate) struct Late {
 enum State {
     /// The file system has not answered.
     Asked,
-    /// The file system answered with an error, and is asked again at the time `again`.
-    Refused { error: String, again: Instant },
+    /// The file system answered with an error, and is asked again at the time `again`; without one, nobody asks it.
+    Refused {
+        error: String,
+        again: Option<Instant>,
+    },
     /// The file system answers, so its shares can be served.
     Ready,
 }
@@ -141,16 +144,26 @@ impl Late {
             self.asking.syncs() && !served(path) && !self.folders.contains_key(*path)
         });
         let brought: Vec<_> = brought.cloned().collect();
-        let mut again = Vec::new();
-        for (folder, state) in &mut self.folders {
-            if paths.contains(folder) && matches!(state, State::Refused { .. }) {
-                *state = State::Asked;
+        let (mut again, mut unasked) = (Vec::new(), Vec::new());
+        for (folder, state) in &self.folders {
+            if let State::Refused { again: next, .. } = state
+                && paths.contains(folder)
+            {
                 again.push(folder.clone());
+                unasked.extend(next.is_none().then(|| folder.clone()));
             }
         }
+        let begun = self
+            .asking
+            .begin(brought.iter().chain(&unasked), Duration::ZERO);
+        if begun.is_err() {
+            // The threads that were started would ask for ever, and nobody takes their answers.
+            brought.iter().for_each(|folder| self.asking.forget(folder));
+        }
+        begun?;
         self.asking.ask_again();
-        self.asking.begin(brought.iter(), Duration::ZERO)?;
-        let asked = brought.iter().map(|folder| (folder.clone(), State::Asked));
+        let asked = brought.iter().chain(&again);
+        let asked = asked.map(|folder| (folder.clone(), State::Asked));
         self.folders.extend(asked);
         Ok(Asked { brought, again })
     }
@@ -240,7 +253,7 @@ impl Late {
                     let next = told.pause;
                     tracing::error!(?after, ?next, "NOT SERVED: {error}\n  = {WAY_OUT}");
                 }
-                let again = Instant::now() + told.pause;
+                let again = Some(Instant::now() + told.pause);
                 *state = State::Refused { error, again };
             }
         }
@@ -263,14 +276,15 @@ impl Late {
 
     /// Puts a share back that could not be taken in after all; it is probed again later.
     pub(crate) fn put_back(&mut self, folder: PathBuf, error: String) {
-        if let Err(error) = self.asking.begin([&folder].into_iter(), PAUSE_MAX) {
+        let asking = self.asking.begin([&folder].into_iter(), PAUSE_MAX);
+        if let Err(error) = &asking {
             tracing::error!(
                 %error,
                 "{}: it is not probed again, and stays NOT SERVED\n  = holdfast reload",
                 folder.display()
             );
         }
-        let again = Instant::now() + PAUSE_MAX;
+        let again = asking.is_ok().then(|| Instant::now() + PAUSE_MAX);
         self.folders.insert(folder, State::Refused { error, again });
     }
 
@@ -297,13 +311,13 @@ impl Late {
                 Some(State::Refused { error, again }) => Some((error, again)),
                 _ => None,
             };
-            let left = |again: &Instant| again.saturating_duration_since(Instant::now());
+            let left = |again: Instant| again.saturating_duration_since(Instant::now());
             LateShareStatus {
                 share: share.name.clone(),
                 path: share.path.display().to_string(),
                 waited_ms,
                 error: refused.map(|(error, _)| error.clone()),
-                again_in_ms: refused.map(|(_, again)| millis(left(again))),
+                again_in_ms: refused.and_then(|(_, again)| again.map(|again| millis(left(again)))),
                 way_out: refused.map(|_| WAY_OUT.to_owned()),
                 lost_at_start: self.lost().of(&share.path),
             }

@@ -206,6 +206,24 @@ fn a_reload_asks_at_once_what_has_failed_and_is_not_refused_by_it() {
     assert!(late.has_ready());
 }
 
+/// As where no thread could be started when its share could not be taken in.
+#[test]
+fn a_reload_asks_what_nobody_asks_any_more() {
+    let two = Two::new();
+    let mut late = two.start(&[EIO]);
+    let bad = two.bad.path();
+    late.asking.forget(bad);
+    let nobody = State::Refused {
+        error: "?".to_owned(),
+        again: None,
+    };
+    late.folders.insert(bad.to_owned(), nobody);
+    let old = late.without(two.config.clone());
+    assert_eq!(late.status(&old)[0].again_in_ms, None);
+    assert_eq!(reload(&mut late, &old, &two.config), Ok(1));
+    assert!(late.has_ready());
+}
+
 /// Nothing can be written to a read-only file system, so nothing there is dirty.
 #[test]
 fn a_share_that_became_read_only_is_served() {
