@@ -1,7 +1,8 @@
 //! Reads configuration files: all of one with its checks, or the part that a command needs.
 
 use std::{
-    fs, io,
+    fs::File,
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 
@@ -35,13 +36,17 @@ fn read(path: &Path) -> Result<String, ConfigError> {
         path: path.to_owned(),
         source,
     };
-    let size = fs::metadata(path).map_err(unreadable)?.len();
-    if size > FILE_BYTES_MAX {
+    let mut text = Vec::new();
+    // The size that the file system reports says nothing of a pipe, or of a file that grows.
+    File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text))
+        .map_err(unreadable)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
         return Err(unreadable(io::Error::other(format!(
-            "{size} bytes are too many"
+            "more than {FILE_BYTES_MAX} bytes are too many"
         ))));
     }
-    let text = fs::read_to_string(path).map_err(unreadable)?;
+    let text = String::from_utf8(text).map_err(|error| unreadable(io::Error::other(error)))?;
     Ok(without_mark(&text).to_owned())
 }
 

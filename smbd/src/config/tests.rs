@@ -565,6 +565,16 @@ fn missing_and_huge_files_are_refused() {
         .set_len(FILE_BYTES_MAX + 1)
         .unwrap();
     assert!(load(&path).unwrap_err().to_string().contains("too many"));
+    // A pipe has no size.
+    let pipe = folder.path().join("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+    let text = vec![b'#'; usize::try_from(FILE_BYTES_MAX).unwrap() + 1];
+    let to = pipe.clone();
+    // It cannot write the rest to a reader that has had enough.
+    let writer = std::thread::spawn(move || drop(std::fs::write(to, text)));
+    assert!(load(&pipe).unwrap_err().to_string().contains("too many"));
+    writer.join().unwrap();
 }
 
 #[test]
