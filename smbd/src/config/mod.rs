@@ -66,6 +66,8 @@ pub struct Config {
     pub shares: Vec<Share>,
     /// The shares that are held back because their file systems do not answer. The daemon sets this, not the file.
     pub late: Vec<Share>,
+    /// The number of dirty inodes that the engine was started with. The daemon sets this, not the file.
+    pub dirty_inodes: Option<u32>,
     /// Bounds.
     pub limits: Limits,
     /// Durability settings of the whole server.

@@ -8,6 +8,7 @@ use super::Config;
 /// The configuration in force says what the server does, so whatever is derived from it (limits, the state folder
 /// that is hidden and guarded, `status`) holds for the running server, and each reload compares with it.
 pub(crate) fn keep_until_restart(read: &mut Config, started: &Config) -> Vec<&'static str> {
+    read.dirty_inodes = started.dirty_inodes;
     let differing = [
         (
             "[[listener]]",

@@ -596,8 +596,9 @@ fn a_file_with_mistakes_still_says_which_server_is_meant() {
 
 #[test]
 fn restarts_are_named() {
-    let old = accept("", "");
+    let mut old = accept("", "");
     let mut new = old.clone();
+    old.dirty_inodes = Some(5000);
     new.shares[0].read_only = true;
     new.limits.connections = Some(7);
     assert!(keep_until_restart(&mut new, &old).is_empty());
@@ -618,6 +619,7 @@ fn restarts_are_named() {
         (&new.listeners, &new.durability),
         (&old.listeners, &old.durability)
     );
+    assert_eq!(new.dirty_inodes, Some(5000));
     assert_eq!(
         (new.limits.connections, new.shares[0].read_only),
         (Some(7), true)

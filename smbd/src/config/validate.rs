@@ -121,6 +121,7 @@ pub(super) fn validate(
         server,
         shares,
         late: Vec::new(),
+        dirty_inodes: None,
         durability,
     };
     findings

@@ -226,7 +226,10 @@ impl<S: Service> Front<S> {
         (mark, late): (Arc<unclean::Mark>, unclean::Late),
         make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
     ) -> Result<Rc<Self>, Error> {
-        let config = Arc::new(late.without(setup.config));
+        let mut config = late.without(setup.config);
+        // The engine keeps this number when a reload divides the descriptors anew.
+        config.dirty_inodes = Some(resources::Descriptors::of(&config).dirty_inodes);
+        let config = Arc::new(config);
         let wanted = config.listeners.iter().map(placement::CoreWish::of);
         let wanted: Vec<_> = wanted.collect();
         let plan = placement::plan(&wanted, &placement::allowed_cores())?;

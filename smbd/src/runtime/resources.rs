@@ -78,7 +78,10 @@ impl Descriptors {
             })
         };
         let free = limit.saturating_sub(own(limit)).saturating_sub(taken);
-        let dirty = (limit / DIRTY_PART).min(free / 2).min(DIRTY_MAX);
+        let dirty = config.dirty_inodes.map_or_else(
+            || (limit / DIRTY_PART).min(free / 2).min(DIRTY_MAX),
+            u64::from,
+        );
         let dirty_inodes = take(durability.dirty_inodes_max, dirty);
         let connections = (free / CONNECTIONS_PART).min(CONNECTIONS_MAX);
         let connections = take(limits.connections, connections);
@@ -114,10 +117,14 @@ impl Descriptors {
         if needed <= limit && !derived {
             return Ok(this);
         }
+        let restart = match (config.durability.dirty_inodes_max, config.dirty_inodes) {
+            (None, Some(_)) => "restart the server, which then has fewer dirty inodes, ",
+            _ => "",
+        };
         fail!(
             "connections = {}, opens = {} (of two descriptors each), dirty_inodes_max = {} and {} \
              descriptors for the server itself do not fit into the {limit} that this process may have (RLIMIT_NOFILE)\n  = \
-             make those that are configured smaller, or raise the limit: `LimitNOFILE=` in the \
+             {restart}make those that are configured smaller, or raise the limit: `LimitNOFILE=` in the \
              systemd unit, `ulimit -Hn` in a shell",
             this.connections,
             this.opens,
@@ -272,6 +279,25 @@ mod tests {
         let few =
             config("[limits]\nopens = 16\nconnections = 4\n[durability]\ndirty_inodes_max = 16\n");
         Descriptors::check_within(&few, 200).unwrap();
+    }
+
+    /// A reload may bring other connections and opens, but the engine keeps its number of dirty inodes.
+    #[test]
+    fn dirty_inodes_are_those_of_the_start() {
+        let started = Descriptors::check_within(&config(""), 20_000).unwrap();
+        let kept = |text: &str| {
+            let mut config = config(text);
+            config.dirty_inodes = Some(started.dirty_inodes);
+            Descriptors::check_within(&config, 20_000)
+        };
+        assert_eq!(kept("").unwrap(), started);
+        let shared = kept("[limits]\nopens = 6000\n").unwrap();
+        assert_eq!((shared.opens, shared.dirty_inodes), (6_000, 5_000));
+        let more = "[limits]\nopens = 7000\n";
+        let error = kept(more).unwrap_err().to_string();
+        assert!(error.contains("= restart the server, "), "{error}");
+        let anew = Descriptors::check_within(&config(more), 20_000).unwrap();
+        assert_eq!((anew.opens, anew.dirty_inodes), (7_000, 2_375));
     }
 
     #[test]
