@@ -233,14 +233,9 @@ impl<V: Volume> Gate<V> {
         self.core.check_latch(node.key()).is_err()
     }
 
-    /// An administrator accepts the loss. True if the inode was poisoned.
+    /// As [`Durability::clear_latch`].
     pub fn clear_latch(&self, key: FileKey) -> bool {
-        let cleared = self.core.with(key, Inode::forget_latch);
-        if cleared {
-            let (share, fs, inode) = (self.name(), key.fs, key.ino);
-            tracing::warn!(share, fs, inode, "latch cleared");
-        }
-        cleared
+        self.core.clear_latch(key)
     }
 
     /// An administrator accepts the loss of each poisoned inode that was changed or flushed through
