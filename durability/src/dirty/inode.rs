@@ -86,6 +86,8 @@ pub(crate) struct Inode<V: Volume> {
     /// kernel from using its number again until this entry is dropped.
     gone: bool,
     in_flight: BTreeSet<u64>,
+    /// Those in flight that are made in several parts.
+    in_parts: BTreeSet<u64>,
     /// Writes that were accepted and are not in flight: tickets, with the open if it is known.
     queued: BTreeMap<u64, Option<u64>>,
     asked: Vec<Held<V>>,
@@ -119,6 +121,7 @@ impl<V: Volume> Default for Inode<V> {
             file: false,
             gone: false,
             in_flight: BTreeSet::new(),
+            in_parts: BTreeSet::new(),
             queued: BTreeMap::new(),
             asked: Vec::new(),
             times_wanted: false,
@@ -298,10 +301,17 @@ impl<V: Volume> Inode<V> {
         self.queued.remove(&ticket);
     }
 
+    /// As [`Inode::start_write`], for a change that is made in several parts.
+    pub(crate) fn start_parts(&mut self, ticket: u64) {
+        self.start_write(ticket);
+        self.in_parts.insert(ticket);
+    }
+
     /// A write has ended, or was given up before it was in flight.
     pub(crate) fn write_ended(&mut self, ticket: Option<u64>) {
         if let Some(ticket) = ticket {
             self.in_flight.remove(&ticket);
+            self.in_parts.remove(&ticket);
             self.queued.remove(&ticket);
         }
     }
@@ -334,6 +344,11 @@ impl<V: Volume> Inode<V> {
     pub(crate) fn held_forbids_execution(&self) -> bool {
         let held = self.node.as_ref();
         held.is_some_and(|held| held.node.forbids_execution())
+    }
+
+    /// Whether a failed write-back may concern more than one write that is in flight. Call while that is.
+    pub(crate) fn has_more_than_one_write(&self) -> bool {
+        self.is_dirty() || self.writes() > 1 || !self.in_parts.is_empty()
     }
 
     /// Whether only descriptors that write get the failure of a write-back: that of the node that is held, or, before

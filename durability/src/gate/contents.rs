@@ -138,7 +138,7 @@ impl<V: Volume> PendingContents<'_, V> {
         let ticket = core.with(self.held.key(), |inode| {
             inode.seen_through(&gate.share);
             let ticket = known.unwrap_or_else(|| core.tick());
-            inode.start_write(ticket);
+            inode.start_parts(ticket);
             ticket
         });
         self.ticket = Some(ticket);

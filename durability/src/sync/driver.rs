@@ -32,8 +32,8 @@ impl<V: Volume> Durability<V> {
         vfs.on_failed_sync(Box::new(move |node, error, by_write| {
             if let (Some(me), Some(share)) = (me.upgrade(), share.upgrade()) {
                 // A write that failed by itself has lost nothing. It is in flight.
-                let others = |inode: &Inode<V>| inode.is_dirty() || inode.writes() > 1;
-                if by_write && me.peek(node.key(), others) != Some(true) {
+                let more = || me.peek(node.key(), Inode::has_more_than_one_write);
+                if by_write && more() != Some(true) {
                     return;
                 }
                 let file = node.stream().is_none() && !node.is_directory();

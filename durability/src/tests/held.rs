@@ -240,10 +240,10 @@ fn a_full_disk_poisons_no_file_that_another_descriptor_is_held_of() {
 }
 
 /// A full disk fails the write of a stream in the depot, which on NFS may have reported the failure of an earlier
-/// write-back instead: that can have lost only what is dirty.
+/// write-back instead: that can have lost only what is dirty, or an earlier part of the same change (a copy).
 #[test]
 fn a_full_disk_poisons_no_stream_on_nfs_that_is_clean() {
-    for dirty in [false, true] {
+    for (dirty, in_parts) in [(false, false), (true, false), (false, true)] {
         let env = Arc::new(TestEnv::default());
         let at = Arc::clone(&env);
         run(&env, async move {
@@ -264,9 +264,16 @@ fn a_full_disk_poisons_no_stream_on_nfs_that_is_clean() {
             }
             place.fail(SimOp::Write, 28);
             let data = Bytes::from(vec![2; 4096]);
-            let written = place.gate.write(&stream, 4096, data, PLAIN).await;
-            assert_eq!(written.unwrap_err(), VfsError::NoSpace);
-            assert_eq!(place.gate.poisoned().len(), usize::from(dirty));
+            if in_parts {
+                let change = place.gate.changing(&stream);
+                let written = place.vfs.write(&stream, 4096, data, Default::default());
+                assert_eq!(written.await, Err(VfsError::NoSpace));
+                drop(change);
+            } else {
+                let written = place.gate.write(&stream, 4096, data, PLAIN).await;
+                assert_eq!(written.unwrap_err(), VfsError::NoSpace);
+            }
+            assert_eq!(place.gate.poisoned().len(), usize::from(dirty || in_parts));
             drop(open);
         });
     }
