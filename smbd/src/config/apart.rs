@@ -50,8 +50,8 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
     Some((meta.dev(), meta.ino()))
 }
 
-/// `path` with every link resolved, as far as it exists. `searched` gets each folder in which a name of it, or of a link
-/// that leads to it, is found.
+/// `path` with every link resolved, as far as it exists. `searched` gets each folder in which a name of it, or of a
+/// link that leads to it, is found.
 fn resolved(path: &Path, mut searched: impl FnMut(&Path)) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let (mut done, mut links) = (PathBuf::new(), 0);
