@@ -584,8 +584,7 @@ pub trait Disk: Send + Sync + 'static {
         None
     }
 
-    /// Whether an object may have a path although [`Disk::path_hint`] does not know it, because it is too long, or ends
-    /// like that of a removed object on a file system for which nobody waits.
+    /// Whether an object may have a path although [`Disk::path_hint`] does not know it: it is too long, or ambiguous.
     fn is_path_unknown(&self, fd: &Self::Fd) -> bool {
         let _ = fd;
         false
