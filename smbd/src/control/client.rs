@@ -114,8 +114,8 @@ pub fn find(state_dirs: &[PathBuf]) -> Result<PathBuf, Error> {
     }
 }
 
-/// Whether a server in this folder can be believed. Any user may have made the one in `/tmp`, and answer there; a server
-/// uses it only if nobody else has access to it.
+/// Whether a server in this folder can be believed. Any user may have made the one in `/tmp`, and answer there; a
+/// server uses it only if nobody else has access to it.
 fn is_ours(folder: &Path, in_tmp: &Path) -> bool {
     folder != in_tmp || check_private(folder).is_ok()
 }

@@ -21,8 +21,8 @@ pub(crate) fn upper(name: &str) -> String {
     name.chars().map(upper_letter).collect()
 }
 
-/// Converts a name to upper case as Windows does ([MS-UCODEREF] 3.1.5.3.2). Its table changes no letter whose upper case
-/// has another lower case (ı, ς, µ), and is older than the capital letters of Georgian.
+/// Converts a name to upper case as Windows does ([MS-UCODEREF] 3.1.5.3.2). Its table changes no letter whose upper
+/// case has another lower case (ı, ς, µ), and is older than the capital letters of Georgian.
 pub(crate) fn upper_of_windows(name: &str) -> String {
     let letter = |c| {
         let upper = upper_letter(c);
