@@ -1,8 +1,11 @@
 //! A power cut right after the start of a server must leave nothing that no client put there.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
-use smb_client::ClientError;
+use smb_client::{ClientError, Session};
 use smb_wire::Status;
 
 use crate::{Rig, open};
@@ -35,6 +38,15 @@ fn nothing_of_the_servers_own_is_left() {
     }
 }
 
+/// The status with which a share is refused; `None` if it is served.
+fn refused(session: &Session, share: &str) -> Option<Status> {
+    match session.tree(share) {
+        Ok(_) => None,
+        Err(ClientError::Status(status)) => Some(status),
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// After an unclean end a share is served when its file system has been synced; one that hangs
 /// holds up nobody else.
 #[test]
@@ -60,11 +72,7 @@ fn a_share_that_hangs_is_refused_and_the_others_are_served() {
         begun.elapsed()
     );
     let session = rig.server.session(0);
-    let refused = |share| match session.tree(share) {
-        Ok(_) => None,
-        Err(ClientError::Status(status)) => Some(status),
-        Err(error) => panic!("{error}"),
-    };
+    let refused = |share| refused(&session, share);
     assert_eq!(refused("data"), Some(Status::SHARE_UNAVAILABLE));
     let tree = session.tree("plain").unwrap();
     let other = open(&tree, "g");
@@ -101,5 +109,51 @@ fn a_share_that_hangs_is_refused_and_the_others_are_served() {
         rig.server.log().matches("did not end in order").count(),
         before
     );
+    rig.server.assert_sound();
+}
+
+/// After an orderly end, too: the start opens what is mounted below a share.
+#[test]
+fn a_mount_below_a_share_that_hangs_delays_no_other_share() {
+    let Some(mut rig) = Rig::new("", "") else {
+        return;
+    };
+    let plain = tempfile::tempdir().unwrap();
+    let above = rig.mount.path.parent().unwrap();
+    let share = |name, path: &Path| {
+        let path = path.display();
+        format!("[[share]]\nname = \"{name}\"\npath = \"{path}\"\n")
+    };
+    let shares = share("plain", plain.path()) + &share("above", above);
+    rig.server.set("", &shares);
+    rig.server.start();
+    assert!(rig.server.stop().success());
+    rig.mount.send("off-mode hang");
+    rig.mount.send("cut everything");
+    let begun = Instant::now();
+    rig.server.start();
+    assert!(
+        begun.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        begun.elapsed()
+    );
+    let session = rig.server.session(0);
+    assert_eq!(refused(&session, "plain"), None);
+    let unavailable = Some(Status::SHARE_UNAVAILABLE);
+    assert_eq!(refused(&session, "above"), unavailable);
+    rig.mount.send("off-mode error");
+    rig.mount.send("thaw");
+    rig.mount.send("release go");
+    let begun = Instant::now();
+    while refused(&session, "above").is_some() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "{}",
+            rig.server.log()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(session);
+    assert!(rig.server.stop().success());
     rig.server.assert_sound();
 }

@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use vfs::linux::LinuxDisk;
+use vfs::linux::{LinuxDisk, SuperBlock};
 
 use super::{lost::Lost, mount_point, mount_points, mounts::mounts_below, sync::named};
 use crate::{config, lock};
@@ -146,12 +146,12 @@ impl Asking {
 
     /// Groups the folders by the mount points of their paths as written, which needs no file system. A link may lead
     /// elsewhere; its answer may then take longer, or others may wait for it. A folder whose mount point is not known
-    /// waits for no other.
+    /// waits for no other, and no other waits for a folder with mounts below it, which must answer as well.
     fn by_mount(&self, folders: Vec<PathBuf>, points: io::Result<Vec<PathBuf>>) -> Vec<Vec<Place>> {
         if let Err(error) = &points {
             tracing::warn!(%error, "mount points are not known: a disk that is unmounted may not be noticed");
         }
-        let mut groups: BTreeMap<PathBuf, Vec<Place>> = BTreeMap::new();
+        let mut groups: BTreeMap<(PathBuf, bool), Vec<Place>> = BTreeMap::new();
         let mut wanted = self.wanted();
         for folder in folders {
             wanted.folders.insert(folder.clone());
@@ -160,7 +160,10 @@ impl Asking {
                 wanted.mounts.entry(folder.clone()).or_insert_with(now);
             }
             let mount = wanted.mounts.get(&folder).cloned().flatten();
-            let group = mount.clone().unwrap_or_else(|| folder.clone());
+            let is_below = |point: &PathBuf| point.starts_with(&folder) && *point != folder;
+            let alone = points.iter().flatten().any(is_below);
+            let group = mount.clone().filter(|_| !alone);
+            let group = (group.unwrap_or_else(|| folder.clone()), alone);
             groups.entry(group).or_default().push(Place {
                 mount,
                 folder,
@@ -271,11 +274,17 @@ impl Asking {
         if let Some(known) = self.wanted().mounts.get_mut(&folder) {
             known.clone_from(&place.mount);
         }
+        let below = mounts_below(&folder);
         if self.sync.is_some() {
-            let below = mounts_below(&folder).map_err(refused)?;
+            let below = below.map_err(refused)?;
             for mounted in std::iter::once(folder.as_path()).chain(below.iter().map(AsRef::as_ref))
             {
                 self.sync_once(mounted, &folder)?;
+            }
+        } else {
+            for mounted in below.unwrap_or_default() {
+                // The start opens these, too, and would wait for one that hangs. One that fails is left out there.
+                let _ = SuperBlock::open(&mounted);
             }
         }
         // As it will be opened to be served.
@@ -416,6 +425,18 @@ mod tests {
         let refusal = place.is_where_it_was(unreadable()).unwrap_err();
         assert!(refusal.is_of_table && !refusal.mistake, "{refusal:?}");
         assert!(place.is_where_it_was(points(&["/"])).is_ok());
+    }
+
+    #[test]
+    fn no_folder_waits_for_one_with_mounts_below() {
+        let state = tempfile::tempdir().unwrap();
+        let lost = Arc::new(Lost::open(state.path()).unwrap());
+        let (tell, _answers) = mpsc::channel();
+        let asking = Asking::new(None, lost, tell);
+        let folders = ["/srv", "/srv/a", "/srv/b", "/srv/c"].map(PathBuf::from);
+        let groups = asking.by_mount(folders.to_vec(), points(&["/", "/srv", "/srv/a/n"]));
+        let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
+        assert_eq!(sizes, [2, 1, 1], "b and c, and the others by themselves");
     }
 
     #[test]
