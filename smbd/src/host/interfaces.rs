@@ -33,15 +33,18 @@ const ADDRESSES_MAX: usize = 128;
 
 /// Gives the server its present addresses.
 pub(crate) fn announce<V: Vfs>(server: &Server<V>, listeners: &[Listener]) {
-    match netlink::read() {
-        Ok((links, addresses)) => {
-            server.set_interfaces(announced(listeners, &links, &addresses, link_speed));
-        }
-        Err(error) => tracing::warn!(
+    if let Err(error) = look(server, listeners) {
+        tracing::warn!(
             %error,
             "the host's addresses cannot be read: clients will not open several channels"
-        ),
+        );
     }
+}
+
+fn look<V: Vfs>(server: &Server<V>, listeners: &[Listener]) -> std::io::Result<()> {
+    let (links, addresses) = netlink::read()?;
+    server.set_interfaces(announced(listeners, &links, &addresses, link_speed));
+    Ok(())
 }
 
 /// Repeats that from time to time, for as long as the server exists.
@@ -56,7 +59,10 @@ pub(crate) fn keep_telling<V: Vfs + Send + Sync + 'static>(
             let Some(server) = server.upgrade() else {
                 return;
             };
-            announce(&server, &listeners);
+            // Where a unit allows no AF_NETLINK this fails each time, and the start has warned of it.
+            if let Err(error) = look(&server, &listeners) {
+                tracing::debug!(%error, "the host's addresses cannot be read");
+            }
         }
     };
     let thread = std::thread::Builder::new().name("interfaces".into());
