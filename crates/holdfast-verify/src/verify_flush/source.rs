@@ -18,6 +18,7 @@ use smb_wire::{
     fscc::{FileBasicInformation, FileInformationClass},
     ids::FileTime,
 };
+use vfs::posix::name::DEPOT;
 
 use super::{access::Place, plan::STREAM};
 
@@ -164,6 +165,14 @@ impl Source for Share {
 /// A folder of this machine.
 pub(super) struct Folder(pub(super) PathBuf);
 
+impl Folder {
+    /// Whether the share that this folder is in may keep its streams in files, whose names only a server knows.
+    fn may_have_depot(&self) -> bool {
+        let path = fs::canonicalize(&self.0).unwrap_or_else(|_| self.0.clone());
+        path.ancestors().any(|above| above.join(DEPOT).is_dir())
+    }
+}
+
 fn local_fault(error: &std::io::Error) -> Fault {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Fault::Absent,
@@ -204,6 +213,9 @@ impl Source for Folder {
                 let rest = value.get(from..).unwrap_or_default();
                 Ok(rest.iter().copied().take(length as usize).collect())
             }
+            Err(rustix::io::Errno::NODATA) if self.may_have_depot() => Err(Fault::Unknown(
+                format!("its stream may be below {DEPOT}, and is found by way of the share only"),
+            )),
             Err(rustix::io::Errno::NODATA) => Err(Fault::Absent),
             Err(error) => Err(local_fault(&error.into())),
         }
@@ -232,5 +244,21 @@ impl Source for Folder {
 
     fn piece(&self) -> u32 {
         PIECE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_may_be_in_a_depot_is_not_called_lost() {
+        let share = tempfile::tempdir().unwrap();
+        let folder = share.path().join("verify");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("f"), "").unwrap();
+        fs::create_dir(share.path().join(DEPOT)).unwrap();
+        let found = Folder(folder).read_stream("f", 0, 9);
+        assert!(matches!(found, Err(Fault::Unknown(_))), "{found:?}");
     }
 }
