@@ -26,6 +26,9 @@ const SESSIONS_MAX: usize = 4_096;
 
 /// Where control groups are mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
+/// Their limits of memory, in version 2 and in version 1. Beyond `memory.high` the kernel slows a group down.
+const GROUP_FILES: &[&str] = &["memory.max", "memory.high"];
+const GROUP_FILES_V1: &[&str] = &["memory.limit_in_bytes"];
 
 /// Part of the descriptors that the server keeps for itself: its own files, rings and sockets, folders
 /// opened during a lookup, and files that are being moved between tables. At least, at most.
@@ -187,24 +190,23 @@ fn machine_memory() -> u64 {
     kib.map_or(0, |kib: u64| kib.saturating_mul(1024))
 }
 
-/// The least that the control group of this process, or one above it, allows (cgroups(7)):
-/// `memory.max` of version 2, `memory.limit_in_bytes` of version 1.
+/// The least that the control group of this process, or one above it, allows (cgroups(7)).
 fn memory_of_group(groups: &str, mounted: &Path) -> Option<u64> {
     let mut least = None;
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?);
-        let (top, file) = if controllers.is_empty() {
-            (mounted.to_owned(), "memory.max")
+        let (top, files) = if controllers.is_empty() {
+            (mounted.to_owned(), GROUP_FILES)
         } else if controllers.split(',').any(|one| one == "memory") {
-            (mounted.join("memory"), "memory.limit_in_bytes")
+            (mounted.join("memory"), GROUP_FILES_V1)
         } else {
             continue;
         };
-        let below = path.trim_start_matches('/');
-        for folder in Path::new(below).ancestors() {
+        let folders = Path::new(path.trim_start_matches('/')).ancestors();
+        for limit in folders.flat_map(|folder| files.iter().map(move |file| folder.join(file))) {
             // "max" stands for no limit, and the topmost group has no such file.
-            let text = fs::read_to_string(top.join(folder).join(file)).ok();
+            let text = fs::read_to_string(top.join(limit)).ok();
             let most = text.and_then(|text| text.trim().parse().ok());
             least = match (least, most) {
                 (Some(least), Some(most)) => Some(std::cmp::min::<u64>(least, most)),
@@ -312,6 +314,9 @@ mod tests {
         put("a/memory.max", "1048576\n");
         assert_eq!(memory_of_group("0::/a/b\n", top.path()), Some(MIB));
         assert_eq!(memory_of_group("0::/c\n", top.path()), None);
+        put("c/memory.max", "1048576\n");
+        put("c/memory.high", "524288\n");
+        assert_eq!(memory_of_group("0::/c\n", top.path()), Some(MIB / 2));
         put("memory/d/memory.limit_in_bytes", "4096\n");
         let both = "5:cpu:/x\n4:hugetlb,memory:/d\n0::/a/b\n";
         assert_eq!(memory_of_group(both, top.path()), Some(4096));
