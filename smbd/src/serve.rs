@@ -74,7 +74,8 @@ pub(crate) struct ServeArgs {
 /// `--listen`: an address, with or without a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ListenAt {
-    ip: IpAddr,
+    /// With its scope, as in `[fe80::1%2]:4450`; its port says nothing.
+    address: SocketAddr,
     port: Option<u16>,
 }
 
@@ -84,7 +85,7 @@ impl FromStr for ListenAt {
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
         if let Ok(address) = text.parse::<SocketAddr>() {
             return Ok(Self {
-                ip: address.ip(),
+                address,
                 port: Some(address.port()),
             });
         }
@@ -92,8 +93,11 @@ impl FromStr for ListenAt {
             .strip_prefix('[')
             .and_then(|t| t.strip_suffix(']'))
             .unwrap_or(text);
-        match bare.parse() {
-            Ok(ip) => Ok(Self { ip, port: None }),
+        match bare.parse::<IpAddr>() {
+            Ok(ip) => Ok(Self {
+                address: SocketAddr::new(ip, 0),
+                port: None,
+            }),
             Err(_) => Err("write 0.0.0.0:4450, [::]:4450, or an address of this machine".into()),
         }
     }
@@ -262,11 +266,12 @@ fn shown(config: &Config) -> Vec<banner::Share> {
 
 fn bind(listen: Option<ListenAt>) -> Result<(TcpListener, Option<String>), Error> {
     let at = listen.unwrap_or(ListenAt {
-        ip: Ipv4Addr::LOCALHOST.into(),
+        address: (Ipv4Addr::LOCALHOST, 0).into(),
         port: None,
     });
     let try_bind = |port| {
-        let address = SocketAddr::new(at.ip, port);
+        let mut address = at.address;
+        address.set_port(port);
         listener::bind(&Listener::at(address))
     };
     let bound = match at.port {
@@ -384,8 +389,11 @@ mod tests {
     fn listen_takes_addresses_with_and_without_port() {
         let at = |text: &str| {
             text.parse::<ListenAt>()
-                .map(|at| (at.ip.to_string(), at.port))
+                .map(|at| (at.address.ip().to_string(), at.port))
         };
+        let scoped = "[fe80::1%2]:4450";
+        let address = scoped.parse::<ListenAt>().map(|at| at.address.to_string());
+        assert_eq!(address, Ok(scoped.to_owned()));
         assert_eq!(at("0.0.0.0:4450"), Ok(("0.0.0.0".into(), Some(4450))));
         assert_eq!(at("[::]:445"), Ok(("::".into(), Some(445))));
         assert_eq!(at("[::1]"), Ok(("::1".into(), None)));
