@@ -37,12 +37,28 @@ const WAY_OUT: &str = "repair its file system, or take the share out of the conf
 /// Folders of shares that are not served.
 #[derive(Debug)]
 pub(crate) struct Late {
-    folders: BTreeMap<PathBuf, State>,
+    folders: BTreeMap<PathBuf, Held>,
     answers: mpsc::Receiver<Answered>,
     asking: Arc<Asking>,
     /// A reload removed a share whose file system was never synced.
     dropped: bool,
     since: Instant,
+}
+
+#[derive(Debug)]
+struct Held {
+    /// The start, or the reload that brought it.
+    since: Instant,
+    state: State,
+}
+
+impl Held {
+    fn asked(since: Instant) -> Self {
+        Self {
+            since,
+            state: State::Asked,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -100,7 +116,7 @@ impl Late {
         };
         let asked = folders
             .iter()
-            .map(|folder| (folder.to_path_buf(), State::Asked));
+            .map(|folder| (folder.to_path_buf(), Held::asked(since)));
         late.folders.extend(asked);
         late.asking.begin(late.folders.keys(), Duration::ZERO)?;
         while late.awaits_answer() {
@@ -114,8 +130,8 @@ impl Late {
                 Err(_) => late.take(told),
             }
         }
-        for (folder, state) in &late.folders {
-            if matches!(state, State::Asked) {
+        for (folder, held) in &late.folders {
+            if matches!(held.state, State::Asked) {
                 tracing::error!(
                     "{}: its file system does not answer: its shares are refused until it does, \
                      the others are served",
@@ -127,8 +143,8 @@ impl Late {
     }
 
     fn awaits_answer(&self) -> bool {
-        let mut states = self.folders.values();
-        states.any(|state| matches!(state, State::Asked))
+        let mut held = self.folders.values();
+        held.any(|held| matches!(held.state, State::Asked))
     }
 
     /// Asks again the folders that have failed, and after an unclean end asks those that a reload
@@ -145,8 +161,8 @@ impl Late {
         });
         let brought: Vec<_> = brought.cloned().collect();
         let (mut again, mut unasked) = (Vec::new(), Vec::new());
-        for (folder, state) in &self.folders {
-            if let State::Refused { again: next, .. } = state
+        for (folder, held) in &self.folders {
+            if let State::Refused { again: next, .. } = &held.state
                 && paths.contains(folder)
             {
                 again.push(folder.clone());
@@ -162,8 +178,14 @@ impl Late {
         }
         begun?;
         self.asking.ask_again();
-        let asked = brought.iter().chain(&again);
-        let asked = asked.map(|folder| (folder.clone(), State::Asked));
+        for folder in &again {
+            if let Some(held) = self.folders.get_mut(folder) {
+                held.state = State::Asked;
+            }
+        }
+        let now = Instant::now();
+        let asked = brought.iter();
+        let asked = asked.map(|folder| (folder.clone(), Held::asked(now)));
         self.folders.extend(asked);
         Ok(Asked { brought, again })
     }
@@ -177,7 +199,7 @@ impl Late {
         let refused = asked
             .brought
             .iter()
-            .find_map(|folder| match self.folders.get(folder) {
+            .find_map(|folder| match self.state_of(folder) {
                 Some(State::Refused { error, .. }) => Some(error.clone()),
                 _ => None,
             });
@@ -186,7 +208,7 @@ impl Late {
             return Err(error.into());
         }
         let mut all = asked.brought.iter().chain(&asked.again);
-        let waits = |folder| matches!(self.folders.get(folder), Some(State::Asked));
+        let waits = |folder: &PathBuf| matches!(self.state_of(folder), Some(State::Asked));
         if all.any(waits) {
             return Ok(false);
         }
@@ -194,6 +216,10 @@ impl Late {
             self.folders.remove(folder);
         }
         Ok(true)
+    }
+
+    fn state_of(&self, folder: &Path) -> Option<&State> {
+        self.folders.get(folder).map(|held| &held.state)
     }
 
     fn forget(&mut self, which: impl Fn(&PathBuf) -> bool) {
@@ -235,10 +261,10 @@ impl Late {
     }
 
     fn take(&mut self, told: Answered) {
-        let Some(state) = self.folders.get_mut(&told.folder) else {
+        let Some(Held { since, state }) = self.folders.get_mut(&told.folder) else {
             return;
         };
-        let after = self.since.elapsed();
+        let after = since.elapsed();
         match told.answer {
             Ok(()) => {
                 tracing::info!(?after, "{}: its file system answers", told.folder.display());
@@ -261,14 +287,14 @@ impl Late {
 
     /// Whether there is a late share that can be served now.
     pub(crate) fn has_ready(&self) -> bool {
-        let mut states = self.folders.values();
-        states.any(|state| matches!(state, State::Ready))
+        let mut held = self.folders.values();
+        held.any(|held| matches!(held.state, State::Ready))
     }
 
     /// Takes a folder whose file system answers out of the list of late ones, so that its shares can be served.
     pub(crate) fn next_ready(&mut self) -> Option<PathBuf> {
         let mut ready = self.folders.iter();
-        let ready = ready.find(|(_, state)| matches!(state, State::Ready));
+        let ready = ready.find(|(_, held)| matches!(held.state, State::Ready));
         let folder = ready.map(|(folder, _)| folder.clone())?;
         self.folders.remove(&folder);
         Some(folder)
@@ -285,7 +311,11 @@ impl Late {
             );
         }
         let again = asking.is_ok().then(|| Instant::now() + PAUSE_MAX);
-        self.folders.insert(folder, State::Refused { error, again });
+        let held = Held {
+            since: self.since,
+            state: State::Refused { error, again },
+        };
+        self.folders.insert(folder, held);
     }
 
     /// The data that the first sync after an unclean end lost, for administrators.
@@ -305,9 +335,10 @@ impl Late {
     /// The shares that are not served, and why, for `holdfast status`.
     pub(crate) fn status(&self, config: &Config) -> Vec<LateShareStatus> {
         let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        let waited_ms = millis(self.since.elapsed());
         let one = |share: &Share| {
-            let refused = match self.folders.get(&share.path) {
+            let held = self.folders.get(&share.path);
+            let since = held.map_or(self.since, |held| held.since);
+            let refused = match self.state_of(&share.path) {
                 Some(State::Refused { error, again }) => Some((error, again)),
                 _ => None,
             };
@@ -315,7 +346,7 @@ impl Late {
             LateShareStatus {
                 share: share.name.clone(),
                 path: share.path.display().to_string(),
-                waited_ms,
+                waited_ms: millis(since.elapsed()),
                 error: refused.map(|(error, _)| error.clone()),
                 again_in_ms: refused.and_then(|(_, again)| again.map(|again| millis(left(again)))),
                 way_out: refused.map(|_| WAY_OUT.to_owned()),
@@ -327,7 +358,7 @@ impl Late {
 
     /// Whether a share's file system answers with errors; else it does not answer.
     pub(crate) fn fails(&self, share: &Share) -> bool {
-        matches!(self.folders.get(&share.path), Some(State::Refused { .. }))
+        matches!(self.state_of(&share.path), Some(State::Refused { .. }))
     }
 }
 

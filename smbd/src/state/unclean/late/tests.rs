@@ -80,6 +80,18 @@ fn a_folder_that_a_reload_brings_is_synced_before_it_is_served() {
     }
 }
 
+#[test]
+fn a_folder_that_a_reload_brings_waits_from_then_on() {
+    let [served, brought] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mut late = ask(&[served.path()], true);
+    late.since = late.since.checked_sub(Duration::from_secs(60)).unwrap();
+    let old = config_of(&[served.path()]);
+    let new = config_of(&[served.path(), brought.path()]);
+    late.ask_new(&old, &new).unwrap();
+    let status = late.status(&late.without(new));
+    assert!(status[0].waited_ms < 60_000, "{status:?}");
+}
+
 fn until(late: &mut Late, holds: impl Fn(&mut Late) -> bool) {
     for _ in 0..1000 {
         late.take_answers();
@@ -213,9 +225,12 @@ fn a_reload_asks_what_nobody_asks_any_more() {
     let mut late = two.start(&[EIO]);
     let bad = two.bad.path();
     late.asking.forget(bad);
-    let nobody = State::Refused {
-        error: "?".to_owned(),
-        again: None,
+    let nobody = Held {
+        since: Instant::now(),
+        state: State::Refused {
+            error: "?".to_owned(),
+            again: None,
+        },
     };
     late.folders.insert(bad.to_owned(), nobody);
     let old = late.without(two.config.clone());
