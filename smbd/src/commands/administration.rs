@@ -53,7 +53,21 @@ pub(crate) fn check(place: &ServerPlace) -> ExitCode {
 /// `holdfast reload`
 pub(crate) fn reload(place: &ServerPlace) -> Result<(), Error> {
     let answer = ask(place, &Request::Reload {})?;
-    out::print(&reloaded_in_words(&answer))
+    let (text, all_stable) = reloaded_in_words(&answer);
+    out::print(&text)?;
+    match all_stable {
+        true => Ok(()),
+        false => Err(not_stable("configuration")),
+    }
+}
+
+/// The error of a command that brought something stricter into force.
+fn not_stable(what: &str) -> Error {
+    format!(
+        "the {what} is in force, but not all that was acknowledged before could be made stable\n  = `holdfast status` \
+         and the log name the files; a disk that fails must be repaired or replaced"
+    )
+    .into()
 }
 
 /// `holdfast close ...`
@@ -109,13 +123,15 @@ fn write_closed(out: &mut Text, word: &str, closed: &ClosedObjects, more: &str) 
     }
 }
 
-/// The configuration that a reload brought into force, the objects it ended, and the keys that need a restart.
-fn reloaded_in_words(answer: &Reloaded) -> String {
+/// The configuration that a reload brought into force, the objects it ended, and the keys that need a restart; and
+/// whether everything that was acknowledged before is stable where it must be.
+fn reloaded_in_words(answer: &Reloaded) -> (String, bool) {
     let mut out = Text::default();
     let AppliedConfig { in_force, policies } = &answer.applied;
     put!(out, 0; "reloaded: {}", list(&in_force.shares));
+    let mut all_stable = true;
     for outcome in policies {
-        write_outcome(&mut out, outcome);
+        all_stable &= write_outcome(&mut out, outcome);
     }
     match &in_force.ended {
         None => {}
@@ -129,11 +145,11 @@ fn reloaded_in_words(answer: &Reloaded) -> String {
         let keys = list(&answer.needs_restart);
         put!(out, 0; "needs a restart: {keys}");
     }
-    out.finish()
+    (out.finish(), all_stable)
 }
 
-/// The policy and rules of a share that were changed.
-fn write_outcome(out: &mut Text, outcome: &PolicyOutcome) {
+/// The policy and rules of a share that were changed. Returns whether all could be made stable for it.
+fn write_outcome(out: &mut Text, outcome: &PolicyOutcome) -> bool {
     let (share, was, policy) = match outcome {
         PolicyOutcome::Reload(one) => (&one.share, &one.was, &one.policy),
         PolicyOutcome::Set(one) => (&one.share.share, &one.was, &one.share.configured_policy),
@@ -147,6 +163,7 @@ fn write_outcome(out: &mut Text, outcome: &PolicyOutcome) {
     if failed > 0 {
         put!(out, 1; "NOT STABLE: {failed} inodes");
     }
+    failed == 0
 }
 
 /// `holdfast policy ...`
@@ -192,14 +209,10 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
     let answer: Vec<PolicyChange> = ask(place, &request)?;
     let (text, all_stable) = shares::changes_in_words(&answer);
     out::print(&text)?;
-    if all_stable {
-        return Ok(());
+    match all_stable {
+        true => Ok(()),
+        false => Err(not_stable("policy")),
     }
-    Err(
-        "the policy is in force, but not all that was acknowledged before could be made stable\n  = `holdfast status` \
-         and the log name the files; a disk that fails must be repaired or replaced"
-            .into(),
-    )
 }
 
 /// `holdfast policy explain`: it explains the policy by the file, and by the server that runs with it.
@@ -340,7 +353,8 @@ closed: 1 sessions, 2 tree connects, 3 opens
     #[test]
     fn a_reload_in_words() {
         let nothing = Reloaded::default();
-        assert_eq!(reloaded_in_words(&nothing), "reloaded: -\n");
+        let done = ("reloaded: -\n".to_owned(), true);
+        assert_eq!(reloaded_in_words(&nothing), done);
         let all = Reloaded {
             applied: AppliedConfig {
                 in_force: InForceConfig {
@@ -361,8 +375,10 @@ closed: 1 sessions, 2 tree connects, 3 opens
             },
             needs_restart: vec!["[metrics]".to_owned()],
         };
+        let (text, all_stable) = reloaded_in_words(&all);
+        assert!(!all_stable);
         assert_eq!(
-            reloaded_in_words(&all),
+            text,
             "\
 reloaded: a,b
 changed: a has strict-sync and 0 rules, before honor
