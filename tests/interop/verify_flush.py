@@ -206,6 +206,18 @@ def unknown(verify):
     expect(not lost and said["ledger_tail_torn"], f"torn tail: {lost}, {said}")
 
 
+def unread(verify):
+    """Nobody reads what `write` prints, as behind `| head -1`: it records all the same."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [str(part) for part in verify.command("write", "--records", "20")]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    expect(done.returncode == 0, f"exit {done.returncode}: {done.stderr}")
+    found = verify.nothing_lost()
+    expect(found["acknowledged"] == 20, f"{found['acknowledged']} acknowledged")
+
+
 def killed(server, folder):
     """The server is killed during the run: `write` succeeds, and all that it recorded is present afterwards."""
     verify = Verify(server.port, USER, server.share_path("data"), folder)
@@ -222,7 +234,7 @@ def killed(server, folder):
 
 def each(report, title, port, user, share, folder):
     for name, test in (("kept", kept), ("damaged", damaged), ("forgotten", forgotten),
-                       ("unknown", unknown)):
+                       ("unknown", unknown), ("unread", unread)):
         for old in share.iterdir():
             shutil.rmtree(old)
         place = folder / f"{title}-{name}"
