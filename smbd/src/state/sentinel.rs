@@ -141,7 +141,7 @@ impl Sentinels {
         let all = self.all();
         let all = all.iter().map(|watched| WatchedFileSystem {
             file_system: watched.root.clone(),
-            device: format!("{:#x}", watched.block.dev()),
+            device: watched.device(),
             shares: watched.shares.clone(),
             write_back_errors: watched.errors.load(Relaxed),
         });
@@ -156,13 +156,19 @@ impl Sentinels {
             "Failed write-backs that a file system reported, perhaps of files that nobody has open.",
         );
         for watched in self.all() {
-            let labels = [("file_system", watched.root.as_str())];
+            // Something else may be mounted there since, so that the path alone names two of them.
+            let device = watched.device();
+            let labels = [("file_system", &*watched.root), ("device", &*device)];
             family.sample("", &labels, watched.errors.load(Relaxed));
         }
     }
 }
 
 impl Watched {
+    fn device(&self) -> String {
+        format!("{:#x}", self.block.dev())
+    }
+
     /// Asks the file system; informs the engine if it lost something.
     pub(crate) async fn ask(&self, durability: &Durability<HostVfs>) {
         let answer = self.block.write_back().await;
@@ -306,10 +312,9 @@ mod tests {
         assert_eq!(sentinels.due(|_| 5).len(), 1);
         let mut page = Page::default();
         sentinels.metrics(&mut page);
-        assert!(
-            page.finish()
-                .contains("holdfast_write_back_errors_total{file_system=")
-        );
+        let page = page.finish();
+        assert!(page.contains("holdfast_write_back_errors_total{file_system="));
+        assert!(page.contains(&format!(",device=\"{}\"}} 0", sentinels.all()[0].device())));
         // A reload examines only new shares; the others stay as they were seen.
         let asked = sentinels.all()[0].clone();
         asked.asking.store(true, Relaxed);
