@@ -185,21 +185,13 @@ impl Inode {
     /// The leases held on any stream.
     pub(super) fn leases(&self) -> Vec<(Guid, LeaseKey)> {
         let holders = self.streams.values().flat_map(|stream| &stream.holders);
-        holders
-            .filter_map(|holder| match holder.owner {
-                Owner::Lease(client, key) => Some((client, key)),
-                Owner::Oplock(_) => None,
-            })
-            .collect()
+        holders.filter_map(|holder| holder.owner.lease()).collect()
     }
 
     /// The lease of an open.
     pub(super) fn lease_of(&mut self, open: OpenId) -> Option<(Guid, LeaseKey)> {
         let (stream, _) = self.stream_of(open)?;
-        match stream.holder_of(open)?.owner {
-            Owner::Lease(client, key) => Some((client, key)),
-            Owner::Oplock(_) => None,
-        }
+        stream.holder_of(open)?.owner.lease()
     }
 
     /// How many opens there are, by one link or by all.

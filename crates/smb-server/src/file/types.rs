@@ -78,6 +78,15 @@ pub enum Owner {
     Lease(Guid, LeaseKey),
 }
 
+impl Owner {
+    pub(super) fn lease(self) -> Option<(Guid, LeaseKey)> {
+        match self {
+            Self::Lease(client, key) => Some((client, key)),
+            Self::Oplock(_) => None,
+        }
+    }
+}
+
 /// How much caching the engine hands out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Caching {
