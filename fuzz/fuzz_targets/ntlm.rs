@@ -38,7 +38,7 @@ fuzz_target!(|data: &[u8]| {
     let mut random = |b: &mut [u8]| b.fill(7);
     let mut acceptor = Acceptor::new(Arc::new(params));
     let mut step = |token: &[u8]| {
-        let mut env = Env {
+        let mut env = AuthEnv {
             now_filetime: 1,
             users: &OneUser,
             random: &mut random,

@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     let (one, two) = data.split_at(data.len() / 2);
     let mut acceptor = Acceptor::new(Arc::new(params));
     for token in [one, two] {
-        let mut env = Env {
+        let mut env = AuthEnv {
             now_filetime: 1,
             users: &NoUsers,
             random: &mut random,

@@ -48,7 +48,7 @@ fn accept(user: &str, password: &str) -> Result<(), AuthError> {
     let mut source = random;
     say(&format!("token {}", hex(&Acceptor::negotiate_hint())));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        let mut env = Env {
+        let mut env = AuthEnv {
             now_filetime: 134_000_000_000_000_000,
             users: &db,
             random: &mut source,

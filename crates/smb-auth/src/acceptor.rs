@@ -17,7 +17,7 @@ use crate::ntlm::keys::Sender;
 use crate::ntlm::{self, server};
 use crate::params::AcceptorParams;
 use crate::spnego::{self, Mech, NegState, Resp};
-use crate::{AuthError, Env, Identity, MAX_TOKEN_LEN, Step};
+use crate::{AuthEnv, AuthError, Identity, MAX_TOKEN_LEN, Step};
 
 /// The state of SPNEGO that is needed until the end of the exchange.
 struct Spnego {
@@ -74,7 +74,7 @@ impl Acceptor {
     /// Any [`AuthError`] ends the exchange.
     // Async, because accepting a Kerberos token will block in a pool.
     #[allow(clippy::unused_async)]
-    pub async fn step(&mut self, token: &[u8], env: &mut Env<'_>) -> Result<Step, AuthError> {
+    pub async fn step(&mut self, token: &[u8], env: &mut AuthEnv<'_>) -> Result<Step, AuthError> {
         self.step_now(token, env)
     }
 
@@ -82,7 +82,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// As [`Self::step`].
-    pub fn step_now(&mut self, token: &[u8], env: &mut Env<'_>) -> Result<Step, AuthError> {
+    pub fn step_now(&mut self, token: &[u8], env: &mut AuthEnv<'_>) -> Result<Step, AuthError> {
         if token.len() > MAX_TOKEN_LEN {
             self.state = State::Finished;
             return Err(AuthError::InvalidToken("token too long"));
@@ -110,7 +110,7 @@ impl Acceptor {
     }
 
     /// Processes NegTokenInit and chooses the mechanism.
-    fn first(&mut self, token: &[u8], env: &mut Env<'_>) -> Result<Step, AuthError> {
+    fn first(&mut self, token: &[u8], env: &mut AuthEnv<'_>) -> Result<Step, AuthError> {
         let init = spnego::parse_init(token)?;
         let place = init
             .mechs
@@ -148,7 +148,7 @@ impl Acceptor {
         negotiate: &[u8],
         spnego: Option<Spnego>,
         mech: Option<Mech>,
-        env: &mut Env<'_>,
+        env: &mut AuthEnv<'_>,
     ) -> Result<Step, AuthError> {
         let (challenge, challenged) = server::challenge(negotiate, &self.params, env)?;
         let reply = if spnego.is_some() {
@@ -171,7 +171,7 @@ impl Acceptor {
         token: &[u8],
         spnego: &Spnego,
         challenged: server::Challenged,
-        env: &mut Env<'_>,
+        env: &mut AuthEnv<'_>,
     ) -> Result<Step, AuthError> {
         let resp = spnego::parse_resp(token)?;
         if resp.state == Some(NegState::Reject) {

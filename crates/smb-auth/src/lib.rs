@@ -2,7 +2,7 @@
 //!
 //! A server passes the security blobs of SESSION_SETUP to an [`Acceptor`], a client to an
 //! [`Initiator`]. The crate has no I/O, no clock and no source of randomness of its own: the caller
-//! passes them in through [`Env`]. Every byte of a token may be hostile; parsers have named limits
+//! passes them in through [`AuthEnv`]. Every byte of a token may be hostile; parsers have named limits
 //! and never recurse.
 //!
 //! Invariants: an identity is returned only for a proof that was compared in constant time; an
@@ -150,7 +150,7 @@ impl fmt::Display for AuthError {
 impl core::error::Error for AuthError {}
 
 /// The surroundings that a step needs: clock, randomness, user database, limiter.
-pub struct Env<'a> {
+pub struct AuthEnv<'a> {
     /// The current time as FILETIME: 100 ns units since 1601-01-01 UTC.
     pub now_filetime: u64,
     /// The user database.

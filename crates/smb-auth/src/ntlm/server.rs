@@ -14,7 +14,7 @@ use super::keys::{self, Key, MicKeys};
 use super::message::{self, Authenticate, Charset, NtAnswer, av, flags};
 use crate::params::AcceptorParams;
 use crate::secret::{NtHash, SessionKey};
-use crate::{AuthError, Env, Identity, UserIdentity, UserRecord};
+use crate::{AuthEnv, AuthError, Identity, UserIdentity, UserRecord};
 
 /// The flags that the server grants when the client asks for them.
 const GRANTED: u32 = flags::EXTENDED_SESSIONSECURITY
@@ -48,7 +48,7 @@ pub(crate) struct Accepted {
 pub(crate) fn challenge(
     negotiate: &[u8],
     params: &AcceptorParams,
-    env: &mut Env<'_>,
+    env: &mut AuthEnv<'_>,
 ) -> Result<(Vec<u8>, Challenged), AuthError> {
     let asked = message::parse_negotiate(negotiate)?;
     let charset =
@@ -93,7 +93,7 @@ impl Challenged {
         self,
         authenticate: &[u8],
         params: &AcceptorParams,
-        env: &mut Env<'_>,
+        env: &mut AuthEnv<'_>,
     ) -> Result<Accepted, AuthError> {
         let parsed = message::parse_authenticate(authenticate, self.charset)?;
         let negotiated = parsed.flags & self.flags;
@@ -149,7 +149,7 @@ impl Challenged {
         parsed: &Authenticate<'_>,
         answer: NtAnswer<'_>,
         params: &AcceptorParams,
-        env: &mut Env<'_>,
+        env: &mut AuthEnv<'_>,
     ) -> Result<(UserRecord, Key), AuthError> {
         let mut dummy = Zeroizing::new([0u8; 16]);
         env.random.fill(&mut dummy[..]);
@@ -213,7 +213,7 @@ impl Challenged {
 
 /// A user name without any response: clients without a password try this before they request a null
 /// session. It is no NTLMv1 response, and it fails like a wrong password.
-fn without_password(parsed: Authenticate<'_>, env: &Env<'_>) -> AuthError {
+fn without_password(parsed: Authenticate<'_>, env: &AuthEnv<'_>) -> AuthError {
     let (name, domain) = (parsed.user, parsed.domain);
     if !env.gate.admit(&name) {
         AuthError::TooManyFailures { name }

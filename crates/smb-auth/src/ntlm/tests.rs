@@ -74,7 +74,7 @@ impl Fixture {
         }
     }
 
-    pub(crate) fn env<T>(&mut self, run: impl FnOnce(&mut Env<'_>) -> T) -> T {
+    pub(crate) fn env<T>(&mut self, run: impl FnOnce(&mut AuthEnv<'_>) -> T) -> T {
         let counter = &mut self.counter;
         let mut random = |buffer: &mut [u8]| {
             for b in buffer {
@@ -82,7 +82,7 @@ impl Fixture {
                 *b = *counter;
             }
         };
-        run(&mut Env {
+        run(&mut AuthEnv {
             now_filetime: 133_000_000_000_000_000,
             users: &self.db,
             random: &mut random,

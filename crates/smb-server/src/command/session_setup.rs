@@ -6,7 +6,7 @@
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use smb_auth::{
-    Acceptor, AcceptorParams, AuthError, Env as AuthEnv, Identity, LoginGate, SessionKey, Step,
+    Acceptor, AcceptorParams, AuthEnv, AuthError, Identity, LoginGate, SessionKey, Step,
 };
 use smb_crypto::{SessionKeys, SigningKey, derive_keys};
 use smb_wire::{
