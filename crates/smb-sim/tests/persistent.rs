@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::BytesMut;
-use durability::{Change, MapCounts, StoreTask};
+use durability::{MapChange, MapCounts, StoreTask};
 use smb_client::{CreateArgs, Options, Request, Signing};
 use smb_server::{HandleStore, Share, Shares};
 use smb_sim::{MemoryOptions, Sim, SimClient, SimEnv, SimServer, write_request};
@@ -45,9 +45,11 @@ struct Store {
 }
 
 impl HandleStore for Store {
-    fn change(&self, changes: Vec<Change>) -> StoreTask {
-        let lease =
-            |change: &Change| matches!(change, Change::Put(key, _) if key.first() == Some(&b'l'));
+    fn change(&self, changes: Vec<MapChange>) -> StoreTask {
+        let lease = |change: &MapChange| match change {
+            MapChange::Put(key, _) => key.first() == Some(&b'l'),
+            MapChange::Remove(_) => false,
+        };
         let mut at = self.env.monotonic();
         if self.slow.load(Ordering::SeqCst) {
             at += WRITE;

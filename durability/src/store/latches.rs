@@ -24,7 +24,7 @@ use super::{
     latch_format::{OVERFLOW_KEY, System, has_overflow, holding, key_of, read_old_latches},
     latch_record::{LatchRecord, LatchStore},
     log::StoreTask,
-    map::{Change, Entries, LogMap, MapSpec, OpenedMap, StoreError},
+    map::{Entries, LogMap, MapChange, MapSpec, OpenedMap, StoreError},
     segments::Shape,
 };
 
@@ -164,7 +164,7 @@ impl<D: Disk> LatchMap<D> {
         let dormant = mem::take(&mut lock(&self.state).dormant);
         let dormant: Vec<Vec<u8>> = dormant.into_keys().collect();
         for some in dormant.chunks(REMOVED_MAX) {
-            let keys = some.iter().map(|key| Change::Remove(key.clone()));
+            let keys = some.iter().map(|key| MapChange::Remove(key.clone()));
             // Runs without being awaited.
             drop(self.map.change(keys.collect()));
         }
@@ -209,7 +209,7 @@ impl<D: Disk> LatchStore for LatchMap<D> {
                 record.coarsen();
             }
             let value = record.encode(|dev| state.name(dev));
-            let put = Change::Put(name.clone(), value);
+            let put = MapChange::Put(name.clone(), value);
             if let Some(task) = self.map.try_change(vec![put]) {
                 state.live.insert(record.key, name);
                 return task;
@@ -226,13 +226,13 @@ impl<D: Disk> LatchStore for LatchMap<D> {
     fn cleared(&self, key: FileKey) -> StoreTask {
         let mut state = lock(&self.state);
         match state.live.remove(&key) {
-            Some(name) => self.map.change(vec![Change::Remove(name)]),
+            Some(name) => self.map.change(vec![MapChange::Remove(name)]),
             None => Box::pin(std::future::ready(Ok(()))),
         }
     }
 
     fn set_overflow(&self, overflow: bool) -> StoreTask {
-        let put = Change::Put(OVERFLOW_KEY.to_vec(), vec![u8::from(overflow)]);
+        let put = MapChange::Put(OVERFLOW_KEY.to_vec(), vec![u8::from(overflow)]);
         self.map.change(vec![put])
     }
 

@@ -134,7 +134,7 @@ impl StoreError {
 
 /// One change of the map.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum MapChange {
     /// The key has this value from now on.
     Put(Vec<u8>, Vec<u8>),
     /// The key is gone.
@@ -171,23 +171,23 @@ struct Live {
 
 impl Live {
     /// Makes a change, and answers the one that takes it back.
-    fn apply(&mut self, change: Change) -> Change {
+    fn apply(&mut self, change: MapChange) -> MapChange {
         let (key, old) = match change {
-            Change::Put(key, value) => {
+            MapChange::Put(key, value) => {
                 self.bytes += key.len() + value.len();
                 let old = self.all.insert(key.clone(), value);
                 (key, old)
             }
-            Change::Remove(key) => {
+            MapChange::Remove(key) => {
                 let old = self.all.remove(&key);
                 (key, old)
             }
         };
         let Some(old) = old else {
-            return Change::Remove(key);
+            return MapChange::Remove(key);
         };
         self.bytes = self.bytes.saturating_sub(key.len() + old.len());
-        Change::Put(key, old)
+        MapChange::Put(key, old)
     }
 }
 
@@ -288,19 +288,19 @@ impl<D: Disk> LogMap<D> {
     /// Makes changes, all or none; the task completes when they are on stable storage, or could
     /// not be brought there (`Io`: they are in force, and stored as soon as that can be done).
     /// Beyond a limit: `Exhausted`, and nothing happened. No changes at all wait for those before.
-    pub fn change(&self, changes: Vec<Change>) -> StoreTask {
+    pub fn change(&self, changes: Vec<MapChange>) -> StoreTask {
         let exhausted = || Box::pin(std::future::ready(Err(VfsError::Exhausted))) as _;
         self.try_change(changes).unwrap_or_else(exhausted)
     }
 
     /// As [`LogMap::change`]; `None` beyond a limit.
-    pub(super) fn try_change(&self, changes: Vec<Change>) -> Option<StoreTask> {
+    pub(super) fn try_change(&self, changes: Vec<MapChange>) -> Option<StoreTask> {
         let mut out = Vec::new();
         let (mut fits, mut grows) = (true, false);
         for change in &changes {
             let (key, value) = match change {
-                Change::Put(key, value) => (key, Some(value.as_slice())),
-                Change::Remove(key) => (key, None),
+                MapChange::Put(key, value) => (key, Some(value.as_slice())),
+                MapChange::Remove(key) => (key, None),
             };
             fits &= (1..=KEY_MAX).contains(&key.len());
             fits &= value.is_none_or(|value| value.len() <= VALUE_MAX);
@@ -312,7 +312,7 @@ impl<D: Disk> LogMap<D> {
         }
         let task = self.log.append(1, false, |live| {
             let changes = changes.into_iter();
-            let back: Vec<Change> = changes.map(|change| live.apply(change)).collect();
+            let back: Vec<MapChange> = changes.map(|change| live.apply(change)).collect();
             let full = live.all.len() > self.spec.entries || live.bytes > self.spec.bytes;
             if grows && full {
                 for change in back.into_iter().rev() {

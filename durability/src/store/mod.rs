@@ -35,7 +35,8 @@ pub use latches::{KnownFs, LATCHES, LatchMap, OpenedLatches};
 pub(crate) use log::QUEUE_MAX;
 pub use log::{LogCounts, StoreTask};
 pub use map::{
-    Change, HANDLES, KEY_MAX, LogMap, MapCounts, MapSpec, OpenedMap, Refusal, StoreError, VALUE_MAX,
+    HANDLES, KEY_MAX, LogMap, MapChange, MapCounts, MapSpec, OpenedMap, Refusal, StoreError,
+    VALUE_MAX,
 };
 pub use map_format::{MapEntry, ReadMap, read_log_map};
 pub use segments::{Shape, segment_name, segment_number};

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     Shape, segment_name, segment_number,
     store::{
-        Change, HANDLES, KEY_MAX, LogMap, MapSpec, OpenedMap, QUEUE_MAX, ReadMap, Refusal,
+        HANDLES, KEY_MAX, LogMap, MapChange, MapSpec, OpenedMap, QUEUE_MAX, ReadMap, Refusal,
         StoreError, VALUE_MAX, read_log_map,
         testing::{ALIGN, MAGIC, encode, frame},
     },
@@ -35,12 +35,12 @@ const SPEC: MapSpec = MapSpec {
 
 type Plain = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn put(key: u8, value: u8) -> Change {
-    Change::Put(vec![key], vec![value; usize::from(value)])
+fn put(key: u8, value: u8) -> MapChange {
+    MapChange::Put(vec![key], vec![value; usize::from(value)])
 }
 
-fn remove(key: u8) -> Change {
-    Change::Remove(vec![key])
+fn remove(key: u8) -> MapChange {
+    MapChange::Remove(vec![key])
 }
 
 async fn open_with(
@@ -118,7 +118,7 @@ fn what_was_confirmed_survives_every_cut_and_every_crash_of_the_process() {
             images.push((from.crash_process(), confirmed));
             None
         })));
-        let groups: Vec<Vec<Change>> = vec![
+        let groups: Vec<Vec<MapChange>> = vec![
             vec![put(1, 10), put(2, 20)],
             vec![put(1, 11)],
             vec![remove(2), put(3, 30)],
@@ -132,8 +132,8 @@ fn what_was_confirmed_survives_every_cut_and_every_crash_of_the_process() {
             let mut next = states.last().unwrap().clone();
             for change in group.clone() {
                 match change {
-                    Change::Put(key, value) => _ = next.insert(key, value),
-                    Change::Remove(key) => _ = next.remove(&key),
+                    MapChange::Put(key, value) => _ = next.insert(key, value),
+                    MapChange::Remove(key) => _ = next.remove(&key),
                 }
             }
             states.push(next);
@@ -219,7 +219,7 @@ fn a_full_file_is_followed_by_one_with_room() {
         let map = open(&on, &inner).await.map;
         let mut largest = 0;
         for i in 0..100u8 {
-            let big = Change::Put(vec![i % 4], vec![i; 40_000]);
+            let big = MapChange::Put(vec![i % 4], vec![i; 40_000]);
             map.change(vec![big]).await.unwrap();
             largest = largest.max(bytes_of(&on).await.unwrap().len());
         }
@@ -317,9 +317,9 @@ fn beyond_its_limits_it_takes_nothing_and_gives_room_back() {
             vec![put(4, 1)],
             vec![put(1, 90)],
             vec![remove(1), put(4, 1), put(5, 1)],
-            vec![Change::Put(Vec::new(), vec![1])],
-            vec![Change::Put(vec![1; KEY_MAX + 1], vec![1])],
-            vec![Change::Put(vec![1], vec![1; VALUE_MAX + 1])],
+            vec![MapChange::Put(Vec::new(), vec![1])],
+            vec![MapChange::Put(vec![1; KEY_MAX + 1], vec![1])],
+            vec![MapChange::Put(vec![1], vec![1; VALUE_MAX + 1])],
         ] {
             assert_eq!(map.change(refused).await, Err(VfsError::Exhausted));
         }
@@ -335,14 +335,14 @@ fn beyond_its_limits_it_takes_nothing_and_gives_room_back() {
     });
 }
 
-fn file(groups: &[Vec<Change>]) -> Vec<u8> {
+fn file(groups: &[Vec<MapChange>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (number, group) in groups.iter().enumerate() {
         let mut out = Vec::new();
         for change in group {
             match change {
-                Change::Put(key, value) => encode(&mut out, key, Some(value)),
-                Change::Remove(key) => encode(&mut out, key, None),
+                MapChange::Put(key, value) => encode(&mut out, key, Some(value)),
+                MapChange::Remove(key) => encode(&mut out, key, None),
             }
         }
         bytes.extend(frame(MAGIC, 7, number as u32, &out));
@@ -563,7 +563,7 @@ proptest! {
         at in any::<prop::sample::Index>(),
         flip in 1u8..,
     ) {
-        let groups: Vec<Vec<Change>> = groups
+        let groups: Vec<Vec<MapChange>> = groups
             .iter()
             .map(|group| group.iter().map(|(key, value, is_put)| {
                 if *is_put { put(*key, *value) } else { remove(*key) }

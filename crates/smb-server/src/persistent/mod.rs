@@ -28,7 +28,7 @@ use std::{
     },
 };
 
-use durability::{Change, LogMap, MapCounts, StoreTask};
+use durability::{LogMap, MapChange, MapCounts, StoreTask};
 use smb_wire::{
     dtyp::Sid,
     ids::{Guid, LeaseKey},
@@ -53,7 +53,7 @@ pub(crate) type Leases = BTreeMap<(Guid, LeaseKey), KeptLease>;
 /// The store in which persistent opens are recorded.
 pub trait HandleStore: Send + Sync {
     /// Makes changes, all or none, in the order of the calls; see [`LogMap::change`].
-    fn change(&self, changes: Vec<Change>) -> StoreTask;
+    fn change(&self, changes: Vec<MapChange>) -> StoreTask;
 
     /// The last write succeeded.
     fn is_healthy(&self) -> bool;
@@ -63,7 +63,7 @@ pub trait HandleStore: Send + Sync {
 }
 
 impl<D: Disk> HandleStore for LogMap<D> {
-    fn change(&self, changes: Vec<Change>) -> StoreTask {
+    fn change(&self, changes: Vec<MapChange>) -> StoreTask {
         Self::change(self, changes)
     }
 

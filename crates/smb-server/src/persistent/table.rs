@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use durability::Change;
+use durability::MapChange;
 use smb_wire::{
     dtyp::Sid,
     ids::{Guid, LeaseKey},
@@ -80,7 +80,7 @@ impl Inner {
     }
 
     /// The store's changes that describe an open and its lease.
-    pub(super) fn describe(&mut self, files: &Files, open: OpenId) -> Vec<Change> {
+    pub(super) fn describe(&mut self, files: &Files, open: OpenId) -> Vec<MapChange> {
         let Some(recorded) = self.opens.get_mut(&open) else {
             return Vec::new();
         };
@@ -99,13 +99,13 @@ impl Inner {
                 record.moving.push(path.clone());
             }
         }
-        let mut changes = vec![Change::Put(open_key(record.id), record.encode())];
+        let mut changes = vec![MapChange::Put(open_key(record.id), record.encode())];
         if let Some((Owner::Lease(client, key), kept)) = lease {
             changes.push(put_lease(client, key, kept));
         }
         let sizes = changes.iter().map(|change| match change {
-            Change::Put(key, value) => key.len() + value.len(),
-            Change::Remove(_) => 0,
+            MapChange::Put(key, value) => key.len() + value.len(),
+            MapChange::Remove(_) => 0,
         });
         let bytes = sizes.sum();
         let usage = self.owners.entry(record.owner).or_default();
@@ -114,7 +114,7 @@ impl Inner {
         changes
     }
 
-    pub(super) fn leave(&mut self, open: OpenId) -> Option<Vec<Change>> {
+    pub(super) fn leave(&mut self, open: OpenId) -> Option<Vec<MapChange>> {
         let Recorded {
             record,
             place,
@@ -128,7 +128,7 @@ impl Inner {
                 self.owners.remove(&record.owner);
             }
         }
-        let mut changes = vec![Change::Remove(open_key(record.id))];
+        let mut changes = vec![MapChange::Remove(open_key(record.id))];
         if let Some(opens) = self.by_inode.get_mut(&place.key) {
             opens.remove(&open);
             if opens.is_empty() {
@@ -141,7 +141,7 @@ impl Inner {
                 opens.remove(&open);
                 if opens.is_empty() {
                     self.leases.remove(&name);
-                    changes.push(Change::Remove(lease_key(record.client, key)));
+                    changes.push(MapChange::Remove(lease_key(record.client, key)));
                 }
             }
         }
@@ -149,7 +149,7 @@ impl Inner {
     }
 }
 
-pub(crate) fn put_lease(client: Guid, key: LeaseKey, kept: KeptLease) -> Change {
+pub(crate) fn put_lease(client: Guid, key: LeaseKey, kept: KeptLease) -> MapChange {
     let record = LeaseRecord { client, key, kept };
-    Change::Put(lease_key(client, key), record.encode())
+    MapChange::Put(lease_key(client, key), record.encode())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use durability::{Change, MapCounts, StoreTask};
+use durability::{MapChange, MapCounts, StoreTask};
 use smb_wire::{
     access_mask::AccessMask,
     dtyp::Sid,
@@ -21,10 +21,10 @@ use crate::file::{
 };
 
 #[derive(Default)]
-struct Remembers(Mutex<Vec<Vec<Change>>>);
+struct Remembers(Mutex<Vec<Vec<MapChange>>>);
 
 impl HandleStore for Remembers {
-    fn change(&self, changes: Vec<Change>) -> StoreTask {
+    fn change(&self, changes: Vec<MapChange>) -> StoreTask {
         self.0.lock().unwrap().push(changes);
         Box::pin(std::future::ready(Ok(())))
     }
@@ -37,13 +37,13 @@ impl HandleStore for Remembers {
 }
 
 impl Remembers {
-    fn last(&self) -> Vec<Change> {
+    fn last(&self) -> Vec<MapChange> {
         self.0.lock().unwrap().last().cloned().unwrap_or_default()
     }
     fn records(&self) -> Vec<Record> {
         let records = self.last().into_iter().map(|change| match change {
-            Change::Put(key, value) => read(&key, &value).unwrap(),
-            Change::Remove(key) => panic!("{key:?} is removed"),
+            MapChange::Put(key, value) => read(&key, &value).unwrap(),
+            MapChange::Remove(key) => panic!("{key:?} is removed"),
         });
         records.collect()
     }
@@ -301,12 +301,12 @@ fn a_lease_is_forgotten_with_its_last_open() {
     }
     assert!(persistence.any_at(&place(), |open| open == OpenId(11)));
     drop(persistence.end(OpenId(10)));
-    assert_eq!(store.last(), [Change::Remove(open_key(10))]);
+    assert_eq!(store.last(), [MapChange::Remove(open_key(10))]);
     drop(persistence.end(OpenId(11)));
     let lease = lease_key(Guid([1; 16]), LeaseKey([2; 16]));
     assert_eq!(
         store.last(),
-        [Change::Remove(open_key(11)), Change::Remove(lease)]
+        [MapChange::Remove(open_key(11)), MapChange::Remove(lease)]
     );
     assert!(persistence.end(OpenId(11)).is_none());
     assert_eq!(persistence.len(), 0);

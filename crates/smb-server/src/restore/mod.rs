@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use durability::{Change, MapEntry, Opener, StoreTask};
+use durability::{MapChange, MapEntry, Opener, StoreTask};
 use smb_auth::UserIdentity;
 use smb_wire::{
     ids::{FileId, Guid, LeaseKey, SessionId, TreeId},
@@ -96,7 +96,7 @@ impl<V: Vfs> Server<V> {
                          an error when it comes back"
                     );
                     restored.lost += 1;
-                    gone.push(Change::Remove(entry.key));
+                    gone.push(MapChange::Remove(entry.key));
                 }
             }
         }
@@ -107,7 +107,9 @@ impl<V: Vfs> Server<V> {
             .filter_map(|name| Some((name, *leases.get(&name)?)))
             .collect();
         let unused = leases.keys().filter(|name| !kept.contains_key(name));
-        gone.extend(unused.map(|(client, key)| Change::Remove(record::lease_key(*client, *key))));
+        gone.extend(
+            unused.map(|(client, key)| MapChange::Remove(record::lease_key(*client, *key))),
+        );
         forget(&*store, gone).await;
         *self.persistence.late() = (opens, kept);
         let shares = self.shares();
@@ -159,7 +161,7 @@ impl<V: Vfs> Server<V> {
                     lost(&open, &why);
                     restored.lost += 1;
                     // Its lease is removed at the next start.
-                    gone.push(Change::Remove(open_key(open.id)));
+                    gone.push(MapChange::Remove(open_key(open.id)));
                 }
                 Err(refusal @ (Refusal::Unknown(_) | Refusal::Silent)) => {
                     let why = match &refusal {
@@ -205,7 +207,7 @@ impl<V: Vfs> Server<V> {
             .filter(|name| !inner.leases.contains_key(name))
             .and_then(|name| Some((name, *leases.get(&name)?)));
         let (record, lease) = without_cache(record, lease);
-        let mut changes = vec![Change::Put(open_key(record.id), record.encode())];
+        let mut changes = vec![MapChange::Put(open_key(record.id), record.encode())];
         changes.extend(lease.map(|((client, key), kept)| put_lease(client, key, kept)));
         Some(store.change(changes))
     }
@@ -434,7 +436,7 @@ impl<V: Vfs> Server<V> {
 }
 
 /// Removes records with few writes.
-async fn forget(store: &dyn HandleStore, mut gone: Vec<Change>) {
+async fn forget(store: &dyn HandleStore, mut gone: Vec<MapChange>) {
     let mut tasks = Vec::new();
     while !gone.is_empty() {
         let rest = gone.split_off(gone.len().min(TOGETHER_MAX));

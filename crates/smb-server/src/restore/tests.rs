@@ -32,7 +32,7 @@ use crate::{
     },
     state::{Open, Reconnected, Share, disconnected},
 };
-use durability::Change;
+use durability::MapChange;
 
 const EIO: i32 = 5;
 
@@ -86,7 +86,7 @@ fn caching_ends_where_a_change_was_missed_or_would_be() {
         }
         // The loss is recorded for the next restart.
         let lease = lease_key(CLIENT, KEY);
-        let put = |change: &Change| matches!(change, Change::Put(key, _) if *key == lease);
+        let put = |change: &MapChange| matches!(change, MapChange::Put(key, _) if *key == lease);
         assert!(world.store.changes().iter().any(put));
     }
 }
@@ -181,9 +181,9 @@ fn what_was_not_looked_at_caches_nothing_at_the_next_start() {
         came(0, 0, 1)
     );
     // Until then others may open the file and cache it.
-    let put = |change: &Change| match change {
-        Change::Put(key, value) => Some((key.clone(), value.clone())),
-        Change::Remove(_) => None,
+    let put = |change: &MapChange| match change {
+        MapChange::Put(key, value) => Some((key.clone(), value.clone())),
+        MapChange::Remove(_) => None,
     };
     let kept: BTreeMap<_, _> = world.store.changes().iter().filter_map(put).collect();
     let record_again = read(&open_key(10), &kept[&open_key(10)]);
@@ -202,7 +202,7 @@ fn a_lease_that_is_there_is_not_given_up_for_an_open_that_is_not() {
     assert_eq!(world.bring_back(&records), came(1, 0, 1));
     assert_eq!(world.lease(11), Some((LeaseState::RWH, 4)));
     let lease = lease_key(CLIENT, KEY);
-    let put = |change: &Change| matches!(change, Change::Put(key, _) if *key == lease);
+    let put = |change: &MapChange| matches!(change, MapChange::Put(key, _) if *key == lease);
     assert!(!world.store.changes().iter().any(put));
 }
 

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use durability::{Change, Durability, MapCounts, MapEntry, Policy, ShareDurability, StoreTask};
+use durability::{Durability, MapChange, MapCounts, MapEntry, Policy, ShareDurability, StoreTask};
 use smb_auth::{MachineSid, UserDb};
 use smb_wire::{
     access_mask::AccessMask,
@@ -136,7 +136,7 @@ pub(crate) fn settle() -> usize {
 /// A store that remembers its calls and completes none before it is polled again.
 #[derive(Default)]
 pub(crate) struct Remembers {
-    groups: Mutex<Vec<Vec<Change>>>,
+    groups: Mutex<Vec<Vec<MapChange>>>,
     /// Tasks that nobody has awaited and that one write would serve.
     waiting: Arc<Mutex<(usize, usize)>>,
     /// Nothing can be written.
@@ -146,7 +146,7 @@ pub(crate) struct Remembers {
 }
 
 impl HandleStore for Remembers {
-    fn change(&self, changes: Vec<Change>) -> StoreTask {
+    fn change(&self, changes: Vec<MapChange>) -> StoreTask {
         self.groups.lock().unwrap().push(changes);
         let waiting = Arc::clone(&self.waiting);
         let (broken, slow) = (Arc::clone(&self.broken), Arc::clone(&self.slow));
@@ -174,11 +174,11 @@ impl HandleStore for Remembers {
 }
 
 impl Remembers {
-    pub(crate) fn changes(&self) -> Vec<Change> {
+    pub(crate) fn changes(&self) -> Vec<MapChange> {
         self.groups.lock().unwrap().concat()
     }
     pub(crate) fn removed(&self, key: &[u8]) -> bool {
-        let gone = |change: &Change| matches!(change, Change::Remove(one) if one == key);
+        let gone = |change: &MapChange| matches!(change, MapChange::Remove(one) if one == key);
         self.changes().iter().any(gone)
     }
     pub(crate) fn writes(&self) -> usize {
