@@ -44,7 +44,7 @@ pub use promise::patterns::PathPattern;
 #[cfg(test)]
 use promise::policy::{Barriers, Event, Wait, barriers};
 pub use promise::policy::{FlushTarget, Meta, RequestFlags};
-pub use promise::rules::{Decision, Network, Opener, Rule, Rules};
+pub use promise::rules::{Network, Opener, PolicyDecision, Rule, Rules};
 pub use promise::settings::{Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability};
 pub use report::{Exposure, InForce, Limits, PolicyExposure, SetAside, StopReport, TooSlow};
 pub use store::*;

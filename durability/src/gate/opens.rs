@@ -12,7 +12,7 @@ use super::Gate;
 use crate::{
     planted::Planted,
     report::{InForce, SetAside, StopReport},
-    rules::{Decision, Opener, Rules},
+    rules::{Opener, PolicyDecision, Rules},
     settings::{Bound, Policy},
     sync::Durability,
 };
@@ -111,9 +111,9 @@ impl<V: Volume> Gate<V> {
     }
 
     /// The policy that would apply to such an open now, and its rule. A tripped share honors.
-    pub fn explain(&self, opener: &Opener) -> Decision {
+    pub fn explain(&self, opener: &Opener) -> PolicyDecision {
         let decision = self.share.rules().decide(self.settings().policy, opener);
-        Decision {
+        PolicyDecision {
             policy: self.share.in_force(decision.policy),
             ..decision
         }

@@ -77,14 +77,14 @@ impl Rule {
 
 /// The policy of an open, and the rule that it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
+pub struct PolicyDecision {
     /// The policy.
     pub policy: Policy,
     /// The rule that says so; `None`: the share's own policy.
     pub rule: Option<Arc<Rule>>,
 }
 
-impl Decision {
+impl PolicyDecision {
     /// Whether a FLUSH covers the times of a file whose contents changed, on a share that has it so.
     #[must_use]
     pub fn flushes_times(&self, share: bool) -> bool {
@@ -131,10 +131,10 @@ impl Rules {
     }
 
     /// The policy of an open: the one of the first rule that matches the open, or the share's if none does.
-    pub fn decide(&self, share: Policy, opener: &Opener) -> Decision {
+    pub fn decide(&self, share: Policy, opener: &Opener) -> PolicyDecision {
         let rule = self.find(opener).cloned();
         let policy = rule.as_ref().map_or(share, |rule| rule.policy);
-        Decision { policy, rule }
+        PolicyDecision { policy, rule }
     }
 
     /// The first rule that holds.
