@@ -37,7 +37,7 @@ mod token;
 pub mod transport;
 mod turn;
 
-pub use command::{Ended, EndedOne, Rules, Target};
+pub use command::{AccessRules, Ended, EndedOne, Target};
 pub use memory::{Memory, MemoryFigures};
 pub use persistent::{Announce, HandleStore};
 pub use restore::Restored;

@@ -17,7 +17,7 @@ use std::{
 use bytes::BytesMut;
 use smb_auth::{UserRecord, UserStore};
 use smb_client::{ClientError, CreateArgs, Options, Signing};
-use smb_server::{Rules, Target};
+use smb_server::{AccessRules, Target};
 use smb_sim::{MemoryOptions, PASSWORD, SHARE, Sim, SimClient, SimEnv, SimServer, USER};
 use smb_wire::{
     Status,
@@ -182,7 +182,7 @@ impl World {
         let server = &self.server.server;
         let users = server.users();
         server.set_users(Arc::new(Disabled(Arc::clone(&users))));
-        let ended = server.revoke(&Rules::of(server)).await;
+        let ended = server.revoke(&AccessRules::of(server)).await;
         {
             let mut tally = self.tally.borrow_mut();
             tally.sessions_ended += ended.sessions;

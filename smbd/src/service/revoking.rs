@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use smb_server::{Ended, Rules, Target, config::HostRules};
+use smb_server::{AccessRules, Ended, Target, config::HostRules};
 
 use super::Holdfast;
 use crate::{
@@ -16,7 +16,7 @@ impl Holdfast {
     /// Called when the rules of `config` are in force: objects that they no longer allow end, at once or after the
     /// grace period. Returns what ended, for the caller of the reload. Must be called on a worker.
     pub(super) async fn revoke(self: &Arc<Self>, config: &Config) -> Option<EndedByReload> {
-        let rules = Rules::of(&self.server);
+        let rules = AccessRules::of(&self.server);
         let hosts = config.server.hosts.clone();
         let grace = config.server.revocation_grace;
         if grace.is_zero() {
@@ -32,7 +32,11 @@ impl Holdfast {
     }
 
     /// Ends the objects that are allowed neither by these rules nor by those now in force.
-    async fn enforce(&self, rules: &Rules<super::HostVfs>, hosts: &HostRules) -> Option<EndedNow> {
+    async fn enforce(
+        &self,
+        rules: &AccessRules<super::HostVfs>,
+        hosts: &HostRules,
+    ) -> Option<EndedNow> {
         let now = self.config().server.hosts.clone();
         let refused = |peer| !hosts.admits(peer) && !now.admits(peer);
         let connections = self.server.disconnect(refused);

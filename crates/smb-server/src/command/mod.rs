@@ -39,7 +39,7 @@ mod write;
 pub(crate) use call::{Call, Handled, Reply};
 pub(crate) use logoff::disconnected;
 pub use revoke::{Ended, EndedOne, Target};
-pub use rules::Rules;
+pub use rules::AccessRules;
 pub(crate) use run::run;
 use smb_wire::{
     access_mask::AccessMask,

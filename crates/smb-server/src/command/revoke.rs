@@ -18,7 +18,7 @@ use vfs::{Vfs, env::pause};
 
 use super::{
     logoff,
-    rules::Rules,
+    rules::AccessRules,
     tree_disconnect::{self, Left},
 };
 use crate::state::{EndReason, Open, Server, Session, TreeConnect, close, disconnected};
@@ -87,7 +87,7 @@ impl Ended {
 impl<V: Vfs> Server<V> {
     /// Ends the sessions, tree connects and disconnected opens that are allowed neither by `rules` nor by the rules in
     /// force. The other sessions get the present groups of their users. Must be called on a worker.
-    pub async fn revoke(self: &Arc<Self>, rules: &Rules<V>) -> Ended {
+    pub async fn revoke(self: &Arc<Self>, rules: &AccessRules<V>) -> Ended {
         let mut ended = Ended::default();
         for session in self.all_sessions() {
             look_at(self, rules, &session, &mut ended);
@@ -145,12 +145,17 @@ impl<V: Vfs> Server<V> {
 /// Checks a session once more, because the rules may have changed since they were checked for it, or its user
 /// authenticated again: whatever is no longer allowed ends.
 pub(super) fn look_again<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>) {
-    look_at(server, &Rules::of(server), session, &mut Ended::default());
+    look_at(
+        server,
+        &AccessRules::of(server),
+        session,
+        &mut Ended::default(),
+    );
 }
 
 /// Checks once more an open that should have been given back to its client and stays disconnected.
 pub(super) fn look_again_at_open<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) {
-    let now = Rules::of(server);
+    let now = AccessRules::of(server);
     if !may_wait(&now, open) {
         disconnected::end_kept(server, open);
     }
@@ -158,22 +163,23 @@ pub(super) fn look_again_at_open<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Ope
 
 /// Checks disconnected opens once more, because a session left some while a revocation was checking the others.
 pub(super) async fn look_again_at_kept<V: Vfs>(server: &Arc<Server<V>>) {
-    look_at_kept(server, &Rules::of(server), &mut Ended::default()).await;
+    look_at_kept(server, &AccessRules::of(server), &mut Ended::default()).await;
 }
 
 fn look_at<V: Vfs>(
     server: &Arc<Server<V>>,
-    then: &Rules<V>,
+    then: &AccessRules<V>,
     session: &Arc<Session<V>>,
     ended: &mut Ended,
 ) {
-    let now = Rules::of(server);
-    let user = |rules: &Rules<V>| rules.user(&session.established);
+    let now = AccessRules::of(server);
+    let user = |rules: &AccessRules<V>| rules.user(&session.established);
     let mut users = vec![(&now, user(&now))];
     if !then.same(&now) {
         users.push((then, user(then)));
     }
-    let gone = |(rules, user): &(&Rules<V>, Option<_>)| user.is_none() || !rules.protects(session);
+    let gone =
+        |(rules, user): &(&AccessRules<V>, Option<_>)| user.is_none() || !rules.protects(session);
     if users.iter().all(gone) {
         return end_session(server, session, ended);
     }
@@ -192,8 +198,8 @@ fn look_at<V: Vfs>(
 }
 
 /// Ends the disconnected opens whose user or share is gone, or whose share no longer admits the user.
-async fn look_at_kept<V: Vfs>(server: &Arc<Server<V>>, then: &Rules<V>, ended: &mut Ended) {
-    let now = Rules::of(server);
+async fn look_at_kept<V: Vfs>(server: &Arc<Server<V>>, then: &AccessRules<V>, ended: &mut Ended) {
+    let now = AccessRules::of(server);
     let same = then.same(&now);
     let refused = |open: &Open<V>| !may_wait(&now, open) && (same || !may_wait(then, open));
     end_kept(server, refused, ended).await;
@@ -201,7 +207,7 @@ async fn look_at_kept<V: Vfs>(server: &Arc<Server<V>>, then: &Rules<V>, ended: &
 
 /// Whether the client of a disconnected open may come back to it. Its address and encryption are checked by its
 /// TREE_CONNECT.
-fn may_wait<V: Vfs>(rules: &Rules<V>, open: &Open<V>) -> bool {
+fn may_wait<V: Vfs>(rules: &AccessRules<V>, open: &Open<V>) -> bool {
     let user = rules.user(&open.origin.owner);
     user.is_some_and(|user| rules.keeps(&open.tree, &user, true, &[]))
 }

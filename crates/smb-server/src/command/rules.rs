@@ -14,13 +14,13 @@ use crate::{
 };
 
 /// Configuration, shares and users as they are at one moment.
-pub struct Rules<V: Vfs> {
+pub struct AccessRules<V: Vfs> {
     config: Arc<ServerConfig>,
     shares: Arc<Shares<V>>,
     users: Arc<dyn UserStore>,
 }
 
-impl<V: Vfs> Clone for Rules<V> {
+impl<V: Vfs> Clone for AccessRules<V> {
     fn clone(&self) -> Self {
         Self {
             config: Arc::clone(&self.config),
@@ -30,7 +30,7 @@ impl<V: Vfs> Clone for Rules<V> {
     }
 }
 
-impl<V: Vfs> Rules<V> {
+impl<V: Vfs> AccessRules<V> {
     /// The rules in force.
     #[must_use]
     pub fn of(server: &Server<V>) -> Self {
@@ -125,7 +125,7 @@ mod tests {
 
     fn world() -> (World, Token) {
         let world = World::new(false, Limits::default());
-        let rules = Rules::of(&*world.server);
+        let rules = AccessRules::of(&*world.server);
         let known = Token {
             user: "Alice".to_owned(),
             user_sid: world.owner,
@@ -139,13 +139,13 @@ mod tests {
         (world, alice)
     }
 
-    fn with_users(world: &World, change: impl FnOnce(&mut UserDb)) -> Rules<Back> {
+    fn with_users(world: &World, change: impl FnOnce(&mut UserDb)) -> AccessRules<Back> {
         let mut users = UserDb::new(MachineSid([1, 2, 3]));
         users.add_user("alice").unwrap();
         change(&mut users);
-        Rules {
+        AccessRules {
             users: Arc::new(users),
-            ..Rules::of(&*world.server)
+            ..AccessRules::of(&*world.server)
         }
     }
 
@@ -183,7 +183,7 @@ mod tests {
     }
 
     /// The rules with the share `data` changed in this way.
-    fn with_share(world: &World, change: impl FnOnce(&mut Share<Back>)) -> Rules<Back> {
+    fn with_share(world: &World, change: impl FnOnce(&mut Share<Back>)) -> AccessRules<Back> {
         let shares = world.server.shares();
         let was = shares.find("data").unwrap();
         let mut share = Share {
@@ -193,9 +193,9 @@ mod tests {
             id: was.id,
         };
         change(&mut share);
-        Rules {
+        AccessRules {
             shares: Arc::new(Shares::new([Arc::new(share)])),
-            ..Rules::of(&*world.server)
+            ..AccessRules::of(&*world.server)
         }
     }
 
@@ -252,9 +252,9 @@ mod tests {
             (share.config.read_only, share.config.encryption_required) = (true, true);
         }));
         assert!(keeps(&strict, |_| ()));
-        let gone = Rules {
+        let gone = AccessRules {
             shares: Arc::new(Shares::default()),
-            ..Rules::of(&*world.server)
+            ..AccessRules::of(&*world.server)
         };
         assert!(!gone.keeps(&plain, &alice, false, &here));
         // A session that is encrypted whole is encrypted enough.
@@ -285,13 +285,13 @@ mod tests {
             })
         };
         let rules = |signing_required: bool, encryption: Encryption| {
-            let rules = Rules::of(&*world.server);
+            let rules = AccessRules::of(&*world.server);
             let config = ServerConfig {
                 signing_required,
                 encryption,
                 ..(*rules.config).clone()
             };
-            Rules {
+            AccessRules {
                 config: Arc::new(config),
                 ..rules
             }
