@@ -41,14 +41,14 @@ const LEAVING_MAX: u32 = 1_000;
 /// Why a connection was closed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Refusal {
+pub enum AdmissionRefusal {
     HostDenied,
     Connections,
     ConnectionsPerAddress,
     UnauthenticatedConnections,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for AdmissionRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::HostDenied => "hosts_allow and hosts_deny do not let it in",
@@ -119,8 +119,8 @@ impl Admission {
     /// Admits a peer, for which a connection without a login may be displaced, or returns why not.
     ///
     /// # Errors
-    /// [`Refusal`]: close the connection.
-    pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Pass, Refusal> {
+    /// [`AdmissionRefusal`]: close the connection.
+    pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Pass, AdmissionRefusal> {
         let peer = peer.to_canonical();
         let mut state = self.state();
         match state.judge(peer) {
@@ -170,27 +170,27 @@ impl Admission {
 
 impl State {
     /// The connection without a login that must be displaced for a newcomer, if any.
-    fn judge(&self, peer: IpAddr) -> Result<Option<Place>, Refusal> {
+    fn judge(&self, peer: IpAddr) -> Result<Option<Place>, AdmissionRefusal> {
         if !self.rules.admits(peer) {
-            return Err(Refusal::HostDenied);
+            return Err(AdmissionRefusal::HostDenied);
         }
         if self.leaving >= LEAVING_MAX {
-            return Err(Refusal::UnauthenticatedConnections);
+            return Err(AdmissionRefusal::UnauthenticatedConnections);
         }
         let from_peer = self.by_address.get(&peer).copied().unwrap_or(0);
         let of_address = self.limits.connections_per_address;
         let strangers = &self.strangers;
         let (gone, refusal) = if from_peer >= of_address {
             let gone = strangers.oldest(peer, |other| other == peer);
-            (gone, Refusal::ConnectionsPerAddress)
+            (gone, AdmissionRefusal::ConnectionsPerAddress)
         } else if strangers.of_host(peer) >= of_address {
             let gone = strangers.oldest(peer, |other| network(other) == network(peer));
-            (gone, Refusal::ConnectionsPerAddress)
+            (gone, AdmissionRefusal::ConnectionsPerAddress)
         } else if self.total >= self.connections {
-            (strangers.oldest_of_busiest(), Refusal::Connections)
+            (strangers.oldest_of_busiest(), AdmissionRefusal::Connections)
         } else if strangers.len() >= self.limits.unauthenticated_connections {
             let gone = strangers.oldest_of_busiest();
-            (gone, Refusal::UnauthenticatedConnections)
+            (gone, AdmissionRefusal::UnauthenticatedConnections)
         } else {
             return Ok(None);
         };
@@ -306,24 +306,27 @@ mod tests {
             pass.authenticated();
             pass.authenticated();
             assert!(pass.is_authenticated());
-            Ok::<_, Refusal>(pass)
+            Ok::<_, AdmissionRefusal>(pass)
         };
         let a = user("10.0.0.1").unwrap();
         // The same host through a mapped address is the same host.
         let b = user("::ffff:10.0.0.1").unwrap();
         assert_eq!(
             user("10.0.0.1").unwrap_err(),
-            Refusal::ConnectionsPerAddress
+            AdmissionRefusal::ConnectionsPerAddress
         );
         let _c = user("10.0.0.2").unwrap();
-        assert_eq!(user("10.0.0.3").unwrap_err(), Refusal::Connections);
+        assert_eq!(user("10.0.0.3").unwrap_err(), AdmissionRefusal::Connections);
         drop(a);
         let _d = user("10.0.0.1").unwrap();
         drop(b);
         let figures = door.figures();
         assert_eq!((figures.connections, figures.addresses), (2, 2));
         assert_eq!((figures.accepted, figures.refused), (4, 2));
-        assert_eq!(user("192.0.2.66").unwrap_err(), Refusal::HostDenied);
+        assert_eq!(
+            user("192.0.2.66").unwrap_err(),
+            AdmissionRefusal::HostDenied
+        );
         assert_eq!(door.figures().displaced, 0);
     }
 
@@ -398,7 +401,7 @@ mod tests {
             .collect();
         assert_eq!(
             door.admit(ip("10.0.0.1")).unwrap_err(),
-            Refusal::UnauthenticatedConnections
+            AdmissionRefusal::UnauthenticatedConnections
         );
         drop(left);
         door.admit(ip("10.0.0.1")).unwrap();
