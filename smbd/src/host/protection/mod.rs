@@ -59,7 +59,7 @@ pub struct Machine {
 
 /// A folder to assess.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct AssessedFolder {
     /// Absolute, without links.
     pub path: PathBuf,
     /// The id of its mount, where the kernel reports it (since 5.8).
@@ -79,7 +79,7 @@ pub struct Assessment {
     pub findings: BTreeSet<Finding>,
 }
 
-impl Place {
+impl AssessedFolder {
     /// A folder of this machine. It may wait for the file system of a server that does not answer.
     #[must_use]
     pub fn of(path: &Path) -> Self {
@@ -107,7 +107,7 @@ impl Machine {
 
     /// Assesses the storage below a folder.
     #[must_use]
-    pub fn assess(&self, place: &Place, asserted: Protection) -> Assessment {
+    pub fn assess(&self, place: &AssessedFolder, asserted: Protection) -> Assessment {
         let mut walk = walk::Walk::new(self);
         walk.path(place.mount_id, &place.path, 0);
         let mut findings = walk.findings;

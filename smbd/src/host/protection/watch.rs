@@ -7,7 +7,7 @@
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{Assessment, Machine, Place, Root, metrics};
+use super::{AssessedFolder, Assessment, Machine, Root, metrics};
 use crate::{
     answers::ShareStatus,
     config::{Config, Policy, Share, in_time, policy},
@@ -31,7 +31,7 @@ pub(crate) fn of_config(config: &Config) -> Vec<Option<Assessment>> {
     let assess = |share: &Share| {
         let (machine, path) = (Arc::clone(&machine), share.path.clone());
         in_time(&share.path, move || {
-            machine.assess(&Place::of(&path), protection)
+            machine.assess(&AssessedFolder::of(&path), protection)
         })
     };
     shares.map(assess).collect()

@@ -56,7 +56,7 @@ impl Drop for Mounted {
 }
 
 fn look(path: &Path) -> Assessment {
-    Machine::read(Root::default()).assess(&Place::of(path), Protection::None)
+    Machine::read(Root::default()).assess(&AssessedFolder::of(path), Protection::None)
 }
 
 /// Whether the mount table begins at our root directory. If not, it prints that: in a chroot the

@@ -91,7 +91,7 @@ impl Tree {
     }
 
     fn look_as(&self, path: &str, asserted: Protection) -> Assessment {
-        let place = Place {
+        let place = AssessedFolder {
             path: PathBuf::from(path),
             mount_id: None,
         };
