@@ -47,7 +47,7 @@ pub enum UserCommand {
         /// Local user and group as whom the new user acts on disk (`id NAME` prints the numbers;
         /// default: the guest account)
         #[arg(long, value_name = "UID:GID")]
-        owner: Option<config::Owner>,
+        owner: Option<config::LocalIds>,
         /// Group to join; may be repeated
         #[arg(long = "group", value_name = "GROUP")]
         groups: Vec<String>,
@@ -58,7 +58,7 @@ pub enum UserCommand {
         name: String,
         /// Local user and group (default: the guest account)
         #[arg(value_name = "UID:GID")]
-        owner: Option<config::Owner>,
+        owner: Option<config::LocalIds>,
     },
     /// Change a password
     Passwd {

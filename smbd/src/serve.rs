@@ -24,7 +24,7 @@ use crate::{
     },
     args::Encrypt,
     commands::banner,
-    config::{self, CommandLine, Config, InvalidValue, Listener, Owner, local_users, places},
+    config::{self, CommandLine, Config, InvalidValue, Listener, LocalIds, local_users, places},
     daemon::Setup,
     host::sandbox,
     runtime::{listener, log},
@@ -56,7 +56,7 @@ pub(crate) struct ServeArgs {
     /// Local user as whom files are read and made (default: the folder's owner where root serves
     /// it, but never root; see `id NAME`)
     #[arg(long, value_name = "UID:GID")]
-    owner: Option<Owner>,
+    owner: Option<LocalIds>,
     /// The promise of a successful reply (default: honor); see `holdfast --help`
     #[arg(long, value_name = "POLICY")]
     durability: Option<String>,
@@ -236,7 +236,7 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), Error> {
 
 /// The local user as which a folder's files are read and made. The users of one run are not those
 /// of the next, so everything belongs to one local user.
-fn owner(folder: &Path, asked: Option<Owner>, guest: Owner) -> Result<Owner, Error> {
+fn owner(folder: &Path, asked: Option<LocalIds>, guest: LocalIds) -> Result<LocalIds, Error> {
     let server = acting::Server::here();
     match asked {
         Some(asked) => return Ok(asked),
@@ -248,7 +248,7 @@ fn owner(folder: &Path, asked: Option<Owner>, guest: Owner) -> Result<Owner, Err
     if meta.uid() == 0 {
         return Ok(guest);
     }
-    Ok(Owner {
+    Ok(LocalIds {
         uid: meta.uid(),
         gid: local_users::primary_group(meta.uid()).unwrap_or(meta.gid()),
     })
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_folder_is_served_as_its_owner_and_never_as_root_unasked() {
-        let ids = |uid, gid| Owner { uid, gid };
+        let ids = |uid, gid| LocalIds { uid, gid };
         let (folder, guest) = (tempfile::tempdir().unwrap(), ids(65_534, 65_533));
         let path = folder.path();
         assert_eq!(owner(path, Some(ids(0, 0)), guest).unwrap(), ids(0, 0));

@@ -7,7 +7,7 @@
 use rustix::process::{getegid, geteuid};
 use smb_auth::UserDb;
 
-use crate::config::{Config, GuestAccount, Owner};
+use crate::config::{Config, GuestAccount, LocalIds};
 
 /// The most users that are named; a line says how many more there are.
 const USERS_MAX: usize = 100;
@@ -16,7 +16,7 @@ const USERS_MAX: usize = 100;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Server {
     root: bool,
-    own: Owner,
+    own: LocalIds,
 }
 
 impl Server {
@@ -24,7 +24,7 @@ impl Server {
     pub(crate) fn here() -> Self {
         Self {
             root: geteuid().is_root(),
-            own: Owner {
+            own: LocalIds {
                 uid: geteuid().as_raw(),
                 gid: getegid().as_raw(),
             },
@@ -37,13 +37,13 @@ impl Server {
     }
 
     /// Its own ids.
-    pub(crate) fn own(self) -> Owner {
+    pub(crate) fn own(self) -> LocalIds {
         self.own
     }
 
     /// The local user as which a user bound to `owner` acts.
     pub(crate) fn user(self, owner: Option<(u32, u32)>, guest: &GuestAccount) -> String {
-        let owner = owner.map(|(uid, gid)| Owner { uid, gid });
+        let owner = owner.map(|(uid, gid)| LocalIds { uid, gid });
         match (self.root, owner) {
             (true, Some(owner)) => in_words(owner),
             (true, None) => format!("the guest account, {}", guest_in_words(guest)),
@@ -84,7 +84,7 @@ impl Server {
 }
 
 /// The ids in words, with a warning if they are root's.
-pub(crate) fn in_words(ids: Owner) -> String {
+pub(crate) fn in_words(ids: LocalIds) -> String {
     let root = if ids.uid == 0 {
         ": ROOT, for whom no permission of a file counts"
     } else {
@@ -107,14 +107,14 @@ mod tests {
     fn guest(name: Option<&str>, id: u32) -> GuestAccount {
         GuestAccount {
             name: name.map(str::to_owned),
-            ids: Owner { uid: id, gid: id },
+            ids: LocalIds { uid: id, gid: id },
         }
     }
 
     fn server(id: u32) -> Server {
         Server {
             root: id == 0,
-            own: Owner { uid: id, gid: id },
+            own: LocalIds { uid: id, gid: id },
         }
     }
 

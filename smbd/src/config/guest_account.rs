@@ -5,14 +5,14 @@
 
 use std::fmt;
 
-use super::{Owner, raw, validate::Findings};
+use super::{LocalIds, raw, validate::Findings};
 use crate::config::local_users;
 
 /// The default: the account that distributions have for this purpose.
 const DEFAULT: &str = "nobody";
 /// The ids if there is no such account: those that the kernel uses for ids without a mapping
 /// (`/proc/sys/kernel/overflowuid`).
-const OVERFLOW: Owner = Owner {
+const OVERFLOW: LocalIds = LocalIds {
     uid: 65_534,
     gid: 65_534,
 };
@@ -23,7 +23,7 @@ pub struct GuestAccount {
     /// Its name; `None` if the administrator wrote numbers.
     pub name: Option<String>,
     /// Uid and primary group.
-    pub ids: Owner,
+    pub ids: LocalIds,
 }
 
 impl fmt::Display for GuestAccount {
@@ -63,9 +63,9 @@ pub(super) fn guest_account(field: &raw::At<String>, findings: &mut Findings) ->
 /// The account as written, or a message and advice.
 fn written(
     text: &str,
-    look_up: impl FnOnce(&str) -> Option<Owner>,
+    look_up: impl FnOnce(&str) -> Option<LocalIds>,
 ) -> Result<GuestAccount, (String, &'static str)> {
-    let numbers = text.parse::<Owner>().ok();
+    let numbers = text.parse::<LocalIds>().ok();
     let name = numbers.is_none().then(|| text.to_owned());
     let Some(ids) = numbers.or_else(|| look_up(text)) else {
         let way_out = "use a name in /etc/passwd, or the numbers of a user and a group, as in \
@@ -84,8 +84,8 @@ fn written(
 mod tests {
     use super::*;
 
-    fn known(name: &str) -> Option<Owner> {
-        let id = |uid, gid| Some(Owner { uid, gid });
+    fn known(name: &str) -> Option<LocalIds> {
+        let id = |uid, gid| Some(LocalIds { uid, gid });
         match name {
             "nobody" => id(65_534, 65_533),
             "root" | "toor" => id(0, 0),

@@ -11,7 +11,7 @@ use std::{
     path::Path,
 };
 
-use crate::config::Owner;
+use crate::config::LocalIds;
 
 /// The most bytes read of either file; the rest is ignored.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -20,7 +20,7 @@ const GROUPS_MAX: usize = 65_536;
 
 /// Uid and primary group of the user `name`.
 #[must_use]
-pub fn ids_of(name: &str) -> Option<Owner> {
+pub fn ids_of(name: &str) -> Option<LocalIds> {
     accounts(&read("/etc/passwd"))
         .find(|(known, _)| *known == name)
         .map(|(_, ids)| ids)
@@ -35,7 +35,7 @@ pub fn primary_group(uid: u32) -> Option<u32> {
 }
 
 /// Name and numbers of each line of passwd(5) that has them: `name:password:uid:gid:...`.
-fn accounts(users: &str) -> impl Iterator<Item = (&str, Owner)> {
+fn accounts(users: &str) -> impl Iterator<Item = (&str, LocalIds)> {
     users.lines().filter_map(|line| {
         let mut fields = line.split(':');
         let (name, uid) = (fields.next()?, fields.nth(1)?);
@@ -67,7 +67,7 @@ fn read(path: &str) -> String {
 /// group(5): `name:password:gid:member,member`. Invalid lines are skipped, as the C library does.
 fn find(uids: &BTreeSet<u32>, users: &str, groups: &str) -> BTreeMap<u32, Vec<u32>> {
     let mut names: BTreeMap<&str, u32> = BTreeMap::new();
-    for (name, Owner { uid, .. }) in accounts(users) {
+    for (name, LocalIds { uid, .. }) in accounts(users) {
         if uids.contains(&uid) {
             names.entry(name).or_insert(uid);
         }
@@ -103,11 +103,11 @@ mod tests {
                      nobody:x:65534:65533:nobody:/:/bin/false\n";
         let found: Vec<_> = accounts(users).collect();
         let (nobody, root) = (
-            Owner {
+            LocalIds {
                 uid: 65_534,
                 gid: 65_533,
             },
-            Owner { uid: 0, gid: 0 },
+            LocalIds { uid: 0, gid: 0 },
         );
         assert_eq!(found, [("root", root), ("nobody", nobody)]);
         assert_eq!(ids_of("no such user"), None);

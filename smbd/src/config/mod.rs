@@ -50,7 +50,7 @@ pub use report::{ConfigReport, Problem};
 pub(crate) use restart::keep_until_restart;
 pub(crate) use share::{UNSYNCED, is_mistake};
 pub use validate::listen_everywhere;
-pub use values::{InvalidValue, Owner};
+pub use values::{InvalidValue, LocalIds};
 
 /// The port of SMB over TCP.
 pub const SMB_PORT: u16 = 445;
@@ -172,7 +172,7 @@ pub struct Share {
     pub users: Vec<String>,
     pub groups: Vec<String>,
     pub guest: bool,
-    pub owner: Option<Owner>,
+    pub owner: Option<LocalIds>,
     pub file_mode: u32,
     pub directory_mode: u32,
     pub durability: Policy,

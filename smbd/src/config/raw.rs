@@ -15,7 +15,7 @@ use super::{
     Symlinks, Unbuffered,
     dialects::Dialects,
     hosts::Network,
-    values::{AppleModel, BitRate, ByteSize, Mode, Owner, Span},
+    values::{AppleModel, BitRate, ByteSize, LocalIds, Mode, Span},
 };
 
 /// A value that remembers where it was written.
@@ -145,7 +145,7 @@ pub(super) struct ShareTable {
     /// Local user and group as whom everybody acts here, and who own what is made, "uid:gid".
     /// Needs root unless it is the server's own. Default: the connected user's own, or the guest
     /// account's.
-    pub(super) owner: At<Owner>,
+    pub(super) owner: At<LocalIds>,
     /// Permission bits of new files. Default: "0644".
     pub(super) file_mode: At<Mode>,
     /// Permission bits of new directories. Default: "0755".

@@ -38,7 +38,7 @@ pub struct Mode(pub u32);
 
 /// A local user and group, written `"1000:1000"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owner {
+pub struct LocalIds {
     /// Local user id.
     pub uid: u32,
     /// Local group id.
@@ -143,13 +143,13 @@ impl FromStr for Mode {
     }
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for LocalIds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.uid, self.gid)
     }
 }
 
-impl FromStr for Owner {
+impl FromStr for LocalIds {
     type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
@@ -225,7 +225,7 @@ texts! {
     BitRate, "a speed such as \"10Gbit\"", None;
     Mode, "octal digits in quotes", None;
     AppleModel, "a model such as \"Xserve\"", None;
-    Owner, "\"uid:gid\"", None;
+    LocalIds, "\"uid:gid\"", None;
 }
 
 #[cfg(test)]
@@ -295,13 +295,13 @@ mod tests {
         }
         assert_eq!(
             "1000:100".parse(),
-            Ok(Owner {
+            Ok(LocalIds {
                 uid: 1000,
                 gid: 100
             })
         );
         for bad in ["", "1000", "alice:users", "-1:0", "4294967295:0"] {
-            assert!(bad.parse::<Owner>().is_err(), "{bad}");
+            assert!(bad.parse::<LocalIds>().is_err(), "{bad}");
         }
     }
 }
