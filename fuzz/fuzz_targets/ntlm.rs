@@ -46,10 +46,10 @@ fuzz_target!(|data: &[u8]| {
         };
         acceptor.step_now(token, &mut env)
     };
-    assert!(matches!(step(NEGOTIATE), Ok(Step::Continue(_))));
+    assert!(matches!(step(NEGOTIATE), Ok(AuthStep::Continue(_))));
     assert!(!matches!(
         step(data),
-        Ok(Step::Done {
+        Ok(AuthStep::Done {
             identity: Identity::User(_),
             ..
         })

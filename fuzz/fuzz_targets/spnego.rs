@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
         // Nobody has a password here: at most a null session may come out.
         assert!(!matches!(
             step,
-            Ok(Step::Done {
+            Ok(AuthStep::Done {
                 identity: Identity::User(_),
                 ..
             })

@@ -55,8 +55,8 @@ fn accept(user: &str, password: &str) -> Result<(), AuthError> {
             gate: &OpenGate,
         };
         match acceptor.step_now(&unhex(&line), &mut env)? {
-            Step::Continue(token) => say(&format!("token {}", hex(&token))),
-            Step::Done {
+            AuthStep::Continue(token) => say(&format!("token {}", hex(&token))),
+            AuthStep::Done {
                 token,
                 identity,
                 session_key,

@@ -17,7 +17,7 @@ use crate::ntlm::keys::Sender;
 use crate::ntlm::{self, server};
 use crate::params::AcceptorParams;
 use crate::spnego::{self, Mech, NegState, Resp};
-use crate::{AuthEnv, AuthError, Identity, MAX_TOKEN_LEN, Step};
+use crate::{AuthEnv, AuthError, AuthStep, Identity, MAX_TOKEN_LEN};
 
 /// The state of SPNEGO that is needed until the end of the exchange.
 struct Spnego {
@@ -74,7 +74,11 @@ impl Acceptor {
     /// Any [`AuthError`] ends the exchange.
     // Async, because accepting a Kerberos token will block in a pool.
     #[allow(clippy::unused_async)]
-    pub async fn step(&mut self, token: &[u8], env: &mut AuthEnv<'_>) -> Result<Step, AuthError> {
+    pub async fn step(
+        &mut self,
+        token: &[u8],
+        env: &mut AuthEnv<'_>,
+    ) -> Result<AuthStep, AuthError> {
         self.step_now(token, env)
     }
 
@@ -82,7 +86,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// As [`Self::step`].
-    pub fn step_now(&mut self, token: &[u8], env: &mut AuthEnv<'_>) -> Result<Step, AuthError> {
+    pub fn step_now(&mut self, token: &[u8], env: &mut AuthEnv<'_>) -> Result<AuthStep, AuthError> {
         if token.len() > MAX_TOKEN_LEN {
             self.state = State::Finished;
             return Err(AuthError::InvalidToken("token too long"));
@@ -110,7 +114,7 @@ impl Acceptor {
     }
 
     /// Processes NegTokenInit and chooses the mechanism.
-    fn first(&mut self, token: &[u8], env: &mut AuthEnv<'_>) -> Result<Step, AuthError> {
+    fn first(&mut self, token: &[u8], env: &mut AuthEnv<'_>) -> Result<AuthStep, AuthError> {
         let init = spnego::parse_init(token)?;
         let place = init
             .mechs
@@ -133,7 +137,7 @@ impl Acceptor {
                 } else {
                     NegState::RequestMic
                 };
-                Ok(Step::Continue(spnego::build_resp(&Resp {
+                Ok(AuthStep::Continue(spnego::build_resp(&Resp {
                     state: Some(state),
                     mech: Some(Mech::Ntlmssp),
                     ..Resp::default()
@@ -149,7 +153,7 @@ impl Acceptor {
         spnego: Option<Spnego>,
         mech: Option<Mech>,
         env: &mut AuthEnv<'_>,
-    ) -> Result<Step, AuthError> {
+    ) -> Result<AuthStep, AuthError> {
         let (challenge, challenged) = server::challenge(negotiate, &self.params, env)?;
         let reply = if spnego.is_some() {
             spnego::build_resp(&Resp {
@@ -162,7 +166,7 @@ impl Acceptor {
             challenge
         };
         self.state = State::WaitAuthenticate(spnego, Box::new(challenged));
-        Ok(Step::Continue(reply))
+        Ok(AuthStep::Continue(reply))
     }
 
     /// Processes the token with AUTHENTICATE and the mechListMIC.
@@ -172,7 +176,7 @@ impl Acceptor {
         spnego: &Spnego,
         challenged: server::Challenged,
         env: &mut AuthEnv<'_>,
-    ) -> Result<Step, AuthError> {
+    ) -> Result<AuthStep, AuthError> {
         let resp = spnego::parse_resp(token)?;
         if resp.state == Some(NegState::Reject) {
             return Err(AuthError::Rejected);
@@ -204,8 +208,8 @@ impl Acceptor {
     }
 }
 
-fn done(token: Option<Vec<u8>>, accepted: server::Accepted) -> Step {
-    Step::Done {
+fn done(token: Option<Vec<u8>>, accepted: server::Accepted) -> AuthStep {
+    AuthStep::Done {
         token,
         identity: accepted.identity,
         session_key: accepted.session_key,

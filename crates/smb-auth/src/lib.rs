@@ -68,7 +68,7 @@ pub struct UserIdentity {
 
 /// The result of processing one token.
 #[derive(Debug)]
-pub enum Step {
+pub enum AuthStep {
     /// Send this token with STATUS_MORE_PROCESSING_REQUIRED and wait for the next one.
     Continue(Vec<u8>),
     /// Authentication is complete.

@@ -15,10 +15,10 @@ const ASKED: u32 = flags::OEM
 
 /// Logs in with the user name in these bytes. The proof is computed over `meant`, the name that the
 /// client means by them.
-fn login(f: &mut Fixture, asked: u32, bytes: &[u8], meant: &str) -> Result<Step, AuthError> {
+fn login(f: &mut Fixture, asked: u32, bytes: &[u8], meant: &str) -> Result<AuthStep, AuthError> {
     let mut acceptor = Acceptor::new(f.params.clone());
     let negotiate = message::build_negotiate(asked);
-    let Step::Continue(challenge) = f.step(&mut acceptor, &negotiate)? else {
+    let AuthStep::Continue(challenge) = f.step(&mut acceptor, &negotiate)? else {
         panic!("no challenge")
     };
     let parsed = message::parse_challenge(&challenge).unwrap();
@@ -53,9 +53,9 @@ fn login(f: &mut Fixture, asked: u32, bytes: &[u8], meant: &str) -> Result<Step,
     f.step(&mut acceptor, &authenticate)
 }
 
-fn name(step: Result<Step, AuthError>) -> String {
+fn name(step: Result<AuthStep, AuthError>) -> String {
     match step {
-        Ok(Step::Done {
+        Ok(AuthStep::Done {
             identity: Identity::User(user),
             ..
         }) => user.name,

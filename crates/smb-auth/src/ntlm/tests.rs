@@ -94,7 +94,7 @@ impl Fixture {
         &mut self,
         acceptor: &mut Acceptor,
         token: &[u8],
-    ) -> Result<Step, AuthError> {
+    ) -> Result<AuthStep, AuthError> {
         self.env(|env| acceptor.step_now(token, env))
     }
 
@@ -102,13 +102,13 @@ impl Fixture {
     fn challenged(&mut self) -> (Acceptor, Vec<u8>, Vec<u8>) {
         let mut acceptor = Acceptor::new(self.params.clone());
         let negotiate = client::negotiate();
-        let Step::Continue(challenge) = self.step(&mut acceptor, &negotiate).unwrap() else {
+        let AuthStep::Continue(challenge) = self.step(&mut acceptor, &negotiate).unwrap() else {
             panic!("no challenge")
         };
         (acceptor, negotiate, challenge)
     }
 
-    fn raw(&mut self, forge: &Forge) -> Result<Step, AuthError> {
+    fn raw(&mut self, forge: &Forge) -> Result<AuthStep, AuthError> {
         let (mut acceptor, negotiate, challenge) = self.challenged();
         let (message, _) = forge.authenticate(&negotiate, &challenge);
         self.step(&mut acceptor, &message)
@@ -205,9 +205,9 @@ impl Forge {
     }
 }
 
-fn user_of(step: Result<Step, AuthError>) -> UserIdentity {
+fn user_of(step: Result<AuthStep, AuthError>) -> UserIdentity {
     match step {
-        Ok(Step::Done {
+        Ok(AuthStep::Done {
             identity: Identity::User(user),
             ..
         }) => user,

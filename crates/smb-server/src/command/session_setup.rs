@@ -6,7 +6,7 @@
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use smb_auth::{
-    Acceptor, AcceptorParams, AuthEnv, AuthError, Identity, LoginGate, SessionKey, Step,
+    Acceptor, AcceptorParams, AuthEnv, AuthError, AuthStep, Identity, LoginGate, SessionKey,
 };
 use smb_crypto::{SessionKeys, SigningKey, derive_keys};
 use smb_wire::{
@@ -56,7 +56,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         setup.preauth.update(&call.message);
     }
     match step(call, &mut setup, request.security_buffer).await {
-        Ok(Step::Continue(token)) => {
+        Ok(AuthStep::Continue(token)) => {
             let response = SessionSetupResponse {
                 session_flags: SessionFlags::empty(),
                 security_buffer: &token,
@@ -66,7 +66,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             call.connection.setups.borrow_mut().insert(id, setup);
             Ok(reply)
         }
-        Ok(Step::Done {
+        Ok(AuthStep::Done {
             token,
             identity,
             session_key,
@@ -154,7 +154,11 @@ fn params(config: &ServerConfig) -> AcceptorParams {
     }
 }
 
-async fn step<V: Vfs>(call: &Call<V>, setup: &mut Setup, token: &[u8]) -> Result<Step, AuthError> {
+async fn step<V: Vfs>(
+    call: &Call<V>,
+    setup: &mut Setup,
+    token: &[u8],
+) -> Result<AuthStep, AuthError> {
     let server = call.server();
     let users = server.users();
     let now = server.env.realtime();

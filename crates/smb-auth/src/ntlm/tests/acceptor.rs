@@ -318,7 +318,7 @@ fn a_client_without_extended_session_security_proves_itself_with_ntlmv2() {
         let mut acceptor = Acceptor::new(f.params.clone());
         let asked = flags::UNICODE | flags::NTLM | flags::REQUEST_TARGET;
         let negotiate = message::build_negotiate(asked);
-        let Step::Continue(challenge) = f.step(&mut acceptor, &negotiate).unwrap() else {
+        let AuthStep::Continue(challenge) = f.step(&mut acceptor, &negotiate).unwrap() else {
             panic!("no challenge");
         };
         let (message, _) = forge.authenticate(&negotiate, &challenge);
@@ -370,7 +370,7 @@ fn anonymous_is_reported_only_when_requested() {
         domain: "",
         ..Forge::new("", "")
     };
-    let Ok(Step::Done {
+    let Ok(AuthStep::Done {
         identity: Identity::Anonymous,
         ..
     }) = f.raw(&null)

@@ -13,8 +13,8 @@ fn both_ends_agree() {
         while let Some(out) = i.step(&token, 7, &mut random).unwrap() {
             rounds += 1;
             match f.step(&mut a, &out).unwrap() {
-                Step::Continue(next) => token = next,
-                Step::Done {
+                AuthStep::Continue(next) => token = next,
+                AuthStep::Done {
                     token: last,
                     identity,
                     session_key,
@@ -53,7 +53,7 @@ fn initiator_refuses_a_server_that_cannot_prove_itself() {
     for last in finals {
         let (mut i, mut a) = (initiator("anna", "geheim"), Acceptor::new(f.params.clone()));
         let first = i.step(&[], 7, &mut random).unwrap().unwrap();
-        let Step::Continue(challenge) = f.step(&mut a, &first).unwrap() else {
+        let AuthStep::Continue(challenge) = f.step(&mut a, &first).unwrap() else {
             panic!()
         };
         i.step(&challenge, 7, &mut random).unwrap().unwrap();
@@ -69,7 +69,7 @@ fn spnego_login(
     mechs: &[Mech],
     forge: &Forge,
     mic: impl FnOnce(&MicKeys, &[u8]) -> Option<Vec<u8>>,
-) -> (Vec<Option<NegState>>, Result<Step, AuthError>) {
+) -> (Vec<Option<NegState>>, Result<AuthStep, AuthError>) {
     let mut f = Fixture::new();
     let mut a = Acceptor::new(f.params.clone());
     let list = spnego::build_mech_list(mechs);
@@ -80,7 +80,7 @@ fn spnego_login(
     } else {
         b"a Kerberos token"
     };
-    let Step::Continue(mut reply) = f
+    let AuthStep::Continue(mut reply) = f
         .step(&mut a, &spnego::build_init(&list, optimistic))
         .unwrap()
     else {
@@ -96,7 +96,7 @@ fn spnego_login(
             token: Some(&negotiate),
             ..Resp::default()
         };
-        let Step::Continue(second) = f.step(&mut a, &spnego::build_resp(&next)).unwrap() else {
+        let AuthStep::Continue(second) = f.step(&mut a, &spnego::build_resp(&next)).unwrap() else {
             panic!()
         };
         states.push(spnego::parse_resp(&second).unwrap().state);
@@ -111,7 +111,7 @@ fn spnego_login(
         ..Resp::default()
     };
     let step = f.step(&mut a, &spnego::build_resp(&last));
-    if let Ok(Step::Done {
+    if let Ok(AuthStep::Done {
         token: Some(token), ..
     }) = &step
     {
@@ -222,7 +222,7 @@ trait ErrKind {
     fn unwrap_err_kind(self) -> &'static str;
 }
 
-impl ErrKind for Result<Step, AuthError> {
+impl ErrKind for Result<AuthStep, AuthError> {
     fn unwrap_err_kind(self) -> &'static str {
         match self.unwrap_err() {
             AuthError::OutOfSequence | AuthError::InvalidToken("token too long") => {

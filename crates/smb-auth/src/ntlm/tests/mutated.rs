@@ -34,7 +34,7 @@ proptest! {
         let (mut message, _) = forge.authenticate(&negotiate, &challenge);
         mutate(&mut message, &edits, cut);
         let step = f.step(&mut a, &message);
-        let user = matches!(step, Ok(Step::Done { identity: Identity::User(_), .. }));
+        let user = matches!(step, Ok(AuthStep::Done { identity: Identity::User(_), .. }));
         prop_assert!(!user);
     }
 
@@ -47,7 +47,7 @@ proptest! {
         let (mut message, _) = Forge::new("anna", "geheim").authenticate(&negotiate, &challenge);
         mutate(&mut message, &[(at, byte)], None);
         let step = f.step(&mut a, &message);
-        let user = matches!(step, Ok(Step::Done { identity: Identity::User(_), .. }));
+        let user = matches!(step, Ok(AuthStep::Done { identity: Identity::User(_), .. }));
         prop_assert!(!user);
     }
 
@@ -63,7 +63,7 @@ proptest! {
         let negotiate = client::negotiate();
         let mut first = spnego::build_init(&list, &negotiate);
         if which == 0 { mutate(&mut first, &edits, cut); }
-        if let Ok(Step::Continue(reply)) = f.step(&mut a, &first) {
+        if let Ok(AuthStep::Continue(reply)) = f.step(&mut a, &first) {
             let resp = spnego::parse_resp(&reply).unwrap();
             if let Some(challenge) = resp.token {
                 let (message, keys) = Forge::new("anna", "falsch").authenticate(&negotiate, challenge);
@@ -72,7 +72,7 @@ proptest! {
                 let mut last = spnego::build_resp(&last);
                 if which == 1 { mutate(&mut last, &edits, cut); }
                 let step = f.step(&mut a, &last);
-                let user = matches!(step, Ok(Step::Done { identity: Identity::User(_), .. }));
+                let user = matches!(step, Ok(AuthStep::Done { identity: Identity::User(_), .. }));
                 prop_assert!(!user);
             }
         }
