@@ -50,7 +50,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(!matches!(
         step(data),
         Ok(AuthStep::Done {
-            identity: Identity::User(_),
+            identity: PeerIdentity::User(_),
             ..
         })
     ));

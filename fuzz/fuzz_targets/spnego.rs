@@ -37,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(!matches!(
             step,
             Ok(AuthStep::Done {
-                identity: Identity::User(_),
+                identity: PeerIdentity::User(_),
                 ..
             })
         ));

@@ -63,8 +63,8 @@ fn accept(user: &str, password: &str) -> Result<(), AuthError> {
             } => {
                 say(&format!("token {}", hex(&token.unwrap_or_default())));
                 let name = match identity {
-                    Identity::Anonymous => "(anonymous)".to_owned(),
-                    Identity::User(user) => user.name,
+                    PeerIdentity::Anonymous => "(anonymous)".to_owned(),
+                    PeerIdentity::User(user) => user.name,
                 };
                 say(&format!("done {name} {}", hex(session_key.as_bytes())));
                 return Ok(());

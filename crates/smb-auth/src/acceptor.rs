@@ -17,7 +17,7 @@ use crate::ntlm::keys::Sender;
 use crate::ntlm::{self, server};
 use crate::params::AcceptorParams;
 use crate::spnego::{self, Mech, NegState, Resp};
-use crate::{AuthEnv, AuthError, AuthStep, Identity, MAX_TOKEN_LEN};
+use crate::{AuthEnv, AuthError, AuthStep, MAX_TOKEN_LEN, PeerIdentity};
 
 /// The state of SPNEGO that is needed until the end of the exchange.
 struct Spnego {
@@ -186,7 +186,7 @@ impl Acceptor {
             .ok_or(AuthError::InvalidToken("SPNEGO: no NTLM token"))?;
         let accepted = challenged.authenticate(authenticate, &self.params, env)?;
         // A null session has no secret a MIC could prove; everyone can compute one.
-        let anonymous = accepted.identity == Identity::Anonymous;
+        let anonymous = accepted.identity == PeerIdentity::Anonymous;
         let required = !anonymous && (spnego.mic_required || accepted.had_mic);
         match resp.mic {
             Some(mic) => {

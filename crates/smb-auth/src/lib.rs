@@ -43,7 +43,7 @@ pub(crate) const KEPT_MAX: usize = 1024;
 
 /// The identity that a successful authentication proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Identity {
+pub enum PeerIdentity {
     /// The peer requested a null session. It proved nothing; the server decides what the session
     /// may do.
     Anonymous,
@@ -76,7 +76,7 @@ pub enum AuthStep {
         /// Token for the final response, if the mechanism has one.
         token: Option<Vec<u8>>,
         /// The identity of the peer.
-        identity: Identity,
+        identity: PeerIdentity,
         /// The mechanism's whole session key (16 bytes for NTLM). Anonymous sessions get one too,
         /// but it proves nothing and must not be used for signing.
         session_key: SessionKey,

@@ -56,7 +56,7 @@ fn login(f: &mut Fixture, asked: u32, bytes: &[u8], meant: &str) -> Result<AuthS
 fn name(step: Result<AuthStep, AuthError>) -> String {
     match step {
         Ok(AuthStep::Done {
-            identity: Identity::User(user),
+            identity: PeerIdentity::User(user),
             ..
         }) => user.name,
         other => panic!("{other:?}"),

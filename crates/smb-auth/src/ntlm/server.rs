@@ -14,7 +14,7 @@ use super::keys::{self, Key, MicKeys};
 use super::message::{self, Authenticate, Charset, NtAnswer, av, flags};
 use crate::params::AcceptorParams;
 use crate::secret::{NtHash, SessionKey};
-use crate::{AuthEnv, AuthError, Identity, UserIdentity, UserRecord};
+use crate::{AuthEnv, AuthError, PeerIdentity, UserIdentity, UserRecord};
 
 /// The flags that the server grants when the client asks for them.
 const GRANTED: u32 = flags::EXTENDED_SESSIONSECURITY
@@ -37,7 +37,7 @@ pub(crate) struct Challenged {
 
 /// A completed exchange.
 pub(crate) struct Accepted {
-    pub(crate) identity: Identity,
+    pub(crate) identity: PeerIdentity,
     pub(crate) session_key: SessionKey,
     pub(crate) mic_keys: MicKeys,
     /// AUTHENTICATE carried a MIC, so the peer must send a mechListMIC as well.
@@ -130,7 +130,7 @@ impl Challenged {
         }
         env.gate.succeeded(&parsed.user);
         Ok(Accepted {
-            identity: Identity::User(UserIdentity {
+            identity: PeerIdentity::User(UserIdentity {
                 name: user.name,
                 domain: params.netbios_computer.clone(),
                 rid: user.rid,
@@ -234,7 +234,7 @@ fn anonymous(parsed: &Authenticate<'_>, negotiated: u32) -> Result<Accepted, Aut
     }
     let exported = export(&Zeroizing::new([0; 16]), key_exchange, parsed.encrypted_key);
     Ok(Accepted {
-        identity: Identity::Anonymous,
+        identity: PeerIdentity::Anonymous,
         mic_keys: MicKeys::new(&exported[..], negotiated),
         session_key: SessionKey::new(exported.to_vec()),
         had_mic: false,

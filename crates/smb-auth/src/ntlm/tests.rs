@@ -208,7 +208,7 @@ impl Forge {
 fn user_of(step: Result<AuthStep, AuthError>) -> UserIdentity {
     match step {
         Ok(AuthStep::Done {
-            identity: Identity::User(user),
+            identity: PeerIdentity::User(user),
             ..
         }) => user,
         other => panic!("{other:?}"),

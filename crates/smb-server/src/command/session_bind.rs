@@ -9,7 +9,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use smb_auth::{Identity, SessionKey};
+use smb_auth::{PeerIdentity, SessionKey};
 use smb_crypto::{SignNonce, SigningAlgorithm, SigningKey};
 use smb_wire::{
     header::HeaderFlags,
@@ -142,7 +142,7 @@ pub(super) fn finish<V: Vfs>(
     call: &Call<V>,
     facts: &Negotiated,
     setup: &Setup,
-    identity: Identity,
+    identity: PeerIdentity,
     session_key: &SessionKey,
 ) -> Result<Done<V>, Failure> {
     let (server, connection) = (call.server(), &call.connection);
@@ -150,7 +150,7 @@ pub(super) fn finish<V: Vfs>(
     let session = server
         .session(call.header.session_id)
         .ok_or(Status::USER_SESSION_DELETED)?;
-    let Identity::User(user) = identity else {
+    let PeerIdentity::User(user) = identity else {
         return Err(Status::ACCESS_DENIED.into());
     };
     let token = Token::user(&config, &user, &*server.users());

@@ -6,7 +6,7 @@
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use smb_auth::{
-    Acceptor, AcceptorParams, AuthEnv, AuthError, AuthStep, Identity, LoginGate, SessionKey,
+    Acceptor, AcceptorParams, AuthEnv, AuthError, AuthStep, LoginGate, PeerIdentity, SessionKey,
 };
 use smb_crypto::{SessionKeys, SigningKey, derive_keys};
 use smb_wire::{
@@ -228,7 +228,7 @@ async fn finish<V: Vfs>(
     facts: &Negotiated,
     id: SessionId,
     setup: Setup,
-    identity: Identity,
+    identity: PeerIdentity,
     session_key: &SessionKey,
 ) -> Result<Done<V>, Failure> {
     if setup.purpose == Purpose::Bind {
@@ -236,8 +236,8 @@ async fn finish<V: Vfs>(
     }
     let config = call.server().config();
     let token = match identity {
-        Identity::User(user) => Token::user(&config, &user, &*call.server().users()),
-        Identity::Anonymous => Token::anonymous(&config),
+        PeerIdentity::User(user) => Token::user(&config, &user, &*call.server().users()),
+        PeerIdentity::Anonymous => Token::anonymous(&config),
     };
     if setup.purpose == Purpose::Again {
         return again(call, token);

@@ -371,7 +371,7 @@ fn anonymous_is_reported_only_when_requested() {
         ..Forge::new("", "")
     };
     let Ok(AuthStep::Done {
-        identity: Identity::Anonymous,
+        identity: PeerIdentity::Anonymous,
         ..
     }) = f.raw(&null)
     else {

@@ -26,7 +26,7 @@ fn both_ends_agree() {
         }
         let (identity, key) = done.unwrap();
         assert_eq!(rounds, 2);
-        assert_eq!(identity == Identity::Anonymous, user.is_empty());
+        assert_eq!(identity == PeerIdentity::Anonymous, user.is_empty());
         assert_eq!(i.session_key(), Some(&key));
     }
 }

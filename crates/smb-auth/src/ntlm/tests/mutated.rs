@@ -34,7 +34,7 @@ proptest! {
         let (mut message, _) = forge.authenticate(&negotiate, &challenge);
         mutate(&mut message, &edits, cut);
         let step = f.step(&mut a, &message);
-        let user = matches!(step, Ok(AuthStep::Done { identity: Identity::User(_), .. }));
+        let user = matches!(step, Ok(AuthStep::Done { identity: PeerIdentity::User(_), .. }));
         prop_assert!(!user);
     }
 
@@ -47,7 +47,7 @@ proptest! {
         let (mut message, _) = Forge::new("anna", "geheim").authenticate(&negotiate, &challenge);
         mutate(&mut message, &[(at, byte)], None);
         let step = f.step(&mut a, &message);
-        let user = matches!(step, Ok(AuthStep::Done { identity: Identity::User(_), .. }));
+        let user = matches!(step, Ok(AuthStep::Done { identity: PeerIdentity::User(_), .. }));
         prop_assert!(!user);
     }
 
@@ -72,7 +72,7 @@ proptest! {
                 let mut last = spnego::build_resp(&last);
                 if which == 1 { mutate(&mut last, &edits, cut); }
                 let step = f.step(&mut a, &last);
-                let user = matches!(step, Ok(AuthStep::Done { identity: Identity::User(_), .. }));
+                let user = matches!(step, Ok(AuthStep::Done { identity: PeerIdentity::User(_), .. }));
                 prop_assert!(!user);
             }
         }
