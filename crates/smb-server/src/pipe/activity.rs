@@ -13,7 +13,7 @@ use smb_wire::{
             ActivityRequest, EntryMember, Listing, encode_ended, encode_enumeration,
             encode_file_info, entry_bytes,
         },
-        srvsvc::{ShareType, Win32Error},
+        srvsvc::{Stype, Win32Error},
     },
 };
 
@@ -289,7 +289,7 @@ fn connections(all: &Activity, qualifier: &str, level: u32) -> Places {
         let entry = || {
             let mut entry = vec![EntryMember::Number(id)];
             if level == 1 {
-                let kind = ShareType::IPC.when(tree.share == "IPC$");
+                let kind = Stype::IPC.when(tree.share == "IPC$");
                 let users = 1;
                 let numbers = [kind.bits(), tree.opens, users, session.seconds];
                 entry.extend(numbers.map(EntryMember::Number));

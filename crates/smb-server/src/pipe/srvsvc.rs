@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use smb_wire::rpc::{
     FaultStatus,
     srvsvc::{
-        Request, ServerInfo, ShareEnumReply, ShareInfo, ShareType, TimeOfDay, Win32Error,
+        Request, ServerInfo, ShareEnumReply, ShareInfo, Stype, TimeOfDay, Win32Error,
         encode_remote_tod, encode_server_get_info, encode_share_get_info,
     },
 };
@@ -121,7 +121,7 @@ fn info(share: &SeenShare) -> ShareInfo {
     ShareInfo {
         net_name: share.name.clone(),
         // A name that ends in a dollar sign is hidden by clients.
-        share_type: ShareType::SPECIAL.when(share.name.ends_with('$')),
+        share_type: Stype::SPECIAL.when(share.name.ends_with('$')),
         remark: share.comment.clone(),
         permissions: 0,
         max_uses: u32::MAX,
@@ -135,7 +135,7 @@ fn info(share: &SeenShare) -> ShareInfo {
 fn pipes() -> ShareInfo {
     ShareInfo {
         net_name: "IPC$".to_owned(),
-        share_type: ShareType::IPC | ShareType::SPECIAL,
+        share_type: Stype::IPC | Stype::SPECIAL,
         remark: "IPC Service".to_owned(),
         max_uses: u32::MAX,
         path: String::new(),

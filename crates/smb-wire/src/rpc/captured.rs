@@ -255,7 +255,7 @@ fn shares() -> Vec<srvsvc::ShareInfo> {
     };
     let ipc = srvsvc::ShareInfo {
         net_name: "IPC$".to_owned(),
-        share_type: srvsvc::ShareType::SPECIAL | srvsvc::ShareType::IPC,
+        share_type: srvsvc::Stype::SPECIAL | srvsvc::Stype::IPC,
         remark: "IPC Service (Samba 4.17.12-Debian)".to_owned(),
         ..srvsvc::ShareInfo::default()
     };

@@ -41,8 +41,8 @@ impl Win32Error {
 }
 
 flags_of_the_wire! {
-    /// Kind of a share ([MS-SRVS] 2.2.2.4): the low bits are a number, disk being 0.
-    pub struct ShareType(u32) {
+    /// Kind of a share, STYPE_ in [MS-SRVS] 2.2.2.4: the low bits are a number, disk being 0.
+    pub struct Stype(u32) {
         PRINT_QUEUE = 0x1,
         DEVICE = 0x2,
         IPC = 0x3,
@@ -129,7 +129,7 @@ pub struct ShareInfo {
     /// Its name.
     pub net_name: String,
     /// Its kind.
-    pub share_type: ShareType,
+    pub share_type: Stype,
     /// Its description.
     pub remark: String,
     /// Not used by servers with user-level security; 0.
