@@ -8,11 +8,11 @@ use smb_wire::rpc::{
 };
 
 fn stub(opnum: u16, stub: &[u8]) {
-    let _ = srvsvc::Request::decode(opnum, stub);
+    let _ = srvsvc::SrvsvcRequest::decode(opnum, stub);
     let _ = wkssvc::decode_level(opnum, stub);
     let _ = dssetup::decode_level(opnum, stub);
-    let _ = lsarpc::Request::decode(opnum, stub);
-    let _ = samr::Request::decode(opnum, stub);
+    let _ = lsarpc::LsarpcRequest::decode(opnum, stub);
+    let _ = samr::SamrRequest::decode(opnum, stub);
 }
 
 fuzz_target!(|bytes: &[u8]| {

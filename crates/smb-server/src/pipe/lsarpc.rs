@@ -4,7 +4,7 @@
 
 use bytes::BytesMut;
 use smb_wire::rpc::lsarpc::{
-    PolicyDomain, ReferencedDomain, Request, SidNameUse, TranslatedName, TranslatedSid,
+    LsarpcRequest, PolicyDomain, ReferencedDomain, SidNameUse, TranslatedName, TranslatedSid,
     encode_get_user_name, encode_handle, encode_lookup_names, encode_lookup_sids,
     encode_query_information_policy, encode_status,
 };
@@ -26,9 +26,9 @@ const PRIMARY_DOMAIN: u16 = 3;
 const DNS_DOMAIN: u16 = 12;
 
 /// Answers one call.
-pub(super) fn answer(world: &World, handles: &mut Handles, request: Request) -> Answer {
+pub(super) fn answer(world: &World, handles: &mut Handles, request: LsarpcRequest) -> Answer {
     Ok(match request {
-        Request::OpenPolicy { .. } => {
+        LsarpcRequest::OpenPolicy { .. } => {
             let opened = if world.may_look_up() {
                 handles.open(Object::Policy)
             } else {
@@ -36,16 +36,16 @@ pub(super) fn answer(world: &World, handles: &mut Handles, request: Request) -> 
             };
             opened_or(opened)
         }
-        Request::Close { handle } => {
+        LsarpcRequest::Close { handle } => {
             handles.close(&handle)?;
             encode_handle(&ContextHandle::default(), Status::SUCCESS)
         }
-        Request::Reserved => encode_status(Status::NOT_SUPPORTED),
-        Request::QueryInformationPolicy { handle, class } => {
+        LsarpcRequest::Reserved => encode_status(Status::NOT_SUPPORTED),
+        LsarpcRequest::QueryInformationPolicy { handle, class } => {
             policy(handles, &handle)?;
             encode_query_information_policy(class, Ok(&domain(world, class)))
         }
-        Request::LookupNames {
+        LsarpcRequest::LookupNames {
             handle,
             form,
             names,
@@ -54,12 +54,12 @@ pub(super) fn answer(world: &World, handles: &mut Handles, request: Request) -> 
             let (domains, sids) = look_up_names(world, &names);
             encode_lookup_names(form, &domains, &sids)
         }
-        Request::LookupSids { handle, form, sids } => {
+        LsarpcRequest::LookupSids { handle, form, sids } => {
             policy(handles, &handle)?;
             let (domains, names) = look_up_sids(world, &sids);
             encode_lookup_sids(form, &domains, &names)
         }
-        Request::GetUserName { wants_domain } => {
+        LsarpcRequest::GetUserName { wants_domain } => {
             let (user, domain) = if world.token.anonymous {
                 ("ANONYMOUS LOGON", "NT AUTHORITY")
             } else {

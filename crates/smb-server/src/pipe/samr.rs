@@ -10,7 +10,7 @@ use smb_wire::{
     rpc::{
         ContextHandle, FaultStatus,
         samr::{
-            Enumerated, Request, SidNameUse, UserInfo, encode_connect5, encode_enumerate,
+            Enumerated, SamrRequest, SidNameUse, UserInfo, encode_connect5, encode_enumerate,
             encode_groups_for_user, encode_handle, encode_lookup_domain, encode_lookup_ids,
             encode_lookup_names, encode_query_display, encode_query_user,
         },
@@ -37,22 +37,22 @@ const NORMAL_ACCOUNT: u32 = 0x10;
 const ACCOUNT_DISABLED: u32 = 0x01;
 
 /// Answers one call.
-pub(super) fn answer(world: &World, handles: &mut Handles, request: Request) -> Answer {
+pub(super) fn answer(world: &World, handles: &mut Handles, request: SamrRequest) -> Answer {
     Ok(match request {
-        Request::Connect { .. } => opened_or(connect(world, handles)),
-        Request::Connect5 { .. } => match connect(world, handles) {
+        SamrRequest::Connect { .. } => opened_or(connect(world, handles)),
+        SamrRequest::Connect5 { .. } => match connect(world, handles) {
             Ok(handle) => encode_connect5(&handle, Status::SUCCESS),
             Err(status) => encode_connect5(&ContextHandle::default(), status),
         },
-        Request::Close { handle } => {
+        SamrRequest::Close { handle } => {
             handles.close(&handle)?;
             encode_handle(&ContextHandle::default(), Status::SUCCESS)
         }
-        Request::LookupDomain { handle, name } => {
+        SamrRequest::LookupDomain { handle, name } => {
             server(handles, &handle)?;
             encode_lookup_domain(domain_named(world, &name).as_ref())
         }
-        Request::OpenDomain { handle, sid } => {
+        SamrRequest::OpenDomain { handle, sid } => {
             server(handles, &handle)?;
             let known = sid == world.config.machine_sid || sid == Sid::BUILTIN;
             opened_or(if known {
@@ -61,7 +61,7 @@ pub(super) fn answer(world: &World, handles: &mut Handles, request: Request) -> 
                 Err(Status::NO_SUCH_DOMAIN)
             })
         }
-        Request::Enumerate {
+        SamrRequest::Enumerate {
             handle,
             what,
             context,
@@ -74,9 +74,9 @@ pub(super) fn answer(world: &World, handles: &mut Handles, request: Request) -> 
 }
 
 /// The calls on accounts of an open domain, and on open users.
-fn accounts(world: &World, handles: &mut Handles, request: Request) -> Answer {
+fn accounts(world: &World, handles: &mut Handles, request: SamrRequest) -> Answer {
     Ok(match request {
-        Request::LookupNames { handle, names } => {
+        SamrRequest::LookupNames { handle, names } => {
             let domain = domain(handles, &handle)?;
             let found: Vec<_> = names
                 .iter()
@@ -84,7 +84,7 @@ fn accounts(world: &World, handles: &mut Handles, request: Request) -> Answer {
                 .collect();
             encode_lookup_names(&found)
         }
-        Request::LookupIds { handle, rids } => {
+        SamrRequest::LookupIds { handle, rids } => {
             let domain = domain(handles, &handle)?;
             let found: Vec<_> = rids
                 .iter()
@@ -92,7 +92,7 @@ fn accounts(world: &World, handles: &mut Handles, request: Request) -> Answer {
                 .collect();
             encode_lookup_ids(&found)
         }
-        Request::OpenUser { handle, rid } => {
+        SamrRequest::OpenUser { handle, rid } => {
             let domain = domain(handles, &handle)?;
             let known = domain == world.config.machine_sid && user(world, rid).is_ok();
             opened_or(if known {
@@ -101,12 +101,12 @@ fn accounts(world: &World, handles: &mut Handles, request: Request) -> Answer {
                 Err(Status::NO_SUCH_USER)
             })
         }
-        Request::QueryUser { handle, class } => {
+        SamrRequest::QueryUser { handle, class } => {
             // The account may have been removed since it was opened.
             let user = user(world, open_user(handles, &handle)?);
             encode_query_user(class, user.as_ref().map_err(|status| *status))
         }
-        Request::GroupsForUser { handle } => {
+        SamrRequest::GroupsForUser { handle } => {
             let rid = open_user(handles, &handle)?;
             let account = world.users.by_rid(rid).filter(|account| !account.group);
             let mut rids = vec![NONE_RID];
@@ -117,7 +117,7 @@ fn accounts(world: &World, handles: &mut Handles, request: Request) -> Answer {
             );
             encode_groups_for_user(&rids)
         }
-        Request::QueryDisplay {
+        SamrRequest::QueryDisplay {
             handle,
             class,
             index,

@@ -21,10 +21,14 @@ pub(super) fn answer(
     match interface {
         Interface::Srvsvc => srvsvc::answer(world, opnum, stub),
         Interface::Wkssvc => wkssvc::answer(world, opnum, stub),
-        Interface::Lsarpc => {
-            lsarpc::answer(world, handles, rpc::lsarpc::Request::decode(opnum, stub)?)
-        }
+        Interface::Lsarpc => lsarpc::answer(
+            world,
+            handles,
+            rpc::lsarpc::LsarpcRequest::decode(opnum, stub)?,
+        ),
         Interface::Dssetup => dssetup::answer(world, opnum, stub),
-        Interface::Samr => samr::answer(world, handles, rpc::samr::Request::decode(opnum, stub)?),
+        Interface::Samr => {
+            samr::answer(world, handles, rpc::samr::SamrRequest::decode(opnum, stub)?)
+        }
     }
 }

@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use smb_wire::rpc::{
     FaultStatus,
     srvsvc::{
-        Request, ServerInfo, ShareEnumReply, ShareInfo, Stype, TimeOfDay, Win32Error,
+        ServerInfo, ShareEnumReply, ShareInfo, SrvsvcRequest, Stype, TimeOfDay, Win32Error,
         encode_remote_tod, encode_server_get_info, encode_share_get_info,
     },
 };
@@ -30,17 +30,17 @@ const FLAG_ENCRYPTED: u32 = 0x8000;
 
 /// Answers one call.
 pub(super) fn answer(world: &World, opnum: u16, stub: &[u8]) -> Result<BytesMut, FaultStatus> {
-    let request = Request::decode(opnum, stub)?;
+    let request = SrvsvcRequest::decode(opnum, stub)?;
     let lists = matches!(
         request,
-        Request::ShareEnum { .. } | Request::ShareGetInfo { .. }
+        SrvsvcRequest::ShareEnum { .. } | SrvsvcRequest::ShareGetInfo { .. }
     );
     let may = world.may_browse() || lists && world.may_list();
     if !may {
         return refused(&request);
     }
     Ok(match request {
-        Request::ShareEnum {
+        SrvsvcRequest::ShareEnum {
             level,
             resume_handle,
             ..
@@ -49,19 +49,19 @@ pub(super) fn answer(world: &World, opnum: u16, stub: &[u8]) -> Result<BytesMut,
             let shares = listed(world).skip(from).collect();
             ShareEnumReply::whole(level, shares, resume_handle).encode()
         }
-        Request::ShareGetInfo { net_name, level } => {
+        SrvsvcRequest::ShareGetInfo { net_name, level } => {
             let found = find(world, &net_name);
             encode_share_get_info(level, found.as_ref().map_err(|error| *error))
         }
-        Request::ServerGetInfo { level } => encode_server_get_info(level, &server(world)),
-        Request::RemoteTod => encode_remote_tod(&time_of_day(world)),
-        Request::Activity(request) => activity::answer(world, &request),
+        SrvsvcRequest::ServerGetInfo { level } => encode_server_get_info(level, &server(world)),
+        SrvsvcRequest::RemoteTod => encode_remote_tod(&time_of_day(world)),
+        SrvsvcRequest::Activity(request) => activity::answer(world, &request),
     })
 }
 
-fn refused(request: &Request) -> Result<BytesMut, FaultStatus> {
+fn refused(request: &SrvsvcRequest) -> Result<BytesMut, FaultStatus> {
     match *request {
-        Request::ShareEnum {
+        SrvsvcRequest::ShareEnum {
             level,
             resume_handle,
             ..
@@ -70,12 +70,12 @@ fn refused(request: &Request) -> Result<BytesMut, FaultStatus> {
             reply.result = Win32Error::ACCESS_DENIED;
             Ok(reply.encode())
         }
-        Request::ShareGetInfo { level, .. } => {
+        SrvsvcRequest::ShareGetInfo { level, .. } => {
             Ok(encode_share_get_info(level, Err(Win32Error::ACCESS_DENIED)))
         }
-        Request::ServerGetInfo { .. } | Request::RemoteTod | Request::Activity(_) => {
-            Err(FaultStatus::ACCESS_DENIED)
-        }
+        SrvsvcRequest::ServerGetInfo { .. }
+        | SrvsvcRequest::RemoteTod
+        | SrvsvcRequest::Activity(_) => Err(FaultStatus::ACCESS_DENIED),
     }
 }
 

@@ -233,7 +233,7 @@ pub fn encode_ended(ended: Result<(), Win32Error>) -> BytesMut {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::srvsvc::Request;
+    use crate::rpc::srvsvc::SrvsvcRequest;
 
     /// Requests as impacket 0.13 encodes them; it fills padding with any bytes.
     const SESSION_ENUM: &str = "\
@@ -322,11 +322,14 @@ mod tests {
         ] {
             let stub = hex(stub);
             assert_eq!(
-                Request::decode(opnum, &stub),
-                Ok(Request::Activity(expected))
+                SrvsvcRequest::decode(opnum, &stub),
+                Ok(SrvsvcRequest::Activity(expected))
             );
             for cut in 0..stub.len() {
-                assert!(Request::decode(opnum, &stub[..cut]).is_err(), "{opnum}");
+                assert!(
+                    SrvsvcRequest::decode(opnum, &stub[..cut]).is_err(),
+                    "{opnum}"
+                );
             }
         }
     }

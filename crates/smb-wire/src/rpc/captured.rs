@@ -277,9 +277,9 @@ fn share_descriptor() -> Vec<u8> {
 
 #[test]
 fn srvsvc_shares() {
-    use srvsvc::{Request, ShareEnumReply, encode_share_get_info};
-    let request = Request::decode(15, &hex(SHARE_ENUM_REQUEST));
-    let expected = Request::ShareEnum {
+    use srvsvc::{ShareEnumReply, SrvsvcRequest, encode_share_get_info};
+    let request = SrvsvcRequest::decode(15, &hex(SHARE_ENUM_REQUEST));
+    let expected = SrvsvcRequest::ShareEnum {
         level: 1,
         prefered_maximum_length: u32::MAX,
         resume_handle: Some(0),
@@ -299,8 +299,8 @@ fn srvsvc_shares() {
             captured,
         );
     }
-    let request = Request::decode(16, &hex(SHARE_GET_INFO_REQUEST));
-    let expected = Request::ShareGetInfo {
+    let request = SrvsvcRequest::decode(16, &hex(SHARE_GET_INFO_REQUEST));
+    let expected = SrvsvcRequest::ShareGetInfo {
         net_name: "tmp".to_owned(),
         level: 1,
     };
@@ -316,20 +316,22 @@ fn srvsvc_shares() {
 
 #[test]
 fn srvsvc_refuses_levels_and_operations() {
-    use srvsvc::{Request, ShareEnumReply, Win32Error, encode_share_get_info};
+    use srvsvc::{ShareEnumReply, SrvsvcRequest, Win32Error, encode_share_get_info};
     let reply = ShareEnumReply::whole(503, shares(), None);
     assert_eq!(reply.result, Win32Error::INVALID_LEVEL);
     assert_eq!(reply.encode().len(), 24);
     let stub = encode_share_get_info(3, Ok(&shares()[0]));
     assert_eq!(stub[..], *b"\x03\0\0\0\0\0\0\0\x7c\0\0\0");
-    assert_eq!(Request::decode(99, &[]), Err(FaultStatus::OP_RNG_ERROR));
-    assert_eq!(Request::decode(15, &[]), Err(FaultStatus::BAD_STUB_DATA));
+    let decode = SrvsvcRequest::decode;
+    assert_eq!(decode(99, &[]), Err(FaultStatus::OP_RNG_ERROR));
+    assert_eq!(decode(15, &[]), Err(FaultStatus::BAD_STUB_DATA));
 }
 
 #[test]
 fn server_and_workstation() {
-    let request = srvsvc::Request::decode(21, &hex(SERVER_GET_INFO_REQUEST));
-    assert_eq!(request, Ok(srvsvc::Request::ServerGetInfo { level: 101 }));
+    let request = srvsvc::SrvsvcRequest::decode(21, &hex(SERVER_GET_INFO_REQUEST));
+    let expected = srvsvc::SrvsvcRequest::ServerGetInfo { level: 101 };
+    assert_eq!(request, Ok(expected));
     let server = srvsvc::ServerInfo {
         platform_id: 500,
         name: "CAPBOX".to_owned(),
@@ -361,16 +363,18 @@ fn server_and_workstation() {
 
 #[test]
 fn lsarpc_policy() {
-    use lsarpc::{PolicyDomain, Request, encode_get_user_name, encode_query_information_policy};
-    let request = Request::decode(6, &hex(OPEN_POLICY_REQUEST));
+    use lsarpc::{
+        LsarpcRequest, PolicyDomain, encode_get_user_name, encode_query_information_policy,
+    };
+    let request = LsarpcRequest::decode(6, &hex(OPEN_POLICY_REQUEST));
     assert_eq!(
         request,
-        Ok(Request::OpenPolicy {
+        Ok(LsarpcRequest::OpenPolicy {
             desired_access: 0x0800
         })
     );
-    let request = Request::decode(7, &hex(QUERY_POLICY_REQUEST));
-    let expected = Request::QueryInformationPolicy {
+    let request = LsarpcRequest::decode(7, &hex(QUERY_POLICY_REQUEST));
+    let expected = LsarpcRequest::QueryInformationPolicy {
         handle: handle(QUERY_POLICY_REQUEST, 0),
         class: 3,
     };
@@ -385,23 +389,24 @@ fn lsarpc_policy() {
     expected[10] = 12;
     expected[20] = 6;
     assert_eq!(without_referent_ids(&ours), without_referent_ids(&expected));
-    let request = Request::decode(45, &hex(GET_USER_NAME_REQUEST));
-    assert_eq!(request, Ok(Request::GetUserName { wants_domain: true }));
+    let request = LsarpcRequest::decode(45, &hex(GET_USER_NAME_REQUEST));
+    let expected = LsarpcRequest::GetUserName { wants_domain: true };
+    assert_eq!(request, Ok(expected));
     same(&encode_get_user_name("root", Some("CAPBOX")), GET_USER_NAME);
 }
 
 #[test]
 fn lsarpc_lookups() {
     use lsarpc::{
-        LookupForm, ReferencedDomain, Request, SidNameUse, TranslatedName, TranslatedSid,
+        LookupForm, LsarpcRequest, ReferencedDomain, SidNameUse, TranslatedName, TranslatedSid,
     };
-    let request = Request::decode(15, &hex(LOOKUP_SIDS_REQUEST));
+    let request = LsarpcRequest::decode(15, &hex(LOOKUP_SIDS_REQUEST));
     let sids = vec![
         Sid::EVERYONE,
         Sid::BUILTIN_ADMINISTRATORS,
         Sid::unix_user(20001),
     ];
-    let expected = Request::LookupSids {
+    let expected = LsarpcRequest::LookupSids {
         handle: handle(LOOKUP_SIDS_REQUEST, 0),
         form: LookupForm::First,
         sids,
@@ -434,8 +439,8 @@ fn lsarpc_lookups() {
     }
     assert_eq!(without_referent_ids(&ours), without_referent_ids(&expected));
 
-    let request = Request::decode(14, &hex(LOOKUP_NAMES_REQUEST));
-    let expected = Request::LookupNames {
+    let request = LsarpcRequest::decode(14, &hex(LOOKUP_NAMES_REQUEST));
+    let expected = LsarpcRequest::LookupNames {
         handle: handle(LOOKUP_NAMES_REQUEST, 0),
         form: LookupForm::First,
         names: vec!["root".to_owned(), "daemon".to_owned()],
@@ -459,10 +464,10 @@ fn lsarpc_lookups() {
 
 #[test]
 fn samr_domains() {
-    use samr::{Enumerated, Request};
-    let request = Request::decode(64, &hex(CONNECT5_REQUEST));
+    use samr::{Enumerated, SamrRequest};
+    let request = SamrRequest::decode(64, &hex(CONNECT5_REQUEST));
     let desired_access = 0x0200_0000;
-    assert_eq!(request, Ok(Request::Connect5 { desired_access }));
+    assert_eq!(request, Ok(SamrRequest::Connect5 { desired_access }));
     let server = handle(CONNECT5, 16);
     same(&samr::encode_connect5(&server, Status::SUCCESS), CONNECT5);
     let domains = [(0, "CAPBOX".to_owned()), (1, "Builtin".to_owned())];
@@ -470,21 +475,21 @@ fn samr_domains() {
         &samr::encode_enumerate(0, &domains, Status::SUCCESS),
         ENUM_DOMAINS,
     );
-    let request = Request::decode(5, &hex(LOOKUP_DOMAIN_REQUEST));
-    let expected = Request::LookupDomain {
+    let request = SamrRequest::decode(5, &hex(LOOKUP_DOMAIN_REQUEST));
+    let expected = SamrRequest::LookupDomain {
         handle: handle(LOOKUP_DOMAIN_REQUEST, 0),
         name: "CAPBOX".to_owned(),
     };
     assert_eq!(request, Ok(expected));
     same(&samr::encode_lookup_domain(Some(&domain())), LOOKUP_DOMAIN);
-    let request = Request::decode(7, &hex(OPEN_DOMAIN_REQUEST));
-    let expected = Request::OpenDomain {
+    let request = SamrRequest::decode(7, &hex(OPEN_DOMAIN_REQUEST));
+    let expected = SamrRequest::OpenDomain {
         handle: handle(OPEN_DOMAIN_REQUEST, 0),
         sid: domain(),
     };
     assert_eq!(request, Ok(expected));
-    let request = Request::decode(13, &hex(ENUM_USERS_REQUEST));
-    let expected = Request::Enumerate {
+    let request = SamrRequest::decode(13, &hex(ENUM_USERS_REQUEST));
+    let expected = SamrRequest::Enumerate {
         handle: handle(ENUM_USERS_REQUEST, 0),
         what: Enumerated::Users,
         context: 0,
@@ -497,9 +502,9 @@ fn samr_domains() {
 
 #[test]
 fn samr_users() {
-    use samr::{Request, SidNameUse, UserInfo};
-    let request = Request::decode(40, &hex(QUERY_DISPLAY_REQUEST));
-    let expected = Request::QueryDisplay {
+    use samr::{SamrRequest, SidNameUse, UserInfo};
+    let request = SamrRequest::decode(40, &hex(QUERY_DISPLAY_REQUEST));
+    let expected = SamrRequest::QueryDisplay {
         handle: handle(QUERY_DISPLAY_REQUEST, 0),
         class: 1,
         index: 0,
@@ -521,16 +526,16 @@ fn samr_users() {
     expected[..8].copy_from_slice(&[2, 0, 0, 0, 2, 0, 0, 0]);
     assert_eq!(without_referent_ids(&ours), without_referent_ids(&expected));
 
-    let request = Request::decode(17, &hex(SAMR_LOOKUP_NAMES_REQUEST));
-    let expected = Request::LookupNames {
+    let request = SamrRequest::decode(17, &hex(SAMR_LOOKUP_NAMES_REQUEST));
+    let expected = SamrRequest::LookupNames {
         handle: handle(SAMR_LOOKUP_NAMES_REQUEST, 0),
         names: vec!["root".to_owned()],
     };
     assert_eq!(request, Ok(expected));
     let found = samr::encode_lookup_names(&[Some((1000, SidNameUse::USER))]);
     same(&found, SAMR_LOOKUP_NAMES);
-    let request = Request::decode(18, &hex(LOOKUP_IDS_REQUEST));
-    let expected = Request::LookupIds {
+    let request = SamrRequest::decode(18, &hex(LOOKUP_IDS_REQUEST));
+    let expected = SamrRequest::LookupIds {
         handle: handle(LOOKUP_IDS_REQUEST, 0),
         rids: vec![1000],
     };
@@ -538,8 +543,8 @@ fn samr_users() {
     let found = samr::encode_lookup_ids(&[Some(("root".to_owned(), SidNameUse::USER))]);
     same(&found, LOOKUP_IDS);
 
-    let request = Request::decode(36, &hex(QUERY_USER_REQUEST));
-    let expected = Request::QueryUser {
+    let request = SamrRequest::decode(36, &hex(QUERY_USER_REQUEST));
+    let expected = SamrRequest::QueryUser {
         handle: handle(QUERY_USER_REQUEST, 0),
         class: 21,
     };
@@ -577,11 +582,11 @@ fn damaged_requests_do_no_harm() {
             .chain((0..stub.len()).map(|len| stub[..len].to_vec()));
         for stub in damaged {
             for opnum in 0..70 {
-                let _ = srvsvc::Request::decode(opnum, &stub);
+                let _ = srvsvc::SrvsvcRequest::decode(opnum, &stub);
                 let _ = wkssvc::decode_level(opnum, &stub);
                 let _ = dssetup::decode_level(opnum, &stub);
-                let _ = lsarpc::Request::decode(opnum, &stub);
-                let _ = samr::Request::decode(opnum, &stub);
+                let _ = lsarpc::LsarpcRequest::decode(opnum, &stub);
+                let _ = samr::SamrRequest::decode(opnum, &stub);
             }
             if let Ok((_, body, _)) = PduHeader::read(&stub) {
                 let _ = Bind::read(body);

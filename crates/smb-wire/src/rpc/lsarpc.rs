@@ -43,7 +43,7 @@ pub enum LookupForm {
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
+pub enum LsarpcRequest {
     /// LsarClose, opnum 0.
     Close {
         /// The handle to close.
@@ -90,7 +90,7 @@ pub enum Request {
     },
 }
 
-impl Request {
+impl LsarpcRequest {
     /// Decodes a stub.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! lsarpc, dssetup and samr that browsing and name lookups use.
 //!
 //! This module only encodes and decodes; the server knows the shares and users. Each interface
-//! decodes `(opnum, stub)`, to a `Request` enum if it has several operations, and has structs that
+//! decodes `(opnum, stub)`, to an enum of its requests if it has several operations, and has structs that
 //! encode the response's stub. A stub that cannot be decoded becomes a [`FaultStatus`], to be sent as a fault PDU.
 //!
 //! Declarations only.

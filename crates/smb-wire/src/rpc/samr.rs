@@ -28,7 +28,7 @@ pub enum Enumerated {
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
+pub enum SamrRequest {
     /// SamrConnect, opnum 0, 2 (57) and 4 (62).
     Connect {
         /// The requested rights.
@@ -113,7 +113,7 @@ pub enum Request {
     },
 }
 
-impl Request {
+impl SamrRequest {
     /// Decodes a stub.
     ///
     /// # Errors

@@ -54,7 +54,7 @@ flags_of_the_wire! {
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
+pub enum SrvsvcRequest {
     /// NetrShareEnum, opnum 15 ([MS-SRVS] 3.1.4.8), and NetrShareEnumSticky, opnum 36.
     ShareEnum {
         /// 0, 1, 2, 501 or 502.
@@ -82,7 +82,7 @@ pub enum Request {
     Activity(ActivityRequest),
 }
 
-impl Request {
+impl SrvsvcRequest {
     /// Decodes a stub.
     ///
     /// # Errors
