@@ -40,7 +40,7 @@ fn ciphers(list: &mut NegotiateContextList, ids: &[u16]) {
     let context = EncryptionCapabilities {
         ciphers: ids
             .iter()
-            .map(|c| smb_wire::negotiate_context::Cipher(*c))
+            .map(|c| smb_wire::negotiate_context::CipherId(*c))
             .collect(),
     };
     list.push_with(EncryptionCapabilities::TYPE, |out| context.encode(out));
@@ -263,7 +263,7 @@ fn contexts_are_answered_only_if_requested() {
         &data.1
     };
     let cipher = EncryptionCapabilities::read(data(EncryptionCapabilities::TYPE)).unwrap();
-    assert_eq!(cipher.ciphers, [smb_wire::negotiate_context::Cipher(4)]);
+    assert_eq!(cipher.ciphers, [smb_wire::negotiate_context::CipherId(4)]);
     let signing = SigningCapabilities::read(data(SigningCapabilities::TYPE)).unwrap();
     assert_eq!(signing.algorithms.len(), 1);
     assert!([1, 2].contains(&signing.algorithms[0].0));
@@ -289,7 +289,10 @@ fn without_an_overlap_cipher_is_none_and_signing_is_cmac() {
             &found.unwrap_or_else(|| panic!("no {wanted}")).1
         };
         let cipher = EncryptionCapabilities::read(data(EncryptionCapabilities::TYPE)).unwrap();
-        assert_eq!(cipher.ciphers, [smb_wire::negotiate_context::Cipher::NONE]);
+        assert_eq!(
+            cipher.ciphers,
+            [smb_wire::negotiate_context::CipherId::NONE]
+        );
         let signing = SigningCapabilities::read(data(SigningCapabilities::TYPE)).unwrap();
         assert_eq!(
             signing.algorithms,

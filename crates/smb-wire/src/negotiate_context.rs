@@ -29,8 +29,8 @@ enum_of_the_wire! {
         SHA_512 = 0x0001,
     }
 
-    /// Cipher of encrypted messages.
-    pub struct Cipher(u16) {
+    /// Number of the cipher of encrypted messages.
+    pub struct CipherId(u16) {
         /// No common cipher (responses).
         NONE = 0x0000,
         AES_128_CCM = 0x0001,
@@ -207,7 +207,7 @@ impl<'a> PreauthIntegrityCapabilities<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncryptionCapabilities {
     /// The offered ones in the client's order, or the chosen one.
-    pub ciphers: Vec<Cipher>,
+    pub ciphers: Vec<CipherId>,
 }
 
 impl EncryptionCapabilities {

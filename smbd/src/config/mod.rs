@@ -97,7 +97,7 @@ pub struct Server {
     pub signing: Signing,
     pub encryption: Encryption,
     /// In order of preference, no doubles, not empty.
-    pub ciphers: Vec<Cipher>,
+    pub ciphers: Vec<CipherName>,
     /// In order of preference, no doubles, not empty.
     pub signing_algorithms: Vec<SigningAlgorithm>,
     pub hosts: HostRules,
@@ -314,10 +314,10 @@ pub enum Encryption {
     Required,
 }
 
-/// Ciphers of the 3.x dialects.
+/// The configuration's names for the ciphers of the 3.x dialects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[allow(missing_docs)]
-pub enum Cipher {
+pub enum CipherName {
     #[serde(rename = "aes-128-gcm")]
     Aes128Gcm,
     #[serde(rename = "aes-256-gcm")]

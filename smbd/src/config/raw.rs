@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_spanned::Spanned;
 
 use super::{
-    Cipher, Dialect, Encryption, FileIo, LogFormat, Protection, Signing, SigningAlgorithm, Streams,
-    Symlinks, Unbuffered,
+    CipherName, Dialect, Encryption, FileIo, LogFormat, Protection, Signing, SigningAlgorithm,
+    Streams, Symlinks, Unbuffered,
     dialects::Dialects,
     hosts::Network,
     values::{AppleModel, BitRate, ByteSize, LocalIds, Mode, Span},
@@ -73,7 +73,7 @@ pub(super) struct ServerTable {
     /// "offered": clients may encrypt; "required": everything is encrypted. Default: "offered".
     pub(super) encryption: At<Encryption>,
     /// Ciphers in order of preference. Default: aes-128-gcm, aes-256-gcm, aes-128-ccm, aes-256-ccm.
-    pub(super) ciphers: At<Vec<Cipher>>,
+    pub(super) ciphers: At<Vec<CipherName>>,
     /// Signing algorithms for 3.1.1 in order of preference. Default: aes-gmac, aes-cmac, hmac-sha256.
     pub(super) signing_algorithms: At<Vec<SigningAlgorithm>>,
     /// Addresses and networks that may connect. Default: all.

@@ -16,7 +16,7 @@ use serde_spanned::Spanned;
 use smb_server::config::HostRules;
 
 use super::{
-    Cipher, Config, Dialect, Durability, EVERY_ADDRESS, Encryption, FileIo, Listener, Log,
+    CipherName, Config, Dialect, Durability, EVERY_ADDRESS, Encryption, FileIo, Listener, Log,
     LogFormat, Policy, Protection, SMB_PORT, Sandbox, Server, Share, Signing, SigningAlgorithm,
     guest_account::guest_account, hosts::Network, in_time::in_time, is_loopback, limits,
     log_filter::log_filter, places, policy, raw, report::Problem, rules::Source, share,
@@ -532,11 +532,11 @@ pub(super) fn absolute(folder: &Path, path: &Path) -> PathBuf {
 }
 
 /// Fastest first: GCM costs a fourteenth of CCM here, 128 bits less than 256.
-pub(super) const DEFAULT_CIPHERS: [Cipher; 4] = [
-    Cipher::Aes128Gcm,
-    Cipher::Aes256Gcm,
-    Cipher::Aes128Ccm,
-    Cipher::Aes256Ccm,
+pub(super) const DEFAULT_CIPHERS: [CipherName; 4] = [
+    CipherName::Aes128Gcm,
+    CipherName::Aes256Gcm,
+    CipherName::Aes128Ccm,
+    CipherName::Aes256Ccm,
 ];
 /// Fastest first: GMAC costs a twenty-third of CMAC here.
 pub(super) const DEFAULT_SIGNING_ALGORITHMS: [SigningAlgorithm; 3] = [

@@ -147,12 +147,12 @@ fn encryption(encryption: config::Encryption) -> core::Encryption {
     }
 }
 
-fn cipher(cipher: config::Cipher) -> smb_crypto::Cipher {
+fn cipher(cipher: config::CipherName) -> smb_crypto::Cipher {
     match cipher {
-        config::Cipher::Aes128Gcm => smb_crypto::Cipher::Aes128Gcm,
-        config::Cipher::Aes256Gcm => smb_crypto::Cipher::Aes256Gcm,
-        config::Cipher::Aes128Ccm => smb_crypto::Cipher::Aes128Ccm,
-        config::Cipher::Aes256Ccm => smb_crypto::Cipher::Aes256Ccm,
+        config::CipherName::Aes128Gcm => smb_crypto::Cipher::Aes128Gcm,
+        config::CipherName::Aes256Gcm => smb_crypto::Cipher::Aes256Gcm,
+        config::CipherName::Aes128Ccm => smb_crypto::Cipher::Aes128Ccm,
+        config::CipherName::Aes256Ccm => smb_crypto::Cipher::Aes256Ccm,
     }
 }
 

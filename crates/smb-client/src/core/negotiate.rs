@@ -138,7 +138,7 @@ impl ClientCore {
         });
         if self.options.encryption != Encryption::Never && !self.options.ciphers.is_empty() {
             let ciphers = self.options.ciphers.iter();
-            let ciphers = ciphers.map(|c| smb_wire::negotiate_context::Cipher(c.id()));
+            let ciphers = ciphers.map(|c| smb_wire::negotiate_context::CipherId(c.id()));
             let encryption = EncryptionCapabilities {
                 ciphers: ciphers.collect(),
             };

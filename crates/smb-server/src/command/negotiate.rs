@@ -220,9 +220,9 @@ fn answer_encryption(
         .ciphers
         .iter()
         .copied()
-        .find(|cipher| offered.ciphers.contains(&context::Cipher(cipher.id())));
+        .find(|cipher| offered.ciphers.contains(&context::CipherId(cipher.id())));
     let ours = EncryptionCapabilities {
-        ciphers: vec![context::Cipher(chosen.map_or(0, Cipher::id))],
+        ciphers: vec![context::CipherId(chosen.map_or(0, Cipher::id))],
     };
     reply.push_with(EncryptionCapabilities::TYPE, |out| ours.encode(out));
     chosen

@@ -14,7 +14,7 @@ use crate::header::{Header, HeaderFlags};
 use crate::ids::LeaseKey;
 use crate::msg::*;
 use crate::negotiate_context::{
-    Cipher, EncryptionCapabilities, NegotiateContextList, NegotiateContextType,
+    CipherId, EncryptionCapabilities, NegotiateContextList, NegotiateContextType,
     PreauthIntegrityCapabilities, SigningCapabilities,
 };
 use crate::testing::{hex, message};
@@ -137,7 +137,7 @@ fn negotiate_requests_hold_their_contexts() {
     assert_eq!((preauth.hash_algorithms.len(), preauth.salt.len()), (1, 32));
     let ciphers = data(NegotiateContextType::ENCRYPTION_CAPABILITIES);
     let ciphers = EncryptionCapabilities::read(ciphers).unwrap().ciphers;
-    assert!(ciphers.contains(&Cipher::AES_128_GCM));
+    assert!(ciphers.contains(&CipherId::AES_128_GCM));
     let mut list = NegotiateContextList::new();
     contexts.iter().for_each(|context| list.push(*context));
     assert_eq!(list.contexts(), new.contexts);
