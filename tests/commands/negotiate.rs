@@ -50,7 +50,7 @@ fn signings(list: &mut NegotiateContextList, ids: &[u16]) {
     let context = SigningCapabilities {
         algorithms: ids
             .iter()
-            .map(|a| smb_wire::negotiate_context::SigningAlgorithm(*a))
+            .map(|a| smb_wire::negotiate_context::SigningAlgorithmId(*a))
             .collect(),
     };
     list.push_with(SigningCapabilities::TYPE, |out| context.encode(out));
@@ -296,7 +296,7 @@ fn without_an_overlap_cipher_is_none_and_signing_is_cmac() {
         let signing = SigningCapabilities::read(data(SigningCapabilities::TYPE)).unwrap();
         assert_eq!(
             signing.algorithms,
-            [smb_wire::negotiate_context::SigningAlgorithm::AES_CMAC]
+            [smb_wire::negotiate_context::SigningAlgorithmId::AES_CMAC]
         );
     }
 }

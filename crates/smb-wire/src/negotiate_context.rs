@@ -39,8 +39,8 @@ enum_of_the_wire! {
         AES_256_GCM = 0x0004,
     }
 
-    /// Algorithm of signatures.
-    pub struct SigningAlgorithm(u16) {
+    /// Number of the algorithm of signatures.
+    pub struct SigningAlgorithmId(u16) {
         HMAC_SHA256 = 0x0000,
         AES_CMAC = 0x0001,
         AES_GMAC = 0x0002,
@@ -237,7 +237,7 @@ impl EncryptionCapabilities {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SigningCapabilities {
     /// The offered ones in the client's order, or the chosen one.
-    pub algorithms: Vec<SigningAlgorithm>,
+    pub algorithms: Vec<SigningAlgorithmId>,
 }
 
 impl SigningCapabilities {

@@ -99,7 +99,7 @@ pub struct Server {
     /// In order of preference, no doubles, not empty.
     pub ciphers: Vec<CipherName>,
     /// In order of preference, no doubles, not empty.
-    pub signing_algorithms: Vec<SigningAlgorithm>,
+    pub signing_algorithms: Vec<SigningAlgorithmName>,
     pub hosts: HostRules,
     pub state_dir: PathBuf,
     pub users_file: PathBuf,
@@ -328,10 +328,10 @@ pub enum CipherName {
     Aes256Ccm,
 }
 
-/// Signing algorithms of 3.1.1.
+/// The configuration's names for the signing algorithms of 3.1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[allow(missing_docs)]
-pub enum SigningAlgorithm {
+pub enum SigningAlgorithmName {
     #[serde(rename = "aes-gmac")]
     AesGmac,
     #[serde(rename = "aes-cmac")]

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_spanned::Spanned;
 
 use super::{
-    CipherName, Dialect, Encryption, FileIo, LogFormat, Protection, Signing, SigningAlgorithm,
+    CipherName, Dialect, Encryption, FileIo, LogFormat, Protection, Signing, SigningAlgorithmName,
     Streams, Symlinks, Unbuffered,
     dialects::Dialects,
     hosts::Network,
@@ -75,7 +75,7 @@ pub(super) struct ServerTable {
     /// Ciphers in order of preference. Default: aes-128-gcm, aes-256-gcm, aes-128-ccm, aes-256-ccm.
     pub(super) ciphers: At<Vec<CipherName>>,
     /// Signing algorithms for 3.1.1 in order of preference. Default: aes-gmac, aes-cmac, hmac-sha256.
-    pub(super) signing_algorithms: At<Vec<SigningAlgorithm>>,
+    pub(super) signing_algorithms: At<Vec<SigningAlgorithmName>>,
     /// Addresses and networks that may connect. Default: all.
     pub(super) hosts_allow: At<Vec<Network>>,
     /// Addresses and networks that may not; wins over hosts_allow. Default: none.

@@ -17,7 +17,7 @@ use smb_server::config::HostRules;
 
 use super::{
     CipherName, Config, Dialect, Durability, EVERY_ADDRESS, Encryption, FileIo, Listener, Log,
-    LogFormat, Policy, Protection, SMB_PORT, Sandbox, Server, Share, Signing, SigningAlgorithm,
+    LogFormat, Policy, Protection, SMB_PORT, Sandbox, Server, Share, Signing, SigningAlgorithmName,
     guest_account::guest_account, hosts::Network, in_time::in_time, is_loopback, limits,
     log_filter::log_filter, places, policy, raw, report::Problem, rules::Source, share,
     values::AppleModel,
@@ -539,10 +539,10 @@ pub(super) const DEFAULT_CIPHERS: [CipherName; 4] = [
     CipherName::Aes256Ccm,
 ];
 /// Fastest first: GMAC costs a twenty-third of CMAC here.
-pub(super) const DEFAULT_SIGNING_ALGORITHMS: [SigningAlgorithm; 3] = [
-    SigningAlgorithm::AesGmac,
-    SigningAlgorithm::AesCmac,
-    SigningAlgorithm::HmacSha256,
+pub(super) const DEFAULT_SIGNING_ALGORITHMS: [SigningAlgorithmName; 3] = [
+    SigningAlgorithmName::AesGmac,
+    SigningAlgorithmName::AesCmac,
+    SigningAlgorithmName::HmacSha256,
 ];
 /// How long a stopping server waits for requests under way.
 pub(super) const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);

@@ -156,11 +156,11 @@ fn cipher(cipher: config::CipherName) -> smb_crypto::Cipher {
     }
 }
 
-fn signing(algorithm: config::SigningAlgorithm) -> smb_crypto::SigningAlgorithm {
+fn signing(algorithm: config::SigningAlgorithmName) -> smb_crypto::SigningAlgorithm {
     match algorithm {
-        config::SigningAlgorithm::AesGmac => smb_crypto::SigningAlgorithm::AesGmac,
-        config::SigningAlgorithm::AesCmac => smb_crypto::SigningAlgorithm::AesCmac,
-        config::SigningAlgorithm::HmacSha256 => smb_crypto::SigningAlgorithm::HmacSha256,
+        config::SigningAlgorithmName::AesGmac => smb_crypto::SigningAlgorithm::AesGmac,
+        config::SigningAlgorithmName::AesCmac => smb_crypto::SigningAlgorithm::AesCmac,
+        config::SigningAlgorithmName::HmacSha256 => smb_crypto::SigningAlgorithm::HmacSha256,
     }
 }
 

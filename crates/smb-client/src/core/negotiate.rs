@@ -147,7 +147,7 @@ impl ClientCore {
         if !self.options.signing_algorithms.is_empty() {
             let algorithms = self.options.signing_algorithms.iter();
             let algorithms =
-                algorithms.map(|a| smb_wire::negotiate_context::SigningAlgorithm(a.id()));
+                algorithms.map(|a| smb_wire::negotiate_context::SigningAlgorithmId(a.id()));
             let signing = SigningCapabilities {
                 algorithms: algorithms.collect(),
             };

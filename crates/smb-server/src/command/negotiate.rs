@@ -247,11 +247,11 @@ fn answer_signing(
         .find(|algorithm| {
             offered
                 .algorithms
-                .contains(&context::SigningAlgorithm(algorithm.id()))
+                .contains(&context::SigningAlgorithmId(algorithm.id()))
         })
         .unwrap_or(SigningAlgorithm::AesCmac);
     let ours = SigningCapabilities {
-        algorithms: vec![context::SigningAlgorithm(chosen.id())],
+        algorithms: vec![context::SigningAlgorithmId(chosen.id())],
     };
     reply.push_with(SigningCapabilities::TYPE, |out| ours.encode(out));
     Ok(chosen)
