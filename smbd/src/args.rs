@@ -203,7 +203,7 @@ pub struct ExplainArgs {
     pub client: Option<std::net::IpAddr>,
     /// The dialect of the client: 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1
     #[arg(long, value_name = "DIALECT", default_value = "3.1.1")]
-    pub dialect: config::Dialect,
+    pub dialect: config::DialectName,
     /// The open asks for FILE_WRITE_THROUGH
     #[arg(long)]
     pub write_through: bool,

@@ -8,28 +8,28 @@ use serde::{
     de::{self, value::StrDeserializer},
 };
 
-use super::Dialect;
+use super::DialectName;
 
 /// From one dialect to another, both included: `"3.1.1"`, `"2.1..3.0.2"`, `"3.0.."`, `"..2.1"`,
 /// `["2.1", "3.0"]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Dialects {
     /// The oldest.
-    pub(super) oldest: Dialect,
+    pub(super) oldest: DialectName,
     /// The newest.
-    pub(super) newest: Dialect,
+    pub(super) newest: DialectName,
 }
 
 /// Oldest first.
-const ALL: [Dialect; 5] = [
-    Dialect::Smb202,
-    Dialect::Smb210,
-    Dialect::Smb300,
-    Dialect::Smb302,
-    Dialect::Smb311,
+const ALL: [DialectName; 5] = [
+    DialectName::Smb202,
+    DialectName::Smb210,
+    DialectName::Smb300,
+    DialectName::Smb302,
+    DialectName::Smb311,
 ];
 
-impl Dialect {
+impl DialectName {
     /// The number on the wire ([MS-SMB2] 2.2.3).
     #[must_use]
     pub fn revision(self) -> u16 {
@@ -43,7 +43,7 @@ impl Dialect {
     }
 }
 
-impl FromStr for Dialect {
+impl FromStr for DialectName {
     type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
@@ -62,18 +62,18 @@ impl Dialects {
         self.oldest.revision()..=self.newest.revision()
     }
 
-    fn between(oldest: Dialect, newest: Dialect) -> Result<Self, InvalidValue> {
+    fn between(oldest: DialectName, newest: DialectName) -> Result<Self, InvalidValue> {
         if oldest > newest {
             return Err("the first dialect of a range is the oldest".into());
         }
         Ok(Self { oldest, newest })
     }
 
-    fn of_list(list: &[Dialect]) -> Result<Self, InvalidValue> {
+    fn of_list(list: &[DialectName]) -> Result<Self, InvalidValue> {
         let (Some(oldest), Some(newest)) = (list.iter().min(), list.iter().max()) else {
             return Err("an empty list of dialects says nothing".into());
         };
-        let between = |one: &&Dialect| *one >= oldest && *one <= newest;
+        let between = |one: &&DialectName| *one >= oldest && *one <= newest;
         if ALL.iter().filter(between).any(|one| !list.contains(one)) {
             return Err("a list of dialects must have no gap: write two rules".into());
         }
@@ -89,11 +89,14 @@ impl FromStr for Dialects {
             let one = text.trim().parse()?;
             return Self::between(one, one);
         };
-        let or = |text: &str, open: Dialect| match text.trim() {
+        let or = |text: &str, open: DialectName| match text.trim() {
             "" => Ok(open),
             text => text.parse(),
         };
-        Self::between(or(oldest, Dialect::Smb202)?, or(newest, Dialect::Smb311)?)
+        Self::between(
+            or(oldest, DialectName::Smb202)?,
+            or(newest, DialectName::Smb311)?,
+        )
     }
 }
 
@@ -142,10 +145,13 @@ mod tests {
         for bad in ["", "3.0..2.1", "3", "2.1-3.0", "1.0", "2.1...3.0"] {
             assert!(of(bad).is_err(), "{bad}");
         }
-        let list = |list: &[Dialect]| Dialects::of_list(list).map(|range| range.revisions());
-        assert_eq!(list(&[Dialect::Smb300, Dialect::Smb210]), Ok(0x210..=0x300));
+        let list = |list: &[DialectName]| Dialects::of_list(list).map(|range| range.revisions());
+        assert_eq!(
+            list(&[DialectName::Smb300, DialectName::Smb210]),
+            Ok(0x210..=0x300)
+        );
         assert!(
-            list(&[Dialect::Smb202, Dialect::Smb311])
+            list(&[DialectName::Smb202, DialectName::Smb311])
                 .unwrap_err()
                 .to_string()
                 .contains("no gap")

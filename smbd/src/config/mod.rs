@@ -92,8 +92,8 @@ pub struct Server {
     /// The model of the machine that Macs see, of up to 79 characters; an empty one is not reported.
     pub apple_model: String,
     /// The oldest dialect that is spoken; it is not newer than `max_protocol`.
-    pub min_protocol: Dialect,
-    pub max_protocol: Dialect,
+    pub min_protocol: DialectName,
+    pub max_protocol: DialectName,
     pub signing: Signing,
     pub encryption: Encryption,
     /// In order of preference, no doubles, not empty.
@@ -280,10 +280,10 @@ pub struct Log {
     pub format: LogFormat,
 }
 
-/// SMB dialects, oldest first.
+/// The configuration's names for the dialects of SMB, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[allow(missing_docs)]
-pub enum Dialect {
+pub enum DialectName {
     #[serde(rename = "2.0.2")]
     Smb202,
     #[serde(rename = "2.1")]

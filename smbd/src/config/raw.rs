@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_spanned::Spanned;
 
 use super::{
-    CipherName, Dialect, Encryption, FileIo, LogFormat, Protection, Signing, SigningAlgorithmName,
-    Streams, Symlinks, Unbuffered,
+    CipherName, DialectName, Encryption, FileIo, LogFormat, Protection, Signing,
+    SigningAlgorithmName, Streams, Symlinks, Unbuffered,
     dialects::Dialects,
     hosts::Network,
     values::{AppleModel, BitRate, ByteSize, LocalIds, Mode, Span},
@@ -64,9 +64,9 @@ pub(super) struct ServerTable {
     /// Model of the machine, by which Macs choose its icon; "" reports none. Default: "Holdfast".
     pub(super) apple_model: At<AppleModel>,
     /// Oldest dialect spoken: "2.0.2", "2.1", "3.0", "3.0.2", "3.1.1". Default: "2.0.2".
-    pub(super) min_protocol: At<Dialect>,
+    pub(super) min_protocol: At<DialectName>,
     /// Newest dialect spoken. Default: "3.1.1".
-    pub(super) max_protocol: At<Dialect>,
+    pub(super) max_protocol: At<DialectName>,
     /// "required": unsigned requests of users are refused; "desired": the client decides. Default:
     /// "required".
     pub(super) signing: At<Signing>,

@@ -355,7 +355,8 @@ fn secrecy(table: &raw::ShareTable, share: &Share, server: &Server, findings: &m
         let way_out = "remove guest, or set encryption = \"offered\" for this share";
         no_key("encrypt with, but requires encryption", way_out);
     }
-    if share.encryption == Encryption::Required && server.max_protocol < super::Dialect::Smb300 {
+    if share.encryption == Encryption::Required && server.max_protocol < super::DialectName::Smb300
+    {
         let message = "encryption begins with SMB 3";
         let way_out = "set max_protocol = \"3.1.1\" in [server]";
         findings.add(span(&table.encryption), message.into(), way_out);

@@ -16,7 +16,7 @@ use serde_spanned::Spanned;
 use smb_server::config::HostRules;
 
 use super::{
-    CipherName, Config, Dialect, Durability, EVERY_ADDRESS, Encryption, FileIo, Listener, Log,
+    CipherName, Config, DialectName, Durability, EVERY_ADDRESS, Encryption, FileIo, Listener, Log,
     LogFormat, Policy, Protection, SMB_PORT, Sandbox, Server, Share, Signing, SigningAlgorithmName,
     guest_account::guest_account, hosts::Network, in_time::in_time, is_loopback, limits,
     log_filter::log_filter, places, policy, raw, report::Problem, rules::Source, share,
@@ -149,8 +149,8 @@ pub fn listen_everywhere() -> Listener {
 fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> Server {
     let state_dir = given(&table.state_dir);
     let state_dir = state_dir.map_or_else(places::default, |path| absolute(folder, &path));
-    let min_protocol = get(&table.min_protocol, Dialect::Smb202);
-    let max_protocol = get(&table.max_protocol, Dialect::Smb311);
+    let min_protocol = get(&table.min_protocol, DialectName::Smb202);
+    let max_protocol = get(&table.max_protocol, DialectName::Smb311);
     if min_protocol > max_protocol {
         let place = span(&table.min_protocol).or(span(&table.max_protocol));
         findings.add(
@@ -161,7 +161,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
     }
     share::check_allow(&table.hosts_allow, findings);
     let encryption = get(&table.encryption, Encryption::Offered);
-    if encryption == Encryption::Required && max_protocol < Dialect::Smb300 {
+    if encryption == Encryption::Required && max_protocol < DialectName::Smb300 {
         findings.add(
             span(&table.encryption),
             "encryption is required, but max_protocol ends before SMB 3, where encryption begins"

@@ -118,13 +118,13 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
-fn dialect(dialect: config::Dialect) -> Dialect {
+fn dialect(dialect: config::DialectName) -> Dialect {
     match dialect {
-        config::Dialect::Smb202 => Dialect::SMB_2_0_2,
-        config::Dialect::Smb210 => Dialect::SMB_2_1,
-        config::Dialect::Smb300 => Dialect::SMB_3_0,
-        config::Dialect::Smb302 => Dialect::SMB_3_0_2,
-        config::Dialect::Smb311 => Dialect::SMB_3_1_1,
+        config::DialectName::Smb202 => Dialect::SMB_2_0_2,
+        config::DialectName::Smb210 => Dialect::SMB_2_1,
+        config::DialectName::Smb300 => Dialect::SMB_3_0,
+        config::DialectName::Smb302 => Dialect::SMB_3_0_2,
+        config::DialectName::Smb311 => Dialect::SMB_3_1_1,
     }
 }
 
