@@ -12,15 +12,6 @@ use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
 use crate::limits::Limits;
 pub use crate::local_accounts::LocalAccounts;
 
-/// The server's requirement of encryption.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Encryption {
-    /// Encryption is offered to every client that supports it, and used where a share or the client requires it.
-    Offered,
-    /// Sessions without encryption are refused.
-    Required,
-}
-
 /// The server as a whole.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
@@ -44,8 +35,9 @@ pub struct ServerConfig {
     pub dialect_max: Dialect,
     /// Every session must sign (or encrypt).
     pub signing_required: bool,
-    /// When messages are encrypted.
-    pub encryption: Encryption,
+    /// Sessions without encryption are refused. Where this is false, encryption is offered to every client that
+    /// supports it, and used where a share or the client requires it.
+    pub encryption_required: bool,
     /// Ciphers, the most wanted first.
     pub ciphers: Vec<Cipher>,
     /// Signing algorithms of 3.1.1, the most wanted first.

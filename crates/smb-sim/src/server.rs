@@ -17,7 +17,7 @@ use durability::{Durability, KnownFs, LATCHES, LatchMap, Policy, Rules, ShareDur
 use smb_auth::{MachineSid, NtHash, UserDb};
 use smb_server::{
     Server, Share, Shares,
-    config::{Encryption, ServerConfig, ShareConfig},
+    config::{ServerConfig, ShareConfig},
     limits::Limits,
 };
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
@@ -59,8 +59,6 @@ pub struct MemoryOptions {
     pub users: Vec<(String, String)>,
     /// Every session has to sign.
     pub signing_required: bool,
-    /// When messages are encrypted.
-    pub encryption: Encryption,
     /// The changes that a power loss may take.
     pub profile: Profile,
     /// Size of the disk in blocks of 4 KiB.
@@ -90,7 +88,6 @@ impl Default for MemoryOptions {
             policy: Policy::Honor,
             users: vec![(USER.to_owned(), PASSWORD.to_owned())],
             signing_required: true,
-            encryption: Encryption::Offered,
             profile: Profile::PosixMin,
             capacity_blocks: 1 << 18,
             limits: Limits::default(),
@@ -256,7 +253,7 @@ fn server_config(options: &MemoryOptions) -> ServerConfig {
         dialect_min: Dialect::SMB_2_0_2,
         dialect_max: Dialect::SMB_3_1_1,
         signing_required: options.signing_required,
-        encryption: options.encryption,
+        encryption_required: false,
         ciphers: vec![
             Cipher::Aes128Gcm,
             Cipher::Aes256Gcm,

@@ -7,7 +7,7 @@ use durability::ShareDurability;
 use rustix::process::{getegid, geteuid};
 use smb_auth::UserDb;
 use smb_server::{
-    config::{self as core, LocalAccounts, ServerConfig, ShareConfig},
+    config::{LocalAccounts, ServerConfig, ShareConfig},
     limits::Limits,
 };
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
@@ -52,7 +52,7 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
         dialect_min: dialect(server.min_protocol),
         dialect_max: dialect(server.max_protocol),
         signing_required: server.signing == config::Signing::Required,
-        encryption: encryption(server.encryption),
+        encryption_required: server.encryption == config::Encryption::Required,
         ciphers: server.ciphers.iter().copied().map(cipher).collect(),
         signing_algorithms: server
             .signing_algorithms
@@ -137,13 +137,6 @@ pub(crate) fn dialect_name(revision: u16) -> &'static str {
         Dialect::SMB_3_0_2 => "3.0.2",
         Dialect::SMB_3_1_1 => "3.1.1",
         _ => "none yet",
-    }
-}
-
-fn encryption(encryption: config::Encryption) -> core::Encryption {
-    match encryption {
-        config::Encryption::Offered => core::Encryption::Offered,
-        config::Encryption::Required => core::Encryption::Required,
     }
 }
 

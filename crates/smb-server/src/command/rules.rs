@@ -8,7 +8,7 @@ use vfs::Vfs;
 
 use super::tree_connect::admits;
 use crate::{
-    config::{Encryption, ServerConfig},
+    config::ServerConfig,
     state::{Server, Session, Shares, TreeConnect},
     token::Token,
 };
@@ -76,7 +76,7 @@ impl<V: Vfs> AccessRules<V> {
     /// Whether a session is protected as one that is established now has to be.
     pub(super) fn protects(&self, session: &Session<V>) -> bool {
         let has_keys = session.signing.is_some() && !session.established.anonymous;
-        let encrypted = self.config.encryption != Encryption::Required || session.encrypts();
+        let encrypted = !self.config.encryption_required || session.encrypts();
         let signed = !self.config.signing_required || !has_keys || session.must_sign();
         encrypted && signed
     }
@@ -284,11 +284,11 @@ mod tests {
                 sealing: None,
             })
         };
-        let rules = |signing_required: bool, encryption: Encryption| {
+        let rules = |signing_required: bool, encryption_required: bool| {
             let rules = AccessRules::of(&*world.server);
             let config = ServerConfig {
                 signing_required,
-                encryption,
+                encryption_required,
                 ..(*rules.config).clone()
             };
             AccessRules {
@@ -296,9 +296,9 @@ mod tests {
                 ..rules
             }
         };
-        let lenient = rules(false, Encryption::Offered);
-        let signs = rules(true, Encryption::Offered);
-        let seals = rules(false, Encryption::Required);
+        let lenient = rules(false, false);
+        let signs = rules(true, false);
+        let seals = rules(false, true);
         let plain = session(true, false, false);
         assert!(lenient.protects(&plain));
         assert!(!signs.protects(&plain) && !seals.protects(&plain));

@@ -21,7 +21,7 @@ use vfs::Vfs;
 
 use super::{Call, Handled, Reply, logoff, revoke, session_bind};
 use crate::{
-    config::{Encryption, ServerConfig},
+    config::ServerConfig,
     connection::Negotiated,
     failure::Failure,
     limits::{CLOSES_WAIT, LISTING_SESSIONS, SETUPS_PER_CONNECTION_MAX},
@@ -42,7 +42,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         .negotiated()
         .ok_or(Status::INVALID_PARAMETER)?;
     // [MS-SMB2] 3.3.5.5: a client that could not encrypt its session is refused before it proves anything.
-    if call.server().config().encryption == Encryption::Required && facts.cipher.is_none() {
+    if call.server().config().encryption_required && facts.cipher.is_none() {
         return Err(Status::ACCESS_DENIED.into());
     }
     let signer = session_bind::signer(call);
@@ -316,7 +316,7 @@ async fn establish<V: Vfs>(
         .map(|key| derive(facts, setup, key))
         .transpose()?;
     let sealing = keys.as_ref().and_then(|keys| sealing(call, keys));
-    let encrypt_data = config.encryption == Encryption::Required;
+    let encrypt_data = config.encryption_required;
     if encrypt_data && (!known || sealing.is_none()) {
         return Err(Status::ACCESS_DENIED.into());
     }

@@ -21,12 +21,7 @@ use super::{
     link::Link,
     world::{Activity, LazyActivity, SeenShare, World},
 };
-use crate::{
-    config::{Encryption, ServerConfig},
-    failure::Failure,
-    limits::Limits,
-    token::Token,
-};
+use crate::{config::ServerConfig, failure::Failure, limits::Limits, token::Token};
 
 /// A bind of rpcclient 4.17 to srvsvc, and what Samba answered.
 const BIND: &str = "\
@@ -71,7 +66,7 @@ pub(crate) fn config() -> ServerConfig {
         dialect_min: Dialect::SMB_2_0_2,
         dialect_max: Dialect::SMB_3_1_1,
         signing_required: false,
-        encryption: Encryption::Offered,
+        encryption_required: false,
         ciphers: Vec::new(),
         signing_algorithms: Vec::new(),
         allow_empty_passwords: false,
