@@ -16,10 +16,10 @@ use serde_spanned::Spanned;
 use smb_server::config::HostRules;
 
 use super::{
-    CipherName, Config, DialectName, Durability, EVERY_ADDRESS, Encryption, FileIo, Listener, Log,
-    LogFormat, Policy, Protection, SMB_PORT, Sandbox, Server, Share, Signing, SigningAlgorithmName,
-    guest_account::guest_account, hosts::Network, in_time::in_time, is_loopback, limits,
-    log_filter::log_filter, places, policy, raw, report::Problem, rules::Source, share,
+    Config, DEFAULT_CIPHERS, DEFAULT_SIGNING_ALGORITHMS, DialectName, Durability, EVERY_ADDRESS,
+    Encryption, FileIo, Listener, Log, LogFormat, Policy, Protection, SMB_PORT, Sandbox, Server,
+    Share, Signing, guest_account::guest_account, hosts::Network, in_time::in_time, is_loopback,
+    limits, log_filter::log_filter, places, policy, raw, report::Problem, rules::Source, share,
     values::AppleModel,
 };
 
@@ -531,19 +531,6 @@ pub(super) fn absolute(folder: &Path, path: &Path) -> PathBuf {
     std::path::absolute(&joined).unwrap_or(joined)
 }
 
-/// Fastest first: GCM costs a fourteenth of CCM here, 128 bits less than 256.
-pub(super) const DEFAULT_CIPHERS: [CipherName; 4] = [
-    CipherName::Aes128Gcm,
-    CipherName::Aes256Gcm,
-    CipherName::Aes128Ccm,
-    CipherName::Aes256Ccm,
-];
-/// Fastest first: GMAC costs a twenty-third of CMAC here.
-pub(super) const DEFAULT_SIGNING_ALGORITHMS: [SigningAlgorithmName; 3] = [
-    SigningAlgorithmName::AesGmac,
-    SigningAlgorithmName::AesCmac,
-    SigningAlgorithmName::HmacSha256,
-];
 /// How long a stopping server waits for requests under way.
 pub(super) const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// Age at which unflushed changes are synced in the background.
