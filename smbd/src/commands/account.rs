@@ -31,7 +31,7 @@ struct Accounts {
     /// The folder that is made with the file, if that is the server's own.
     folder: Option<PathBuf>,
     config_file: Option<PathBuf>,
-    server: Option<config::Server>,
+    server: Option<config::ServerSettings>,
 }
 
 impl Accounts {
@@ -94,7 +94,11 @@ impl Accounts {
 
 /// Says as which local user an account bound to `owner` acts, for the administrator who has just
 /// set that.
-fn acts_as(name: &str, owner: Option<config::LocalIds>, server: Option<&config::Server>) -> String {
+fn acts_as(
+    name: &str,
+    owner: Option<config::LocalIds>,
+    server: Option<&config::ServerSettings>,
+) -> String {
     let owner = owner.map(|owner| (owner.uid, owner.gid));
     let guest = server.map_or_else(config::default_guest_account, |server| {
         server.guest_account.clone()

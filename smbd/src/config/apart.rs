@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Config, Server, in_time::in_time, validate::Findings};
+use super::{Config, ServerSettings, in_time::in_time, validate::Findings};
 use crate::Error;
 
 /// Links that are followed on one path. The kernel follows no more.
@@ -100,7 +100,7 @@ pub(super) struct OwnFiles {
 }
 
 impl OwnFiles {
-    pub(super) fn of(server: &Server, config_file: Option<PathBuf>) -> Self {
+    pub(super) fn of(server: &ServerSettings, config_file: Option<PathBuf>) -> Self {
         Self {
             state_dir: server.state_dir.clone(),
             users_file: server.users_file.clone(),

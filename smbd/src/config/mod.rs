@@ -59,7 +59,7 @@ pub const SMB_PORT: u16 = 445;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The server as a whole.
-    pub server: Server,
+    pub server: ServerSettings,
     /// Where to listen; never empty.
     pub listeners: Vec<Listener>,
     /// The shares; never empty as read, names unique without regard to case.
@@ -83,7 +83,7 @@ pub struct Config {
 /// `[server]`, see the annotated example for the meaning of each key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub struct Server {
+pub struct ServerSettings {
     /// Upper case, 1 to 15 characters.
     pub name: String,
     /// The workgroup that clients see, in upper case, of 1 to 15 characters.

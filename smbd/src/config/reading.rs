@@ -8,7 +8,7 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{Config, ConfigError, ConfigReport, Server, places, raw, rules, validate};
+use super::{Config, ConfigError, ConfigReport, ServerSettings, places, raw, rules, validate};
 
 /// Largest configuration file that is read, in bytes.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -87,7 +87,7 @@ fn parse_again(text: &str, path: &Path, served: &[PathBuf]) -> Result<Config, Co
 ///
 /// # Errors
 /// [`ConfigError`].
-pub(crate) fn server_of(path: &Path) -> Result<Server, ConfigError> {
+pub(crate) fn server_of(path: &Path) -> Result<ServerSettings, ConfigError> {
     #[derive(Deserialize)]
     struct OnlyServer {
         #[serde(default)]

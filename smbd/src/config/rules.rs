@@ -10,7 +10,7 @@ use serde_spanned::Spanned;
 use smb_server::config::HostRules;
 
 use super::{
-    Server, policy, raw,
+    ServerSettings, policy, raw,
     share::{UNGUARDED, times},
     validate::{Findings, get, given, is_empty, span},
 };
@@ -33,7 +33,7 @@ impl Source<'_> {
 /// The facts about a share that its rules depend on.
 pub(super) struct Around<'a> {
     pub(super) source: Source<'a>,
-    pub(super) server: &'a Server,
+    pub(super) server: &'a ServerSettings,
     /// The administrator agreed to lose acknowledged writes, or they are protected.
     pub(super) guarded: bool,
     pub(super) continuously_available: bool,

@@ -9,7 +9,7 @@ use durability::Policy;
 use serde_spanned::Spanned;
 
 use super::{
-    Durability, Encryption, Protection, Rules, Server, Share, Signing, Streams, Symlinks,
+    Durability, Encryption, Protection, Rules, ServerSettings, Share, Signing, Streams, Symlinks,
     Unbuffered,
     apart::{self, OwnFiles},
     hosts::Network,
@@ -40,7 +40,7 @@ pub(crate) const UNSYNCED: (&str, &str) = (
 /// The values that a share inherits from the rest of the file.
 #[derive(Clone, Copy)]
 pub(super) struct From<'a> {
-    pub(super) server: &'a Server,
+    pub(super) server: &'a ServerSettings,
     pub(super) durability: &'a Durability,
     pub(super) inherited: &'a raw::DurabilityTable,
     /// The folder at which relative paths start.
@@ -266,7 +266,12 @@ fn share_policy(table: &raw::ShareTable, from: &From<'_>, findings: &mut Finding
     policy
 }
 
-fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, findings: &mut Findings) {
+fn combinations(
+    table: &raw::ShareTable,
+    share: &Share,
+    server: &ServerSettings,
+    findings: &mut Findings,
+) {
     availability(table, share, findings);
     secrecy(table, share, server, findings);
     times(&table.flush_times, share.durability, findings);
@@ -341,7 +346,12 @@ fn availability(table: &raw::ShareTable, share: &Share, findings: &mut Findings)
 
 /// Checks signing and encryption: guests have no keys, old dialects have no encryption, and the server's setting takes
 /// precedence over the share's.
-fn secrecy(table: &raw::ShareTable, share: &Share, server: &Server, findings: &mut Findings) {
+fn secrecy(
+    table: &raw::ShareTable,
+    share: &Share,
+    server: &ServerSettings,
+    findings: &mut Findings,
+) {
     let name = &share.name;
     let mut no_key = |what: &str, way_out: &str| {
         let message = format!("`{name}` allows guests, who have no key to {what}");

@@ -17,10 +17,10 @@ use smb_server::config::HostRules;
 
 use super::{
     Config, DEFAULT_CIPHERS, DEFAULT_SIGNING_ALGORITHMS, DialectName, Durability, EVERY_ADDRESS,
-    Encryption, FileIo, Listener, Log, LogFormat, Policy, Protection, SMB_PORT, Sandbox, Server,
-    Share, Signing, guest_account::guest_account, hosts::Network, in_time::in_time, is_loopback,
-    limits, log_filter::log_filter, places, policy, raw, report::Problem, rules::Source, share,
-    values::AppleModel,
+    Encryption, FileIo, Listener, Log, LogFormat, Policy, Protection, SMB_PORT, Sandbox,
+    ServerSettings, Share, Signing, guest_account::guest_account, hosts::Network, in_time::in_time,
+    is_loopback, limits, log_filter::log_filter, places, policy, raw, report::Problem,
+    rules::Source, share, values::AppleModel,
 };
 
 /// Longest NetBIOS name.
@@ -131,7 +131,10 @@ pub(super) fn validate(
 }
 
 /// Checks `[server]` alone.
-pub(super) fn only_server(table: &raw::ServerTable, folder: &Path) -> Result<Server, Vec<Problem>> {
+pub(super) fn only_server(
+    table: &raw::ServerTable,
+    folder: &Path,
+) -> Result<ServerSettings, Vec<Problem>> {
     let mut findings = Findings::default();
     let server = server(table, folder, &mut findings);
     match findings.problems.is_empty() {
@@ -146,7 +149,7 @@ pub fn listen_everywhere() -> Listener {
     Listener::at(SocketAddr::new(EVERY_ADDRESS, SMB_PORT))
 }
 
-fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> Server {
+fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> ServerSettings {
     let state_dir = given(&table.state_dir);
     let state_dir = state_dir.map_or_else(places::default, |path| absolute(folder, &path));
     let min_protocol = get(&table.min_protocol, DialectName::Smb202);
@@ -170,7 +173,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
         );
     }
     let default_name = || places::host_name().to_uppercase();
-    Server {
+    ServerSettings {
         name: netbios_name(&table.name, "name", default_name(), findings),
         workgroup: netbios_name(&table.workgroup, "workgroup", "WORKGROUP".into(), findings),
         comment: get(&table.comment, String::new()),
