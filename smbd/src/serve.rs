@@ -254,9 +254,9 @@ fn owner(folder: &Path, asked: Option<LocalIds>, guest: LocalIds) -> Result<Loca
     })
 }
 
-fn shown(config: &Config) -> Vec<banner::Share> {
+fn shown(config: &Config) -> Vec<banner::ShownShare> {
     let shares = config.shares.iter();
-    let shown = |share: &config::Share| banner::Share {
+    let shown = |share: &config::ShareSettings| banner::ShownShare {
         name: share.name.clone(),
         folder: share.path.display().to_string(),
         acts_as: share.owner.map(acting::in_words).unwrap_or_default(),

@@ -21,7 +21,7 @@ pub struct Facts<'a> {
     /// Name of this machine, used if the server listens on all addresses.
     pub host: &'a str,
     /// The shares.
-    pub shares: &'a [Share],
+    pub shares: &'a [ShownShare],
     /// The user who can log in.
     pub user: &'a str,
     /// The password, if it was generated.
@@ -36,9 +36,9 @@ pub struct Facts<'a> {
     pub loopback_by_default: bool,
 }
 
-/// A share.
+/// A share as the banner shows it.
 #[derive(Debug)]
-pub struct Share {
+pub struct ShownShare {
     /// Its name.
     pub name: String,
     /// Its folder.
@@ -108,7 +108,7 @@ fn write(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
 }
 
 fn connect(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
-    let Some(Share { name: share, .. }) = facts.shares.first() else {
+    let Some(ShownShare { name: share, .. }) = facts.shares.first() else {
         return Ok(());
     };
     let user = facts.user;
@@ -227,19 +227,19 @@ fn percent(word: &str) -> String {
 mod tests {
     use super::*;
 
-    fn share(name: &str, folder: &str) -> Share {
-        Share {
+    fn share(name: &str, folder: &str) -> ShownShare {
+        ShownShare {
             name: name.to_owned(),
             folder: folder.to_owned(),
             acts_as: "1000:100".to_owned(),
         }
     }
 
-    fn shares() -> Vec<Share> {
+    fn shares() -> Vec<ShownShare> {
         vec![share("data", "/srv/data")]
     }
 
-    fn facts<'a>(shares: &'a [Share], address: &str) -> Facts<'a> {
+    fn facts<'a>(shares: &'a [ShownShare], address: &str) -> Facts<'a> {
         Facts {
             address: address.parse().unwrap(),
             host: "nas",

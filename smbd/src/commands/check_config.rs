@@ -149,7 +149,11 @@ fn write_identities(out: &mut Text, config: &Config, users: Option<&UserDb>) {
 }
 
 /// The promise of a share, and the facts it depends on.
-fn write_share(out: &mut Text, share: &config::Share, found: Option<&protection::Assessment>) {
+fn write_share(
+    out: &mut Text,
+    share: &config::ShareSettings,
+    found: Option<&protection::Assessment>,
+) {
     let (name, path) = (&share.name, share.path.display());
     put!(out, 1; "share {name} = {path}");
     let promise = config::policy::promise(&share.durability, share.flush_times);

@@ -18,7 +18,7 @@ use vfs::{
 use super::out;
 use crate::{
     Error,
-    config::{self, Config, Share, Streams},
+    config::{self, Config, ShareSettings, Streams},
     runtime::settings,
     state::state_dir,
     status::text::escaped,
@@ -54,7 +54,7 @@ fn own(config: &Config) -> Result<state_dir::Ownership, Error> {
     })
 }
 
-fn convert(config: &Config, share: &Share) -> Result<Converted, Error> {
+fn convert(config: &Config, share: &ShareSettings) -> Result<Converted, Error> {
     let failed = |error: String| Error::from(format!("{}: {error}", share.path.display()));
     let disk = LinuxDisk::open(&share.path)
         .map_err(|errno| failed(io::Error::from_raw_os_error(errno.0).to_string()))?;
@@ -105,7 +105,7 @@ fn reason(error: VfsError) -> String {
     }
 }
 
-fn in_words(share: &Share, done: &Converted) -> String {
+fn in_words(share: &ShareSettings, done: &Converted) -> String {
     let place = match share.streams {
         Streams::Xattr => "extended attributes",
         Streams::Depot => "the depot (.streams)",

@@ -63,9 +63,9 @@ pub struct Config {
     /// Where to listen; never empty.
     pub listeners: Vec<Listener>,
     /// The shares; never empty as read, names unique without regard to case.
-    pub shares: Vec<Share>,
+    pub shares: Vec<ShareSettings>,
     /// The shares that are held back because their file systems do not answer. The daemon sets this, not the file.
-    pub late: Vec<Share>,
+    pub late: Vec<ShareSettings>,
     /// The number of dirty inodes that the engine was started with. The daemon sets this, not the file.
     pub dirty_inodes: Option<u32>,
     /// Bounds.
@@ -160,7 +160,7 @@ impl Listener {
 /// `[[share]]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub struct Share {
+pub struct ShareSettings {
     pub name: String,
     /// Absolute; was a directory when the configuration was read.
     pub path: PathBuf,

@@ -9,8 +9,8 @@ use durability::Policy;
 use serde_spanned::Spanned;
 
 use super::{
-    Durability, Encryption, Protection, Rules, ServerSettings, Share, Signing, Streams, Symlinks,
-    Unbuffered,
+    Durability, Encryption, Protection, Rules, ServerSettings, ShareSettings, Signing, Streams,
+    Symlinks, Unbuffered,
     apart::{self, OwnFiles},
     hosts::Network,
     in_time::in_time,
@@ -62,7 +62,7 @@ pub(super) fn share(
     table: &Spanned<raw::ShareTable>,
     from: &From<'_>,
     findings: &mut Findings,
-) -> Option<Share> {
+) -> Option<ShareSettings> {
     let (server, inherited) = (from.server, from.inherited);
     let place = table.span();
     let table = table.get_ref();
@@ -86,7 +86,7 @@ pub(super) fn share(
     let read_only = get(&table.read_only, false);
     let own = OwnFiles::of(server, from.config_file());
     apart::check(&folder_path, read_only, own, path.span(), findings);
-    let share = Share {
+    let share = ShareSettings {
         name: name.get_ref().clone(),
         path: folder_path,
         comment: get(&table.comment, String::new()),
@@ -130,7 +130,7 @@ pub(super) fn share(
     Some(share)
 }
 
-fn is_bounded(share: &Share) -> bool {
+fn is_bounded(share: &ShareSettings) -> bool {
     let rules = share.rules.iter().map(|rule| rule.policy);
     let mut policies = rules.chain([share.durability]);
     policies.any(|policy| matches!(policy, Policy::Bounded(_)))
@@ -268,7 +268,7 @@ fn share_policy(table: &raw::ShareTable, from: &From<'_>, findings: &mut Finding
 
 fn combinations(
     table: &raw::ShareTable,
-    share: &Share,
+    share: &ShareSettings,
     server: &ServerSettings,
     findings: &mut Findings,
 ) {
@@ -334,7 +334,7 @@ pub(super) fn times(flush_times: &raw::At<bool>, policy: Policy, findings: &mut 
 }
 
 /// Refuses continuous availability with settings that cannot keep its promise.
-fn availability(table: &raw::ShareTable, share: &Share, findings: &mut Findings) {
+fn availability(table: &raw::ShareTable, share: &ShareSettings, findings: &mut Findings) {
     if get(&table.continuous_availability, false) {
         let options = durability::ShareDurability::with_policy(share.durability);
         if let Err(error) = options.check_continuous_availability() {
@@ -348,7 +348,7 @@ fn availability(table: &raw::ShareTable, share: &Share, findings: &mut Findings)
 /// precedence over the share's.
 fn secrecy(
     table: &raw::ShareTable,
-    share: &Share,
+    share: &ShareSettings,
     server: &ServerSettings,
     findings: &mut Findings,
 ) {

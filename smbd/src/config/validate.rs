@@ -18,9 +18,9 @@ use smb_server::config::HostRules;
 use super::{
     Config, DEFAULT_CIPHERS, DEFAULT_SIGNING_ALGORITHMS, DialectName, Durability, EVERY_ADDRESS,
     Encryption, FileIo, Listener, Log, LogFormat, Policy, Protection, SMB_PORT, Sandbox,
-    ServerSettings, Share, Signing, guest_account::guest_account, hosts::Network, in_time::in_time,
-    is_loopback, limits, log_filter::log_filter, places, policy, raw, report::Problem,
-    rules::Source, share, values::AppleModel,
+    ServerSettings, ShareSettings, Signing, guest_account::guest_account, hosts::Network,
+    in_time::in_time, is_loopback, limits, log_filter::log_filter, places, policy, raw,
+    report::Problem, rules::Source, share, values::AppleModel,
 };
 
 /// Longest NetBIOS name.
@@ -80,7 +80,7 @@ pub(super) fn validate(
     let mut findings = Findings::default();
     let server = server(&file.server, folder, &mut findings);
     let durability = durability(&file.durability, &mut findings);
-    let shares: Vec<Share> = file
+    let shares: Vec<ShareSettings> = file
         .share
         .iter()
         .filter_map(|table| {

@@ -208,14 +208,14 @@ impl<S: Service> Front<S> {
     }
 }
 
-fn is_named(share: &config::Share, name: &str) -> bool {
+fn is_named(share: &config::ShareSettings, name: &str) -> bool {
     share.name.to_uppercase() == name.to_uppercase()
 }
 
 /// Whether the configuration consents to losing acknowledged data with the host, for this share or
 /// for all.
 fn consent(config: &Config, share: Option<&str>) -> bool {
-    let named = |one: &&config::Share| share.is_none_or(|name| is_named(one, name));
+    let named = |one: &&config::ShareSettings| share.is_none_or(|name| is_named(one, name));
     config.durability.protection != Protection::None
         || config
             .shares

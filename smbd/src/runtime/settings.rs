@@ -168,7 +168,7 @@ pub(crate) fn durability_limits(config: &Config) -> durability::Limits {
 }
 
 /// When a share's changes become stable.
-pub(crate) fn share_durability(config: &Config, share: &config::Share) -> ShareDurability {
+pub(crate) fn share_durability(config: &Config, share: &config::ShareSettings) -> ShareDurability {
     ShareDurability {
         ignore_full_sync: share.ignore_full_sync,
         durable_acl: share.durable_acl,
@@ -183,7 +183,7 @@ pub(crate) fn share_durability(config: &Config, share: &config::Share) -> ShareD
 ///
 /// # Errors
 /// It names a group that does not exist, or an owner that this process cannot be.
-pub(crate) fn share(share: &config::Share, users: &UserDb) -> io::Result<ShareConfig> {
+pub(crate) fn share(share: &config::ShareSettings, users: &UserDb) -> io::Result<ShareConfig> {
     let us = (geteuid().as_raw(), getegid().as_raw());
     let ours = share.owner.is_none_or(|owner| (owner.uid, owner.gid) == us);
     if !ours && !geteuid().is_root() {
@@ -246,7 +246,7 @@ pub(crate) fn hidden(config: &Config) -> Vec<(u64, u64)> {
 }
 
 /// The options of a share's files.
-pub(crate) fn files(share: &config::Share, hidden: &[(u64, u64)]) -> PosixOptions {
+pub(crate) fn files(share: &config::ShareSettings, hidden: &[(u64, u64)]) -> PosixOptions {
     PosixOptions {
         hidden: hidden.to_vec(),
         symlinks: match share.symlinks {
@@ -275,8 +275,8 @@ pub(crate) fn files(share: &config::Share, hidden: &[(u64, u64)]) -> PosixOption
 }
 
 /// Whether a folder can stay open as it is, because the options of its files are the same.
-pub(crate) fn same_files(a: &config::Share, b: &config::Share) -> bool {
-    let of = |share: &config::Share| {
+pub(crate) fn same_files(a: &config::ShareSettings, b: &config::ShareSettings) -> bool {
+    let of = |share: &config::ShareSettings| {
         (
             share.path.clone(),
             share.symlinks,

@@ -23,7 +23,7 @@ use crate::{
 /// The state from which a reload starts.
 pub(super) struct Before<'a> {
     pub(super) shares: Arc<Shares<HostVfs>>,
-    pub(super) config: &'a [config::Share],
+    pub(super) config: &'a [config::ShareSettings],
     /// Shares whose paths lead to other folders than those that are served.
     pub(super) replaced: &'a [String],
     /// The highest number that a share was given.
@@ -34,9 +34,9 @@ pub(super) struct Before<'a> {
 pub(super) struct Built {
     pub(super) shares: Shares<HostVfs>,
     /// Gates that sessions use already, with their new settings.
-    pub(super) changed: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::Share)>,
+    pub(super) changed: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::ShareSettings)>,
     /// Gates of new shares, which may have the settings of an earlier share of that name.
-    pub(super) fresh: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::Share)>,
+    pub(super) fresh: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::ShareSettings)>,
     /// The highest number that a share was given.
     pub(super) numbers: u32,
 }
@@ -70,8 +70,9 @@ pub(super) fn build_shares(
             let gate = Arc::clone(&known.gate);
             built.changed.push((gate, wanted, share.clone()));
         }
-        let same_folder =
-            |was: &config::Share| was.path == share.path && !before.replaced.contains(&share.name);
+        let same_folder = |was: &config::ShareSettings| {
+            was.path == share.path && !before.replaced.contains(&share.name)
+        };
         let id = match known {
             Some((known, was)) if same_folder(was) && !shows_less(was, share) => known.id,
             _ => {
@@ -112,14 +113,14 @@ pub(super) fn build_shares(
 
 /// Whether a share now keeps something from its users that it has shown so far. Then their tree connects end, because a
 /// tree connect keeps the settings of the time when it was made.
-fn shows_less(was: &config::Share, now: &config::Share) -> bool {
+fn shows_less(was: &config::ShareSettings, now: &config::ShareSettings) -> bool {
     let listings = now.access_based_enumeration && !was.access_based_enumeration;
     let links = now.symlinks != was.symlinks && now.symlinks != config::Symlinks::Follow;
     listings || links
 }
 
 fn open_folder(
-    share: &config::Share,
+    share: &config::ShareSettings,
     hidden: &[(u64, u64)],
     use_ring: bool,
     own: &Arc<OwnChanges>,

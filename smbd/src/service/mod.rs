@@ -260,7 +260,7 @@ async fn opened<T>(opening: tokio::task::JoinHandle<io::Result<T>>) -> Result<T,
 }
 
 /// Gives new shares their options, policies and rules, all at once.
-async fn first_terms(fresh: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::Share)>) {
+async fn first_terms(fresh: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::ShareSettings)>) {
     let mut setting = tokio::task::JoinSet::new();
     for (gate, wanted, share) in fresh {
         setting.spawn_local(promises::first_terms(gate, wanted, share));
@@ -328,13 +328,13 @@ impl Service for Holdfast {
         let stores = Arc::clone(&self.stores);
         let own = Arc::clone(&self.own);
         let wanted = Arc::clone(&config);
-        let stays = |share: &&config::Share| {
+        let stays = |share: &&config::ShareSettings| {
             let mut known = old.shares.iter();
             known.any(|was| was.name == share.name && was.path == share.path)
         };
         let (same, new): (Vec<_>, Vec<_>) = config.shares.iter().partition(stays);
-        let same: Vec<config::Share> = same.into_iter().cloned().collect();
-        let mut new: Vec<config::Share> = new.into_iter().cloned().collect();
+        let same: Vec<config::ShareSettings> = same.into_iter().cloned().collect();
+        let mut new: Vec<config::ShareSettings> = new.into_iter().cloned().collect();
         let listeners = Arc::clone(&self.listeners);
         let numbers = self.numbers.load(Ordering::Relaxed);
         let me = Arc::clone(&self);
@@ -353,7 +353,7 @@ impl Service for Holdfast {
             };
             let built = build_shares(&wanted, &users, &server.durability, use_ring, &own, &before)?;
             // Another folder has latches of its own.
-            let is_other = |share: &&config::Share| replaced.contains(&share.name);
+            let is_other = |share: &&config::ShareSettings| replaced.contains(&share.name);
             new.extend(wanted.shares.iter().filter(is_other).cloned());
             let prepared = stores.prepare(&wanted.shares, &new)?;
             let handles = persistent_store::open_first(&server, &wanted)?;

@@ -197,7 +197,7 @@ fn synced(report: &StopReport) -> Synced {
 pub(super) async fn reload(
     gate: Arc<Gate<HostVfs>>,
     wanted: durability::ShareDurability,
-    share: config::Share,
+    share: config::ShareSettings,
 ) -> Option<PolicyOutcome> {
     gate.set_options(wanted);
     let (was, old_rules) = (gate.settings().policy, gate.rules());
@@ -243,7 +243,7 @@ pub(super) async fn reload(
 pub(super) async fn first_terms(
     gate: Arc<Gate<HostVfs>>,
     wanted: ShareDurability,
-    share: config::Share,
+    share: config::ShareSettings,
 ) {
     let name = share.name.clone();
     // The wanted policy and rules are in force as soon as this future is polled for the first time.
@@ -262,7 +262,10 @@ pub(super) async fn first_terms(
 ///
 /// # Errors
 /// Something is dirty.
-pub(super) fn rules_at_start(gate: &Gate<HostVfs>, share: &config::Share) -> io::Result<()> {
+pub(super) fn rules_at_start(
+    gate: &Gate<HostVfs>,
+    share: &config::ShareSettings,
+) -> io::Result<()> {
     if share.rules.is_empty() {
         return Ok(());
     }

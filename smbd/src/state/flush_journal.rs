@@ -37,7 +37,7 @@ pub fn boot_id() -> String {
 }
 
 /// The shares whose flushes are to be recorded.
-pub(crate) fn wanted(shares: &[config::Share]) -> Vec<ShareRoot> {
+pub(crate) fn wanted(shares: &[config::ShareSettings]) -> Vec<ShareRoot> {
     let wanted = shares.iter().filter(|share| share.flush_journal);
     let roots = wanted.map(|share| ShareRoot {
         name: share.name.clone(),
@@ -53,7 +53,7 @@ pub(crate) fn wanted(shares: &[config::Share]) -> Vec<ShareRoot> {
 /// without one.
 pub(crate) fn open(
     state_dir: &Path,
-    shares: &[config::Share],
+    shares: &[config::ShareSettings],
     env: Arc<dyn Env>,
 ) -> io::Result<Option<Arc<Journal>>> {
     let shares = wanted(shares);

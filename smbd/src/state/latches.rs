@@ -29,7 +29,7 @@ const NAMED_MAX: usize = 20;
 /// The error, with advice; the server must not start while latches could be forgotten.
 pub(crate) fn open(
     folder: &Path,
-    shares: &[config::Share],
+    shares: &[config::ShareSettings],
     env: Arc<dyn Env>,
 ) -> io::Result<Arc<LatchMap<LinuxDisk>>> {
     let failed = |error: StoreError| {
@@ -72,7 +72,7 @@ pub(crate) struct Look {
 }
 
 /// Examines the file systems of shares and changes nothing. This may wait for their disks.
-pub(crate) fn look(store: &LatchMap<LinuxDisk>, shares: &[config::Share]) -> Look {
+pub(crate) fn look(store: &LatchMap<LinuxDisk>, shares: &[config::ShareSettings]) -> Look {
     Look {
         known: file_systems(shares),
         located: locate(store, shares),
@@ -90,7 +90,7 @@ impl Look {
     }
 }
 
-fn file_systems(shares: &[config::Share]) -> Vec<KnownFs> {
+fn file_systems(shares: &[config::ShareSettings]) -> Vec<KnownFs> {
     let opened = shares
         .iter()
         .flat_map(|share| unclean::file_systems(&share.name, &share.path));
@@ -103,10 +103,13 @@ fn file_systems(shares: &[config::Share]) -> Vec<KnownFs> {
 }
 
 /// Finds inodes whose file system has no known name by their path.
-fn locate(store: &LatchMap<LinuxDisk>, shares: &[config::Share]) -> Vec<(LatchRecord, FileKey)> {
+fn locate(
+    store: &LatchMap<LinuxDisk>,
+    shares: &[config::ShareSettings],
+) -> Vec<(LatchRecord, FileKey)> {
     let dormant = store.dormant().into_iter();
     let located = dormant.filter_map(|dormant| {
-        let named = |share: &&config::Share| {
+        let named = |share: &&config::ShareSettings| {
             dormant.shares.is_empty() || dormant.shares.contains(&share.name)
         };
         let mut shares = shares.iter().filter(named);
@@ -161,7 +164,7 @@ mod tests {
         runtime::env::TokioEnv,
     };
 
-    fn share(path: &Path) -> config::Share {
+    fn share(path: &Path) -> config::ShareSettings {
         let text = format!("[[share]]\nname = \"data\"\npath = {path:?}\n");
         crate::config::parse(&text, Path::new("test.toml"))
             .unwrap()

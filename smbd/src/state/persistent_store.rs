@@ -50,7 +50,7 @@ pub(crate) type Opened = OpenedMap<LinuxDisk>;
 /// The error, with advice; a share that is configured with persistent handles is not served without them.
 pub(crate) fn open(
     folder: &Path,
-    shares: &[config::Share],
+    shares: &[config::ShareSettings],
     env: Arc<dyn Env>,
 ) -> io::Result<Option<Opened>> {
     let wanted = shares.iter().any(|share| share.continuous_availability);

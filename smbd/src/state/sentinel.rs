@@ -54,7 +54,7 @@ pub(crate) struct Look {
 }
 
 /// Opens the file systems of shares. May wait for their disks.
-pub(crate) fn look(shares: &[config::Share]) -> Look {
+pub(crate) fn look(shares: &[config::ShareSettings]) -> Look {
     let mut seen = Look::default();
     for share in shares {
         seen.shares.push(share.name.clone());
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::{host::loop_mount::LoopMount, host_vfs::apart, runtime::env::TokioEnv};
 
-    fn share(name: &str, path: &std::path::Path) -> config::Share {
+    fn share(name: &str, path: &std::path::Path) -> config::ShareSettings {
         let text = format!("[[share]]\nname = \"{name}\"\npath = {path:?}\n");
         crate::config::parse(&text, std::path::Path::new("t.toml"))
             .unwrap()

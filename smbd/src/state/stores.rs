@@ -117,8 +117,8 @@ impl Stores {
     /// A store could not be opened; nothing has changed then.
     pub(crate) fn prepare(
         &self,
-        shares: &[config::Share],
-        new: &[config::Share],
+        shares: &[config::ShareSettings],
+        new: &[config::ShareSettings],
     ) -> io::Result<Prepared> {
         let journal = match self.journal() {
             Some(journal) => Some(journal),
@@ -129,7 +129,7 @@ impl Stores {
     }
 
     /// Examines the file systems of shares. This may wait for their disks.
-    fn look(&self, shares: &[config::Share]) -> Look {
+    fn look(&self, shares: &[config::ShareSettings]) -> Look {
         Look {
             latches: latches::look(&self.latches, shares),
             sentinels: sentinel::look(shares),
@@ -140,7 +140,7 @@ impl Stores {
     pub(crate) fn adopt(
         &self,
         prepared: Prepared,
-        shares: &[config::Share],
+        shares: &[config::ShareSettings],
         durability: &Arc<Durability<HostVfs>>,
     ) {
         self.seen(prepared.look, shares, durability);
@@ -154,7 +154,12 @@ impl Stores {
         }
     }
 
-    fn seen(&self, look: Look, shares: &[config::Share], durability: &Arc<Durability<HostVfs>>) {
+    fn seen(
+        &self,
+        look: Look,
+        shares: &[config::ShareSettings],
+        durability: &Arc<Durability<HostVfs>>,
+    ) {
         for record in look.latches.learned(&self.latches) {
             durability.restore_latch(&record);
         }
@@ -166,7 +171,7 @@ impl Stores {
     /// Each is examined on its own thread, so that nothing waits for one whose disk hangs. Must be called on a worker.
     pub(crate) fn look_again(
         self: &Arc<Self>,
-        old: Vec<config::Share>,
+        old: Vec<config::ShareSettings>,
         durability: &Arc<Durability<HostVfs>>,
         configured: impl Fn() -> Arc<Config> + Clone + 'static,
     ) {
@@ -200,7 +205,8 @@ impl Stores {
                 };
                 // Another reload may have taken it away.
                 let now = configured();
-                let same = |one: &config::Share| one.name == share.name && one.path == share.path;
+                let same =
+                    |one: &config::ShareSettings| one.name == share.name && one.path == share.path;
                 if now.shares.iter().any(same) {
                     me.seen(look, &now.shares, &durability);
                 }

@@ -57,9 +57,9 @@ pub fn locate(config: &Config, question: &Question) -> Result<Located, Error> {
 }
 
 fn place<'a>(
-    shares: &'a [config::Share],
+    shares: &'a [config::ShareSettings],
     question: &Question,
-) -> Result<(&'a config::Share, String), Error> {
+) -> Result<(&'a config::ShareSettings, String), Error> {
     let by_name = |name: &str| shares.iter().find(|share| fold(&share.name) == fold(name));
     let typed = question.path.replace('\\', "/");
     // A UNC names server and share.
@@ -87,7 +87,7 @@ fn place<'a>(
     {
         return Ok((share, tidy(rest)));
     }
-    let here: Vec<(&config::Share, String)> = shares
+    let here: Vec<(&config::ShareSettings, String)> = shares
         .iter()
         .filter_map(|share| Some((share, below(share, &question.host_path)?)))
         .collect();
@@ -118,7 +118,7 @@ fn place<'a>(
 }
 
 /// The path from a share's folder, if it is below it.
-fn below(share: &config::Share, path: &Path) -> Option<String> {
+fn below(share: &config::ShareSettings, path: &Path) -> Option<String> {
     let direct = path.strip_prefix(&share.path).ok().map(Path::to_owned);
     let rest = direct.or_else(|| {
         // Either may have been reached by a link.

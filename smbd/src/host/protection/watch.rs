@@ -10,7 +10,7 @@ use std::{cell::RefCell, collections::BTreeMap, sync::Arc, time::Duration};
 use super::{AssessedFolder, Assessment, Machine, Root, metrics};
 use crate::{
     answers::ShareStatus,
-    config::{Config, Policy, Share, in_time, policy},
+    config::{Config, Policy, ShareSettings, in_time, policy},
     metrics::exposition::Page,
 };
 
@@ -28,7 +28,7 @@ pub(crate) fn of_config(config: &Config) -> Vec<Option<Assessment>> {
     let machine = Arc::new(Machine::read(Root::default()));
     let protection = config.durability.protection;
     let shares = config.shares.iter();
-    let assess = |share: &Share| {
+    let assess = |share: &ShareSettings| {
         let (machine, path) = (Arc::clone(&machine), share.path.clone());
         in_time(&share.path, move || {
             machine.assess(&AssessedFolder::of(&path), protection)

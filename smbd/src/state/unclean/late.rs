@@ -24,7 +24,7 @@ use super::{
 use crate::{
     Error,
     answers::LateShareStatus,
-    config::{Config, Share},
+    config::{Config, ShareSettings},
 };
 
 /// Longest that a start waits for the file systems of all shares together.
@@ -325,7 +325,7 @@ impl Late {
 
     /// A configuration with the shares held back that cannot be served yet.
     pub(crate) fn without(&self, mut config: Config) -> Config {
-        let late = |share: &Share| self.folders.contains_key(&share.path);
+        let late = |share: &ShareSettings| self.folders.contains_key(&share.path);
         let (late, shares) = config.shares.into_iter().partition(late);
         config.shares = shares;
         config.late = late;
@@ -335,7 +335,7 @@ impl Late {
     /// The shares that are not served, and why, for `holdfast status`.
     pub(crate) fn status(&self, config: &Config) -> Vec<LateShareStatus> {
         let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        let one = |share: &Share| {
+        let one = |share: &ShareSettings| {
             let held = self.folders.get(&share.path);
             let since = held.map_or(self.since, |held| held.since);
             let refused = match self.state_of(&share.path) {
@@ -357,7 +357,7 @@ impl Late {
     }
 
     /// Whether a share's file system answers with errors; else it does not answer.
-    pub(crate) fn fails(&self, share: &Share) -> bool {
+    pub(crate) fn fails(&self, share: &ShareSettings) -> bool {
         matches!(self.state_of(&share.path), Some(State::Refused { .. }))
     }
 }
