@@ -71,7 +71,7 @@ pub struct Config {
     /// Bounds.
     pub limits: Limits,
     /// Durability settings of the whole server.
-    pub durability: Durability,
+    pub durability: DurabilitySettings,
     /// Logging.
     pub log: Log,
     /// The Prometheus listener; loopback.
@@ -204,7 +204,7 @@ pub struct ShareSettings {
 
 /// `[durability]` without what shares inherit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Durability {
+pub struct DurabilitySettings {
     /// The policy of shares that name none.
     pub policy: Policy,
     /// The protection of the memory against a power failure.

@@ -9,8 +9,8 @@ use durability::Policy;
 use serde_spanned::Spanned;
 
 use super::{
-    Durability, Encryption, Protection, Rules, ServerSettings, ShareSettings, Signing, Streams,
-    Symlinks, Unbuffered,
+    DurabilitySettings, Encryption, Protection, Rules, ServerSettings, ShareSettings, Signing,
+    Streams, Symlinks, Unbuffered,
     apart::{self, OwnFiles},
     hosts::Network,
     in_time::in_time,
@@ -41,7 +41,7 @@ pub(crate) const UNSYNCED: (&str, &str) = (
 #[derive(Clone, Copy)]
 pub(super) struct From<'a> {
     pub(super) server: &'a ServerSettings,
-    pub(super) durability: &'a Durability,
+    pub(super) durability: &'a DurabilitySettings,
     pub(super) inherited: &'a raw::DurabilityTable,
     /// The folder at which relative paths start.
     pub(super) folder: &'a Path,

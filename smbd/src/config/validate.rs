@@ -16,9 +16,9 @@ use serde_spanned::Spanned;
 use smb_server::config::HostRules;
 
 use super::{
-    Config, DEFAULT_CIPHERS, DEFAULT_SIGNING_ALGORITHMS, DialectName, Durability, EVERY_ADDRESS,
-    Encryption, FileIo, Listener, Log, LogFormat, Policy, Protection, SMB_PORT, Sandbox,
-    ServerSettings, ShareSettings, Signing, guest_account::guest_account, hosts::Network,
+    Config, DEFAULT_CIPHERS, DEFAULT_SIGNING_ALGORITHMS, DialectName, DurabilitySettings,
+    EVERY_ADDRESS, Encryption, FileIo, Listener, Log, LogFormat, Policy, Protection, SMB_PORT,
+    Sandbox, ServerSettings, ShareSettings, Signing, guest_account::guest_account, hosts::Network,
     in_time::in_time, is_loopback, limits, log_filter::log_filter, places, policy, raw,
     report::Problem, rules::Source, share, values::AppleModel,
 };
@@ -263,7 +263,7 @@ pub(super) fn hosts(allow: &raw::At<Vec<Network>>, deny: &raw::At<Vec<Network>>)
     }
 }
 
-fn durability(table: &raw::DurabilityTable, findings: &mut Findings) -> Durability {
+fn durability(table: &raw::DurabilityTable, findings: &mut Findings) -> DurabilitySettings {
     let policy = default_policy(table, findings);
     let protection = get(&table.protection, Protection::None);
     let consent = get(&table.accept_loss, false) || protection != Protection::None;
@@ -282,7 +282,7 @@ fn durability(table: &raw::DurabilityTable, findings: &mut Findings) -> Durabili
             "strict-sync is the policy that leaves nothing unsynced",
         );
     }
-    Durability {
+    DurabilitySettings {
         policy,
         protection,
         dirty_inodes_max: (table.dirty_inodes_max.as_ref())
