@@ -3,7 +3,7 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use super::{
-    Limits, raw,
+    LimitSettings, raw,
     validate::{Findings, get, span},
     values::ByteSize,
 };
@@ -29,8 +29,8 @@ const CREDITS_MIN: u16 = 64;
 /// A shorter time-out would disconnect clients that are still logging in.
 const AUTHENTICATION_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limits {
-    let mut limits = Limits::default();
+pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> LimitSettings {
+    let mut limits = LimitSettings::default();
     // Each field has one name in the file and in the result.
     macro_rules! counts {
         ($( $limit:ident: $range:expr; )*) => { $(
@@ -71,7 +71,7 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
 }
 
 /// Fills in the limits that depend on the machine if the file leaves them out.
-fn derived(table: &raw::LimitsTable, l: &mut Limits, findings: &mut Findings) {
+fn derived(table: &raw::LimitsTable, l: &mut LimitSettings, findings: &mut Findings) {
     let fields = [
         (&table.connections, &mut l.connections, 1..=MANY),
         (
@@ -112,7 +112,7 @@ fn within(field: &raw::At<u32>, value: u32, range: &RangeInclusive<u32>, finding
 
 /// Checks `buffer_memory`: a single connection gets half of what its address may have, which is half of what is free,
 /// and a request of `io_size` must fit into that together with its receive buffer.
-fn buffer_memory(field: &raw::At<ByteSize>, limits: &mut Limits, findings: &mut Findings) {
+fn buffer_memory(field: &raw::At<ByteSize>, limits: &mut LimitSettings, findings: &mut Findings) {
     let Some(at) = field else { return };
     let bytes = at.get_ref().0;
     let least = IO_SIZES_MIN * u64::from(limits.io_size_bytes);

@@ -69,7 +69,7 @@ pub struct Config {
     /// The number of dirty inodes that the engine was started with. The daemon sets this, not the file.
     pub dirty_inodes: Option<u32>,
     /// Bounds.
-    pub limits: Limits,
+    pub limits: LimitSettings,
     /// Durability settings of the whole server.
     pub durability: DurabilitySettings,
     /// Logging.
@@ -224,7 +224,7 @@ pub struct DurabilitySettings {
 /// `[limits]`, see the annotated example for the meaning and the status of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub struct Limits {
+pub struct LimitSettings {
     /// `None`, here, for sessions and for the two limits of opens, stands for the number that `resources.rs` computes.
     pub connections: Option<u32>,
     pub connections_per_address: u32,
@@ -247,7 +247,7 @@ pub struct Limits {
     pub buffer_memory: Option<u64>,
 }
 
-impl Default for Limits {
+impl Default for LimitSettings {
     fn default() -> Self {
         Self {
             connections: None,

@@ -33,7 +33,7 @@ fn defaults() {
     let config = accept("", "");
     assert_eq!(config.listeners, [listen_everywhere()]);
     assert_eq!(config.listeners[0].address.to_string(), "[::]:445");
-    assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.limits, LimitSettings::default());
     assert_eq!(config.metrics, None);
     assert_eq!(config.server.signing, Signing::Required);
     assert_eq!(config.server.encryption, Encryption::Offered);

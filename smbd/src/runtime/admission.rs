@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 use self::strangers::{Place, Stranger, Strangers};
 use crate::{
     answers::AdmissionFigures,
-    config::{Config, Limits},
+    config::{Config, LimitSettings},
     lock,
     runtime::resources::Descriptors,
 };
@@ -68,7 +68,7 @@ pub struct Admission {
 #[derive(Debug)]
 struct State {
     rules: HostRules,
-    limits: Limits,
+    limits: LimitSettings,
     /// `connections` of the limits, or the number that the limit of descriptors permits.
     connections: u32,
     /// The number of connections, without displaced ones, which `by_address` does not count either.
@@ -91,7 +91,7 @@ impl Admission {
         Self::with(rules, limits, connections)
     }
 
-    fn with(rules: HostRules, limits: Limits, connections: u32) -> Arc<Self> {
+    fn with(rules: HostRules, limits: LimitSettings, connections: u32) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
                 rules,
@@ -272,10 +272,10 @@ mod tests {
     use super::*;
 
     fn door(connections: u32, per_address: u32, unauthenticated: u32) -> Arc<Admission> {
-        let limits = Limits {
+        let limits = LimitSettings {
             connections_per_address: per_address,
             unauthenticated_connections: unauthenticated,
-            ..Limits::default()
+            ..LimitSettings::default()
         };
         let rules = HostRules {
             allow: vec![],
