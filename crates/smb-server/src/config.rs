@@ -9,7 +9,7 @@ use durability::Network;
 use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
 
-use crate::limits::Limits;
+use crate::limits::ServerLimits;
 pub use crate::local_accounts::LocalAccounts;
 
 /// The server as a whole.
@@ -58,7 +58,7 @@ pub struct ServerConfig {
     /// The accounts that local users and groups stand for.
     pub local_accounts: LocalAccounts,
     /// Limits.
-    pub limits: Limits,
+    pub limits: ServerLimits,
 }
 
 /// One address of the server as FSCTL_QUERY_NETWORK_INTERFACE_INFO returns it ([MS-SMB2] 2.2.32.5).

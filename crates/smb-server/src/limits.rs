@@ -1,11 +1,11 @@
 //! Every limit of the protocol core, by name, with the status it yields.
 //!
-//! [`Limits`] holds the limits that an administrator may change; the constants hold those that follow from the protocol
-//! or that nobody should need to change.
+//! [`ServerLimits`] holds the limits that an administrator may change; the constants hold those that follow from the
+//! protocol or that nobody should need to change.
 
 use std::time::Duration;
 
-/// Memory of a connection that is not charged to the server's budget ([`Limits::buffer_memory`]), in bytes: a
+/// Memory of a connection that is not charged to the server's budget ([`ServerLimits::buffer_memory`]), in bytes: a
 /// client that only does a little work at a time never waits for others.
 pub const CONNECTION_MEMORY: usize = 128 << 10;
 
@@ -174,7 +174,7 @@ pub const RANGES_PER_OPEN_MAX: usize = RANGES_MAX / 4;
 
 /// Limits an administrator may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct ServerLimits {
     /// Memory for the buffers of all connections together, in bytes. A connection that needs more waits; an open
     /// that would keep more gets `INSUFFICIENT_RESOURCES`.
     pub buffer_memory: usize,
@@ -220,7 +220,7 @@ pub struct Limits {
     pub failed_logins: u32,
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             buffer_memory: 1 << 30,

@@ -10,7 +10,7 @@ use smb_wire::{
 
 use super::*;
 use crate::{
-    limits::{CONNECTION_MEMORY, Limits},
+    limits::{CONNECTION_MEMORY, ServerLimits},
     restore::world::{self, Back, HASTE, World, run, settle},
 };
 
@@ -64,10 +64,10 @@ impl Transmit for Full {
 }
 
 fn connection() -> Rc<Connection<Back>> {
-    connection_within(Limits::default())
+    connection_within(ServerLimits::default())
 }
 
-fn connection_within(limits: Limits) -> Rc<Connection<Back>> {
+fn connection_within(limits: ServerLimits) -> Rc<Connection<Back>> {
     let server = World::new(false, limits).server;
     world::connection(&server, None)
 }
@@ -120,7 +120,7 @@ fn a_client_that_sends_keep_alives_only_leaves_others_their_turn() {
 
 #[test]
 fn the_socket_of_a_stranger_is_closed_with_the_connection() {
-    let server = World::new(false, Limits::default()).server;
+    let server = World::new(false, ServerLimits::default()).server;
     let open = Rc::new(());
     let socket = Full {
         _open: Rc::clone(&open),
@@ -158,9 +158,9 @@ fn the_last_answers_of_a_user_are_sent_for_a_limited_time() {
 
 #[test]
 fn breaks_that_a_client_does_not_take_do_not_pile_up() {
-    let connection = connection_within(Limits {
+    let connection = connection_within(ServerLimits {
         buffer_memory: 0,
-        ..Limits::default()
+        ..ServerLimits::default()
     });
     let post = || notify(&connection, SessionId::default(), false, outbound::blank());
     let posted = (0..10_000).take_while(|_| post().is_ok()).count();
@@ -171,9 +171,9 @@ fn breaks_that_a_client_does_not_take_do_not_pile_up() {
 /// The requests of a client that takes all its answers may use up what was granted.
 #[test]
 fn a_break_closes_no_connection_for_the_memory_of_its_requests() {
-    let connection = connection_within(Limits {
+    let connection = connection_within(ServerLimits {
         buffer_memory: 0,
-        ..Limits::default()
+        ..ServerLimits::default()
     });
     let _requests = DataInFlight::new(&connection, CONNECTION_MEMORY);
     let post = || notify(&connection, SessionId::default(), false, outbound::blank());

@@ -18,7 +18,7 @@ use smb_auth::{MachineSid, NtHash, UserDb};
 use smb_server::{
     Server, Share, Shares,
     config::{ServerConfig, ShareConfig},
-    limits::Limits,
+    limits::ServerLimits,
 };
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
 use vfs::{
@@ -64,7 +64,7 @@ pub struct MemoryOptions {
     /// Size of the disk in blocks of 4 KiB.
     pub capacity_blocks: u64,
     /// Limits of the protocol.
-    pub limits: Limits,
+    pub limits: ServerLimits,
     /// Named streams live in files, not in attributes.
     pub depot: bool,
     /// Rules by which opens are judged.
@@ -90,7 +90,7 @@ impl Default for MemoryOptions {
             signing_required: true,
             profile: Profile::PosixMin,
             capacity_blocks: 1 << 18,
-            limits: Limits::default(),
+            limits: ServerLimits::default(),
             depot: false,
             rules: Arc::default(),
             durable_acl: false,

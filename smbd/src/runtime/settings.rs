@@ -8,7 +8,7 @@ use rustix::process::{getegid, geteuid};
 use smb_auth::UserDb;
 use smb_server::{
     config::{LocalAccounts, ServerConfig, ShareConfig},
-    limits::Limits,
+    limits::ServerLimits,
 };
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
 use vfs::{
@@ -91,11 +91,11 @@ fn machine_sid(users: &UserDb) -> Sid {
     Sid::new(NT_AUTHORITY, &[NT_NON_UNIQUE, a, b, c]).unwrap_or(Sid::NULL)
 }
 
-fn limits(config: &Config) -> Limits {
+fn limits(config: &Config) -> ServerLimits {
     let limits = &config.limits;
     let timeout = limits.authentication_timeout;
     let buffer_memory = resources::buffer_memory(limits.buffer_memory);
-    Limits {
+    ServerLimits {
         trees_per_session: limits.trees_per_session as usize,
         opens_per_session: limits.opens_per_session as usize,
         locks_per_open: limits.locks_per_open as usize,
@@ -114,7 +114,7 @@ fn limits(config: &Config) -> Limits {
         opens: Descriptors::of(config).opens as usize,
         opens_per_user: limits.opens_per_user.map(|most| most as usize),
         buffer_memory,
-        ..Limits::default()
+        ..ServerLimits::default()
     }
 }
 

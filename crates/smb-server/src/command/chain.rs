@@ -333,7 +333,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        limits::Limits,
+        limits::ServerLimits,
         link::sealing::Sealing,
         restore::world::{Back, World, connection},
         state::{NewSession, Session, Terms},
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_sealed_after_the_connection_has_dropped_its_ended_session() {
-        let server = World::new(false, Limits::default()).server;
+        let server = World::new(false, ServerLimits::default()).server;
         let connection = connection(&server, None);
         let ended = session(&connection, 1);
         let chain = Chain::new(&connection, Some(ended.id), 1);

@@ -225,16 +225,16 @@ fn answer<V: Vfs>(connection: &Connection<V>, changes: &[Change], max: usize) ->
 mod tests {
     use super::*;
     use crate::{
-        limits::{CONNECTION_MEMORY, Limits},
+        limits::{CONNECTION_MEMORY, ServerLimits},
         restore::world::{World, connection, run},
     };
 
     /// A client can have thousands of requests wait, cause a change in a deep folder, and take no answer.
     #[test]
     fn a_client_that_takes_no_changes_must_list_the_directory() {
-        let limits = Limits {
+        let limits = ServerLimits {
             buffer_memory: 0,
-            ..Limits::default()
+            ..ServerLimits::default()
         };
         let server = World::new(false, limits).server;
         let connection = connection(&server, None);
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_request_that_is_cancelled_while_it_is_served_gets_its_changes() {
-        let server = World::new(false, Limits::default()).server;
+        let server = World::new(false, ServerLimits::default()).server;
         let (waiter, woken) = server.waiter();
         let changes = Outcome::Changes(vec![Change {
             action: Change::ADDED,

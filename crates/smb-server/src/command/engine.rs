@@ -371,11 +371,11 @@ pub(super) async fn claim<V: Vfs>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{limits::Limits, restore::world::World};
+    use crate::{limits::ServerLimits, restore::world::World};
 
     #[test]
     fn guests_count_by_their_address_and_users_wherever_they_are() {
-        let world = World::new(false, Limits::default());
+        let world = World::new(false, ServerLimits::default());
         let mut owner = Token::guest(&world.server.config());
         let of = |owner: &Token, last: u8| counted_for(owner, [127, 0, 0, last].into());
         assert_eq!(of(&owner, 1), of(&owner, 1));

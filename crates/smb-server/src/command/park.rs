@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use crate::{
         command::{cancel, chain::Chain},
-        limits::Limits,
+        limits::ServerLimits,
         link::inbound::{Request, Signature},
         restore::world::{Back, World, connection, run},
     };
@@ -216,7 +216,7 @@ mod tests {
 
     /// A SET_INFO in the middle of a chain.
     fn call() -> Call<Back> {
-        let server = World::new(false, Limits::default()).server;
+        let server = World::new(false, ServerLimits::default()).server;
         let connection = connection(&server, None);
         Call {
             chain: Rc::new(Chain::new(&connection, None, 2)),

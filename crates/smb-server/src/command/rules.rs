@@ -118,13 +118,13 @@ mod tests {
     use super::*;
     use crate::{
         config::ShareConfig,
-        limits::Limits,
+        limits::ServerLimits,
         restore::world::{Back, World},
         state::{ConnectionId, NewSession, Share, Terms},
     };
 
     fn world() -> (World, Token) {
-        let world = World::new(false, Limits::default());
+        let world = World::new(false, ServerLimits::default());
         let rules = AccessRules::of(&*world.server);
         let known = Token {
             user: "Alice".to_owned(),

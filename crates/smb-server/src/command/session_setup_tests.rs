@@ -9,7 +9,7 @@ use smb_wire::{header::Header, ids::Guid, msg::Capabilities};
 use super::*;
 use crate::{
     command::chain::Chain,
-    limits::Limits,
+    limits::ServerLimits,
     restore::world::{Back, World, connection, run},
 };
 
@@ -72,7 +72,7 @@ fn is_established(call: &Call<Back>, id: SessionId) -> bool {
 
 #[test]
 fn a_lost_connection_gets_no_session() {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     assert!(is_established(&call(&world, false), SessionId(1)));
     assert!(!is_established(&call(&world, true), SessionId(2)));
     assert_eq!(world.server.all_sessions().len(), 1);
@@ -80,9 +80,9 @@ fn a_lost_connection_gets_no_session() {
 
 /// Whether the next leg of a login that has just begun continues it.
 fn is_continued(setup_seconds: u64) -> bool {
-    let limits = Limits {
+    let limits = ServerLimits {
         setup_seconds,
-        ..Limits::default()
+        ..ServerLimits::default()
     };
     let mut call = call(&World::new(false, limits), false);
     let (id, setup) = begin(&call, false).ok().unwrap();

@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        limits::Limits,
+        limits::ServerLimits,
         link::outbound::Frame,
         restore::world::{Back, World, connection, run},
         transport::Direct,
@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn taking(takes: &Rc<RefCell<usize>>) -> Rc<Connection<Back>> {
-        let server = World::new(false, Limits::default()).server;
+        let server = World::new(false, ServerLimits::default()).server;
         let direct: Box<dyn Direct> = Box::new(Takes(Rc::clone(takes)));
         connection(&server, Some(direct))
     }

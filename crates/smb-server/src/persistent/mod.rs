@@ -43,7 +43,7 @@ pub(crate) use self::{
 };
 use crate::{
     file::{Files, KeptLease, OpenId, Owner, Place, SharePath},
-    limits::Limits,
+    limits::ServerLimits,
     locks::{Mutex, RwLock},
 };
 
@@ -133,7 +133,7 @@ impl Persistence {
     }
 
     /// Whether one more open of this owner may be persistent.
-    pub(crate) fn has_room(&self, owner: Sid, limits: &Limits) -> bool {
+    pub(crate) fn has_room(&self, owner: Sid, limits: &ServerLimits) -> bool {
         let (late, late_all) = {
             let late = &self.late().0;
             let mine = late.iter().filter(|record| record.owner == owner);

@@ -10,7 +10,7 @@ use std::{
 use super::*;
 use crate::{
     file::Owner,
-    limits::Limits,
+    limits::ServerLimits,
     restore::world::{CLIENT, KEY, NOW, World, came, run, settle},
 };
 
@@ -47,7 +47,7 @@ fn lock(words: &Mutex<Words>) -> MutexGuard<'_, Words> {
 
 /// One open is recorded and all changes are seen; the stored timestamps are collected.
 fn world() -> (World, Arc<Mutex<Words>>) {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     world.watched(true);
     world.changes_seen(true);
     assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));

@@ -21,7 +21,7 @@ use super::{
     link::Link,
     world::{Activity, LazyActivity, SeenShare, World},
 };
-use crate::{config::ServerConfig, failure::Failure, limits::Limits, token::Token};
+use crate::{config::ServerConfig, failure::Failure, limits::ServerLimits, token::Token};
 
 /// A bind of rpcclient 4.17 to srvsvc, and what Samba answered.
 const BIND: &str = "\
@@ -74,7 +74,7 @@ pub(crate) fn config() -> ServerConfig {
         administrators: None,
         switch_identity: false,
         guest_ids: (0, 0),
-        limits: Limits::default(),
+        limits: ServerLimits::default(),
         local_groups: Default::default(),
         local_accounts: Default::default(),
     }

@@ -25,7 +25,7 @@ use vfs::{
 use super::world::{CLIENT, HASTE, KEY, World, came, run, shares};
 use crate::{
     file::{KeptCache, KeptLock, KeptOpen, LeaseState, LockBounds, OpenId},
-    limits::Limits,
+    limits::ServerLimits,
     persistent::{
         OWNER_BYTES_MAX, OpenRecord,
         record::{Record, lease_key, open_key, read},
@@ -38,7 +38,7 @@ const EIO: i32 = 5;
 
 #[test]
 fn an_open_that_comes_back_acts_as_its_share_says() {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     let shares = world.server.shares();
     let plain = shares.find("other").unwrap();
     let mut config = plain.config.clone();
@@ -59,7 +59,7 @@ fn an_open_that_comes_back_acts_as_its_share_says() {
 
 #[test]
 fn what_is_cached_is_observed_before_anybody_comes_back() {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     let watch = world.watched(true);
     world.changes_seen(true);
     assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));
@@ -74,7 +74,7 @@ fn caching_ends_where_a_change_was_missed_or_would_be() {
     // The file changed after the time until which changes were seen; no such time is known; the file
     // cannot be watched.
     for (heard, can) in [(Some(false), true), (None, true), (Some(true), false)] {
-        let world = World::new(false, Limits::default());
+        let world = World::new(false, ServerLimits::default());
         world.watched(can);
         if let Some(after) = heard {
             world.changes_seen(after);
@@ -94,7 +94,7 @@ fn caching_ends_where_a_change_was_missed_or_would_be() {
 #[test]
 fn where_nobody_else_changes_files_the_last_run_must_have_seen_its_own() {
     for (heard, state) in [(true, LeaseState::RWH), (false, LeaseState(0))] {
-        let world = World::new(false, Limits::default());
+        let world = World::new(false, ServerLimits::default());
         world.keep_to_ourselves();
         let watch = world.watched(false);
         world.changes_seen(heard);
@@ -106,7 +106,7 @@ fn where_nobody_else_changes_files_the_last_run_must_have_seen_its_own() {
 
 #[test]
 fn an_error_that_passes_costs_no_handle_and_removals_share_writes() {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     world.changes_seen(true);
     let other = |id: u64, path: &str, user: &str| OpenRecord {
         path: vec![path.into()],
@@ -136,7 +136,7 @@ fn an_error_that_passes_costs_no_handle_and_removals_share_writes() {
 
 #[test]
 fn a_disk_that_does_not_answer_is_asked_once_and_holds_up_no_other_share() {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     world.changes_seen(true);
     let looks = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&looks);
@@ -161,7 +161,7 @@ fn a_disk_that_does_not_answer_is_asked_once_and_holds_up_no_other_share() {
 
 /// A world whose disk fails the first look at a file.
 fn a_look_fails() -> World {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     world.changes_seen(true);
     world.watched(true);
     world.disk.inject(Fault {
@@ -208,7 +208,7 @@ fn a_lease_that_is_there_is_not_given_up_for_an_open_that_is_not() {
 
 #[test]
 fn records_of_a_share_that_is_late_wait_for_it() {
-    let world = World::new(true, Limits::default());
+    let world = World::new(true, ServerLimits::default());
     world.changes_seen(true);
     world.watched(true);
     assert_eq!(world.bring_back(&[world.record(10)]), came(0, 0, 0));
@@ -227,10 +227,10 @@ fn records_of_a_share_that_is_late_wait_for_it() {
 #[test]
 fn not_all_changes_are_seen_while_a_late_share_comes_back() {
     for fails in [false, true] {
-        let limits = Limits {
+        let limits = ServerLimits {
             kept_opens: 5,
             kept_opens_per_user: 1,
-            ..Limits::default()
+            ..ServerLimits::default()
         };
         let world = World::new(true, limits.clone());
         // The file changed meanwhile: its caching is given up, and that is recorded.
@@ -260,10 +260,10 @@ fn not_all_changes_are_seen_while_a_late_share_comes_back() {
 
 #[test]
 fn all_that_were_promised_to_wait_do_and_no_more_are_promised() {
-    let limits = Limits {
+    let limits = ServerLimits {
         kept_opens: 5,
         kept_opens_per_user: 2,
-        ..Limits::default()
+        ..ServerLimits::default()
     };
     let world = World::new(false, limits.clone());
     world.changes_seen(true);
@@ -276,7 +276,7 @@ fn all_that_were_promised_to_wait_do_and_no_more_are_promised() {
     assert!(!persistence.has_room(world.owner, &limits));
     let other = Sid::EVERYONE;
     assert!(persistence.has_room(other, &limits));
-    let fewer = Limits {
+    let fewer = ServerLimits {
         kept_opens: 3,
         ..limits.clone()
     };
@@ -290,7 +290,7 @@ fn all_that_were_promised_to_wait_do_and_no_more_are_promised() {
 
 #[test]
 fn nobody_takes_the_place_of_an_open_by_its_create_guid() {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     world.changes_seen(true);
     let same = world.record(12).create_guid;
     let record = |id: u64, client: u8| {
@@ -318,7 +318,7 @@ fn nobody_takes_the_place_of_an_open_by_its_create_guid() {
 
 #[test]
 fn no_owner_fills_the_store() {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     world.changes_seen(true);
     let lock = |at: u64| KeptLock {
         offset: at,
@@ -336,8 +336,8 @@ fn no_owner_fills_the_store() {
         .collect();
     assert_eq!(world.bring_back(&records), came(many, 0, 0));
     let persistence = &world.server.persistence;
-    assert!(!persistence.has_room(world.owner, &Limits::default()));
-    assert!(persistence.has_room(Sid::EVERYONE, &Limits::default()));
+    assert!(!persistence.has_room(world.owner, &ServerLimits::default()));
+    assert!(persistence.has_room(Sid::EVERYONE, &ServerLimits::default()));
     // One lock more is refused, one less is recorded, and so is the end.
     let open = world.server.durables.find(10).unwrap();
     let place = open.disk().unwrap().place.clone();
@@ -370,7 +370,7 @@ fn no_owner_fills_the_store() {
         let open = world.server.durables.find(record.id).unwrap();
         run(persistence.end(open.engine).unwrap()).unwrap();
     }
-    assert!(persistence.has_room(world.owner, &Limits::default()));
+    assert!(persistence.has_room(world.owner, &ServerLimits::default()));
 }
 
 /// A rename of the stream was under way: it is found under either name, and under the new one if both exist and that is
@@ -384,7 +384,7 @@ fn a_stream_is_found_under_both_names_of_a_rename() {
         (&["old", "empty"], Some("old")),
         (&[], None),
     ] {
-        let world = World::new(false, Limits::default());
+        let world = World::new(false, ServerLimits::default());
         let shares = world.server.shares();
         let vfs = &shares.find("data").unwrap().vfs;
         let to = if there.contains(&"empty") {
@@ -428,7 +428,7 @@ fn a_stream_is_found_under_both_names_of_a_rename() {
 
 #[test]
 fn an_open_that_another_request_has_is_closed_once_it_waits_again() {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     world.changes_seen(true);
     world.bring_back(&[world.record(10)]);
     let durables = &world.server.durables;
@@ -446,7 +446,7 @@ fn an_open_that_another_request_has_is_closed_once_it_waits_again() {
 
 #[test]
 fn an_open_that_another_request_closes_is_waited_for_until_the_engine_has_closed_it() {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     world.changes_seen(true);
     world.bring_back(&[world.record(10)]);
     let open = world.server.durables.find(10).unwrap();
@@ -465,7 +465,7 @@ fn an_open_that_another_request_closes_is_waited_for_until_the_engine_has_closed
 
 #[test]
 fn an_open_whose_client_comes_back_meanwhile_is_closed_all_the_same() {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     world.changes_seen(true);
     world.bring_back(&[world.record(10)]);
     let durables = &world.server.durables;
@@ -489,7 +489,7 @@ fn an_open_whose_client_comes_back_meanwhile_is_closed_all_the_same() {
 
 #[test]
 fn a_client_that_comes_back_leaves_a_newer_create_its_guid() {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     world.changes_seen(true);
     let create_guid = world.record(10).create_guid;
     let same = OpenRecord {
@@ -519,7 +519,7 @@ fn a_client_that_comes_back_leaves_a_newer_create_its_guid() {
 
 #[test]
 fn an_open_that_a_request_takes_stays_closing_until_it_waits_again() {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     world.changes_seen(true);
     world.bring_back(&[world.record(10)]);
     let server = &world.server;
@@ -534,7 +534,7 @@ fn an_open_that_a_request_takes_stays_closing_until_it_waits_again() {
 
 #[test]
 fn the_share_access_that_a_client_asked_for_comes_back_without_what_was_added() {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     world.changes_seen(true);
     let added = OpenRecord {
         read_unasked: true,

@@ -35,7 +35,7 @@ use crate::{
     config::{ServerConfig, ShareConfig},
     connection::Connection,
     file::{KeptCache, KeptLease, KeptOpen, LeaseState, Owner},
-    limits::Limits,
+    limits::ServerLimits,
     outside::{HostWatch, Interest, Observed},
     persistent::{
         HandleStore, OpenRecord,
@@ -199,7 +199,7 @@ impl HostWatch<Back> for Watch {
     }
 }
 
-fn config(limits: Limits) -> ServerConfig {
+fn config(limits: ServerLimits) -> ServerConfig {
     let [a, b, c] = MACHINE;
     ServerConfig {
         machine_sid: Sid::of(5, [21, a, b, c]),
@@ -281,7 +281,7 @@ impl World {
         }
     }
 
-    pub(crate) fn new(late: bool, limits: Limits) -> Self {
+    pub(crate) fn new(late: bool, limits: ServerLimits) -> Self {
         run(async {
             let disk = SimDisk::new(SimOptions::default());
             make(&disk, "f").await;

@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 use vfs::Vfs;
 
 use super::{Endurance, Open, QuotaUser};
-use crate::{file::OpenId, limits::Limits, locks::Mutex};
+use crate::{file::OpenId, limits::ServerLimits, locks::Mutex};
 
 /// The CREATE that a CreateGuid stands for.
 pub(crate) enum Known<V: Vfs> {
@@ -148,7 +148,12 @@ impl<V: Vfs> Durables<V> {
     }
 
     /// Enters an open that has lost its session; it waits until `until`.
-    pub(crate) fn keep(&self, open: &Arc<Open<V>>, until: Duration, limits: &Limits) -> Keeping {
+    pub(crate) fn keep(
+        &self,
+        open: &Arc<Open<V>>,
+        until: Duration,
+        limits: &ServerLimits,
+    ) -> Keeping {
         let persistent = open.endurance().is_persistent();
         let user = open.counts_as();
         let mut inner = self.lock();

@@ -43,13 +43,13 @@ fn of_guest(world: &World, old: &Open<Back>, id: u64, address: [u8; 4]) -> Arc<O
 fn guests_at_different_addresses_are_different_users() {
     const HERE: [u8; 4] = [192, 0, 2, 1];
     const THERE: [u8; 4] = [192, 0, 2, 2];
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     world.changes_seen(true);
     let _back = world.bring_back(&[world.record(10)]);
     let old = world.server.durables.find(10).unwrap();
-    let limits = Limits {
+    let limits = ServerLimits {
         kept_opens_per_user: 1,
-        ..Limits::default()
+        ..ServerLimits::default()
     };
     let durables = Durables::default();
     let refused = |id, address| {

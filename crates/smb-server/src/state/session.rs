@@ -341,7 +341,7 @@ impl<V: Vfs> TreeConnect<V> {
 mod tests {
     use super::*;
     use crate::{
-        limits::Limits,
+        limits::ServerLimits,
         restore::world::{Back, World},
     };
 
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn an_open_that_is_being_closed_is_not_entered() {
-        let world = World::new(false, Limits::default());
+        let world = World::new(false, ServerLimits::default());
         world.changes_seen(true);
         let _back = world.bring_back(&[world.record(10)]);
         let open = world.server.durables.find(10).unwrap();
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_tree_connect_ends_before_its_session_or_with_it() {
-        let world = World::new(false, Limits::default());
+        let world = World::new(false, ServerLimits::default());
         let session = session(&world);
         let check = || session.check_tree(&session.tables(), TreeId(1));
         assert_eq!(check(), Err(Status::NETWORK_NAME_DELETED));

@@ -373,7 +373,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        limits::Limits,
+        limits::ServerLimits,
         restore::world::{World, run},
     };
 
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn what_another_client_has_described_is_not_as_made() {
-        let world = World::new(false, Limits::default());
+        let world = World::new(false, ServerLimits::default());
         let shares = world.server.shares();
         run(check(&*shares.find("data").unwrap().vfs));
     }

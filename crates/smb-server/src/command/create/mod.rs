@@ -49,7 +49,7 @@ use super::{Call, Handled, attempts::Count, engine, pipe};
 use crate::{
     failure::Failure,
     file::{Look, OpenId, Place, SharePath},
-    limits::{Limits, PATH_MEMORY},
+    limits::{PATH_MEMORY, ServerLimits},
     memory::Held,
     state::QuotaUser,
     turn::COMPONENT_WORK,
@@ -159,7 +159,7 @@ fn check_ended<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
     Ok(session.check_tree(&session.tables(), tree)?)
 }
 
-fn check_session<V: Vfs>(call: &Call<V>, limits: &Limits) -> Result<(), Failure> {
+fn check_session<V: Vfs>(call: &Call<V>, limits: &ServerLimits) -> Result<(), Failure> {
     if call.session()?.tables().opens.len() >= limits.opens_per_session {
         return Err(Status::TOO_MANY_OPENED_FILES.into());
     }

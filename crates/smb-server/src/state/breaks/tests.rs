@@ -14,7 +14,7 @@ use vfs::Timestamp;
 use super::*;
 use crate::{
     file::{Actor, LeaseState, Operation, Place},
-    limits::Limits,
+    limits::ServerLimits,
     memory::Seen,
     restore::world::{Back, CLIENT, KEY, World, came, settle},
     state::{Mail, Peer},
@@ -26,7 +26,7 @@ const RH: LeaseState = LeaseState(3);
 
 /// A persistent open with a lease RWH, to which its client has reconnected on its one connection.
 fn world() -> (World, Place, Arc<Open<Back>>, mpsc::Receiver<Mail>) {
-    let world = World::new(false, Limits::default());
+    let world = World::new(false, ServerLimits::default());
     world.watched(true);
     world.changes_seen(true);
     assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));
@@ -47,7 +47,7 @@ fn world() -> (World, Place, Arc<Open<Back>>, mpsc::Receiver<Mail>) {
 fn disconnect(server: &Server<Back>, open: &Arc<Open<Back>>) {
     server.holders.left(open.engine, open.file_id);
     let until = Duration::from_secs(60);
-    let _ = server.durables.keep(open, until, &Limits::default());
+    let _ = server.durables.keep(open, until, &ServerLimits::default());
     server.remove_connection(BY);
 }
 
