@@ -21,7 +21,7 @@ use crate::{
         Actor, CountedUser, Effects, Operation, Outcome, Place, SharePath, Step, Waiter, WaiterId,
     },
     race::{First, race},
-    state::{Disk, EndReason, Open, QuotaUser, Server, Share, breaks::perform},
+    state::{Disk, Open, QuotaUser, Server, Share, breaks::perform},
     token::Token,
 };
 
@@ -237,20 +237,14 @@ pub(super) async fn wait<V: Vfs>(
     id: WaiterId,
     woken: oneshot::Receiver<Outcome>,
 ) -> Result<Outcome, Failure> {
-    let waited = call.park_bounded(open, woken).await;
-    match waited {
-        Ok(Ok(Ok(outcome))) => Ok(outcome),
-        Ok(Ok(Err(_))) | Ok(Err(EndReason::Cancelled | EndReason::Closed | EndReason::Gone)) => {
-            call.server().files.cancel(place, id);
-            call.server().forget_waiter(id);
-            Err(Status::CANCELLED.into())
-        }
-        Err(failure) => {
-            call.server().files.cancel(place, id);
-            call.server().forget_waiter(id);
-            Err(failure)
-        }
-    }
+    let failure = match call.park_bounded(open, woken).await {
+        Ok(Ok(Ok(outcome))) => return Ok(outcome),
+        Ok(_) => Status::CANCELLED.into(),
+        Err(failure) => failure,
+    };
+    call.server().files.cancel(place, id);
+    call.server().forget_waiter(id);
+    Err(failure)
 }
 
 /// As [`wait`], but for `patience` at most. Returns whether the wake-up came in time.
