@@ -8,7 +8,6 @@
 
 pub(crate) mod breaks;
 mod change_times;
-mod channel;
 pub(crate) mod close;
 pub(crate) mod disconnected;
 mod durable;
@@ -30,7 +29,6 @@ mod setup;
 mod share;
 
 pub(crate) use change_times::ChangeTimes;
-pub(crate) use channel::Channel;
 pub(crate) use durable::{Durables, Keeping, Known};
 pub(crate) use ender::{EndReason, Ender};
 pub use ids::ConnectionId;
@@ -46,6 +44,6 @@ pub use requests::{CommandCount, Requests};
 pub(crate) use sequence::{Admitted, ChannelSequence};
 pub use server::{ConnectionReport, OpenReport, Report, Server, SessionReport};
 pub(crate) use server::{Login, Mail, Peer};
-pub(crate) use session::{NewSession, Session, SessionPhase, Terms, TreeConnect};
+pub(crate) use session::{Channel, NewSession, Session, SessionPhase, Terms, TreeConnect};
 pub(crate) use setup::{Purpose, Setup};
 pub use share::{Share, Shares};

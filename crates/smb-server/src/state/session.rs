@@ -48,6 +48,14 @@ pub(crate) struct Terms {
     pub(crate) cipher: Option<Cipher>,
 }
 
+/// A session on a connection ([MS-SMB2] 3.3.1.14), with the key that signs on this connection.
+pub(crate) struct Channel<V: Vfs> {
+    /// The session.
+    pub(crate) session: Arc<Session<V>>,
+    /// Channel.SigningKey; `None` for guest and anonymous sessions, which cannot sign.
+    pub(crate) signing: Option<Arc<SigningKey>>,
+}
+
 /// The phase of a session and its connections.
 struct Standing {
     phase: SessionPhase,
