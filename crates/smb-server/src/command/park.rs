@@ -4,7 +4,7 @@
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use smb_wire::{header::Command, ids::AsyncId, status::Status};
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::RecvError};
 use vfs::Vfs;
 
 use super::Call;
@@ -18,7 +18,7 @@ use crate::{
 /// The value of an event, or the reason why the wait for it ended first.
 async fn first<T>(
     event: impl Future<Output = T>,
-    ended: oneshot::Receiver<EndReason>,
+    ended: impl Future<Output = Result<EndReason, RecvError>>,
 ) -> Result<T, EndReason> {
     match race(event, ended).await {
         First::Left(value) => Ok(value),
@@ -74,10 +74,7 @@ impl<V: Vfs> Call<V> {
         }
         if let Some(reason) = early {
             // If the event has occurred meanwhile, its value belongs to this request and to no other.
-            return Ok(match race(event, std::future::ready(reason)).await {
-                First::Left(value) => Ok(value),
-                First::Right(reason) => Err(reason),
-            });
+            return Ok(first(event, std::future::ready(Ok(reason))).await);
         }
         Ok(first(event, ended).await)
     }
