@@ -33,19 +33,16 @@ use crate::{
 pub(super) async fn reply<V: Vfs>(on: &Opening<'_, V>, mut opened: Opened<V>) -> Handled {
     let granting = opened.engine.granting.take();
     let is_observed = observe(on, &opened);
-    let attr = match attributes(on, &mut opened).await {
+    let answers = match attributes(on, &mut opened).await {
         Ok(mut attr) => {
-            on.server().change_times.apply(&mut attr);
-            attr
+            let object = (&opened.node, opened.parent.as_ref());
+            let list = answers(on, on.contexts, object, &mut attr).await;
+            list.map(|list| (attr, list))
         }
-        Err(error) => {
-            Box::pin(withdraw(on, &opened)).await?;
-            return Err(error);
-        }
+        Err(failure) => Err(failure),
     };
-    let parent = opened.parent.as_ref();
-    let mut list = match answers(on, on.contexts, &opened.node, parent, &attr).await {
-        Ok(list) => list,
+    let (attr, mut list) = match answers {
+        Ok(answers) => answers,
         Err(failure) => {
             Box::pin(withdraw(on, &opened)).await?;
             return Err(failure);
@@ -221,17 +218,18 @@ pub(super) fn parent_lease(contexts: &Contexts) -> Option<LeaseKey> {
     contexts.lease.as_ref()?.parent_lease_key()
 }
 
-/// The answers to create contexts that query the object; needs its node, and its directory where that is known.
+/// The answers to create contexts that query the object; needs its node, and its directory where that is known. `attr`
+/// comes from the disk, and is shown as it is afterwards.
 pub(super) async fn answers<V: Vfs>(
     call: &Call<V>,
     contexts: &Contexts,
-    node: &V::Node,
-    parent: Option<&V::Node>,
-    attr: &Attr,
+    object: (&V::Node, Option<&V::Node>),
+    attr: &mut Attr,
 ) -> Result<CreateContextList, Failure> {
+    call.server().change_times.apply(attr);
     let mut list = CreateContextList::new();
     if let Some(asked) = contexts.maximal_access {
-        let answer = maximal_access(call, asked, (node, parent), attr).await?;
+        let answer = maximal_access(call, asked, object, attr).await?;
         list.push_with(name::QUERY_MAXIMAL_ACCESS, |out| answer.encode(out));
     }
     if contexts.on_disk_id {

@@ -115,11 +115,9 @@ pub(super) async fn resume<V: Vfs>(
     // Requests that its client sent before must end before anything new begins.
     old.quiesce(0).await;
     let node = old.disk()?.node;
-    let attr = call.share()?.vfs.attr(&node).await;
-    let answers = match attr {
+    let answers = match call.share()?.vfs.attr(&node).await {
         Ok(mut attr) => {
-            server.change_times.apply(&mut attr);
-            let list = answer::answers(call, contexts, &node, None, &attr).await;
+            let list = answer::answers(call, contexts, (&node, None), &mut attr).await;
             list.map(|list| (attr, list))
         }
         Err(error) => Err(error.into()),
