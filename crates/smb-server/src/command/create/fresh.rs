@@ -206,13 +206,8 @@ async fn make<V: Vfs>(
         above: (lookup.parent_seen.as_ref()).filter(|_| lookup.turn == on.turn.get()),
     };
     let name = &lookup.name;
-    let made = if directory {
-        vfs.create_directory(&token.identity, parent, name, &new)
-            .await
-    } else {
-        vfs.create_file(&token.identity, parent, name, &new).await
-    };
-    match made {
+    let made = vfs.create(&token.identity, parent, name, &new, directory);
+    match made.await {
         Err(VfsError::Exists)
             if on.wanted.disposition == smb_wire::msg::CreateDisposition::CREATE =>
         {
