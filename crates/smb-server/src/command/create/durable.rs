@@ -264,8 +264,3 @@ pub(super) fn offers_persistence<V: Vfs>(call: &Call<V>) -> bool {
             .share()
             .is_ok_and(|share| share.config.continuous_availability)
 }
-
-/// Whether a CREATE asks for a persistent open on a share that offers them.
-pub(super) fn asks_persistence<V: Vfs>(call: &Call<V>, request: &DurableHandleRequestV2) -> bool {
-    request.flags.contains(DurableHandleFlags::PERSISTENT) && offers_persistence(call)
-}

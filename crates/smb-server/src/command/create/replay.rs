@@ -145,7 +145,7 @@ fn away<V: Vfs>(
     client: Guid,
     asked: &DurableHandleRequestV2,
 ) -> Result<Option<Arc<Open<V>>>, Failure> {
-    if !durable::asks_persistence(on, asked) {
+    if !asked.flags.contains(DurableHandleFlags::PERSISTENT) || !durable::offers_persistence(on) {
         return Ok(None);
     }
     let durables = &on.server().durables;
