@@ -231,14 +231,13 @@ pub(super) fn origin<V: Vfs>(
     granted: &CacheGrant,
     action: smb_wire::msg::CreateAction,
 ) -> Result<Origin, Failure> {
-    let facts = on.connection.negotiated();
     let lease = match *granted {
         CacheGrant::Lease { key, v2, .. } => Some(LeaseName { key, v2 }),
         _ => None,
     };
     Ok(Origin {
         session: on.session()?.id,
-        client: facts.map_or_else(Guid::default, |facts| facts.client_guid),
+        client: on.client()?,
         owner: on.token()?,
         create_guid: match on.contexts.durable {
             Some(Asked::V2(asked)) => asked.create_guid,

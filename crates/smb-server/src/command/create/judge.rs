@@ -4,7 +4,6 @@ use std::{cell::Cell, time::Duration};
 
 use smb_wire::{
     access_mask::AccessMask,
-    ids::Guid,
     msg::{Dialect, OplockLevel, ShareAccess},
     status::Status,
 };
@@ -95,15 +94,10 @@ pub(super) fn check_new<V: Vfs>(
         None => None,
     };
     let cache = cache(on.wanted, on.contexts);
-    match on.server().files.refusal_of_new(client(on), &cache, stream) {
+    match (on.server().files).refusal_of_new(on.client()?, &cache, stream) {
         Some(refusal) => Err(refusal.into()),
         None => Ok(()),
     }
-}
-
-fn client<V: Vfs>(call: &Call<V>) -> Guid {
-    let negotiated = call.connection.negotiated();
-    negotiated.map_or_else(Default::default, |facts| facts.client_guid)
 }
 
 /// Asks the engine whether an open is allowed, and carries out its effects.
@@ -136,7 +130,7 @@ pub(super) async fn open<V: Vfs>(
         effect: case.effect,
         delete_on_close: on.wanted.delete_on_close(),
         patient: on.patient.get() || is_awaited(server, case.place),
-        client: client(on),
+        client: on.client()?,
         cache: cache(on.wanted, on.contexts),
         allocation: case.allocation,
         waiter,
