@@ -105,11 +105,7 @@ pub(crate) fn end_kept<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> 
 /// there is no room.
 pub(crate) fn wait<V: Vfs>(server: &Server<V>, open: &Arc<Open<V>>) -> bool {
     open.begin_close();
-    let timeout = open.endurance().timeout().unwrap_or_default();
-    server
-        .durables
-        .keep(open, until(server, timeout), &server.config().limits)
-        != Keeping::Refused
+    enter(server, open) != Keeping::Refused
 }
 
 /// Starts the scavenger for opens that wait already; called on a worker when the server starts.
@@ -119,19 +115,18 @@ pub(crate) fn watch_over<V: Vfs>(server: &Arc<Server<V>>) {
     }
 }
 
-/// The end of a wait, rounded up to whole seconds, so that few scavengers run and no open is closed too early.
-fn until<V: Vfs>(server: &Server<V>, timeout: Duration) -> Duration {
+/// Enters an open into the table. The end of its wait is rounded up to whole seconds, so that few scavengers run and no
+/// open is closed too early.
+fn enter<V: Vfs>(server: &Server<V>, open: &Arc<Open<V>>) -> Keeping {
+    let timeout = open.endurance().timeout().unwrap_or_default();
     let until = server.env.monotonic().saturating_add(timeout);
-    Duration::from_secs(until.as_secs().saturating_add(1))
+    let until = Duration::from_secs(until.as_secs().saturating_add(1));
+    server.durables.keep(open, until, &server.config().limits)
 }
 
-/// Enters an open into the table. If it returns false, the caller must close the open.
+/// Enters an open and starts the scavenger for it. If it returns false, the caller must close the open.
 fn put<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
-    let timeout = open.endurance().timeout().unwrap_or_default();
-    match server
-        .durables
-        .keep(open, until(server, timeout), &server.config().limits)
-    {
+    match enter(server, open) {
         Keeping::Done => {}
         Keeping::Wake(at) => scavenge(server, at),
         Keeping::Refused => {
