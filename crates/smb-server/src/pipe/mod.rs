@@ -21,7 +21,7 @@ pub(crate) mod tests;
 mod wkssvc;
 mod world;
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use smb_wire::{fsctl::PipePeekResponse, rpc::Interface, status::Status};
@@ -59,16 +59,12 @@ impl Pipe {
         self.interface.pipe_name()
     }
 
-    fn link(&self) -> MutexGuard<'_, Link> {
-        self.link.lock()
-    }
-
     /// The next message, or the rest of it, with BUFFER_OVERFLOW if more of it remains. `None` if nothing can be read.
     ///
     /// # Errors
     /// `PIPE_BROKEN` after a client that does not speak RPC.
     pub(crate) fn take(&self, max: usize) -> Result<Option<(Status, Bytes)>, Failure> {
-        let mut link = self.link();
+        let mut link = self.link.lock();
         let found = link.read(max);
         if link.is_readable() {
             // Another reader may wait for the rest, or to learn that the pipe has broken.
@@ -101,7 +97,7 @@ impl Pipe {
     /// # Errors
     /// `PIPE_BROKEN` after a client that does not speak RPC.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        self.link().check()
+        self.link.lock().check()
     }
 
     /// Takes bytes out of `data` and acts upon the first PDU that is complete. Its answer waits to be read. Returns how
@@ -115,7 +111,7 @@ impl Pipe {
         world: &World,
         account: &Arc<Account>,
     ) -> Result<Option<usize>, Failure> {
-        let mut link = self.link();
+        let mut link = self.link.lock();
         let taken = link.take_pdu(data, world);
         link.charge(account)
             .inspect_err(|_| self.readable.notify_one())?;
@@ -124,7 +120,7 @@ impl Pipe {
 
     /// Called when all is taken: readers get the answers. With `now` there is always one, if only a fault.
     pub(crate) fn all_taken(&self, now: bool) {
-        let mut link = self.link();
+        let mut link = self.link.lock();
         if now {
             link.must_answer();
         }
@@ -135,7 +131,7 @@ impl Pipe {
 
     /// Breaks the pipe of a client that is lost before all it wrote was taken.
     pub(crate) fn abandon(&self) {
-        self.link().abandon();
+        self.link.lock().abandon();
         self.readable.notify_one();
     }
 
@@ -144,7 +140,7 @@ impl Pipe {
     /// # Errors
     /// `PIPE_BUSY` while an earlier answer has not been read, `PIPE_BROKEN`.
     pub(crate) fn check_idle(&self) -> Result<(), Failure> {
-        let link = self.link();
+        let link = self.link.lock();
         link.check()?;
         if link.is_readable() {
             return Err(Status::PIPE_BUSY.into());
@@ -157,7 +153,7 @@ impl Pipe {
     /// # Errors
     /// `PIPE_BROKEN`, as for a read ([MS-SMB2] 3.3.5.15.4).
     pub(crate) fn peek(&self, max: usize) -> Result<(bool, PipePeekResponse), Failure> {
-        let link = self.link();
+        let link = self.link.lock();
         let peeked = link.peek(max);
         if peeked.1.number_of_messages == 0 {
             link.check()?;

@@ -14,7 +14,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, MutexGuard, Weak,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -134,10 +134,6 @@ fn persistent_key<V: Vfs>(open: &Open<V>) -> (Guid, Guid, u64) {
 }
 
 impl<V: Vfs> Durables<V> {
-    fn lock(&self) -> MutexGuard<'_, Inner<V>> {
-        self.inner.lock()
-    }
-
     fn publish(&self, inner: &Inner<V>) {
         self.count.store(inner.kept.len(), Ordering::SeqCst);
     }
@@ -156,7 +152,7 @@ impl<V: Vfs> Durables<V> {
     ) -> Keeping {
         let persistent = open.endurance().is_persistent();
         let user = open.counts_as();
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let mine = inner.per_user.get(&user).copied().unwrap_or(0);
         let full = inner.kept.len() >= limits.kept_opens || mine >= limits.kept_opens_per_user;
         // A persistent open may always wait, because it was counted when it became persistent
@@ -184,13 +180,13 @@ impl<V: Vfs> Durables<V> {
 
     /// When a scavenger must run, if any open waits.
     pub(crate) fn wakes(&self) -> Option<Duration> {
-        self.lock().wakes
+        self.inner.lock().wakes
     }
 
     /// A kept persistent open, by Open.CreateGuid: the client's own, even if another has chosen the same, and otherwise
     /// another's, as [MS-SMB2] 3.3.5.9.12 does not look at the ClientGuid.
     pub(crate) fn find_persistent(&self, client: Guid, create: Guid) -> Option<Arc<Open<V>>> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let from = |client: Guid| {
             let first = inner.persistent.range((create, client, 0)..).next();
             first.filter(|(same, ..)| *same == create)
@@ -202,12 +198,12 @@ impl<V: Vfs> Durables<V> {
 
     /// An open, by its client and Open.CreateGuid, whether it is kept or not.
     pub(crate) fn made_by(&self, client: Guid, create: Guid) -> Option<Arc<Open<V>>> {
-        self.lock().creates.get(&(create, client))?.upgrade()
+        self.inner.lock().creates.get(&(create, client))?.upgrade()
     }
 
     /// Opens of other clients with this Open.CreateGuid, whether they are kept or not.
     pub(crate) fn made_elsewhere(&self, client: Guid, create: Guid) -> Vec<Arc<Open<V>>> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let same = inner.creates.range((create, Guid::default())..);
         same.take_while(|((guid, _), _)| *guid == create)
             .filter(|((_, of), _)| *of != client)
@@ -217,13 +213,13 @@ impl<V: Vfs> Durables<V> {
 
     /// An open that a client can come back to, by Open.DurableFileId, whether it is kept or not.
     pub(crate) fn made_as(&self, id: u64) -> Option<Arc<Open<V>>> {
-        self.lock().found.get(&id)?.open.upgrade()
+        self.inner.lock().found.get(&id)?.open.upgrade()
     }
 
     /// A receiver that completes when this open is disconnected or closed. `None` if it already is.
     pub(crate) fn leaving(&self, open: &Open<V>) -> Option<oneshot::Receiver<()>> {
         let id = open.file_id.persistent;
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.kept.contains_key(&id) {
             return None;
         }
@@ -240,7 +236,7 @@ impl<V: Vfs> Durables<V> {
 
     /// A disconnected open, by Open.DurableFileId. It may be gone the next moment.
     pub(crate) fn find(&self, id: u64) -> Option<Arc<Open<V>>> {
-        Some(Arc::clone(&self.lock().kept.get(&id)?.open))
+        Some(Arc::clone(&self.inner.lock().kept.get(&id)?.open))
     }
 
     /// All disconnected opens. They may be gone the next moment.
@@ -248,14 +244,14 @@ impl<V: Vfs> Durables<V> {
         if self.len() == 0 {
             return Vec::new();
         }
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let kept = inner.kept.values();
         kept.map(|kept| Arc::clone(&kept.open)).collect()
     }
 
     /// Takes a disconnected open out of the table: exactly one caller gets it.
     pub(crate) fn take(&self, id: u64) -> Option<Arc<Open<V>>> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let open = inner.remove(id);
         self.publish(&inner);
         open
@@ -263,13 +259,13 @@ impl<V: Vfs> Durables<V> {
 
     /// Whether the open with the engine's number `open` waits for its client.
     pub(crate) fn is_kept(&self, open: OpenId) -> bool {
-        self.len() > 0 && self.lock().numbers.contains_key(&open)
+        self.len() > 0 && self.inner.lock().numbers.contains_key(&open)
     }
 
     /// The endurance with which the open with the engine's number `open` waits, if it does.
     pub(crate) fn kept_as(&self, open: OpenId) -> Option<Endurance> {
         let kept = {
-            let inner = self.lock();
+            let inner = self.inner.lock();
             let id = inner.numbers.get(&open)?;
             Arc::clone(&inner.kept.get(id)?.open)
         };
@@ -285,7 +281,7 @@ impl<V: Vfs> Durables<V> {
         if self.len() == 0 {
             return Vec::new();
         }
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let ids: Vec<u64> = opens
             .iter()
             .filter_map(|open| inner.numbers.get(open).copied())
@@ -299,7 +295,7 @@ impl<V: Vfs> Durables<V> {
     /// Takes out the opens that have waited long enough, and returns when to run again if this was the call that was
     /// due now.
     pub(crate) fn due(&self, now: Duration) -> (Vec<Arc<Open<V>>>, Option<Duration>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.wakes.is_none_or(|at| at > now) {
             return (Vec::new(), None);
         }
@@ -318,7 +314,7 @@ impl<V: Vfs> Durables<V> {
 
     /// Stops keeping opens, and returns those that wait to be closed, except those that `spared` selects.
     pub(crate) fn stop(&self, spared: impl Fn(&Open<V>) -> bool) -> Vec<Arc<Open<V>>> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.stopping = true;
         let ids: Vec<u64> = inner
             .kept
@@ -334,7 +330,7 @@ impl<V: Vfs> Durables<V> {
     /// The CREATE that a client's CreateGuid stands for. An open that is closed, or that cannot be replayed any
     /// more (Open.IsReplayEligible), does not count.
     pub(crate) fn begin_create(&self, client: Guid, create: Guid) -> Known<V> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let name = (create, client);
         if inner.under_way.contains(&name) {
             return Known::UnderWay;
@@ -349,7 +345,7 @@ impl<V: Vfs> Durables<V> {
 
     /// Called when a CREATE under way has made no open.
     pub(crate) fn create_failed(&self, client: Guid, create: Guid) {
-        self.lock().under_way.remove(&(create, client));
+        self.inner.lock().under_way.remove(&(create, client));
     }
 
     /// Enters an open that was just made or restored, so that it can be found by its CreateGuid, its application
@@ -363,7 +359,7 @@ impl<V: Vfs> Durables<V> {
         if !has_guid && origin.app.is_none() {
             return;
         }
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if has_guid {
             let name = (origin.create_guid, origin.client);
             inner.under_way.remove(&name);
@@ -380,7 +376,7 @@ impl<V: Vfs> Durables<V> {
     pub(crate) fn renewed(&self, old: &Open<V>, open: &Arc<Open<V>>) {
         let (origin, new) = (&open.origin, Arc::downgrade(open));
         let is_old = |known: &Weak<Open<V>>| std::ptr::eq(known.as_ptr(), old);
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if let Some(found) = inner.found.get_mut(&open.file_id.persistent)
             && is_old(&found.open)
         {
@@ -409,7 +405,10 @@ impl<V: Vfs> Durables<V> {
             open: Arc::downgrade(open),
             leaving: Vec::new(),
         };
-        self.lock().found.insert(open.file_id.persistent, found);
+        self.inner
+            .lock()
+            .found
+            .insert(open.file_id.persistent, found);
     }
 
     /// Removes a closed open.
@@ -421,7 +420,7 @@ impl<V: Vfs> Durables<V> {
             return;
         }
         let is_it = |known: &Weak<Open<V>>| std::ptr::eq(known.as_ptr(), open);
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let id = open.file_id.persistent;
         if inner.found.get(&id).is_some_and(|found| is_it(&found.open)) {
             inner.found.remove(&id);
@@ -444,7 +443,7 @@ impl<V: Vfs> Durables<V> {
 
     /// Those of `opens` that are of an application instance.
     pub(crate) fn of_instance(&self, app: Guid, opens: &[OpenId]) -> Vec<Arc<Open<V>>> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let Some(known) = inner.instances.get(&app) else {
             return Vec::new();
         };
@@ -454,7 +453,7 @@ impl<V: Vfs> Durables<V> {
 
     /// Entries of the tables by Open.DurableFileId, by CreateGuid and by application instance.
     pub(crate) fn sizes(&self) -> [usize; 3] {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         [
             inner.found.len(),
             inner.creates.len() + inner.under_way.len(),

@@ -5,12 +5,7 @@
 //! times must not fill the log. A few lines are written for each thing and minute, and the number of omitted lines is
 //! logged with them or after them.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    sync::{Arc, MutexGuard},
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use smb_auth::limiter::network;
 use vfs::Vfs;
@@ -75,13 +70,9 @@ impl<K: Ord + Copy> LogThrottle<K> {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<K, Written>> {
-        self.known.lock()
-    }
-
     /// Whether a line about `key` is due at `now` (monotonic).
     pub(crate) fn due(&self, key: K, now: Duration) -> Due {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if known.len() >= THINGS_MAX && !known.contains_key(&key) {
             known.clear();
         }
@@ -111,7 +102,7 @@ impl<K: Ord + Copy> LogThrottle<K> {
 
     /// Takes the number of lines about `key` that were omitted and not yet reported.
     pub(crate) fn take_left_out(&self, key: K) -> u64 {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let left_out = known.get_mut(&key).map(|written| &mut written.left_out);
         left_out.map_or(0, std::mem::take)
     }

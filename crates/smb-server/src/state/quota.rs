@@ -5,11 +5,7 @@
 //! administrator has set a limit for each user, a user may have half of the places that are free, so that others always
 //! find some left.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    sync::{Arc, MutexGuard},
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use smb_auth::limiter::network;
 use smb_wire::dtyp::Sid;
@@ -54,7 +50,7 @@ impl Quota {
         all: usize,
         each: Option<usize>,
     ) -> Option<QuotaPlace> {
-        let mut places = self.lock();
+        let mut places = self.0.lock();
         let mine = places.of.get(&who).map_or(0, |(_, mine)| *mine);
         let free = all.checked_sub(places.all)?;
         let most = each.unwrap_or((free + mine) / 2);
@@ -63,7 +59,7 @@ impl Quota {
 
     /// A place for an open restored from an earlier run; it is counted regardless of the limits.
     pub(crate) fn enter_again(self: &Arc<Self>, who: QuotaUser) -> QuotaPlace {
-        self.take(&mut self.lock(), who)
+        self.take(&mut self.0.lock(), who)
     }
 
     fn take(self: &Arc<Self>, places: &mut Taken, who: QuotaUser) -> QuotaPlace {
@@ -78,11 +74,7 @@ impl Quota {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().all
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.0.lock()
+        self.0.lock().all
     }
 }
 
@@ -102,7 +94,7 @@ impl QuotaPlace {
 
 impl Drop for QuotaPlace {
     fn drop(&mut self) {
-        let mut places = self.places.lock();
+        let mut places = self.places.0.lock();
         places.all -= 1;
         if let Some((_, mine)) = places.of.get_mut(&*self.who) {
             *mine -= 1;
@@ -145,7 +137,7 @@ mod tests {
         assert_eq!(taken(user(3)).len(), 384);
         drop(second);
         assert_eq!(opens.len(), 0);
-        assert!(opens.lock().of.is_empty());
+        assert!(opens.0.lock().of.is_empty());
     }
 
     #[test]

@@ -145,17 +145,13 @@ impl<V: Vfs> Session<V> {
         }
     }
 
-    fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock()
-    }
-
     pub(crate) fn phase(&self) -> SessionPhase {
-        self.standing().phase
+        self.standing.lock().phase
     }
 
     /// Ends the session; returns true for exactly one caller, which must close its opens.
     pub(crate) fn end(&self) -> bool {
-        let mut standing = self.standing();
+        let mut standing = self.standing.lock();
         let adopted = std::mem::take(&mut standing.adopted);
         let before = std::mem::replace(&mut standing.phase, SessionPhase::Closed);
         drop(standing);
@@ -169,7 +165,7 @@ impl<V: Vfs> Session<V> {
     /// channel: the request continues until the session ends. Returns false if there is no other channel, or
     /// [`ADOPTED_PER_SESSION_MAX`] is reached.
     pub(crate) fn adopt(&self, lost: ConnectionId, ender: &Arc<Ender>) -> bool {
-        let mut standing = self.standing();
+        let mut standing = self.standing.lock();
         standing.adopted.retain(|ender| !ender.is_over());
         let others = standing.channels.iter().any(|channel| *channel != lost);
         let adopted = standing.phase == SessionPhase::Valid
@@ -187,7 +183,7 @@ impl<V: Vfs> Session<V> {
     /// `USER_SESSION_DELETED`, `REQUEST_NOT_ACCEPTED` if it is a channel already, `INSUFFICIENT_RESOURCES` with
     /// [`CHANNELS_PER_SESSION_MAX`].
     pub(crate) fn add_channel(&self, connection: ConnectionId) -> Result<(), Status> {
-        let mut standing = self.standing();
+        let mut standing = self.standing.lock();
         if standing.phase == SessionPhase::Closed || standing.channels.is_empty() {
             return Err(Status::USER_SESSION_DELETED);
         }
@@ -204,7 +200,7 @@ impl<V: Vfs> Session<V> {
     /// Removes a lost connection ([MS-SMB2] 3.3.7.1). Returns true if it was the last channel, so that the session must
     /// be ended.
     pub(crate) fn remove_channel(&self, connection: ConnectionId) -> bool {
-        let mut standing = self.standing();
+        let mut standing = self.standing.lock();
         let before = standing.channels.len();
         standing.channels.retain(|channel| *channel != connection);
         before > 0 && standing.channels.is_empty()
@@ -212,7 +208,7 @@ impl<V: Vfs> Session<V> {
 
     /// Its connections, the oldest first.
     pub(crate) fn channels(&self) -> Vec<ConnectionId> {
-        self.standing().channels.clone()
+        self.standing.lock().channels.clone()
     }
 
     pub(crate) fn token(&self) -> Arc<Token> {

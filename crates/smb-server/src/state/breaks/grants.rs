@@ -9,10 +9,7 @@
 //! Bounded by the requests under way: one entry for each CREATE between its grant and its answer, at most one break
 //! that awaits its acknowledgment or its client for each owner, and one timer for each place where an owner breaks.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::MutexGuard,
-};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tokio::sync::oneshot;
 
@@ -52,18 +49,14 @@ impl Grants {
     /// The number of owners with answers under way, and of those with breaks to be acknowledged now or when their
     /// client is back.
     pub(crate) fn sizes(&self) -> (usize, usize) {
-        let inner = self.lock();
+        let inner = self.0.lock();
         (inner.owners.len(), inner.sent.len() + inner.unsent.len())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock()
     }
 
     /// Called before a CREATE is granted caching: breaks of it wait from now on. Returns the number for
     /// [`Grants::end`].
     pub(crate) fn begin(&self, owner: Owner) -> u64 {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         inner.next += 1;
         let number = inner.next;
         inner.owners.entry(owner).or_default().unsent.insert(number);
@@ -72,7 +65,7 @@ impl Grants {
 
     /// Called when the answer has left or never will. Returns the breaks that no earlier answer holds back any more.
     pub(crate) fn end(&self, owner: Owner, number: u64) -> Vec<Break> {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let Some(under_way) = inner.owners.get_mut(&owner) else {
             return Vec::new();
         };
@@ -89,7 +82,7 @@ impl Grants {
 
     /// Holds a break back while answers of its owner are under way, and returns it if it may leave now.
     pub(crate) fn hold(&self, broken: Break) -> Option<Break> {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let under_way = inner.owners.get_mut(&broken.owner);
         let last = under_way
             .as_ref()
@@ -106,7 +99,7 @@ impl Grants {
     /// Records that this connection carries a break that must be acknowledged. A slow caller may find the owner's
     /// next break recorded already, which stays: tickets grow.
     pub(crate) fn sent(&self, by: ConnectionId, broken: &Break) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let known = inner.sent.get(&broken.owner);
         if known.is_none_or(|(_, known)| known.ticket <= broken.ticket) {
             inner.sent.insert(broken.owner, (by, broken.clone()));
@@ -117,7 +110,7 @@ impl Grants {
     /// this timer, or the timer of the owner's next break there, is already running.
     pub(crate) fn timed(&self, broken: &Break) -> Option<oneshot::Receiver<()>> {
         let at = (broken.owner, broken.place.clone());
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let timer = inner.timers.get(&at);
         if timer.is_some_and(|(ticket, _)| *ticket >= broken.ticket) {
             return None;
@@ -130,7 +123,7 @@ impl Grants {
 
     /// Stores a break that no connection can carry until its client is back.
     pub(crate) fn waits(&self, broken: Break) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         inner.sent.remove(&broken.owner);
         inner.unsent.insert(broken.owner, broken);
     }
@@ -138,7 +131,7 @@ impl Grants {
     /// Called when a client of this owner has reconnected on the connection `by`: a break that another connection
     /// carries waits for it from now on. The client may have lost that connection before the server learns of it.
     pub(crate) fn recall(&self, owner: Owner, by: ConnectionId) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let carried = inner.sent.get(&owner);
         if carried.is_some_and(|(with, _)| *with != by)
             && let Some((_, broken)) = inner.sent.remove(&owner)
@@ -150,17 +143,17 @@ impl Grants {
 
     /// Takes out the break that waits for a client of this owner.
     pub(crate) fn resume(&self, owner: Owner) -> Option<Break> {
-        self.lock().unsent.remove(&owner)
+        self.0.lock().unsent.remove(&owner)
     }
 
     /// Whether a break of this owner has been sent and is not over.
     pub(crate) fn is_sent(&self, owner: Owner) -> bool {
-        self.lock().sent.contains_key(&owner)
+        self.0.lock().sent.contains_key(&owner)
     }
 
     /// The breaks of this owner that have been sent or wait for its client.
     pub(crate) fn of(&self, owner: Owner) -> Vec<Break> {
-        let inner = self.lock();
+        let inner = self.0.lock();
         let sent = inner.sent.get(&owner).map(|(_, broken)| broken);
         sent.into_iter()
             .chain(inner.unsent.get(&owner))
@@ -170,7 +163,7 @@ impl Grants {
 
     /// Forgets a break that was acknowledged or has timed out.
     pub(crate) fn forget(&self, broken: &Break) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let known = inner.sent.get(&broken.owner);
         if known.is_some_and(|(_, known)| known.ticket == broken.ticket) {
             inner.sent.remove(&broken.owner);
@@ -189,7 +182,7 @@ impl Grants {
     /// Withdraws a break from this connection, to send it on another. Returns false if the cleanup of the connection
     /// has taken it already.
     pub(crate) fn withdraw(&self, by: ConnectionId, broken: &Break) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let known = inner.sent.get(&broken.owner);
         let ours = known.is_some_and(|(with, known)| *with == by && known.ticket == broken.ticket);
         if ours {
@@ -200,7 +193,7 @@ impl Grants {
 
     /// Takes out the breaks whose connection is lost; the caller must send them on another one.
     pub(crate) fn lost(&self, with: ConnectionId) -> Vec<Break> {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let lost = inner.sent.extract_if(.., |_, (by, _)| *by == with);
         lost.map(|(_, (_, broken))| broken).collect()
     }
@@ -248,7 +241,7 @@ mod tests {
         assert!(grants.end(owner(), first).is_empty());
         assert_eq!(tickets(&grants.end(owner(), second)), [2]);
         assert_eq!(tickets(&grants.end(owner(), third)), [3]);
-        assert!(grants.lock().owners.is_empty());
+        assert!(grants.0.lock().owners.is_empty());
         assert_eq!(grants.hold(broken(4)), Some(broken(4)));
     }
 
@@ -259,7 +252,7 @@ mod tests {
         assert_eq!(grants.hold(broken(1)), None);
         assert!(grants.end(owner(), second).is_empty());
         assert_eq!(tickets(&grants.end(owner(), first)), [1]);
-        assert!(grants.lock().owners.is_empty());
+        assert!(grants.0.lock().owners.is_empty());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! may be handled on two threads at once. The disconnect never removes the entry of the reconnect,
 //! because each has its own volatile FileId ([`Holders::left`]).
 
-use std::{collections::BTreeMap, sync::MutexGuard};
+use std::collections::BTreeMap;
 
 use smb_wire::ids::{FileId, SessionId};
 
@@ -25,26 +25,22 @@ pub(crate) struct Holder {
 pub(crate) struct Holders(Mutex<BTreeMap<OpenId, Holder>>);
 
 impl Holders {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<OpenId, Holder>> {
-        self.0.lock()
-    }
-
     pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+        self.0.lock().len()
     }
 
     pub(crate) fn add(&self, open: OpenId, holder: Holder) {
-        self.lock().insert(open, holder);
+        self.0.lock().insert(open, holder);
     }
 
     pub(crate) fn get(&self, open: OpenId) -> Option<Holder> {
-        self.lock().get(&open).copied()
+        self.0.lock().get(&open).copied()
     }
 
     /// The client uses the open on another channel now. If the open was closed or disconnected meanwhile, or its client
     /// has reconnected to it since, there is no entry with this FileId any more, and nothing changes.
     pub(crate) fn moved(&self, open: OpenId, to: Holder) {
-        if let Some(holder) = self.lock().get_mut(&open)
+        if let Some(holder) = self.0.lock().get_mut(&open)
             && holder.file_id == to.file_id
         {
             *holder = to;
@@ -53,13 +49,13 @@ impl Holders {
 
     /// Removes a closed open.
     pub(crate) fn remove(&self, open: OpenId) {
-        self.lock().remove(&open);
+        self.0.lock().remove(&open);
     }
 
     /// Removes an open whose client was disconnected, unless the client has already reconnected and
     /// the open has another FileId than `file_id`.
     pub(crate) fn left(&self, open: OpenId, file_id: FileId) {
-        let mut holders = self.lock();
+        let mut holders = self.0.lock();
         let here = holders.get(&open);
         if here.is_some_and(|holder| holder.file_id.volatile == file_id.volatile) {
             holders.remove(&open);
