@@ -118,10 +118,6 @@ impl Persistence {
         self.store.get()
     }
 
-    pub(crate) fn late(&self) -> MutexGuard<'_, (Vec<OpenRecord>, Leases)> {
-        self.late.lock()
-    }
-
     /// How many opens are recorded.
     pub(crate) fn len(&self) -> usize {
         self.count.load(Ordering::SeqCst)
@@ -135,7 +131,7 @@ impl Persistence {
     /// Whether one more open of this owner may be persistent.
     pub(crate) fn has_room(&self, owner: Sid, limits: &ServerLimits) -> bool {
         let (late, late_all) = {
-            let late = &self.late().0;
+            let late = &self.late.lock().0;
             let mine = late.iter().filter(|record| record.owner == owner);
             (mine.count(), late.len())
         };
@@ -339,7 +335,7 @@ impl Persistence {
     pub(crate) fn sees_all_changes(&self) -> bool {
         // The order matters: opens that leave `late` are counted as coming first, and an open that could not be
         // restored is counted before it stops coming.
-        let late = !self.late().0.is_empty() || self.coming.load(Ordering::SeqCst) > 0;
+        let late = !self.late.lock().0.is_empty() || self.coming.load(Ordering::SeqCst) > 0;
         !late && self.unknown.load(Ordering::SeqCst) == 0 && self.is_recorded()
     }
 

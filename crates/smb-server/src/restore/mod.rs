@@ -111,7 +111,7 @@ impl<V: Vfs> Server<V> {
             unused.map(|(client, key)| MapChange::Remove(record::lease_key(*client, *key))),
         );
         forget(&*store, gone).await;
-        *self.persistence.late() = (opens, kept);
+        *self.persistence.late.lock() = (opens, kept);
         let shares = self.shares();
         let more = self.restore_late(&shares).await;
         restored.opens += more.opens;
@@ -132,7 +132,7 @@ impl<V: Vfs> Server<V> {
     /// on. To be called before clients can reach these shares; [`Server::watch_restored`] must follow.
     pub async fn restore_late(self: &Arc<Self>, shares: &Shares<V>) -> Restored {
         let (waiting, leases) = {
-            let mut late = self.persistence.late();
+            let mut late = self.persistence.late.lock();
             let coming = &self.persistence.coming;
             coming.fetch_add(late.0.len(), Ordering::SeqCst);
             std::mem::take(&mut *late)
@@ -180,7 +180,7 @@ impl<V: Vfs> Server<V> {
         }
         told.extend(unseen.iter().filter_map(|open| self.leave(open, &leases)));
         if !late.is_empty() {
-            *self.persistence.late() = (late, leases);
+            *self.persistence.late.lock() = (late, leases);
         }
         if let Some(store) = self.persistence.store() {
             forget(&**store, gone).await;
