@@ -11,7 +11,7 @@
 
 use std::{
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -106,10 +106,6 @@ impl PowerGuard {
         guard
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        lock(&self.seen)
-    }
-
     /// Acts on the result of a check; returns true if the guard came on.
     fn look<V: Vfs>(
         &self,
@@ -117,7 +113,7 @@ impl PowerGuard {
         protection: Protection,
         durability: &Durability<V>,
     ) -> bool {
-        let mut seen = self.seen();
+        let mut seen = lock(&self.seen);
         let old = seen.power.clone();
         seen.take(power, protection);
         if seen.power != old {
@@ -153,14 +149,14 @@ impl PowerGuard {
             return;
         };
         let mut stopping = pin!(stopping);
-        let mut due = self.seen().on;
+        let mut due = lock(&self.seen).on;
         let mut syncing: Option<JoinHandle<()>> = None;
         loop {
             tokio::select! {
                 () = stopping.as_mut() => return,
                 changed = looks.changed() => if changed.is_err() {
                     tracing::error!(
-                        guard = self.seen().on,
+                        guard = lock(&self.seen).on,
                         "the power supply is not watched any more, because its thread has died: the guard stays as it \
                          is\n  = restart the server, and please report it with the lines above"
                     );
@@ -169,7 +165,7 @@ impl PowerGuard {
             }
             let power = looks.borrow_and_update().clone();
             due |= self.look(power, protection(), &durability);
-            due &= self.seen().on;
+            due &= lock(&self.seen).on;
             // A disk that hangs has at most one such sync, however often the power fails and
             // returns.
             let idle = syncing.as_ref().is_none_or(JoinHandle::is_finished);
@@ -202,7 +198,7 @@ impl PowerGuard {
 
     /// The power supply and the guard, for `holdfast status`.
     pub(crate) fn status(&self) -> PowerStatus {
-        let seen = self.seen();
+        let seen = lock(&self.seen);
         PowerStatus {
             power: seen.power.word().to_owned(),
             supply: seen.power.supply().map(str::to_owned),
@@ -213,7 +209,7 @@ impl PowerGuard {
 
     /// Writes the families of the power supply and the guard to the metrics page.
     pub(crate) fn metrics(&self, page: &mut Page) {
-        let seen = self.seen();
+        let seen = lock(&self.seen);
         let help = "The power source of this machine, where the kernel knows it; always 1.";
         let mut family = page.family("holdfast_power_supply", MetricKind::Gauge, help);
         family.sample("", &[("power", seen.power.word())], 1);

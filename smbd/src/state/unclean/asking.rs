@@ -17,7 +17,7 @@ use std::{
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, Condvar, Mutex, PoisonError, mpsc},
     time::Duration,
 };
 
@@ -152,7 +152,7 @@ impl Asking {
             tracing::warn!(%error, "mount points are not known: a disk that is unmounted may not be noticed");
         }
         let mut groups: BTreeMap<(PathBuf, bool), Vec<Place>> = BTreeMap::new();
-        let mut wanted = self.wanted();
+        let mut wanted = lock(&self.wanted);
         for folder in folders {
             wanted.folders.insert(folder.clone());
             if let Ok(points) = &points {
@@ -181,36 +181,32 @@ impl Asking {
 
     /// Asks all file systems that have failed at once, without waiting for the end of their pauses.
     pub(super) fn ask_again(&self) {
-        self.wanted().rounds += 1;
+        lock(&self.wanted).rounds += 1;
         self.changed.notify_all();
     }
 
     /// Stops probing this folder.
     pub(super) fn forget(&self, folder: &Path) {
-        let mut wanted = self.wanted();
+        let mut wanted = lock(&self.wanted);
         wanted.folders.remove(folder);
         wanted.mounts.remove(folder);
         self.changed.notify_all();
     }
 
     pub(super) fn forget_all(&self) {
-        self.wanted().folders.clear();
+        lock(&self.wanted).folders.clear();
         self.changed.notify_all();
-    }
-
-    fn wanted(&self) -> MutexGuard<'_, Wanted> {
-        lock(&self.wanted)
     }
 
     fn ask(&self, mut places: Vec<Place>, first: Duration) {
         let mut pause = PAUSE_MIN;
-        let mut rounds = self.wanted().rounds;
+        let mut rounds = lock(&self.wanted).rounds;
         if !first.is_zero() {
             self.wait(&mut rounds, &places, first);
         }
         loop {
             places.retain_mut(|place| {
-                if !self.wanted().folders.contains(&place.folder) {
+                if !lock(&self.wanted).folders.contains(&place.folder) {
                     return false;
                 }
                 let answer = self
@@ -218,7 +214,7 @@ impl Asking {
                     .map_err(|refusal| self.refused(place, refusal));
                 let failed = answer.is_err();
                 if !failed {
-                    self.wanted().folders.remove(&place.folder);
+                    lock(&self.wanted).folders.remove(&place.folder);
                 }
                 let folder = place.folder.clone();
                 let told = Answered {
@@ -260,7 +256,9 @@ impl Asking {
             let left = |place: &Place| wanted.folders.contains(&place.folder);
             wanted.rounds == known && places.iter().any(left)
         };
-        let ended = self.changed.wait_timeout_while(self.wanted(), pause, waits);
+        let ended = self
+            .changed
+            .wait_timeout_while(lock(&self.wanted), pause, waits);
         let (wanted, _) = ended.unwrap_or_else(PoisonError::into_inner);
         *rounds = wanted.rounds;
         *rounds != known
@@ -271,7 +269,7 @@ impl Asking {
         let folder = place.folder.clone();
         let refused = |error: io::Error| Refusal::of(&folder, error);
         place.is_where_it_was(mount_points())?;
-        if let Some(known) = self.wanted().mounts.get_mut(&folder) {
+        if let Some(known) = lock(&self.wanted).mounts.get_mut(&folder) {
             known.clone_from(&place.mount);
         }
         let below = mounts_below(&folder);

@@ -12,7 +12,7 @@ use std::{
     fs::{self, File},
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard},
+    sync::Mutex,
 };
 
 /// Name of the file in the state folder.
@@ -61,7 +61,7 @@ impl Lost {
 
     /// The first sync of a file system of this folder failed. The first error stays.
     pub(super) fn note(&self, folder: &Path, error: &str) {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         if known.contains_key(folder) || known.len() >= FOLDERS_MAX {
             return;
         }
@@ -74,7 +74,7 @@ impl Lost {
     /// An administrator accepts the loss of these folders; `None`: of all, also of those that no share has any more.
     /// May wait for the state folder's disk.
     pub(crate) fn accept(&self, folders: Option<&[PathBuf]>) {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         let before = known.len();
         known.retain(|folder, _| folders.is_some_and(|accepted| !accepted.contains(folder)));
         let changed = known.len() < before;
@@ -86,17 +86,13 @@ impl Lost {
 
     /// The text that administrators see for a folder.
     pub(crate) fn of(&self, folder: &Path) -> Option<String> {
-        self.known().get(folder).map(|error| in_words(error))
-    }
-
-    fn known(&self) -> MutexGuard<'_, BTreeMap<PathBuf, String>> {
-        lock(&self.known)
+        lock(&self.known).get(folder).map(|error| in_words(error))
     }
 
     fn write(&self) {
         let _writing = lock(&self.writing);
         // The present state is written, because an earlier writer may have had an older one.
-        let known = self.known().clone();
+        let known = lock(&self.known).clone();
         let written = if known.is_empty() {
             fs::remove_file(&self.file)
         } else {
