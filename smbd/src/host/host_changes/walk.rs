@@ -83,12 +83,9 @@ impl Walk {
     /// A walk through a directory that was added, and everything below it. With `aloud`, its entries are reported.
     pub(super) fn new_directory(id: UseId, below: Below, aloud: bool) -> Self {
         Self {
-            id,
             due: vec![below],
             aloud,
-            unseen: false,
-            done: None,
-            begun: Instant::now(),
+            ..Self::whole(id, None)
         }
     }
 
