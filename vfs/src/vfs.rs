@@ -150,7 +150,8 @@ pub trait Paths: Volume {
 
 /// New files and directories.
 pub trait Creation: Volume {
-    /// Creates a file or a directory, as [`Creation::create_file`] and [`Creation::create_directory`].
+    /// Creates an empty regular file, opened for reading and writing, or an empty directory. `Exists` if the name is
+    /// taken (in any case).
     async fn create(
         &self,
         who: &Identity,
@@ -159,29 +160,6 @@ pub trait Creation: Volume {
         new: &NewNode<'_>,
         directory: bool,
     ) -> VfsResult<(Self::Node, Attr)>;
-
-    /// Creates an empty regular file, opened for reading and writing. `Exists` if the name is
-    /// taken (in any case).
-    async fn create_file(
-        &self,
-        who: &Identity,
-        parent: &Self::Node,
-        name: &str,
-        new: &NewNode<'_>,
-    ) -> VfsResult<(Self::Node, Attr)> {
-        self.create(who, parent, name, new, false).await
-    }
-
-    /// Creates an empty directory. `Exists` if the name is taken (in any case).
-    async fn create_directory(
-        &self,
-        who: &Identity,
-        parent: &Self::Node,
-        name: &str,
-        new: &NewNode<'_>,
-    ) -> VfsResult<(Self::Node, Attr)> {
-        self.create(who, parent, name, new, true).await
-    }
 
     /// The permission bits of objects made from now on.
     fn new_modes(&self) -> NewModes;

@@ -48,7 +48,7 @@ impl Place {
         let settings = ShareDurability::with_policy(policy);
         let gate = engine.share("s", Arc::clone(&vfs), settings);
         let root = vfs.root();
-        let made = vfs.create_file(ME, &root, "f", &Default::default()).await;
+        let made = vfs.create(ME, &root, "f", &Default::default(), false).await;
         let file = made.unwrap().0;
         let data = Bytes::from(vec![7; 8192]);
         vfs.write(&file, 0, data, Default::default()).await.unwrap();

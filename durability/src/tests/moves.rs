@@ -336,9 +336,9 @@ fn images(paid: Paid) -> Vec<SimDisk> {
         let lazy = ShareDurability::with_policy(Policy::TreatHostAsStableStorage);
         let lazy = engine.share("lazy", Arc::clone(&vfs), lazy);
         let (root, none) = (vfs.root(), Default::default());
-        let a = vfs.create_directory(ME, &root, "a", &none).await.unwrap().0;
+        let a = vfs.create(ME, &root, "a", &none, true).await.unwrap().0;
         drop(gate.created(&a, &root, PLAIN).await.unwrap());
-        let f = vfs.create_file(ME, &a, "f", &none).await.unwrap().0;
+        let f = vfs.create(ME, &a, "f", &none, false).await.unwrap().0;
         drop(gate.created(&f, &a, PLAIN).await.unwrap());
         let access = IoAccess {
             read: true,
@@ -348,9 +348,9 @@ fn images(paid: Paid) -> Vec<SimDisk> {
         let data = Bytes::from(vec![7; 4096]);
         drop(gate.write(&io, 0, data, PLAIN).await.unwrap());
         drop(gate.flush(&io, FlushTarget::File, PLAIN).await.unwrap());
-        let c = vfs.create_directory(ME, &root, "c", &none).await.unwrap().0;
+        let c = vfs.create(ME, &root, "c", &none, true).await.unwrap().0;
         drop(gate.created(&c, &root, PLAIN).await.unwrap());
-        let b = vfs.create_directory(ME, &c, "b", &none).await.unwrap().0;
+        let b = vfs.create(ME, &c, "b", &none, true).await.unwrap().0;
         drop(gate.created(&b, &c, PLAIN).await.unwrap());
         let (cut, keep) = (on.clone(), Arc::clone(&into));
         on.set_hook(Some(Arc::new(move |op| {

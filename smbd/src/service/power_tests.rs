@@ -90,7 +90,7 @@ async fn write(share: &Share<HostVfs>, name: &str) -> OpenPolicy<HostVfs> {
     let (vfs, gate, plain) = (&share.vfs, &share.gate, RequestFlags::default());
     let (root, new) = (vfs.root(), NewNode::default());
     let begun = gate.begin(&root);
-    let made = vfs.create_file(&Identity::Service, &root, name, &new);
+    let made = vfs.create(&Identity::Service, &root, name, &new, false);
     let (node, _) = made.await.unwrap();
     let open = gate.opened(&node, Arc::new(opener(name)));
     let _ = begun.created(&node, &root, plain).await.unwrap();

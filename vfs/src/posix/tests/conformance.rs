@@ -43,7 +43,7 @@ pub(super) async fn names<D: Disk>(t: Case<D>) {
         );
         let made = t
             .vfs
-            .create_file(ME, &t.vfs.root(), bad, &NewNode::default())
+            .create(ME, &t.vfs.root(), bad, &NewNode::default(), false)
             .await;
         assert_eq!(made.unwrap_err(), VfsError::InvalidName, "{bad}");
     }
@@ -55,12 +55,12 @@ pub(super) async fn names<D: Disk>(t: Case<D>) {
     );
     let root = t.vfs.root();
     let new = NewNode::default();
-    let taken = t.vfs.create_file(ME, &root, "FOO.txt", &new).await;
+    let taken = t.vfs.create(ME, &root, "FOO.txt", &new, false).await;
     assert_eq!(taken.unwrap_err(), VfsError::Exists);
-    let taken = t.vfs.create_directory(ME, &root, "sUb", &new).await;
+    let taken = t.vfs.create(ME, &root, "sUb", &new, true).await;
     assert_eq!(taken.unwrap_err(), VfsError::Exists);
     let file = t.node("Foo.txt").await;
-    let below = t.vfs.create_file(ME, &file, "x", &new).await;
+    let below = t.vfs.create(ME, &file, "x", &new, false).await;
     assert_eq!(below.unwrap_err(), VfsError::NotADirectory);
 }
 
@@ -485,7 +485,7 @@ pub(super) async fn removal_of_directories<D: Disk>(t: Case<D>) {
     t.remove("d").await.unwrap();
     assert!(t.names("").await.is_empty());
     let new = NewNode::default();
-    let below = t.vfs.create_file(ME, &dir, "x", &new).await;
+    let below = t.vfs.create(ME, &dir, "x", &new, false).await;
     assert_eq!(below.unwrap_err(), VfsError::NotFound);
 }
 
@@ -585,7 +585,7 @@ pub(super) async fn symlinks<D: Disk>(t: Case<D>) {
     assert!(!t.is_there("dangling").await);
     let taken = t
         .vfs
-        .create_file(ME, &t.vfs.root(), "dangling", &NewNode::default())
+        .create(ME, &t.vfs.root(), "dangling", &NewNode::default(), false)
         .await;
     assert_eq!(taken.unwrap_err(), VfsError::SymbolicLink);
     // Another lookup would not find the link, so the error does not say that another request was
@@ -638,13 +638,16 @@ pub(super) async fn deep<D: Disk>(t: Case<D>) {
     let (mut at, mut middle) = (t.vfs.root(), None);
     for (depth, name) in above.iter().enumerate() {
         let new = NewNode::default();
-        at = t.vfs.create_directory(ME, &at, name, &new).await.unwrap().0;
+        at = t.vfs.create(ME, &at, name, &new, true).await.unwrap().0;
         if depth == 19 {
             middle = Some(at.clone());
         }
     }
     let middle = middle.unwrap();
-    let file = t.vfs.create_file(ME, &at, last, &NewNode::default()).await;
+    let file = t
+        .vfs
+        .create(ME, &at, last, &NewNode::default(), false)
+        .await;
     let file = file.unwrap().0;
     let found = t.vfs.lookup(ME, &deepest).await.unwrap();
     assert_eq!(found.path, deepest);

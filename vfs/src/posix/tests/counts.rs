@@ -236,7 +236,7 @@ fn names_are_made_and_removed_with_few_looks() {
         assert!(!t.is_there("d/none").await);
         let made = asked(&t, async {
             let new = NewNode::default();
-            t.vfs.create_file(ME, &dir, "new", &new).await.unwrap();
+            t.vfs.create(ME, &dir, "new", &new, false).await.unwrap();
         });
         // The directory before, and whether its files are indexed; open, state, mark; the directory after; the file as
         // it is now.
@@ -294,7 +294,7 @@ fn what_was_seen_is_not_asked_again() {
                 above: above.as_ref(),
                 ..NewNode::default()
             };
-            t.vfs.create_file(ME, &dir, "new", &new).await.unwrap();
+            t.vfs.create(ME, &dir, "new", &new, false).await.unwrap();
         });
         // Whether the directory's files are indexed; open, state, mark; the directory after; the file as it is now.
         let made = made.await;
@@ -305,7 +305,7 @@ fn what_was_seen_is_not_asked_again() {
             above: above.as_ref(),
             ..NewNode::default()
         };
-        let taken = t.vfs.create_file(ME, &dir, "NEW", &taken).await;
+        let taken = t.vfs.create(ME, &dir, "NEW", &taken, false).await;
         assert_eq!(taken.unwrap_err(), VfsError::Exists);
         let (file, attr) = t.find("d/File1").await.unwrap().found.unwrap();
         for calls in [1, 0] {
@@ -339,7 +339,7 @@ fn who_waited_for_a_name_looks_anew() {
         };
         assert!(new.above.is_some());
         let held = t.vfs.locks.name(dir.0.key, "outsider").await;
-        let mut made = std::pin::pin!(t.vfs.create_file(ME, &dir, "outsider", &new));
+        let mut made = std::pin::pin!(t.vfs.create(ME, &dir, "outsider", &new, false));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(made.as_mut().poll(&mut context).is_pending());
         touch(&t, &dir, b"Outsider").await;
@@ -409,7 +409,7 @@ fn a_coarse_clock_hides_nothing() {
                 ..NewNode::default()
             };
             let before = t.vfs.list(ME, &dir, MANY).await.unwrap();
-            let made = t.vfs.create_file(ME, &dir, "Covered", &new).await;
+            let made = t.vfs.create(ME, &dir, "Covered", &new, false).await;
             assert_eq!(made.unwrap_err(), VfsError::Exists);
             assert_eq!(t.vfs.list(ME, &dir, MANY).await.unwrap(), before);
         }
@@ -434,7 +434,7 @@ fn nothing_is_left_of_a_creation_that_fails_halfway() {
                 security,
                 ..NewNode::default()
             };
-            let failed = t.vfs.create_file(ME, &t.vfs.root(), "f", &new).await;
+            let failed = t.vfs.create(ME, &t.vfs.root(), "f", &new, false).await;
             assert_eq!(failed.unwrap_err(), expected);
         }
         assert!(t.names("").await.is_empty());

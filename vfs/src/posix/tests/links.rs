@@ -157,7 +157,7 @@ fn ids_are_unique_below_a_root_with_other_file_systems() {
     let made = block_on(async {
         let d = t.node("a/d").await;
         let (node, attr) = (t.vfs)
-            .create_file(ME, &d, "new", &NewNode::default())
+            .create(ME, &d, "new", &NewNode::default(), false)
             .await
             .unwrap();
         (attr.file_id, t.vfs.attr(&node).await.unwrap().file_id)

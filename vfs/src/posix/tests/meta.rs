@@ -188,7 +188,7 @@ pub(super) async fn security<D: Disk>(t: Case<D>) {
     );
     assert_eq!(t.vfs.attr(&made).await.unwrap(), attr);
     let root = t.vfs.root();
-    let (dir, _) = t.vfs.create_directory(ME, &root, "d", &new).await.unwrap();
+    let (dir, _) = t.vfs.create(ME, &root, "d", &new, true).await.unwrap();
     assert_eq!(
         t.vfs.security(&dir, None).await.unwrap(),
         Some(descriptor(2))
@@ -327,8 +327,8 @@ pub(super) async fn creation_is_whole<D: Disk>(t: Case<D>) {
         ..NewNode::default()
     };
     for new in [&ea, &sd] {
-        assert!(t.vfs.create_file(ME, &root, "x", new).await.is_err());
-        assert!(t.vfs.create_directory(ME, &root, "x", new).await.is_err());
+        assert!(t.vfs.create(ME, &root, "x", new, false).await.is_err());
+        assert!(t.vfs.create(ME, &root, "x", new, true).await.is_err());
         let disk_root = t
             .vfs
             .disk()
@@ -350,7 +350,7 @@ pub(super) async fn creation_is_whole<D: Disk>(t: Case<D>) {
         allocation: 65536,
         ..NewNode::default()
     };
-    let (file, attr) = t.vfs.create_file(ME, &root, "x", &good).await.unwrap();
+    let (file, attr) = t.vfs.create(ME, &root, "x", &good, false).await.unwrap();
     assert_eq!(attr.mode & 0o7700, 0o700);
     assert_eq!(attr.size, 0);
     assert_eq!(t.vfs.eas(&file).await.unwrap().len(), 1);
@@ -381,7 +381,7 @@ pub(super) async fn read_only<D: Disk>(t: Case<D>) {
     let no = VfsError::ReadOnly;
     assert_eq!(
         t.vfs
-            .create_file(ME, &root, "x", &NewNode::default())
+            .create(ME, &root, "x", &NewNode::default(), false)
             .await
             .unwrap_err(),
         no

@@ -84,7 +84,7 @@ impl<D: Disk> Case<D> {
     ) -> VfsResult<(PosixNode<D>, Attr)> {
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
         let parent = self.node(above).await;
-        self.vfs.create_file(ME, &parent, name, new).await
+        self.vfs.create(ME, &parent, name, new, false).await
     }
 
     pub(super) async fn dir(&self, path: &str) -> PosixNode<D> {
@@ -92,7 +92,7 @@ impl<D: Disk> Case<D> {
         let parent = self.node(above).await;
         let new = NewNode::default();
         self.vfs
-            .create_directory(ME, &parent, name, &new)
+            .create(ME, &parent, name, &new, true)
             .await
             .unwrap()
             .0
@@ -369,7 +369,7 @@ fn the_back_end_is_shared() {
         let vfs = Arc::clone(&vfs);
         move || {
             block_on(async {
-                vfs.create_file(ME, &vfs.root(), "a", &NewNode::default())
+                vfs.create(ME, &vfs.root(), "a", &NewNode::default(), false)
                     .await
                     .is_ok()
             })

@@ -45,7 +45,7 @@ async fn three<D: Disk>(t: Case<D>) -> Three<D> {
         mode: Some(0o640),
         ..NewNode::default()
     };
-    let (file, attr) = t.vfs.create_file(&alice, &root, "f", &new).await.unwrap();
+    let (file, attr) = t.vfs.create(&alice, &root, "f", &new, false).await.unwrap();
     assert_eq!((attr.uid, attr.gid), (4001, 4001));
     t.write(&file, 0, b"hers").await;
     let found = t
@@ -79,9 +79,13 @@ async fn links_do_not_reveal_what_is_closed<D: Disk>(three: &Three<D>) {
         mode: Some(0o700),
         ..NewNode::default()
     };
-    let (dir, _) = (t.vfs.create_directory(alice, root, "closed", &closed).await).unwrap();
+    let (dir, _) = (t.vfs.create(alice, root, "closed", &closed, true).await).unwrap();
     let inside = NewNode::default();
-    let (inside, _) = t.vfs.create_file(alice, &dir, "in", &inside).await.unwrap();
+    let (inside, _) = t
+        .vfs
+        .create(alice, &dir, "in", &inside, false)
+        .await
+        .unwrap();
     t.write(&inside, 0, b"hers").await;
     (t.link)("way-in", "closed/in");
     // One name, and a listing that queries many at once.
@@ -117,11 +121,11 @@ async fn nothing_is_revealed_of_what_may_not_be_searched<D: Disk>(three: &Three<
         mode: Some(0o755),
         ..NewNode::default()
     };
-    let (dir, _) = (t.vfs.create_directory(alice, root, "closed", &closed).await).unwrap();
+    let (dir, _) = (t.vfs.create(alice, root, "closed", &closed, true).await).unwrap();
     let there = NewNode::default();
     let (there, _) = t
         .vfs
-        .create_file(alice, &dir, "there", &there)
+        .create(alice, &dir, "there", &there, false)
         .await
         .unwrap();
     let absent = async |who: &Identity| {
@@ -267,10 +271,7 @@ async fn names_belong_to_the_directory<D: Disk>(three: &Three<D>) {
         mode: Some(0o700),
         ..NewNode::default()
     };
-    t.vfs
-        .create_directory(alice, root, "d", &closed)
-        .await
-        .unwrap();
+    t.vfs.create(alice, root, "d", &closed, true).await.unwrap();
     let path = ["D".to_owned(), "x".to_owned()];
     assert_eq!(t.vfs.lookup(bob, &path).await.unwrap_err(), DENIED);
     assert!(t.vfs.lookup(alice, &path).await.unwrap().found.is_none());
@@ -306,7 +307,7 @@ async fn promises_are_kept<D: Disk>(three: &Three<D>) {
     for mode in [0o1777, 0o777, 0o1755, 0o755] {
         for (owner, remover) in [(alice, alice), (alice, bob), (alice, ME), (ME, bob)] {
             t.vfs.disk().set_mode(ME, root.fd(), 0o777).await.unwrap();
-            let file = t.vfs.create_file(owner, root, "promised", &new).await;
+            let file = t.vfs.create(owner, root, "promised", &new, false).await;
             let file = file.unwrap().0;
             t.vfs.disk().set_mode(ME, root.fd(), mode).await.unwrap();
             let said = t.vfs.may_remove(remover, &file, root, "promised").await;
@@ -392,7 +393,7 @@ fn one_owner_for_all() {
         let who = user(4001, &[]);
         let (_, attr) = t
             .vfs
-            .create_file(&who, &t.vfs.root(), "f", &new)
+            .create(&who, &t.vfs.root(), "f", &new, false)
             .await
             .unwrap();
         assert_eq!((attr.uid, attr.gid, attr.mode & 0o777), (7, 8, 0o600));

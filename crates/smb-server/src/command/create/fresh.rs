@@ -374,7 +374,7 @@ mod tests {
 
     async fn check<V: Vfs>(vfs: &V) {
         let (me, root, new) = (Identity::Service, vfs.root(), NewNode::default());
-        let made = vfs.create_file(&me, &root, "new", &new).await;
+        let made = vfs.create(&me, &root, "new", &new, false).await;
         let (node, attr) = made.unwrap();
         assert!(is_as_made(vfs, &node, Some(attr.changed)).await);
         let hidden = SetAttr {
