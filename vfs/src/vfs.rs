@@ -95,32 +95,20 @@ pub trait Volume: Send + Sync + 'static {
     /// Whether a power cut leaves every rename on this file system (a device number, as in
     /// [`FileKey::fs`]) either whole or not made, whichever of the two directories was synced. It needs no I/O, and
     /// returns `false` if that is not known.
-    fn renames_are_atomic(&self, fs: u64) -> bool {
-        let _ = fs;
-        false
-    }
+    fn renames_are_atomic(&self, fs: u64) -> bool;
 
     /// The directory that holds the present name of `node`, even if another program gave it that name. `None` for the
     /// root, wherever [`Volume::path_hint`] returns nothing, and where that path leads to something else.
-    async fn parent_of(&self, node: &Self::Node) -> VfsResult<Option<Self::Node>> {
-        let _ = node;
-        Ok(None)
-    }
+    async fn parent_of(&self, node: &Self::Node) -> VfsResult<Option<Self::Node>>;
 
     /// The present path of the inode, as far as it is known without I/O: components from the root of the share with
     /// `/` between them, as on disk. A hint, for people and journals; `None` if it has no name below the root or
     /// none is known.
-    fn path_hint(&self, node: &Self::Node) -> Option<String> {
-        let _ = node;
-        None
-    }
+    fn path_hint(&self, node: &Self::Node) -> Option<String>;
 
     /// Makes the name of `node` stable if it may have one although [`Volume::path_hint`] returns nothing, as a path of
     /// more than 4,096 bytes.
-    async fn sync_unknown_name(&self, node: &Self::Node) -> VfsResult<()> {
-        let _ = node;
-        Ok(())
-    }
+    async fn sync_unknown_name(&self, node: &Self::Node) -> VfsResult<()>;
 }
 
 /// Paths from the root of the share.
@@ -133,19 +121,12 @@ pub trait Paths: Volume {
 
     /// The directory that holds, or would hold, the last component; `None` for the root. As
     /// [`Paths::lookup`], without looking up that component.
-    async fn lookup_parent(
-        &self,
-        who: &Identity,
-        path: &[String],
-    ) -> VfsResult<Option<Self::Node>> {
-        Ok(self.lookup(who, path).await?.parent)
-    }
+    async fn lookup_parent(&self, who: &Identity, path: &[String])
+    -> VfsResult<Option<Self::Node>>;
 
     /// Appends the short (8.3) form of a name to `short`: in upper case, the name by which [`Paths::lookup`] also finds
     /// it if no other name of the directory has the same short form. It appends nothing if there are no short forms.
-    fn short_name(&self, name: &str, short: &mut String) {
-        let _ = (name, short);
-    }
+    fn short_name(&self, name: &str, short: &mut String);
 }
 
 /// New files and directories.
@@ -193,10 +174,7 @@ pub trait Directories: Volume {
         dir: &Self::Node,
         max: usize,
         looked: usize,
-    ) -> VfsResult<Listed> {
-        let _ = looked;
-        Ok((self.list(who, dir, max).await?, Vec::new()))
-    }
+    ) -> VfsResult<Listed>;
 
     /// Moves a name. `name` and `to_name` are components; `node` is the inode that must still be at `name` (else
     /// `NotFound`). `replaced` is the inode that must have the new name and loses it; none for a free name. Any other
@@ -259,10 +237,7 @@ pub trait Contents: Volume {
     /// The `len` bytes at `offset`, if all of them are in memory and can be sent from there without waiting. With
     /// `None` they must be read by [`Contents::read`]. They must be sent at once, and only if nobody else may change
     /// the file.
-    fn in_memory(&self, node: &Self::Node, offset: u64, len: usize) -> Option<Box<dyn InMemory>> {
-        let _ = (node, offset, len);
-        None
-    }
+    fn in_memory(&self, node: &Self::Node, offset: u64, len: usize) -> Option<Box<dyn InMemory>>;
 
     /// Sets whether reads through this node, which is open for them, leave the access time as it is. It need not do
     /// anything for a stream, or where the service may not.
@@ -342,14 +317,10 @@ pub trait NamedStreams: Volume {
 /// Attributes, permissions, and the facts about the file system beneath.
 pub trait Attributes: Volume {
     /// The present owner and permission bits of the inode.
-    async fn permissions(&self, node: &Self::Node) -> VfsResult<Permissions> {
-        Ok((&self.attr(node).await?).into())
-    }
+    async fn permissions(&self, node: &Self::Node) -> VfsResult<Permissions>;
 
     /// Whether READONLY is set at present.
-    async fn is_readonly(&self, node: &Self::Node) -> VfsResult<bool> {
-        Ok(self.attr(node).await?.dos_attributes & 1 != 0)
-    }
+    async fn is_readonly(&self, node: &Self::Node) -> VfsResult<bool>;
 
     /// Changes attributes.
     async fn set_attr(&self, who: &Identity, node: &Self::Node, set: &SetAttr) -> VfsResult<()>;
@@ -384,9 +355,7 @@ pub trait Attributes: Volume {
 
     /// Whether nothing can be changed under `node` now, because of the configuration, the mount or an earlier error. It
     /// is called before every FLUSH.
-    async fn is_read_only(&self, node: &Self::Node) -> VfsResult<bool> {
-        Ok(self.fs_info(node).await?.read_only)
-    }
+    async fn is_read_only(&self, node: &Self::Node) -> VfsResult<bool>;
 }
 
 /// Extended attributes that belong to clients (Samba's `user.` names without reserved ones).
