@@ -267,10 +267,7 @@ pub trait Disk: Send + Sync + 'static {
 
     /// Whether all changes of the file system that `fd` is on pass this kernel, which is not so if it is a network file
     /// system.
-    fn is_local(&self, fd: &Self::Fd) -> bool {
-        let _ = fd;
-        true
-    }
+    fn is_local(&self, fd: &Self::Fd) -> bool;
 
     /// [`Disk::open_at`] if that needs no waiting; otherwise `None`. Creates nothing.
     fn open_now(
@@ -571,18 +568,12 @@ pub trait Disk: Send + Sync + 'static {
 
     /// Whether a power cut leaves every rename on a file system (a device number) either whole or not
     /// made, whichever of its two directories was synced. `false` if that is not known.
-    fn renames_are_atomic(&self, fs: u64) -> bool {
-        let _ = fs;
-        false
-    }
+    fn renames_are_atomic(&self, fs: u64) -> bool;
 
     /// The present path of an open object, from the root of this disk, as the kernel has it in memory
     /// (`/proc/self/fd`). It is only a hint, and `None` if the object has no name, lies outside, or the path is not
     /// known.
-    fn path_hint(&self, fd: &Self::Fd) -> Option<Vec<u8>> {
-        let _ = fd;
-        None
-    }
+    fn path_hint(&self, fd: &Self::Fd) -> Option<Vec<u8>>;
 
     /// Whether an object may have a path although [`Disk::path_hint`] does not know it: it is too long, or ambiguous.
     fn is_path_unknown(&self, fd: &Self::Fd) -> bool {
