@@ -99,9 +99,7 @@ pub trait Service: Send + Sync + Sized + 'static {
 
     /// The end without [`Service::sync_all`], or after it was given up, which is recorded in the state folder. Called
     /// on a worker, after the last connection.
-    fn close(self: Arc<Self>) -> impl Future<Output = ()> {
-        std::future::ready(())
-    }
+    fn close(self: Arc<Self>) -> impl Future<Output = ()>;
 
     /// Syncs that have ended so far, whether or not they succeeded. Quick; called on the front while
     /// [`Service::sync_all`] runs.
