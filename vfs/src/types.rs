@@ -98,12 +98,6 @@ pub struct Permitted {
     pub read: bool,
     /// Write data or add entries.
     pub write: bool,
-    /// Execute or traverse.
-    pub execute: bool,
-    /// Is the owner (or the service itself running as root).
-    pub owner: bool,
-    /// May remove the name from its parent (needs the parent; true where unknown).
-    pub delete: bool,
 }
 
 /// The initial state of a new file or directory. All of it is set before the name becomes visible to other clients

@@ -325,13 +325,8 @@ pub trait Attributes: Volume {
     /// Changes attributes.
     async fn set_attr(&self, who: &Identity, node: &Self::Node, set: &SetAttr) -> VfsResult<()>;
 
-    /// The rights that the kernel would give `who`. For a file also queries `parent` for `delete`.
-    async fn permitted(
-        &self,
-        who: &Identity,
-        node: &Self::Node,
-        parent: Option<&Self::Node>,
-    ) -> VfsResult<Permitted>;
+    /// The rights that the kernel would give `who`.
+    async fn permitted(&self, who: &Identity, node: &Self::Node) -> VfsResult<Permitted>;
 
     /// Checks whether the kernel would allow `who` to remove `name`, which led to `node`, from `parent` now. It is
     /// called when a removal is promised before it is carried out.

@@ -470,6 +470,6 @@ async fn openable<V: Vfs>(
     if !rights.intersects(read | write) {
         return Ok(rights);
     }
-    let may = vfs.permitted(&token.identity, node, None).await?;
+    let may = vfs.permitted(&token.identity, node).await?;
     Ok(rights.without(read.when(!may.read) | write.when(!may.write)))
 }

@@ -100,31 +100,12 @@ impl<D: Disk> Attributes for PosixVfs<D> {
         changed
     }
 
-    async fn permitted(
-        &self,
-        who: &Identity,
-        node: &PosixNode<D>,
-        parent: Option<&PosixNode<D>>,
-    ) -> VfsResult<Permitted> {
-        let fd = node.fd();
-        let stat = self.disk.stat(fd).await?;
-        let writable = !self.options.read_only;
-        let mut permitted = Permitted {
+    async fn permitted(&self, who: &Identity, node: &PosixNode<D>) -> VfsResult<Permitted> {
+        let (fd, writable) = (node.fd(), !self.options.read_only);
+        Ok(Permitted {
             read: self.allows(who, fd, R_OK).await?,
             write: writable && self.allows(who, fd, W_OK).await?,
-            execute: self.allows(who, fd, X_OK).await?,
-            owner: owns(who, &stat),
-            delete: writable,
-        };
-        if let Some(parent) = parent.filter(|_| writable) {
-            let above = self.disk.stat(parent.fd()).await?;
-            let sticky = above.mode & STICKY != 0
-                && !permitted.owner
-                && !owns(who, &above)
-                && !superuser(who);
-            permitted.delete = !sticky && self.allows(who, parent.fd(), W_OK | X_OK).await?;
-        }
-        Ok(permitted)
+        })
     }
 
     /// Checks unlink(2) by the kernel's rules, except for errors that only the removal itself finds.
@@ -469,13 +450,6 @@ pub(super) fn normal(bits: u32) -> u32 {
 fn birth(stat: &Stat) -> Timestamp {
     stat.born
         .unwrap_or_else(|| stat.written.min(stat.changed).min(stat.accessed))
-}
-
-fn superuser(who: &Identity) -> bool {
-    match who {
-        Identity::Service => true,
-        Identity::User(user) => user.uid == 0,
-    }
 }
 
 /// Whether the user is the owner of the inode for the kernel.

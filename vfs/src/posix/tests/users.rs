@@ -242,29 +242,16 @@ async fn names_belong_to_the_directory<D: Disk>(three: &Three<D>) {
         bob,
         carol,
     } = three;
-    // The sticky bit of the root: only owners remove.
-    let of = |who| t.vfs.permitted(who, found, Some(root));
-    let none = Permitted::default();
-    assert_eq!(of(bob).await.unwrap(), none);
-    assert_eq!(
-        of(carol).await.unwrap(),
-        Permitted {
-            read: true,
-            write: true,
-            ..none
-        }
-    );
-    let own = Permitted {
+    let of = |who| t.vfs.permitted(who, found);
+    assert_eq!(of(bob).await.unwrap(), Permitted::default());
+    let both = Permitted {
         read: true,
         write: true,
-        owner: true,
-        delete: true,
-        ..none
     };
-    assert_eq!(of(alice).await.unwrap(), own);
+    assert_eq!(of(carol).await.unwrap(), both);
+    assert_eq!(of(alice).await.unwrap(), both);
     promises_are_kept(three).await;
     t.vfs.disk().set_mode(ME, root.fd(), 0o777).await.unwrap();
-    assert!(of(bob).await.unwrap().delete);
     t.vfs.remove(bob, found, root, "f").await.unwrap();
     // A directory that may not be searched.
     let closed = NewNode {
