@@ -87,15 +87,6 @@ pub struct Seen {
 pub struct IoAccess {
     /// Read data or list.
     pub read: bool,
-    /// Write data.
-    pub write: bool,
-}
-
-/// The rights that the kernel (permission bits, POSIX ACLs) gives an identity on an inode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Permitted {
-    /// Read data or list.
-    pub read: bool,
     /// Write data or add entries.
     pub write: bool,
 }

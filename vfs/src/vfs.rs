@@ -20,8 +20,8 @@ use bytes::{Bytes, BytesMut};
 
 use crate::{
     Attr, DirName, FailedSync, FileKey, FsInfo, Identity, IoAccess, Listed, Lookup, NewModes,
-    NewNode, Node, Permissions, Permitted, Range, RemovedName, SetAttr, StreamInfo, StreamOpen,
-    SyncScope, Timestamp, VfsResult, WriteMode, disk::InMemory,
+    NewNode, Node, Permissions, Range, RemovedName, SetAttr, StreamInfo, StreamOpen, SyncScope,
+    Timestamp, VfsResult, WriteMode, disk::InMemory,
 };
 
 /// A file system as the protocol needs it. See the module head for the rules that hold for all methods.
@@ -325,8 +325,8 @@ pub trait Attributes: Volume {
     /// Changes attributes.
     async fn set_attr(&self, who: &Identity, node: &Self::Node, set: &SetAttr) -> VfsResult<()>;
 
-    /// The rights that the kernel would give `who`.
-    async fn permitted(&self, who: &Identity, node: &Self::Node) -> VfsResult<Permitted>;
+    /// The kinds of I/O that the kernel would allow `who`, by permission bits and POSIX ACLs.
+    async fn permitted(&self, who: &Identity, node: &Self::Node) -> VfsResult<IoAccess>;
 
     /// Checks whether the kernel would allow `who` to remove `name`, which led to `node`, from `parent` now. It is
     /// called when a removal is promised before it is carried out.

@@ -18,7 +18,7 @@ use super::{
     },
 };
 use crate::{
-    Attr, Attributes, FileKey, FsInfo, Identity, Kind, Permissions, Permitted, Seen, SetAttr,
+    Attr, Attributes, FileKey, FsInfo, Identity, IoAccess, Kind, Permissions, Seen, SetAttr,
     Timestamp, VfsError, VfsResult,
     disk::{Disk, DiskResult, Errno, Stat, XattrSet},
 };
@@ -100,9 +100,9 @@ impl<D: Disk> Attributes for PosixVfs<D> {
         changed
     }
 
-    async fn permitted(&self, who: &Identity, node: &PosixNode<D>) -> VfsResult<Permitted> {
+    async fn permitted(&self, who: &Identity, node: &PosixNode<D>) -> VfsResult<IoAccess> {
         let (fd, writable) = (node.fd(), !self.options.read_only);
-        Ok(Permitted {
+        Ok(IoAccess {
             read: self.allows(who, fd, R_OK).await?,
             write: writable && self.allows(who, fd, W_OK).await?,
         })

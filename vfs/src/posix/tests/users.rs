@@ -2,7 +2,7 @@
 
 use super::super::name_cache::SETTLED;
 use super::*;
-use crate::{Permitted, Timestamp, identity::LocalUser};
+use crate::{Timestamp, identity::LocalUser};
 
 fn user(uid: u32, groups: &[u32]) -> Identity {
     Identity::User(Arc::new(LocalUser {
@@ -243,8 +243,8 @@ async fn names_belong_to_the_directory<D: Disk>(three: &Three<D>) {
         carol,
     } = three;
     let of = |who| t.vfs.permitted(who, found);
-    assert_eq!(of(bob).await.unwrap(), Permitted::default());
-    let both = Permitted {
+    assert_eq!(of(bob).await.unwrap(), IoAccess::default());
+    let both = IoAccess {
         read: true,
         write: true,
     };
