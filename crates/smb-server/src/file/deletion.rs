@@ -181,8 +181,6 @@ impl Inode {
         Closing {
             closed: Closed {
                 found: true,
-                last_of_stream,
-                last_of_file: self.opens.is_empty(),
                 remove,
                 effects,
             },

@@ -397,10 +397,6 @@ pub enum Remove {
 pub struct Closed {
     /// The open existed.
     pub found: bool,
-    /// No other open of the stream is left.
-    pub last_of_stream: bool,
-    /// No other open of the inode is left.
-    pub last_of_file: bool,
     /// The removal to carry out, and the client on whose behalf it is done. New opens of the name get DELETE_PENDING
     /// until `Files::removed` is called.
     pub remove: Option<(Remove, Deleter)>,

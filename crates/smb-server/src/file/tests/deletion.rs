@@ -161,7 +161,7 @@ fn another_hard_link_is_not_touched() {
         closed.remove,
         Some((Remove::Link(link(0, "1")), ME.clone()))
     );
-    assert!(!closed.last_of_file);
+    assert_eq!(rig.files.count(one.place.key, None), 1);
     rig.files
         .removed(&one.place, &Remove::Link(link(0, "1")), Some(one.open));
     assert_eq!(rig.close(&two).remove, None);

@@ -239,9 +239,10 @@ fn step(rig: &Rig, model: &mut Model, op: &Op) {
             assert_eq!(closed.remove.map(|(remove, _)| remove), expected);
             let same_file = |o: &&OpenRequest| o.place.key == request.place.key;
             let left: Vec<_> = model.opens.iter().filter(same_file).collect();
-            assert_eq!(closed.last_of_file, left.is_empty());
+            let none = rig.files.count(request.place.key, None) == 0;
+            assert_eq!(none, left.is_empty());
             let streams = left.iter().filter(|o| o.place == request.place).count();
-            assert_eq!(closed.last_of_stream, streams == 0);
+            assert_eq!(rig.files.is_stream_open(&request.place), streams > 0);
         }
         Op::Delete { nth, posix } if nth < model.opens.len() => {
             let request = &model.opens[nth];

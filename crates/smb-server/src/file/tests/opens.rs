@@ -265,13 +265,14 @@ fn an_open_is_reserved_from_the_grant_on() {
     };
     rig.open(&doomed);
     let closed = rig.files.close(&doomed.place, doomed.open, None);
-    assert_eq!((closed.remove, closed.last_of_file), (None, true));
+    assert_eq!(closed.remove, None);
+    assert_eq!(rig.files.count(doomed.place.key, None), 0);
     let _ = rig.close(&first);
     assert!(rig.files.is_empty());
 }
 
 #[test]
-fn closing_says_what_was_last() {
+fn a_close_leaves_the_other_opens() {
     let rig = Rig::new(Caching::None);
     let base = rig.request(1, READ);
     let on_stream = OpenRequest {
@@ -283,11 +284,11 @@ fn closing_says_what_was_last() {
     assert!(rig.files.has_open_streams(key(1)));
     assert_eq!(rig.files.count(key(1), None), 2);
     assert_eq!(rig.files.count(key(1), Some(&link(0, "other"))), 0);
-    let closed = rig.close(&on_stream);
-    assert!(closed.last_of_stream && !closed.last_of_file);
+    let _ = rig.close(&on_stream);
     assert!(!rig.files.has_open_streams(key(1)));
-    let closed = rig.close(&base);
-    assert!(closed.last_of_stream && closed.last_of_file);
+    assert_eq!(rig.files.count(key(1), None), 1);
+    let _ = rig.close(&base);
+    assert_eq!(rig.files.count(key(1), None), 0);
     assert!(!rig.files.close(&base.place, base.open, Some(ME)).found);
 }
 
