@@ -121,7 +121,7 @@ def run_on(table, signing, suites, folder):
         command = [sys.executable, HERE / "run.py", "--port", server.port, "--user", USER,
                    "--password", PASSWORD, "--user2", SECOND_USER, "--share", "data%w",
                    "--map", "enc=enc%w", "--map", "ca=ca%w", "--map", "fixed=tmp",
-                   "--map", "reflink=reflink%w",
+                   "--map", "reflink=reflink%w", "--map", "ca_rwh=ca_fo_max_rwh",
                    "--localdir", server.folder / "data%w",
                    "--opt=--option=torture:use_iptables=yes",
                    f"--opt=--option=torture:iptables_command={HERE}/iptables %w",
