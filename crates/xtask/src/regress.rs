@@ -313,8 +313,29 @@ fn lean(tree: &Path, profile: &str, what: &[&str]) -> Result<Command, Failure> {
     if tree != root() {
         // Nobody debugs the older one, and it is built in less time without what that takes.
         command.env("CARGO_PROFILE_DEV_DEBUG", "none");
+        command.arg("--config").arg(profiles(tree)?);
     }
     Ok(command)
+}
+
+/// Writes the profiles of this tree beside another one, which is built with them: code is compared, not how it is
+/// optimised, and what both depend on is built once.
+fn profiles(tree: &Path) -> Result<PathBuf, Failure> {
+    let manifest = fs::read_to_string(root().join("Cargo.toml"))?;
+    let mut within = false;
+    let mut text = String::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            within = line.starts_with("[profile.");
+        }
+        if within {
+            text += line;
+            text.push('\n');
+        }
+    }
+    let path = tree.with_extension("profiles.toml");
+    fs::write(&path, text)?;
+    Ok(path)
 }
 
 fn plan_text(older: &Path, newer: &Path) -> String {
