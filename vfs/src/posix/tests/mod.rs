@@ -8,6 +8,7 @@ mod cuts;
 mod links;
 mod meta;
 mod nfs;
+mod space;
 mod streams;
 mod users;
 
