@@ -8,24 +8,21 @@ use std::{
     time::Duration,
 };
 
-use smb_client::{CreateArgs, Options, Request, Signing};
+use smb_client::{CreateArgs, Options, Signing};
 use smb_sim::{SHARE, SimClient};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
     fscc::FileInformationClass,
     ids::Guid,
-    msg::{
-        ChangeNotifyFlags, ChangeNotifyRequest, CreateOptions, Dialect, NotifyFilter, OplockLevel,
-        ShareAccess,
-    },
+    msg::{CreateOptions, Dialect, OplockLevel, ShareAccess},
 };
 use vfs::{
     Env,
     sim::{Fault, FaultAction, SimOp},
 };
 
-use crate::world::{World, rename, set};
+use crate::world::{World, rename, set, watch_names};
 
 /// Holds operations of the disk.
 #[derive(Clone, Default)]
@@ -175,16 +172,7 @@ fn who_watches_is_notified_of_a_file_that_its_maker_does_not_get() {
     world.play(async |world| {
         world.make("f").await;
         let mut third = world.third();
-        let root = third.create(&CreateArgs::directory("")).await.unwrap();
-        let watches = Request::new(&ChangeNotifyRequest {
-            flags: ChangeNotifyFlags(0),
-            output_buffer_length: 1024,
-            file_id: root,
-            completion_filter: NotifyFilter::FILE_NAME,
-        });
-        let watches = third.send(watches).unwrap();
-        // Served by the time it has its answer, which comes after the notification is parked.
-        third.create(&CreateArgs::open("f")).await.unwrap();
+        let watches = watch_names(&mut third).await;
         // The creation itself, then looks, until another client finds the file before its maker has it.
         let mut kinds = vec![SimOp::Look; 6];
         kinds[0] = SimOp::Change;

@@ -4,16 +4,12 @@
 use durability::Policy;
 use smb_client::{CreateArgs, Request};
 use smb_sim::MemoryOptions;
-use smb_wire::{
-    Status,
-    ids::FileId,
-    msg::{ChangeNotifyFlags, ChangeNotifyRequest, NotifyFilter},
-};
+use smb_wire::{Status, ids::FileId};
 use vfs::sim::{Fault, FaultAction, SimOp};
 
 use crate::{
     seeds,
-    world::{World, link, rename},
+    world::{World, link, rename, watch_names},
 };
 
 /// How many renames each of two makes in one seed.
@@ -103,16 +99,7 @@ fn reported_although_the_sync_fails(change: fn(FileId) -> Request) {
         world.make("f").await;
         let file = world.first().create(&CreateArgs::open("f")).await.unwrap();
         let mut third = world.third();
-        let root = third.create(&CreateArgs::directory("")).await.unwrap();
-        let watches = Request::new(&ChangeNotifyRequest {
-            flags: ChangeNotifyFlags(0),
-            output_buffer_length: 1024,
-            file_id: root,
-            completion_filter: NotifyFilter::FILE_NAME,
-        });
-        let watches = third.send(watches).unwrap();
-        // Served by the time it has its answer, which comes after the notification is parked.
-        third.create(&CreateArgs::open("f")).await.unwrap();
+        let watches = watch_names(&mut third).await;
         assert!(world.server.disk.inject(Fault {
             on: SimOp::Sync,
             after: 0,

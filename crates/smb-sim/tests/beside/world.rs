@@ -13,8 +13,8 @@ use smb_sim::{MemoryOptions, Sim, SimClient, SimEnv, SimServer, memory_disk};
 use smb_wire::{
     Status,
     fscc::{FileInformationClass, FileLinkInformation},
-    ids::{FileId, Guid},
-    msg::{Dialect, InfoType},
+    ids::{FileId, Guid, MessageId},
+    msg::{ChangeNotifyFlags, ChangeNotifyRequest, Dialect, InfoType, NotifyFilter},
 };
 use vfs::Env;
 
@@ -177,6 +177,21 @@ impl World {
 
 pub(crate) fn set(file_id: FileId, class: FileInformationClass, buffer: &[u8]) -> Request {
     Request::set_info(file_id, InfoType::FILE, class.0, 0, buffer)
+}
+
+/// Asks for the changes of names in the root, and returns once the request waits there; there must be a file `f`.
+pub(crate) async fn watch_names(client: &mut SimClient) -> MessageId {
+    let root = client.create(&CreateArgs::directory("")).await.unwrap();
+    let watches = Request::new(&ChangeNotifyRequest {
+        flags: ChangeNotifyFlags(0),
+        output_buffer_length: 1024,
+        file_id: root,
+        completion_filter: NotifyFilter::FILE_NAME,
+    });
+    let watches = client.send(watches).unwrap();
+    // Served by the time it has its answer, which comes after the notification is parked.
+    client.create(&CreateArgs::open("f")).await.unwrap();
+    watches
 }
 
 pub(crate) fn close(file_id: FileId) -> Request {
