@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// Seconds of a step (default 1)
     #[arg(long, value_name = "S")]
     seconds: Option<f64>,
-    /// Only rows that have one of these in their name ("read-4k,netbench")
+    /// Only rows that are called so, or, where no row is, have one of these in their name ("read-4k,netbench")
     #[arg(long, value_name = "LIST")]
     only: Option<String>,
     /// Only servers whose name contains one of these ("sync,uring,limit")
@@ -76,16 +76,31 @@ fn is_among(list: Option<&str>, name: &str) -> bool {
     list.is_none_or(|list| list.split(',').any(|part| name.contains(part)))
 }
 
+/// The rows that were asked for. A part of the list that is a row's whole name means this row alone.
+fn rows_asked(only: Option<&str>, sizes: Sizes) -> Vec<Row> {
+    let rows = catalogue::rows(sizes);
+    let Some(list) = only else { return rows };
+    let parts: Vec<(&str, bool)> = list
+        .split(',')
+        .map(|part| (part, rows.iter().any(|row| row.name == part)))
+        .collect();
+    rows.into_iter()
+        .filter(|row| {
+            parts.iter().any(|&(part, is_whole)| match is_whole {
+                true => row.name == part,
+                false => row.name.contains(part),
+            })
+        })
+        .collect()
+}
+
 /// Runs the comparison.
 pub(crate) fn compare(options: &Options) -> Result<(), Failure> {
     let sizes = match options.quick {
         true => Sizes::QUICK,
         false => Sizes::FULL,
     };
-    let rows: Vec<Row> = catalogue::rows(sizes)
-        .into_iter()
-        .filter(|row| is_among(options.only.as_deref(), &row.name))
-        .collect();
+    let rows = rows_asked(options.only.as_deref(), sizes);
     let plan = plan(options, sizes, &rows)?;
     let program = match &options.binary {
         Some(binary) => std::path::absolute(binary)?,
@@ -245,11 +260,7 @@ mod tests {
     fn made(arguments: &[&str]) -> String {
         let arguments = ["compare"].iter().chain(arguments);
         let options = Line::try_parse_from(arguments).unwrap().options;
-        let rows = catalogue::rows(Sizes::QUICK);
-        let rows: Vec<Row> = rows
-            .into_iter()
-            .filter(|row| is_among(options.only.as_deref(), &row.name))
-            .collect();
+        let rows = rows_asked(options.only.as_deref(), Sizes::QUICK);
         plan(&options, Sizes::QUICK, &rows).unwrap()
     }
 
@@ -259,7 +270,7 @@ mod tests {
         let lines = "server = { name = \"old NAS\", kind = \"address\" }\nworkload = { kind = \"replay\" }\n";
         fs::write(add.path(), lines).unwrap();
         let plan = made(&[
-            "--only=write-flush-4k",
+            "--only=write-flush-4k,flush-4k-la",
             "--servers=sync,threads,limit",
             "--samba-root=/srv/trixie",
             "--pin=0:1",
@@ -281,6 +292,7 @@ mod tests {
         ] {
             assert!(plan.contains(part), "{part}\n{plan}");
         }
+        assert!(!plan.contains("name = \"write-flush-4k-8\""), "{plan}");
         assert!(!plan.contains("uring") && !plan.contains("limit-sendfile"));
     }
 }
