@@ -8,6 +8,7 @@ use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::{LeaseFlags, LeaseState};
 use smb_wire::fscc::FileInformationClass;
+use smb_wire::fsctl::{FsctlCode, SetZeroData};
 use smb_wire::ids::{Guid, LeaseKey, MessageId};
 use smb_wire::msg::{
     CreateDisposition, CreateOptions, InfoType, LockElement, LockFlags, OplockLevel, ShareAccess,
@@ -194,6 +195,28 @@ fn a_write_breaks_all_caching() {
     });
 }
 
+/// [MS-FSA] 2.1.5.4 and 2.1.5.10.39 break caching before they look for locks.
+#[test]
+fn a_change_that_a_lock_bars_has_broken_caching() {
+    let zero = [0u64.to_le_bytes(), 10u64.to_le_bytes()].concat();
+    let write = |file: &File| file.write_request(0, b"x", WriteFlags::empty());
+    let zeroes = |file: &File| file.ioctl_request(FsctlCode::SET_ZERO_DATA, &zero, 0);
+    for request in [&write as &dyn Fn(&File) -> Request, &zeroes] {
+        let server = HoldfastServer::new();
+        let (holder, other) = (client(&server, 1), client(&server, 2));
+        holder.write_file("f", &[7; 10]).unwrap();
+        let theirs = other.create(&CreateArgs::open("f")).unwrap();
+        let file = holder.create(&leased(KEY, R)).unwrap();
+        let exclusive = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+        file.lock(0, 10, exclusive).unwrap();
+        let barred = other.call(request(&theirs));
+        assert_eq!(status(barred), Status::FILE_LOCK_CONFLICT);
+        let (current, new, _) = next(&holder);
+        assert_eq!((current, new), (R, NONE));
+        assert_eq!(std::fs::read(server.path("f")).unwrap(), [7; 10]);
+    }
+}
+
 #[test]
 fn a_write_of_no_bytes_breaks_nothing() {
     // [MS-FSA] 2.1.5.4: the write returns before oplocks are examined.
@@ -245,7 +268,6 @@ fn a_change_of_the_end_of_file_breaks_all_caching() {
 #[test]
 fn zeroing_a_range_breaks_all_caching() {
     // FSCTL_SET_ZERO_DATA, [MS-FSA] 2.1.5.10.36
-    use smb_wire::fsctl::{FsctlCode, SetZeroData};
     assert_change_takes([To(NONE), To(NONE)], |file| {
         let mut input = bytes::BytesMut::new();
         SetZeroData {
@@ -259,7 +281,6 @@ fn zeroing_a_range_breaks_all_caching() {
 
 #[test]
 fn zeroing_beyond_the_end_breaks_nothing() {
-    use smb_wire::fsctl::{FsctlCode, SetZeroData};
     assert_change_takes([Nothing, Nothing], |file| {
         let mut input = bytes::BytesMut::new();
         SetZeroData {

@@ -64,16 +64,17 @@ async fn file<V: Vfs>(
         return Ok(Unchanged::because("a write of no bytes").into());
     }
     file_end(end)?;
-    let files = &call.server().files;
-    if disk.quick.ranges_in_use() {
-        files.check_io(&disk.place, open.engine, request.offset, length, true)?;
-    }
     let mut change = on.share.gate.contents(&disk.node);
     if on.may_wait() {
         // A FLUSH that comes while this waits covers it.
         change.queue(Some(open.engine.0));
     }
+    // [MS-FSA] 2.1.5.4: caching is broken first. A lock may be granted while this waits.
     on.data_operation(Operation::Write).await?;
+    if disk.quick.ranges_in_use() {
+        let files = &on.server.files;
+        files.check_io(&disk.place, open.engine, request.offset, length, true)?;
+    }
     let times = kept_times::begin(&on).await?;
     let data = call.message.slice_ref(request.data);
     // On an error a part may have been written, or all without being as stable as the policy promises.

@@ -85,13 +85,13 @@ pub(super) async fn zero<V: Vfs>(
     let within = async || Ok::<_, Failure>(on.vfs().attr(&on.disk.node).await?.size.min(to));
     let mut end = within().await?;
     if end > from {
-        if on.disk.quick.ranges_in_use() {
-            let files = &on.server.files;
-            files.check_io(&on.disk.place, on.open.engine, from, end - from, true)?;
-        }
         on.data_operation(Operation::ZeroData).await?;
-        // Beyond the former end no lock was looked for.
+        // Beyond the former end no caching was broken.
         end = end.min(within().await?);
+    }
+    if end > from && on.disk.quick.ranges_in_use() {
+        let files = &on.server.files;
+        files.check_io(&on.disk.place, on.open.engine, from, end - from, true)?;
     }
     let flags = on.open.flags();
     if end <= from {
