@@ -6,10 +6,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File};
-use smb_tests::HoldfastServer;
+use smb_tests::{HoldfastServer, Options};
 use smb_wire::fscc::{FileBasicInformation, FileInformationClass};
 use smb_wire::ids::FileTime;
-use smb_wire::msg::CloseFlags;
+use smb_wire::msg::{CloseFlags, CreateDisposition};
 
 /// A day in the year 2001.
 const THEN: FileTime = FileTime(126_000_000_000_000_000);
@@ -386,6 +386,50 @@ fn listing_and_handle_agree_after_the_close() {
     assert_eq!(entry.last_write_time, THEN);
     assert_eq!(entry.creation_time, THEN);
     assert_eq!(entry.end_of_file, 7);
+}
+
+#[test]
+fn a_change_of_a_named_stream_updates_the_times_of_its_file() {
+    let changes: [(&str, fn(&File)); 4] = [
+        ("write", |stream| stream.write_all(0, b"x").unwrap()),
+        ("end of file", |stream| stream.set_end_of_file(100).unwrap()),
+        ("zero", |stream| zero(stream, 0)),
+        ("rename", |stream| stream.rename(":renamed", false).unwrap()),
+    ];
+    for place in ["xattr", "depot"] {
+        let server = HoldfastServer::start(&Options {
+            share: format!("streams = \"{place}\""),
+            ..Options::default()
+        });
+        let file = made(&server);
+        let stream = file.tree().create(&CreateArgs::create("f:s")).unwrap();
+        for (what, change) in changes {
+            let before = basic(&file);
+            tick();
+            change(&stream);
+            let after = basic(&file);
+            assert!(
+                after.last_write_time > before.last_write_time
+                    && after.change_time > before.change_time,
+                "{place}: {what}"
+            );
+        }
+        // A handle that has set the time or frozen it leaves it as it is; another does not.
+        set(&stream, [KEEP, KEEP, THEN, KEEP]);
+        stream.write_all(0, b"y").unwrap();
+        assert_eq!(basic(&file).last_write_time, THEN, "{place}");
+        set(&stream, [KEEP, KEEP, THAWED, KEEP]);
+        stream.write_all(0, b"z").unwrap();
+        let moved = basic(&file).last_write_time;
+        assert!(moved > THEN, "{place}");
+        set(&stream, [KEEP, KEEP, FROZEN, KEEP]);
+        tick();
+        stream.write_all(0, b"y").unwrap();
+        assert_eq!(basic(&file).last_write_time, moved, "{place}");
+        let overwrite = CreateArgs::new("f:renamed", CreateDisposition::OVERWRITE);
+        file.tree().create(&overwrite).unwrap();
+        assert!(basic(&file).last_write_time > moved, "{place}");
+    }
 }
 
 #[test]

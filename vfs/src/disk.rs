@@ -52,6 +52,12 @@ pub(crate) const BTRFS: u64 = 0x9123_683E;
 pub(crate) const NFS: u64 = 0x6969;
 pub(crate) const OVERLAY: u64 = 0x794C_7630;
 
+/// The present (`UTIME_NOW`) as a last write for [`Disk::set_times`].
+pub const NOW: Timestamp = Timestamp {
+    secs: 0,
+    nanos: 0x3FFF_FFFF,
+};
+
 /// Longest component in bytes (`NAME_MAX`).
 pub const NAME_MAX: usize = 255;
 
@@ -545,7 +551,7 @@ pub trait Disk: Send + Sync + 'static {
     /// `flistxattr`, likewise.
     async fn list_xattr(&self, fd: &Self::Fd) -> DiskResult<Vec<String>>;
 
-    /// `utimensat` of the inode; `None` keeps a time.
+    /// `utimensat` of the inode; `None` keeps a time, and [`NOW`] stands for the present.
     async fn set_times(
         &self,
         who: &Identity,

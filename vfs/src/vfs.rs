@@ -243,6 +243,10 @@ pub trait Contents: Volume {
     /// anything for a stream, or where the service may not.
     fn keep_access_time(&self, node: &Self::Node, keeps: bool);
 
+    /// Sets whether changes of a named stream through this node leave the write time of its file as it is. It does
+    /// nothing for other nodes.
+    fn keep_write_time(&self, node: &Self::Node, keeps: bool);
+
     /// Sets the end of file; growth reads as zeros.
     async fn set_size(&self, node: &Self::Node, size: u64) -> VfsResult<()>;
 

@@ -21,7 +21,7 @@ use rustix::{
 use super::{fd::LinuxFd, super_block};
 use crate::{
     FileKey, Timestamp,
-    disk::{Allocate, DiskResult, Errno, RawEntry, Stat, StatFs},
+    disk::{Allocate, DiskResult, Errno, NOW, RawEntry, Stat, StatFs},
     posix_sys as raw,
 };
 
@@ -268,7 +268,7 @@ pub(super) fn set_times(
     written: Option<Timestamp>,
 ) -> DiskResult<()> {
     let time = |t: Option<Timestamp>| match t {
-        Some(t) if t.nanos >= 1_000_000_000 => Err(Errno(libc::EINVAL)),
+        Some(t) if t.nanos >= 1_000_000_000 && t != NOW => Err(Errno(libc::EINVAL)),
         Some(t) => Ok(rustix::fs::Timespec {
             tv_sec: t.secs,
             tv_nsec: t.nanos.into(),

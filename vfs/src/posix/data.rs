@@ -4,6 +4,8 @@
 //! kernel refuses everything else. An operation that needs a descriptor that a node does not have (a sync of an inode
 //! opened by path only) opens one as the service.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use bytes::{Bytes, BytesMut};
 
 use super::{
@@ -85,6 +87,12 @@ impl<D: Disk> Contents for PosixVfs<D> {
         }
     }
 
+    fn keep_write_time(&self, node: &PosixNode<D>, keeps: bool) {
+        if let Some(stream) = &node.0.stream {
+            stream.keeps_write_time.store(keeps, SeqCst);
+        }
+    }
+
     async fn set_size(&self, node: &PosixNode<D>, size: u64) -> VfsResult<()> {
         self.writable()?;
         if node.0.stream.is_some() {
@@ -135,7 +143,10 @@ impl<D: Disk> Contents for PosixVfs<D> {
         let punched = self.disk.allocate(&fd, Allocate::Punch, range.offset, len);
         match punched.await {
             Err(errno) if errno.unsupported() => {}
-            other => return Ok(other?),
+            other => {
+                self.stream_modified(node).await;
+                return Ok(other?);
+            }
         }
         // A hole reads as zeros already. Writing zeros would allocate all of it.
         let mut at = range.offset;

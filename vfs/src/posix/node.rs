@@ -5,7 +5,7 @@
 //! the key cannot be given to another file while any node of it lives. The key is `statx`'s, so
 //! that a lookup, a listing and an open give the same one.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, atomic::AtomicBool};
 
 use super::{attributes::Named, file_ids::Via};
 use crate::{
@@ -43,6 +43,8 @@ pub(super) struct Stream<D: Disk> {
     pub(super) io: IoAccess,
     /// The file in the depot, once the stream was found there.
     pub(super) depot: Mutex<Option<D::Fd>>,
+    /// Changes through this node leave the write time of the file as it is.
+    pub(super) keeps_write_time: AtomicBool,
 }
 
 impl<D: Disk> Stream<D> {
@@ -51,6 +53,7 @@ impl<D: Disk> Stream<D> {
             name,
             io,
             depot: Mutex::new(depot),
+            keeps_write_time: AtomicBool::new(false),
         }
     }
 

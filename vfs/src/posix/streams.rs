@@ -8,6 +8,8 @@
 //!
 //! Stream names compare without case, and may have any characters but NUL, `/`, `\` and `:`.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use bytes::{Bytes, BytesMut};
 
 use super::{
@@ -21,7 +23,7 @@ use super::{
 };
 use crate::{
     Identity, IoAccess, NamedStreams, StreamInfo, StreamOpen, VfsError, VfsResult,
-    disk::{Disk, XattrSet},
+    disk::{Disk, NOW, XattrSet},
 };
 
 /// Most bytes of a stream in an attribute: the limit of Linux (`XATTR_SIZE_MAX`), without the NUL. Most file systems
@@ -155,7 +157,12 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
         if let Some(target) = target.filter(|target| target != to) {
             self.drop_stream(node, &target).await?;
         }
-        Ok(node.with_stream(Stream::new(to.to_owned(), stream.io, depot)))
+        let renamed = Stream::new(to.to_owned(), stream.io, depot);
+        let keeps = stream.keeps_write_time.load(SeqCst);
+        renamed.keeps_write_time.store(keeps, SeqCst);
+        let renamed = node.with_stream(renamed);
+        self.stream_modified(&renamed).await;
+        Ok(renamed)
     }
 }
 
@@ -366,6 +373,8 @@ impl<D: Disk> PosixVfs<D> {
             // The sync of the stream goes through this descriptor, too.
             self.sync_failed(node, error, true);
         }
+        // A part may have been written.
+        self.stream_modified(node).await;
         wrote
     }
 
@@ -384,7 +393,25 @@ impl<D: Disk> PosixVfs<D> {
                 return self.rewrite(node, &value).await;
             }
         };
-        Ok(self.cut(&fd, size).await?)
+        self.cut(&fd, size).await?;
+        self.stream_modified(node).await;
+        Ok(())
+    }
+
+    /// Moves the write time of the file whose stream was just changed through `node` ([MS-FSA] 2.1.4.17): the kernel
+    /// does that only for the unnamed stream. Every sync of a stream covers it, because that syncs the file, too.
+    pub(super) async fn stream_modified(&self, node: &PosixNode<D>) {
+        let Some(stream) = &node.0.stream else {
+            return;
+        };
+        if stream.keeps_write_time.load(SeqCst) {
+            return;
+        }
+        let set = (self.disk).set_times(&SERVICE, node.fd(), None, Some(NOW));
+        // A service that is not root may write files whose times only their owner may set.
+        set.await.unwrap_or_else(|errno| {
+            tracing::debug!(errno = errno.0, "a changed stream does not show on its file");
+        });
     }
 
     /// Replaces the bytes of a stream in an attribute. The caller holds the inode's lock.
@@ -392,7 +419,9 @@ impl<D: Disk> PosixVfs<D> {
         let stream = Self::base_of(node)?;
         let attribute = stream_attribute(&stream.name).ok_or(VfsError::NotFound)?;
         self.set_stream_attribute(node, &attribute, data, XattrSet::Replace)
-            .await
+            .await?;
+        self.stream_modified(node).await;
+        Ok(())
     }
 
     /// Removes a stream from both places; `NotFound` if it is in neither.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     FileKey, Identity, Timestamp,
-    disk::{BTRFS, DiskResult, Errno, NFS, Stat, StatFs, XattrSet},
+    disk::{BTRFS, DiskResult, Errno, NFS, NOW, Stat, StatFs, XattrSet},
 };
 
 /// Longest value and list of extended attributes (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
@@ -168,6 +168,10 @@ impl State {
         written: Option<Timestamp>,
     ) -> DiskResult<()> {
         self.may_alter(who, ino)?;
+        let written = match written {
+            Some(NOW) => Some(self.now()),
+            other => other,
+        };
         if [accessed, written]
             .into_iter()
             .flatten()

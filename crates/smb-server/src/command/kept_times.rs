@@ -6,6 +6,10 @@
 //! keeps times, changes of its data take turns, so that restoring the times hides no other change. A change of data
 //! does not move the access time, and READs through a handle that keeps it do not either
 //! (`Contents::keep_access_time`).
+//!
+//! For a change of a named stream it is the file system that moves the write time of the file, unless the handle keeps
+//! it (`Contents::keep_write_time`), so nothing is restored after it. It takes no turn with changes of the unnamed
+//! stream: beside one through a handle that keeps the times, it may go unseen.
 
 use durability::Meta;
 use tokio::sync::MutexGuard;
@@ -62,7 +66,7 @@ pub(super) async fn begin_unmodified<'a, V: Vfs>(
     on: &OnDisk<'a, V>,
 ) -> Result<KeptTimes<'a>, Failure> {
     if on.disk.place.stream.is_some() {
-        // A change of a named stream changes no time of the file.
+        // A reservation for a named stream changes no time of the file.
         return begin(on).await;
     }
     // Changes that begin meanwhile wait for their turn.

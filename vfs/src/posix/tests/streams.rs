@@ -301,6 +301,41 @@ pub(super) async fn growing<D: Disk>(t: Case<D>) {
     assert_eq!(over.unwrap_err(), VfsError::NameTooLong);
 }
 
+/// [MS-FSA] 2.1.4.17: the change of a stream is one of its file.
+pub(super) async fn times<D: Disk>(t: Case<D>) {
+    let file = t.file("f").await;
+    let mut stream = open(&t, &file, "0").await;
+    let long_ago = Timestamp {
+        secs: 1_000_000_000,
+        nanos: 0,
+    };
+    let back = SetAttr {
+        written: Some(long_ago),
+        ..SetAttr::default()
+    };
+    for keeps in [false, true] {
+        t.vfs.keep_write_time(&stream, keeps);
+        for how in ["rename", "write", "size", "zero"] {
+            t.vfs.set_attr(ME, &file, &back).await.unwrap();
+            match how {
+                "rename" => {
+                    let to = format!("renamed {keeps}");
+                    let renamed = t.vfs.rename_stream(ME, &stream, &to, false).await;
+                    stream = renamed.unwrap();
+                }
+                "write" => t.write(&stream, 0, b"changed").await,
+                "size" => t.vfs.set_size(&stream, 3).await.unwrap(),
+                _ => {
+                    let range = Range { offset: 0, len: 2 };
+                    t.vfs.zero(&stream, range).await.unwrap();
+                }
+            }
+            let written = t.vfs.attr(&file).await.unwrap().written;
+            assert_eq!(written == long_ago, keeps, "{how}: {written:?}");
+        }
+    }
+}
+
 /// In either store: `one` and `two` are as large as both take.
 pub(super) async fn renamed<D: Disk>(t: Case<D>) {
     let file = t.file("f").await;

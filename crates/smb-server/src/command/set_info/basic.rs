@@ -196,6 +196,9 @@ fn keep<V: Vfs>(on: &OnDisk<'_, V>, times: &Times) -> Result<(), Failure> {
         // time.
         on.vfs().keep_access_time(&on.disk.node, keeps.accessed);
     }
+    if old.written != keeps.written {
+        on.vfs().keep_write_time(&on.disk.node, keeps.written);
+    }
     if old.is_empty() != keeps.is_empty() && on.disk.place.stream.is_none() {
         // This happens while the state is locked, because another SET_INFO of this open may be under way.
         let files = &on.server.files;
