@@ -252,8 +252,8 @@ pub trait Disk: Send + Sync + 'static {
     /// The directory this disk starts at.
     fn root(&self) -> Self::Fd;
 
-    /// The locks on inodes, which must be shared by all that change the same inodes. For disks of the host, the whole
-    /// process shares them.
+    /// The locks on inodes and names, which must be shared by all that change the same ones. For disks of the host, the
+    /// whole process shares them.
     fn inode_locks(&self) -> Arc<InodeLocks> {
         static PROCESS: LazyLock<Arc<InodeLocks>> = LazyLock::new(Arc::default);
         Arc::clone(&PROCESS)

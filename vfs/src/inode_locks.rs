@@ -1,4 +1,4 @@
-//! Locks on inodes, for changes that read an attribute and rewrite it.
+//! Locks on inodes, for changes that read an attribute and rewrite it, and on names of directories.
 
 use std::{
     collections::BTreeMap,
@@ -9,18 +9,21 @@ use tokio::sync::{Mutex as TurnLock, OwnedMutexGuard};
 
 use crate::{FileKey, lock};
 
-/// Locks that the inodes of a file system share.
+/// Locks that the inodes of a file system share; its names share as many.
 const SHARDS: u64 = 64;
 /// The number of the lock under which folders are created, after those of the inodes.
 const FOLDERS: u64 = SHARDS;
+/// The number of the first lock of names.
+const NAMES: u64 = FOLDERS + 1;
 /// Locks beyond this number are forgotten when nobody has them.
 const KEPT_MAX: usize = 1024;
 
 /// The lock of a shard, by the device and the number of the shard.
 type Shards = BTreeMap<(u64, u64), Arc<TurnLock<()>>>;
 
-/// Locks on inodes whose attributes are read and rewritten. Unrelated inodes of a file system may share a lock, so
-/// nobody may hold two but by [`Self::lock_both`]. File systems share none, so one that hangs holds up no other.
+/// Locks on inodes whose attributes are read and rewritten, and on names that are made or removed. Unrelated inodes of
+/// a file system may share a lock, and unrelated names, so nobody may hold two of either but by [`Self::lock_names`].
+/// The holder of a name may request an inode. File systems share none, so one that hangs holds up no other.
 #[derive(Debug, Default)]
 pub struct InodeLocks(Mutex<Shards>);
 
@@ -30,18 +33,23 @@ impl InodeLocks {
         self.shard(of(inode)).lock_owned().await
     }
 
-    /// The lock of an inode, if nobody has it.
-    pub fn try_lock(&self, inode: FileKey) -> Option<OwnedMutexGuard<()>> {
-        self.shard(of(inode)).try_lock_owned().ok()
+    /// Waits for the lock of a name: its hash stands in place of the number of the directory.
+    pub async fn lock_name(&self, name: FileKey) -> OwnedMutexGuard<()> {
+        self.shard(of_name(name)).lock_owned().await
     }
 
-    /// Waits for the locks of two inodes, in an order that does not depend on theirs.
-    pub async fn lock_both(
+    /// The lock of a name, if nobody has it.
+    pub fn try_lock_name(&self, name: FileKey) -> Option<OwnedMutexGuard<()>> {
+        self.shard(of_name(name)).try_lock_owned().ok()
+    }
+
+    /// Waits for the locks of two names, in an order that does not depend on theirs.
+    pub async fn lock_names(
         &self,
         one: FileKey,
         other: FileKey,
     ) -> [Option<OwnedMutexGuard<()>>; 2] {
-        let [one, other] = [one, other].map(of);
+        let [one, other] = [one, other].map(of_name);
         let first = self.shard(one.min(other)).lock_owned().await;
         let second = match one == other {
             true => None,
@@ -68,6 +76,11 @@ impl InodeLocks {
 /// The place of an inode's lock.
 fn of(inode: FileKey) -> (u64, u64) {
     (inode.fs, inode.ino % SHARDS)
+}
+
+/// The place of a name's lock.
+fn of_name(name: FileKey) -> (u64, u64) {
+    (name.fs, NAMES + name.ino % SHARDS)
 }
 
 #[cfg(test)]
@@ -107,11 +120,14 @@ mod tests {
     fn two_locks_are_taken_as_one_where_they_are_the_same() {
         let locks = InodeLocks::default();
         for (other, count) in [(key(1, 7), 1), (key(1, 7 + SHARDS), 1), (key(2, 7), 2)] {
-            let both = block_on(locks.lock_both(key(1, 7), other));
+            let both = block_on(locks.lock_names(key(1, 7), other));
             assert_eq!(both.iter().flatten().count(), count);
-            assert!(locks.try_lock(key(1, 7)).is_none() && locks.try_lock(other).is_none());
+            let free = |name| locks.try_lock_name(name).is_some();
+            assert!(!free(key(1, 7)) && !free(other));
+            // No inode is locked by that.
+            drop(block_on(locks.lock(key(1, 7))));
         }
-        assert!(locks.try_lock(key(1, 7)).is_some());
+        assert!(locks.try_lock_name(key(1, 7)).is_some());
     }
 
     #[test]

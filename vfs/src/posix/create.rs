@@ -278,7 +278,7 @@ impl<D: Disk> PosixVfs<D> {
         Ok(stored)
     }
 
-    /// Moves a name to one that was just seen to be free.
+    /// Moves a name to one that was just seen to be free, and whose lock the caller holds.
     pub(super) async fn rename_to_free(
         &self,
         who: &Identity,
@@ -287,7 +287,8 @@ impl<D: Disk> PosixVfs<D> {
     ) -> DiskResult<()> {
         let disk = &self.disk;
         match disk.rename(who, source, from, target, at, false).await {
-            // NFS and some file systems of FUSE lack RENAME_NOREPLACE.
+            // NFS and some file systems of FUSE lack RENAME_NOREPLACE. Between the look and the rename no other client
+            // takes the name, since all shares have one lock for it, but a program on the host may.
             Err(errno) if errno.is(&[libc::EINVAL]) => match disk.stat_at(target, at).await {
                 Err(absent) if absent.is(&[libc::ENOENT]) => {
                     disk.rename(who, source, from, target, at, true).await

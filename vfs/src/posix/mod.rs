@@ -137,24 +137,19 @@ impl<D: Disk> PosixVfs<D> {
 
 /// Locks between operations of this server: on a name (in any case) that is about to be made or removed, and on an
 /// inode whose stream attributes are rewritten. They are sharded, so unrelated names or inodes may share a lock.
-struct Locks {
-    /// By the hash of a name in the place of an inode's number.
-    names: InodeLocks,
-    /// These are shared with other instances: two shares over one folder, or a share before and after a reload, must
-    /// not read and rewrite the same attribute at once.
-    inodes: Arc<InodeLocks>,
-}
+///
+/// They are shared with other instances: two shares over one folder, or a share before and after a reload, must not
+/// read and rewrite the same attribute at once, nor make the same name in two cases, nor find a name free and move
+/// another one there at once.
+struct Locks(Arc<InodeLocks>);
 
 impl Locks {
-    fn new(inodes: Arc<InodeLocks>) -> Self {
-        Self {
-            names: InodeLocks::default(),
-            inodes,
-        }
+    fn new(shared: Arc<InodeLocks>) -> Self {
+        Self(shared)
     }
 
     async fn name(&self, directory: FileKey, shown: &str) -> OwnedMutexGuard<()> {
-        self.names.lock(Self::key(directory, shown)).await
+        self.0.lock_name(Self::key(directory, shown)).await
     }
 
     /// As [`Locks::name`], for a caller that has just seen a state, which is dropped if the lock had to be waited for.
@@ -165,9 +160,9 @@ impl Locks {
         seen: Option<T>,
     ) -> (OwnedMutexGuard<()>, Option<T>) {
         let key = Self::key(directory, shown);
-        match self.names.try_lock(key) {
+        match self.0.try_lock_name(key) {
             Some(name) => (name, seen),
-            None => (self.names.lock(key).await, None),
+            None => (self.0.lock_name(key).await, None),
         }
     }
 
@@ -178,7 +173,7 @@ impl Locks {
         other: (FileKey, &str),
     ) -> [Option<OwnedMutexGuard<()>>; 2] {
         let [one, other] = [one, other].map(|(dir, name)| Self::key(dir, name));
-        self.names.lock_both(one, other).await
+        self.0.lock_names(one, other).await
     }
 
     fn key(directory: FileKey, shown: &str) -> FileKey {
@@ -200,12 +195,12 @@ impl Locks {
     }
 
     async fn inode(&self, inode: FileKey) -> OwnedMutexGuard<()> {
-        self.inodes.lock(inode).await
+        self.0.lock(inode).await
     }
 
     /// Allows one operation at a time to make folders of the depot in `root`. It is the last lock that an operation
     /// takes.
     async fn folders(&self, root: FileKey) -> OwnedMutexGuard<()> {
-        self.inodes.folders(root.fs).await
+        self.0.folders(root.fs).await
     }
 }

@@ -382,7 +382,7 @@ fn the_back_end_is_shared() {
 }
 
 #[test]
-fn an_inode_is_locked_for_every_share_of_a_disk() {
+fn inodes_and_names_are_locked_for_every_share_of_a_disk() {
     let key = FileKey {
         fs: 7,
         ino: 77,
@@ -396,6 +396,13 @@ fn an_inode_is_locked_for_every_share_of_a_disk() {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(other.as_mut().poll(&mut context).is_pending());
     drop(block_on(elsewhere.inode(key)));
+    drop(held);
+    drop(block_on(other));
+    // Names are locked in the same way, whatever inode their request has locked.
+    let (held, _inode) = (block_on(one.name(key, "f")), block_on(one.inode(key)));
+    let mut other = std::pin::pin!(two.name(key, "F"));
+    assert!(other.as_mut().poll(&mut context).is_pending());
+    drop(block_on(elsewhere.name(key, "f")));
     drop(held);
     drop(block_on(other));
 }
