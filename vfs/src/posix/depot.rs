@@ -7,13 +7,17 @@
 //!
 //! Device numbers are assigned at each start (by btrfs at each mount), so an inode also stores the place of its
 //! folder, in [`PLACE`]. Samba does not know this attribute and shows it to no client. A folder that Samba made is
-//! found by Samba's rule, as long as the device keeps its number.
+//! found by Samba's rule, as long as the device keeps its number. The owner of a file can set its attributes, so a
+//! folder says whose it is ([`place`]).
 //!
 //! Invariant: a folder that can be found here is stable, together with its whole path from the root, before anything is
 //! put into it. A sync of a stream then concerns only its own inode.
 
+mod place;
+
 use std::sync::atomic::Ordering::SeqCst;
 
+use self::place::{OLD_PLACE, PLACE};
 use super::{
     PosixNode, PosixVfs,
     name::DEPOT,
@@ -28,12 +32,6 @@ use crate::{
 pub(super) const STREAMS_MAX: usize = 10_000;
 /// Streams that are removed with their file; a folder with more stays.
 const REMOVED_MAX: usize = 1 << 20;
-/// The attribute with the path of the folder of an inode's streams below the depot: `XX/YY/ID`. Samba treats every
-/// attribute under `user.DosStream.` as a stream, so it does not show it among the extended attributes, and with its
-/// depot it does not look for streams in attributes. No stream has a `/` in its name.
-const PLACE: &str = "user.DosStream./depot";
-/// The earlier name of [`PLACE`], which inodes written by old versions may still have.
-const OLD_PLACE: &str = "user.holdfast.depot";
 /// The most entries that are read of a folder of the depot; each of its two levels has 256.
 const FOLDERS_MAX: usize = 10_000;
 /// Depot folders, as Samba makes them.
@@ -54,34 +52,12 @@ struct Found<D: Disk> {
 }
 
 impl<D: Disk> PosixVfs<D> {
-    /// The folder of an inode's streams: the place that the inode stores, or else the place of Samba's rule.
-    async fn depot_place(&self, node: &PosixNode<D>) -> VfsResult<[String; 3]> {
-        let told = self.stored_place(node).await?;
-        Ok(told.unwrap_or_else(|| depot_path(node.0.key.fs, node.0.key.ino)))
-    }
-
-    /// The place of its folder that the inode stores. It is valid only on the root's file system: a snapshot below the
-    /// root has inodes with the same numbers and the same attribute, but the folder is not theirs.
-    async fn stored_place(&self, node: &PosixNode<D>) -> VfsResult<Option<[String; 3]>> {
-        if node.0.key.fs != self.root.clone().0.key.fs {
-            return Ok(None);
-        }
-        let here = depot_path(node.0.key.fs, node.0.key.ino);
-        for name in [PLACE, OLD_PLACE] {
-            let told = self.xattr(node.fd(), name).await?;
-            if let Some(place) = told.and_then(|told| parse(&told, &here)) {
-                return Ok(Some(place));
-            }
-        }
-        Ok(None)
-    }
-
     /// Whether the inode is marked to have a folder that cannot be found: Samba made it under another device number, or
     /// the inode belongs to a snapshot. The mark must stay then, because only the mark shows that the folder does not
     /// belong to a dead inode.
     pub(super) async fn depot_is_lost(&self, node: &PosixNode<D>) -> VfsResult<bool> {
         Ok(self.marked(node).await?
-            && self.stored_place(node).await?.is_none()
+            && self.noted_place(node).await?.is_none()
             && self.depot_find(node).await?.is_none())
     }
 
@@ -159,14 +135,15 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(false);
         }
         let here = depot_path(node.0.key.fs, node.0.key.ino);
-        let told = self.depot_place(node).await?;
+        let noted = self.noted_place(node).await?;
         let named_anew = self.xattr(node.fd(), OLD_PLACE).await?.is_some();
-        if told == here && !named_anew {
+        if noted.is_none_or(|noted| noted == here) && !named_anew {
             return Ok(false);
         }
-        let found = match told == here {
+        let place = self.depot_place(node).await?;
+        let found = match place == here {
             true => None,
-            false => self.depot_at(&told).await?,
+            false => self.depot_at(&place).await?,
         };
         if let Some(Found { above, name, .. }) = &found {
             let _folders = self.locks.folders(self.root_key()).await;
@@ -290,12 +267,6 @@ impl<D: Disk> PosixVfs<D> {
             .await
     }
 
-    async fn store_place(&self, node: &PosixNode<D>, place: &[String; 3]) -> VfsResult<()> {
-        let place = place.join("/");
-        let (how, place) = (XattrSet::Either, place.as_bytes());
-        self.set_xattr(node.fd(), PLACE, place, how).await
-    }
-
     /// The folder of an inode that has streams in the depot.
     pub(super) async fn depot_folder(&self, node: &PosixNode<D>) -> VfsResult<Option<D::Fd>> {
         if !self.marked(node).await? {
@@ -334,6 +305,7 @@ impl<D: Disk> PosixVfs<D> {
         if !marked {
             self.empty_folder(&folder).await?;
         }
+        self.label(node, &folder).await?;
         self.mark(node).await?;
         let base = self.disk.stat(node.fd()).await?;
         let how = OpenHow {
@@ -474,21 +446,4 @@ impl<D: Disk> PosixVfs<D> {
         let fd = fd.map_err(|errno| VfsError::from(errno).before_sync())?;
         self.disk.sync_dir(&fd).await.map_err(VfsError::of_sync)
     }
-}
-
-/// Reads [`PLACE`]. If a file's attributes are copied, this one is copied too; the inode number in it is then another
-/// file's, and it is ignored.
-fn parse(told: &[u8], here: &[String; 3]) -> Option<[String; 3]> {
-    let told = std::str::from_utf8(told).ok()?;
-    let parts: Vec<&str> = told.split('/').collect();
-    let hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let same = |(part, here): (&&str, &String)| part.len() == here.len() && hex(part);
-    if parts.len() != here.len() || !parts.iter().zip(here).all(same) {
-        return None;
-    }
-    let [first, second, id] = parts.as_slice() else {
-        return None;
-    };
-    // The inode number follows the 16 digits of the device.
-    (id.get(16..) == here.last()?.get(16..)).then(|| [*first, *second, *id].map(str::to_owned))
 }

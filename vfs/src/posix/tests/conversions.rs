@@ -201,6 +201,44 @@ pub(super) async fn after_a_restart<D: Disk>(t: Case<D>) {
     brought_home(&t, &file, &here, &told).await;
 }
 
+/// The owner of a file notes that its streams are in a folder which is that of another inode.
+pub(super) async fn of_another_inode<D: Disk>(t: Case<D>) {
+    let (disk, file) = (t.vfs.disk(), t.file("f").await);
+    if file.key().generation == 0 {
+        // Nothing distinguishes the inodes.
+        return;
+    }
+    let there = depot_path(file.key().fs ^ 0x17, file.key().ino);
+    make_folder(&t, ".streams").await;
+    for depth in 1..4 {
+        let path = format!(".streams/{}", there[..depth].join("/"));
+        make_folder(&t, &path).await;
+    }
+    let foreign = folder(&t, &format!(".streams/{}", there.join("/"))).await;
+    let create = crate::disk::OpenHow {
+        write: true,
+        create: Some(0o644),
+        ..Default::default()
+    };
+    let secret = b":secret:$DATA";
+    drop(disk.open_at(ME, &foreign, secret, create).await.unwrap());
+    let (how, noted) = (crate::disk::XattrSet::Either, there.join("/"));
+    for (fd, name, value) in [
+        (&foreign, "user.holdfast.generation", &b"0000000000000007"[..]),
+        (file.fd(), "user.DosStream./depot", noted.as_bytes()),
+        (file.fd(), "user.SAMBA_STREAMS", b"1"),
+    ] {
+        disk.set_xattr(ME, fd, name, value, how).await.unwrap();
+    }
+    assert!(names(&t, &file).await.is_empty());
+    open(&t, &file, "own").await;
+    assert_eq!(names(&t, &file).await, [("own".to_owned(), 0)]);
+    assert!(in_depot(&t, &file).await);
+    t.vfs.convert_streams(|_, _| {}).await.unwrap();
+    t.remove("f").await.unwrap();
+    assert!(disk.stat_at(&foreign, secret).await.is_ok());
+}
+
 /// Converts a share where the folder of `file`'s streams is at the given place: afterwards it is where Samba looks for
 /// it.
 async fn brought_home<D: Disk>(t: &Case<D>, file: &PosixNode<D>, here: &[String; 3], told: &str) {

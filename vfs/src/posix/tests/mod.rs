@@ -248,6 +248,7 @@ async fn all<D: Disk>(mut make: impl FnMut(PosixOptions) -> (D, Box<MakeLink>, P
         streams::of_directories,
         streams::all_in_the_depot,
         conversions::after_a_restart,
+        conversions::of_another_inode,
         conversions::converted,
     );
     let (disk, link, mut options) = make(default_options());

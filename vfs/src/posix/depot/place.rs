@@ -1,0 +1,106 @@
+//! The place of the folder with an inode's streams, as the inode itself notes it.
+//!
+//! The owner of a file may set its attributes on the host, and so note the place of another file's folder: that of a
+//! file with the same inode number on a file system that is mounted below the root. A noted place therefore counts only
+//! if the folder there is not labelled with another inode. A folder that an older version or Samba made has no label and
+//! counts; it gets one with the next stream that is made in it.
+
+use crate::{
+    VfsResult,
+    disk::{Disk, XattrSet},
+    posix::{PosixNode, PosixVfs, samba_xattr::depot_path},
+};
+
+/// The attribute with the path of the folder of an inode's streams below the depot: `XX/YY/ID`. Samba treats every
+/// attribute under `user.DosStream.` as a stream, so it does not show it among the extended attributes, and with its
+/// depot it does not look for streams in attributes. No stream has a `/` in its name.
+pub(super) const PLACE: &str = "user.DosStream./depot";
+/// The earlier name of [`PLACE`], which inodes written by old versions may still have.
+pub(super) const OLD_PLACE: &str = "user.holdfast.depot";
+/// The attribute of a folder with the generation of the inode that has it; its number is in the folder's name.
+const LABEL: &str = "user.holdfast.generation";
+
+impl<D: Disk> PosixVfs<D> {
+    /// The folder of an inode's streams: the place that the inode notes, or else the place of Samba's rule.
+    pub(super) async fn depot_place(&self, node: &PosixNode<D>) -> VfsResult<[String; 3]> {
+        let here = depot_path(node.0.key.fs, node.0.key.ino);
+        let noted = self.noted_place(node).await?;
+        if let Some(noted) = noted.filter(|noted| *noted != here)
+            && self.has_folder_at(node, &noted).await?
+        {
+            return Ok(noted);
+        }
+        Ok(here)
+    }
+
+    /// The place of its folder that the inode notes. It is valid only on the root's file system: a snapshot below the
+    /// root has inodes with the same numbers and the same attribute, but the folder is not theirs.
+    pub(super) async fn noted_place(&self, node: &PosixNode<D>) -> VfsResult<Option<[String; 3]>> {
+        if node.0.key.fs != self.root.0.key.fs {
+            return Ok(None);
+        }
+        let here = depot_path(node.0.key.fs, node.0.key.ino);
+        for name in [PLACE, OLD_PLACE] {
+            let noted = self.xattr(node.fd(), name).await?;
+            if let Some(place) = noted.and_then(|noted| parse(&noted, &here)) {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether there is a folder at the place, and no other inode's.
+    async fn has_folder_at(&self, node: &PosixNode<D>, place: &[String; 3]) -> VfsResult<bool> {
+        let Some(found) = self.depot_at(place).await? else {
+            return Ok(false);
+        };
+        let (label, own) = (self.xattr(&found.folder, LABEL).await?, label_of(node));
+        // A file system without generations labels nothing.
+        Ok(own.is_empty() || label.is_none_or(|label| label == own.as_bytes()))
+    }
+
+    /// Labels the folder of an inode's streams.
+    pub(super) async fn label(&self, node: &PosixNode<D>, folder: &D::Fd) -> VfsResult<()> {
+        let own = label_of(node);
+        if own.is_empty() {
+            return Ok(());
+        }
+        self.set_xattr(folder, LABEL, own.as_bytes(), XattrSet::Either)
+            .await
+    }
+
+    pub(super) async fn store_place(
+        &self,
+        node: &PosixNode<D>,
+        place: &[String; 3],
+    ) -> VfsResult<()> {
+        let place = place.join("/");
+        let (how, place) = (XattrSet::Either, place.as_bytes());
+        self.set_xattr(node.fd(), PLACE, place, how).await
+    }
+}
+
+/// The label of an inode; empty if its file system has no generations.
+fn label_of<D: Disk>(node: &PosixNode<D>) -> String {
+    match node.0.key.generation {
+        0 => String::new(),
+        generation => format!("{generation:016X}"),
+    }
+}
+
+/// Reads [`PLACE`]. If a file's attributes are copied, this one is copied too; the inode number in it is then another
+/// file's, and it is ignored.
+fn parse(noted: &[u8], here: &[String; 3]) -> Option<[String; 3]> {
+    let noted = std::str::from_utf8(noted).ok()?;
+    let parts: Vec<&str> = noted.split('/').collect();
+    let hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let same = |(part, here): (&&str, &String)| part.len() == here.len() && hex(part);
+    if parts.len() != here.len() || !parts.iter().zip(here).all(same) {
+        return None;
+    }
+    let [first, second, id] = parts.as_slice() else {
+        return None;
+    };
+    // The inode number follows the 16 digits of the device.
+    (id.get(16..) == here.last()?.get(16..)).then(|| [*first, *second, *id].map(str::to_owned))
+}
