@@ -293,6 +293,19 @@ fn a_stream_that_others_have_open_is_not_renamed() {
     assert_eq!(status(tree.read_file("f:a")), Status::SUCCESS);
 }
 
+#[test]
+fn a_handle_of_a_stream_serves_its_file_wherever_the_host_moves_that() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"data").unwrap();
+    let stream = stream(&tree, "f:s");
+    let list = stream.query(FileInformationClass::STREAM).unwrap();
+    std::fs::rename(server.path("f"), server.path("moved")).unwrap();
+    assert_eq!(stream.query(FileInformationClass::STREAM).unwrap(), list);
+    stream.rename(":t", false).unwrap();
+    tree.create(&CreateArgs::open("moved:t")).unwrap();
+}
+
 /// [MS-FSA] 2.1.5.15.12.1.
 #[test]
 fn malformed_new_names_of_streams_are_refused() {

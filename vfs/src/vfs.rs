@@ -302,6 +302,9 @@ pub trait NamedStreams: Volume {
         how: StreamOpen,
     ) -> VfsResult<(Self::Node, bool)>;
 
+    /// The file or directory that carries the stream `node`, without I/O access.
+    fn carrier(&self, node: &Self::Node) -> Self::Node;
+
     /// The named streams of an inode, without the unnamed one.
     async fn streams(&self, node: &Self::Node) -> VfsResult<Vec<StreamInfo>>;
 

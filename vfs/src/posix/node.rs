@@ -122,6 +122,11 @@ impl<D: Disk> PosixNode<D> {
         self.changed(|inner| (inner.trail, inner.stream) = (None, Some(stream)))
     }
 
+    /// The inode that carries this stream.
+    pub(super) fn without_stream(&self) -> Self {
+        self.changed(|_| ())
+    }
+
     /// The descriptor of the inode (for a stream: of the inode that carries it).
     #[must_use]
     pub fn fd(&self) -> &D::Fd {

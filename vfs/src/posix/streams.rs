@@ -86,6 +86,10 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
         Ok((node.with_stream(stream), true))
     }
 
+    fn carrier(&self, node: &PosixNode<D>) -> PosixNode<D> {
+        node.without_stream()
+    }
+
     async fn streams(&self, node: &PosixNode<D>) -> VfsResult<Vec<StreamInfo>> {
         self.all_streams(node).await
     }

@@ -322,13 +322,9 @@ async fn streams<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failu
 
 /// The unnamed stream of the file, even if the handle is one of a named stream.
 async fn unnamed<V: Vfs>(on: &OnDisk<'_, V>) -> Result<Option<StreamEntry>, Failure> {
-    let attr = if on.disk.node.stream().is_none() {
-        on.attr().await?
-    } else {
-        match on.lookup().await?.found {
-            Some((_, attr)) => attr,
-            None => return Ok(None),
-        }
+    let attr = match on.disk.node.stream() {
+        None => on.attr().await?,
+        Some(_) => on.vfs().attr(&on.vfs().carrier(&on.disk.node)).await?,
     };
     Ok((attr.kind == vfs::Kind::File).then(|| StreamEntry {
         name: "::$DATA".to_owned(),

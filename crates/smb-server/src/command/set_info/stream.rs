@@ -137,9 +137,7 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
 /// it open.
 async fn check_target<V: Vfs>(on: &OnDisk<'_, V>, to: &str, replace: bool) -> Result<(), Failure> {
     let token = on.token()?;
-    let Some((file, _)) = on.lookup().await?.found else {
-        return Err(Status::OBJECT_NAME_NOT_FOUND.into());
-    };
+    let file = on.vfs().carrier(&on.disk.node);
     let existing = on
         .vfs()
         .open_stream(&token.identity, &file, to, StreamOpen::Existing)
