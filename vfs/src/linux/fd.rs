@@ -90,11 +90,13 @@ impl Drop for Inner {
         let Some(fd) = self.fd.take() else { return };
         let beside = self.beside.get();
         let others = beside.is_some_and(|beside| beside.fetch_sub(1, AcqRel) > 1);
-        if self.file_system.class.remote && !self.path_only {
+        let remote = self.file_system.class.remote;
+        if remote && !self.path_only {
             pool::close(Lane::Io.of(self.file_system.device), fd);
             return;
         }
-        if others {
+        // The query may wait for another host (9p, GFS2, OCFS2), and the blocks are freed there.
+        if others || remote {
             return;
         }
         // One of these is closed for each component of a path that is looked up.
