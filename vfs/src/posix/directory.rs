@@ -206,13 +206,8 @@ impl<D: Disk> Directories for PosixVfs<D> {
                 _ => {}
             }
             if stat.key == node.0.key {
-                // For two names of one inode, rename(2) would do nothing and leave both.
-                let unlink = self.disk.unlink(who, parent.fd(), &from, false);
-                self.changing(parent, &[Change::Remove(&from)], unlink)
-                    .await?;
-                return self
-                    .fix_case(who, to_parent, &existing.on_disk, &wanted)
-                    .await;
+                let to = (to_parent, &*existing.on_disk, &*wanted);
+                return self.join_names(who, (parent, &from), to, stat).await;
             }
             let at = &existing.on_disk;
             self.move_name(who, parent, &from, to_parent, (at, None), true)
@@ -573,7 +568,7 @@ impl<D: Disk> PosixVfs<D> {
 
     /// After a replacement under the old name: changes the name to the requested case. A failure here only concerns
     /// the case.
-    async fn fix_case(
+    pub(super) async fn fix_case(
         &self,
         who: &Identity,
         dir: &PosixNode<D>,
@@ -590,7 +585,7 @@ impl<D: Disk> PosixVfs<D> {
         Ok(())
     }
 
-    async fn move_name(
+    pub(super) async fn move_name(
         &self,
         who: &Identity,
         parent: &PosixNode<D>,

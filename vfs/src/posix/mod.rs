@@ -21,6 +21,7 @@ mod ea;
 mod errno;
 mod file_ids;
 mod folded;
+mod join_names;
 mod leftovers;
 mod listings;
 mod lookup;

@@ -588,6 +588,43 @@ fn a_name_changes_its_case_on_a_disk_that_ignores_it() {
     }
 }
 
+/// Such a disk finds one entry by both names, so none is removed: here the other one is there only while it is opened.
+#[test]
+fn one_name_that_is_found_in_two_cases_is_not_removed() {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+    for at in 0..20 {
+        let (disk, link) = sim(SimOptions::default());
+        let t = block_on(Case::new(disk.clone(), link));
+        block_on(async {
+            let file = t.file("f").await;
+            let (on, inode, looks) = (disk.clone(), file.fd().clone(), AtomicU64::new(0));
+            let made = Arc::new(AtomicBool::new(false));
+            disk.set_hook(Some(Arc::new(move |op| {
+                if op != SimOp::Look {
+                    return None;
+                }
+                let look = looks.fetch_add(1, Relaxed);
+                let (on, inode, made) = (on.clone(), inode.clone(), Arc::clone(&made));
+                let other_case = async move {
+                    let root = on.root();
+                    if look == at {
+                        let linked = on.link(ME, &inode, &root, b"F").await;
+                        made.store(linked.is_ok(), Relaxed);
+                    } else if look == at + 1 && made.load(Relaxed) {
+                        on.unlink(ME, &root, b"F", false).await.unwrap();
+                    }
+                };
+                Some(Box::pin(other_case) as SimYield)
+            })));
+            let (root, own) = (t.vfs.root(), Some(file.key()));
+            let renamed = t.vfs.rename(ME, &file, &root, "f", &root, "F", own).await;
+            disk.set_hook(None);
+            let links = t.vfs.links(&file).await.unwrap();
+            assert!(links > 0, "{at}: {renamed:?}");
+        });
+    }
+}
+
 /// NFS and many file systems of FUSE refuse a rename that must replace nothing. An object with a descriptor is made
 /// under a temporary name, and gets its own all the same.
 #[test]
