@@ -2,8 +2,8 @@
 //!
 //! `.streams/XX/YY/<device and inode in hex>/:<name>:$DATA`, and everything is created and opened by the service (the
 //! inode that carries a stream decides who may use it; a stream's file gets that inode's owner and permission bits). An
-//! inode that has streams here carries the mark `user.SAMBA_STREAMS`; a folder whose inode has no mark belongs to a
-//! dead inode of the same number and is emptied before use.
+//! inode that has streams here carries the mark `user.SAMBA_STREAMS`; a folder whose inode has no mark, or that is
+//! labelled with another inode, belongs to a dead inode of the same number and is emptied before use.
 //!
 //! Device numbers are assigned at each start (by btrfs at each mount), so an inode also stores the place of its
 //! folder, in [`PLACE`]. Samba does not know this attribute and shows it to no client. A folder that Samba made is
@@ -64,15 +64,7 @@ impl<D: Disk> PosixVfs<D> {
     /// The folder that holds the streams of `node`'s inode; `None` if there is none.
     async fn depot_find(&self, node: &PosixNode<D>) -> VfsResult<Option<Found<D>>> {
         let place = self.depot_place(node).await?;
-        if let Some(found) = self.depot_at(&place).await? {
-            return Ok(Some(found));
-        }
-        // The folder was moved there by a conversion that was interrupted before the inode's attribute was changed.
-        let here = depot_path(node.0.key.fs, node.0.key.ino);
-        if place == here {
-            return Ok(None);
-        }
-        self.depot_at(&here).await
+        self.depot_at(&place).await
     }
 
     /// A folder of the depot and the one above; `None` if there is none.
@@ -272,7 +264,11 @@ impl<D: Disk> PosixVfs<D> {
         if !self.marked(node).await? {
             return Ok(None);
         }
-        Ok(self.depot_find(node).await?.map(|found| found.folder))
+        let Some(found) = self.depot_find(node).await? else {
+            return Ok(None);
+        };
+        let dead = self.is_of_another(node, &found.folder).await?;
+        Ok((!dead).then_some(found.folder))
     }
 
     /// Opens a stream's file for reading and writing; `None` if there is none.
@@ -302,7 +298,7 @@ impl<D: Disk> PosixVfs<D> {
         let file = stream_file(stream).ok_or(VfsError::NameTooLong)?;
         let marked = self.marked(node).await?;
         let folder = self.depot_make(node).await?;
-        if !marked {
+        if !marked || self.is_of_another(node, &folder).await? {
             self.empty_folder(&folder).await?;
         }
         self.label(node, &folder).await?;

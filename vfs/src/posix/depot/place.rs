@@ -2,8 +2,9 @@
 //!
 //! The owner of a file may set its attributes on the host, and so note the place of another file's folder: that of a
 //! file with the same inode number on a file system that is mounted below the root. A noted place therefore counts only
-//! if the folder there is not labelled with another inode. A folder that an older version or Samba made has no label and
-//! counts; it gets one with the next stream that is made in it.
+//! if the folder there is not labelled with another inode. So does the place of Samba's rule: where a file is removed
+//! on the host, its folder stays, and the owner of the next file with the same number may set the mark. A folder that
+//! an older version or Samba made has no label and counts; it gets one with the next stream that is made in it.
 
 use crate::{
     VfsResult,
@@ -30,6 +31,7 @@ impl<D: Disk> PosixVfs<D> {
         {
             return Ok(noted);
         }
+        // The folder is there, too, if a conversion was interrupted before the inode's attribute was changed.
         Ok(here)
     }
 
@@ -54,9 +56,18 @@ impl<D: Disk> PosixVfs<D> {
         let Some(found) = self.depot_at(place).await? else {
             return Ok(false);
         };
-        let (label, own) = (self.xattr(&found.folder, LABEL).await?, label_of(node));
+        Ok(!self.is_of_another(node, &found.folder).await?)
+    }
+
+    /// Whether a folder is labelled with another inode.
+    pub(super) async fn is_of_another(
+        &self,
+        node: &PosixNode<D>,
+        folder: &D::Fd,
+    ) -> VfsResult<bool> {
+        let (label, own) = (self.xattr(folder, LABEL).await?, label_of(node));
         // A file system without generations labels nothing.
-        Ok(own.is_empty() || label.is_none_or(|label| label == own.as_bytes()))
+        Ok(!own.is_empty() && label.is_some_and(|label| label != own.as_bytes()))
     }
 
     /// Labels the folder of an inode's streams.

@@ -235,6 +235,15 @@ pub(super) async fn of_another_inode<D: Disk>(t: Case<D>) {
     assert_eq!(names(&t, &file).await, [("own".to_owned(), 0)]);
     assert!(in_depot(&t, &file).await);
     t.vfs.convert_streams(|_, _| {}).await.unwrap();
+    // Its own place may have the folder of an inode that was removed on the host.
+    let here = depot_path(file.key().fs, file.key().ino);
+    let here = folder(&t, &format!(".streams/{}", here.join("/"))).await;
+    let label = "user.holdfast.generation";
+    let set = disk.set_xattr(ME, &here, label, b"0000000000000007", how);
+    set.await.unwrap();
+    assert!(names(&t, &file).await.is_empty());
+    open(&t, &file, "new").await;
+    assert_eq!(names(&t, &file).await, [("new".to_owned(), 0)]);
     t.remove("f").await.unwrap();
     assert!(disk.stat_at(&foreign, secret).await.is_ok());
 }
