@@ -19,7 +19,7 @@ use super::{
 use crate::{
     Attr, ClientAttributes, Creation, FileKey, Identity, IoAccess, NewModes, NewNode, NewSecurity,
     Seen, Timestamp, VfsError, VfsResult,
-    disk::{Disk, DiskResult, OpenHow, Stat},
+    disk::{Disk, DiskResult, Errno, OpenHow, Stat},
 };
 
 /// Temporary names tried before giving up.
@@ -293,7 +293,8 @@ impl<D: Disk> PosixVfs<D> {
                 Err(absent) if absent.is(&[libc::ENOENT]) => {
                     disk.rename(who, source, from, target, at, true).await
                 }
-                _ => Err(errno),
+                Ok(_) => Err(Errno(libc::EEXIST)),
+                Err(_) => Err(errno),
             },
             other => other,
         }

@@ -588,7 +588,38 @@ fn a_name_changes_its_case_on_a_disk_that_ignores_it() {
     }
 }
 
-/// Such a disk finds one entry by both names, so none is removed: here the other one is there only while it is opened.
+#[test]
+fn a_name_that_is_taken_meanwhile_is_no_invalid_argument() {
+    let (disk, link) = sim(SimOptions::default());
+    let t = block_on(Case::new(disk.clone(), link));
+    block_on(async {
+        let file = t.file("f").await;
+        // The first change makes the name.
+        assert!(disk.inject(Fault {
+            on: SimOp::Change,
+            after: 1,
+            action: FaultAction::Fail(libc::EINVAL),
+        }));
+        let (on, inode) = (disk.clone(), file.fd().clone());
+        let linked = std::sync::atomic::AtomicBool::new(false);
+        disk.set_hook(Some(Arc::new(move |op| {
+            let first =
+                op == SimOp::Change && !linked.swap(true, std::sync::atomic::Ordering::Relaxed);
+            let (on, inode) = (on.clone(), inode.clone());
+            let other = async move {
+                let root = on.root();
+                on.link(ME, &inode, &root, b"g").await.unwrap();
+            };
+            first.then(|| Box::pin(other) as SimYield)
+        })));
+        let renamed = t.rename("f", "g", false).await;
+        disk.set_hook(None);
+        assert_eq!(renamed, Err(VfsError::Exists));
+    });
+}
+
+/// A disk that ignores case finds one entry by both names, so none is removed. Here the other one is there only while
+/// it is opened.
 #[test]
 fn one_name_that_is_found_in_two_cases_is_not_removed() {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
