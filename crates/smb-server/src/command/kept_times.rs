@@ -8,8 +8,8 @@
 //! (`Contents::keep_access_time`).
 //!
 //! For a change of a named stream it is the file system that moves the write time of the file, unless the handle keeps
-//! it (`Contents::keep_write_time`), so nothing is restored after it. It takes no turn with changes of the unnamed
-//! stream: beside one through a handle that keeps the times, it may go unseen.
+//! it (`Contents::keep_write_time`), so only the change time is restored after it. It takes no turn with changes of the
+//! unnamed stream: beside one through a handle that keeps the times, it may go unseen.
 
 use durability::Meta;
 use tokio::sync::MutexGuard;
@@ -47,7 +47,10 @@ pub(super) async fn turn(quick: &Quick) -> Option<MutexGuard<'_, ()>> {
 pub(super) async fn begin<'a, V: Vfs>(on: &OnDisk<'a, V>) -> Result<KeptTimes<'a>, Failure> {
     let quick = on.disk.quick;
     let change = quick.change_without_turn();
-    if change.is_some() {
+    // A handle of a named stream is not counted among those that keep times.
+    let is_stream = on.disk.place.stream.is_some();
+    let restores = is_stream && on.open.state().keeps_times.changed;
+    if change.is_some() && !restores {
         return Ok(KeptTimes {
             before: None,
             turn: None,
@@ -55,7 +58,7 @@ pub(super) async fn begin<'a, V: Vfs>(on: &OnDisk<'a, V>) -> Result<KeptTimes<'a
             change,
         });
     }
-    Box::pin(take_turn(on, None)).await
+    Box::pin(take_turn(on, None, change)).await
 }
 
 /// Begins a change that [MS-FSA] 2.1.4.18 does not count as a modification, so that only the change time moves.
@@ -70,16 +73,18 @@ pub(super) async fn begin_unmodified<'a, V: Vfs>(
         return begin(on).await;
     }
     // Changes that begin meanwhile wait for their turn.
-    take_turn(on, Some(on.disk.quick.keep_times())).await
+    take_turn(on, Some(on.disk.quick.keep_times()), None).await
 }
 
 async fn take_turn<'a, V: Vfs>(
     on: &OnDisk<'a, V>,
     keeper: Option<TimeKeeper<'a>>,
+    change: Option<DataChange<'a>>,
 ) -> Result<KeptTimes<'a>, Failure> {
     let quick = on.disk.quick;
     let turn = Some(quick.turn().lock().await);
     let mut keeps = on.open.state().keeps_times;
+    keeps.written &= on.disk.place.stream.is_none();
     // A change that began before the keeper was counted would be hidden when the times are restored. It is then better
     // that the file shows as modified after a reservation.
     keeps.written |= keeper.is_some() && !quick.has_changes_without_turn();
@@ -92,7 +97,7 @@ async fn take_turn<'a, V: Vfs>(
         before,
         turn,
         keeper,
-        change: None,
+        change,
     })
 }
 
