@@ -16,7 +16,7 @@
 
 use vfs::{FileKey, Node, VfsResult, Volume};
 
-use super::{Asked, BEYOND_DOUBT, Gate, Judged, receipt::Receipt};
+use super::{Asked, BEYOND_DOUBT, Gate, Judged, Receipt};
 use crate::{
     dirty::{Account, Changed, Failure, Held, Inode},
     planted::Planted,

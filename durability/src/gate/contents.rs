@@ -20,10 +20,7 @@ use std::{pin::pin, sync::Arc};
 use bytes::Bytes;
 use vfs::{Node, Range, VfsError, VfsResult, Volume, WriteMode};
 
-use super::{
-    Asked, Gate, Judged, Others,
-    receipt::{Completion, Receipt, Unchanged},
-};
+use super::{Asked, Completion, Gate, Judged, Others, Receipt, Unchanged};
 use crate::{
     dirty::{Account, Held, Inode, Where},
     metrics::count,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use vfs::{FileKey, Node, Timestamp, VfsError, VfsResult, Volume};
 
-use super::{Asked, BEYOND_DOUBT, Gate, Judged, receipt::Receipt};
+use super::{Asked, BEYOND_DOUBT, Gate, Judged, Receipt};
 use crate::{
     dirty::{Earlier, FoundAt, Inode},
     metrics::count,

@@ -8,7 +8,7 @@
 use tokio::sync::OwnedRwLockWriteGuard;
 use vfs::{FileKey, Node, RemovedName, VfsError, VfsResult, Volume};
 
-use super::{Asked, BEYOND_DOUBT, Gate, Judged, receipt::Receipt};
+use super::{Asked, BEYOND_DOUBT, Gate, Judged, Receipt};
 use crate::{
     dirty::{Held, Inode, Name},
     planted::Planted,
