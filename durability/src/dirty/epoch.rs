@@ -1,8 +1,11 @@
 //! One epoch of an inode: what changed since a sync last took it, except names, and the shares to
 //! which that is charged.
 //!
-//! Invariant: nothing in an epoch ever becomes clean. A sync takes an epoch as a whole, and drops it
-//! or hands it to the latch.
+//! Invariants:
+//! - Nothing in an epoch ever becomes clean. A sync takes an epoch as a whole, and drops it or hands it
+//!   to the latch.
+//! - A dirty or unproven set of ranges may be too large. A set of *rewritten* ranges, which repairs, may
+//!   not: one that had to be widened is marked as such (`exact`), and repairs nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,13 +13,13 @@ use std::{
     time::Duration,
 };
 
-use vfs::{FileKey, SyncScope};
+use vfs::{FileKey, Range, SyncScope};
 
-use super::ranges::Extents;
 use crate::{
     policy::Meta,
     settings::PolicyKind,
     share::{Charge, Share},
+    store::UnprovenStream,
 };
 
 /// The shares that are charged with a change.
@@ -203,5 +206,282 @@ impl Epoch {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.charges.iter().map(Charge::bytes).sum()
+    }
+}
+
+/// The most ranges of one stream before they are merged into one.
+const RANGES_MAX: usize = 1024;
+
+/// Disjoint, non-touching ranges `start..end`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Ranges {
+    ends: BTreeMap<u64, u64>,
+    exact: bool,
+}
+
+impl Default for Ranges {
+    fn default() -> Self {
+        Self {
+            ends: BTreeMap::new(),
+            exact: true,
+        }
+    }
+}
+
+impl Ranges {
+    fn add(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        let (mut start, mut end) = (start, end);
+        while let Some((&s, &e)) = self.ends.range(..=end).next_back() {
+            if e < start {
+                break;
+            }
+            self.ends.remove(&s);
+            start = start.min(s);
+            end = end.max(e);
+        }
+        self.ends.insert(start, end);
+        self.limit();
+    }
+
+    fn remove(&mut self, start: u64, end: u64) {
+        while let Some((&s, &e)) = self.ends.range(..end).next_back() {
+            if e <= start || start >= end {
+                break;
+            }
+            self.ends.remove(&s);
+            if e > end {
+                self.ends.insert(end, e);
+            }
+            if s < start {
+                self.ends.insert(s, start);
+            }
+        }
+        self.limit();
+    }
+
+    fn limit(&mut self) {
+        if self.ends.len() > RANGES_MAX
+            && let (Some((&start, _)), Some((_, &end))) =
+                (self.ends.first_key_value(), self.ends.last_key_value())
+        {
+            self.ends = BTreeMap::from([(start, end)]);
+            self.exact = false;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+}
+
+/// Ranges by stream; the empty name is the unnamed stream.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Extents {
+    streams: BTreeMap<String, Ranges>,
+}
+
+impl Extents {
+    pub(crate) fn add(&mut self, stream: &str, start: u64, end: u64) {
+        if let Some(ranges) = self.streams.get_mut(stream) {
+            ranges.add(start, end);
+        } else {
+            self.streams
+                .entry(stream.to_owned())
+                .or_default()
+                .add(start, end);
+        }
+    }
+
+    /// Something within the range changed, but not known where: all of it is dirty, and nothing of it counts as
+    /// rewritten.
+    pub(crate) fn add_within(&mut self, stream: &str, start: u64, end: u64) {
+        let ranges = self.streams.entry(stream.to_owned()).or_default();
+        ranges.add(start, end);
+        ranges.exact = false;
+    }
+
+    /// As a store keeps them.
+    pub(crate) fn stored(&self) -> Vec<UnprovenStream> {
+        let streams = self.streams.iter();
+        let streams = streams.map(|(stream, ranges)| UnprovenStream {
+            stream: stream.clone(),
+            ranges: ranges.ends.iter().map(|(s, e)| (*s, *e)).collect(),
+        });
+        streams.collect()
+    }
+
+    pub(crate) fn merge(&mut self, other: &Extents) {
+        for (stream, ranges) in &other.streams {
+            let mine = self.streams.entry(stream.clone()).or_default();
+            ranges.ends.iter().for_each(|(s, e)| mine.add(*s, *e));
+            mine.exact &= ranges.exact;
+        }
+    }
+
+    /// Takes away what `rewritten` surely covers.
+    pub(crate) fn repair(&mut self, rewritten: &Extents) {
+        for (stream, ranges) in &rewritten.streams {
+            if ranges.exact
+                && let Some(mine) = self.streams.get_mut(stream)
+            {
+                ranges.ends.iter().for_each(|(s, e)| mine.remove(*s, *e));
+            }
+        }
+        self.streams.retain(|_, ranges| !ranges.is_empty());
+    }
+
+    pub(crate) fn truncate(&mut self, stream: &str, size: u64) {
+        if let Some(ranges) = self.streams.get_mut(stream) {
+            ranges.remove(size, u64::MAX);
+        }
+        self.streams.retain(|_, ranges| !ranges.is_empty());
+    }
+
+    /// A stream has another name from now on. Its ranges stay unproven or dirty.
+    pub(crate) fn rename(&mut self, from: &str, to: &str) {
+        if let Some(ranges) = self.streams.remove(from) {
+            self.merge(&Self {
+                streams: BTreeMap::from([(to.to_owned(), ranges)]),
+            });
+        }
+    }
+
+    /// Whether anything of a stream is in the set.
+    pub(crate) fn has(&self, stream: &str) -> bool {
+        self.streams.contains_key(stream)
+    }
+
+    pub(crate) fn remove_stream(&mut self, stream: &str) {
+        self.streams.remove(stream);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.streams.values().all(Ranges::is_empty)
+    }
+}
+
+/// Bytes written in one piece after which its write-back starts.
+const HINT_BYTES: u64 = 8 << 20;
+/// The end of a piece that is left for the next time.
+const KEPT_BYTES: u64 = 1 << 20;
+
+/// The writes since write-back was last started. Once enough was written in one piece, write-back is
+/// started, so that FLUSH finds little left to do. This promises nothing, and what is dirty stays dirty.
+/// Data that are rewritten or scattered are left to the kernel: early write-back would write them more
+/// often, and would hold pages that the client is about to write again. So is the end of the piece, where
+/// the client goes on.
+#[derive(Debug, Default)]
+pub(crate) struct WriteBackHint {
+    start: u64,
+    end: u64,
+    bytes: u64,
+    /// All that write-back was started of since the last sync lies in this range.
+    started: Option<(u64, u64)>,
+}
+
+impl WriteBackHint {
+    /// A write ended. Answers what to start write-back of.
+    pub(crate) fn wrote(&mut self, start: u64, end: u64) -> Option<Range> {
+        if self.bytes == 0 {
+            (self.start, self.end) = (start, end);
+        }
+        self.start = self.start.min(start);
+        self.end = self.end.max(end);
+        self.bytes = self.bytes.saturating_add(end - start);
+        if self.bytes < HINT_BYTES {
+            return None;
+        }
+        let (start, end, bytes) = (self.start, self.end, std::mem::take(&mut self.bytes));
+        let span = end - start;
+        // One piece, but for writes that overtook each other.
+        let in_one = span / 5 <= bytes / 4 && bytes / 5 <= span / 4;
+        let known = self.started.unwrap_or((start, start));
+        let again = end.min(known.1).saturating_sub(start.max(known.0));
+        if !in_one || again > span / 4 {
+            return None;
+        }
+        let kept = end - KEPT_BYTES.min(span);
+        (self.start, self.bytes) = (kept, end - kept);
+        self.started = Some((known.0.min(start), known.1.max(kept)));
+        Some(Range {
+            offset: start,
+            len: kept - start,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bytes(ranges: &Ranges) -> u64 {
+        ranges.ends.iter().map(|(start, end)| end - start).sum()
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_are_sets(ops in prop::collection::vec((any::<bool>(), 0u64..60, 0u64..20), 0..40)) {
+            let mut ranges = Ranges::default();
+            let mut model = [false; 80];
+            for (add, start, len) in ops {
+                let part = &mut model[start as usize..(start + len) as usize];
+                part.fill(add);
+                if add { ranges.add(start, start + len) } else { ranges.remove(start, start + len) }
+            }
+            let mut seen = [false; 80];
+            let mut last = None;
+            for (&s, &e) in &ranges.ends {
+                prop_assert!(s < e && last.is_none_or(|l| l < s), "disjoint, not touching");
+                last = Some(e);
+                seen[s as usize..e as usize].fill(true);
+            }
+            prop_assert_eq!(seen, model);
+            prop_assert_eq!(bytes(&ranges), model.iter().filter(|b| **b).count() as u64);
+        }
+    }
+
+    #[test]
+    fn too_many_ranges_become_one_that_repairs_nothing() {
+        let mut extents = Extents::default();
+        for i in 0..=RANGES_MAX as u64 {
+            extents.add("", i * 10, i * 10 + 1);
+        }
+        assert_eq!(bytes(&extents.streams[""]), RANGES_MAX as u64 * 10 + 1);
+        let mut unproven = Extents::default();
+        unproven.add("", 5, 6);
+        unproven.repair(&extents);
+        assert_eq!(bytes(&unproven.streams[""]), 1);
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    /// Ranges started for writes of 1 MiB at these places, in MiB.
+    fn started(places: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
+        let mut early = WriteBackHint::default();
+        let writes = places.into_iter().map(|at| (at * MIB, (at + 1) * MIB));
+        let ranges = writes.filter_map(|(start, end)| early.wrote(start, end));
+        ranges.map(|r| (r.offset / MIB, r.len / MIB)).collect()
+    }
+
+    #[test]
+    fn what_is_written_in_one_piece_is_started_but_for_its_end() {
+        assert_eq!(started(0..23), [(0, 7), (7, 7), (14, 7)]);
+        assert_eq!(started([1, 0, 3, 2, 5, 4, 8, 6, 7]), [(0, 8)]);
+        assert_eq!(started([0; 100]), [], "the same place again and again");
+        assert_eq!(started((0..100).map(|i| i * 37 % 100)), [], "scattered");
+    }
+
+    #[test]
+    fn what_is_rewritten_is_not_started_again() {
+        let rounds = (0..5).flat_map(|_| 0..16);
+        assert_eq!(started(rounds), [(0, 7), (7, 7)]);
+        let longer = (0..16).chain(0..32);
+        let beyond = [(0, 7), (7, 7), (14, 7), (21, 7)];
+        assert_eq!(started(longer), beyond, "and then beyond its old end");
     }
 }

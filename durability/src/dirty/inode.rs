@@ -27,10 +27,9 @@ pub(crate) use job::Job;
 pub(crate) use names::{FoundAt, Name};
 
 use super::{
-    epoch::{Account, Changed, Epoch, Where},
+    epoch::{Account, Changed, Epoch, Where, WriteBackHint},
     latch::{Latch, LatchEvent},
     opens::Opens,
-    write_back::WriteBackHint,
 };
 use crate::{
     dirty::Earlier,

@@ -19,9 +19,8 @@ use std::{
 use vfs::{FileKey, Timestamp, VfsError, Volume, lock};
 
 use super::{
-    epoch::{Changed, Epoch, Where},
+    epoch::{Changed, Epoch, Extents, Where},
     inode::Name,
-    ranges::Extents,
 };
 use crate::policy::Meta;
 use crate::share::{Charge, Share, Unproven};

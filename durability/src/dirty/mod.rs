@@ -9,9 +9,7 @@ mod inode;
 mod latch;
 mod latency;
 mod opens;
-mod ranges;
 pub(crate) mod share;
-mod write_back;
 
 pub(crate) use epoch::{Account, Changed, Where};
 pub(crate) use inode::{FoundAt, Held, Inode, Job, Name};

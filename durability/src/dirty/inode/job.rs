@@ -6,7 +6,10 @@ use vfs::{Node, SyncScope, Volume};
 
 use super::{Held, Inode};
 use crate::{
-    dirty::{epoch::Changed, latch::Failure, write_back::WriteBackHint},
+    dirty::{
+        epoch::{Changed, WriteBackHint},
+        latch::Failure,
+    },
     share::Share,
 };
 

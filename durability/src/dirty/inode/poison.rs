@@ -11,9 +11,8 @@ use vfs::{FileKey, Node, VfsError, Volume};
 use super::{Held, Inode, Name};
 use crate::{
     dirty::{
-        epoch::{Changed, Where},
+        epoch::{Changed, Extents, Where},
         latch::{Failure, Latch, LatchEvent},
-        ranges::Extents,
     },
     policy::Meta,
     share::Share,
