@@ -43,9 +43,11 @@ pub use planted::Planted;
 pub use promise::patterns::PathPattern;
 #[cfg(test)]
 use promise::policy::{Barriers, Event, Wait, barriers};
-pub use promise::policy::{FlushTarget, Meta, RequestFlags};
+pub use promise::policy::{
+    Bound, FlushTarget, InvalidPolicy, Meta, Policy, PolicyKind, RequestFlags,
+};
 pub use promise::rules::{Network, Opener, PolicyDecision, Rule, Rules};
-pub use promise::settings::{Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability};
+pub use promise::settings::ShareDurability;
 pub use report::{Exposure, InForce, Limits, PolicyExposure, SetAside, StopReport, TooSlow};
 pub use store::*;
 pub use sync::Durability;

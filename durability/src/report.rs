@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use vfs::{FileKey, VfsError};
 
 use crate::{
+    policy::{Bound, Policy, PolicyKind},
     rules::{Opener, Rule},
-    settings::{Bound, Policy, PolicyKind},
 };
 
 /// Limits of a server's durability engine.

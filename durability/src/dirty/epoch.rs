@@ -16,8 +16,7 @@ use std::{
 use vfs::{FileKey, Range, SyncScope};
 
 use crate::{
-    policy::Meta,
-    settings::PolicyKind,
+    policy::{Meta, PolicyKind},
     share::{Charge, Share},
     store::UnprovenStream,
 };

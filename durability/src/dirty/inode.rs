@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     dirty::Earlier,
-    settings::PolicyKind,
+    policy::PolicyKind,
     share::{Reservation, Share},
 };
 

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use crate::settings::Bound;
+use crate::policy::Bound;
 
 /// Spans that are remembered.
 const REMEMBERED: usize = 16;

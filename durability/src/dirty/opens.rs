@@ -8,8 +8,8 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use crate::{
+    policy::{Bound, Policy},
     rules::{Opener, Rule},
-    settings::{Bound, Policy},
     share::Share,
 };
 

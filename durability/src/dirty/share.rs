@@ -22,9 +22,10 @@ use super::{
 };
 use crate::{
     metrics::Metrics,
+    policy::{Bound, Policy},
     report::TooSlow,
     rules::{Rule, Rules},
-    settings::{Bound, Policy, ShareDurability},
+    settings::ShareDurability,
 };
 
 pub(crate) use exposure::{Ages, Charge, Charged, Reservation, Unproven};

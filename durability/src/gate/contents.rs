@@ -25,8 +25,7 @@ use crate::{
     dirty::{Account, Held, Inode, Where},
     metrics::count,
     planted::Planted,
-    policy::{Barriers, Event, RequestFlags},
-    settings::{Bound, PolicyKind},
+    policy::{Barriers, Bound, Event, PolicyKind, RequestFlags},
     share::{Reservation, Share},
 };
 

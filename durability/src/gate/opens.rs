@@ -11,9 +11,9 @@ use vfs::{FileKey, Node, Volume};
 use super::Gate;
 use crate::{
     planted::Planted,
+    policy::{Bound, Policy},
     report::{InForce, SetAside, StopReport},
     rules::{Opener, PolicyDecision, Rules},
-    settings::{Bound, Policy},
     sync::Durability,
 };
 

@@ -10,7 +10,7 @@ use vfs::{FileKey, VfsResult, Volume};
 
 use super::{Gate, Judged};
 use crate::{
-    dirty::Inode, metrics::count, report::TooSlow, settings::Bound, share::Share, tasks::race,
+    dirty::Inode, metrics::count, policy::Bound, report::TooSlow, share::Share, tasks::race,
 };
 
 impl<V: Volume> Gate<V> {

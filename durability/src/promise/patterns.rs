@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 
 use vfs::fold;
 
-use super::settings::InvalidPolicy;
+use super::policy::InvalidPolicy;
 
 /// A pattern over paths from the share's root, without regard to case. `*` stands for any
 /// characters of one component and `?` for one; `**` as a whole component stands for any number

@@ -1,9 +1,174 @@
-//! The event table as one pure function: (event, settings, flags of the request) to barriers.
+//! The four policies, and the event table as one pure function: (event, settings, flags of the request)
+//! to barriers.
 //!
-//! It decides only; `gate/` marks, syncs and waits. Every change is marked dirty under every policy,
+//! The table decides only; `gate/` marks, syncs and waits. Every change is marked dirty under every policy,
 //! because what is dirty must be known when the policy tightens, so marking is no part of the answer.
 
-use super::settings::{Policy, ShareDurability};
+use std::time::Duration;
+
+use super::settings::ShareDurability;
+
+/// When a success reply may leave before its effect is on stable storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// A successful FLUSH or write-through reply means: on stable storage, name included.
+    #[default]
+    Honor,
+    /// The host's memory counts as stable storage: survives the server, not the host.
+    TreatHostAsStableStorage,
+    /// Every change is durable before its success reply, whether or not the client asked for that.
+    StrictSync,
+    /// FLUSH is answered at once; every change that was acknowledged longer than the delay ago, or that exceeds the
+    /// number of bytes, is durable.
+    Bounded(Bound),
+}
+
+/// The two limits of [`Policy::Bounded`]. Made with [`Bound::new`] they are in range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    /// Longest time that something acknowledged may stay volatile, 1 ms to 60 s.
+    pub max_delay: Duration,
+    /// Most bytes that may be acknowledged and volatile, 64 KiB to 1 TiB.
+    pub max_bytes: u64,
+}
+
+impl Bound {
+    /// Shortest delay.
+    pub const DELAY_MIN: Duration = Duration::from_millis(1);
+    /// Longest delay.
+    pub const DELAY_MAX: Duration = Duration::from_secs(60);
+    /// Fewest bytes.
+    pub const BYTES_MIN: u64 = 64 << 10;
+    /// Most bytes.
+    pub const BYTES_MAX: u64 = 1 << 40;
+
+    /// A bound, if both limits are in range.
+    pub fn new(max_delay: Duration, max_bytes: u64) -> Result<Self, InvalidPolicy> {
+        if !(Self::DELAY_MIN..=Self::DELAY_MAX).contains(&max_delay) {
+            return Err(InvalidPolicy("the delay must be between 1ms and 60s"));
+        }
+        if !(Self::BYTES_MIN..=Self::BYTES_MAX).contains(&max_bytes) {
+            return Err(InvalidPolicy("the bytes must be between 64KiB and 1TiB"));
+        }
+        Ok(Self {
+            max_delay,
+            max_bytes,
+        })
+    }
+
+    /// The smaller of each limit.
+    pub(crate) fn tighter(self, other: Self) -> Self {
+        Self {
+            max_delay: self.max_delay.min(other.max_delay),
+            max_bytes: self.max_bytes.min(other.max_bytes),
+        }
+    }
+
+    /// The smaller of each limit of all that there are.
+    pub(crate) fn tightest(all: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
+        all.into_iter().flatten().reduce(Self::tighter)
+    }
+
+    /// Whether going from one to the other promises something new.
+    pub(crate) fn tightens(from: Option<Self>, to: Option<Self>) -> bool {
+        to.is_some_and(|to| from.is_none_or(|from| from.tighter(to) != from))
+    }
+}
+
+/// Why a text is no policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidPolicy(pub &'static str);
+
+/// Which of the four policies, without its limits. A greater one promises more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PolicyKind {
+    /// [`Policy::TreatHostAsStableStorage`].
+    TreatHostAsStableStorage,
+    /// [`Policy::Bounded`].
+    Bounded,
+    /// [`Policy::Honor`].
+    Honor,
+    /// [`Policy::StrictSync`].
+    StrictSync,
+}
+
+impl PolicyKind {
+    /// Every kind, the laziest first.
+    pub const ALL: [Self; 4] = [
+        Self::TreatHostAsStableStorage,
+        Self::Bounded,
+        Self::Honor,
+        Self::StrictSync,
+    ];
+
+    /// The policy's word in settings and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TreatHostAsStableStorage => "treat-host-as-stable-storage",
+            Self::Bounded => "bounded",
+            Self::Honor => "honor",
+            Self::StrictSync => "strict-sync",
+        }
+    }
+
+    /// Whether a FLUSH is answered before the disk.
+    pub const fn is_lazy(self) -> bool {
+        matches!(self, Self::TreatHostAsStableStorage | Self::Bounded)
+    }
+}
+
+impl Policy {
+    /// Which of the four it is.
+    pub const fn kind(&self) -> PolicyKind {
+        match self {
+            Self::TreatHostAsStableStorage => PolicyKind::TreatHostAsStableStorage,
+            Self::Bounded(_) => PolicyKind::Bounded,
+            Self::Honor => PolicyKind::Honor,
+            Self::StrictSync => PolicyKind::StrictSync,
+        }
+    }
+
+    pub(crate) fn bound(&self) -> Option<Bound> {
+        match self {
+            Self::Bounded(bound) => Some(*bound),
+            _ => None,
+        }
+    }
+
+    /// Whether a FLUSH is answered before the disk.
+    pub(crate) fn is_lazy(&self) -> bool {
+        self.kind().is_lazy()
+    }
+
+    /// Whether a FLUSH covers the times of a file whose contents changed, where `flush_times` is set
+    /// so. Under strict-sync every answer does.
+    #[must_use]
+    pub fn flushes_times(&self, flush_times: bool) -> bool {
+        flush_times || *self == Self::StrictSync
+    }
+
+    /// The stricter of two; of two bounds the smaller of each limit.
+    #[must_use]
+    pub fn stricter(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Bounded(a), Self::Bounded(b)) => Self::Bounded(a.tighter(b)),
+            _ if other.kind() > self.kind() => other,
+            _ => self,
+        }
+    }
+
+    /// Whether going from `self` to `to` promises something that `self` did not.
+    pub fn tightens_to(&self, to: &Policy) -> bool {
+        match (self, to) {
+            (Self::Bounded(a), Self::Bounded(b)) => Bound::tightens(Some(*a), Some(*b)),
+            // `bounded` covers plain writes that nobody flushed, `honor` does not: neither
+            // promise contains the other.
+            (Self::Honor, Self::Bounded(_)) => true,
+            _ => to.kind() > self.kind(),
+        }
+    }
+}
 
 /// The object that a client asks by a FLUSH to be made stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

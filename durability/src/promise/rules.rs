@@ -10,7 +10,8 @@ use vfs::fold;
 
 use super::{
     patterns::{PathPattern, components},
-    settings::{InvalidPolicy, Policy, ShareDurability},
+    policy::{InvalidPolicy, Policy},
+    settings::ShareDurability,
 };
 
 /// The facts about an open that rules look at. Made once per open and shared.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use vfs::{FileKey, Timestamp, VfsError};
 
-use crate::settings::{Bound, Policy};
+use crate::policy::{Bound, Policy};
 
 #[expect(clippy::indexing_slicing, reason = "computed by the compiler")]
 const fn crc_table() -> [u32; 256] {

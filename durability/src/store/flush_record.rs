@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use vfs::{FileKey, Timestamp};
 
 use super::log::StoreTask;
-use crate::{report::Exposure, settings::Policy};
+use crate::{policy::Policy, report::Exposure};
 
 /// Most files named in one exposure record.
 const EXPOSED_FILES_MAX: usize = 32;

@@ -17,8 +17,8 @@ use vfs::{FileKey, lock};
 use super::Share;
 use crate::{
     metrics::count,
+    policy::{Bound, PolicyKind},
     report::{Exposure, PolicyExposure},
-    settings::{Bound, PolicyKind},
 };
 
 /// The inode of a charge, and the policy under which it was acknowledged.
