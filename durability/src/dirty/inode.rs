@@ -134,7 +134,37 @@ impl<V: Volume> Default for Inode<V> {
     }
 }
 
+/// The facts about an inode that the table counts: it compares them before and after each step.
+pub(crate) struct InodeFacts {
+    pub(crate) dirty: bool,
+    /// Writes that are queued or in flight.
+    pub(crate) writes: usize,
+    /// How often the latch has grown; `None` without one.
+    pub(crate) grown: Option<u64>,
+    /// It is a directory whose own name is lost, so everything below it may be unreachable.
+    pub(crate) unreachable: bool,
+}
+
 impl<V: Volume> Inode<V> {
+    pub(crate) fn facts(&self) -> InodeFacts {
+        InodeFacts {
+            dirty: self.is_dirty(),
+            writes: self.writes(),
+            grown: self.latch.as_ref().map(|latch| latch.grown),
+            unreachable: self.is_unreachable(),
+        }
+    }
+
+    fn is_unreachable(&self) -> bool {
+        let lost = |latch: &Latch| !latch.names.is_empty();
+        !self.file && self.latch.as_ref().is_some_and(lost)
+    }
+
+    /// The latch event of the step that ends now.
+    pub(crate) fn take_latch_event(&mut self) -> Option<LatchEvent> {
+        self.latch_event.take()
+    }
+
     /// The shares it was changed or flushed through.
     pub(crate) fn shares(&self) -> &[Arc<Share>] {
         &self.shares
@@ -167,8 +197,7 @@ impl<V: Volume> Inode<V> {
         self.is_dirty() || !self.in_flight.is_empty()
     }
 
-    /// Writes that are queued or in flight.
-    pub(crate) fn writes(&self) -> usize {
+    fn writes(&self) -> usize {
         self.queued.len() + self.in_flight.len()
     }
 
@@ -424,7 +453,7 @@ impl<V: Volume> Inode<V> {
     /// Gives back the nodes that neither dirty state nor a change under way needs. A directory whose own name is dirty
     /// or lost keeps one node, which knows the path of the directory.
     fn release(&mut self) {
-        let named = !self.file && (!self.names.is_empty() || self.has_lost_name());
+        let named = (!self.file && !self.names.is_empty()) || self.is_unreachable();
         if self.pending.is_clean() && self.in_flight.is_empty() && !named {
             self.node = None;
             self.wrote = false;

@@ -199,7 +199,9 @@ impl<V: Volume> PendingContents<'_, V> {
         gate.mark(&held.node, asked, self.since, |inode, account, doubt| {
             inode.write_ended(ticket);
             for (place, bytes) in changed {
-                let place = inode.doubted(account.share, held, place, doubt);
+                let place = doubt.map_or(place, |failure| {
+                    inode.doubted(account.share, held, place, failure)
+                });
                 let all = account.shares();
                 let all = all.filter_map(|(share, kind)| share.reserve(bytes, u64::MAX, kind));
                 inode.wrote(held, place, all);
@@ -400,13 +402,15 @@ impl<V: Volume> PendingContents<'_, V> {
             inode.write_ended(ticket);
             if let Some(failure) = failure {
                 if core.planted(Planted::FailedThroughTrustsOthers) {
-                    inode.doubted(share, held, place, failure.into());
+                    inode.doubted(share, held, place, failure);
                 } else {
                     inode.write_failed(share, stream, range, failure);
                 }
             } else {
                 let doubt = core.failed_syncs.since(key, since);
-                let place = inode.doubted(share, held, place, doubt);
+                let place = doubt.map_or(place, |failure| {
+                    inode.doubted(share, held, place, failure)
+                });
                 inode.mark_dirty(&account, held, now);
                 if matches!(outcome, Outcome::Durable) {
                     if doubt.is_none() {

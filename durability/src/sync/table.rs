@@ -280,16 +280,15 @@ impl<V: Volume> Durability<V> {
         let mut shard = lock(self.shard(key));
         let entry = shard.entry(key).or_default();
         let inode = &mut entry.inode;
-        let (dirty, latched) = (inode.is_dirty(), inode.is_poisoned());
-        let unreachable = inode.is_unreachable_directory();
-        let (growth, writes) = (inode.latch_growth(), inode.writes());
+        let before = inode.facts();
         let out = step(inode, &mut entry.waiters);
-        if inode.writes() < writes
+        let mut now = inode.facts();
+        if now.writes < before.writes
             && let Some(ended) = &entry.write_ended
         {
             ended.notify_waiters();
         }
-        match (dirty, inode.is_dirty()) {
+        match (before.dirty, now.dirty) {
             (false, true) => {
                 self.dirty.fetch_add(1, SeqCst);
                 *lock(&self.dirty_of).entry(key.fs).or_default() += 1;
@@ -307,27 +306,28 @@ impl<V: Volume> Durability<V> {
             }
             _ => {}
         }
-        let ended = latched && !inode.is_poisoned();
+        let ended = before.grown.is_some() && now.grown.is_none();
         if ended {
             self.latched.fetch_sub(1, SeqCst);
-        } else if !latched
-            && inode.is_poisoned()
+        } else if before.grown.is_none()
+            && now.grown.is_some()
             && self.latched.fetch_add(1, SeqCst) >= self.limits.latched_max
         {
             if !self.overflow.swap(true, SeqCst) {
                 self.stores.overflow_changed(true);
             }
             inode.forget_latch();
+            now = inode.facts();
             self.latched.fetch_sub(1, SeqCst);
         }
-        match (unreachable, inode.is_unreachable_directory()) {
+        match (before.unreachable, now.unreachable) {
             (false, true) => _ = lock(&self.unreachable).insert(key),
             (true, false) => _ = lock(&self.unreachable).remove(&key),
             _ => {}
         }
         let event = inode.take_latch_event();
         // That of a deleted inode is cleared when the removal is stable.
-        if growth != inode.latch_growth() && !matches!(event, Some(LatchEvent::Deleted(_))) {
+        if before.grown != now.grown && !matches!(event, Some(LatchEvent::Deleted(_))) {
             self.stores.latch_changed(key, inode);
         }
         let shares = (ended || event.is_some()).then(|| inode.shares().to_vec());

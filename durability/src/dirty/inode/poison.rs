@@ -20,11 +20,6 @@ use crate::{
 };
 
 impl<V: Volume> Inode<V> {
-    /// The latch event of the step that ends now.
-    pub(crate) fn take_latch_event(&mut self) -> Option<LatchEvent> {
-        self.latch_event.take()
-    }
-
     /// Whether the inode has a latch: a sync failed, and the state that it left unproven is not repaired.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.latch.is_some()
@@ -50,11 +45,6 @@ impl<V: Volume> Inode<V> {
             || is_in(&latch.path)
             || self.names.iter().any(Name::has_left)
             || self.path_hint().is_some_and(|now| is_in(&now))
-    }
-
-    /// The number of times that the latch has grown; `None` without one.
-    pub(crate) fn latch_growth(&self) -> Option<u64> {
-        self.latch.as_ref().map(|latch| latch.grown)
     }
 
     /// Drops the latch. True if there was one.
@@ -123,19 +113,16 @@ impl<V: Volume> Inode<V> {
         self.latch_with(failure).add_metadata(what);
     }
 
-    /// Contents changed at `place`. A `doubt` is a sync that failed after the change began. The change then belongs to
-    /// the latch of that sync, which is made anew if it has already ended; a deleted inode is not poisoned. Returns the
-    /// place to mark as dirty.
+    /// Contents changed at `place`, and a sync failed after the change began. The change belongs to the latch of that
+    /// sync, which is made anew if it has already ended; a deleted inode is not poisoned. Returns the place to mark as
+    /// dirty.
     pub(crate) fn doubted(
         &mut self,
         share: &Arc<Share>,
         held: &Held<V>,
         place: Where,
-        doubt: Option<Failure>,
+        failure: Failure,
     ) -> Where {
-        let Some(failure) = doubt else {
-            return place;
-        };
         if !self.gone && self.latch.is_none() {
             self.latch_with(failure);
         }
@@ -152,18 +139,6 @@ impl<V: Volume> Inode<V> {
         if !self.gone {
             self.latch_with(failure).entries = true;
         }
-    }
-
-    /// A name that it is reached by is lost.
-    pub(super) fn has_lost_name(&self) -> bool {
-        self.latch
-            .as_ref()
-            .is_some_and(|latch| !latch.names.is_empty())
-    }
-
-    /// It is a directory whose own name is lost, so everything below it may be unreachable.
-    pub(crate) fn is_unreachable_directory(&self) -> bool {
-        !self.file && self.has_lost_name()
     }
 
     /// A durable write failed. Its sync may have reported the failure of any earlier write-back,
