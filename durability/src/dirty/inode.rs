@@ -29,12 +29,11 @@ pub(crate) use names::{FoundAt, Name};
 use super::{
     epoch::{Account, Changed, Epoch, Where, WriteBackHint},
     latch::{Latch, LatchEvent},
-    opens::Opens,
 };
 use crate::{
     dirty::Earlier,
     policy::PolicyKind,
-    share::{Reservation, Share},
+    share::{Opens, Reservation, Share},
 };
 
 /// A node and the file system that made it.

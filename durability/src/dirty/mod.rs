@@ -8,13 +8,12 @@ mod epoch;
 mod inode;
 mod latch;
 mod latency;
-mod opens;
 pub(crate) mod share;
 
 pub(crate) use epoch::{Account, Changed, Where};
 pub(crate) use inode::{FoundAt, Held, Inode, Job, Name};
 pub(crate) use latch::{FailedSyncs, Failure, LatchEvent};
-pub(crate) use opens::{Effective, OpenEntry};
+pub(crate) use share::{Effective, OpenEntry};
 
 /// The queued writes that a FLUSH waits for. It always waits for those in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,16 @@
-//! One share: the policy in force, and how long its syncs take. `share/exposure.rs` counts what it has
-//! acknowledged that is dirty.
+//! One share: the policy in force, also for the opens of one inode. `share/exposure.rs` counts what the
+//! share has acknowledged that is dirty, and how its bound is kept.
+//!
+//! The strictest of an inode's opens decides. An open that matched no rule follows the current policy of
+//! its share; one that matched a rule follows the rule, as `honor` while its share is tripped or guarded.
+//! A request through a share without an open of the inode counts as an open that follows the share. Opens
+//! are counted by share and rule, so a decision takes a few steps however many there are.
 
 mod exposure;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     sync::{
         Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
@@ -16,15 +22,11 @@ use tokio::sync::Notify;
 pub(crate) use vfs::lock;
 use vfs::{Env, FileKey};
 
-use super::{
-    latency::{Keeping, SyncLatency, Turn},
-    opens::Effective,
-};
+use super::latency::SyncLatency;
 use crate::{
     metrics::Metrics,
     policy::{Bound, Policy},
-    report::TooSlow,
-    rules::{Rule, Rules},
+    rules::{Opener, Rule, Rules},
     settings::ShareDurability,
 };
 
@@ -189,60 +191,6 @@ impl Share {
         !lock(&self.roots).is_disjoint(roots)
     }
 
-    /// A sync of one inode took so long.
-    pub(crate) fn sync_took(&self, span: Duration) {
-        lock(&self.latency).synced(span, self.env.monotonic());
-    }
-
-    /// A background sync, with all that had to go before and after it, ended so long after it was due.
-    pub(crate) fn background_synced_in(&self, span: Duration) {
-        let (bound, now) = (self.bound(), self.env.monotonic());
-        lock(&self.latency).background_synced(span, now, bound.as_ref());
-    }
-
-    /// The number of rounds of background syncs that everything dirty takes.
-    fn rounds(&self, at_once: usize) -> usize {
-        self.dirty_inodes().div_ceil(at_once.max(1))
-    }
-
-    /// The age at which the background sync of a dirty inode starts.
-    pub(crate) fn start_age(&self, bound: &Bound, at_once: usize, now: Duration) -> Duration {
-        let rounds = self.rounds(at_once);
-        lock(&self.latency).start_age(bound, rounds, now)
-    }
-
-    /// How the bound is kept for a change that takes so many syncs one after the other.
-    /// The log reports when that changes.
-    pub(crate) fn keeping(&self, bound: &Bound, chain: usize) -> Keeping {
-        let now = self.env.monotonic();
-        let mut latency = lock(&self.latency);
-        let keeping = latency.keeping(bound, chain, now);
-        let turn = latency.judged(&keeping, now);
-        let sync_ms = latency.too_slow().map(|(_, sync)| sync.as_millis());
-        drop(latency);
-        let what = match turn {
-            Some(Turn::TooSlow) => "too slow for the bound: FLUSH waits as under honor",
-            Some(Turn::QuickAgain) => "quick enough for the bound again: FLUSH is answered at once",
-            None => return keeping,
-        };
-        let bound_ms = bound.max_delay.as_millis();
-        tracing::warn!(share = self.name, bound_ms, sync_ms, "the disk is {what}");
-        keeping
-    }
-
-    /// Since when the disk is too slow for the bound unless FLUSH waits, if it is.
-    pub(crate) fn too_slow(&self) -> Option<TooSlow> {
-        self.bound()?;
-        let (since, sync) = lock(&self.latency).too_slow()?;
-        let lasts = self.env.monotonic().saturating_sub(since);
-        Some(TooSlow { lasts, sync })
-    }
-
-    /// Whether more is dirty than background syncs can make stable in time, round after round.
-    pub(crate) fn is_behind(&self, at_once: usize, keeping: &Keeping) -> bool {
-        self.rounds(at_once) > keeping.rounds
-    }
-
     /// An administrator changes the policy, and so accepts the loss, if there is one.
     pub(crate) fn set(&self, change: impl FnOnce(&mut ShareDurability)) {
         self.tripped.store(false, SeqCst);
@@ -315,4 +263,218 @@ impl Share {
 
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The terms of a request: the strictest of several policies, and the tightest of their bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Effective {
+    pub(crate) policy: Policy,
+    /// The tightest bound of all bounded policies among them, even if a stricter policy decides: a bound promises
+    /// something about changes that no client flushed, and the stricter policy does not.
+    pub(crate) bound: Option<Bound>,
+    /// A FLUSH covers the times of a file whose contents changed.
+    pub(crate) times: bool,
+}
+
+impl Effective {
+    pub(crate) fn of(policy: Policy, times: bool) -> Self {
+        Self {
+            policy,
+            bound: policy.bound(),
+            times: policy.flushes_times(times),
+        }
+    }
+
+    pub(crate) fn join(self, other: Self) -> Self {
+        Self {
+            policy: self.policy.stricter(other.policy),
+            bound: Bound::tightest([self.bound, other.bound]),
+            times: self.times || other.times,
+        }
+    }
+
+    /// Whether going from `self` to `to` promises something new.
+    pub(crate) fn tightens_to(&self, to: &Self) -> bool {
+        Bound::tightens(self.bound, to.bound) || self.policy.tightens_to(&to.policy)
+    }
+}
+
+/// One open, and the rule it matched.
+pub(crate) struct OpenEntry {
+    pub(crate) share: Arc<Share>,
+    pub(crate) opener: Arc<Opener>,
+    pub(crate) rule: Option<Arc<Rule>>,
+}
+
+impl OpenEntry {
+    /// The policy that it asks for now.
+    pub(crate) fn policy(&self) -> Policy {
+        match &self.rule {
+            Some(rule) => self.share.in_force(rule.policy),
+            None => self.share.policy(),
+        }
+    }
+}
+
+/// The opens through one share, counted by the rules that they matched.
+struct Counted {
+    share: Arc<Share>,
+    /// `None`: they follow the share.
+    by_rule: Vec<(Option<Arc<Rule>>, usize)>,
+}
+
+impl Counted {
+    fn strictest(&self) -> Option<Effective> {
+        let rules = self.by_rule.iter().map(|(rule, _)| rule.as_deref());
+        let each = rules.map(|rule| self.share.asked(rule));
+        each.reduce(Effective::join)
+    }
+}
+
+/// The opens of an inode.
+#[derive(Default)]
+pub(crate) struct Opens {
+    by_id: BTreeMap<u64, OpenEntry>,
+    /// They did not all come by one path of one share, since there was none.
+    several_names: bool,
+    counted: Vec<Counted>,
+    /// The path by which the last of all opens reached the inode, once all are closed.
+    last: Option<Arc<Opener>>,
+}
+
+impl Opens {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &OpenEntry> {
+        self.by_id.values()
+    }
+
+    /// A path that the inode is or was opened by, from the root of the share.
+    pub(crate) fn path(&self) -> Option<String> {
+        let open = self.by_id.values().next().map(|open| &open.opener);
+        open.or(self.last.as_ref())
+            .map(|opener| opener.path.to_string())
+    }
+
+    /// Whether the opens may have come by several names of the inode.
+    pub(crate) fn have_several_names(&self) -> bool {
+        self.several_names
+    }
+
+    /// A new open, judged by its share's rules as they are now.
+    pub(crate) fn insert(&mut self, id: u64, share: &Arc<Share>, opener: Arc<Opener>) {
+        self.several_names = self.by_id.values().next().is_some_and(|first| {
+            let one_name = Arc::ptr_eq(&first.share, share) && first.opener.path == opener.path;
+            self.several_names || !one_name
+        });
+        let rule = share.rules().find(&opener).cloned();
+        let share = Arc::clone(share);
+        let entry = OpenEntry {
+            share,
+            opener,
+            rule,
+        };
+        self.add(&entry);
+        self.by_id.insert(id, entry);
+    }
+
+    /// The client of an open has come back through another connection.
+    pub(crate) fn came_back(&mut self, id: u64, client: IpAddr, dialect: u16) {
+        let Some(entry) = self.by_id.get(&id) else {
+            return;
+        };
+        let share = Arc::clone(&entry.share);
+        let opener = Opener {
+            client: Some(client),
+            dialect,
+            ..Opener::clone(&entry.opener)
+        };
+        let several_names = self.several_names;
+        self.remove(id);
+        self.insert(id, &share, opener.into());
+        // An open that was closed before may have come by another name.
+        self.several_names = several_names;
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) {
+        let Some(entry) = self.by_id.remove(&id) else {
+            return;
+        };
+        if self.by_id.is_empty() {
+            self.last = Some(Arc::clone(&entry.opener));
+        }
+        for counted in &mut self.counted {
+            if Arc::ptr_eq(&counted.share, &entry.share) {
+                for (rule, number) in &mut counted.by_rule {
+                    *number -= usize::from(*rule == entry.rule);
+                }
+                counted.by_rule.retain(|(_, number)| *number > 0);
+            }
+        }
+        self.counted.retain(|counted| !counted.by_rule.is_empty());
+    }
+
+    /// Judges the opens through a share again, because its rules changed.
+    pub(crate) fn judge_anew(&mut self, share: &Arc<Share>) {
+        let rules = share.rules();
+        self.counted.clear();
+        let mut all = std::mem::take(&mut self.by_id);
+        for entry in all.values_mut() {
+            if Arc::ptr_eq(&entry.share, share) {
+                entry.rule = rules.find(&entry.opener).cloned();
+            }
+            self.add(entry);
+        }
+        self.by_id = all;
+    }
+
+    fn add(&mut self, entry: &OpenEntry) {
+        let mut all = self.counted.iter_mut();
+        let Some(counted) = all.find(|one| Arc::ptr_eq(&one.share, &entry.share)) else {
+            self.counted.push(Counted {
+                share: Arc::clone(&entry.share),
+                by_rule: vec![(entry.rule.clone(), 1)],
+            });
+            return;
+        };
+        let mut rules = counted.by_rule.iter_mut();
+        match rules.find(|(rule, _)| *rule == entry.rule) {
+            Some((_, number)) => *number += 1,
+            None => counted.by_rule.push((entry.rule.clone(), 1)),
+        }
+    }
+
+    /// The terms that the opens ask for; `None` without opens.
+    pub(crate) fn strictest(&self) -> Option<Effective> {
+        let asked = self.counted.iter().filter_map(Counted::strictest);
+        asked.reduce(Effective::join)
+    }
+
+    /// The terms of a request through `own`.
+    pub(crate) fn effective(&self, own: &Arc<Share>) -> Effective {
+        let opened = |counted: &Counted| Arc::ptr_eq(&counted.share, own);
+        let asked = self.strictest();
+        if let Some(asked) = asked
+            && self.counted.iter().any(opened)
+        {
+            return asked;
+        }
+        let mine = own.asked(None);
+        asked.map_or(mine, |asked| asked.join(mine))
+    }
+
+    /// Shares other than `own` with a bounded open: what changes through `own` is charged to them
+    /// too, so that it is synced within their bound.
+    pub(crate) fn bounded_elsewhere(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
+        let bounded = |counted: &&Counted| {
+            !Arc::ptr_eq(&counted.share, own)
+                && counted
+                    .strictest()
+                    .is_some_and(|asked| asked.bound.is_some())
+        };
+        let shares = self.counted.iter().filter(bounded);
+        shares.map(|counted| Arc::clone(&counted.share)).collect()
+    }
 }

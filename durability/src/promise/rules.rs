@@ -1,7 +1,7 @@
 //! Policy by who opens what and how: rules of a share, tried in order, first match wins.
 //!
 //! Owns the rules, what an open says about itself ([`Opener`]), and the decision between them.
-//! Which opens an inode has, and that the strictest decides for it, is `opens.rs`; what a policy
+//! Which opens an inode has, and that the strictest decides for it, is `dirty/share.rs`; what a policy
 //! means is `policy.rs`. Every list is limited by a named constant.
 
 use std::{fmt, net::IpAddr, ops::RangeInclusive, sync::Arc};

@@ -1,4 +1,5 @@
-//! The exposure of one share: what it has acknowledged that is dirty, or unproven, in numbers.
+//! The exposure of one share: what it has acknowledged that is dirty, or unproven, in numbers, and how its
+//! bound is kept.
 //!
 //! Invariants:
 //! - A [`Charge`] is owned by the dirty state that it stands for, and dropping it is the only way to
@@ -16,9 +17,10 @@ use vfs::{FileKey, lock};
 
 use super::Share;
 use crate::{
+    dirty::latency::{Keeping, Turn},
     metrics::count,
     policy::{Bound, PolicyKind},
-    report::{Exposure, PolicyExposure},
+    report::{Exposure, PolicyExposure, TooSlow},
 };
 
 /// The inode of a charge, and the policy under which it was acknowledged.
@@ -103,7 +105,7 @@ impl Share {
         clean && !self.is_tripped()
     }
 
-    pub(super) fn dirty_inodes(&self) -> usize {
+    fn dirty_inodes(&self) -> usize {
         lock(&self.ages).inodes.len()
     }
 
@@ -177,6 +179,60 @@ impl Share {
             }
         }
         all
+    }
+
+    /// A sync of one inode took so long.
+    pub(crate) fn sync_took(&self, span: Duration) {
+        lock(&self.latency).synced(span, self.env.monotonic());
+    }
+
+    /// A background sync, with all that had to go before and after it, ended so long after it was due.
+    pub(crate) fn background_synced_in(&self, span: Duration) {
+        let (bound, now) = (self.bound(), self.env.monotonic());
+        lock(&self.latency).background_synced(span, now, bound.as_ref());
+    }
+
+    /// The number of rounds of background syncs that everything dirty takes.
+    fn rounds(&self, at_once: usize) -> usize {
+        self.dirty_inodes().div_ceil(at_once.max(1))
+    }
+
+    /// The age at which the background sync of a dirty inode starts.
+    pub(crate) fn start_age(&self, bound: &Bound, at_once: usize, now: Duration) -> Duration {
+        let rounds = self.rounds(at_once);
+        lock(&self.latency).start_age(bound, rounds, now)
+    }
+
+    /// How the bound is kept for a change that takes so many syncs one after the other.
+    /// The log reports when that changes.
+    pub(crate) fn keeping(&self, bound: &Bound, chain: usize) -> Keeping {
+        let now = self.env.monotonic();
+        let mut latency = lock(&self.latency);
+        let keeping = latency.keeping(bound, chain, now);
+        let turn = latency.judged(&keeping, now);
+        let sync_ms = latency.too_slow().map(|(_, sync)| sync.as_millis());
+        drop(latency);
+        let what = match turn {
+            Some(Turn::TooSlow) => "too slow for the bound: FLUSH waits as under honor",
+            Some(Turn::QuickAgain) => "quick enough for the bound again: FLUSH is answered at once",
+            None => return keeping,
+        };
+        let bound_ms = bound.max_delay.as_millis();
+        tracing::warn!(share = self.name, bound_ms, sync_ms, "the disk is {what}");
+        keeping
+    }
+
+    /// Since when the disk is too slow for the bound unless FLUSH waits, if it is.
+    pub(crate) fn too_slow(&self) -> Option<TooSlow> {
+        self.bound()?;
+        let (since, sync) = lock(&self.latency).too_slow()?;
+        let lasts = self.env.monotonic().saturating_sub(since);
+        Some(TooSlow { lasts, sync })
+    }
+
+    /// Whether more is dirty than background syncs can make stable in time, round after round.
+    pub(crate) fn is_behind(&self, at_once: usize, keeping: &Keeping) -> bool {
+        self.rounds(at_once) > keeping.rounds
     }
 }
 
