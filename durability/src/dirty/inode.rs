@@ -2,7 +2,7 @@
 //!
 //! The changes since the last clean sync have two parts. Data, size, metadata and streams are one
 //! epoch (`epoch.rs`): a sync takes it as a whole, and either drops it (success) or hands it to the
-//! latch (failure, `inode/poison.rs`). The names (`inode/names.rs`) are the directories that must be
+//! latch (failure, `inode/poison.rs`). The names (`inode/syncs.rs`) are the directories that must be
 //! synced afterwards, each with the sequence number of its last change, newest parent first.
 //!
 //! Invariants:
@@ -11,9 +11,8 @@
 //! - Data that were dirty when a sync failed never become clean by a later sync, only by being
 //!   rewritten.
 
-mod job;
-mod names;
 mod poison;
+mod syncs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,8 +22,7 @@ use std::{
 
 use vfs::{FileKey, Node, Range, Volume};
 
-pub(crate) use job::Job;
-pub(crate) use names::{FoundAt, Name};
+pub(crate) use syncs::{FoundAt, Job, Name};
 
 use super::{
     epoch::{Account, Changed, Epoch, Where, WriteBackHint},
@@ -394,8 +392,8 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// A change that was under way has changed nothing.
-    pub(crate) fn unchanged(&mut self) {
+    /// Gives back the nodes that nothing needs, unless a sync runs, which does so at its end.
+    pub(crate) fn release_at_rest(&mut self) {
         if self.running.is_none() {
             self.release();
         }

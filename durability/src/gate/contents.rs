@@ -182,7 +182,7 @@ impl<V: Volume> PendingContents<'_, V> {
             let ticket = self.ticket.take();
             gate.core.with(node.key(), |inode| {
                 inode.write_ended(ticket);
-                inode.unchanged();
+                inode.release_at_rest();
             });
             return Ok(Unchanged::because("no range of the contents changed").into());
         }
