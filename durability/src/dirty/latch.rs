@@ -10,13 +10,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
+    sync::Arc,
 };
 
-use vfs::{FileKey, Timestamp, VfsError, Volume, lock};
+use vfs::{FileKey, Timestamp, VfsError, Volume};
 
 use super::{
     epoch::{Changed, Epoch, Extents, Where},
@@ -168,42 +165,29 @@ pub(crate) struct Failure {
 /// The last failure of each inode.
 #[derive(Default)]
 pub(crate) struct FailedSyncs {
-    newest: AtomicU64,
-    known: Mutex<Known>,
-}
-
-#[derive(Default)]
-struct Known {
-    of: BTreeMap<FileKey, Failure>,
+    known: BTreeMap<FileKey, Failure>,
     /// The newest that did not fit.
     forgotten: Option<Failure>,
 }
 
 impl FailedSyncs {
-    /// Call this before the inode is poisoned, so that a change that is marked later finds it here.
-    pub(crate) fn note(&self, key: FileKey, failure: Failure) {
-        let mut known = lock(&self.known);
-        self.newest.fetch_max(failure.sequence, SeqCst);
+    pub(crate) fn note(&mut self, key: FileKey, failure: Failure) {
         // Two syncs that failed at once may be reported in either order.
-        let last = known.of.entry(key).or_insert(failure);
+        let last = self.known.entry(key).or_insert(failure);
         if last.sequence < failure.sequence {
             *last = failure;
         }
-        if known.of.len() > FAILURES_MAX {
-            let oldest = known.of.iter().min_by_key(|(_, one)| one.sequence);
+        if self.known.len() > FAILURES_MAX {
+            let oldest = self.known.iter().min_by_key(|(_, one)| one.sequence);
             let oldest = oldest.map(|(key, _)| *key);
-            let gone = oldest.and_then(|key| known.of.remove(&key));
-            known.forgotten = newest([known.forgotten, gone]);
+            let gone = oldest.and_then(|key| self.known.remove(&key));
+            self.forgotten = newest([self.forgotten, gone]);
         }
     }
 
     /// The last one, if a sync of the inode may have failed after `sequence`.
     pub(crate) fn since(&self, key: FileKey, sequence: u64) -> Option<Failure> {
-        if self.newest.load(SeqCst) <= sequence {
-            return None;
-        }
-        let known = lock(&self.known);
-        let last = newest([known.of.get(&key).copied(), known.forgotten])?;
+        let last = newest([self.known.get(&key).copied(), self.forgotten])?;
         (last.sequence > sequence).then_some(last)
     }
 }
@@ -233,23 +217,25 @@ mod tests {
             ino,
             ..FileKey::default()
         };
-        let failures = FailedSyncs::default();
-        let since = |key, sequence| failures.since(key, sequence).map(|last| last.error);
-        assert_eq!(since(key(1), 0), None);
+        let mut failed = FailedSyncs::default();
+        let since = |failed: &FailedSyncs, key, sequence| {
+            failed.since(key, sequence).map(|last| last.error)
+        };
+        assert_eq!(since(&failed, key(1), 0), None);
         for n in 1..=FAILURES_MAX as u64 {
-            failures.note(key(n), failure(n));
+            failed.note(key(n), failure(n));
         }
-        assert_eq!(since(key(7), 6), Some(VfsError::Io));
-        assert_eq!(since(key(7), 7), None);
-        assert_eq!(since(key(0), 0), None, "that one has not failed");
-        failures.note(key(9999), failure(5000));
-        assert_eq!(since(key(0), 0), Some(VfsError::Io));
-        assert_eq!(since(key(0), 1), None);
+        assert_eq!(since(&failed, key(7), 6), Some(VfsError::Io));
+        assert_eq!(since(&failed, key(7), 7), None);
+        assert_eq!(since(&failed, key(0), 0), None, "that one has not failed");
+        failed.note(key(9999), failure(5000));
+        assert_eq!(since(&failed, key(0), 0), Some(VfsError::Io));
+        assert_eq!(since(&failed, key(0), 1), None);
     }
 
     #[test]
     fn the_newest_counts_in_whatever_order_they_come() {
-        let failures = FailedSyncs::default();
+        let mut failures = FailedSyncs::default();
         let key = FileKey::default();
         failures.note(key, failure(20));
         failures.note(key, failure(10));

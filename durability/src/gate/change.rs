@@ -255,7 +255,7 @@ impl<V: Volume> Gate<V> {
             if core.planted(Planted::KeepFirstDescriptor) {
                 inode.keep_first();
             }
-            change(inode, &account, core.failed_syncs.since(key, since));
+            change(inode, &account, core.failed_since(key, since));
             judged.limit(inode);
             judged
         })
@@ -303,7 +303,7 @@ impl<V: Volume> Gate<V> {
         let at = (core.tick(), core.now());
         inode.renamed(account, (new, old), at, key);
         for dir in new.into_iter().chain(old).map(Held::key) {
-            if let Some(failure) = core.failed_syncs.since(dir, since) {
+            if let Some(failure) = core.failed_since(dir, since) {
                 inode.name_failed(dir, failure);
             }
         }
@@ -314,7 +314,7 @@ impl<V: Volume> Durability<V> {
     /// A name in `dir` was just marked as added or removed; that change began at `since`. If a sync
     /// of the directory failed meanwhile, it may have dropped the change.
     pub(super) fn entry_failed_since(&self, dir: FileKey, since: u64) {
-        if let Some(failure) = self.failed_syncs.since(dir, since) {
+        if let Some(failure) = self.failed_since(dir, since) {
             self.with(dir, |inode| inode.entry_failed(failure));
         }
     }

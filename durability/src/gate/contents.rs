@@ -407,7 +407,7 @@ impl<V: Volume> PendingContents<'_, V> {
                     inode.write_failed(share, stream, range, failure);
                 }
             } else {
-                let doubt = core.failed_syncs.since(key, since);
+                let doubt = core.failed_since(key, since);
                 let place = doubt.map_or(place, |failure| {
                     inode.doubted(share, held, place, failure)
                 });

@@ -297,6 +297,27 @@ impl<V: Volume> Durability<V> {
 }
 
 impl<V: Volume> Durability<V> {
+    /// Syncs everything dirty of shares that want it (`sync_on_stop`), when the server stops:
+    /// call it when no request is being handled any more.
+    pub async fn sync_all(&self) -> StopReport {
+        let shares = self.shares();
+        let keys = self.keys(|_, inode| {
+            inode.is_of(|share| share.settings().sync_on_stop)
+                || !inode.is_of(|share| shares.iter().any(|known| Arc::ptr_eq(known, share)))
+        });
+        self.sync_many(keys).await
+    }
+
+    /// Syncs everything dirty of shares with a lazy policy, their own or a rule's, including the writes
+    /// under way.
+    pub async fn sync_lazy(&self) -> StopReport {
+        let mut lazy = self.shares();
+        lazy.retain(|share| share.has_lazy());
+        let is_lazy = |known: &Arc<Share>| lazy.iter().any(|share| Arc::ptr_eq(share, known));
+        let keys = self.keys(|_, inode: &Inode<V>| inode.is_of(is_lazy));
+        self.sync_many(keys).await
+    }
+
     /// Syncs of inodes that have ended so far, well or not: whether a disk still answers.
     pub fn syncs_ended(&self) -> u64 {
         let shares = self.shares();

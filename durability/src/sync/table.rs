@@ -24,7 +24,7 @@ use vfs::{Env, FileKey, Node, VfsError, VfsResult, Volume};
 
 use crate::{
     dirty::{Earlier, FailedSyncs, Failure, Inode, LatchEvent, OpenEntry},
-    report::{Exposure, Limits, StopReport},
+    report::{Exposure, Limits},
     settings::ShareDurability,
     share::{Share, lock, read, write},
     store::LatchRecord,
@@ -87,8 +87,9 @@ pub struct Durability<V: Volume> {
     latched: AtomicUsize,
     /// More inodes were poisoned than are remembered: no FLUSH can be answered with success.
     overflow: AtomicBool,
-    /// For changes that are under way.
-    pub(crate) failed_syncs: FailedSyncs,
+    /// For changes that are under way, and the number of the newest.
+    failed_syncs: Mutex<FailedSyncs>,
+    last_failure: AtomicU64,
     /// Lazy policies are set aside.
     guard: Arc<AtomicBool>,
     /// An inode became clean.
@@ -120,7 +121,8 @@ impl<V: Volume> Durability<V> {
             dirty_of: Mutex::default(),
             latched: AtomicUsize::new(0),
             overflow: AtomicBool::new(false),
-            failed_syncs: FailedSyncs::default(),
+            failed_syncs: Mutex::default(),
+            last_failure: AtomicU64::new(0),
             guard: Arc::default(),
             room: Notify::new(),
             moves: Moves::default(),
@@ -163,17 +165,6 @@ impl<V: Volume> Durability<V> {
         drop(back_ends);
         self.listen(vfs, &share);
         share
-    }
-
-    /// Syncs everything dirty of shares that want it (`sync_on_stop`), when the server stops:
-    /// call it when no request is being handled any more.
-    pub async fn sync_all(&self) -> StopReport {
-        let shares = self.shares();
-        let keys = self.keys(|_, inode| {
-            inode.is_of(|share| share.settings().sync_on_stop)
-                || !inode.is_of(|share| shares.iter().any(|known| Arc::ptr_eq(known, share)))
-        });
-        self.sync_many(keys).await
     }
 
     /// The exposure of each share, by name. An inode that was changed through two shares is in both.
@@ -259,11 +250,21 @@ impl<V: Volume> Durability<V> {
         }
     }
 
-    /// A failure of this inode. Call this before the inode is poisoned.
+    /// A failure of this inode. Call this before the inode is poisoned, so that a change that is marked later finds it.
     pub(crate) fn note_failure(&self, key: FileKey, error: VfsError) -> Failure {
         let failure = self.failure(error);
-        self.failed_syncs.note(key, failure);
+        let mut known = lock(&self.failed_syncs);
+        self.last_failure.fetch_max(failure.sequence, SeqCst);
+        known.note(key, failure);
         failure
+    }
+
+    /// The last failure of a sync of the inode, if one may have failed after `sequence`.
+    pub(crate) fn failed_since(&self, key: FileKey, sequence: u64) -> Option<Failure> {
+        match self.last_failure.load(SeqCst) > sequence {
+            true => lock(&self.failed_syncs).since(key, sequence),
+            false => None,
+        }
     }
 
     /// One step on the state of an inode, under its lock.
@@ -460,6 +461,7 @@ impl<V: Volume> Durability<V> {
     pub(crate) fn now(&self) -> Duration {
         self.env.monotonic()
     }
+
     /// Puts the guard on, or takes it off again, for `who`: in force for every request from now
     /// on. Changes acknowledged before are stable when [`Durability::sync_lazy`] says so. Answers
     /// whether that is news.
@@ -483,15 +485,5 @@ impl<V: Volume> Durability<V> {
             share.kick.notify_one();
         }
         true
-    }
-
-    /// Syncs everything dirty of shares with a lazy policy, their own or a rule's, including the writes
-    /// under way.
-    pub async fn sync_lazy(&self) -> StopReport {
-        let mut lazy = self.shares();
-        lazy.retain(|share| share.has_lazy());
-        let is_lazy = |known: &Arc<Share>| lazy.iter().any(|share| Arc::ptr_eq(share, known));
-        let keys = self.keys(|_, inode: &Inode<V>| inode.is_of(is_lazy));
-        self.sync_many(keys).await
     }
 }

@@ -106,7 +106,7 @@ fn the_failure_of_a_directory_counts_until_after_its_latch() {
         assert_eq!(w.flush(&f).await, IO);
         let poisoned = w.engine.poisoned();
         let latch = poisoned.iter().find(|latch| latch.key == key(10)).unwrap();
-        let later = w.engine.failed_syncs.since(key(10), latch.sequence);
+        let later = w.engine.failed_since(key(10), latch.sequence);
         assert!(later.is_some());
     });
 }
