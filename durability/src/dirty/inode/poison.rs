@@ -52,12 +52,6 @@ impl<V: Volume> Inode<V> {
         self.latch.take().is_some()
     }
 
-    pub(super) fn end_latch(&mut self) {
-        if let Some(latch) = self.latch.take_if(|latch| latch.is_repaired()) {
-            self.latch_event = Some(LatchEvent::Repaired(latch.path));
-        }
-    }
-
     /// The sync failed: everything dirty now is unproven; if nothing was known to be dirty, the
     /// whole inode is. True if it is poisoned now.
     ///

@@ -115,6 +115,12 @@ impl<V: Volume> Inode<V> {
         self.end_latch();
     }
 
+    pub(super) fn end_latch(&mut self) {
+        if let Some(latch) = self.latch.take_if(|latch| latch.is_repaired()) {
+            self.latch_event = Some(LatchEvent::Repaired(latch.path));
+        }
+    }
+
     /// The sync could not be started. Everything that it took is dirty again.
     pub(crate) fn not_started(&mut self) {
         match self.running.take() {
