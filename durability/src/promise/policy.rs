@@ -292,43 +292,33 @@ impl Barriers {
     }
 }
 
-/// How a policy treats what a client asked for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    Honored,
-    Deferred,
-    Bounded,
-}
-
 /// The barriers that the reply to `event` needs before it may report success.
 pub(crate) fn barriers(event: Event, settings: &ShareDurability, flags: RequestFlags) -> Barriers {
-    let asked = match settings.policy {
-        Policy::StrictSync => return strict(event),
-        Policy::Honor => Asked::Honored,
-        Policy::TreatHostAsStableStorage => Asked::Deferred,
-        Policy::Bounded(_) => Asked::Bounded,
-    };
+    let kind = settings.policy.kind();
+    if kind == PolicyKind::StrictSync {
+        return strict(event);
+    }
     // FILE_WRITE_THROUGH: whatever is done through the open is synced, too.
     let through = flags.open_write_through || flags.write_through;
     let unbuffered = flags.unbuffered || flags.open_unbuffered;
     match event {
         Event::Flush(_) if flags.full_sync && !settings.ignore_full_sync => strict(event),
-        Event::Flush(_) => answer(asked, strict(event)),
+        Event::Flush(_) => answer(kind, strict(event)),
         Event::Write | Event::WriteStream
             if through || (settings.unbuffered_is_write_through && unbuffered) =>
         {
-            answer(asked, Barriers::stored(event))
+            answer(kind, Barriers::stored(event))
         }
         // A policy that answers FLUSH before the disk has to have it stable by then, too.
-        Event::Move if asked != Asked::Deferred => strict(event),
+        Event::Move if kind != PolicyKind::TreatHostAsStableStorage => strict(event),
         // A lost revocation is a security fault.
-        Event::Meta(Meta::Security) if settings.durable_acl && asked != Asked::Bounded => {
+        Event::Meta(Meta::Security) if settings.durable_acl && kind != PolicyKind::Bounded => {
             strict(event)
         }
         Event::Close => Barriers::default(),
-        Event::Write | Event::WriteStream => not_asked(asked),
-        _ if through => answer(asked, strict(event)),
-        _ => not_asked(asked),
+        Event::Write | Event::WriteStream => not_asked(kind),
+        _ if through => answer(kind, strict(event)),
+        _ => not_asked(kind),
     }
 }
 
@@ -343,20 +333,20 @@ fn strict(event: Event) -> Barriers {
 }
 
 /// The client asked for these barriers.
-fn answer(asked: Asked, honored: Barriers) -> Barriers {
-    match asked {
-        Asked::Honored => honored,
-        Asked::Deferred | Asked::Bounded => Barriers {
+fn answer(kind: PolicyKind, honored: Barriers) -> Barriers {
+    match kind.is_lazy() {
+        true => Barriers {
             deferred: true,
-            ..not_asked(asked)
+            ..not_asked(kind)
         },
+        false => honored,
     }
 }
 
 /// The client asked for nothing.
-fn not_asked(asked: Asked) -> Barriers {
+fn not_asked(kind: PolicyKind) -> Barriers {
     Barriers {
-        bounded: asked == Asked::Bounded,
+        bounded: kind == PolicyKind::Bounded,
         ..Barriers::default()
     }
 }
