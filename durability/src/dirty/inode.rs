@@ -14,11 +14,7 @@
 mod poison;
 mod syncs;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use vfs::{FileKey, Node, Range, Volume};
 
@@ -81,9 +77,8 @@ pub(crate) struct Inode<V: Volume> {
     /// The inode has no name any more, so a failure leaves nothing unproven. The nodes of operations in flight keep the
     /// kernel from using its number again until this entry is dropped.
     gone: bool,
-    in_flight: BTreeSet<u64>,
-    /// Those in flight that are made in several parts.
-    in_parts: BTreeSet<u64>,
+    /// Writes in flight: tickets, and whether the change is made in several parts.
+    in_flight: BTreeMap<u64, bool>,
     /// Writes that were accepted and are not in flight: tickets, with the open if it is known.
     queued: BTreeMap<u64, Option<u64>>,
     asked: Vec<Held<V>>,
@@ -116,8 +111,7 @@ impl<V: Volume> Default for Inode<V> {
             latch: None,
             file: false,
             gone: false,
-            in_flight: BTreeSet::new(),
-            in_parts: BTreeSet::new(),
+            in_flight: BTreeMap::new(),
             queued: BTreeMap::new(),
             asked: Vec::new(),
             times_wanted: false,
@@ -259,8 +253,7 @@ impl<V: Volume> Inode<V> {
             (Some(Earlier::Of(mine)), Some(open)) => mine == *open,
         };
         let mut earlier = self.queued.range(..now);
-        self.in_flight.first().is_some_and(|ticket| *ticket < now)
-            || earlier.any(|(_, open)| waits(open))
+        self.in_flight.range(..now).next().is_some() || earlier.any(|(_, open)| waits(open))
     }
 
     /// When the running sync began, if there is one and it does not cover everything that was marked by `marked`.
@@ -320,23 +313,16 @@ impl<V: Volume> Inode<V> {
         self.queued.insert(ticket, open);
     }
 
-    /// A write is in flight from now on, and no longer queued.
-    pub(crate) fn start_write(&mut self, ticket: u64) {
-        self.in_flight.insert(ticket);
+    /// A write is in flight from now on, and no longer queued. `in_parts`: the change is made in several parts.
+    pub(crate) fn start_write(&mut self, ticket: u64, in_parts: bool) {
+        self.in_flight.insert(ticket, in_parts);
         self.queued.remove(&ticket);
-    }
-
-    /// As [`Inode::start_write`], for a change that is made in several parts.
-    pub(crate) fn start_parts(&mut self, ticket: u64) {
-        self.start_write(ticket);
-        self.in_parts.insert(ticket);
     }
 
     /// A write has ended, or was given up before it was in flight.
     pub(crate) fn write_ended(&mut self, ticket: Option<u64>) {
         if let Some(ticket) = ticket {
             self.in_flight.remove(&ticket);
-            self.in_parts.remove(&ticket);
             self.queued.remove(&ticket);
         }
     }
@@ -373,7 +359,8 @@ impl<V: Volume> Inode<V> {
 
     /// Whether a failed write-back may concern more than one write that is in flight. Call while that is.
     pub(crate) fn has_more_than_one_write(&self) -> bool {
-        self.is_dirty() || self.writes() > 1 || !self.in_parts.is_empty()
+        let in_parts = self.in_flight.values().any(|in_parts| *in_parts);
+        self.is_dirty() || self.writes() > 1 || in_parts
     }
 
     /// Whether only descriptors that write get the failure of a write-back: that of the node that is held, or, before
