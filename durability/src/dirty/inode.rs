@@ -62,8 +62,8 @@ pub(crate) struct Inode<V: Volume> {
     /// `node` was open before contents changed, so it observes a failed write-back.
     wrote: bool,
     streams: BTreeMap<String, Held<V>>,
-    /// The changes since the last sync began.
-    pending: Epoch,
+    /// The changes since the last sync began. Each is added after [`Inode::mark_dirty`].
+    pub(crate) pending: Epoch,
     /// The changes that the running sync covers.
     running: Option<Epoch>,
     /// Sequence number and time of the last sync that began, and whether it is one of the whole inode
@@ -86,14 +86,14 @@ pub(crate) struct Inode<V: Volume> {
     times_wanted: bool,
     /// The place at which a client's handle found the inode, once that name was marked dirty: another
     /// program on the host may have made it. Forgotten when the first of its handles is opened.
-    found_at: Option<FoundAt>,
+    pub(crate) found_at: Option<FoundAt>,
     syncing: bool,
     /// The shares it was changed or flushed through.
     shares: Vec<Arc<Share>>,
     /// The latch event of the present step, which the table reports.
     latch_event: Option<LatchEvent>,
     /// The handles on it, whose policies decide.
-    opens: Opens,
+    pub(crate) opens: Opens,
     write_back: WriteBackHint,
 }
 
@@ -165,24 +165,6 @@ impl<V: Volume> Inode<V> {
         self.shares.iter().any(wanted)
     }
 
-    pub(crate) fn opens(&self) -> &Opens {
-        &self.opens
-    }
-
-    pub(crate) fn opens_mut(&mut self) -> &mut Opens {
-        &mut self.opens
-    }
-
-    /// The path at which a client found it, if that name was marked dirty since the first of its
-    /// handles was opened.
-    pub(crate) fn found_at(&self) -> Option<&FoundAt> {
-        self.found_at.as_ref()
-    }
-
-    pub(crate) fn set_found_at(&mut self, at: Option<FoundAt>) {
-        self.found_at = at;
-    }
-
     /// Something is dirty or being written.
     pub(crate) fn is_busy(&self) -> bool {
         self.is_dirty() || !self.in_flight.is_empty()
@@ -190,11 +172,6 @@ impl<V: Volume> Inode<V> {
 
     fn writes(&self) -> usize {
         self.queued.len() + self.in_flight.len()
-    }
-
-    /// The changes since the last sync began. Call after [`Inode::mark_dirty`].
-    pub(crate) fn pending_mut(&mut self) -> &mut Epoch {
-        &mut self.pending
     }
 
     /// End of file was set, and bytes of the stream beyond `size` are gone.

@@ -52,7 +52,7 @@ impl<V: Volume> Gate<V> {
         let asked = Asked::of(Event::Meta(Meta::Attributes), RequestFlags::default());
         self.mark(node, asked, since, |inode, _, doubt| {
             // Of all changes, no later one proves this one.
-            inode.pending_mut().entries = true;
+            inode.pending.entries = true;
             if let Some(failure) = doubt {
                 inode.entry_failed(failure);
             }
@@ -113,7 +113,7 @@ impl<V: Volume> PendingChange<'_, V> {
         what: Meta,
         flags: RequestFlags,
     ) -> VfsResult<Receipt> {
-        let change = |inode: &mut Inode<V>| inode.pending_mut().set(Changed::Meta(what));
+        let change = |inode: &mut Inode<V>| inode.pending.set(Changed::Meta(what));
         self.changed(Event::Meta(what), node, flags, change).await
     }
 
@@ -125,7 +125,7 @@ impl<V: Volume> PendingChange<'_, V> {
         names: impl IntoIterator<Item = &'n str>,
         flags: RequestFlags,
     ) -> VfsResult<Receipt> {
-        let change = |inode: &mut Inode<V>| inode.pending_mut().set_eas(names);
+        let change = |inode: &mut Inode<V>| inode.pending.set_eas(names);
         self.changed(Event::Meta(Meta::Eas), node, flags, change)
             .await
     }
@@ -133,7 +133,7 @@ impl<V: Volume> PendingChange<'_, V> {
     /// A change of extended attributes of `node` failed midway: any of them may have changed, and no latch ends.
     pub async fn eas_doubtful(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         self.changed(Event::Meta(Meta::Eas), node, flags, |inode| {
-            let pending = inode.pending_mut();
+            let pending = &mut inode.pending;
             pending.meta = true;
             pending.doubtful_eas = true;
         })
@@ -164,7 +164,7 @@ impl<V: Volume> PendingChange<'_, V> {
     ) -> VfsResult<Receipt> {
         let size = self.proven_size(node).await;
         self.changed(Event::Resize, node, flags, |inode| {
-            let pending = inode.pending_mut();
+            let pending = &mut inode.pending;
             pending.set(Changed::Meta(Meta::Attributes));
             pending.set_eas(eas);
             // The file has no other extended attributes any more.
@@ -207,7 +207,7 @@ impl<V: Volume> PendingChange<'_, V> {
 
     /// The stream has the name that the request asks for, as in [`PendingChange::linked`].
     pub async fn stream_found(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
-        let change = |inode: &mut Inode<V>| inode.pending_mut().meta = true;
+        let change = |inode: &mut Inode<V>| inode.pending.meta = true;
         self.changed(Event::Stream, node, flags, change).await
     }
 
@@ -278,7 +278,7 @@ impl<V: Volume> Gate<V> {
         let new = new.map(|dir| self.held(dir));
         let old = old.map(|dir| self.held(dir));
         let judged = self.mark(node, asked, BEYOND_DOUBT, |inode, account, _| {
-            inode.pending_mut().created |= event == Event::Create;
+            inode.pending.created |= event == Event::Create;
             if event == Event::Move {
                 core.moves.marked(key, node.is_directory());
             }

@@ -417,7 +417,7 @@ impl<V: Volume> PendingContents<'_, V> {
                         inode.rewritten(stream, range);
                     }
                     // The data are stable; their modification time is not.
-                    inode.pending_mut().times = true;
+                    inode.pending.times = true;
                 } else {
                     inode.wrote(held, place, reserved);
                     // Under a lazy policy no client waits for the write-back.

@@ -238,8 +238,8 @@ impl<V: Volume> Gate<V> {
     fn is_name_marked(&self, key: FileKey) -> bool {
         let root = self.vfs.root().key();
         let marked = |inode: &Inode<V>| {
-            let found = inode.found_at();
-            found.is_some_and(|at| at.root == root) && !inode.opens().have_several_names()
+            let found = inode.found_at.as_ref();
+            found.is_some_and(|at| at.root == root) && !inode.opens.have_several_names()
         };
         self.core.peek(key, marked) == Some(true) || self.core.planted(Planted::NoParentSync)
     }
@@ -295,14 +295,14 @@ impl<V: Volume> Gate<V> {
         self.mark(node, asked, BEYOND_DOUBT, |inode, account, _| {
             is_here = self.vfs.path_hint(node).as_ref() == Some(&path);
             if !is_here {
-                inode.pending_mut().meta = true;
+                inode.pending.meta = true;
                 return;
             }
             self.mark_parents(inode, account, (Some(&dir), None), (key, since));
             let at = self.found_at(path);
             match dirty {
                 false => inode.name_was_found(dir.key(), at),
-                true => inode.set_found_at(Some(at)),
+                true => inode.found_at = Some(at),
             }
         });
         core.entry_failed_since(dir.key(), since);
@@ -330,7 +330,7 @@ impl<V: Volume> Gate<V> {
                 return Ok(None);
             };
             let at = self.found_at(path);
-            let marked = |inode: &Inode<V>| inode.found_at() == Some(&at);
+            let marked = |inode: &Inode<V>| inode.found_at.as_ref() == Some(&at);
             if at.path.is_empty() || self.core.peek(node.key(), marked) == Some(true) {
                 return Ok(None);
             }

@@ -267,7 +267,7 @@ impl<V: Volume> Gate<V> {
 
     /// The decision about a request, by the strictest of the inode's opens.
     fn judge(&self, inode: &Inode<V>, asked: &Asked) -> Judged {
-        let mut effective = inode.opens().effective(&self.share);
+        let mut effective = inode.opens.effective(&self.share);
         if let Some(others) = asked.others.terms {
             effective = effective.join(others);
         }
@@ -293,9 +293,9 @@ impl<V: Volume> Gate<V> {
         let mut others = Others::default();
         for node in nodes {
             self.core.peek(node.key(), |inode| {
-                let terms = [others.terms, inode.opens().strictest()];
+                let terms = [others.terms, inode.opens.strictest()];
                 others.terms = terms.into_iter().flatten().reduce(Effective::join);
-                let bounded = inode.opens().bounded_elsewhere(&self.share);
+                let bounded = inode.opens.bounded_elsewhere(&self.share);
                 others.bounded.extend(bounded);
             });
         }
@@ -304,7 +304,7 @@ impl<V: Volume> Gate<V> {
 
     /// The shares that a change of the inode through this share is charged to.
     fn account(&self, inode: &Inode<V>, kind: PolicyKind, others: Others) -> Account<'_> {
-        let mut also = inode.opens().bounded_elsewhere(&self.share);
+        let mut also = inode.opens.bounded_elsewhere(&self.share);
         also.extend(others.bounded);
         Account {
             share: &self.share,

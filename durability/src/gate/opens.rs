@@ -30,7 +30,7 @@ impl<V: Volume> OpenPolicy<V> {
     /// restored after a restart had none.
     pub fn came_back(&self, client: IpAddr, dialect: u16) {
         self.core.with(self.key, |inode| {
-            inode.opens_mut().came_back(self.id, client, dialect);
+            inode.opens.came_back(self.id, client, dialect);
         });
     }
 }
@@ -38,8 +38,8 @@ impl<V: Volume> OpenPolicy<V> {
 impl<V: Volume> Drop for OpenPolicy<V> {
     fn drop(&mut self) {
         self.core.with(self.key, |inode| {
-            inode.opens_mut().remove(self.id);
-            if self.core.planted(Planted::LatchForgottenOnClose) && inode.opens().is_empty() {
+            inode.opens.remove(self.id);
+            if self.core.planted(Planted::LatchForgottenOnClose) && inode.opens.is_empty() {
                 inode.forget_latch();
             }
         });
@@ -53,10 +53,10 @@ impl<V: Volume> Gate<V> {
         let (key, id) = (node.key(), self.core.tick());
         // Judged under the inode's lock: a change of rules meets it before or after.
         self.core.with(key, |inode| {
-            if inode.opens().is_empty() {
-                inode.set_found_at(None);
+            if inode.opens.is_empty() {
+                inode.found_at = None;
             }
-            inode.opens_mut().insert(id, &self.share, opener);
+            inode.opens.insert(id, &self.share, opener);
         });
         OpenPolicy {
             core: Arc::clone(&self.core),
@@ -123,16 +123,16 @@ impl<V: Volume> Gate<V> {
     pub fn policy_of(&self, key: FileKey) -> Policy {
         let opened = self
             .core
-            .peek(key, |inode| inode.opens().effective(&self.share));
+            .peek(key, |inode| inode.opens.effective(&self.share));
         opened.map_or_else(|| self.effective_policy(), |effective| effective.policy)
     }
 
     /// The policy in force for an inode, and the open that decides it; `None` if it is not open.
     pub fn in_force(&self, key: FileKey) -> Option<InForce> {
         self.core.peek(key, |inode| {
-            let asked = inode.opens().strictest()?;
+            let asked = inode.opens.strictest()?;
             let same = |policy: Policy| policy.kind() == asked.policy.kind();
-            let because = inode.opens().iter().find(|open| same(open.policy()))?;
+            let because = inode.opens.iter().find(|open| same(open.policy()))?;
             Some(InForce {
                 policy: asked.policy,
                 bound: asked.bound,
@@ -140,7 +140,7 @@ impl<V: Volume> Gate<V> {
                 because: Arc::clone(&because.opener),
                 share: because.share.name.clone(),
                 rule: because.rule.clone(),
-                opens: inode.opens().iter().count(),
+                opens: inode.opens.iter().count(),
             })
         })?
     }

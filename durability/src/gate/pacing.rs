@@ -97,7 +97,7 @@ impl<V: Volume> Gate<V> {
                 return;
             }
             // A tripped share keeps no bound any more: everything dirty is synced and errors are reported.
-            let asked = self.core.peek(key, |inode| inode.opens().effective(share));
+            let asked = self.core.peek(key, |inode| inode.opens.effective(share));
             let asked = asked.unwrap_or_else(|| share.asked(None));
             match asked.bound {
                 // Another share has only its own to keep, however strict its fellows are.

@@ -131,7 +131,7 @@ impl<V: Volume> Gate<V> {
             ..Asked::of(Event::Remove, flags)
         };
         let judged = self.mark(from, asked, BEYOND_DOUBT, |inode, account, _| {
-            inode.pending_mut().entries_removed(account, 1);
+            inode.pending.entries_removed(account, 1);
         });
         // A directory has one name. A file whose last name was removed has nothing left to sync:
         // once the directory is synced, no crash can bring back its contents.
@@ -219,7 +219,7 @@ impl<V: Volume> PendingRename<'_, V> {
         if from.key() != to.key() {
             let plain = Asked::of(Event::Rename, RequestFlags::default());
             gate.mark(from, plain, BEYOND_DOUBT, |inode, _, _| {
-                inode.pending_mut().entries = true;
+                inode.pending.entries = true;
             });
         }
         let forgotten = core.planted(Planted::OneParentOnRename);
@@ -244,7 +244,7 @@ impl<V: Volume> PendingRename<'_, V> {
             }
             // This name is stable and need not be synced again when it is found (`flush.rs`).
             let at = path.map(|path| gate.found_at(path));
-            core.with(key, |inode| inode.set_found_at(at));
+            core.with(key, |inode| inode.found_at = at);
         }
         gate.acknowledge(node, judged).await
     }

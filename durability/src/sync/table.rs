@@ -377,9 +377,9 @@ impl<V: Volume> Durability<V> {
         for shard in &self.shards {
             for entry in lock(shard).values_mut() {
                 let inode = &mut entry.inode;
-                let old = inode.opens().strictest();
-                inode.opens_mut().judge_anew(share);
-                if let (Some(old), Some(new)) = (old, inode.opens().strictest()) {
+                let old = inode.opens.strictest();
+                inode.opens.judge_anew(share);
+                if let (Some(old), Some(new)) = (old, inode.opens.strictest()) {
                     tightens |= old.tightens_to(&new);
                 }
             }
@@ -391,7 +391,7 @@ impl<V: Volume> Durability<V> {
     pub(crate) fn find_open(&self, wanted: impl Fn(&OpenEntry) -> bool) -> Option<FileKey> {
         let mut found = None;
         self.each(|key, inode| {
-            if found.is_none() && inode.opens().iter().any(&wanted) {
+            if found.is_none() && inode.opens.iter().any(&wanted) {
                 found = Some(key);
             }
         });
