@@ -316,18 +316,21 @@ impl OpenEntry {
     }
 }
 
-/// The opens through one share, counted by the rules that they matched.
+/// The number of opens through one share that matched one rule.
 struct Counted {
     share: Arc<Share>,
     /// `None`: they follow the share.
-    by_rule: Vec<(Option<Arc<Rule>>, usize)>,
+    rule: Option<Arc<Rule>>,
+    number: usize,
 }
 
 impl Counted {
-    fn strictest(&self) -> Option<Effective> {
-        let rules = self.by_rule.iter().map(|(rule, _)| rule.as_deref());
-        let each = rules.map(|rule| self.share.asked(rule));
-        each.reduce(Effective::join)
+    fn has(&self, open: &OpenEntry) -> bool {
+        Arc::ptr_eq(&self.share, &open.share) && self.rule == open.rule
+    }
+
+    fn asked(&self) -> Effective {
+        self.share.asked(self.rule.as_deref())
     }
 }
 
@@ -406,14 +409,9 @@ impl Opens {
             self.last = Some(Arc::clone(&entry.opener));
         }
         for counted in &mut self.counted {
-            if Arc::ptr_eq(&counted.share, &entry.share) {
-                for (rule, number) in &mut counted.by_rule {
-                    *number -= usize::from(*rule == entry.rule);
-                }
-                counted.by_rule.retain(|(_, number)| *number > 0);
-            }
+            counted.number -= usize::from(counted.has(&entry));
         }
-        self.counted.retain(|counted| !counted.by_rule.is_empty());
+        self.counted.retain(|counted| counted.number > 0);
     }
 
     /// Judges the opens through a share again, because its rules changed.
@@ -432,23 +430,19 @@ impl Opens {
 
     fn add(&mut self, entry: &OpenEntry) {
         let mut all = self.counted.iter_mut();
-        let Some(counted) = all.find(|one| Arc::ptr_eq(&one.share, &entry.share)) else {
-            self.counted.push(Counted {
+        match all.find(|counted| counted.has(entry)) {
+            Some(counted) => counted.number += 1,
+            None => self.counted.push(Counted {
                 share: Arc::clone(&entry.share),
-                by_rule: vec![(entry.rule.clone(), 1)],
-            });
-            return;
-        };
-        let mut rules = counted.by_rule.iter_mut();
-        match rules.find(|(rule, _)| *rule == entry.rule) {
-            Some((_, number)) => *number += 1,
-            None => counted.by_rule.push((entry.rule.clone(), 1)),
+                rule: entry.rule.clone(),
+                number: 1,
+            }),
         }
     }
 
     /// The terms that the opens ask for; `None` without opens.
     pub(crate) fn strictest(&self) -> Option<Effective> {
-        let asked = self.counted.iter().filter_map(Counted::strictest);
+        let asked = self.counted.iter().map(Counted::asked);
         asked.reduce(Effective::join)
     }
 
@@ -468,13 +462,14 @@ impl Opens {
     /// Shares other than `own` with a bounded open: what changes through `own` is charged to them
     /// too, so that it is synced within their bound.
     pub(crate) fn bounded_elsewhere(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
-        let bounded = |counted: &&Counted| {
-            !Arc::ptr_eq(&counted.share, own)
-                && counted
-                    .strictest()
-                    .is_some_and(|asked| asked.bound.is_some())
-        };
-        let shares = self.counted.iter().filter(bounded);
-        shares.map(|counted| Arc::clone(&counted.share)).collect()
+        let mut shares: Vec<Arc<Share>> = Vec::new();
+        let counted = self.counted.iter();
+        for Counted { share, .. } in counted.filter(|one| one.asked().bound.is_some()) {
+            let is_known = |known: &Arc<Share>| Arc::ptr_eq(known, share);
+            if !is_known(own) && !shares.iter().any(is_known) {
+                shares.push(Arc::clone(share));
+            }
+        }
+        shares
     }
 }
