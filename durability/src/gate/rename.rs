@@ -55,7 +55,7 @@ impl<V: Volume> Gate<V> {
         }
         let fs = from.key().fs;
         if from.key() != to.key() && !self.vfs.renames_are_atomic(fs) {
-            let lock = self.core.moves.alone(fs).await;
+            let lock = self.core.moves.lock_of(fs).write_owned().await;
             let settled = self.core.to_its_end(move |me| async move {
                 me.settle(fs, FileKey::default()).await?;
                 Ok(lock)

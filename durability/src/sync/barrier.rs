@@ -25,7 +25,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
+use tokio::sync::{RwLock, oneshot};
 use vfs::{FileKey, Node, VfsError, VfsResult, Volume, lock};
 
 use crate::{
@@ -59,7 +59,7 @@ impl<V: Volume> Durability<V> {
         if itself.is_some() || has_dirty_names || !self.moves.outstanding(key.fs).is_empty() {
             let since = (marked, named);
             if self.may_half_rename(key, asked.as_ref()) {
-                let still = self.moves.still(key.fs).await;
+                let still = self.moves.lock_of(key.fs).read_owned().await;
                 self.to_its_end(move |me| async move {
                     let _still = still;
                     me.directories(key, itself, since).await
@@ -362,18 +362,10 @@ struct FileSystem {
 pub(crate) struct Moves(Mutex<BTreeMap<u64, FileSystem>>);
 
 impl Moves {
-    fn lock_of(&self, fs: u64) -> Arc<RwLock<()>> {
+    /// The lock of a file system without atomic renames: shared while its directories are synced, held alone while a
+    /// name moves between two of them.
+    pub(crate) fn lock_of(&self, fs: u64) -> Arc<RwLock<()>> {
         Arc::clone(&lock(&self.0).entry(fs).or_default().lock)
-    }
-
-    /// Held while directories of a file system without atomic renames are synced.
-    pub(crate) async fn still(&self, fs: u64) -> OwnedRwLockReadGuard<()> {
-        self.lock_of(fs).read_owned().await
-    }
-
-    /// Held while a name moves between directories of a file system without atomic renames.
-    pub(crate) async fn alone(&self, fs: u64) -> OwnedRwLockWriteGuard<()> {
-        self.lock_of(fs).write_owned().await
     }
 
     /// The move of an inode was marked, and is outstanding. Call under the inode's lock.
