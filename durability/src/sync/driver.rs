@@ -77,32 +77,25 @@ impl<V: Volume> Durability<V> {
     /// runs, if it did and saves all of the directory.
     pub(crate) async fn sync_names_in(&self, dir: &Held<V>, marked: u64) -> VfsResult<()> {
         let key = dir.key();
-        let joins = |inode: &Inode<V>| inode.running_saves(marked);
-        if self.peek(key, joins) == Some(true)
-            && let Some(outcome) = self.join_running(key, marked)
-        {
-            match outcome.await.unwrap_or(Err(VfsError::Io)) {
-                Err(VfsError::NotStarted) => {}
-                ended => return ended,
-            }
-        }
-        self.sync_one(key, Some(dir.clone())).await
-    }
-
-    /// The end of the sync that runs, unless it has ended by now.
-    fn join_running(&self, key: FileKey, marked: u64) -> Option<oneshot::Receiver<VfsResult<()>>> {
-        let (tx, outcome) = oneshot::channel();
-        self.with_waiters(key, |inode, waiters| {
+        let running = self.with_waiters(key, |inode, waiters| {
             if !inode.running_saves(marked) {
                 return None;
             }
+            let (tx, outcome) = oneshot::channel();
             waiters.running.push(tx);
             if let Some(share) = inode.shares().first() {
                 count(&share.metrics.sync_waiters);
                 count(&share.metrics.sync_joined);
             }
             Some(outcome)
-        })
+        });
+        if let Some(outcome) = running {
+            match outcome.await.unwrap_or(Err(VfsError::Io)) {
+                Err(VfsError::NotStarted) => {}
+                ended => return ended,
+            }
+        }
+        self.sync_one(key, Some(dir.clone())).await
     }
 
     async fn run(&self, job: &Job<V>, waiters: usize) -> VfsResult<()> {
