@@ -129,7 +129,7 @@ impl<V: Volume> Gate<V> {
         if target == FlushTarget::ShareRoot {
             self.check_share()?;
         }
-        if self.core.stores.are_journaling() {
+        if self.core.journal.get().is_some() {
             Box::pin(self.cover(key)).await?;
         }
         if judged.barriers.bounded {
@@ -190,10 +190,17 @@ impl<V: Volume> Gate<V> {
         let first = latched.min_by_key(|latched| latched.sequence);
         first.map_or(Ok(()), |latched| Err(latched.error))
     }
+
+    /// The journal, if this share's flushes are recorded.
+    fn journal(&self) -> Option<&Arc<dyn FlushJournal>> {
+        let journal = self.core.journal.get()?;
+        journal.wants(&self.share.name).then_some(journal)
+    }
+
     /// The record of a FLUSH that begins now. `None` for a share without a journal.
     fn note(&self, node: &V::Node, bytes: u64) -> Option<Box<JournalEntry>> {
         let share = &self.share;
-        let journal = self.core.stores.journal_of(&share.name)?;
+        let journal = self.journal()?;
         let key = node.key();
         let record = FlushRecord {
             at: self.core.env.realtime(),
@@ -215,7 +222,7 @@ impl<V: Volume> Gate<V> {
     /// exposure record; otherwise it is made stable first.
     pub(super) async fn cover(&self, key: FileKey) -> VfsResult<()> {
         let share = &self.share;
-        let Some(journal) = self.core.stores.journal_of(&share.name) else {
+        let Some(journal) = self.journal() else {
             return Ok(());
         };
         let Some(covered) = journal.cover(&share.name, share.bytes(), self.core.now()) else {

@@ -319,7 +319,7 @@ impl<V: Volume> Gate<V> {
         let waits = judged.barriers != Barriers::default()
             || core.has_latches()
             || core.is_too_dirty(node.key().fs)
-            || (judged.kind.is_lazy() && core.stores.are_journaling());
+            || (judged.kind.is_lazy() && core.journal.get().is_some());
         if !waits {
             return Ok(Receipt::new());
         }

@@ -10,11 +10,7 @@
 //! - A latch that became smaller is not stored: after a restart a part may have to be rewritten once
 //!   more.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use vfs::{FileKey, VfsError, Volume};
 
@@ -32,16 +28,9 @@ use crate::{
 const RETRIES: u32 = 50;
 const RETRY: Duration = Duration::from_millis(200);
 
-/// The stores of an engine.
-#[derive(Default)]
-pub(crate) struct Stores {
-    latches: OnceLock<Arc<dyn LatchStore>>,
-    journal: OnceLock<Arc<dyn FlushJournal>>,
-}
-
-impl Stores {
+impl<V: Volume> Durability<V> {
     /// The latch of an inode appeared, grew or ended.
-    pub(crate) fn latch_changed<V: Volume>(&self, key: FileKey, inode: &Inode<V>) {
+    pub(super) fn latch_changed(&self, key: FileKey, inode: &Inode<V>) {
         if let Some(latches) = self.latches.get() {
             // The store does this whether or not the result is awaited.
             drop(match inode.latch_record(key) {
@@ -52,36 +41,24 @@ impl Stores {
     }
 
     /// More inodes failed than are remembered, or that state was cleared.
-    pub(crate) fn overflow_changed(&self, overflow: bool) {
+    pub(super) fn overflow_changed(&self, overflow: bool) {
         if let Some(latches) = self.latches.get() {
             // The store does this whether or not the result is awaited.
             drop(latches.set_overflow(overflow));
         }
     }
 
-    /// Whether the flushes of any share are recorded.
-    pub(crate) fn are_journaling(&self) -> bool {
-        self.journal.get().is_some()
-    }
-
-    /// The journal, if this share's flushes are recorded.
-    pub(crate) fn journal_of(&self, share: &str) -> Option<&Arc<dyn FlushJournal>> {
-        self.journal.get().filter(|journal| journal.wants(share))
-    }
-}
-
-impl<V: Volume> Durability<V> {
     /// Stores every latch from now on. Once, after the old ones were restored.
     pub fn keep_latches(&self, store: Arc<dyn LatchStore>) {
         // A second one is not expected and not taken.
-        let _ = self.stores.latches.set(store);
+        let _ = self.latches.set(store);
     }
 
     /// Notes flushes and exposures from now on, for the shares that it wants. Once.
     pub fn keep_journal(self: &Arc<Self>, journal: Arc<dyn FlushJournal>) {
         journal.set_source(Arc::clone(self) as _);
         // A second one is not expected and not taken.
-        let _ = self.stores.journal.set(journal);
+        let _ = self.journal.set(journal);
     }
 
     /// Restores the latch of an inode that an earlier server process left poisoned, for the shares that the record
@@ -138,14 +115,14 @@ impl<V: Volume> Durability<V> {
             }
             if result.is_ok() {
                 // Its number may be another file's by now, which is poisoned itself.
-                me.with(key, |inode| me.stores.latch_changed(key, inode));
+                me.with(key, |inode| me.latch_changed(key, inode));
             }
         }));
     }
 
     /// Waits until the latches so far are stored, as long as a reply may wait for the store.
     pub(crate) async fn latches_stored(&self) {
-        let latches = self.stores.latches.get();
+        let latches = self.latches.get();
         if let Some(settled) = latches.and_then(|latches| latches.settled()) {
             // The store reports its errors itself.
             let _ = settled.await;

@@ -13,7 +13,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, RwLock, Weak,
+        Arc, Mutex, OnceLock, RwLock, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
@@ -27,8 +27,8 @@ use crate::{
     report::{Exposure, Limits},
     settings::ShareDurability,
     share::{Share, lock, read, write},
-    store::LatchRecord,
-    sync::{barrier::Moves, stored::Stores},
+    store::{FlushJournal, LatchRecord, LatchStore},
+    sync::barrier::Moves,
 };
 
 /// Shards of the table. More than there are workers, so that two rarely meet.
@@ -101,7 +101,8 @@ pub struct Durability<V: Volume> {
     /// Inodes that background work is syncing, and when each of their syncs began.
     pub(super) in_background: Mutex<BTreeMap<FileKey, BTreeSet<Duration>>>,
     /// The stores that outlive the process.
-    pub(crate) stores: Stores,
+    pub(super) latches: OnceLock<Arc<dyn LatchStore>>,
+    pub(crate) journal: OnceLock<Arc<dyn FlushJournal>>,
     #[cfg(any(test, feature = "planted-faults"))]
     pub(crate) planted: Mutex<Option<crate::planted::Planted>>,
 }
@@ -128,7 +129,8 @@ impl<V: Volume> Durability<V> {
             moves: Moves::default(),
             unreachable: Mutex::default(),
             in_background: Mutex::default(),
-            stores: Stores::default(),
+            latches: OnceLock::new(),
+            journal: OnceLock::new(),
             #[cfg(any(test, feature = "planted-faults"))]
             planted: Mutex::default(),
         })
@@ -205,7 +207,7 @@ impl<V: Volume> Durability<V> {
     pub fn clear_overflow(&self) -> bool {
         let was = self.overflow.swap(false, SeqCst);
         if was {
-            self.stores.overflow_changed(false);
+            self.overflow_changed(false);
         }
         was
     }
@@ -315,7 +317,7 @@ impl<V: Volume> Durability<V> {
             && self.latched.fetch_add(1, SeqCst) >= self.limits.latched_max
         {
             if !self.overflow.swap(true, SeqCst) {
-                self.stores.overflow_changed(true);
+                self.overflow_changed(true);
             }
             inode.forget_latch();
             now = inode.facts();
@@ -329,7 +331,7 @@ impl<V: Volume> Durability<V> {
         let event = inode.take_latch_event();
         // That of a deleted inode is cleared when the removal is stable.
         if before.grown != now.grown && !matches!(event, Some(LatchEvent::Deleted(_))) {
-            self.stores.latch_changed(key, inode);
+            self.latch_changed(key, inode);
         }
         let shares = (ended || event.is_some()).then(|| inode.shares().to_vec());
         if inode.is_idle() {
