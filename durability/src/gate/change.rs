@@ -30,10 +30,10 @@ use crate::{
 /// made all the same.
 #[must_use = "a change that was made must be reported"]
 pub struct PendingChange<'a, V: Volume> {
-    gate: &'a Gate<V>,
+    pub(super) gate: &'a Gate<V>,
     /// Drawn before the change.
-    since: u64,
-    node: &'a V::Node,
+    pub(super) since: u64,
+    pub(super) node: &'a V::Node,
 }
 
 impl<V: Volume> Gate<V> {
@@ -43,26 +43,22 @@ impl<V: Volume> Gate<V> {
         let (gate, since) = (self, self.since(Planted::ChangeBesideFailureTrusted));
         PendingChange { gate, since, node }
     }
+}
 
-    /// A guard of a change of `node` is dropped. If that is by a panic, anything of it may have changed.
-    pub(super) fn dropped(&self, node: &V::Node, since: u64) {
+/// If a panic drops the guard, anything of the node may have changed.
+impl<V: Volume> Drop for PendingChange<'_, V> {
+    fn drop(&mut self) {
         if !std::thread::panicking() {
             return;
         }
         let asked = Asked::of(Event::Meta(Meta::Attributes), RequestFlags::default());
-        self.mark(node, asked, since, |inode, _, doubt| {
+        (self.gate).mark(self.node, asked, self.since, |inode, _, doubt| {
             // Of all changes, no later one proves this one.
             inode.pending.entries = true;
             if let Some(failure) = doubt {
                 inode.entry_failed(failure);
             }
         });
-    }
-}
-
-impl<V: Volume> Drop for PendingChange<'_, V> {
-    fn drop(&mut self) {
-        self.gate.dropped(self.node, self.since);
     }
 }
 

@@ -8,33 +8,27 @@
 use tokio::sync::OwnedRwLockWriteGuard;
 use vfs::{FileKey, Node, RemovedName, VfsError, VfsResult, Volume};
 
-use super::{Asked, BEYOND_DOUBT, Gate, Judged, Receipt};
+use super::{Asked, BEYOND_DOUBT, Gate, Judged, PendingChange, Receipt};
 use crate::{
     dirty::{Held, Inode, Name},
     planted::Planted,
     policy::{Event, RequestFlags, Wait},
 };
 
-/// A name that is about to move. As [`PendingChange`](super::PendingChange).
+/// A name that is about to move. As [`PendingChange`].
 #[must_use = "a change that was made must be reported"]
 pub struct PendingRename<'a, V: Volume> {
-    gate: &'a Gate<V>,
-    /// Drawn before the change.
-    since: u64,
-    from: &'a V::Node,
-    to: &'a V::Node,
+    from: PendingChange<'a, V>,
+    to: PendingChange<'a, V>,
     /// Held on a file system that may persist only half of a rename.
     alone: Option<OwnedRwLockWriteGuard<()>>,
 }
 
-/// A name that is about to be removed. As [`PendingChange`](super::PendingChange).
+/// A name that is about to be removed. As [`PendingChange`].
 #[must_use = "a change that was made must be reported"]
 pub struct PendingRemoval<'a, V: Volume> {
-    gate: &'a Gate<V>,
-    /// Drawn before the change.
-    since: u64,
     node: &'a V::Node,
-    from: &'a V::Node,
+    from: PendingChange<'a, V>,
 }
 
 impl<V: Volume> Gate<V> {
@@ -62,14 +56,8 @@ impl<V: Volume> Gate<V> {
             });
             alone = Some(Box::pin(settled).await?);
         }
-        let (gate, since) = (self, self.since(Planted::ChangeBesideFailureTrusted));
-        Ok(PendingRename {
-            gate,
-            since,
-            from,
-            to,
-            alone,
-        })
+        let (from, to) = (self.begin(from), self.begin(to));
+        Ok(PendingRename { from, to, alone })
     }
 
     /// A name of `node` in a directory is about to be removed.
@@ -82,13 +70,8 @@ impl<V: Volume> Gate<V> {
         from: &'a V::Node,
     ) -> VfsResult<PendingRemoval<'a, V>> {
         self.begin_replacement(node, from).await?;
-        let (gate, since) = (self, self.since(Planted::ChangeBesideFailureTrusted));
-        Ok(PendingRemoval {
-            gate,
-            since,
-            node,
-            from,
-        })
+        let from = self.begin(from);
+        Ok(PendingRemoval { node, from })
     }
 
     /// A name of `node` in `from` is about to be replaced by a link. On a file system whose renames
@@ -165,19 +148,6 @@ impl<V: Volume> Gate<V> {
     }
 }
 
-impl<V: Volume> Drop for PendingRemoval<'_, V> {
-    fn drop(&mut self) {
-        self.gate.dropped(self.from, self.since);
-    }
-}
-
-impl<V: Volume> Drop for PendingRename<'_, V> {
-    fn drop(&mut self) {
-        self.gate.dropped(self.to, self.since);
-        self.gate.dropped(self.from, self.since);
-    }
-}
-
 /// The work that remains once a name was removed.
 struct Removed<V: Volume> {
     judged: Judged,
@@ -191,9 +161,10 @@ struct Removed<V: Volume> {
 impl<V: Volume> PendingRemoval<'_, V> {
     /// The name was removed.
     pub async fn removed(&self, name: RemovedName, flags: RequestFlags) -> VfsResult<Receipt> {
-        let (gate, core, from) = (self.gate, &self.gate.core, self.from);
+        let (gate, from) = (self.from.gate, self.from.node);
+        let core = &gate.core;
         let removed = gate.name_removed(self.node, from, (name, flags)).await;
-        core.entry_failed_since(from.key(), self.since);
+        core.entry_failed_since(from.key(), self.from.since);
         if removed.judged.barriers.wait != Wait::Parent {
             return gate.acknowledge(from, removed.judged).await;
         }
@@ -214,8 +185,9 @@ impl<V: Volume> PendingRemoval<'_, V> {
 impl<V: Volume> PendingRename<'_, V> {
     /// The name of `node` moved.
     pub async fn renamed(&mut self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
-        let (from, to, alone) = (self.from, self.to, self.alone.take());
-        let (gate, core) = (self.gate, &self.gate.core);
+        let (from, to, alone) = (self.from.node, self.to.node, self.alone.take());
+        let (gate, since) = (self.from.gate, self.from.since);
+        let core = &gate.core;
         if from.key() != to.key() {
             let plain = Asked::of(Event::Rename, RequestFlags::default());
             gate.mark(from, plain, BEYOND_DOUBT, |inode, _, _| {
@@ -228,7 +200,7 @@ impl<V: Volume> PendingRename<'_, V> {
             true => Event::Move,
             false => Event::Rename,
         };
-        let judged = gate.mark_name(event, node, parents, (flags, self.since));
+        let judged = gate.mark_name(event, node, parents, (flags, since));
         if let Some(alone) = alone
             && judged.barriers.wait != Wait::Nothing
         {
