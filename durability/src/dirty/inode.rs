@@ -16,7 +16,7 @@ mod syncs;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use vfs::{FileKey, Node, Range, Volume};
+use vfs::{FileKey, Node, Volume};
 
 pub(crate) use syncs::{FoundAt, Job, Name};
 
@@ -94,7 +94,7 @@ pub(crate) struct Inode<V: Volume> {
     latch_event: Option<LatchEvent>,
     /// The handles on it, whose policies decide.
     pub(crate) opens: Opens,
-    write_back: WriteBackHint,
+    pub(crate) write_back: WriteBackHint,
 }
 
 impl<V: Volume> Default for Inode<V> {
@@ -193,11 +193,6 @@ impl<V: Volume> Inode<V> {
         self.pending.set(Changed::Size(stream.to_owned()));
         self.pending.extents.remove_stream(stream);
         self.truncated(stream, 0);
-    }
-
-    /// A write of the range ended. Returns the range that is worth a write-back hint.
-    pub(crate) fn write_back_hint(&mut self, (start, end): (u64, u64)) -> Option<Range> {
-        self.write_back.wrote(start, end)
     }
 
     pub(crate) fn is_dirty(&self) -> bool {
@@ -445,11 +440,6 @@ impl<V: Volume> Inode<V> {
         let held = self.node.as_ref().or_else(|| self.streams.values().next());
         held.and_then(|held| held.vfs.path_hint(&held.node))
             .or_else(|| self.opens.path())
-    }
-
-    /// The number of pieces of metadata that changed since the last sync began.
-    pub(crate) fn dirty_metadata(&self) -> usize {
-        self.pending.set_meta.len()
     }
 
     /// The number of dirty streams.

@@ -16,7 +16,7 @@ use std::{
 use vfs::{FileKey, Timestamp, VfsError, Volume};
 
 use super::{
-    epoch::{Changed, Epoch, Extents, Where},
+    epoch::{Changed, Epoch, Extents},
     inode::Name,
 };
 use crate::policy::Meta;
@@ -136,20 +136,13 @@ impl Latch {
         &mut self.lost[place]
     }
 
-    /// A write that was under way when a sync failed is unproven.
+    /// A change of contents that was under way when a sync failed is unproven.
     pub(crate) fn add_write(&mut self, share: &Arc<Share>, stream: &str, (start, end): (u64, u64)) {
         self.grown += 1;
         self.extents.add(stream, start, end);
         // The bytes of a range whose end is unknown are not added up.
         if end < u64::MAX {
             self.lost(share).add(end - start);
-        }
-    }
-
-    /// Any other change of contents that was under way.
-    pub(crate) fn add(&mut self, share: &Arc<Share>, stream: &str, place: Where) {
-        if let Where::At(start, end) | Where::Within(start, end) = place {
-            self.add_write(share, stream, (start, end));
         }
     }
 }

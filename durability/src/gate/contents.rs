@@ -425,7 +425,7 @@ impl<V: Volume> PendingContents<'_, V> {
                         && stream.is_empty()
                         && !account.kind.is_lazy()
                     {
-                        hint = inode.write_back_hint(range);
+                        hint = inode.write_back.wrote(range.0, range.1);
                     }
                 }
             }

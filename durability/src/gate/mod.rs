@@ -87,7 +87,7 @@ impl Judged {
     /// An inode with too many dirty streams, names or pieces of metadata is synced before the answer.
     fn limit<V: Volume>(&mut self, inode: &Inode<V>) {
         if inode.dirty_streams() > DIRTY_STREAMS_MAX
-            || inode.dirty_metadata() > DIRTY_METADATA_MAX
+            || inode.pending.set_meta.len() > DIRTY_METADATA_MAX
             || inode.names().len() > DIRTY_NAMES_MAX
         {
             self.barriers.wait = self.barriers.wait.max(Wait::Inode);

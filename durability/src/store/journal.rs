@@ -105,7 +105,7 @@ impl<D: Disk> JournalFile<D> {
             telling: 0,
         };
         let segments = Segments::find(disk, shape).await?;
-        segments.folder().remove(OLD_SPARE).await?;
+        segments.folder.remove(OLD_SPARE).await?;
         let (log, made) = Log::open(Arc::clone(&env), shape, run, segments).await;
         made?;
         Ok(Arc::new_cyclic(|me| Self {

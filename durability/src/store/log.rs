@@ -205,7 +205,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
             let mut place = log.place.lock().await;
             // A process that was killed may have left the newest one with a name that is not stable:
             // until it is, the older ones hold.
-            if place.folder().sync().await.is_ok() {
+            if place.folder.sync().await.is_ok() {
                 place.retire().await;
             }
             let made = log.begin(&mut place, Vec::new(), &mut Vec::new()).await;

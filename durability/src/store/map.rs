@@ -242,7 +242,7 @@ impl<D: Disk> LogMap<D> {
         for (file, read) in files {
             let Some(file) = file else { continue };
             let failed = |why| StoreError::new(file, why);
-            let bytes = segments.folder().read(file, FILE_MAX).await;
+            let bytes = segments.folder.read(file, FILE_MAX).await;
             let Some(bytes) = bytes.map_err(|errno| failed(errno.into()))? else {
                 continue;
             };

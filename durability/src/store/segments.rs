@@ -75,7 +75,7 @@ struct Newest<F> {
 
 /// See the module head.
 pub(super) struct Segments<D: Disk> {
-    folder: Folder<D>,
+    pub(super) folder: Folder<D>,
     shape: Shape,
     numbers: BTreeSet<u64>,
     /// Of those, what is never overwritten.
@@ -128,10 +128,6 @@ impl<D: Disk> Segments<D> {
 
     fn spare(&self) -> String {
         format!("spare.{}", self.shape.kind)
-    }
-
-    pub(super) fn folder(&self) -> &Folder<D> {
-        &self.folder
     }
 
     /// Name of the newest.

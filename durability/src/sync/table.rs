@@ -194,7 +194,7 @@ impl<V: Volume> Durability<V> {
     /// unproven.
     pub fn is_stable(&self) -> bool {
         let mut stable = !self.has_overflow();
-        self.each(|_, inode| stable &= !inode.is_busy() && !inode.is_poisoned());
+        self.each(|_, inode| stable &= !inode.is_busy() && inode.latch_error().is_none());
         stable
     }
 

@@ -20,12 +20,8 @@ use crate::{
 };
 
 impl<V: Volume> Inode<V> {
-    /// Whether the inode has a latch: a sync failed, and the state that it left unproven is not repaired.
-    pub(crate) fn is_poisoned(&self) -> bool {
-        self.latch.is_some()
-    }
-
-    /// The first error of the latch.
+    /// The first error of the latch. With one, the inode is poisoned: a sync failed, and the state that it left
+    /// unproven is not repaired.
     pub(crate) fn latch_error(&self) -> Option<VfsError> {
         self.latch.as_ref().map(|latch| latch.first.error)
     }
@@ -123,7 +119,9 @@ impl<V: Volume> Inode<V> {
         let Some(latch) = &mut self.latch else {
             return place;
         };
-        latch.add(share, held.node.stream().unwrap_or_default(), place);
+        if let Where::At(start, end) | Where::Within(start, end) = place {
+            latch.add_write(share, held.node.stream().unwrap_or_default(), (start, end));
+        }
         Where::Latched
     }
 
