@@ -42,7 +42,6 @@ pub const LATCHES: MapSpec = MapSpec {
     ),
     entries: 1 << 20,
     bytes: 64 << 20,
-    begins_unhealthy: true,
     last_word: Some((OVERFLOW_KEY, &[1])),
     take: holding,
     read_old: read_old_latches,

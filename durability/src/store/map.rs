@@ -45,9 +45,8 @@ pub struct MapSpec {
     pub entries: usize,
     /// Most bytes of all keys and values, at most 64 MiB.
     pub bytes: usize,
-    /// Where no segment can be made at first, the map begins unhealthy instead of not at all.
-    pub begins_unhealthy: bool,
-    /// The entry that is put when a full disk takes nothing else.
+    /// The entry that is put when a full disk takes nothing else. A map that has one begins unhealthy where no segment
+    /// can be made at first, instead of not at all.
     pub last_word: Option<(&'static [u8], &'static [u8])>,
     /// The entries that the map begins with, of those that were read; it may find more damage.
     pub take: fn(&mut ReadMap) -> Entries,
@@ -82,7 +81,6 @@ pub const HANDLES: MapSpec = MapSpec {
     ),
     entries: 200_000,
     bytes: 64 << 20,
-    begins_unhealthy: false,
     last_word: None,
     take: without_doubt,
     read_old: read_log_map,
@@ -274,7 +272,7 @@ impl<D: Disk> LogMap<D> {
         };
         let (log, made) = Log::open(env, spec.shape, live, segments).await;
         if let Err(errno) = made
-            && !spec.begins_unhealthy
+            && spec.last_word.is_none()
         {
             return Err(StoreError::new(kind, errno.into()));
         }
