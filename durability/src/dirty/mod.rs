@@ -13,7 +13,7 @@ pub(crate) mod share;
 pub(crate) use epoch::{Account, Changed, Where};
 pub(crate) use inode::{FoundAt, Held, Inode, Job, Name};
 pub(crate) use latch::{FailedSyncs, Failure, LatchEvent};
-pub(crate) use share::{Effective, OpenEntry};
+pub(crate) use share::Effective;
 
 /// The queued writes that a FLUSH waits for. It always waits for those in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

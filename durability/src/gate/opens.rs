@@ -149,11 +149,21 @@ impl<V: Volume> Gate<V> {
     /// handle keeps the path it was opened under, also after a rename.
     pub fn in_force_at(&self, path: &str) -> Option<InForce> {
         let folded = vfs::fold(path);
-        let key = self.core.find_open(|open| {
-            Arc::ptr_eq(&open.share, &self.share) && vfs::fold(&open.opener.path) == folded
-        })?;
-        self.in_force(key)
+        let mut found = None;
+        self.core.each(|key, inode| {
+            let mut opens = inode.opens.iter();
+            let mut is_here = || {
+                opens.any(|open| {
+                    Arc::ptr_eq(&open.share, &self.share) && vfs::fold(&open.opener.path) == folded
+                })
+            };
+            if found.is_none() && is_here() {
+                found = Some(key);
+            }
+        });
+        self.in_force(found?)
     }
+
     /// Why the lazy policies of the share are not in force, if so.
     pub fn set_aside(&self) -> SetAside {
         let lazy = self.share.has_lazy();

@@ -23,7 +23,7 @@ use tokio::sync::{Notify, oneshot};
 use vfs::{Env, FileKey, Node, VfsError, VfsResult, Volume};
 
 use crate::{
-    dirty::{Earlier, FailedSyncs, Failure, Inode, LatchEvent, OpenEntry},
+    dirty::{Earlier, FailedSyncs, Failure, Inode, LatchEvent},
     report::{Exposure, Limits},
     settings::ShareDurability,
     share::{Share, lock, read, write},
@@ -355,7 +355,7 @@ impl<V: Volume> Durability<V> {
     }
 
     /// Looks at every inode, one shard after the other.
-    pub(super) fn each(&self, mut look: impl FnMut(FileKey, &Inode<V>)) {
+    pub(crate) fn each(&self, mut look: impl FnMut(FileKey, &Inode<V>)) {
         for shard in &self.shards {
             for (key, entry) in &*lock(shard) {
                 look(*key, &entry.inode);
@@ -387,17 +387,6 @@ impl<V: Volume> Durability<V> {
             }
         }
         tightens
-    }
-
-    /// The first open inode that `wanted` holds for.
-    pub(crate) fn find_open(&self, wanted: impl Fn(&OpenEntry) -> bool) -> Option<FileKey> {
-        let mut found = None;
-        self.each(|key, inode| {
-            if found.is_none() && inode.opens.iter().any(&wanted) {
-                found = Some(key);
-            }
-        });
-        found
     }
 
     /// Whether a sync failed of anything, and that is not repaired.

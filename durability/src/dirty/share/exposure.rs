@@ -105,10 +105,6 @@ impl Share {
         clean && !self.is_tripped()
     }
 
-    fn dirty_inodes(&self) -> usize {
-        lock(&self.ages).inodes.len()
-    }
-
     /// Whether anything of it is unproven.
     pub(super) fn has_lost(&self) -> bool {
         lock(&self.ages).lost_inodes > 0
@@ -194,7 +190,7 @@ impl Share {
 
     /// The number of rounds of background syncs that everything dirty takes.
     fn rounds(&self, at_once: usize) -> usize {
-        self.dirty_inodes().div_ceil(at_once.max(1))
+        lock(&self.ages).inodes.len().div_ceil(at_once.max(1))
     }
 
     /// The age at which the background sync of a dirty inode starts.
