@@ -408,9 +408,8 @@ impl<V: Volume> PendingContents<'_, V> {
                 }
             } else {
                 let doubt = core.failed_since(key, since);
-                let place = doubt.map_or(place, |failure| {
-                    inode.doubted(share, held, place, failure)
-                });
+                let place =
+                    doubt.map_or(place, |failure| inode.doubted(share, held, place, failure));
                 inode.mark_dirty(&account, held, now);
                 if matches!(outcome, Outcome::Durable) {
                     if doubt.is_none() {

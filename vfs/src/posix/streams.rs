@@ -414,7 +414,10 @@ impl<D: Disk> PosixVfs<D> {
         let set = (self.disk).set_times(&SERVICE, node.fd(), None, Some(NOW));
         // A service that is not root may write files whose times only their owner may set.
         set.await.unwrap_or_else(|errno| {
-            tracing::debug!(errno = errno.0, "a changed stream does not show on its file");
+            tracing::debug!(
+                errno = errno.0,
+                "a changed stream does not show on its file"
+            );
         });
     }
 

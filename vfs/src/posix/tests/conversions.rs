@@ -224,7 +224,11 @@ pub(super) async fn of_another_inode<D: Disk>(t: Case<D>) {
     drop(disk.open_at(ME, &foreign, secret, create).await.unwrap());
     let (how, noted) = (crate::disk::XattrSet::Either, there.join("/"));
     for (fd, name, value) in [
-        (&foreign, "user.holdfast.generation", &b"0000000000000007"[..]),
+        (
+            &foreign,
+            "user.holdfast.generation",
+            &b"0000000000000007"[..],
+        ),
         (file.fd(), "user.DosStream./depot", noted.as_bytes()),
         (file.fd(), "user.SAMBA_STREAMS", b"1"),
     ] {
