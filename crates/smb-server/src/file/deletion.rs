@@ -102,6 +102,12 @@ impl Inode {
         !self.links.is_empty()
     }
 
+    /// How many names of the inode are marked deleted and are not being removed yet.
+    pub(super) fn pending_links(&self) -> usize {
+        let pending = |deletion: &&Deletion| matches!(deletion, Deletion::Pending { .. });
+        self.links.values().filter(pending).count()
+    }
+
     /// Whether a name or a stream of the inode has gone, is marked deleted, or will be by the close of an open.
     pub(super) fn loses_anything(&self) -> bool {
         let loses = |open: &Open| open.unlinked || open.delete_on_close;

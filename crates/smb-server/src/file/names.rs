@@ -233,6 +233,13 @@ impl Files {
         }
     }
 
+    /// How many names of an inode are marked deleted and still on disk, whichever opens marked them.
+    #[must_use]
+    pub fn pending_links(&self, key: FileKey) -> usize {
+        self.with(key, false, |inode| inode.pending_links())
+            .unwrap_or(0)
+    }
+
     /// Called when a directory has got another name on disk, before [`Files::arrived`].
     pub fn directory_moved(&self) {
         self.moves.next(Some(&self.moves.directories));

@@ -156,13 +156,13 @@ fn basic(attr: &Attr) -> FileBasicInformation {
     }
 }
 
-/// [MS-FSA] 2.1.5.12.27: a link that is marked deleted is no longer counted.
+/// [MS-FSA] 2.1.5.12.27: links that are marked deleted, through whichever handle, are no longer counted.
 fn standard<V: Vfs>(on: &OnDisk<'_, V>, attr: &Attr) -> FileStandardInformation {
     let (files, place) = (&on.server.files, &on.disk.place);
     let pending = on.is_delete_pending();
     // The kernel counts it no more.
     let removed = pending && files.is_unlinked(place, on.open.engine);
-    let gone = u32::from(pending && !removed && place.stream.is_none());
+    let gone = u32::try_from(files.pending_links(place.key)).unwrap_or(u32::MAX);
     // A directory has one name, whatever POSIX counts, also where the handle is one of its named streams.
     let links = match (attr.is_of_directory(), removed) {
         (false, true) => attr.links,
