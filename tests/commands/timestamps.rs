@@ -6,10 +6,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File};
-use smb_tests::{HoldfastServer, Options};
-use smb_wire::fscc::{FileBasicInformation, FileInformationClass};
+use smb_tests::{HoldfastServer, Options, state::ea_list};
+use smb_wire::access_mask::AccessMask;
+use smb_wire::dtyp::SecurityInformation;
+use smb_wire::fscc::{FileBasicInformation, FileInformationClass, FileLinkInformation};
+use smb_wire::fsctl::FsctlCode;
 use smb_wire::ids::FileTime;
-use smb_wire::msg::{CloseFlags, CreateDisposition};
+use smb_wire::msg::{CloseFlags, CreateDisposition, InfoType};
 
 /// A day in the year 2001.
 const THEN: FileTime = FileTime(126_000_000_000_000_000);
@@ -342,6 +345,55 @@ fn a_rename_changes_only_the_change_time() {
     assert_eq!(after.last_write_time, before.last_write_time);
     assert_eq!(after.creation_time, before.creation_time);
     assert!(after.change_time > before.change_time);
+}
+
+fn link(file: &File, to: &str, replace_if_exists: bool) {
+    let mut input = BytesMut::new();
+    FileLinkInformation {
+        replace_if_exists,
+        root_directory: 0,
+        file_name: to.to_owned(),
+    }
+    .encode(&mut input);
+    file.set(FileInformationClass::LINK, &input).unwrap();
+}
+
+/// [MS-FSA] Open.UserSetChangeTime: changes of names, attributes and rights move a time no more than writes do.
+#[test]
+fn a_change_time_that_was_set_survives_every_change_through_its_handle() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let args = CreateArgs::create("f").access(AccessMask::FILE_ALL_ACCESS);
+    let file = tree.create(&args).unwrap();
+    set(&file, [KEEP, KEEP, KEEP, THEN]);
+    let changes: [(&str, fn(&File)); 6] = [
+        ("rename", |file| file.rename("g", false).unwrap()),
+        ("link", |file| link(file, "another", false)),
+        ("case", |file| link(file, "ANOTHER", true)),
+        ("attribute", |file| {
+            file.set(FileInformationClass::FULL_EA, &ea_list("NAME", b"value"))
+                .unwrap();
+        }),
+        ("sparse", |file| {
+            file.ioctl(FsctlCode::SET_SPARSE, &[1], 0).unwrap();
+        }),
+        ("descriptor", |file| {
+            let dacl = SecurityInformation::DACL.bits();
+            let bytes = file.query_info(InfoType::SECURITY, 0, dacl).unwrap();
+            let request = file.set_info_request(InfoType::SECURITY, 0, dacl, &bytes);
+            file.tree().call(request).unwrap();
+        }),
+    ];
+    for (what, change) in changes {
+        tick();
+        change(&file);
+        assert_eq!(basic(&file).change_time, THEN, "{what}");
+    }
+    // A handle that has set no time moves it.
+    let other = tree.create(&CreateArgs::open("g")).unwrap();
+    tick();
+    other.rename("f", false).unwrap();
+    assert!(basic(&file).change_time > THEN);
 }
 
 #[test]

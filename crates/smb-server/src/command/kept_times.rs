@@ -13,7 +13,7 @@
 
 use durability::Meta;
 use tokio::sync::MutexGuard;
-use vfs::{Attr, SetAttr, Vfs};
+use vfs::{Attr, SetAttr, Timestamp, Vfs};
 
 use super::engine::OnDisk;
 use crate::{
@@ -151,4 +151,41 @@ async fn put_back<V: Vfs>(
         on.server.change_times.remember(&now, before.changed);
     }
     Ok(())
+}
+
+/// A change of names, attributes or rights, which moves the change time alone ([MS-FSA] 2.1.5.15.6, 2.1.5.15.7,
+/// 2.1.5.15.12, 2.1.5.17; Open.UserSetChangeTime).
+#[must_use]
+pub(super) struct KeptChange<'a> {
+    turn: Option<MutexGuard<'a, ()>>,
+    /// The change time, if the handle keeps it.
+    before: Option<Timestamp>,
+}
+
+impl<'a> KeptChange<'a> {
+    /// To be called right before the change, with its turn if it takes one. A time that cannot be read is not kept.
+    pub(super) async fn begin<V: Vfs>(
+        on: &OnDisk<'_, V>,
+        turn: Option<MutexGuard<'a, ()>>,
+    ) -> Self {
+        let keeps = on.open.state().keeps_times.changed;
+        let before = match keeps {
+            true => Box::pin(on.attr()).await.ok().map(|attr| attr.changed),
+            false => None,
+        };
+        Self { turn, before }
+    }
+
+    /// Shows the time that the handle keeps, after everything that belongs to the change is done.
+    ///
+    /// # Errors
+    /// The error of the file system.
+    pub(super) async fn show<V: Vfs>(self, on: &OnDisk<'_, V>) -> Result<(), Failure> {
+        if let Some(before) = self.before {
+            let now = Box::pin(on.vfs().attr(&on.disk.node)).await?;
+            on.server.change_times.remember(&now, before);
+        }
+        drop(self.turn);
+        Ok(())
+    }
 }

@@ -14,7 +14,12 @@ use vfs::{Attr, Range, SetAttr, Vfs};
 
 use super::Answer;
 use crate::{
-    command::{archive, engine::OnDisk, kept_times, range_end},
+    command::{
+        archive,
+        engine::OnDisk,
+        kept_times::{self, KeptChange},
+        range_end,
+    },
     failure::Failure,
     file::Operation,
     state::notices,
@@ -44,16 +49,20 @@ pub(super) async fn set_sparse<V: Vfs>(
         ..SetAttr::default()
     };
     let token = on.token()?;
+    let turn = kept_times::turn(on.disk.quick).await;
+    let kept = KeptChange::begin(on, turn).await;
     let begun = on.share.gate.begin(&on.disk.node);
     on.vfs()
         .set_attr(&token.identity, &on.disk.node, &set)
         .await?;
+    let shown = kept.show(on).await;
     let receipt = begun
         .metadata_changed(&on.disk.node, Meta::Attributes, on.open.flags())
         .await?;
     if is_sparse(&attr) != wanted {
         notices::modified(on.server, on.open, NotifyFilter::ATTRIBUTES);
     }
+    shown?;
     Ok(Answer::done(receipt))
 }
 

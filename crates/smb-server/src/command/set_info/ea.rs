@@ -13,7 +13,7 @@ use vfs::{Vfs, VfsError};
 
 use super::{Changed, report_change};
 use crate::{
-    command::{archive, engine::OnDisk},
+    command::{archive, engine::OnDisk, kept_times::KeptChange},
     failure::{Failure, of_eas},
 };
 
@@ -36,24 +36,27 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let begun = on.share.gate.begin(node);
     let known = on.vfs().eas(node).await.map_err(of_eas)?;
     let changes = changes(&known, entries)?;
+    let kept = KeptChange::begin(on, Some(turn)).await;
     let flags = on.open.flags();
     match on.vfs().set_eas(node, &changes).await {
-        Ok(()) => drop((merging, turn)),
+        Ok(()) => drop(merging),
         Err(error @ VfsError::NotSupported) => return Err(of_eas(error)),
         Err(error) => {
             // [MS-FSA] 2.1.5.15.6: nothing stays of a list that is refused. If the disk refuses this, too, a part does.
             let _back = on.vfs().set_eas(node, &former(&known, &changes)).await;
-            drop((merging, turn));
+            drop((merging, kept));
             // It is not known which were changed and restored. The client gets this error, whatever the gate says.
             drop(begun.eas_doubtful(node, flags).await);
             return Err(of_eas(error));
         }
     }
     let archived = archive::changed(on).await;
+    let shown = kept.show(on).await;
     report_change(on, NotifyFilter::EA | NotifyFilter::ATTRIBUTES);
     let names = written(&known, &changes);
     let receipt = begun.eas_changed(node, names, flags).await?;
     archived?;
+    shown?;
     Ok(receipt.into())
 }
 

@@ -15,6 +15,7 @@ use crate::{
         archive,
         attempts::{Attempt, attempts},
         engine::OnDisk,
+        kept_times::KeptChange,
     },
     failure::Failure,
     file::{Change, Operation},
@@ -76,6 +77,7 @@ async fn attempt<V: Vfs>(
         room::end(room).await;
         return Err(error.into());
     }
+    let kept = KeptChange::begin(on, None).await;
     let begun = on.share.gate.begin(&on.disk.node);
     let linked = on
         .vfs()
@@ -100,10 +102,12 @@ async fn attempt<V: Vfs>(
     let flags = on.open.flags();
     let receipt = begun.linked(&on.disk.node, &target.parent, flags).await;
     let archived = archive::changed(on).await;
+    let shown = kept.show(on).await;
     report(on, &target, replace);
     entries_changed(on, target.parent.key());
     room::end(room).await;
     archived?;
+    shown?;
     Ok(Attempt::Done(receipt?.into()))
 }
 
@@ -119,6 +123,7 @@ async fn keep<V: Vfs>(
     }
     // A short form of the name is not put in its place.
     let differs = target.name != target.stored && target.link() == existing;
+    let kept = KeptChange::begin(on, None).await;
     let begun = on.share.gate.begin(node);
     if differs {
         let (token, replaced) = (on.token()?, Some(node.key()));
@@ -136,6 +141,7 @@ async fn keep<V: Vfs>(
     if differs {
         report(on, target, true);
         entries_changed(on, target.parent.key());
+        kept.show(on).await?;
     }
     Ok(Attempt::Done(receipt?.into()))
 }

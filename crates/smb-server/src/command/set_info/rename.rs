@@ -20,6 +20,7 @@ use crate::{
         archive,
         attempts::{Attempt, attempts},
         engine::{self, OnDisk},
+        kept_times::KeptChange,
     },
     failure::Failure,
     file::{Change, Link, Operation, Renamed, SharePath, Step},
@@ -215,6 +216,7 @@ async fn carry_out<V: Vfs>(
             return Err(error.into());
         }
     };
+    let kept = KeptChange::begin(on, None).await;
     let renamed = on
         .vfs()
         .rename(
@@ -249,6 +251,7 @@ async fn carry_out<V: Vfs>(
     report(on, &one, &there);
     // [MS-FSA] 2.1.5.15.12: the file now has FILE_ATTRIBUTE_ARCHIVE, which is reported at the close.
     let archived = archive::changed(on).await;
+    let shown = kept.show(on).await;
     on.open.state().renamed |= !one.directory && !matches!(there, There::Itself);
     there.end().await;
     // Up to here the record has both names. The turn was given back before, so that no other rename waits for the
@@ -264,6 +267,7 @@ async fn carry_out<V: Vfs>(
     }
     break_parents_leases(on, &one);
     archived?;
+    shown?;
     Ok(Attempt::Done(receipt?.into()))
 }
 

@@ -14,7 +14,11 @@ use vfs::{Node, Vfs};
 use super::{Changed, report_change};
 use crate::{
     access,
-    command::{archive, engine::OnDisk},
+    command::{
+        archive,
+        engine::OnDisk,
+        kept_times::{self, KeptChange},
+    },
     failure::Failure,
     file::Operation,
     local_accounts,
@@ -42,6 +46,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -
     // The lock is taken before the stored descriptor is read, so that this merge does not restore a
     // right that another request takes away.
     on.operation(Operation::SetSecurity).await?;
+    let turn = kept_times::turn(on.disk.quick).await;
     let merging = on.server.merges.lock(on.disk.node.key()).await;
     let attr = on.attr().await?;
     let mut sd = access::descriptor(on.vfs(), &on.disk.node, &attr, None).await?;
@@ -52,17 +57,20 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -
     let mut bytes = BytesMut::new();
     sd.encode(&mut bytes)
         .map_err(|_| Status::INVALID_SECURITY_DESCR)?;
+    let kept = KeptChange::begin(on, turn).await;
     let begun = on.share.gate.begin(&on.disk.node);
     on.vfs()
         .set_security(&token.identity, &on.disk.node, &bytes)
         .await?;
     drop(merging);
     let archived = archive::changed(on).await;
+    let shown = kept.show(on).await;
     report_change(on, NotifyFilter::SECURITY);
     let receipt = begun
         .metadata_changed(&on.disk.node, Meta::Security, on.open.flags())
         .await?;
     archived?;
+    shown?;
     Ok(receipt.into())
 }
 
