@@ -8,6 +8,7 @@ use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::{LeaseContext, LeaseFlags, LeaseState, LeaseV2};
 use smb_wire::fscc::FileInformationClass;
+use smb_wire::fsctl::FsctlCode;
 use smb_wire::ids::{Guid, LeaseKey};
 use smb_wire::msg::{
     Capabilities, CreateDisposition, CreateOptions, Dialect, OplockLevel, ShareAccess, WriteFlags,
@@ -198,6 +199,13 @@ fn changes_of_listed_facts_of_an_entry_break_the_lease() {
     .encode(&mut times);
     open.set(FileInformationClass::BASIC, &times).unwrap();
     world.assert_broken("its attributes are set");
+    for (input, kept) in [([1], false), ([1], true), ([0], false)] {
+        open.ioctl(FsctlCode::SET_SPARSE, &input, 0).unwrap();
+        match kept {
+            true => world.assert_kept("it is sparse already"),
+            false => world.assert_broken("it becomes sparse, or is no longer so"),
+        }
+    }
     // smb2.dirlease.setbtime, setatime, setmtime, setctime
     for which in 0..4 {
         let time = |at| smb_wire::ids::FileTime(u64::from(which == at) * 126_000_000_000_000_000);

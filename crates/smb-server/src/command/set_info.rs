@@ -137,7 +137,7 @@ fn writable<'a, V: Vfs>(call: &'a Call<V>, open: &'a Open<V>) -> Result<OnDisk<'
 }
 
 /// Notifies watchers, and breaks leases on the directory, after a property of the object changed.
-fn report_change<V: Vfs>(on: &OnDisk<'_, V>, filter: NotifyFilter) {
+pub(super) fn report_change<V: Vfs>(on: &OnDisk<'_, V>, filter: NotifyFilter) {
     notices::modified(on.server, on.open, filter);
     break_parent_leases(on);
 }

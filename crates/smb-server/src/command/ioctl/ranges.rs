@@ -19,10 +19,10 @@ use crate::{
         engine::OnDisk,
         kept_times::{self, KeptChange},
         range_end,
+        set_info::report_change,
     },
     failure::Failure,
     file::Operation,
-    state::notices,
 };
 
 /// Most ranges of one answer; more give BUFFER_OVERFLOW, and the client asks for the rest.
@@ -56,12 +56,12 @@ pub(super) async fn set_sparse<V: Vfs>(
         .set_attr(&token.identity, &on.disk.node, &set)
         .await?;
     let shown = kept.show(on).await;
+    if is_sparse(&attr) != wanted {
+        report_change(on, NotifyFilter::ATTRIBUTES);
+    }
     let receipt = begun
         .metadata_changed(&on.disk.node, Meta::Attributes, on.open.flags())
         .await?;
-    if is_sparse(&attr) != wanted {
-        notices::modified(on.server, on.open, NotifyFilter::ATTRIBUTES);
-    }
     shown?;
     Ok(Answer::done(receipt))
 }
