@@ -120,8 +120,7 @@ fn info(share: &SeenShare) -> ShareInfo {
     let flag = |on: bool, bit: u32| if on { bit } else { 0 };
     ShareInfo {
         net_name: share.name.clone(),
-        // A name that ends in a dollar sign is hidden by clients.
-        share_type: Stype::SPECIAL.when(share.name.ends_with('$')),
+        share_type: share_type(&share.name),
         remark: share.comment.clone(),
         permissions: 0,
         max_uses: u32::MAX,
@@ -130,6 +129,14 @@ fn info(share: &SeenShare) -> ShareInfo {
         security_descriptor: None,
         flags: flag(share.access_based, FLAG_ACCESS_BASED) | flag(share.encrypted, FLAG_ENCRYPTED),
     }
+}
+
+/// [MS-SRVS] 2.2.2.4: only shares for administration (`ADMIN$`, `C$`) are special. Clients themselves hide every name
+/// that ends in a dollar sign.
+fn share_type(name: &str) -> Stype {
+    let stem = name.strip_suffix('$').unwrap_or_default();
+    let of_drive = matches!(stem.as_bytes(), [letter] if letter.is_ascii_alphabetic());
+    Stype::SPECIAL.when(of_drive || stem.eq_ignore_ascii_case("ADMIN"))
 }
 
 fn pipes() -> ShareInfo {
@@ -201,7 +208,17 @@ fn civil(days: i64) -> (u32, u32, u32) {
 
 #[cfg(test)]
 mod tests {
-    use super::civil;
+    use super::{Stype, civil, share_type};
+
+    #[test]
+    fn only_shares_for_administration_are_special() {
+        for name in ["C$", "d$", "ADMIN$", "admin$"] {
+            assert_eq!(share_type(name), Stype::SPECIAL, "{name}");
+        }
+        for name in ["data", "mine$", "ab$", "ä$", "1$", "$", "ADMIN", "C"] {
+            assert_eq!(share_type(name), Stype::empty(), "{name}");
+        }
+    }
 
     #[test]
     fn days_have_dates() {
