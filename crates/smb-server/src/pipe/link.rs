@@ -10,9 +10,9 @@ use bytes::{Bytes, BytesMut};
 use smb_wire::{
     fsctl::PipePeekResponse,
     rpc::{
-        Bind, BindAck, BindNak, FaultPdu, FaultStatus, Interface, MAX_FRAGMENT_BYTES,
-        MIN_FRAGMENT_BYTES, PduHeader, PduType, Reassembly, RequestPdu, ResultCode, WholeRequest,
-        answer_contexts, encode_response,
+        Bind, BindAck, BindNak, ContextResult, FaultPdu, FaultStatus, Interface,
+        MAX_FRAGMENT_BYTES, MIN_FRAGMENT_BYTES, PduHeader, PduType, ProviderReason, Reassembly,
+        RequestPdu, ResultCode, WholeRequest, answer_contexts, encode_response,
     },
     status::Status,
 };
@@ -277,19 +277,19 @@ impl Link {
         let bind = Bind::read(body)?;
         let mut results = answer_contexts(&bind, self.interface);
         for (context, answer) in bind.contexts.iter().zip(&mut results) {
-            let is_known = self.contexts.iter().any(|(id, _)| *id == context.id);
             let Some(interface) = Interface::of(&context.abstract_syntax) else {
                 continue;
             };
-            if answer.result != ResultCode::ACCEPTANCE || is_known {
+            if answer.result != ResultCode::ACCEPTANCE {
                 continue;
             }
-            if self.contexts.len() >= CONTEXTS_MAX {
-                answer.result = ResultCode::PROVIDER_REJECTION;
-                answer.reason = smb_wire::rpc::ProviderReason::LOCAL_LIMIT_EXCEEDED;
-                continue;
+            if let Err(reason) = self.accept(context.id, interface) {
+                *answer = ContextResult {
+                    result: ResultCode::PROVIDER_REJECTION,
+                    reason,
+                    ..ContextResult::default()
+                };
             }
-            self.contexts.push((context.id, interface));
         }
         if !alters {
             let limits = MIN_FRAGMENT_BYTES..=MAX_FRAGMENT_BYTES;
@@ -315,6 +315,22 @@ impl Link {
         ack.encode(answer, header.call_id, &mut out);
         self.push(out);
         Ok(())
+    }
+
+    /// Enters a presentation context. A number stays with its interface, because calls under way go by it.
+    fn accept(&mut self, id: u16, interface: Interface) -> Result<(), ProviderReason> {
+        let known = self.contexts.iter().find(|(known, _)| *known == id);
+        match known {
+            Some((_, of)) if *of == interface => Ok(()),
+            Some(_) => Err(ProviderReason::REASON_NOT_SPECIFIED),
+            None if self.contexts.len() >= CONTEXTS_MAX => {
+                Err(ProviderReason::LOCAL_LIMIT_EXCEEDED)
+            }
+            None => {
+                self.contexts.push((id, interface));
+                Ok(())
+            }
+        }
     }
 
     fn request(

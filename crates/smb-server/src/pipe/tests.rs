@@ -470,7 +470,7 @@ fn the_pipe_of_the_policy_also_says_that_the_server_is_in_no_domain() {
     };
     let mut world = world(false);
     let mut link = bound(Interface::Lsarpc, &world);
-    let added = Bind {
+    let mut added = Bind {
         max_xmit_frag: 4280,
         max_recv_frag: 4280,
         assoc_group_id: 0,
@@ -492,7 +492,16 @@ fn the_pipe_of_the_policy_also_says_that_the_server_is_in_no_domain() {
     let (_, body, _) = PduHeader::read(&answer).unwrap();
     let stub = Response::read(body).unwrap().stub;
     assert!(holds(stub, "GROUP") && stub.ends_with(&[0; 4]));
-    // The first context is still that of the policy.
+    // The first context is still that of the policy, and its number is given to no other interface.
+    assert!(call(&mut link, &world, 6, &[0; 12]).is_ok());
+    added.contexts[0].id = 0;
+    let mut out = BytesMut::new();
+    added.encode(PduType::ALTER_CONTEXT, 7, &mut out);
+    write(&mut link, &out, &world).unwrap();
+    let ack = message(&mut link).unwrap();
+    let (_, body, _) = PduHeader::read(&ack).unwrap();
+    let refused = BindAck::read(body).unwrap().results[0];
+    assert_eq!(refused.result, ResultCode::PROVIDER_REJECTION);
     assert!(call(&mut link, &world, 6, &[0; 12]).is_ok());
     world.token = Arc::new(Token::anonymous(&world.config));
     let refused = ask(&world, &mut link);
