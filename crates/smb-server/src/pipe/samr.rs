@@ -131,7 +131,8 @@ fn accounts(world: &World, handles: &mut Handles, request: SamrRequest) -> Answe
             } else {
                 Vec::new()
             };
-            let status = if users.len() > most {
+            // A client that asks for no entries gets none, so it must not ask for more for ever.
+            let status = if most > 0 && users.len() > most {
                 MORE_ENTRIES
             } else {
                 Status::SUCCESS

@@ -413,6 +413,7 @@ fn more_users_than_the_client_asks_for_are_announced() {
         (0, 1, &["anna"][..], 0x105),
         (1, 1, &["bert"][..], 0),
         (0, 2, &["anna", "bert"][..], 0),
+        (0, 0, &["anna"][..0], 0),
     ] {
         let mut stub = smb_wire::rpc::NdrWriter::new();
         stub.handle(&domain);
