@@ -113,6 +113,8 @@ fn changes_through_another_share_are_reported() {
     assert_eq!(written, [(FileAction::MODIFIED, "f".to_owned())]);
     let streamed = seen(&all, "d", &|| one.write_file("f:s", b"").unwrap());
     assert_eq!(streamed, [(FileAction::ADDED_STREAM, "f:s".to_owned())]);
+    let gone = seen(&all, "d", &|| one.delete("f:s").unwrap());
+    assert_eq!(gone, [(FileAction::REMOVED_STREAM, "f:s".to_owned())]);
     let renamed = seen(&one, "", &|| all.rename("d\\f", "d\\g", false).unwrap());
     assert_eq!(
         renamed,

@@ -9,7 +9,7 @@ use smb_wire::{
     msg::{CreateOptions, NotifyFilter},
 };
 use tokio::sync::mpsc;
-use vfs::{Identity, Node, Vfs, VfsError};
+use vfs::{FileKey, Identity, Node, Vfs, VfsError};
 
 use super::{
     EndReason, LineAbout, Open, OpenKind, Server, Session, Share, Still,
@@ -146,6 +146,9 @@ pub(crate) async fn finish<V: Vfs>(
     if !record_last {
         records::end(server, open).await;
     }
+    // The directory of a stream's file is known only as long as the stream is open.
+    let parent_of = || server.files.parent_of(&disk.place, open.engine);
+    let directory = disk.place.stream.is_some().then(parent_of).flatten();
     let closed = (server.files).close(&disk.place, open.engine, deletes.as_ref());
     // Requests that wait for this would meet its share mode and its locks before.
     server.durables.ended(open);
@@ -161,6 +164,7 @@ pub(crate) async fn finish<V: Vfs>(
             who: &deleter.identity,
             flags,
             spared: deleter.spares(open.parent_lease),
+            directory,
         };
         receipt = Box::pin(removal.run(remove, open.engine)).await;
         server.files.removed(&disk.place, remove, Some(open.engine));
@@ -228,6 +232,8 @@ pub(crate) struct Removal<'a, V: Vfs> {
     pub(crate) who: &'a Identity,
     pub(crate) flags: RequestFlags,
     pub(crate) spared: Option<LeaseKey>,
+    /// For a stream, the directory of its file if that is known: it may be watched by another path, too.
+    pub(crate) directory: Option<FileKey>,
 }
 
 impl<V: Vfs> Removal<'_, V> {
@@ -249,7 +255,7 @@ impl<V: Vfs> Removal<'_, V> {
         if let Remove::Stream = remove {
             let begun = self.share.gate.begin(self.node);
             self.share.vfs.remove_stream(self.who, self.node).await?;
-            report_stream(server, &path, self.node);
+            report_stream(server, &path, self.directory, self.node);
             return begun.stream_removed(self.node, self.flags).await.map(Some);
         }
         let now = || server.files.leaving(open).unwrap_or_else(|| path.clone());
@@ -347,9 +353,14 @@ impl<V: Vfs> Removal<'_, V> {
     }
 }
 
-fn report_stream<V: Vfs>(server: &Arc<Server<V>>, path: &SharePath, node: &V::Node) {
+fn report_stream<V: Vfs>(
+    server: &Arc<Server<V>>,
+    path: &SharePath,
+    directory: Option<FileKey>,
+    node: &V::Node,
+) {
     let (name, filter) = (node.stream().unwrap_or_default(), NotifyFilter::STREAM_NAME);
     let (path, action) = (path.clone(), Change::REMOVED_STREAM);
-    let removed = notices::change_of_stream(path, None, name, action, filter);
+    let removed = notices::change_of_stream(path, directory, name, action, filter);
     notices::report(server, &[removed]);
 }

@@ -280,6 +280,7 @@ pub(super) async fn undo<V: Vfs>(
                 who: &deleter.identity,
                 flags: Default::default(),
                 spared: None,
+                directory: None,
             };
             let removed = Box::pin(removal.run(remove, open)).await;
             server.files.removed(place, remove, Some(open));

@@ -81,6 +81,7 @@ impl<V: Vfs> Room<V> {
                 who: &deleter.identity,
                 flags: Default::default(),
                 spared: None,
+                directory: None,
             };
             let removed = removal.run(&remove, open).await;
             server.files.removed(&place, &remove, Some(open));
