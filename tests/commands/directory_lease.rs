@@ -229,6 +229,36 @@ fn changes_of_listed_facts_of_an_entry_break_the_lease() {
     world.assert_broken("it is overwritten");
 }
 
+/// Listings show FILE_ATTRIBUTE_ARCHIVE, which a change of a named stream sets, too.
+#[test]
+fn a_change_of_a_stream_that_sets_the_archive_attribute_breaks_the_lease() {
+    let mut world = Leased::new();
+    let stream = world.other.create(&CreateArgs::open_if("d\\f:s")).unwrap();
+    world.assert_kept("a named stream is made");
+    let file = world.other.create(&CreateArgs::open("d\\f")).unwrap();
+    let clear = || {
+        let mut attributes = bytes::BytesMut::new();
+        smb_wire::fscc::FileBasicInformation {
+            file_attributes: smb_wire::file_attributes::FileAttributes::HIDDEN,
+            ..Default::default()
+        }
+        .encode(&mut attributes);
+        file.set(FileInformationClass::BASIC, &attributes).unwrap();
+    };
+    clear();
+    world.assert_broken("a backup clears it");
+    stream.write_all(0, b"more").unwrap();
+    world.assert_broken("a write of the stream sets it");
+    stream.write_all(0, b"again").unwrap();
+    stream.close().unwrap();
+    world.assert_kept("it is set already");
+    clear();
+    world.assert_broken("a backup clears it again");
+    let args = CreateArgs::open("d\\f:s").disposition(CreateDisposition::OVERWRITE);
+    world.other.create(&args).unwrap().close().unwrap();
+    world.assert_broken("an overwrite of the stream sets it");
+}
+
 /// The listing is that of the directory that has the entry, whatever its path has become on the host.
 #[test]
 fn a_directory_that_was_moved_on_the_host_loses_the_lease_with_its_entry() {

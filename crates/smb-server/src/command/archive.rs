@@ -8,7 +8,7 @@
 use durability::{Meta, RequestFlags};
 use vfs::{Attr, Identity, Kind, SetAttr, Vfs};
 
-use super::engine::OnDisk;
+use super::{engine::OnDisk, set_info::break_parent_leases};
 use crate::{
     failure::Failure,
     file::{Place, Quick},
@@ -31,7 +31,10 @@ pub(super) async fn changed<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
         return Ok(());
     }
     let flags = on.open.flags();
-    Box::pin(set(on.server, on.share, &on.disk.node, flags)).await
+    let done = Box::pin(set(on.server, on.share, &on.disk.node, flags)).await;
+    // Listings show the attribute, and a named stream is changed without any other break of these leases.
+    break_parent_leases(on);
+    done
 }
 
 /// As [`changed`], for a file that is just being opened.

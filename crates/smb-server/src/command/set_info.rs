@@ -143,7 +143,7 @@ pub(super) fn report_change<V: Vfs>(on: &OnDisk<'_, V>, filter: NotifyFilter) {
 }
 
 /// Only breaks leases on the directory that has the name, wherever that is now.
-fn break_parent_leases<V: Vfs>(on: &OnDisk<'_, V>) {
+pub(super) fn break_parent_leases<V: Vfs>(on: &OnDisk<'_, V>) {
     let files = &on.server.files;
     if let Some(parent) = files.parent_of(&on.disk.place, on.open.engine) {
         entries_changed(on, parent);

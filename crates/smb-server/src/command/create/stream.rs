@@ -20,7 +20,7 @@ use crate::{
     command::{Call, archive, engine},
     failure::Failure,
     file::{Change, Effects, Place, Quick, Remove, SharePath},
-    state::notices,
+    state::{breaks::perform, notices},
 };
 
 /// Opens the stream `stream` of the file that `lookup` found. A file that is made by its unnamed stream is made as by
@@ -210,7 +210,8 @@ async fn named<V: Vfs>(
     };
     let mut acted = act(on, lookup, &node, granted, created, receipt).await;
     if acted.is_ok() {
-        let archived = archive_of(on, attr, &node, &engine.quick, created || empties);
+        let changed = created || empties;
+        let archived = archive_of(on, lookup, attr, &node, &engine.quick, changed);
         acted = archived.await.and(acted);
     }
     if empties && acted.is_ok() {
@@ -262,6 +263,7 @@ async fn may_make<V: Vfs>(
 /// A stream that is made or overwritten changes its file, whose attributes are `attr`.
 async fn archive_of<V: Vfs>(
     on: &Opening<'_, V>,
+    lookup: &Seen<V::Node>,
     attr: &Attr,
     stream: &V::Node,
     quick: &Quick,
@@ -271,10 +273,17 @@ async fn archive_of<V: Vfs>(
     if archive::is_absent(attr) {
         server.files.lacks_archive(stream.key(), true);
     }
-    if !changed {
+    if !changed || !quick.lacks_archive() {
         return Ok(());
     }
-    archive::changed_at(server, share, stream, quick, durable::flags(on)).await
+    let done = archive::changed_at(server, share, stream, quick, durable::flags(on)).await;
+    // Listings show the attribute.
+    if let Some(parent) = &lookup.parent {
+        let spared = super::answer::parent_lease(on.contexts);
+        let after = server.files.entries_changed(parent.key(), spared);
+        perform(server, after);
+    }
+    done
 }
 
 /// The stream, if it exists.
