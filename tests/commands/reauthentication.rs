@@ -313,6 +313,36 @@ fn a_session_without_keys_cannot_become_a_users() {
     wait_until("no session is a user's", || users(USER) == 0);
 }
 
+/// A copy of a signed request, sent on another connection, must not make the server sign a second message with the same
+/// MessageId and key ([MS-SMB2] 3.1.4.1).
+#[test]
+fn the_key_of_a_session_signs_nothing_on_a_connection_that_is_no_channel() {
+    let server = HoldfastServer::new();
+    let options = || Options::default().guid(smb_wire::ids::Guid([6; 16]));
+    let first = server.session(options());
+    let second = server.client(options());
+    second
+        .connection()
+        .core_mut()
+        .adopt_session(first.secret().unwrap(), true);
+    let on_second = |flags| {
+        let mut proof = Proof {
+            client: &second,
+            flags,
+            ..Proof::of(&first, USER, PASSWORD)
+        };
+        let token = proof.token(&[]);
+        let reply = proof.send(&token, Leg::Signed);
+        (reply.status(), reply.signed)
+    };
+    let copied = on_second(SessionSetupFlags::empty());
+    assert_eq!(copied, (Status::USER_SESSION_DELETED, false));
+    // The answers of a binding are signed with it.
+    let binding = on_second(SessionSetupFlags::BINDING);
+    assert_eq!(binding, (Status::MORE_PROCESSING_REQUIRED, true));
+    first.tree(DATA).unwrap();
+}
+
 #[test]
 fn a_request_without_the_binding_flag_does_not_affect_a_binding() {
     // It is not signed, so anybody could have sent it.

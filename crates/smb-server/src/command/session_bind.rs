@@ -4,8 +4,9 @@
 //! A binding changes nothing until it has succeeded: one that fails leaves the session and its
 //! other channels as they were (CVE-2026-31476). The requests of a binding are signed with
 //! Session.SigningKey in the session's own algorithm; so are the answers, except the last one, which is signed with the
-//! channel's new key. Nothing is ever signed with a session's key for a peer that has not proved that it has the key:
-//! two AES-GMACs under one nonce would reveal it.
+//! channel's new key. Nothing else is signed with a session's key on a connection that is no channel of it: two
+//! AES-GMACs under one nonce, which is the MessageId, would let an attacker forge others, and anybody can send a copy
+//! of a signed request, with its MessageId, on another connection.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -31,7 +32,7 @@ use crate::{
     token::Token,
 };
 
-/// A session of other connections that the request names, if it is signed with its key. The
+/// The session of other connections that a binding request names, if the request is signed with its key. The
 /// answer will be signed with that key too, unless the binding succeeds and the channel gets its own.
 pub(super) fn signer<V: Vfs>(call: &Call<V>) -> Option<Arc<Session<V>>> {
     let header = &call.header;

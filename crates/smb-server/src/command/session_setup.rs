@@ -45,10 +45,10 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if call.server().config().encryption_required && facts.cipher.is_none() {
         return Err(Status::ACCESS_DENIED.into());
     }
-    let signer = session_bind::signer(call);
     let binding = request.flags.contains(SessionSetupFlags::BINDING);
     if binding {
-        session_bind::check(call, &facts, signer.is_some())?;
+        let signed = session_bind::signer(call).is_some();
+        session_bind::check(call, &facts, signed)?;
     }
     let rules = call.server().rules_replaced();
     let (id, mut setup) = begin(call, binding)?;
