@@ -1,10 +1,14 @@
 //! NEGOTIATE ([MS-SMB2] 3.3.5.3, 3.3.5.4).
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use bytes::BytesMut;
 use smb_client::{Client, Connection, Encryption, MultiProtocol, Options, Reply, Request};
 use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_tests::{HoldfastServer, Outcome, SOON, outcome, status};
 use smb_wire::Status;
-use smb_wire::header::HeaderFlags;
+use smb_wire::header::{HeaderFlags, TRANSPORT_HEADER_SIZE, transport_header, transport_length};
 use smb_wire::ids::Guid;
 use smb_wire::msg::{
     CancelRequest, Capabilities, Dialect, EchoRequest, NegotiateRequest, NegotiateResponse,
@@ -14,6 +18,7 @@ use smb_wire::negotiate_context::{
     EncryptionCapabilities, HashAlgorithm, NegotiateContextList, NegotiateContextType,
     PreauthIntegrityCapabilities, SigningCapabilities,
 };
+use smb_wire::smb1::{DIALECT_SMB_2_002, DIALECT_SMB_2_WILDCARD, Smb1NegotiateRequest};
 
 fn request(dialects: &[Dialect], contexts: &NegotiateContextList) -> Request {
     Request::new(&NegotiateRequest {
@@ -356,6 +361,34 @@ fn smb1_negotiates_lead_to_smb2() {
         client
             .login(smb_tests::USER, smb_tests::PASSWORD, "")
             .unwrap();
+    }
+}
+
+/// [MS-SMB2] 3.3.5.3.1, 3.3.5.3.2.
+#[test]
+fn the_answer_to_an_smb1_negotiate_has_the_capabilities_of_its_dialect() {
+    let server = HoldfastServer::new();
+    let of_2_1 = Capabilities::LARGE_MTU | Capabilities::LEASING;
+    for (offered, dialect, capabilities) in [
+        (DIALECT_SMB_2_WILDCARD, Dialect::WILDCARD, of_2_1),
+        (DIALECT_SMB_2_002, Dialect::SMB_2_0_2, Capabilities::empty()),
+    ] {
+        let mut message = BytesMut::new();
+        Smb1NegotiateRequest::encode(&mut message, &[offered]);
+        let mut stream = TcpStream::connect(server.addr()).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream
+            .write_all(&transport_header(message.len()).unwrap())
+            .unwrap();
+        stream.write_all(&message).unwrap();
+        let mut header = [0; TRANSPORT_HEADER_SIZE];
+        stream.read_exact(&mut header).unwrap();
+        let (_, length) = transport_length(header);
+        let mut answer = vec![0; length];
+        stream.read_exact(&mut answer).unwrap();
+        let answer = NegotiateResponse::read(&answer).unwrap();
+        assert_eq!(answer.dialect, dialect);
+        assert_eq!(answer.capabilities & of_2_1, capabilities, "{dialect}");
     }
 }
 
