@@ -109,9 +109,13 @@ pub const SHARE_LINES: u32 = 10;
 /// forgotten.
 pub const EARLY_CANCELS_MAX: usize = 64;
 
-/// Sessions that may be in setup at once on one connection; one more gets
-/// `INSUFFICIENT_RESOURCES`.
-pub const SETUPS_PER_CONNECTION_MAX: usize = 16;
+/// Memory that each session in setup on a connection beyond the first [`SETUPS_UNCHARGED`] is charged to the server's
+/// budget, in bytes; one for which there is no room gets INSUFFICIENT_RESOURCES.
+pub const SETUP_MEMORY: usize = 4 << 10;
+
+/// Sessions in setup on each connection that are not in the budget. As many more as the connection may have sessions
+/// can be in setup at once, because the users of a terminal server all log in again when its connection was lost.
+pub const SETUPS_UNCHARGED: usize = 16;
 
 /// How long the closes of a session that has ended are waited for by what comes next: a login that replaces the
 /// session, and breaks that its lost connection carried. They go on if a disk takes longer.

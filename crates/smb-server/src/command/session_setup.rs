@@ -24,7 +24,7 @@ use crate::{
     config::ServerConfig,
     connection::Negotiated,
     failure::Failure,
-    limits::{CLOSES_WAIT, LISTING_SESSIONS, SETUPS_PER_CONNECTION_MAX},
+    limits::{CLOSES_WAIT, LISTING_SESSIONS, SETUP_MEMORY, SETUPS_UNCHARGED},
     link::sealing::Sealing,
     race::race,
     state::{
@@ -103,8 +103,14 @@ fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Fa
             .map(|setup| (asked, setup))
             .ok_or(Status::USER_SESSION_DELETED.into());
     }
-    if setups.len() >= SETUPS_PER_CONNECTION_MAX {
+    let most = SETUPS_UNCHARGED.saturating_add(config.limits.sessions_per_connection);
+    if setups.len() >= most {
         return Err(Status::INSUFFICIENT_RESOURCES.into());
+    }
+    let mut memory = None;
+    if setups.len() >= SETUPS_UNCHARGED {
+        let kept = connection.account().keep(SETUP_MEMORY);
+        memory = Some(kept.ok_or(Status::INSUFFICIENT_RESOURCES)?);
     }
     let (id, purpose) = if binding {
         (asked, Purpose::Bind)
@@ -119,6 +125,7 @@ fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Fa
         preauth: connection.preauth.borrow().clone(),
         started: now,
         purpose,
+        _memory: memory,
     };
     Ok((id, setup))
 }

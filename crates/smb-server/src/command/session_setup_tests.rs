@@ -65,6 +65,7 @@ fn is_established(call: &Call<Back>, id: SessionId) -> bool {
         preauth: PreauthHash::new(),
         started: Duration::ZERO,
         purpose: Purpose::New,
+        _memory: None,
     };
     let token = Token::anonymous(&config);
     run(establish(call, &request, &facts, id, &setup, token, None)).is_ok()
@@ -95,4 +96,36 @@ fn is_continued(setup_seconds: u64) -> bool {
 fn a_setup_that_was_given_up_long_ago_does_not_continue() {
     assert!(is_continued(1));
     assert!(!is_continued(0));
+}
+
+/// How many logins can begin on a connection that may have 20 sessions, and the memory that they are charged.
+fn logins_at_once(buffer_memory: usize) -> (usize, usize) {
+    let limits = ServerLimits {
+        buffer_memory,
+        sessions_per_connection: 20,
+        ..ServerLimits::default()
+    };
+    let world = World::new(false, limits);
+    let call = call(&world, false);
+    let used = || world.server.memory.figures().used;
+    let before = used();
+    let begins = || {
+        let Ok((id, setup)) = begin(&call, false) else {
+            return false;
+        };
+        call.connection.setups.borrow_mut().insert(id, setup);
+        true
+    };
+    let begun = (0..100).filter(|_| begins()).count();
+    let charged = used() - before;
+    call.connection.setups.borrow_mut().clear();
+    assert_eq!(used(), before);
+    (begun, charged)
+}
+
+#[test]
+fn all_users_of_a_terminal_server_log_in_at_once() {
+    let all = SETUPS_UNCHARGED + 20;
+    assert_eq!(logins_at_once(1 << 30), (all, 20 * SETUP_MEMORY));
+    assert_eq!(logins_at_once(0), (SETUPS_UNCHARGED, 0));
 }

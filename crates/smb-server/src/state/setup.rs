@@ -5,6 +5,8 @@ use std::time::Duration;
 use smb_auth::Acceptor;
 use smb_crypto::PreauthHash;
 
+use crate::memory::Held;
+
 /// The purpose of a setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -23,6 +25,8 @@ pub(crate) struct Setup {
     pub(crate) preauth: PreauthHash,
     pub(crate) started: Duration,
     pub(crate) purpose: Purpose,
+    /// Its share of the server's memory, if it is charged.
+    pub(crate) _memory: Option<Held>,
 }
 
 impl Setup {
