@@ -201,7 +201,8 @@ impl<V: Vfs> Chain<V> {
             );
         }
         let sign = self.signer(call);
-        let signed = call.header.flags.contains(HeaderFlags::SIGNED);
+        // [MS-SMB2] 3.3.4.1.1: an encrypted answer has no signature.
+        let signed = call.header.flags.contains(HeaderFlags::SIGNED) && self.sealed_by.is_none();
         if header.status == Status::USER_SESSION_DELETED && signed && sign.is_none() {
             // There is no key to sign this answer with. Clients accept it all the same, but expect the flag and, as
             // from Windows, the request's own signature.
@@ -328,6 +329,7 @@ impl<V: Vfs> Chain<V> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use smb_crypto::{Cipher, SealingKey};
     use smb_wire::ids::Guid;
 
@@ -380,5 +382,44 @@ mod tests {
         let answer = Outgoing::new(outbound::blank(), Header::default());
         chain.ready.borrow_mut().push(answer);
         assert_eq!(chain.flush(), Ok(()));
+    }
+
+    /// The signature of the answer to a signed request of an ended session.
+    fn repeated(sealed: bool) -> [u8; 16] {
+        let server = World::new(false, ServerLimits::default()).server;
+        let connection = connection(&server, None);
+        let ended = session(&connection, 1);
+        let chain = Rc::new(Chain::new(&connection, sealed.then_some(ended.id), 1));
+        let call = Call {
+            connection,
+            chain: Rc::clone(&chain),
+            header: Header {
+                flags: HeaderFlags::SIGNED,
+                signature: [7; 16],
+                ..Header::default()
+            },
+            message: Bytes::new(),
+            channel: None,
+            tree: None,
+            signed: false,
+            encrypted: sealed,
+            last: true,
+            sign_with: RefCell::new(None),
+            replayable: Cell::new(false),
+            past_cancel: Cell::new(false),
+            place: RefCell::new(None),
+            turn: Cell::new(0),
+        };
+        let refused = Reply::new(Status::USER_SESSION_DELETED, outbound::blank());
+        chain.answer(&call, refused);
+        let answer = chain.ready.borrow_mut().remove(0);
+        let signed = answer.header.flags.contains(HeaderFlags::SIGNED);
+        assert_eq!(signed, !sealed);
+        answer.header.signature
+    }
+
+    #[test]
+    fn the_signature_of_a_request_is_repeated_in_a_plain_answer_only() {
+        assert_eq!((repeated(false), repeated(true)), ([7; 16], [0; 16]));
     }
 }
