@@ -34,7 +34,6 @@ pub fn continuously_available() -> HoldfastServer {
 }
 
 /// The options of the client that has the open.
-#[must_use]
 pub fn options() -> smb_client::Options {
     smb_client::Options::dialect(Dialect::SMB_3_1_1).guid(CLIENT_GUID)
 }
@@ -46,13 +45,11 @@ pub fn modern(server: &HoldfastServer) -> Tree {
 }
 
 /// Requests a durable open, version 1.
-#[must_use]
 pub fn v1(args: CreateArgs) -> CreateArgs {
     args.context(name::DURABLE_HANDLE_REQUEST, &[0; 16])
 }
 
 /// Reconnects to a durable or resilient open, version 1.
-#[must_use]
 pub fn v1_again(args: CreateArgs, file_id: FileId) -> CreateArgs {
     let mut data = BytesMut::new();
     DurableHandleReconnect { file_id }.encode(&mut data);
@@ -60,13 +57,11 @@ pub fn v1_again(args: CreateArgs, file_id: FileId) -> CreateArgs {
 }
 
 /// Requests a durable open, version 2.
-#[must_use]
 pub fn v2(args: CreateArgs, create_guid: Guid, timeout_ms: u32) -> CreateArgs {
     request(args, create_guid, timeout_ms, PLAIN)
 }
 
 /// Requests a persistent open.
-#[must_use]
 pub fn persistent(args: CreateArgs, create_guid: Guid, timeout_ms: u32) -> CreateArgs {
     request(
         args,
@@ -93,13 +88,11 @@ fn request(
 }
 
 /// Reconnects to a durable open, version 2.
-#[must_use]
 pub fn v2_again(args: CreateArgs, file_id: FileId, create_guid: Guid) -> CreateArgs {
     reconnect(args, file_id, create_guid, PLAIN)
 }
 
 /// Reconnects to a persistent open.
-#[must_use]
 pub fn persistent_again(args: CreateArgs, file_id: FileId, create_guid: Guid) -> CreateArgs {
     reconnect(args, file_id, create_guid, DurableHandleFlags::PERSISTENT)
 }
@@ -121,7 +114,6 @@ fn reconnect(
 }
 
 /// Adds the id of the application instance.
-#[must_use]
 pub fn app_instance(args: CreateArgs, id: Guid) -> CreateArgs {
     let mut data = BytesMut::new();
     AppInstanceId(id).encode(&mut data);
@@ -129,7 +121,6 @@ pub fn app_instance(args: CreateArgs, id: Guid) -> CreateArgs {
 }
 
 /// Adds the version of the application instance.
-#[must_use]
 pub fn app_version(args: CreateArgs, high: u64, low: u64) -> CreateArgs {
     let mut data = BytesMut::new();
     AppInstanceVersion { high, low }.encode(&mut data);

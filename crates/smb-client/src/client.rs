@@ -34,6 +34,7 @@ pub struct Client {
 
 /// The account to log in with, and the parameters of the login.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Login {
     /// The account.
     pub credentials: Credentials,
@@ -43,7 +44,6 @@ pub struct Login {
 
 impl Login {
     /// Logs in a user with a password.
-    #[must_use]
     pub fn user(user: &str, password: &str, domain: &str) -> Self {
         Self {
             credentials: Credentials::password(user, domain, password),
@@ -52,7 +52,6 @@ impl Login {
     }
 
     /// Requests a null session.
-    #[must_use]
     pub fn anonymous() -> Self {
         Self {
             credentials: Credentials::Anonymous,
@@ -61,7 +60,6 @@ impl Login {
     }
 
     /// Replaces this session.
-    #[must_use]
     pub fn replacing(mut self, previous: SessionId) -> Self {
         self.previous_session_id = previous;
         self
@@ -143,13 +141,11 @@ impl Client {
     }
 
     /// The result of the negotiation.
-    #[must_use]
     pub fn negotiated(&self) -> &Negotiated {
         &self.negotiated
     }
 
     /// The options of the connection.
-    #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -256,25 +252,21 @@ pub struct Session {
 
 impl Session {
     /// The connection.
-    #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
     /// Its id.
-    #[must_use]
     pub fn id(&self) -> SessionId {
         self.id
     }
 
     /// The session's flags: guest, null, encrypted.
-    #[must_use]
     pub fn flags(&self) -> SessionFlags {
         self.flags
     }
 
     /// Returns the secret that another connection needs to bind this session; `None` without keys.
-    #[must_use]
     pub fn secret(&self) -> Option<SessionSecret> {
         self.client.connection().core().session_secret(self.id)
     }
@@ -320,7 +312,6 @@ impl Session {
     }
 
     /// The request that opens a share by its whole path.
-    #[must_use]
     pub fn tree_connect(&self, path: &str) -> Request {
         Request::new(&TreeConnectRequest {
             flags: TreeConnectFlags::empty(),
@@ -330,7 +321,6 @@ impl Session {
     }
 
     /// Creates a handle for a tree of this session whose id is already known.
-    #[must_use]
     pub fn tree_of(&self, id: TreeId, response: TreeConnectResponse) -> Tree {
         Tree::new(self.clone(), id, response, false)
     }

@@ -47,7 +47,6 @@ impl std::fmt::Debug for Connection {
 impl Connection {
     /// Creates a connection over `stream`, without sending anything, with the system's random
     /// numbers.
-    #[must_use]
     pub fn new(stream: TcpStream, options: Options) -> Self {
         Self {
             stream,
@@ -64,7 +63,6 @@ impl Connection {
     }
 
     /// The protocol state machine.
-    #[must_use]
     pub fn core(&self) -> &ClientCore {
         &self.core
     }
@@ -237,7 +235,6 @@ impl Connection {
     }
 
     /// Returns whether a break was received that [`Connection::next_break`] has not returned.
-    #[must_use]
     pub fn has_break(&self) -> bool {
         !self.breaks.is_empty()
     }
@@ -255,7 +252,6 @@ impl Connection {
 
     /// Returns whether STATUS_PENDING was received for a request without a final reply, as far as
     /// [`Connection::answered`] has read.
-    #[must_use]
     pub fn is_pending(&self, id: MessageId) -> bool {
         self.pending.contains_key(&id)
     }

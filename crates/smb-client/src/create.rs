@@ -20,6 +20,7 @@ use crate::request::Request;
 
 /// All fields of a CREATE. The constructors allow all sharing.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct CreateArgs {
     /// The name in raw UTF-16LE, relative to the share.
     pub name: Vec<u8>,
@@ -43,7 +44,6 @@ pub struct CreateArgs {
 
 impl CreateArgs {
     /// Opens a name with a disposition, for reading, writing and deleting.
-    #[must_use]
     pub fn new(name: &str, disposition: CreateDisposition) -> Self {
         Self {
             name: utf16::encode(name),
@@ -61,25 +61,21 @@ impl CreateArgs {
     }
 
     /// Opens an existing file.
-    #[must_use]
     pub fn open(name: &str) -> Self {
         Self::new(name, CreateDisposition::OPEN)
     }
 
     /// Creates a file that does not exist.
-    #[must_use]
     pub fn create(name: &str) -> Self {
         Self::new(name, CreateDisposition::CREATE)
     }
 
     /// Opens a file, or creates it if it does not exist.
-    #[must_use]
     pub fn open_if(name: &str) -> Self {
         Self::new(name, CreateDisposition::OPEN_IF)
     }
 
     /// Opens an existing directory, for listing and watching.
-    #[must_use]
     pub fn directory(name: &str) -> Self {
         Self::open(name)
             .access(AccessMask::FILE_GENERIC_READ)
@@ -87,62 +83,53 @@ impl CreateArgs {
     }
 
     /// Creates a directory that does not exist.
-    #[must_use]
     pub fn create_directory(name: &str) -> Self {
         Self::create(name).options(CreateOptions::DIRECTORY_FILE)
     }
 
     /// With this access.
-    #[must_use]
     pub fn access(mut self, access: AccessMask) -> Self {
         self.desired_access = access;
         self
     }
 
     /// With this share access.
-    #[must_use]
     pub fn share(mut self, share: ShareAccess) -> Self {
         self.share_access = share;
         self
     }
 
     /// With these options too.
-    #[must_use]
     pub fn options(mut self, options: CreateOptions) -> Self {
         self.options |= options;
         self
     }
 
     /// With these attributes.
-    #[must_use]
     pub fn attributes(mut self, attributes: FileAttributes) -> Self {
         self.file_attributes = attributes;
         self
     }
 
     /// With this disposition.
-    #[must_use]
     pub fn disposition(mut self, disposition: CreateDisposition) -> Self {
         self.disposition = disposition;
         self
     }
 
     /// With this oplock.
-    #[must_use]
     pub fn oplock(mut self, level: OplockLevel) -> Self {
         self.oplock_level = level;
         self
     }
 
     /// With a create context.
-    #[must_use]
     pub fn context(mut self, name: &[u8], data: &[u8]) -> Self {
         self.contexts.push(name, data);
         self
     }
 
     /// With a lease of version 1.
-    #[must_use]
     pub fn lease(self, key: LeaseKey, state: LeaseState) -> Self {
         self.lease_context(&LeaseContext {
             lease_key: key,
@@ -153,7 +140,6 @@ impl CreateArgs {
     }
 
     /// With a lease of version 2 without a parent.
-    #[must_use]
     pub fn lease_v2(self, key: LeaseKey, state: LeaseState, epoch: u16) -> Self {
         self.lease_context(&LeaseContext {
             lease_key: key,
@@ -167,7 +153,6 @@ impl CreateArgs {
     }
 
     /// With this lease.
-    #[must_use]
     pub fn lease_context(mut self, lease: &LeaseContext) -> Self {
         self.oplock_level = OplockLevel::LEASE;
         self.contexts
@@ -176,7 +161,6 @@ impl CreateArgs {
     }
 
     /// Builds the request, without a session and a tree.
-    #[must_use]
     pub fn request(&self) -> Request {
         Request::new(&CreateRequest {
             oplock_level: self.oplock_level,
@@ -227,7 +211,6 @@ impl Created {
     }
 
     /// Returns the data of a create context by its name.
-    #[must_use]
     pub fn context(&self, name: &[u8]) -> Option<&[u8]> {
         CreateContexts::new(&self.contexts)
             .find(name)
@@ -235,7 +218,6 @@ impl Created {
     }
 
     /// Returns the granted lease, if there is one.
-    #[must_use]
     pub fn lease(&self) -> Option<LeaseContext> {
         let context = CreateContexts::new(&self.contexts).find(name::REQUEST_LEASE)?;
         match context.response().ok()? {

@@ -55,7 +55,6 @@ pub enum ClientError {
 
 impl ClientError {
     /// Returns the status if the error is one of the server.
-    #[must_use]
     pub fn status(&self) -> Option<Status> {
         match self {
             Self::Status(status) => Some(*status),
@@ -64,7 +63,6 @@ impl ClientError {
     }
 
     /// Returns whether the connection was lost.
-    #[must_use]
     pub fn is_disconnected(&self) -> bool {
         matches!(self, Self::Disconnected)
     }

@@ -44,25 +44,21 @@ impl File {
     }
 
     /// The tree of the file.
-    #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
     /// The FileId.
-    #[must_use]
     pub fn id(&self) -> FileId {
         self.created.file_id
     }
 
     /// The result of the CREATE.
-    #[must_use]
     pub fn created(&self) -> &Created {
         &self.created
     }
 
     /// Returns the same open for use through another tree (or another session's).
-    #[must_use]
     pub fn through(&self, tree: &Tree) -> Self {
         Self {
             tree: tree.clone(),
@@ -71,7 +67,6 @@ impl File {
     }
 
     /// Builds a READ of this file.
-    #[must_use]
     pub fn read_request(&self, offset: u64, length: u32, minimum: u32) -> Request {
         Request::new(&ReadRequest {
             padding: 0x50,
@@ -114,7 +109,6 @@ impl File {
     }
 
     /// Builds a WRITE to this file.
-    #[must_use]
     pub fn write_request(&self, offset: u64, data: &[u8], flags: WriteFlags) -> Request {
         Request::write(self.id(), offset, data, flags)
     }
@@ -146,7 +140,6 @@ impl File {
     }
 
     /// Builds a FLUSH of this file; `full_sync` requests Apple's F_FULLFSYNC.
-    #[must_use]
     pub fn flush_request(&self, full_sync: bool) -> Request {
         Request::new(&FlushRequest {
             reserved: if full_sync {
@@ -167,7 +160,6 @@ impl File {
     }
 
     /// Builds a CLOSE of this file.
-    #[must_use]
     pub fn close_request(&self, flags: CloseFlags) -> Request {
         Request::new(&CloseRequest {
             flags,
@@ -193,7 +185,6 @@ impl File {
     }
 
     /// Builds a LOCK of this file.
-    #[must_use]
     pub fn lock_request(&self, lock_sequence: u32, locks: &[LockElement]) -> Request {
         Request::new(&LockRequest {
             lock_sequence,
@@ -248,7 +239,6 @@ impl File {
     }
 
     /// Builds a SET_INFO of this file.
-    #[must_use]
     pub fn set_info_request(
         &self,
         info_type: InfoType,
@@ -336,7 +326,6 @@ impl File {
     }
 
     /// Builds an FSCTL on this file; `max` limits the output.
-    #[must_use]
     pub fn ioctl_request(&self, code: FsctlCode, input: &[u8], max: u32) -> Request {
         Request::ioctl(self.id(), code, input, max)
     }

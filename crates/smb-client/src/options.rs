@@ -46,6 +46,7 @@ pub enum MultiProtocol {
 
 /// The options of a connection.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Options {
     /// Dialects offered, in order.
     pub dialects: Vec<Dialect>,
@@ -77,7 +78,6 @@ pub struct Options {
 
 impl Options {
     /// Offers only this dialect.
-    #[must_use]
     pub fn dialect(dialect: Dialect) -> Self {
         Self {
             dialects: vec![dialect],
@@ -86,35 +86,30 @@ impl Options {
     }
 
     /// Sets the signing policy.
-    #[must_use]
     pub fn signing(mut self, signing: Signing) -> Self {
         self.signing = signing;
         self
     }
 
     /// Sets the encryption policy.
-    #[must_use]
     pub fn encryption(mut self, encryption: Encryption) -> Self {
         self.encryption = encryption;
         self
     }
 
     /// Offers only this cipher.
-    #[must_use]
     pub fn cipher(mut self, cipher: Cipher) -> Self {
         self.ciphers = vec![cipher];
         self
     }
 
     /// Offers only this signing algorithm.
-    #[must_use]
     pub fn signing_algorithm(mut self, algorithm: SigningAlgorithm) -> Self {
         self.signing_algorithms = vec![algorithm];
         self
     }
 
     /// Sets the ClientGuid.
-    #[must_use]
     pub fn guid(mut self, guid: Guid) -> Self {
         self.guid = Some(guid);
         self

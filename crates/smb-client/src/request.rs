@@ -93,6 +93,7 @@ pub struct Overrides {
 
 /// A request to be sent.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Request {
     /// 64 bytes for the header, then the body.
     pub(crate) message: BytesMut,
@@ -115,7 +116,6 @@ pub struct Request {
 
 impl Request {
     /// Creates a request with this body, without a session and a tree.
-    #[must_use]
     pub fn new<B: RequestBody>(body: &B) -> Self {
         let mut message = BytesMut::zeroed(Header::SIZE);
         body.encode(&mut message, 0);
@@ -123,7 +123,6 @@ impl Request {
     }
 
     /// Creates a request of any command with any bytes as its body.
-    #[must_use]
     pub fn raw(command: Command, body: &[u8]) -> Self {
         let mut message = BytesMut::zeroed(Header::SIZE);
         message.extend_from_slice(body);
@@ -131,7 +130,6 @@ impl Request {
     }
 
     /// Creates a SESSION_SETUP with this security token, which binds and replaces no session.
-    #[must_use]
     pub fn session_setup(security_buffer: &[u8]) -> Self {
         Self::new(&msg::SessionSetupRequest {
             flags: msg::SessionSetupFlags::empty(),
@@ -143,7 +141,6 @@ impl Request {
     }
 
     /// Creates a CLOSE that asks for no attributes.
-    #[must_use]
     pub fn close(file_id: FileId) -> Self {
         Self::new(&msg::CloseRequest {
             flags: msg::CloseFlags::empty(),
@@ -152,7 +149,6 @@ impl Request {
     }
 
     /// Creates a FLUSH.
-    #[must_use]
     pub fn flush(file_id: FileId) -> Self {
         Self::new(&msg::FlushRequest {
             reserved: 0,
@@ -161,7 +157,6 @@ impl Request {
     }
 
     /// Creates a READ that is content with fewer bytes.
-    #[must_use]
     pub fn read(file_id: FileId, offset: u64, length: u32) -> Self {
         Self::new(&msg::ReadRequest {
             padding: 0x50,
@@ -177,7 +172,6 @@ impl Request {
     }
 
     /// Creates a WRITE.
-    #[must_use]
     pub fn write(file_id: FileId, offset: u64, data: &[u8], flags: msg::WriteFlags) -> Self {
         Self::new(&msg::WriteRequest {
             offset,
@@ -191,7 +185,6 @@ impl Request {
     }
 
     /// Creates an IOCTL with an FSCTL; `max` limits the output.
-    #[must_use]
     pub fn ioctl(file_id: FileId, code: FsctlCode, input: &[u8], max: u32) -> Self {
         Self::new(&msg::IoctlRequest {
             ctl_code: code.0,
@@ -205,7 +198,6 @@ impl Request {
     }
 
     /// Creates a QUERY_DIRECTORY; `max` limits the answer.
-    #[must_use]
     pub fn query_directory(
         file_id: FileId,
         class: FileInformationClass,
@@ -224,7 +216,6 @@ impl Request {
     }
 
     /// Creates a QUERY_INFO; `max` limits the answer.
-    #[must_use]
     pub fn query_info(
         file_id: FileId,
         info_type: msg::InfoType,
@@ -244,7 +235,6 @@ impl Request {
     }
 
     /// Creates a SET_INFO.
-    #[must_use]
     pub fn set_info(
         file_id: FileId,
         info_type: msg::InfoType,
@@ -262,7 +252,6 @@ impl Request {
     }
 
     /// Creates a SET_INFO that renames a file.
-    #[must_use]
     pub fn rename(file_id: FileId, to: &str, replace: bool) -> Self {
         let mut buffer = BytesMut::new();
         FileRenameInformation {
@@ -290,34 +279,29 @@ impl Request {
     }
 
     /// Sets the session.
-    #[must_use]
     pub fn session(mut self, session_id: SessionId) -> Self {
         self.session_id = session_id;
         self
     }
 
     /// Sets the tree.
-    #[must_use]
     pub fn tree(mut self, tree_id: TreeId) -> Self {
         self.tree_id = tree_id;
         self
     }
 
     /// Adds flags.
-    #[must_use]
     pub fn flag(mut self, flags: HeaderFlags) -> Self {
         self.flags |= flags;
         self
     }
 
     /// Marks the request as related to the element before it in a compound.
-    #[must_use]
     pub fn related(self) -> Self {
         self.flag(HeaderFlags::RELATED)
     }
 
     /// Sets overrides.
-    #[must_use]
     pub fn overriding(mut self, change: impl FnOnce(&mut Overrides)) -> Self {
         change(&mut self.overrides);
         self
@@ -325,7 +309,6 @@ impl Request {
 
     /// Changes the message directly: the body begins at byte 64; the bytes before it are
     /// overwritten when the request is sent. The message does not become shorter than the header.
-    #[must_use]
     pub fn mutate(mut self, change: impl FnOnce(&mut BytesMut)) -> Self {
         change(&mut self.message);
         if self.message.len() < Header::SIZE {
@@ -335,7 +318,6 @@ impl Request {
     }
 
     /// The message, with a blank header.
-    #[must_use]
     pub fn message(&self) -> &[u8] {
         &self.message
     }

@@ -39,31 +39,26 @@ impl Tree {
     }
 
     /// The session.
-    #[must_use]
     pub fn session(&self) -> &Session {
         &self.session
     }
 
     /// The connection.
-    #[must_use]
     pub fn client(&self) -> &Client {
         self.session.client()
     }
 
     /// Its id.
-    #[must_use]
     pub fn id(&self) -> TreeId {
         self.id
     }
 
     /// The TREE_CONNECT response of the share.
-    #[must_use]
     pub fn info(&self) -> &TreeConnectResponse {
         &self.response
     }
 
     /// Addresses a request to this tree.
-    #[must_use]
     pub fn address(&self, request: Request) -> Request {
         let encrypt = self.encrypt;
         request

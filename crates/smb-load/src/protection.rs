@@ -22,7 +22,6 @@ pub enum Protection {
 
 impl Protection {
     /// The options of a client that asks for it.
-    #[must_use]
     pub fn options(self, options: Options) -> Options {
         let timeout = options.timeout;
         let asked = match self {

@@ -409,13 +409,11 @@ impl SimClient {
 }
 
 /// A READ.
-#[must_use]
 pub fn read_request(file: FileId, offset: u64, length: u32) -> Request {
     Request::read(file, offset, length)
 }
 
 /// A WRITE.
-#[must_use]
 pub fn write_request(file: FileId, offset: u64, data: &[u8]) -> Request {
     Request::write(file, offset, data, WriteFlags::empty())
 }

@@ -48,7 +48,6 @@ pub struct LoginArgs {
 
 impl LoginArgs {
     /// Parameters for a new session with these credentials.
-    #[must_use]
     pub fn new(credentials: Credentials, now_filetime: u64) -> Self {
         Self {
             credentials,
@@ -274,7 +273,6 @@ impl ClientCore {
 
     /// Returns the secret that another connection needs to bind this session; `None` for unknown
     /// sessions and those without keys.
-    #[must_use]
     pub fn session_secret(&self, id: SessionId) -> Option<SessionSecret> {
         self.sessions.get(&id)?.secret.clone()
     }

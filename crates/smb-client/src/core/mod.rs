@@ -184,7 +184,6 @@ impl std::fmt::Debug for ClientCore {
 
 impl ClientCore {
     /// Creates the state of a connection before its first message.
-    #[must_use]
     pub fn new(options: Options, mut random: Random) -> Self {
         let guid = options.guid.unwrap_or_else(|| {
             let mut guid = [0; 16];
@@ -210,37 +209,31 @@ impl ClientCore {
     }
 
     /// The options of the connection.
-    #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
     }
 
     /// The ClientGuid in use.
-    #[must_use]
     pub fn guid(&self) -> smb_wire::ids::Guid {
         self.guid
     }
 
     /// The result of the negotiation, once it is complete.
-    #[must_use]
     pub fn negotiated(&self) -> Option<&Negotiated> {
         self.negotiated.as_ref()
     }
 
     /// The available credits.
-    #[must_use]
     pub fn credits(&self) -> u32 {
         self.window.available()
     }
 
     /// The MessageId of the next request.
-    #[must_use]
     pub fn next_message_id(&self) -> MessageId {
         self.window.next()
     }
 
     /// The number of requests without a final reply.
-    #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }

@@ -85,7 +85,6 @@ impl ClientCore {
     }
 
     /// The security mode that the client announces.
-    #[must_use]
     pub fn security_mode(&self) -> SecurityMode {
         match self.options.signing {
             Signing::Required => SecurityMode::SIGNING_ENABLED | SecurityMode::SIGNING_REQUIRED,
@@ -94,7 +93,6 @@ impl ClientCore {
     }
 
     /// The capabilities that the client announces.
-    #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         // [MS-SMB2] 2.2.3: zero unless 3.x is offered.
         if !self.options.offers_3x() {
@@ -105,7 +103,6 @@ impl ClientCore {
     }
 
     /// Builds the NEGOTIATE request of this connection's options, to be sent unchanged or modified.
-    #[must_use]
     pub fn negotiate_request(&mut self) -> Request {
         let contexts = self.negotiate_contexts();
         Request::new(&NegotiateRequest {
@@ -291,7 +288,6 @@ impl ClientCore {
 
     /// Returns the input of VALIDATE_NEGOTIATE_INFO if this connection has to send it ([MS-SMB2]
     /// 3.2.5.5): 3.x was offered and a dialect below 3.1.1 was chosen.
-    #[must_use]
     pub fn validate_negotiate_input(&self) -> Option<BytesMut> {
         let negotiated = self.negotiated.as_ref()?;
         if negotiated.dialect == Dialect::SMB_3_1_1 || !self.options.offers_3x() {

@@ -47,7 +47,6 @@ struct Protection {
 
 impl ClientCore {
     /// Returns the number of credits that a list of requests is charged on this connection.
-    #[must_use]
     pub fn charge(&self, requests: &[Request]) -> u32 {
         requests
             .iter()

@@ -34,7 +34,6 @@ impl std::fmt::Debug for SessionSecret {
 
 impl SessionSecret {
     /// Creates the secret of a session from its derived keys.
-    #[must_use]
     pub fn new(id: SessionId, flags: SessionFlags, keys: SessionKeys) -> Self {
         Self {
             id,
@@ -56,7 +55,6 @@ impl SessionSecret {
     }
 
     /// The session.
-    #[must_use]
     pub fn id(&self) -> SessionId {
         self.id
     }
