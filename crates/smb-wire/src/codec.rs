@@ -20,7 +20,6 @@ pub struct Malformed {
 
 impl Malformed {
     /// Creates an error that names the structure or field that could not be read.
-    #[must_use]
     pub const fn new(what: &'static str) -> Self {
         Self { what }
     }
@@ -83,7 +82,6 @@ pub fn put_fixed<const N: usize>(out: &mut BytesMut, put: impl FnOnce(&mut &mut 
 }
 
 /// Converts a 32-bit length or offset of the wire.
-#[must_use]
 pub const fn size(number: u32) -> usize {
     // All supported targets have addresses of at least 32 bits.
     number as usize
@@ -98,7 +96,6 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Creates a reader over `bytes`; its errors name `what`.
-    #[must_use]
     pub const fn new(bytes: &'a [u8], what: &'static str) -> Self {
         Self { rest: bytes, what }
     }
@@ -213,19 +210,16 @@ impl<'a> Reader<'a> {
     }
 
     /// The bytes that have not been read yet.
-    #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
     /// Whether everything has been read.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// Returns the error that names the structure of this reader.
-    #[must_use]
     pub const fn malformed(&self) -> Malformed {
         Malformed { what: self.what }
     }
@@ -329,20 +323,17 @@ pub fn pad_to(out: &mut BytesMut, start: usize, align: usize) {
 }
 
 /// The length of the output from `start` on, as the value of a 32-bit offset field.
-#[must_use]
 pub fn offset_u32(out: &BytesMut, start: usize) -> u32 {
     u32::try_from(out.len().saturating_sub(start)).unwrap_or(u32::MAX)
 }
 
 /// The length of the output from `start` on, as the value of a 16-bit offset field.
-#[must_use]
 pub fn offset_u16(out: &BytesMut, start: usize) -> u16 {
     u16::try_from(out.len().saturating_sub(start)).unwrap_or(u16::MAX)
 }
 
 /// Returns the part of `bytes` that fits a 16-bit length field, and its length. Callers stay below
 /// this limit; a longer field would produce an unreadable message.
-#[must_use]
 pub fn fitting_u16(bytes: &[u8]) -> (&[u8], u16) {
     debug_assert!(bytes.len() <= usize::from(u16::MAX), "field too long");
     let len = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
@@ -350,7 +341,6 @@ pub fn fitting_u16(bytes: &[u8]) -> (&[u8], u16) {
 }
 
 /// As [`fitting_u16`] for a 32-bit length.
-#[must_use]
 pub fn fitting_u32(bytes: &[u8]) -> (&[u8], u32) {
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     (bytes.get(..size(len)).unwrap_or(bytes), len)

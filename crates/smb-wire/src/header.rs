@@ -35,7 +35,6 @@ pub const NETBIOS_POSITIVE_RESPONSE: [u8; TRANSPORT_HEADER_SIZE] = [0x82, 0, 0, 
 pub const NETBIOS_KEEP_ALIVE: u8 = 0x85;
 
 /// Returns the transport header for a message of `len` bytes; `None` if it is too long.
-#[must_use]
 pub fn transport_header(len: usize) -> Option<[u8; TRANSPORT_HEADER_SIZE]> {
     if len > TRANSPORT_LENGTH_MAX {
         return None;
@@ -45,7 +44,6 @@ pub fn transport_header(len: usize) -> Option<[u8; TRANSPORT_HEADER_SIZE]> {
 }
 
 /// Parses a transport header: the packet type and the length of the rest in bytes.
-#[must_use]
 pub fn transport_length(header: [u8; TRANSPORT_HEADER_SIZE]) -> (u8, usize) {
     let [kind, b1, b2, b3] = header;
     (
@@ -197,7 +195,6 @@ impl Header {
     }
 
     /// The 64 bytes of the header.
-    #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let (flags, ids) = match self.async_id {
             Some(AsyncId(id)) => {
@@ -229,13 +226,11 @@ impl Header {
     }
 
     /// Whether the message is a response.
-    #[must_use]
     pub const fn is_response(&self) -> bool {
         self.flags.contains(HeaderFlags::RESPONSE)
     }
 
     /// The ChannelSequence of a 3.x request: the low half of the status field.
-    #[must_use]
     pub const fn channel_sequence(&self) -> u16 {
         // The mask makes the cast exact.
         (self.status.0 & 0xffff) as u16

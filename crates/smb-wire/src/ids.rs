@@ -119,7 +119,6 @@ impl FileTime {
 
     /// Converts seconds and nanoseconds since the Unix epoch, rounded down to whole units; times
     /// outside the range of a signed FILETIME become its nearest end.
-    #[must_use]
     pub fn from_unix(secs: i64, nanos: u32) -> Self {
         let secs = i128::from(secs) + i128::from(Self::UNIX_EPOCH_SECS);
         let units = secs * Self::UNITS_PER_SEC + i128::from(nanos / Self::NANOS_PER_UNIT);
@@ -128,7 +127,6 @@ impl FileTime {
 
     /// Returns the seconds since the Unix epoch (negative before it) and the nanoseconds (below
     /// 10⁹).
-    #[must_use]
     pub fn to_unix(self) -> (i64, u32) {
         const UNITS: u64 = 10_000_000;
         // At most 2^64 / 10^7 seconds and a fraction below 10^9: neither cast loses anything.

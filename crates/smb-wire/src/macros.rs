@@ -71,14 +71,12 @@ macro_rules! enum_of_the_wire {
             pub const KNOWN: &'static [Self] = &[$( Self::$variant ),*];
 
             /// Returns the name of the value, if it has one.
-            #[must_use]
             pub fn name(self) -> Option<&'static str> {
                 $( if self == Self::$variant { return Some(stringify!($variant)); } )*
                 None
             }
 
             /// Returns whether the value has a name here.
-            #[must_use]
             pub fn is_known(self) -> bool {
                 self.name().is_some()
             }
@@ -114,37 +112,31 @@ macro_rules! flags_of_the_wire {
                 &[$( (stringify!($variant), Self::$variant) ),*];
 
             /// The set without members.
-            #[must_use]
             pub const fn empty() -> Self {
                 Self(0)
             }
 
             /// The set of these bits, known or not.
-            #[must_use]
             pub const fn from_bits(bits: $int) -> Self {
                 Self(bits)
             }
 
             /// The bits as encoded on the wire.
-            #[must_use]
             pub const fn bits(self) -> $int {
                 self.0
             }
 
             /// Whether no bit is set.
-            #[must_use]
             pub const fn is_empty(self) -> bool {
                 self.0 == 0
             }
 
             /// Whether every bit of `other` is set here.
-            #[must_use]
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
 
             /// Whether any bit of `other` is set here.
-            #[must_use]
             pub const fn intersects(self, other: Self) -> bool {
                 self.0 & other.0 != 0
             }

@@ -71,19 +71,16 @@ impl<'a> NegotiateContexts<'a> {
     };
 
     /// Creates a list of `count` contexts in `bytes`.
-    #[must_use]
     pub const fn new(count: u16, bytes: &'a [u8]) -> Self {
         Self { count, bytes }
     }
 
     /// The number of contexts that the message announces.
-    #[must_use]
     pub const fn count(&self) -> u16 {
         self.count
     }
 
     /// The raw list.
-    #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -110,7 +107,6 @@ pub struct NegotiateContextList {
 
 impl NegotiateContextList {
     /// An empty list.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -141,7 +137,6 @@ impl NegotiateContextList {
     }
 
     /// The encoded list.
-    #[must_use]
     pub fn contexts(&self) -> NegotiateContexts<'_> {
         NegotiateContexts {
             count: self.count,

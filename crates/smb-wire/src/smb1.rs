@@ -75,14 +75,12 @@ impl<'a> Smb1NegotiateRequest<'a> {
     }
 
     /// Returns whether "SMB 2.???" is offered.
-    #[must_use]
     pub fn offers_wildcard(&self) -> bool {
         self.dialects()
             .any(|dialect| dialect == DIALECT_SMB_2_WILDCARD)
     }
 
     /// Returns whether "SMB 2.002" is offered.
-    #[must_use]
     pub fn offers_smb_2_002(&self) -> bool {
         self.dialects().any(|dialect| dialect == DIALECT_SMB_2_002)
     }

@@ -168,13 +168,11 @@ enum_of_the_wire! {
 
 impl Status {
     /// Severity 3: the command failed.
-    #[must_use]
     pub const fn is_error(self) -> bool {
         self.0 >> 30 == 3
     }
 
     /// Severity 0 or 1: the command succeeded (or is pending: STATUS_PENDING).
-    #[must_use]
     pub const fn is_success(self) -> bool {
         self.0 >> 31 == 0
     }

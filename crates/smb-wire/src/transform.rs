@@ -72,7 +72,6 @@ impl TransformHeader {
     }
 
     /// The header as bytes.
-    #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         self.put(&mut bytes.as_mut_slice());

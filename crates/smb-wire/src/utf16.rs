@@ -37,7 +37,6 @@ pub fn decode(bytes: &[u8], what: &'static str) -> Result<String, Malformed> {
 }
 
 /// Decodes `bytes` for display; invalid parts become U+FFFD.
-#[must_use]
 pub fn decode_lossy(bytes: &[u8]) -> String {
     char::decode_utf16(units(bytes))
         .map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER))
@@ -61,13 +60,11 @@ pub fn put(out: &mut BytesMut, text: &str) {
 }
 
 /// Encodes `text` as UTF-16LE without a terminator.
-#[must_use]
 pub fn encode(text: &str) -> Vec<u8> {
     text.encode_utf16().flat_map(u16::to_le_bytes).collect()
 }
 
 /// Length of `text` in UTF-16LE, in bytes.
-#[must_use]
 pub fn len_bytes(text: &str) -> usize {
     if text.is_ascii() {
         return 2 * text.len();

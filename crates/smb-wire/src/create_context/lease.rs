@@ -84,7 +84,6 @@ impl LeaseContext {
     }
 
     /// Returns the parent's key if version and flags say that it is present.
-    #[must_use]
     pub fn parent_lease_key(&self) -> Option<LeaseKey> {
         self.v2
             .filter(|_| self.flags.contains(LeaseFlags::PARENT_LEASE_KEY_SET))

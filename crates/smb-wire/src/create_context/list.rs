@@ -32,7 +32,6 @@ impl<'a> CreateContexts<'a> {
 
     /// Returns the members of `list`, the bytes delimited by CreateContextsOffset and
     /// CreateContextsLength.
-    #[must_use]
     pub const fn new(list: &'a [u8]) -> Self {
         Self { rest: list }
     }
@@ -110,7 +109,6 @@ pub struct CreateContextList {
 
 impl CreateContextList {
     /// An empty list.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -148,13 +146,11 @@ impl CreateContextList {
     }
 
     /// Whether nothing was appended.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
     /// The encoded list.
-    #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -42,7 +42,6 @@ pub struct Token<'a> {
 
 impl<'a> Token<'a> {
     /// A token without privileges.
-    #[must_use]
     pub const fn new(sids: &'a [Sid]) -> Self {
         Self {
             sids,
@@ -79,7 +78,6 @@ pub fn access_check(
 }
 
 /// Returns all rights that can be granted to the token.
-#[must_use]
 pub fn maximal_access(sd: &SecurityDescriptor, token: &Token<'_>) -> AccessMask {
     grantable(sd, token, AccessMask::empty(), true)
 }

@@ -38,7 +38,6 @@ enum_of_the_wire! {
 
 impl AceType {
     /// Returns whether the entry denies, under whatever condition.
-    #[must_use]
     pub const fn denies(self) -> bool {
         matches!(
             self,
@@ -100,7 +99,6 @@ impl Ace {
     pub const MIN: usize = 4;
 
     /// An entry of mask and SID.
-    #[must_use]
     pub const fn new(ace_type: AceType, flags: AceFlags, mask: AccessMask, sid: Sid) -> Self {
         let application_data = Vec::new();
         Self {
@@ -115,19 +113,16 @@ impl Ace {
     }
 
     /// An entry that allows.
-    #[must_use]
     pub const fn allow(sid: Sid, mask: AccessMask, flags: AceFlags) -> Self {
         Self::new(AceType::ACCESS_ALLOWED, flags, mask, sid)
     }
 
     /// An entry that denies.
-    #[must_use]
     pub const fn deny(sid: Sid, mask: AccessMask, flags: AceFlags) -> Self {
         Self::new(AceType::ACCESS_DENIED, flags, mask, sid)
     }
 
     /// Mask and SID, if the entry is of that form.
-    #[must_use]
     pub const fn access(&self) -> Option<(AccessMask, &Sid)> {
         match &self.body {
             AceBody::Access { mask, sid, .. } => Some((*mask, sid)),
@@ -136,7 +131,6 @@ impl Ace {
     }
 
     /// Mask and SID of an entry for types of objects ([MS-DTYP] 2.4.4.3), if it has that form.
-    #[must_use]
     pub fn object_access(&self) -> Option<(AccessMask, Sid)> {
         const TYPE_SIZE: usize = 16;
         let AceBody::Opaque(body) = &self.body else {
@@ -151,7 +145,6 @@ impl Ace {
     }
 
     /// Returns whether files or directories below inherit the entry.
-    #[must_use]
     pub const fn is_inheritable(&self) -> bool {
         self.flags.intersects(AceFlags(
             AceFlags::OBJECT_INHERIT.0 | AceFlags::CONTAINER_INHERIT.0,
@@ -189,7 +182,6 @@ impl Ace {
     }
 
     /// Bytes on the wire, a multiple of 4.
-    #[must_use]
     pub fn encoded_len(&self) -> usize {
         let body = match &self.body {
             AceBody::Access {

@@ -35,7 +35,6 @@ impl Acl {
     pub const REVISION_DS: u8 = 4;
 
     /// A list of these entries.
-    #[must_use]
     pub const fn new(aces: Vec<Ace>) -> Self {
         Self {
             revision: Self::REVISION,
@@ -68,7 +67,6 @@ impl Acl {
     }
 
     /// Bytes on the wire.
-    #[must_use]
     pub fn encoded_len(&self) -> usize {
         Self::MIN + self.aces.iter().map(Ace::encoded_len).sum::<usize>()
     }

@@ -22,7 +22,6 @@ use crate::access_mask::AccessMask;
 ///
 /// If there is nothing to inherit and no DACL from the creator, owner and system get full access
 /// (the default DACL of a Windows token).
-#[must_use]
 pub fn inherit(
     parent: Option<&SecurityDescriptor>,
     creator: Option<&SecurityDescriptor>,

@@ -108,7 +108,6 @@ impl SecurityDescriptor {
     }
 
     /// Bytes on the wire.
-    #[must_use]
     pub fn encoded_len(&self) -> usize {
         let sids = [&self.owner, &self.group];
         let acls = [&self.sacl, &self.dacl];
@@ -157,7 +156,6 @@ impl SecurityDescriptor {
 
     /// Returns the parts that a query requests ([MS-FSA] 2.1.5.14); the control bits of the others
     /// are cleared.
-    #[must_use]
     pub fn select(&self, parts: SecurityInformation) -> Self {
         use SecurityDescriptorControl as Control;
         let dacl = parts.contains(SecurityInformation::DACL);

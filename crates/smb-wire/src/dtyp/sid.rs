@@ -75,7 +75,6 @@ impl Sid {
     pub const MAX: usize = Self::MIN + 4 * MAX_SUB_AUTHORITIES;
 
     /// Creates a SID with a fixed number of sub-authorities; more than 15 do not compile.
-    #[must_use]
     pub const fn of<const N: usize>(authority: u64, from: [u32; N]) -> Self {
         const { assert!(N <= MAX_SUB_AUTHORITIES) };
         let mut subs = [0; MAX_SUB_AUTHORITIES];
@@ -89,7 +88,6 @@ impl Sid {
     }
 
     /// Creates a SID; `None` for more than 15 sub-authorities or an authority of more than 48 bits.
-    #[must_use]
     pub fn new(authority: u64, sub_authorities: &[u32]) -> Option<Self> {
         let mut subs = [0; MAX_SUB_AUTHORITIES];
         subs.get_mut(..sub_authorities.len())?
@@ -103,43 +101,36 @@ impl Sid {
     }
 
     /// The SID of a UNIX user without one of its own.
-    #[must_use]
     pub const fn unix_user(uid: u32) -> Self {
         Self::of(22, [1, uid])
     }
 
     /// The SID of a UNIX group without one of its own.
-    #[must_use]
     pub const fn unix_group(gid: u32) -> Self {
         Self::of(22, [2, gid])
     }
 
     /// Returns the uid if this is the SID of a UNIX user.
-    #[must_use]
     pub fn as_unix_user(&self) -> Option<u32> {
         self.rid_in(&Self::UNIX_USERS)
     }
 
     /// Returns the gid if this is the SID of a UNIX group.
-    #[must_use]
     pub fn as_unix_group(&self) -> Option<u32> {
         self.rid_in(&Self::UNIX_GROUPS)
     }
 
     /// The authority, 48 bits.
-    #[must_use]
     pub const fn authority(&self) -> u64 {
         self.authority
     }
 
     /// The sub-authorities, at most 15.
-    #[must_use]
     pub fn sub_authorities(&self) -> &[u32] {
         self.subs.get(..usize::from(self.count)).unwrap_or(&[])
     }
 
     /// Returns the SID with one more sub-authority; `None` if it has 15 already.
-    #[must_use]
     pub fn child(&self, rid: u32) -> Option<Self> {
         let mut child = *self;
         *child.subs.get_mut(usize::from(self.count))? = rid;
@@ -148,14 +139,12 @@ impl Sid {
     }
 
     /// The SID without its last sub-authority, and that sub-authority.
-    #[must_use]
     pub fn split_rid(&self) -> Option<(Self, u32)> {
         let (rid, parent) = self.sub_authorities().split_last()?;
         Some((Self::new(self.authority, parent)?, *rid))
     }
 
     /// Returns the last sub-authority if the rest is `domain`.
-    #[must_use]
     pub fn rid_in(&self, domain: &Self) -> Option<u32> {
         let (parent, rid) = self.split_rid()?;
         (parent == *domain).then_some(rid)
@@ -194,7 +183,6 @@ impl Sid {
     }
 
     /// Bytes on the wire, 8 to 68.
-    #[must_use]
     pub const fn encoded_len(&self) -> usize {
         Self::MIN + 4 * self.count as usize
     }

@@ -99,7 +99,6 @@ pub enum ClassUse {
 
 impl FileInformationClass {
     /// Returns the use of the class.
-    #[must_use]
     pub fn class_use(self) -> ClassUse {
         match self {
             Self::ACCESS
@@ -142,7 +141,6 @@ impl FileInformationClass {
 
 impl FsInformationClass {
     /// Returns the use of the class.
-    #[must_use]
     pub fn class_use(self) -> ClassUse {
         match self {
             Self::VOLUME

@@ -101,7 +101,6 @@ impl DirectoryFormat {
     };
 
     /// Returns the format of a class; `None` if it is not for QUERY_DIRECTORY.
-    #[must_use]
     pub fn of(class: FileInformationClass) -> Option<Self> {
         use FileInformationClass as C;
         let base = Self {
@@ -175,19 +174,16 @@ impl DirectoryFormat {
     }
 
     /// The number of bytes before the name: a smaller output buffer is STATUS_INFO_LENGTH_MISMATCH.
-    #[must_use]
     pub const fn fixed(self) -> usize {
         self.fixed
     }
 
     /// Returns whether entries of the class contain an 8.3 name.
-    #[must_use]
     pub const fn has_short_name(self) -> bool {
         self.short_name
     }
 
     /// Returns whether entries of the class contain the size of the extended attributes.
-    #[must_use]
     pub const fn has_ea_size(self) -> bool {
         self.ea_size
     }
@@ -381,7 +377,6 @@ pub struct DirectoryWriter {
 
 impl DirectoryWriter {
     /// Creates a list of `format` of at most `limit` bytes.
-    #[must_use]
     pub fn new(format: DirectoryFormat, limit: usize) -> Self {
         Self {
             format,
@@ -407,13 +402,11 @@ impl DirectoryWriter {
     }
 
     /// Whether nothing was appended.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.chain.is_empty()
     }
 
     /// The current length in bytes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.chain.len()
     }
@@ -434,7 +427,6 @@ pub struct DirectoryEntries<'a> {
 
 impl<'a> DirectoryEntries<'a> {
     /// The entries of `format` in `bytes`.
-    #[must_use]
     pub fn new(format: DirectoryFormat, bytes: &'a [u8]) -> Self {
         Self {
             format,

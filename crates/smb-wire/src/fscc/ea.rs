@@ -63,7 +63,6 @@ impl EaEntry {
     }
 
     /// Length of the entry in a list, without the padding behind it.
-    #[must_use]
     pub fn encoded_len(&self) -> usize {
         Self::MIN + self.name.len() + 1 + self.value.len()
     }
@@ -114,7 +113,6 @@ pub fn read_ea_list(bytes: &[u8]) -> Result<Vec<EaEntry>, Malformed> {
 
 /// Encodes as many of `entries` as fit into a FULL_EA list of at most `limit` bytes; returns the
 /// list and their number.
-#[must_use]
 pub fn encode_ea_list(entries: &[impl Borrow<EaEntry>], limit: usize) -> (BytesMut, usize) {
     let mut writer = ChainWriter::new(limit, 4);
     let fitted = entries

@@ -41,7 +41,6 @@ pub struct NotifyWriter(ChainWriter);
 
 impl NotifyWriter {
     /// A list of at most `limit` bytes.
-    #[must_use]
     pub fn new(limit: usize) -> Self {
         Self(ChainWriter::new(limit, 4))
     }
@@ -57,7 +56,6 @@ impl NotifyWriter {
     }
 
     /// Whether nothing was appended.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

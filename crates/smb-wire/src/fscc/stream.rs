@@ -42,7 +42,6 @@ pub struct StreamWriter(ChainWriter);
 
 impl StreamWriter {
     /// A list of at most `limit` bytes.
-    #[must_use]
     pub fn new(limit: usize) -> Self {
         Self(ChainWriter::new(limit, 8))
     }

@@ -77,7 +77,6 @@ pub struct SetSparse {
 
 impl SetSparse {
     /// Reads the input, which may be empty.
-    #[must_use]
     pub fn read(bytes: &[u8]) -> Self {
         Self {
             set_sparse: bytes.first().is_none_or(|byte| *byte != 0),

@@ -101,7 +101,6 @@ const FAMILY_IPV6: u16 = 0x17;
 
 /// Encodes as many interfaces as fit into a list of at most `limit` bytes; returns the list and
 /// their number.
-#[must_use]
 pub fn encode_network_interfaces(
     interfaces: &[NetworkInterfaceInfo],
     limit: usize,

@@ -26,14 +26,12 @@ impl SnapshotArray {
     pub const MIN: usize = 16;
 
     /// Length of these names in bytes.
-    #[must_use]
     pub fn size_of(names: &[String]) -> u32 {
         let names: usize = names.iter().map(|name| utf16::len_bytes(name) + 2).sum();
         u32::try_from(names + 2).unwrap_or(u32::MAX)
     }
 
     /// Returns the answer for a client whose buffer has `limit` bytes.
-    #[must_use]
     pub fn fitting(names: Vec<String>, limit: usize) -> Self {
         let array_size = Self::size_of(&names);
         let number_of_snapshots = u32::try_from(names.len()).unwrap_or(u32::MAX);

@@ -154,7 +154,6 @@ impl<'a> CreateRequest<'a> {
     }
 
     /// Returns an iterator over the create contexts.
-    #[must_use]
     pub const fn contexts(&self) -> CreateContexts<'a> {
         CreateContexts::new(self.contexts)
     }
@@ -237,7 +236,6 @@ impl<'a> CreateResponse<'a> {
     }
 
     /// Returns an iterator over the create contexts.
-    #[must_use]
     pub const fn contexts(&self) -> CreateContexts<'a> {
         CreateContexts::new(self.contexts)
     }

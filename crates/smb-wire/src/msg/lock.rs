@@ -68,14 +68,12 @@ impl LockRequest {
     }
 
     /// The number within the bucket: the low four bits of LockSequence.
-    #[must_use]
     pub const fn sequence_number(&self) -> u8 {
         // The mask makes the cast exact.
         (self.lock_sequence & 0xf) as u8
     }
 
     /// The bucket: the high 28 bits of LockSequence; 0 means none.
-    #[must_use]
     pub const fn sequence_index(&self) -> u32 {
         self.lock_sequence >> 4
     }

@@ -120,7 +120,6 @@ impl<'a> NegotiateRequest<'a> {
 
     /// Returns the offset of contexts that follow the dialects at the next multiple of eight, the
     /// only position that strict servers accept.
-    #[must_use]
     pub fn context_offset_expected(&self) -> usize {
         (Self::FIXED + self.dialects.len() * 2).next_multiple_of(8)
     }

@@ -165,7 +165,6 @@ impl<'a> ReadResponse<'a> {
     }
 
     /// Encodes everything except the data, announcing `data_len` bytes of them.
-    #[must_use]
     pub fn head(&self, data_len: u32) -> [u8; READ_HEAD_SIZE] {
         let mut head = [0; READ_HEAD_SIZE];
         let mut out = head.as_mut_slice();

@@ -147,7 +147,6 @@ pub enum EntryMember {
 }
 
 /// Bytes that an entry takes in an answer.
-#[must_use]
 pub fn entry_bytes(entry: &[EntryMember]) -> usize {
     let members = entry.iter().map(|member| match member {
         EntryMember::Number(_) => 4,
@@ -176,7 +175,6 @@ fn put_referents(entry: &[EntryMember], writer: &mut NdrWriter) {
 
 /// Encodes the response to an enumeration: `entries` of `total` that are left, and the position to continue from, for
 /// a client that keeps one. A refusal has no entries.
-#[must_use]
 pub fn encode_enumeration(
     listing: &Listing,
     entries: Option<&[Vec<EntryMember>]>,
@@ -209,7 +207,6 @@ pub fn encode_enumeration(
 }
 
 /// Encodes the response to NetrFileGetInfo.
-#[must_use]
 pub fn encode_file_info(level: u32, entry: Result<&[EntryMember], Win32Error>) -> BytesMut {
     let mut writer = NdrWriter::new();
     writer.u32(level);
@@ -223,7 +220,6 @@ pub fn encode_file_info(level: u32, entry: Result<&[EntryMember], Win32Error>) -
 }
 
 /// Encodes the response to NetrFileClose and NetrSessionDel.
-#[must_use]
 pub fn encode_ended(ended: Result<(), Win32Error>) -> BytesMut {
     let mut writer = NdrWriter::new();
     writer.u32(ended.err().unwrap_or(Win32Error::SUCCESS).0);

@@ -136,7 +136,6 @@ record! {
 
 /// Returns the answers to the contexts of a bind on the pipe of `interface`, in order. All interfaces behind that pipe
 /// are accepted.
-#[must_use]
 pub fn answer_contexts(bind: &Bind, interface: Interface) -> Vec<ContextResult> {
     let reject = |reason| ContextResult {
         result: ResultCode::PROVIDER_REJECTION,

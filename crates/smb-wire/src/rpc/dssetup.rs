@@ -27,7 +27,6 @@ pub fn decode_level(opnum: u16, stub: &[u8]) -> Result<u16, FaultStatus> {
 
 /// Encodes the response of a server that belongs to a workgroup and to no domain; ERROR_INVALID_PARAMETER for levels
 /// other than the basic one.
-#[must_use]
 pub fn encode_primary_domain_information(level: u16, workgroup: &str) -> BytesMut {
     let mut writer = NdrWriter::new();
     let known = level == LEVEL_BASIC;

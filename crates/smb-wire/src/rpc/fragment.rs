@@ -31,7 +31,6 @@ pub struct Reassembly {
 
 impl Reassembly {
     /// Number of bytes of the incomplete request.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.partial.as_ref().map_or(0, |whole| whole.stub.len())
     }

@@ -46,7 +46,6 @@ impl SyntaxId {
 
     /// Returns whether the syntax proposes features; the bits are in the last eight bytes of the
     /// UUID.
-    #[must_use]
     pub fn is_bind_time_features(&self) -> bool {
         self.uuid.0.first_chunk::<8>() == Self::BIND_TIME_FEATURES.uuid.0.first_chunk::<8>()
     }
@@ -78,7 +77,6 @@ impl Interface {
     ];
 
     /// Returns the interface with this syntax.
-    #[must_use]
     pub fn of(syntax: &SyntaxId) -> Option<Self> {
         Self::ALL
             .into_iter()
@@ -86,7 +84,6 @@ impl Interface {
     }
 
     /// Returns the interface that a pipe is named after, by its name without `\pipe\`, in any case.
-    #[must_use]
     pub fn of_pipe(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
@@ -94,7 +91,6 @@ impl Interface {
     }
 
     /// Its UUID and version.
-    #[must_use]
     pub const fn syntax(self) -> SyntaxId {
         match self {
             Self::Srvsvc => SyntaxId::SRVSVC,
@@ -106,7 +102,6 @@ impl Interface {
     }
 
     /// The name of its pipe.
-    #[must_use]
     pub const fn pipe_name(self) -> &'static str {
         match self {
             Self::Srvsvc => "srvsvc",

@@ -170,7 +170,6 @@ impl LsarpcRequest {
 }
 
 /// Encodes a response that is only a status.
-#[must_use]
 pub fn encode_status(status: Status) -> BytesMut {
     let mut writer = NdrWriter::new();
     writer.u32(status.0);
@@ -178,7 +177,6 @@ pub fn encode_status(status: Status) -> BytesMut {
 }
 
 /// Encodes the response of operations that open or close a handle.
-#[must_use]
 pub fn encode_handle(handle: &ContextHandle, status: Status) -> BytesMut {
     let mut writer = NdrWriter::new();
     writer.handle(handle);
@@ -203,7 +201,6 @@ pub struct PolicyDomain {
 
 /// Encodes the response to LsarQueryInformationPolicy: STATUS_INVALID_PARAMETER for other classes
 /// than 3, 5 and 12.
-#[must_use]
 pub fn encode_query_information_policy(
     class: u16,
     domain: Result<&PolicyDomain, Status>,
@@ -300,7 +297,6 @@ pub fn lookup_status(mapped: usize, asked: usize) -> Status {
 }
 
 /// Encodes the response to LsarLookupSids and LsarLookupSids2.
-#[must_use]
 pub fn encode_lookup_sids(
     form: LookupForm,
     domains: &[ReferencedDomain],
@@ -329,7 +325,6 @@ pub fn encode_lookup_sids(
 }
 
 /// Encodes the response to LsarLookupNames, 2 and 3.
-#[must_use]
 pub fn encode_lookup_names(
     form: LookupForm,
     domains: &[ReferencedDomain],
@@ -367,7 +362,6 @@ pub fn encode_lookup_names(
 }
 
 /// Encodes the response to LsarGetUserName.
-#[must_use]
 pub fn encode_get_user_name(user: &str, domain: Option<&str>) -> BytesMut {
     let mut writer = NdrWriter::new();
     writer.pointer(true);

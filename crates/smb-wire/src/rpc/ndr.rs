@@ -32,7 +32,6 @@ const MALFORMED: Malformed = Malformed::new("RPC stub");
 
 impl<'a> NdrReader<'a> {
     /// A reader at the start of a stub.
-    #[must_use]
     pub const fn new(stub: &'a [u8]) -> Self {
         Self { stub, at: 0 }
     }
@@ -229,7 +228,6 @@ pub struct NdrWriter {
 
 impl NdrWriter {
     /// An empty stub.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }

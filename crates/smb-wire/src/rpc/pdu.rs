@@ -97,7 +97,6 @@ impl PduHeader {
     pub const SIZE: usize = 16;
 
     /// A header for a PDU in one piece; the length is filled in by [`PduHeader::encode`].
-    #[must_use]
     pub const fn new(pdu_type: PduType, flags: PfcFlags, call_id: u32) -> Self {
         Self {
             minor_version: 0,
@@ -153,7 +152,6 @@ impl PduHeader {
     /// Returns the length of the PDU that begins with `bytes`, once its length field is there. It
     /// is read in the byte order that the PDU names (C706 14.1), although [`PduHeader::read`]
     /// accepts only one order: the end of a PDU has to be found to answer it.
-    #[must_use]
     pub fn frag_length_of(bytes: &[u8]) -> Option<usize> {
         let length = bytes.get(8..10)?.try_into().ok()?;
         Some(usize::from(if Self::is_big_endian(bytes) {
@@ -165,7 +163,6 @@ impl PduHeader {
 
     /// Returns kind and call of the PDU that begins with `bytes`, once its header is there, in any
     /// byte order; a fault has to name them.
-    #[must_use]
     pub fn call_of(bytes: &[u8]) -> Option<(PduType, u32)> {
         let call_id = bytes.get(12..16)?.try_into().ok()?;
         let call_id = if Self::is_big_endian(bytes) {

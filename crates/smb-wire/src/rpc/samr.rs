@@ -223,7 +223,6 @@ fn counted(reader: &mut NdrReader<'_>) -> Result<usize, FaultStatus> {
 }
 
 /// Encodes the response to SamrConnect5.
-#[must_use]
 pub fn encode_connect5(handle: &ContextHandle, status: Status) -> BytesMut {
     let mut writer = NdrWriter::new();
     writer.u32(1); // version of the revision information
@@ -236,7 +235,6 @@ pub fn encode_connect5(handle: &ContextHandle, status: Status) -> BytesMut {
 }
 
 /// Encodes the response to SamrLookupDomainInSamServer.
-#[must_use]
 pub fn encode_lookup_domain(sid: Option<&Sid>) -> BytesMut {
     /// STATUS_NO_SUCH_DOMAIN.
     const NO_SUCH_DOMAIN: u32 = 0xc000_00df;
@@ -250,7 +248,6 @@ pub fn encode_lookup_domain(sid: Option<&Sid>) -> BytesMut {
 }
 
 /// Encodes the response to an enumeration: relative ids (0 for domains) and names.
-#[must_use]
 pub fn encode_enumerate(context: u32, entries: &[(u32, String)], status: Status) -> BytesMut {
     let mut writer = NdrWriter::new();
     writer.u32(context);
@@ -285,7 +282,6 @@ fn uses(found: impl Iterator<Item = Option<SidNameUse>>) -> Vec<u32> {
 
 /// Encodes the response to SamrLookupNamesInDomain: for each name its relative id and kind, if
 /// known.
-#[must_use]
 pub fn encode_lookup_names(found: &[Option<(u32, SidNameUse)>]) -> BytesMut {
     let mut writer = NdrWriter::new();
     let rids: Vec<u32> = found.iter().map(|f| f.map_or(0, |(rid, _)| rid)).collect();
@@ -300,7 +296,6 @@ pub fn encode_lookup_names(found: &[Option<(u32, SidNameUse)>]) -> BytesMut {
 }
 
 /// Encodes the response to SamrLookupIdsInDomain: for each id its name and kind, if known.
-#[must_use]
 pub fn encode_lookup_ids(found: &[Option<(String, SidNameUse)>]) -> BytesMut {
     let mut writer = NdrWriter::new();
     let name = |found: &Option<(String, SidNameUse)>| {
@@ -323,7 +318,6 @@ pub fn encode_lookup_ids(found: &[Option<(String, SidNameUse)>]) -> BytesMut {
 }
 
 /// Encodes the response to SamrGetGroupsForUser: relative ids, all mandatory and enabled.
-#[must_use]
 pub fn encode_groups_for_user(rids: &[u32]) -> BytesMut {
     let mut writer = NdrWriter::new();
     writer.pointer(true);
@@ -359,7 +353,6 @@ pub struct UserInfo {
 
 /// Encodes the response to SamrQueryInformationUser of class 21 ([MS-SAMR] 2.2.6.6);
 /// INVALID_INFO_CLASS for others. Hashes and private data are never included.
-#[must_use]
 pub fn encode_query_user(class: u16, user: Result<&UserInfo, Status>) -> BytesMut {
     let mut writer = NdrWriter::new();
     let user = user.and_then(|user| {
@@ -446,7 +439,6 @@ fn put_all_information(user: &UserInfo, writer: &mut NdrWriter) {
 }
 
 /// Encodes the response to SamrQueryDisplayInformation of class 1, with `status`; INVALID_INFO_CLASS for others.
-#[must_use]
 pub fn encode_query_display(
     class: u16,
     index: u32,

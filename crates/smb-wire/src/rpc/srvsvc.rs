@@ -216,7 +216,6 @@ pub struct ShareEnumReply {
 
 impl ShareEnumReply {
     /// Creates the response with all shares; ERROR_INVALID_LEVEL for an unknown level.
-    #[must_use]
     pub fn whole(level: u32, shares: Vec<ShareInfo>, resume_handle: Option<u32>) -> Self {
         let known = ENUM_LEVELS.contains(&level);
         let shares = if known { shares } else { Vec::new() };
@@ -230,7 +229,6 @@ impl ShareEnumReply {
     }
 
     /// The stub.
-    #[must_use]
     pub fn encode(&self) -> BytesMut {
         let mut writer = NdrWriter::new();
         writer.u32(self.level);
@@ -259,7 +257,6 @@ impl ShareEnumReply {
 }
 
 /// Encodes the response to NetrShareGetInfo.
-#[must_use]
 pub fn encode_share_get_info(level: u32, share: Result<&ShareInfo, Win32Error>) -> BytesMut {
     let mut writer = NdrWriter::new();
     let known = level == 1005 || ENUM_LEVELS.contains(&level);
@@ -302,7 +299,6 @@ pub struct ServerInfo {
 }
 
 /// Encodes the response to NetrServerGetInfo.
-#[must_use]
 pub fn encode_server_get_info(level: u32, server: &ServerInfo) -> BytesMut {
     let mut writer = NdrWriter::new();
     let known = matches!(level, 100..=102);
@@ -367,7 +363,6 @@ pub struct TimeOfDay {
 }
 
 /// Encodes the response to NetrRemoteTOD.
-#[must_use]
 pub fn encode_remote_tod(time: &TimeOfDay) -> BytesMut {
     let mut writer = NdrWriter::new();
     writer.pointer(true);

@@ -38,7 +38,6 @@ pub struct WkstaInfo {
 }
 
 /// Encodes the response to NetrWkstaGetInfo.
-#[must_use]
 pub fn encode_wksta_get_info(level: u32, info: &WkstaInfo) -> BytesMut {
     let mut writer = NdrWriter::new();
     let known = matches!(level, 100..=102);
