@@ -123,7 +123,6 @@ pub(crate) fn run(command: DurabilityCommand, find: FindState, utc: Utc) -> Exit
 }
 
 /// The report in words, with so many files named of each share (0: all).
-#[must_use]
 pub fn in_words(report: &DurabilityReport, files_max: usize, utc: Utc) -> String {
     words::Words::new(utc).report(report, files_max)
 }

@@ -54,7 +54,6 @@ impl core::fmt::Debug for Acceptor {
 
 impl Acceptor {
     /// Starts an exchange.
-    #[must_use]
     pub fn new(params: Arc<AcceptorParams>) -> Self {
         Self {
             params,
@@ -63,7 +62,6 @@ impl Acceptor {
     }
 
     /// The NegTokenInit2 of the NEGOTIATE response's security buffer ([MS-SPNG] 3.2.5.2).
-    #[must_use]
     pub fn negotiate_hint() -> Vec<u8> {
         spnego::build_init2(&[Mech::Ntlmssp])
     }

@@ -39,7 +39,6 @@ impl core::fmt::Debug for Initiator {
 
 impl Initiator {
     /// A new exchange.
-    #[must_use]
     pub fn new(params: InitiatorParams) -> Self {
         Self {
             params,
@@ -117,7 +116,6 @@ impl Initiator {
     }
 
     /// The session key; `None` before AUTHENTICATE has been built.
-    #[must_use]
     pub fn session_key(&self) -> Option<&SessionKey> {
         self.session_key.as_ref()
     }
@@ -129,7 +127,6 @@ fn mech_list() -> Vec<u8> {
 
 /// Converts a user name to upper case for comparing and hashing. One character remains one
 /// character.
-#[must_use]
 pub fn fold_name(name: &str) -> String {
     upper(name)
 }

@@ -209,7 +209,6 @@ pub struct Account {
 
 impl Account {
     /// The public facts about this user, without the secrets.
-    #[must_use]
     pub fn of(user: &UserRecord) -> Self {
         Self {
             name: user.name.clone(),

@@ -57,7 +57,6 @@ struct Count {
 
 /// Returns the address whose count applies: the address itself, or the /64 that belongs to an IPv6
 /// host (RFC 4291 2.5.1). A mapped IPv4 address counts as that IPv4 address.
-#[must_use]
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(
@@ -128,7 +127,6 @@ pub struct LoginLimiter {
 
 impl LoginLimiter {
     /// An empty limiter.
-    #[must_use]
     pub fn new(config: LimiterConfig) -> Self {
         Self {
             config,
@@ -170,14 +168,12 @@ impl LoginLimiter {
     }
 
     /// The number of failures of a user from an address.
-    #[must_use]
     pub fn failures(&self, address: IpAddr, user: &str, now_ms: u64) -> u32 {
         let (key, _) = keys(address, user);
         self.by_user.failures(&key, now_ms, self.config.window_ms)
     }
 
     /// The number of entries in both tables, for statistics.
-    #[must_use]
     pub fn entries(&self) -> usize {
         self.by_user.counts.len() + self.by_address.counts.len()
     }

@@ -35,7 +35,6 @@ pub enum Credentials {
 
 impl Credentials {
     /// Credentials of a user with a password.
-    #[must_use]
     pub fn password(user: &str, domain: &str, password: &str) -> Self {
         Self::User {
             user: user.to_owned(),

@@ -15,7 +15,6 @@ pub struct NtHash([u8; 16]);
 
 impl NtHash {
     /// Computes the hash of a password.
-    #[must_use]
     pub fn from_password(password: &str) -> Self {
         let mut utf16: Zeroizing<Vec<u8>> = Zeroizing::new(Vec::with_capacity(password.len() * 2));
         utf16.extend(password.encode_utf16().flat_map(u16::to_le_bytes));
@@ -23,13 +22,11 @@ impl NtHash {
     }
 
     /// Creates a hash from its bytes.
-    #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
     /// Parses 32 hexadecimal digits.
-    #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
         let digits = text.as_bytes();
         if digits.len() != 32 {
@@ -46,7 +43,6 @@ impl NtHash {
     }
 
     /// 32 lower-case hexadecimal digits, for the user file.
-    #[must_use]
     pub fn to_hex(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(32));
         for byte in self.0 {
@@ -58,13 +54,11 @@ impl NtHash {
     }
 
     /// The bytes.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
     /// Whether this is the hash of the empty password.
-    #[must_use]
     pub fn is_empty_password(&self) -> bool {
         *self == Self::from_password("")
     }
@@ -90,14 +84,12 @@ pub struct SessionKey(Vec<u8>);
 
 impl SessionKey {
     /// Creates a key from its bytes.
-    #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
     /// The whole key (`Session.FullSessionKey`), from which `smb_crypto::derive_keys` derives the
     /// keys.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

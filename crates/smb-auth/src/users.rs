@@ -36,7 +36,6 @@ pub struct MachineSid(pub [u32; 3]);
 
 impl MachineSid {
     /// Creates a SID from 12 random bytes.
-    #[must_use]
     pub fn from_random(random: [u8; 12]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l] = random;
         Self([
@@ -47,7 +46,6 @@ impl MachineSid {
     }
 
     /// Parses `S-1-5-21-a-b-c`.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.strip_prefix("S-1-5-21-")?.split('-');
         let mut next = || format::decimal(parts.next()?);
@@ -130,7 +128,6 @@ pub struct UserDb {
 
 impl UserDb {
     /// An empty database.
-    #[must_use]
     pub fn new(machine_sid: MachineSid) -> Self {
         Self {
             machine_sid,
@@ -142,13 +139,11 @@ impl UserDb {
     }
 
     /// The SID that all RIDs belong to.
-    #[must_use]
     pub fn machine_sid(&self) -> MachineSid {
         self.machine_sid
     }
 
     /// The RID of the next user or group.
-    #[must_use]
     pub fn next_rid(&self) -> u32 {
         self.next_rid
     }
@@ -164,19 +159,16 @@ impl UserDb {
     }
 
     /// Returns a user by name, ignoring case.
-    #[must_use]
     pub fn user(&self, name: &str) -> Option<&UserRecord> {
         self.users.get(&fold_name(name))
     }
 
     /// Returns a group by name, ignoring case.
-    #[must_use]
     pub fn group(&self, name: &str) -> Option<&GroupRecord> {
         self.groups.get(&fold_name(name))
     }
 
     /// Returns the name of the user or group with a RID, for SID-to-name lookups.
-    #[must_use]
     pub fn name_of_rid(&self, rid: u32) -> Option<&str> {
         let key = self.names.get(&rid)?;
         let user = self.users.get(key).map(|user| &user.name);
@@ -386,7 +378,6 @@ impl UserStore for UserDb {
 
 /// Returns whether a name is allowed for a user or group: Windows' rules, and at most 64
 /// characters.
-#[must_use]
 pub fn is_usable_name(name: &str) -> bool {
     let forbidden = |c: char| c.is_control() || "\"/\\[]:;|=,+*?<>@%".contains(c);
     !name.is_empty()

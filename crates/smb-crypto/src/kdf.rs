@@ -50,7 +50,6 @@ pub struct CipherKey {
 
 impl CipherKey {
     /// The key's bytes: 16 for AES-128, 32 for AES-256.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or(&self.bytes)
     }
@@ -87,19 +86,16 @@ impl fmt::Debug for SessionKeys {
 
 impl SessionKeys {
     /// The signing key, set up for `algorithm`.
-    #[must_use]
     pub fn signing_key(&self, algorithm: SigningAlgorithm) -> SigningKey {
         SigningKey::new(algorithm, &self.signing)
     }
 
     /// The key for messages that the server sends; `None` when the session has no cipher.
-    #[must_use]
     pub fn sealing_server_to_client(&self) -> Option<SealingKey> {
         SealingKey::new(self.cipher?, self.server_to_client.as_ref()?.as_bytes()).ok()
     }
 
     /// The key for messages that the client sends; `None` when the session has no cipher.
-    #[must_use]
     pub fn sealing_client_to_server(&self) -> Option<SealingKey> {
         SealingKey::new(self.cipher?, self.client_to_server.as_ref()?.as_bytes()).ok()
     }

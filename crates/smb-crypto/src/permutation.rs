@@ -28,7 +28,6 @@ impl core::fmt::Debug for Permutation {
 
 impl Permutation {
     /// The permutations of this key.
-    #[must_use]
     pub fn new(key: &[u8; 16]) -> Self {
         Self {
             cipher: Aes128::new(&(*key).into()),
@@ -36,7 +35,6 @@ impl Permutation {
     }
 
     /// Maps a 64-bit number.
-    #[must_use]
     pub fn of_64(&self, number: u64) -> u64 {
         let (mut left, mut right) = ((number >> 32) as u32, number as u32);
         for round in 0..ROUNDS {
@@ -46,7 +44,6 @@ impl Permutation {
     }
 
     /// Maps a 32-bit number.
-    #[must_use]
     pub fn of_32(&self, number: u32) -> u32 {
         let (mut left, mut right) = ((number >> 16) as u16, number as u16);
         for round in 0..ROUNDS {

@@ -24,7 +24,6 @@ impl Default for PreauthHash {
 
 impl PreauthHash {
     /// The start value: 64 zero bytes.
-    #[must_use]
     pub fn new() -> Self {
         Self {
             value: [0; PREAUTH_HASH_LEN],
@@ -40,7 +39,6 @@ impl PreauthHash {
     }
 
     /// The current value, which is the context of every 3.1.1 key derivation.
-    #[must_use]
     pub fn value(&self) -> &[u8; PREAUTH_HASH_LEN] {
         &self.value
     }

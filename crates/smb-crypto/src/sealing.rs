@@ -35,7 +35,6 @@ pub enum Cipher {
 
 impl Cipher {
     /// The wire identifier, 1..=4.
-    #[must_use]
     pub fn id(self) -> u16 {
         match self {
             Self::Aes128Ccm => 1,
@@ -46,7 +45,6 @@ impl Cipher {
     }
 
     /// The cipher of a wire identifier.
-    #[must_use]
     pub fn from_id(id: u16) -> Option<Self> {
         match id {
             1 => Some(Self::Aes128Ccm),
@@ -58,7 +56,6 @@ impl Cipher {
     }
 
     /// Key length in bytes: 16 or 32.
-    #[must_use]
     pub fn key_len(self) -> usize {
         match self {
             Self::Aes128Ccm | Self::Aes128Gcm => 16,
@@ -178,7 +175,6 @@ impl SealingKey {
     }
 
     /// The cipher this key is for.
-    #[must_use]
     pub fn cipher(&self) -> Cipher {
         self.cipher
     }

@@ -33,7 +33,6 @@ pub enum SigningAlgorithm {
 
 impl SigningAlgorithm {
     /// The wire identifier.
-    #[must_use]
     pub fn id(self) -> u16 {
         match self {
             Self::HmacSha256 => 0,
@@ -43,7 +42,6 @@ impl SigningAlgorithm {
     }
 
     /// The algorithm of a wire identifier.
-    #[must_use]
     pub fn from_id(id: u16) -> Option<Self> {
         match id {
             0 => Some(Self::HmacSha256),
@@ -54,7 +52,6 @@ impl SigningAlgorithm {
     }
 
     /// The algorithm of a dialect when no signing context was negotiated.
-    #[must_use]
     pub fn default_for_dialect(dialect: u16) -> Self {
         if dialect >= 0x0300 {
             Self::AesCmac
@@ -132,7 +129,6 @@ impl fmt::Debug for SigningKey {
 
 impl SigningKey {
     /// Sets up a key.
-    #[must_use]
     pub fn new(algorithm: SigningAlgorithm, key: &[u8; 16]) -> Self {
         let inner = match algorithm {
             SigningAlgorithm::HmacSha256 => {
@@ -151,7 +147,6 @@ impl SigningKey {
     }
 
     /// The algorithm this key is for.
-    #[must_use]
     pub fn algorithm(&self) -> SigningAlgorithm {
         self.algorithm
     }

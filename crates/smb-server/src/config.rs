@@ -85,13 +85,11 @@ pub struct HostRules {
 
 impl HostRules {
     /// Whether any address is excluded.
-    #[must_use]
     pub fn limits(&self) -> bool {
         !self.allow.is_empty() || !self.deny.is_empty()
     }
 
     /// Whether `peer` is allowed.
-    #[must_use]
     pub fn admits(&self, peer: IpAddr) -> bool {
         !self.deny.iter().any(|range| range.contains(peer))
             && (self.allow.is_empty() || self.allow.iter().any(|range| range.contains(peer)))
@@ -135,7 +133,6 @@ pub struct ShareConfig {
 
 impl ShareConfig {
     /// A share with the defaults: every user, read and write.
-    #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),

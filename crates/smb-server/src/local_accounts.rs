@@ -21,7 +21,6 @@ pub struct LocalAccounts {
 impl LocalAccounts {
     /// Builds the map from all `accounts`, each given by its RID and the local user it is bound to. `guests` says that
     /// some share admits guests.
-    #[must_use]
     pub fn of(
         config: &ServerConfig,
         accounts: impl IntoIterator<Item = (u32, Option<(u32, u32)>)>,
@@ -49,13 +48,11 @@ impl LocalAccounts {
     }
 
     /// RID of the account that alone acts as this uid.
-    #[must_use]
     pub fn user(&self, uid: u32) -> Option<u32> {
         self.users.get(&uid).copied().flatten()
     }
 
     /// RID of the account that alone has this gid.
-    #[must_use]
     pub fn group(&self, gid: u32) -> Option<u32> {
         self.groups.get(&gid).copied().flatten()
     }

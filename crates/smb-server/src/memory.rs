@@ -118,7 +118,6 @@ impl Memory {
     }
 
     /// The figures of this moment.
-    #[must_use]
     pub fn figures(&self) -> MemoryFigures {
         MemoryFigures {
             limit: self.limit.load(Relaxed),

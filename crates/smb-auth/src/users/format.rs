@@ -71,7 +71,6 @@ impl UserDb {
     }
 
     /// Returns the text form, which is wiped on drop because it contains the hashes.
-    #[must_use]
     pub fn serialise(&self) -> Zeroizing<String> {
         // Reserved up front, since a growing string would leave copies behind.
         let accounts = self.users.len() + self.groups.len();

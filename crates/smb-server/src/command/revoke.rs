@@ -72,7 +72,6 @@ pub struct EndedOne {
 
 impl Ended {
     /// Whether nothing was ended.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sessions == 0 && self.trees == 0 && self.opens == 0
     }

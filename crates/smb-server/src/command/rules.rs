@@ -32,7 +32,6 @@ impl<V: Vfs> Clone for AccessRules<V> {
 
 impl<V: Vfs> AccessRules<V> {
     /// The rules in force.
-    #[must_use]
     pub fn of(server: &Server<V>) -> Self {
         Self {
             config: server.config(),

@@ -27,7 +27,6 @@ impl<V: Vfs> Server<V> {
 
     /// The number of persistent opens, whether their changes can be recorded, and the store's counts; `None` if no
     /// share ever had any.
-    #[must_use]
     pub fn persistent_opens(&self) -> Option<(usize, bool, durability::MapCounts)> {
         let store = self.persistence.store()?;
         Some((self.persistence.len(), store.is_healthy(), store.counts()))
@@ -273,13 +272,11 @@ impl<V: Vfs> Server<V> {
 
     /// Whether this run sees all changes of the files of recorded opens and records the caching that their clients
     /// lose: every recorded open has been examined since the start, and the store can be written.
-    #[must_use]
     pub fn sees_all_changes(&self) -> bool {
         self.persistence.sees_all_changes()
     }
 
     /// Opens that outlive their connections: the number of disconnected ones, and of all.
-    #[must_use]
     pub fn durable_opens(&self) -> (usize, usize) {
         let waiting = self.durables.len();
         let sessions = self.all_sessions();

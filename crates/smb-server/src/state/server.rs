@@ -142,7 +142,6 @@ pub struct Server<V: Vfs> {
 
 impl<V: Vfs> Server<V> {
     /// A server without connections.
-    #[must_use]
     pub fn new(
         env: Arc<dyn Env>,
         durability: Arc<Durability<V>>,
@@ -188,7 +187,6 @@ impl<V: Vfs> Server<V> {
     }
 
     /// The configuration in force.
-    #[must_use]
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config.read())
     }
@@ -203,7 +201,6 @@ impl<V: Vfs> Server<V> {
     }
 
     /// The shares in force.
-    #[must_use]
     pub fn shares(&self) -> Arc<Shares<V>> {
         Arc::clone(&self.shares.read())
     }
@@ -228,7 +225,6 @@ impl<V: Vfs> Server<V> {
     }
 
     /// The users in force.
-    #[must_use]
     pub fn users(&self) -> Arc<dyn UserStore> {
         Arc::clone(&self.users.read())
     }

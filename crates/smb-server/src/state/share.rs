@@ -59,13 +59,11 @@ impl<V: Vfs> Shares<V> {
     }
 
     /// Whether the share of this name, case aside, cannot be served yet.
-    #[must_use]
     pub fn is_late(&self, name: &str) -> bool {
         self.late.contains(&name.to_uppercase())
     }
 
     /// The share of this name, case aside.
-    #[must_use]
     pub fn find(&self, name: &str) -> Option<&Arc<Share<V>>> {
         self.by_name.get(&name.to_uppercase())
     }

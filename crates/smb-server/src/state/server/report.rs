@@ -83,7 +83,6 @@ pub struct OpenReport {
 
 impl<V: Vfs> Server<V> {
     /// The present connections, sessions and opens, for `holdfast status`.
-    #[must_use]
     pub fn report(&self) -> Report {
         let connections = self
             .connections

@@ -6,7 +6,6 @@ use super::Server;
 
 impl<V: Vfs> Server<V> {
     /// Each table that grows with what clients do, with its entries now.
-    #[must_use]
     pub fn table_sizes(&self) -> Vec<(&'static str, usize)> {
         let files = self.files.sizes();
         let (answers, sent) = self.grants.sizes();
