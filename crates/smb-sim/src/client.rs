@@ -160,13 +160,11 @@ impl SimClient {
     }
 
     /// The session that requests belong to.
-    #[must_use]
     pub fn session(&self) -> SessionId {
         self.session
     }
 
     /// The tree that requests belong to.
-    #[must_use]
     pub fn tree(&self) -> TreeId {
         self.tree
     }
@@ -322,7 +320,6 @@ impl SimClient {
     }
 
     /// The connection.
-    #[must_use]
     pub fn end(&self) -> &ClientEnd {
         &self.end
     }

@@ -121,7 +121,6 @@ impl fmt::Debug for Sim {
 
 impl Sim {
     /// A world without tasks.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let mut rng = SimRng::new(seed);
@@ -147,13 +146,11 @@ impl Sim {
     }
 
     /// The seed it was made from.
-    #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
     /// Time, randomness and tasks of this world.
-    #[must_use]
     pub fn env(&self) -> Arc<SimEnv> {
         Arc::new(SimEnv {
             shared: Arc::clone(&self.shared),
@@ -161,7 +158,6 @@ impl Sim {
     }
 
     /// Tasks that are not done.
-    #[must_use]
     pub fn tasks(&self) -> usize {
         self.tasks.len()
     }

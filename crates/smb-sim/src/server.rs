@@ -103,7 +103,6 @@ impl Default for MemoryOptions {
 }
 
 /// An empty disk with the times of `env`.
-#[must_use]
 pub fn memory_disk(env: &Arc<dyn Env>, seed: u64, options: &MemoryOptions) -> SimDisk {
     let clock = Arc::clone(env);
     SimDisk::new(SimOptions {
@@ -339,13 +338,11 @@ impl SimServer {
     }
 
     /// Time, randomness and tasks.
-    #[must_use]
     pub fn env(&self) -> &Arc<SimEnv> {
         &self.env
     }
 
     /// The messages that the network has carried.
-    #[must_use]
     pub fn trace(&self) -> Trace {
         self.trace
             .as_ref()
@@ -389,7 +386,6 @@ impl SimServer {
     }
 
     /// The disk as the loss of power at this moment leaves it.
-    #[must_use]
     pub fn cut_power(&self, cut: Cut) -> SimDisk {
         self.disk.cut(cut)
     }

@@ -97,7 +97,6 @@ pub fn sequences(
 }
 
 /// How many plans [`sequences`] gives.
-#[must_use]
 pub fn sequences_count(alphabet: Alphabet, length: usize) -> usize {
     let flushes = flushes().len();
     let places = if length < 2 { 1 } else { 2 };

@@ -80,6 +80,7 @@ pub enum End {
 
 /// One case.
 #[derive(Debug, Clone, PartialEq)]
+#[must_use]
 pub struct Plan {
     /// Decides what is left open: order of tasks, times, chances of faults.
     pub seed: u64,
@@ -118,7 +119,6 @@ const BOUND_BYTES: u64 = 64 << 10;
 
 impl Plan {
     /// A case with nothing in it.
-    #[must_use]
     pub fn empty(seed: u64, policy: Policy, profile: Profile) -> Self {
         Self {
             seed,
@@ -140,7 +140,6 @@ impl Plan {
     }
 
     /// The four policies as generated.
-    #[must_use]
     pub fn policies() -> [Policy; 4] {
         let bound = Bound {
             max_delay: Duration::from_millis(50),
@@ -156,7 +155,6 @@ impl Plan {
 
     /// The case of a seed, of which the flavour comes in turn; policy and profile by chance unless
     /// given.
-    #[must_use]
     pub fn random(seed: u64, policy: Option<Policy>, profile: Option<Profile>) -> Self {
         let mut rng = SimRng::new(seed ^ 0x686f_6c64_6661_7374);
         let drawn = *choose(
@@ -247,20 +245,17 @@ impl Plan {
     }
 
     /// Whether more than one policy may decide: by rules, or because it is set anew.
-    #[must_use]
     pub fn is_mixed(&self) -> bool {
         self.rules > 0 || self.steps.iter().any(|step| step.kind() == Kind::Policy)
     }
 
     /// Whether anything goes wrong with the disk.
-    #[must_use]
     pub fn is_faulty(&self) -> bool {
         let fails = |step: &Step| step.kind() == Kind::WriteBack;
         !self.troubles.is_empty() || self.steps.iter().any(fails)
     }
 
     /// Whether a bound in time can be kept by the disk of this case.
-    #[must_use]
     pub fn device_keeps_up(&self) -> bool {
         self.pace != Pace::Slow
             && !self

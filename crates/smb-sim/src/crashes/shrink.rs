@@ -9,7 +9,6 @@ use super::{
 const RUNS_MAX: usize = 3000;
 
 /// Leaves out steps and troubles, and simplifies the rest, as long as `fails` says so.
-#[must_use]
 pub fn shrink(plan: &Plan, fails: impl Fn(&Plan) -> bool) -> Plan {
     let mut best = plan.clone();
     let mut runs = 0;

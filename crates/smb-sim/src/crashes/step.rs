@@ -91,11 +91,11 @@ kinds! {
 
 /// A step: kind, who and what, and two numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[must_use]
 pub struct Step(pub [u8; 4]);
 
 impl Step {
     /// A step of a client on a file slot and a directory slot.
-    #[must_use]
     pub fn new(kind: Kind, client: u8, file: u8, dir: u8) -> Self {
         Self([
             kind as u8,
@@ -106,28 +106,24 @@ impl Step {
     }
 
     /// With its flag.
-    #[must_use]
     pub fn flagged(mut self) -> Self {
         self.0[1] |= 0x40;
         self
     }
 
     /// Not waited for by its client.
-    #[must_use]
     pub fn hasty(mut self) -> Self {
         self.0[1] |= 0x80;
         self
     }
 
     /// With its two numbers.
-    #[must_use]
     pub fn with(mut self, a: u8, b: u8) -> Self {
         (self.0[2], self.0[3]) = (a, b);
         self
     }
 
     /// Any step but the rare ones that a plan asks for by name.
-    #[must_use]
     pub fn random(rng: &mut SimRng) -> Self {
         let sum: u64 = Kind::WEIGHTS.iter().sum();
         let mut at = rng.below(sum);
@@ -151,49 +147,41 @@ impl Step {
     }
 
     /// The kind of the step.
-    #[must_use]
     pub fn kind(self) -> Kind {
         Kind::ALL[usize::from(self.0[0]) % Kind::ALL.len()]
     }
 
     /// The client that carries it out, of so many.
-    #[must_use]
     pub fn client(self, of: usize) -> usize {
         usize::from(self.0[1] & 3) % of.max(1)
     }
 
     /// Which file slot, 0 to 3.
-    #[must_use]
     pub fn file(self) -> usize {
         usize::from(self.0[1] >> 2 & 3)
     }
 
     /// Which directory slot: 0 is the root, 1 and 2 may be there.
-    #[must_use]
     pub fn dir(self) -> usize {
         usize::from(self.0[1] >> 4 & 3) % 3
     }
 
     /// Its flag.
-    #[must_use]
     pub fn flag(self) -> bool {
         self.0[1] & 0x40 != 0
     }
 
     /// Whether its client goes on without waiting.
-    #[must_use]
     pub fn is_hasty(self) -> bool {
         self.0[1] & 0x80 != 0
     }
 
     /// The first number.
-    #[must_use]
     pub fn a(self) -> u8 {
         self.0[2]
     }
 
     /// The second number.
-    #[must_use]
     pub fn b(self) -> u8 {
         self.0[3]
     }

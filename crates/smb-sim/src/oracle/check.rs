@@ -98,7 +98,6 @@ pub struct Terms {
 
 impl Terms {
     /// The strictest reading for a policy.
-    #[must_use]
     pub fn new(policy: Policy, cut: Cut) -> Self {
         Self {
             policy,

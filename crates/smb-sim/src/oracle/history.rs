@@ -166,6 +166,7 @@ pub enum Ask {
 
 /// A request before it is issued.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
 pub struct Request {
     /// Its effects.
     pub effects: Vec<Effect>,
@@ -180,7 +181,6 @@ pub struct Request {
 
 impl Request {
     /// A request with these effects that asks for nothing more.
-    #[must_use]
     pub fn new(effects: Vec<Effect>) -> Self {
         Self {
             effects,
@@ -191,19 +191,16 @@ impl Request {
     }
 
     /// A file or directory is made.
-    #[must_use]
     pub fn create(dir: Object, name: &str, object: Object) -> Self {
         Self::new(vec![named(dir, name, Some(object), object)])
     }
 
     /// A name is removed.
-    #[must_use]
     pub fn remove(dir: Object, name: &str, object: Object) -> Self {
         Self::new(vec![named(dir, name, None, object)])
     }
 
     /// A name moves.
-    #[must_use]
     pub fn rename(object: Object, from: (Object, &str), to: (Object, &str)) -> Self {
         let mut effects = vec![named(to.0, to.1, Some(object), object)];
         if from != to {
@@ -213,7 +210,6 @@ impl Request {
     }
 
     /// A name is added.
-    #[must_use]
     pub fn link(object: Object, dir: Object, name: &str) -> Self {
         Self {
             links: true,
@@ -222,7 +218,6 @@ impl Request {
     }
 
     /// Sectors are written; see [`super::fill`].
-    #[must_use]
     pub fn write(object: Object, stream: &str, sectors: Range<u64>, version: u64) -> Self {
         let end = sectors.end;
         Self::new(vec![
@@ -237,7 +232,6 @@ impl Request {
     }
 
     /// Sectors are copied (copychunk, duplicate extents).
-    #[must_use]
     pub fn copy(from: (Object, &str, u64), to: (Object, &str, u64), count: u64) -> Self {
         Self::new(vec![
             Effect::Data {
@@ -255,13 +249,11 @@ impl Request {
     }
 
     /// Sectors are made zeros, the end of file stays.
-    #[must_use]
     pub fn zero(object: Object, stream: &str, sectors: Range<u64>) -> Self {
         Self::new(vec![zeroed(object, stream, sectors)])
     }
 
     /// The end of file is set, in sectors.
-    #[must_use]
     pub fn set_size(object: Object, stream: &str, sectors: u64) -> Self {
         Self::new(vec![
             zeroed(object, stream, sectors..u64::MAX),
@@ -274,7 +266,6 @@ impl Request {
     }
 
     /// A stream is made or removed.
-    #[must_use]
     pub fn stream(object: Object, stream: &str, present: bool) -> Self {
         let mut this = Self::set_size(object, stream, 0);
         this.effects.push(Effect::Stream {
@@ -286,13 +277,11 @@ impl Request {
     }
 
     /// Metadata is set.
-    #[must_use]
     pub fn meta(object: Object, key: Key, value: Value) -> Self {
         Self::new(vec![Effect::Meta { object, key, value }])
     }
 
     /// A FLUSH.
-    #[must_use]
     pub fn flush(covers: Covers) -> Self {
         Self {
             ask: Ask::Flush {
@@ -304,7 +293,6 @@ impl Request {
     }
 
     /// Apple's full sync.
-    #[must_use]
     pub fn full_sync(covers: Covers) -> Self {
         Self {
             ask: Ask::Flush { covers, full: true },
@@ -313,7 +301,6 @@ impl Request {
     }
 
     /// A CLOSE, with what it does (delete on close).
-    #[must_use]
     pub fn close(object: Object, effects: Vec<Effect>) -> Self {
         Self {
             ask: Ask::Close(object),
@@ -322,7 +309,6 @@ impl Request {
     }
 
     /// It changes contents, which sets the time of last write: no earlier than to this.
-    #[must_use]
     pub fn written(mut self, object: Object, at: u64) -> Self {
         self.effects.push(Effect::Meta {
             object,
@@ -333,14 +319,12 @@ impl Request {
     }
 
     /// Done on the host, behind the server's back.
-    #[must_use]
     pub fn by_host(mut self) -> Self {
         self.host = true;
         self
     }
 
     /// Write-through, of the request or of its open.
-    #[must_use]
     pub fn through(mut self) -> Self {
         self.ask = Ask::Through;
         self
@@ -465,7 +449,6 @@ pub struct History {
 
 impl History {
     /// An empty history: a share with nothing in it but its root.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -578,7 +561,6 @@ impl History {
     }
 
     /// The sequence number of the last request or answer.
-    #[must_use]
     pub fn now(&self) -> u64 {
         self.sequence
     }
@@ -591,13 +573,11 @@ impl History {
     }
 
     /// The last object that had this index number.
-    #[must_use]
     pub fn object_of(&self, index: u64) -> Option<Object> {
         self.identities.get(&index)?.last().copied()
     }
 
     /// How many promises were made: FLUSHes and write-through requests answered with success.
-    #[must_use]
     pub fn promises(&self) -> u64 {
         let made = |op: &&Op| {
             matches!(op.request.ask, Ask::Flush { .. } | Ask::Through)
@@ -607,25 +587,21 @@ impl History {
     }
 
     /// How many requests there are.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.ops.len()
     }
 
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
 
     /// The answer to a request.
-    #[must_use]
     pub fn answer_of(&self, op: OpId) -> Option<Answer> {
         self.ops.get(op.0)?.answered.map(|(_, _, answer)| answer)
     }
 
     /// Bytes in `sectors`.
-    #[must_use]
     pub fn bytes(sectors: u64) -> u64 {
         sectors.saturating_mul(SECTOR as u64)
     }

@@ -75,7 +75,6 @@ pub const WANTED: [(Event, Event); 17] = [
 
 impl History {
     /// Which events were under way at once on one inode, and how often.
-    #[must_use]
     pub fn meetings(&self) -> Meetings {
         let mut met = Meetings::new();
         let mut count = |one: Event, other: Event| {

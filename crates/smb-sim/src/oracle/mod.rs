@@ -78,7 +78,6 @@ pub struct Violation {
 
 impl Violation {
     /// A violation of `rule`.
-    #[must_use]
     pub fn new(rule: Rule, what: impl Into<String>) -> Self {
         Self {
             rule,

@@ -53,7 +53,6 @@ impl Stamp {
 
 impl Sector {
     /// Reads one sector, or the part of the last one that is there.
-    #[must_use]
     pub fn read(bytes: &[u8]) -> Self {
         if bytes.iter().all(|byte| *byte == 0) {
             return Self::Zero;
@@ -91,7 +90,6 @@ fn word(bytes: &[u8], at: usize, len: usize) -> Option<u64> {
 }
 
 /// The number of a stream's name in a stamp.
-#[must_use]
 pub(super) fn stream_number(stream: &str) -> u32 {
     if stream.is_empty() {
         return 0;
@@ -106,7 +104,6 @@ pub(super) fn stream_number(stream: &str) -> u32 {
 }
 
 /// The bytes to write: `count` sectors from `first` on.
-#[must_use]
 pub fn fill(object: Object, stream: &str, first: u64, count: u64, version: u64) -> Vec<u8> {
     let stream = stream_number(stream);
     let mut out = Vec::with_capacity(usize::try_from(count).unwrap_or(0) * SECTOR);
@@ -126,7 +123,6 @@ pub fn fill(object: Object, stream: &str, first: u64, count: u64, version: u64) 
 }
 
 /// The sectors of what was read from a stream's beginning to its end.
-#[must_use]
 pub fn sectors_of(bytes: &[u8]) -> Vec<Sector> {
     bytes.chunks(SECTOR).map(Sector::read).collect()
 }

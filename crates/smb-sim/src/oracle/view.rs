@@ -18,7 +18,6 @@ pub struct FoundStream {
 
 impl FoundStream {
     /// A stream with these contents.
-    #[must_use]
     pub fn read(bytes: &[u8]) -> Self {
         Self {
             size: bytes.len() as u64,
@@ -65,7 +64,6 @@ pub struct View {
 
 impl View {
     /// Nothing but the root.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
