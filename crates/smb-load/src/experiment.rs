@@ -94,7 +94,6 @@ pub struct Record {
 
 impl Record {
     /// The record of a step that has just ended.
-    #[must_use]
     pub fn new(
         server: &str,
         workload: &Workload,

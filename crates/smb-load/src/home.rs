@@ -13,7 +13,6 @@ pub struct Home {
 
 impl Home {
     /// The folder, relative to the share and with backslashes; empty for the share's root.
-    #[must_use]
     pub fn new(tree: Tree, folder: &str) -> Self {
         Self {
             tree,
@@ -32,7 +31,6 @@ impl Home {
     }
 
     /// A name in the folder, relative to the share.
-    #[must_use]
     pub fn path(&self, name: &str) -> String {
         match self.folder.as_str() {
             "" => name.to_owned(),

@@ -44,7 +44,6 @@ impl Recorder {
     }
 
     /// Returns them in numbers.
-    #[must_use]
     pub fn summary(&self) -> Summary {
         let count = self.counted.len();
         // Of fewer operations the percentile would be the longest latency under another name.

@@ -25,7 +25,6 @@ pub struct Machine {
 
 impl Machine {
     /// This machine, now; what cannot be read is empty.
-    #[must_use]
     pub fn now() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpu = read("/proc/cpuinfo");

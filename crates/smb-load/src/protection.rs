@@ -38,7 +38,6 @@ impl Protection {
     }
 
     /// Whether the server agreed: another algorithm would be another measurement.
-    #[must_use]
     pub fn is_agreed(self, client: &Client) -> bool {
         let negotiated = client.negotiated();
         match self {

@@ -128,7 +128,6 @@ pub struct Copier {
 
 impl Copier {
     /// Client `number` with a file of `mebibytes`.
-    #[must_use]
     pub fn new(home: Home, number: usize, mebibytes: u64) -> Self {
         Self {
             name: home.path(&format!("copy-{number:03}")),

@@ -1,7 +1,6 @@
 //! Medians and their intervals.
 
 /// The median of what is finite.
-#[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let values = sorted(values);
     let middle = values.len() / 2;
@@ -20,7 +19,6 @@ fn sorted(values: &[f64]) -> Vec<f64> {
 
 /// The interval of the median that so many values support, and the confidence with which it holds the median of the
 /// population: at least 95 % from six values on; of fewer values the lowest and the highest. One value has none.
-#[must_use]
 pub fn widest(values: &[f64]) -> Option<(f64, f64, f64)> {
     if let Some((low, high)) = interval(values) {
         return Some((low, high, 0.95));
@@ -35,7 +33,6 @@ pub fn widest(values: &[f64]) -> Option<(f64, f64, f64)> {
 /// An interval that holds the median of the population with at least 95 %, whatever the
 /// distribution: the k-th smallest and the k-th largest value, k by the binomial distribution.
 /// Fewer than six values have none.
-#[must_use]
 pub fn interval(values: &[f64]) -> Option<(f64, f64)> {
     let values = sorted(values);
     let n = values.len();

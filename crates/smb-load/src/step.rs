@@ -184,7 +184,6 @@ impl Measured {
     }
 
     /// The latencies of one kind of operation, or of all.
-    #[must_use]
     pub fn latency(&self, kind: Option<&str>) -> Option<&Summary> {
         match kind {
             Some(kind) => self.latencies.get(kind),
@@ -199,7 +198,6 @@ impl Measured {
     }
 
     /// Whether the client used so much of the machine, or of its threads, that the server may have waited for it.
-    #[must_use]
     pub fn is_limited_by_the_client(&self) -> bool {
         self.client_cpu > Self::BUSY_CLIENT || self.client_thread > Self::BUSY_THREAD
     }

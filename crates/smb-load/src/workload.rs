@@ -182,7 +182,6 @@ impl Workload {
     }
 
     /// The name on the command line.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Netbench { .. } => "netbench",

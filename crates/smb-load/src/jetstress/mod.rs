@@ -68,7 +68,6 @@ fn mailbox_mib() -> u64 {
 
 impl Profile {
     /// Pages of the database of each of so many groups.
-    #[must_use]
     pub fn pages_of_each(&self, groups: usize) -> u64 {
         let of_mailboxes = self.mailboxes.map(|mailboxes| {
             let pages = (self.mailbox_mib << 20) / PAGE as u64;

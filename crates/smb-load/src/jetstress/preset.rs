@@ -53,7 +53,6 @@ impl Preset {
     pub const ALL: [Self; 3] = [Self::Exchange, Self::SqlServer, Self::HyperV];
 
     /// The name on the command line and in plans.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exchange => "exchange",
@@ -63,7 +62,6 @@ impl Preset {
     }
 
     /// Shares at most that so many groups can fill.
-    #[must_use]
     pub fn shares_max(self, groups: usize) -> usize {
         groups.saturating_mul(self.files())
     }

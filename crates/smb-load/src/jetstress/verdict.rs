@@ -34,13 +34,11 @@ pub struct Verdict {
 
 impl Verdict {
     /// Whether the latencies passed, and the mailboxes had what they want.
-    #[must_use]
     pub fn is_good(&self) -> bool {
         self.passed && self.iops >= self.wanted_iops
     }
 
     /// The thresholds that it did not keep, each with what it had instead; none if it is good.
-    #[must_use]
     pub fn faults(&self) -> Vec<String> {
         let limits = [
             ("database read", self.read_ms, READ_MEAN_MS),
@@ -62,7 +60,6 @@ impl Verdict {
     }
 
     /// Judges a run by its samples, which are equal steps of at most 15 seconds, and the mailboxes it is for.
-    #[must_use]
     pub fn of(samples: &[Measured], mailboxes: u64) -> Self {
         let mean = |kind| mean_ms(samples, kind);
         let of_samples = samples.iter().flat_map(|sample| {

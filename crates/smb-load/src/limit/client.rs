@@ -124,7 +124,6 @@ impl Work {
 }
 
 /// Whether a process without a protocol can be given the like of it.
-#[must_use]
 pub fn has_limit(workload: &Workload) -> bool {
     Work::of(workload).is_some()
 }

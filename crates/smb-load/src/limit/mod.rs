@@ -55,7 +55,6 @@ impl Way {
     const ALL: [Self; 3] = [Self::Copy, Self::Sendfile, Self::Lax];
 
     /// The name on the command line and in plans.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Copy => "copy",

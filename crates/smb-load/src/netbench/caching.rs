@@ -47,7 +47,6 @@ impl CachingClient {
     }
 
     /// Requests that were sent so far; one of more than 64 KiB counts for several.
-    #[must_use]
     pub fn sent(&self) -> u64 {
         self.files.sent()
     }

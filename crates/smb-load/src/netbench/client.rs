@@ -102,7 +102,6 @@ impl Client {
     }
 
     /// Requests that were sent so far; one of more than 64 KiB counts for several.
-    #[must_use]
     pub fn sent(&self) -> u64 {
         self.tree.client().connection().core().next_message_id().0
     }

@@ -15,7 +15,6 @@ pub(crate) const STOCK: u32 = 8;
 const GROWN_MAX: u64 = 1 << 20;
 
 /// Bytes of a document: 64 to 400 KiB.
-#[must_use]
 pub(crate) fn document_bytes(number: u32) -> u64 {
     65_536 + u64::from(number) * 7 % 23 * 15_360
 }

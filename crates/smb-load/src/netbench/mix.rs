@@ -92,7 +92,6 @@ pub struct Mix {
 
 impl Mix {
     /// A mix for `clients` clients, each with a folder of `documents` documents (at least `OPEN_AT_START`).
-    #[must_use]
     pub fn new(clients: usize, documents: u32) -> Self {
         Self {
             clients: vec![Files::new(documents.max(OPEN_AT_START)); clients],

@@ -53,7 +53,6 @@ impl Kind {
     ];
 
     /// The name in tables and in JSON.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -191,7 +190,6 @@ pub enum Operation {
 
 impl Operation {
     /// The kind of this operation.
-    #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
             Self::Read { .. } => Kind::Read,
@@ -212,7 +210,6 @@ impl Operation {
     }
 
     /// Bytes of file data that the operation moves.
-    #[must_use]
     pub const fn bytes(&self) -> u64 {
         match self {
             Self::Read { length, .. } | Self::Write { length, .. } => *length as u64,
@@ -221,7 +218,6 @@ impl Operation {
     }
 
     /// Whether the operation is meant to fail, as its name does not exist.
-    #[must_use]
     pub const fn is_meant_to_fail(&self) -> bool {
         matches!(
             self,

@@ -66,7 +66,6 @@ pub struct Redirector {
 
 impl Redirector {
     /// Caches the files of a tree.
-    #[must_use]
     pub fn new(tree: Tree) -> Self {
         Self {
             tree,
@@ -79,7 +78,6 @@ impl Redirector {
     }
 
     /// Requests that were sent so far; one of more than 64 KiB counts for several.
-    #[must_use]
     pub fn sent(&self) -> u64 {
         self.tree.client().connection().core().next_message_id().0
     }
@@ -201,7 +199,6 @@ impl Redirector {
     }
 
     /// Whether this client may answer queries about a name by itself.
-    #[must_use]
     pub fn knows(&self, name: &str) -> bool {
         let held = self.files.get(name);
         held.is_some_and(|held| held.may(LeaseState::READ | LeaseState::HANDLE))

@@ -11,7 +11,6 @@ use super::{
 };
 
 /// Whether Samba's io_uring module is installed, here or below an unpacked root.
-#[must_use]
 pub fn samba_has_uring(root: Option<&Path>) -> bool {
     let folders = fs::read_dir(root.unwrap_or(Path::new("/")).join("usr/lib"));
     let folders = folders.into_iter().flatten().flatten();
@@ -105,7 +104,6 @@ pub struct Samba {
 }
 
 /// Samba as an expert would tune it.
-#[must_use]
 pub fn samba_config(samba: Samba, place: &Place) -> String {
     let home = place.home.display();
     let folder = place.folder.display();
@@ -175,7 +173,6 @@ const CONNECTIONS_SPARE: u64 = 500;
 /// Connections that a Holdfast of this program's making is configured for, where the clients make `needed` at a time:
 /// with room for those that are about to end, and no more than its descriptors, which are this program's, allow beside
 /// opens.
-#[must_use]
 pub fn connections(needed: usize) -> u32 {
     let descriptors = getrlimit(Resource::Nofile).maximum;
     let room = descriptors.map_or(CONNECTIONS_MAX, |all| all / 5 * 3);
@@ -211,7 +208,6 @@ pub struct Holdfast<'a> {
 }
 
 /// Holdfast with defaults but for what a comparison needs.
-#[must_use]
 pub fn holdfast_config(holdfast: Holdfast<'_>, place: &Place) -> String {
     let policy = holdfast.policy;
     let io = holdfast

@@ -203,7 +203,6 @@ fn mounts_below<'a>(mounts: &'a str, folder: &Path) -> Vec<(&'a str, PathBuf)> {
 }
 
 /// A path as it is: the kernel's list of mounts has these characters in octal digits (proc_pid_mounts(5)).
-#[must_use]
 pub fn unescaped(field: &str) -> String {
     let mut field = field.to_owned();
     for (digits, character) in [
@@ -226,7 +225,6 @@ impl Drop for Device {
 }
 
 /// The counters in the line of a device's `stat`.
-#[must_use]
 pub fn counts(line: &str) -> Option<Counts> {
     let fields: Vec<u64> = line
         .split_whitespace()

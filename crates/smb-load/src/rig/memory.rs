@@ -5,7 +5,6 @@ use std::fs;
 use super::meter;
 
 /// KiB of a process and its descendants; `None` when it is gone or not to be read.
-#[must_use]
 pub fn pss_kib(root: u32) -> Option<u64> {
     let mut total = None;
     for pid in meter::tree(root) {

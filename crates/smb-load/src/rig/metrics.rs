@@ -24,7 +24,6 @@ pub fn page(port: u16) -> Result<String, Failure> {
 }
 
 /// The sum of a counter over its labels.
-#[must_use]
 pub fn value<T: FromStr + Sum>(page: &str, name: &str) -> Option<T> {
     let mut lines = page
         .lines()

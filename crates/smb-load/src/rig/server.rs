@@ -78,7 +78,6 @@ pub struct Access {
 
 impl Access {
     /// To a server of this program's making.
-    #[must_use]
     pub fn local(host: &str, port: u16) -> Self {
         Self {
             host: host.into(),
@@ -90,7 +89,6 @@ impl Access {
     }
 
     /// Host and port.
-    #[must_use]
     pub fn address(&self) -> (&str, u16) {
         (&self.host, self.port)
     }
@@ -156,7 +154,6 @@ impl Server {
     }
 
     /// One that runs already, with its first process if that is known.
-    #[must_use]
     pub fn running(name: &str, access: Access, pid: Option<u32>) -> Self {
         let mut this = Self {
             name: name.to_owned(),

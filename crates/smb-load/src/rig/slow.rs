@@ -30,7 +30,6 @@ pub struct Speed {
 
 impl Speed {
     /// A disk of which only cache flushes are slow.
-    #[must_use]
     pub const fn of_flushes(flush: Duration) -> Self {
         Self {
             flush,
