@@ -29,18 +29,6 @@ pub enum KdfError {
     EmptySessionKey,
 }
 
-impl fmt::Display for KdfError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownDialect(d) => write!(f, "no key derivation for dialect {d:#06x}"),
-            Self::MissingPreauthHash => f.write_str("dialect 3.1.1 without preauth hash"),
-            Self::EmptySessionKey => f.write_str("empty session key"),
-        }
-    }
-}
-
-impl core::error::Error for KdfError {}
-
 /// A key of 16 or 32 bytes for one direction of encryption. Wiped on drop, hidden in `Debug`.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct CipherKey {

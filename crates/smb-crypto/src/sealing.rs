@@ -68,14 +68,6 @@ impl Cipher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadTag;
 
-impl fmt::Display for BadTag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("authentication tag does not match")
-    }
-}
-
-impl core::error::Error for BadTag {}
-
 /// The reason why a key could not be set up or a message not be encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealError {
@@ -84,17 +76,6 @@ pub enum SealError {
     /// The message is longer than the cipher allows (4 GiB for CCM).
     TooLong,
 }
-
-impl fmt::Display for SealError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::KeyLength => "key length does not fit the cipher",
-            Self::TooLong => "message too long for the cipher",
-        })
-    }
-}
-
-impl core::error::Error for SealError {}
 
 enum Inner {
     Gcm(Box<aead::LessSafeKey>),

@@ -93,17 +93,6 @@ pub enum SignError {
     Library,
 }
 
-impl fmt::Display for SignError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TooShort => "message shorter than an SMB2 header",
-            Self::Library => "signature computation failed",
-        })
-    }
-}
-
-impl core::error::Error for SignError {}
-
 enum Inner {
     Hmac(Box<hmac::Key>),
     Cmac(Box<cmac::Key>),
