@@ -3,7 +3,7 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use smb_wire::dtyp::{SecurityDescriptor, Sid, Token, inherit, maximal_access};
+use smb_wire::dtyp::{SecurityDescriptor, Sid, inherit, maximal_access};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(sid) = Sid::read(bytes) {
@@ -18,8 +18,8 @@ fuzz_target!(|bytes: &[u8]| {
         let again = SecurityDescriptor::read(&out).expect("what was written");
         assert_eq!(again.dacl, descriptor.dacl);
     }
-    let token = Token::new(&[Sid::EVERYONE]);
-    let _ = maximal_access(&descriptor, &token);
+    let sids = [Sid::EVERYONE];
+    let _ = maximal_access(&descriptor, &sids);
     for is_directory in [false, true] {
         let user = Sid::unix_user(1);
         let child = inherit(
@@ -29,6 +29,6 @@ fuzz_target!(|bytes: &[u8]| {
             user,
             user,
         );
-        let _ = maximal_access(&child, &token);
+        let _ = maximal_access(&child, &sids);
     }
 });

@@ -79,7 +79,7 @@ fn below<V: Vfs>(vfs: &V, directory: bool) -> Option<NewModes> {
 
 /// Everything a token may do according to a descriptor.
 pub(crate) fn maximal(sd: &SecurityDescriptor, token: &Token) -> AccessMask {
-    dtyp::maximal_access(sd, &dtyp::Token::new(&token.sids))
+    dtyp::maximal_access(sd, &token.sids)
 }
 
 /// A directory, with its state if the lookup of the object had to query it, and the object's name in it if that is

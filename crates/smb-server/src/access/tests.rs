@@ -17,7 +17,7 @@ fn of(mode: u32) -> Permissions {
 }
 
 fn rights(sd: &SecurityDescriptor, sids: &[Sid]) -> AccessMask {
-    dtyp::maximal_access(sd, &dtyp::Token::new(sids))
+    dtyp::maximal_access(sd, sids)
 }
 
 /// Bob's "Modify, this folder, subfolders and files".

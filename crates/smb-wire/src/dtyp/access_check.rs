@@ -3,109 +3,25 @@
 //!
 //! Callback entries, and entries for types of objects, are evaluated to the safe side: one that allows
 //! never applies, one that denies always does ([MS-DTYP] 2.5.3.1.5: the condition is "unknown", and a
-//! file has no type). Generic rights, in the request or in an entry, stand for the rights of files.
+//! file has no type). Generic rights in an entry stand for the rights of files.
 
 use super::ace::{Ace, AceFlags, AceType};
 use super::security_descriptor::SecurityDescriptor;
 use super::sid::Sid;
 use crate::access_mask::AccessMask;
 
-/// Not all requested rights are granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AccessDenied;
-
-impl core::fmt::Display for AccessDenied {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("access denied")
-    }
-}
-
-impl core::error::Error for AccessDenied {}
-
-/// Privileges that grant rights regardless of the descriptor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Privileges {
-    /// SeSecurityPrivilege: ACCESS_SYSTEM_SECURITY.
-    pub security: bool,
-    /// SeTakeOwnershipPrivilege: WRITE_OWNER.
-    pub take_ownership: bool,
-}
-
-/// The identity that requests access.
-#[derive(Debug, Clone, Copy)]
-pub struct Token<'a> {
-    /// The SIDs of the user and of all groups, including EVERYONE.
-    pub sids: &'a [Sid],
-    /// Privileges.
-    pub privileges: Privileges,
-}
-
-impl<'a> Token<'a> {
-    /// A token without privileges.
-    pub const fn new(sids: &'a [Sid]) -> Self {
-        Self {
-            sids,
-            privileges: Privileges {
-                security: false,
-                take_ownership: false,
-            },
-        }
-    }
-
-    fn has(&self, sid: &Sid) -> bool {
-        self.sids.contains(sid)
-    }
-}
-
-/// Returns the granted rights: those in `desired` with generic ones mapped, and with
-/// MAXIMUM_ALLOWED all rights that can be granted.
+/// Returns all rights that can be granted to a user with these SIDs: the user's own and those of all groups, including
+/// EVERYONE.
 ///
-/// # Errors
-/// [`AccessDenied`] when one of the named rights (besides MAXIMUM_ALLOWED) is not granted, or when
-/// MAXIMUM_ALLOWED alone yields nothing.
-pub fn access_check(
-    sd: &SecurityDescriptor,
-    token: &Token<'_>,
-    desired: AccessMask,
-) -> Result<AccessMask, AccessDenied> {
-    let wants_maximum = desired.contains(AccessMask::MAXIMUM_ALLOWED);
-    let named = desired.without(AccessMask::MAXIMUM_ALLOWED).map_generic();
-    let granted = grantable(sd, token, named, wants_maximum);
-    if !granted.contains(named) || (wants_maximum && granted.is_empty()) {
-        return Err(AccessDenied);
-    }
-    Ok(if wants_maximum { granted } else { named })
-}
-
-/// Returns all rights that can be granted to the token.
-pub fn maximal_access(sd: &SecurityDescriptor, token: &Token<'_>) -> AccessMask {
-    grantable(sd, token, AccessMask::empty(), true)
-}
-
 /// Each right is decided by the first entry that names it, which is why requesting all rights at
 /// once gives the same result as requesting each separately.
-fn grantable(
-    sd: &SecurityDescriptor,
-    token: &Token<'_>,
-    named: AccessMask,
-    maximum: bool,
-) -> AccessMask {
-    let mut granted = AccessMask::empty();
-    // Privileges come first; ACCESS_SYSTEM_SECURITY is never granted by a DACL.
-    let asks = |right: AccessMask| named.contains(right);
-    granted |= AccessMask::ACCESS_SYSTEM_SECURITY
-        .when(token.privileges.security && asks(AccessMask::ACCESS_SYSTEM_SECURITY));
-    granted |= AccessMask::WRITE_OWNER
-        .when(token.privileges.take_ownership && (maximum || asks(AccessMask::WRITE_OWNER)));
-
+pub fn maximal_access(sd: &SecurityDescriptor, sids: &[Sid]) -> AccessMask {
     let Some(dacl) = &sd.dacl else {
         // Without a DACL all rights of a file are granted ([MS-DTYP] 2.5.3.2).
-        let all = AccessMask::FILE_ALL_ACCESS;
-        let odd = named.without(AccessMask::ACCESS_SYSTEM_SECURITY);
-        return granted | all | odd;
+        return AccessMask::FILE_ALL_ACCESS;
     };
 
-    let is_owner = sd.owner.as_ref().is_some_and(|owner| token.has(owner));
+    let is_owner = sd.owner.is_some_and(|owner| sids.contains(&owner));
     let effective = || {
         dacl.aces
             .iter()
@@ -114,9 +30,8 @@ fn grantable(
     // Entries for OWNER_RIGHTS replace the implicit rights of an owner.
     let owner_rights_named = effective()
         .any(|ace| concerns(ace).is_some_and(|(_, whom)| whom == Whom::Sid(Sid::OWNER_RIGHTS)));
-    if is_owner && !owner_rights_named {
-        granted |= AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
-    }
+    let implicit = AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
+    let mut granted = implicit.when(is_owner && !owner_rights_named);
 
     let mut denied = AccessMask::empty();
     for ace in effective() {
@@ -125,11 +40,12 @@ fn grantable(
         };
         let applies = match whom {
             Whom::Anybody => true,
-            Whom::Sid(sid) => token.has(&sid) || (is_owner && sid == Sid::OWNER_RIGHTS),
+            Whom::Sid(sid) => sids.contains(&sid) || (is_owner && sid == Sid::OWNER_RIGHTS),
         };
         if !applies {
             continue;
         }
+        // ACCESS_SYSTEM_SECURITY is never granted by a DACL.
         let mask = mask
             .map_generic()
             .without(AccessMask::ACCESS_SYSTEM_SECURITY | AccessMask::MAXIMUM_ALLOWED);
@@ -181,8 +97,13 @@ mod tests {
         }
     }
 
-    fn check(sd: &SecurityDescriptor, desired: AccessMask) -> Result<AccessMask, AccessDenied> {
-        access_check(sd, &Token::new(&[ME, Sid::EVERYONE]), desired)
+    /// Everything that I may do.
+    fn all_mine(sd: &SecurityDescriptor) -> AccessMask {
+        maximal_access(sd, &[ME, Sid::EVERYONE])
+    }
+
+    fn may(sd: &SecurityDescriptor, desired: AccessMask) -> bool {
+        all_mine(sd).contains(desired)
     }
 
     #[test]
@@ -196,36 +117,24 @@ mod tests {
                 Ace::deny(ME, read, NO_FLAGS),
             ],
         );
-        assert_eq!(check(&sd, read), Ok(read));
-        assert_eq!(check(&sd, write), Err(AccessDenied));
-        assert_eq!(check(&sd, read | write), Err(AccessDenied));
-        assert_eq!(check(&sd, AccessMask::MAXIMUM_ALLOWED), Ok(read));
-        assert_eq!(
-            check(&sd, AccessMask::MAXIMUM_ALLOWED | write),
-            Err(AccessDenied)
-        );
+        assert_eq!(all_mine(&sd), read);
     }
 
     #[test]
     fn owners_read_and_write_the_dacl_unless_owner_rights_say_otherwise() {
         let implicit = AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
-        let mine = sd(ME, vec![]);
-        assert_eq!(check(&mine, implicit), Ok(implicit));
-        assert_eq!(check(&mine, AccessMask::MAXIMUM_ALLOWED), Ok(implicit));
-        assert_eq!(check(&sd(OTHER, vec![]), implicit), Err(AccessDenied));
+        assert_eq!(all_mine(&sd(ME, vec![])), implicit);
+        assert_eq!(all_mine(&sd(OTHER, vec![])), AccessMask::empty());
         let read = AccessMask::READ_CONTROL;
         let limited = sd(ME, vec![Ace::allow(Sid::OWNER_RIGHTS, read, NO_FLAGS)]);
-        assert_eq!(check(&limited, read), Ok(read));
-        assert_eq!(check(&limited, implicit), Err(AccessDenied));
+        assert_eq!(all_mine(&limited), read);
     }
 
     #[test]
     fn an_empty_list_denies_everybody_and_no_list_allows_everybody() {
-        let all = AccessMask::FILE_ALL_ACCESS;
-        assert_eq!(check(&sd(OTHER, vec![]), AccessMask(1)), Err(AccessDenied));
+        assert_eq!(all_mine(&sd(OTHER, vec![])), AccessMask::empty());
         let open = SecurityDescriptor::default();
-        assert_eq!(check(&open, AccessMask::GENERIC_ALL), Ok(all));
-        assert_eq!(check(&open, AccessMask::MAXIMUM_ALLOWED), Ok(all));
+        assert_eq!(all_mine(&open), AccessMask::FILE_ALL_ACCESS);
     }
 
     #[test]
@@ -237,10 +146,7 @@ mod tests {
             Ace::new(AceType::SYSTEM_AUDIT, NO_FLAGS, all, ME),
             Ace::allow(OTHER, all, NO_FLAGS),
         ];
-        assert_eq!(
-            check(&sd(OTHER, aces), AccessMask::FILE_READ_DATA),
-            Err(AccessDenied)
-        );
+        assert_eq!(all_mine(&sd(OTHER, aces)), AccessMask::empty());
     }
 
     /// An entry for a type of objects ([MS-DTYP] 2.4.4.3).
@@ -273,17 +179,17 @@ mod tests {
         ] {
             for types in 0..4 {
                 let allowed = vec![object_entry(allows, read, types, ME)];
-                assert_eq!(check(&sd(OTHER, allowed), read), Err(AccessDenied));
+                assert!(!may(&sd(OTHER, allowed), read));
                 let denied = |sid| {
                     let generic = AccessMask::GENERIC_WRITE;
                     vec![object_entry(denies, generic, types, sid), everybody.clone()]
                 };
                 let mine = sd(OTHER, denied(ME));
-                assert_eq!(check(&mine, read), Ok(read), "{denies:?} {types}");
-                assert_eq!(check(&mine, write), Err(AccessDenied), "{denies:?} {types}");
-                assert_eq!(check(&sd(ME, denied(OTHER)), write), Ok(write));
+                assert!(may(&mine, read), "{denies:?} {types}");
+                assert!(!may(&mine, write), "{denies:?} {types}");
+                assert!(may(&sd(ME, denied(OTHER)), write));
                 let owned = sd(ME, denied(Sid::OWNER_RIGHTS));
-                assert_eq!(check(&owned, write), Err(AccessDenied));
+                assert!(!may(&owned, write));
             }
             // An entry without a readable SID may concern anybody.
             for body in [vec![], vec![0; 8], vec![0xff; 40]] {
@@ -293,9 +199,9 @@ mod tests {
                     body: AceBody::Opaque(body.clone()),
                 };
                 let aces = vec![unreadable(denies), everybody.clone()];
-                assert_eq!(check(&sd(OTHER, aces), read), Err(AccessDenied));
+                assert!(!may(&sd(OTHER, aces), read));
                 let aces = vec![unreadable(allows)];
-                assert_eq!(check(&sd(OTHER, aces), read), Err(AccessDenied));
+                assert!(!may(&sd(OTHER, aces), read));
             }
         }
     }
@@ -306,26 +212,14 @@ mod tests {
             OTHER,
             vec![Ace::allow(ME, AccessMask::GENERIC_READ, NO_FLAGS)],
         );
-        assert_eq!(
-            check(&sd, AccessMask::GENERIC_READ),
-            Ok(AccessMask::FILE_GENERIC_READ)
-        );
+        assert_eq!(all_mine(&sd), AccessMask::FILE_GENERIC_READ);
     }
 
     #[test]
-    fn system_security_needs_the_privilege() {
-        let desired = AccessMask::ACCESS_SYSTEM_SECURITY;
-        let open = SecurityDescriptor::default();
-        assert_eq!(check(&open, desired), Err(AccessDenied));
-        let token = Token {
-            sids: &[ME],
-            privileges: Privileges {
-                security: true,
-                take_ownership: true,
-            },
-        };
-        assert_eq!(access_check(&open, &token, desired), Ok(desired));
-        let closed = sd(OTHER, vec![]);
-        assert_eq!(maximal_access(&closed, &token), AccessMask::WRITE_OWNER);
+    fn no_list_grants_system_security() {
+        let security = AccessMask::ACCESS_SYSTEM_SECURITY;
+        assert!(!may(&SecurityDescriptor::default(), security));
+        let named = vec![Ace::allow(ME, security, NO_FLAGS)];
+        assert_eq!(all_mine(&sd(OTHER, named)), AccessMask::empty());
     }
 }

@@ -192,8 +192,7 @@ proptest! {
         };
         let child = inherit(None, Some(&sd), directory, OWNER, GROUP);
         let everybody = [Sid::EVERYONE, Sid::BUILTIN_USERS, GROUP];
-        let token = Token::new(&everybody);
-        prop_assert_eq!(maximal_access(&child, &token), AccessMask::empty());
+        prop_assert_eq!(maximal_access(&child, &everybody), AccessMask::empty());
     }
 }
 

@@ -15,7 +15,7 @@ mod random;
 mod security_descriptor;
 mod sid;
 
-pub use access_check::{AccessDenied, Privileges, Token, access_check, maximal_access};
+pub use access_check::maximal_access;
 pub use ace::{Ace, AceBody, AceFlags, AceType};
 pub use acl::{Acl, MAX_ACES, MAX_ACL_BYTES};
 pub use inherit::inherit;
