@@ -58,9 +58,11 @@ fn sid_of(daemon: &Daemon, group: &str) -> Sid {
             .map(|line| line.split('\t').collect::<Vec<_>>());
         lines.find(|fields| wanted(fields)).unwrap()
     };
-    let machine: Sid = line(&|fields| fields[0] == "machine-sid")[1]
-        .parse()
-        .unwrap();
+    let machine = line(&|fields| fields[0] == "machine-sid")[1];
+    // The first three parts are `S-1-5`.
+    let numbers = machine.split('-').skip(3);
+    let numbers: Vec<u32> = numbers.map(|number| number.parse().unwrap()).collect();
+    let machine = Sid::new(5, &numbers).unwrap();
     let rid = line(&|fields| fields[0] == "group" && fields[2] == group)[1];
     machine.child(rid.parse().unwrap()).unwrap()
 }

@@ -421,7 +421,7 @@ mod tests {
             stream_to: Some("new".into()),
             inode: (77, 1_700_000_000_000_000_001),
             directory: false,
-            owner: "S-1-5-21-1-2-3-1001".parse().unwrap(),
+            owner: Sid::of(5, [21, 1, 2, 3, 1001]),
             user: "alice".into(),
             desired: AccessMask::FILE_READ_DATA | AccessMask::DELETE,
             read_unasked: true,

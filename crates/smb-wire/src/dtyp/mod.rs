@@ -23,4 +23,4 @@ pub use security_descriptor::{
     MAX_SECURITY_DESCRIPTOR_BYTES, SecurityDescriptor, SecurityDescriptorControl,
     SecurityInformation,
 };
-pub use sid::{MAX_SUB_AUTHORITIES, ParseSidError, Sid};
+pub use sid::{MAX_SUB_AUTHORITIES, Sid};

@@ -89,11 +89,6 @@ proptest! {
     }
 
     #[test]
-    fn sids_round_trip_as_text(sid in sids()) {
-        prop_assert_eq!(sid.to_string().parse(), Ok(sid));
-    }
-
-    #[test]
     fn damaged_descriptors_do_no_harm(
         descriptor in descriptors(),
         flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),

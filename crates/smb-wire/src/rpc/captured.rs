@@ -219,7 +219,7 @@ fn handle(captured: &str, at: usize) -> ContextHandle {
 }
 
 fn domain() -> Sid {
-    "S-1-5-21-4157903411-2676160896-3563895788".parse().unwrap()
+    Sid::of(5, [21, 4_157_903_411, 2_676_160_896, 3_563_895_788])
 }
 
 #[test]
