@@ -45,7 +45,7 @@ fn body(command: Command, bytes: &[u8]) {
         Command::QUERY_INFO => both_ways!(bytes, QueryInfoRequest QueryInfoResponse),
         Command::SET_INFO => both_ways!(bytes, SetInfoRequest SetInfoResponse),
         Command::OPLOCK_BREAK => both_ways!(bytes, OplockBreakRequest OplockBreakServerMessage),
-        _ => both_ways!(bytes, ServerToClientNotification),
+        _ => {}
     }
     both_ways!(bytes, ErrorResponse);
     if let Ok(response) = ErrorResponse::read(bytes) {

@@ -15,7 +15,6 @@ mod ioctl;
 mod lock;
 mod logoff;
 mod negotiate;
-mod notification;
 mod oplock_break;
 mod query_directory;
 mod query_info;
@@ -42,7 +41,6 @@ pub use ioctl::{IoctlFlags, IoctlRequest, IoctlResponse};
 pub use lock::{LockElement, LockFlags, LockRequest, LockResponse};
 pub use logoff::{LogoffRequest, LogoffResponse};
 pub use negotiate::{Capabilities, Dialect, NegotiateRequest, NegotiateResponse, SecurityMode};
-pub use notification::{NotificationType, ServerToClientNotification};
 pub use oplock_break::{
     LeaseBreak, LeaseBreakAcknowledgment, LeaseBreakFlags, LeaseBreakNotification,
     LeaseBreakResponse, OplockBreak, OplockBreakAcknowledgment, OplockBreakNotification,

@@ -46,7 +46,7 @@ pub(super) fn rewrite(kind: &str, bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
         EchoRequest EchoResponse QueryDirectoryRequest QueryDirectoryResponse
         ChangeNotifyRequest ChangeNotifyResponse QueryInfoRequest QueryInfoResponse
         SetInfoRequest SetInfoResponse OplockBreakRequest OplockBreakServerMessage
-        OplockBreakResponse ErrorResponse ServerToClientNotification
+        OplockBreakResponse ErrorResponse
     }
 }
 

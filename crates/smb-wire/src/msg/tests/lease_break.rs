@@ -1,6 +1,6 @@
 //! Breaks and error data: the captured messages, and bytes composed by hand from [MS-SMB2]
-//! 2.2.23.2, 2.2.24.2, 2.2.25.2, 2.2.2 and 2.2.44. There is no capture of error contexts, of the
-//! data of a symbolic link and of the notification, because Samba 4.17 sends none of them.
+//! 2.2.23.2, 2.2.24.2, 2.2.25.2 and 2.2.2. There is no capture of error contexts and of the data
+//! of a symbolic link, because Samba 4.17 sends none of them.
 
 use bytes::BytesMut;
 
@@ -204,13 +204,4 @@ fn error_with_contexts() {
         data: &data,
     };
     assert_eq!(bare.contexts().count(), 0);
-}
-
-#[test]
-fn session_closed() {
-    captured!(
-        ServerToClientNotification<'_>,
-        after_header!("0c00 0000 00000000 00000000"),
-        ServerToClientNotification::SESSION_CLOSED
-    );
 }

@@ -323,10 +323,6 @@ proptest! {
             new_lease_state: LeaseState(numbers.4),
         });
         round_trip!(ErrorResponse, ErrorResponse { context_count: numbers.0, data: &data });
-        round_trip!(ServerToClientNotification, ServerToClientNotification {
-            notification_type: NotificationType(numbers.2),
-            notification: &data,
-        });
     }
 }
 
