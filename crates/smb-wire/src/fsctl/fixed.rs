@@ -59,6 +59,16 @@ records! {
         /// First byte after the range; negative or below the offset is refused.
         beyond_final_zero: i64;
     }
+
+    /// SRV_SNAPSHOT_ARRAY without the names of snapshots, which no share has ([MS-SMB2] 2.2.32.2).
+    SnapshotArray {
+        /// Total number of snapshots.
+        number_of_snapshots: u32;
+        /// How many names follow.
+        number_of_snapshots_returned: u32;
+        /// Length in bytes that the names have or would have, including the final NUL.
+        snapshot_array_size: u32, pad 4;
+    }
 }
 
 impl MarkHandleInfo {
@@ -98,6 +108,7 @@ mod tests {
         assert_eq!(LmrRequestResiliency::MIN, 8);
         assert_eq!(MarkHandleInfo::MIN, 24);
         assert_eq!(SetZeroData::MIN, 16);
+        assert_eq!(SnapshotArray::MIN, 16);
     }
 
     #[test]

@@ -13,7 +13,6 @@ mod pipe;
 #[cfg(test)]
 mod random;
 mod ranges;
-mod snapshot;
 
 pub use code::FsctlCode;
 pub use copychunk::{
@@ -21,13 +20,14 @@ pub use copychunk::{
     RequestResumeKeyResponse, ResumeKey,
 };
 pub use extents::{DuplicateExtents, DuplicateExtentsEx, DuplicateExtentsFlags};
-pub use fixed::{CompressionFormat, LmrRequestResiliency, MarkHandleInfo, SetSparse, SetZeroData};
+pub use fixed::{
+    CompressionFormat, LmrRequestResiliency, MarkHandleInfo, SetSparse, SetZeroData, SnapshotArray,
+};
 pub use network::{
     InterfaceCapability, NetworkInterfaceInfo, ValidateNegotiateInfoRequest,
     ValidateNegotiateInfoResponse, encode_network_interfaces, read_network_interfaces,
 };
 pub use pipe::{PipePeekResponse, PipeWaitRequest};
 pub use ranges::{AllocatedRange, encode_allocated_ranges, read_allocated_ranges};
-pub use snapshot::{MAX_SNAPSHOTS, SnapshotArray};
 
 pub use crate::fscc::FileObjectIdBuffer;

@@ -102,6 +102,10 @@ pub(super) fn snapshots<V: Vfs>(
         return Err(Status::INVALID_PARAMETER.into());
     }
     let mut out = BytesMut::new();
-    SnapshotArray::fitting(Vec::new(), SnapshotArray::MIN).encode(&mut out);
+    let none = SnapshotArray {
+        snapshot_array_size: 2,
+        ..SnapshotArray::default()
+    };
+    none.encode(&mut out);
     Ok(Answer::of_query(out))
 }
