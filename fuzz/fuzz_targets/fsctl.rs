@@ -22,7 +22,6 @@ fuzz_target!(|bytes: &[u8]| {
         SetZeroData,
         ValidateNegotiateInfoRequest,
         ValidateNegotiateInfoResponse,
-        PipePeekResponse,
         PipeWaitRequest,
         SnapshotArray,
     );

@@ -61,11 +61,6 @@ impl ClientError {
             _ => None,
         }
     }
-
-    /// Returns whether the connection was lost.
-    pub fn is_disconnected(&self) -> bool {
-        matches!(self, Self::Disconnected)
-    }
 }
 
 impl From<std::io::Error> for ClientError {

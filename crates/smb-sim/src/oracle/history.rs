@@ -596,11 +596,6 @@ impl History {
         self.ops.is_empty()
     }
 
-    /// The answer to a request.
-    pub fn answer_of(&self, op: OpId) -> Option<Answer> {
-        self.ops.get(op.0)?.answered.map(|(_, _, answer)| answer)
-    }
-
     /// Bytes in `sectors`.
     pub fn bytes(sectors: u64) -> u64 {
         sectors.saturating_mul(SECTOR as u64)

@@ -167,18 +167,6 @@ records! {
         /// The 128-bit id of the file on its volume.
         file_id: [u8; 16];
     }
-
-    /// FileStandardLinkInformation ([MS-FSCC] 2.4.48).
-    FileStandardLinkInformation {
-        /// Links that are not deleted.
-        number_of_accessible_links: u32;
-        /// All links.
-        total_number_of_links: u32;
-        /// Whether the file is deleted at its last close.
-        delete_pending: bool;
-        /// Whether it is a directory.
-        directory: bool, pad 2;
-    }
 }
 
 /// FileAllInformation ([MS-FSCC] 2.4.2).
@@ -259,7 +247,6 @@ mod tests {
         assert_eq!(FileIdInformation::MIN, 24);
         assert_eq!(FileCompressionInformation::MIN, 16);
         assert_eq!(FileDispositionInformation::MIN, 1);
-        assert_eq!(FileStandardLinkInformation::MIN, 12);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub use file::{
     FileCompressionInformation, FileDispositionInformation, FileDispositionInformationEx,
     FileEaInformation, FileEndOfFileInformation, FileFacts, FileIdInformation,
     FileInternalInformation, FileModeInformation, FileNetworkOpenInformation,
-    FilePositionInformation, FileStandardInformation, FileStandardLinkInformation,
+    FilePositionInformation, FileStandardInformation,
 };
 pub use file_system::{
     DeviceCharacteristics, DeviceType, FileFsAttributeInformation, FileFsControlInformation,

@@ -68,21 +68,6 @@ impl PipePeekResponse {
     /// Bytes before the data.
     pub const MIN: usize = 16;
 
-    /// Reads the output.
-    ///
-    /// # Errors
-    /// [`Malformed`] for fewer than `MIN` bytes.
-    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(bytes, "FSCTL_PIPE_PEEK");
-        Ok(Self {
-            named_pipe_state: reader.u32()?,
-            read_data_available: reader.u32()?,
-            number_of_messages: reader.u32()?,
-            message_length: reader.u32()?,
-            data: reader.rest().to_vec(),
-        })
-    }
-
     /// Appends the output.
     pub fn encode(&self, out: &mut BytesMut) {
         out.put_u32_le(self.named_pipe_state);

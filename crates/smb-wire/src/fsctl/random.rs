@@ -18,8 +18,8 @@ proptest! {
         try_all!(
             CopyChunkCopy, CopyChunkResponse, RequestResumeKeyResponse,
             DuplicateExtents, DuplicateExtentsEx, CompressionFormat, SetZeroData, MarkHandleInfo,
-            ValidateNegotiateInfoRequest, ValidateNegotiateInfoResponse, PipePeekResponse,
-            PipeWaitRequest, SnapshotArray, FileObjectIdBuffer,
+            ValidateNegotiateInfoRequest, ValidateNegotiateInfoResponse, PipeWaitRequest,
+            SnapshotArray, FileObjectIdBuffer,
         );
         let _ = read_network_interfaces(&bytes);
         let _ = read_allocated_ranges(&bytes);
