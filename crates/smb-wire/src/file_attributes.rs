@@ -21,11 +21,5 @@ flags_of_the_wire! {
         OFFLINE = 0x0000_1000,
         NOT_CONTENT_INDEXED = 0x0000_2000,
         ENCRYPTED = 0x0000_4000,
-        INTEGRITY_STREAM = 0x0000_8000,
-        NO_SCRUB_DATA = 0x0002_0000,
-        RECALL_ON_OPEN = 0x0004_0000,
-        PINNED = 0x0008_0000,
-        UNPINNED = 0x0010_0000,
-        RECALL_ON_DATA_ACCESS = 0x0040_0000,
     }
 }

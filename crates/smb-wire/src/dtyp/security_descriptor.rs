@@ -17,21 +17,15 @@ pub const MAX_SECURITY_DESCRIPTOR_BYTES: usize = 65_536;
 flags_of_the_wire! {
     /// Control bits ([MS-DTYP] 2.4.6).
     pub struct SecurityDescriptorControl(u16) {
-        OWNER_DEFAULTED = 0x0001,
-        GROUP_DEFAULTED = 0x0002,
         DACL_PRESENT = 0x0004,
         DACL_DEFAULTED = 0x0008,
         SACL_PRESENT = 0x0010,
         SACL_DEFAULTED = 0x0020,
-        DACL_TRUSTED = 0x0040,
-        SERVER_SECURITY = 0x0080,
         DACL_AUTO_INHERIT_REQ = 0x0100,
-        SACL_AUTO_INHERIT_REQ = 0x0200,
         DACL_AUTO_INHERITED = 0x0400,
         SACL_AUTO_INHERITED = 0x0800,
         DACL_PROTECTED = 0x1000,
         SACL_PROTECTED = 0x2000,
-        RM_CONTROL_VALID = 0x4000,
         SELF_RELATIVE = 0x8000,
     }
 

@@ -19,7 +19,6 @@ flags_of_the_wire! {
     pub struct DispositionFlags(u32) {
         DELETE = 0x01,
         POSIX_SEMANTICS = 0x02,
-        FORCE_IMAGE_SECTION_CHECK = 0x04,
         ON_CLOSE = 0x08,
         IGNORE_READONLY_ATTRIBUTE = 0x10,
     }

@@ -17,34 +17,19 @@ flags_of_the_wire! {
         CASE_PRESERVED_NAMES = 0x0000_0002,
         UNICODE_ON_DISK = 0x0000_0004,
         PERSISTENT_ACLS = 0x0000_0008,
-        FILE_COMPRESSION = 0x0000_0010,
-        VOLUME_QUOTAS = 0x0000_0020,
         SUPPORTS_SPARSE_FILES = 0x0000_0040,
-        SUPPORTS_REPARSE_POINTS = 0x0000_0080,
-        SUPPORTS_REMOTE_STORAGE = 0x0000_0100,
-        VOLUME_IS_COMPRESSED = 0x0000_8000,
         SUPPORTS_OBJECT_IDS = 0x0001_0000,
-        SUPPORTS_ENCRYPTION = 0x0002_0000,
         NAMED_STREAMS = 0x0004_0000,
         READ_ONLY_VOLUME = 0x0008_0000,
-        SEQUENTIAL_WRITE_ONCE = 0x0010_0000,
-        SUPPORTS_TRANSACTIONS = 0x0020_0000,
         SUPPORTS_HARD_LINKS = 0x0040_0000,
         SUPPORTS_EXTENDED_ATTRIBUTES = 0x0080_0000,
-        SUPPORTS_OPEN_BY_FILE_ID = 0x0100_0000,
-        SUPPORTS_USN_JOURNAL = 0x0200_0000,
-        SUPPORTS_INTEGRITY_STREAMS = 0x0400_0000,
         SUPPORTS_BLOCK_REFCOUNTING = 0x0800_0000,
-        SUPPORTS_SPARSE_VDL = 0x1000_0000,
-        SUPPORTS_GHOSTING = 0x4000_0000,
-        SUPPORTS_POSIX_UNLINK_RENAME = 0x0000_0400,
     }
 }
 
 enum_of_the_wire! {
     /// Kind of device below the volume ([MS-FSCC] 2.5.10).
     pub struct DeviceType(u32) {
-        CD_ROM = 0x02,
         DISK = 0x07,
         NAMED_PIPE = 0x11,
     }
@@ -53,39 +38,14 @@ enum_of_the_wire! {
 flags_of_the_wire! {
     /// Properties of the device ([MS-FSCC] 2.5.10).
     pub struct DeviceCharacteristics(u32) {
-        REMOVABLE_MEDIA = 0x01,
         READ_ONLY_DEVICE = 0x02,
-        FLOPPY_DISKETTE = 0x04,
-        WRITE_ONCE_MEDIA = 0x08,
-        REMOTE_DEVICE = 0x10,
         DEVICE_IS_MOUNTED = 0x20,
-        VIRTUAL_VOLUME = 0x40,
-        DEVICE_SECURE_OPEN = 0x100,
-        CHARACTERISTIC_TS_DEVICE = 0x1000,
-        CHARACTERISTIC_WEBDAV_DEVICE = 0x2000,
-        DEVICE_ALLOW_APPCONTAINER_TRAVERSAL = 0x2_0000,
-        PORTABLE_DEVICE = 0x4000,
-    }
-
-    /// How quotas are tracked and enforced ([MS-FSCC] 2.5.2).
-    pub struct FileSystemControlFlags(u32) {
-        QUOTA_TRACK = 0x001,
-        QUOTA_ENFORCE = 0x002,
-        CONTENT_INDEX_DISABLED = 0x008,
-        LOG_QUOTA_THRESHOLD = 0x010,
-        LOG_QUOTA_LIMIT = 0x020,
-        LOG_VOLUME_THRESHOLD = 0x040,
-        LOG_VOLUME_LIMIT = 0x080,
-        QUOTAS_INCOMPLETE = 0x100,
-        QUOTAS_REBUILDING = 0x200,
     }
 
     /// Properties of the sectors ([MS-FSCC] 2.5.7).
     pub struct SectorSizeFlags(u32) {
         ALIGNED_DEVICE = 0x1,
         PARTITION_ALIGNED_ON_DEVICE = 0x2,
-        NO_SEEK_PENALTY = 0x4,
-        TRIM_ENABLED = 0x8,
     }
 }
 
@@ -141,7 +101,7 @@ records! {
         /// Quota of a new user in bytes; all ones for no limit.
         default_quota_limit: u64;
         /// How quotas are tracked and enforced ([MS-FSCC] 2.5.2).
-        file_system_control_flags: FileSystemControlFlags, pad 4;
+        file_system_control_flags: u32, pad 4;
     }
 
     /// FileFsSectorSizeInformation ([MS-FSCC] 2.5.7); all in bytes.

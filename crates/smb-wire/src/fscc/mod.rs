@@ -43,7 +43,7 @@ pub use file_system::{
     DeviceCharacteristics, DeviceType, FileFsAttributeInformation, FileFsControlInformation,
     FileFsDeviceInformation, FileFsFullSizeInformation, FileFsObjectIdInformation,
     FileFsSectorSizeInformation, FileFsSizeInformation, FileFsVolumeInformation,
-    FileSystemAttributes, FileSystemControlFlags, SectorSizeFlags,
+    FileSystemAttributes, SectorSizeFlags,
 };
 pub use name::{
     FileLinkInformation, FileNameInformation, FileRenameInformation, FileRenameInformationEx,

@@ -20,9 +20,6 @@ enum_of_the_wire! {
         ADDED_STREAM = 6,
         REMOVED_STREAM = 7,
         MODIFIED_STREAM = 8,
-        REMOVED_BY_DELETE = 9,
-        ID_NOT_TUNNELLED = 10,
-        TUNNELLED_ID_COLLISION = 11,
     }
 }
 

@@ -75,7 +75,6 @@ flags_of_the_wire! {
     /// The capabilities of an interface.
     pub struct InterfaceCapability(u32) {
         RSS_CAPABLE = 1,
-        RDMA_CAPABLE = 2,
     }
 }
 

@@ -15,7 +15,6 @@ flags_of_the_wire! {
     /// Flags of the request (3.0.2 and later).
     pub struct ReadFlags(u8) {
         READ_UNBUFFERED = 0x01,
-        REQUEST_COMPRESSED = 0x02,
     }
 
     /// Flags of the response (3.1.1).
@@ -31,7 +30,6 @@ enum_of_the_wire! {
         NONE = 0x0000_0000,
         RDMA_V1 = 0x0000_0001,
         RDMA_V1_INVALIDATE = 0x0000_0002,
-        RDMA_TRANSFORM = 0x0000_0003,
     }
 }
 

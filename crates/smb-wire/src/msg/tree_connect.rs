@@ -11,8 +11,6 @@ use crate::codec::{Malformed, Patch, Reader, fitting_u16, offset_u16, put_at_lea
 flags_of_the_wire! {
     /// Flags of the request, 3.1.1 only.
     pub struct TreeConnectFlags(u16) {
-        CLUSTER_RECONNECT = 0x0001,
-        REDIRECT_TO_OWNER = 0x0002,
         EXTENSION_PRESENT = 0x0004,
     }
 }
@@ -22,7 +20,6 @@ enum_of_the_wire! {
     pub struct ShareType(u8) {
         DISK = 0x01,
         PIPE = 0x02,
-        PRINT = 0x03,
     }
 }
 
@@ -31,31 +28,15 @@ flags_of_the_wire! {
     /// [`ShareFlags::NO_CACHING`]; manual caching is zero.
     pub struct ShareFlags(u32) {
         DFS = 0x0000_0001,
-        DFS_ROOT = 0x0000_0002,
-        AUTO_CACHING = 0x0000_0010,
-        VDO_CACHING = 0x0000_0020,
         NO_CACHING = 0x0000_0030,
-        RESTRICT_EXCLUSIVE_OPENS = 0x0000_0100,
-        FORCE_SHARED_DELETE = 0x0000_0200,
-        ALLOW_NAMESPACE_CACHING = 0x0000_0400,
         ACCESS_BASED_DIRECTORY_ENUM = 0x0000_0800,
-        FORCE_LEVELII_OPLOCK = 0x0000_1000,
-        ENABLE_HASH_V1 = 0x0000_2000,
-        ENABLE_HASH_V2 = 0x0000_4000,
         ENCRYPT_DATA = 0x0000_8000,
-        IDENTITY_REMOTING = 0x0004_0000,
-        COMPRESS_DATA = 0x0010_0000,
-        ISOLATED_TRANSPORT = 0x0020_0000,
     }
 
     /// Capabilities of a share.
     pub struct ShareCapabilities(u32) {
         DFS = 0x0000_0008,
         CONTINUOUS_AVAILABILITY = 0x0000_0010,
-        SCALEOUT = 0x0000_0020,
-        CLUSTER = 0x0000_0040,
-        ASYMMETRIC = 0x0000_0080,
-        REDIRECT_TO_OWNER = 0x0000_0100,
     }
 }
 

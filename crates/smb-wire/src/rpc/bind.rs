@@ -107,7 +107,6 @@ enum_of_the_wire! {
     /// The result for a context.
     pub struct ResultCode(u16) {
         ACCEPTANCE = 0,
-        USER_REJECTION = 1,
         PROVIDER_REJECTION = 2,
         /// Bind time features are acknowledged; the reason holds the bits.
         NEGOTIATE_ACK = 3,

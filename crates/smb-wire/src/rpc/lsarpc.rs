@@ -19,10 +19,7 @@ enum_of_the_wire! {
         DOMAIN = 3,
         ALIAS = 4,
         WELL_KNOWN_GROUP = 5,
-        DELETED_ACCOUNT = 6,
-        INVALID = 7,
         UNKNOWN = 8,
-        COMPUTER = 9,
         LABEL = 10,
     }
 }

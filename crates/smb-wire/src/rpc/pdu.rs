@@ -39,10 +39,7 @@ flags_of_the_wire! {
     pub struct PfcFlags(u8) {
         FIRST_FRAG = 0x01,
         LAST_FRAG = 0x02,
-        PENDING_CANCEL = 0x04,
-        CONC_MPX = 0x10,
         DID_NOT_EXECUTE = 0x20,
-        MAYBE = 0x40,
         OBJECT_UUID = 0x80,
     }
 }

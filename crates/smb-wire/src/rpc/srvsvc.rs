@@ -43,7 +43,6 @@ impl Win32Error {
 flags_of_the_wire! {
     /// Kind of a share, STYPE_ in [MS-SRVS] 2.2.2.4: the low bits are a number, disk being 0.
     pub struct Stype(u32) {
-        PRINT_QUEUE = 0x1,
         DEVICE = 0x2,
         IPC = 0x3,
         TEMPORARY = 0x4000_0000,
