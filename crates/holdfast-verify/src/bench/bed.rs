@@ -79,8 +79,7 @@ impl Bed {
                     speed: plan.speed(),
                     options: &plan.mount,
                 };
-                let kind = device::Kind::named(&plan.file_system)?;
-                Some(Device::make(kind, scratch, setting)?)
+                Some(Device::make(plan.file_system, scratch, setting)?)
             }
         };
         let folder = match (&device, &plan.folder) {

@@ -9,6 +9,8 @@ use std::{
     process::Command,
 };
 
+use serde::Deserialize;
+
 use super::{
     Failure,
     slow::{SlowDisk, Speed},
@@ -19,27 +21,22 @@ const IMAGE_BYTES: u64 = 16 << 30;
 const SECTOR: u64 = 512;
 
 /// Which file system, with its defaults.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
+    #[default]
     Ext4,
     Xfs,
     Btrfs,
 }
 
 impl Kind {
-    pub const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
-
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
             Self::Xfs => "xfs",
             Self::Btrfs => "btrfs",
         }
-    }
-
-    pub fn named(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        found.ok_or(format!("{name}: ext4, xfs or btrfs"))
     }
 }
 
@@ -63,7 +60,6 @@ pub struct Setting<'a> {
 
 /// A mounted loop device.
 pub struct Device {
-    pub kind: Kind,
     /// `/dev/loopN`
     device: Option<String>,
     mounted: bool,
@@ -99,7 +95,6 @@ impl Device {
         let mount = scratch.join(format!("mount-{}", kind.name()));
         fs::create_dir_all(&mount)?;
         let mut this = Self {
-            kind,
             device: None,
             mounted: false,
             mount,

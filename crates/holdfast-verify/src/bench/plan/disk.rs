@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use smb_load::rig::slow::Speed;
+use smb_load::rig::{device::Kind, slow::Speed};
 
 /// The disk below the servers that are started.
 #[derive(Debug, Clone, Deserialize)]
@@ -11,9 +11,9 @@ use smb_load::rig::slow::Speed;
 pub(in crate::bench) struct DiskPlan {
     pub(in crate::bench) name: String,
     pub(in crate::bench) class: DiskClass,
-    /// `ext4`, `xfs` or `btrfs`; not for a folder.
-    #[serde(default = "ext4")]
-    pub(in crate::bench) file_system: String,
+    /// Not for a folder.
+    #[serde(default)]
+    pub(in crate::bench) file_system: Kind,
     /// Mount options; the defaults, unless given.
     #[serde(default)]
     pub(in crate::bench) mount: String,
@@ -79,7 +79,6 @@ impl DiskPlan {
     }
 
     pub(super) fn check(&self) -> Result<(), String> {
-        smb_load::rig::device::Kind::named(&self.file_system)?;
         // A key that is not heeded would stand in the results as if it were.
         let ignored = match self.class {
             DiskClass::Folder if self.flush_ms.is_some() => Some("a folder is as fast as it is"),
@@ -98,15 +97,11 @@ impl DiskPlan {
     }
 }
 
-fn ext4() -> String {
-    "ext4".to_owned()
-}
-
 pub(super) fn one_folder() -> Vec<DiskPlan> {
     vec![DiskPlan {
         name: "folder".to_owned(),
         class: DiskClass::Folder,
-        file_system: ext4(),
+        file_system: Kind::default(),
         mount: String::new(),
         folder: None,
         flush_ms: None,
