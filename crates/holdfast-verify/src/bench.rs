@@ -16,6 +16,7 @@ mod shares;
 use std::{fs::OpenOptions, io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand};
+use serde::de::DeserializeOwned;
 use smb_load::{
     Home, Step,
     experiment::{self, Machine, Outcome, Record, Target, Workload},
@@ -83,7 +84,7 @@ pub enum BenchCommand {
         #[command(flatten)]
         common: Common,
         /// The application: exchange, sql-server or hyper-v
-        #[arg(long, value_name = "NAME", default_value = "exchange", value_parser = preset)]
+        #[arg(long, value_name = "NAME", default_value = "exchange", value_parser = named::<Preset>)]
         preset: Preset,
         /// Storage groups, each with a database and a log
         #[arg(long, value_name = "N", default_value = "1",
@@ -156,7 +157,7 @@ pub enum BenchCommand {
     LimitServer {
         port: u16,
         file: PathBuf,
-        #[arg(value_parser = Way::named)]
+        #[arg(value_parser = named::<Way>)]
         way: Way,
     },
     /// A page with figures and a CSV file from the results of a matrix
@@ -271,14 +272,9 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
     ended(Bench::new(common, workload, find, further, password).and_then(|bench| bench.run(find)))
 }
 
-/// A preset by its name.
-fn preset(name: &str) -> Result<Preset, Failure> {
-    let mut all = Preset::ALL.into_iter();
-    let found = all.find(|preset| preset.name() == name);
-    found.ok_or_else(|| {
-        let names = Preset::ALL.map(Preset::name);
-        format!("one of {}", names.join(", "))
-    })
+/// A setting by the name that it has in plans.
+fn named<T: DeserializeOwned>(name: &str) -> Result<T, Failure> {
+    serde_json::from_value(name.into()).map_err(|error| error.to_string())
 }
 
 /// The exit status of a run that measured everything, or not, or could not begin.
@@ -476,4 +472,17 @@ fn line(clients: usize, outcome: &Outcome) -> String {
             "\n        this client used so much CPU time that the server may have waited for it";
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_has_its_name_in_plans_on_the_command_line_too() {
+        assert_eq!(named("hyper-v"), Ok(Preset::HyperV));
+        assert_eq!(named("sendfile"), Ok(Way::Sendfile));
+        let refused = named::<Preset>("oracle").unwrap_err();
+        assert!(refused.contains("`sql-server`"), "{refused}");
+    }
 }
