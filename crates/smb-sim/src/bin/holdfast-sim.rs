@@ -22,6 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::Parser;
 use durability::Policy;
 use smb_sim::crashes::{
     Alphabet, Crash, End, Fault, Kind, Outcome, Pace, Plan, Speech, Tally, run_planted, sequences,
@@ -36,21 +37,51 @@ const PROGRESS: u64 = 100_000;
 /// Failing cases that are shrunk and shown.
 const SHOWN_MAX: usize = 20;
 
-#[derive(Default)]
+/// Crash cases by the million, replayable by seed or by line
+#[derive(Parser)]
+#[command(name = "holdfast-sim", args_override_self = true)]
 struct Arguments {
+    /// How many cases by chance
+    #[arg(long, default_value_t = 1000)]
     cases: u64,
+    /// The seed of the first
+    #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// End after so many
+    #[arg(long)]
     seconds: Option<u64>,
+    /// Every sequence of so many letters instead of cases by chance
+    #[arg(long, value_name = "LENGTH")]
     exhaustive: Option<usize>,
+    /// Sequences of few letters
+    #[arg(long)]
     small: bool,
+    /// Play one sequence of so many
+    #[arg(long, value_name = "N", default_value_t = 1)]
     every: usize,
+    /// The set of rules of all cases
+    #[arg(long, value_parser = rules)]
     rules: Option<u8>,
+    /// The profile of all cases
+    #[arg(long, value_parser = profile)]
     profile: Option<Profile>,
+    /// The policy of all cases
+    #[arg(long, value_parser = policy)]
     policy: Option<Policy>,
-    replay: Option<String>,
+    /// Play this case
+    #[arg(long, value_name = "LINE")]
+    replay: Option<Plan>,
+    /// Append cases that fail to this file
+    #[arg(long, value_name = "FILE")]
     keep: Option<String>,
-    shrink: bool,
+    /// Show cases that fail as they are
+    #[arg(long)]
+    no_shrink: bool,
+    /// Show how often each request was refused
+    #[arg(long)]
     verbose: bool,
+    /// Break the server first
+    #[arg(long = "plant", value_name = "FAULT")]
     planted: Option<Fault>,
 }
 
@@ -60,16 +91,25 @@ impl Arguments {
     }
 }
 
+fn rules(text: &str) -> Result<u8, String> {
+    Ok(format!("rules={text}").parse::<Plan>()?.rules)
+}
+
+fn profile(text: &str) -> Result<Profile, String> {
+    Ok(format!("profile={text}").parse::<Plan>()?.profile)
+}
+
+fn policy(text: &str) -> Result<Policy, String> {
+    match text {
+        "bounded" => Ok(Plan::policies()[2]),
+        text => text.parse::<Policy>().map_err(|error| error.to_string()),
+    }
+}
+
 fn main() -> ExitCode {
-    let arguments = match parse() {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            eprintln!("holdfast-sim: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    if let Some(line) = &arguments.replay {
-        return replay(line, &arguments);
+    let arguments = Arguments::parse();
+    if let Some(plan) = &arguments.replay {
+        return replay(plan, &arguments);
     }
     let mut report = Report::new(&arguments);
     if let Some(length) = arguments.exhaustive {
@@ -80,77 +120,18 @@ fn main() -> ExitCode {
     report.end()
 }
 
-fn parse() -> Result<Arguments, String> {
-    let mut arguments = Arguments {
-        cases: 1000,
-        every: 1,
-        shrink: true,
-        ..Arguments::default()
-    };
-    let mut given = std::env::args().skip(1);
-    while let Some(name) = given.next() {
-        let mut value = || given.next().ok_or_else(|| format!("{name} needs a value"));
-        let number = |text: String| {
-            text.parse::<u64>()
-                .map_err(|_| format!("{text}: no number"))
-        };
-        match name.as_str() {
-            "--cases" => arguments.cases = number(value()?)?,
-            "--seed" => arguments.seed = number(value()?)?,
-            "--seconds" => arguments.seconds = Some(number(value()?)?),
-            "--small" => arguments.small = true,
-            "--every" => arguments.every = usize::try_from(number(value()?)?).unwrap_or(1).max(1),
-            "--rules" => {
-                let plan: Plan = format!("rules={}", value()?).parse()?;
-                arguments.rules = Some(plan.rules);
-            }
-            "--exhaustive" => {
-                arguments.exhaustive = usize::try_from(number(value()?)?).ok();
-            }
-            "--profile" => {
-                let text = value()?;
-                let plan: Plan = format!("profile={text}").parse()?;
-                arguments.profile = Some(plan.profile);
-            }
-            "--policy" => {
-                let text = value()?;
-                let of = if text == "bounded" {
-                    Plan::policies()[2]
-                } else {
-                    text.parse().map_err(|error| format!("{text}: {error}"))?
-                };
-                arguments.policy = Some(of);
-            }
-            "--replay" => arguments.replay = Some(value()?),
-            "--plant" => arguments.planted = Some(value()?.parse()?),
-            "--keep" => arguments.keep = Some(value()?),
-            "--no-shrink" => arguments.shrink = false,
-            "--verbose" => arguments.verbose = true,
-            other => return Err(format!("{other} is not known")),
-        }
-    }
-    Ok(arguments)
-}
-
-fn replay(line: &str, arguments: &Arguments) -> ExitCode {
-    let plan: Plan = match line.parse() {
-        Ok(plan) => plan,
-        Err(error) => {
-            eprintln!("holdfast-sim: {error}");
-            return ExitCode::from(2);
-        }
-    };
+fn replay(plan: &Plan, arguments: &Arguments) -> ExitCode {
     for step in &plan.steps {
         println!("  {step:?}");
     }
-    let outcome = arguments.run(&plan);
+    let outcome = arguments.run(plan);
     print!("{}", outcome.history);
     println!("{} calls of the disk, {:?}", outcome.calls, outcome.tally);
     for violation in &outcome.violations {
         println!("VIOLATION {violation}");
     }
-    if arguments.shrink && !outcome.violations.is_empty() {
-        println!("shrunk: {}", shortest(&plan, &outcome, arguments));
+    if !arguments.no_shrink && !outcome.violations.is_empty() {
+        println!("shrunk: {}", shortest(plan, &outcome, arguments));
     }
     ExitCode::from(u8::from(!outcome.violations.is_empty()))
 }
@@ -224,10 +205,11 @@ impl<'a> Report<'a> {
             None => Plan::policies().to_vec(),
         };
         let of_each = sequences_count(alphabet, length);
+        let every = self.arguments.every.max(1);
         println!(
             "sequences of {length}: {} cases, of which one in {} is played",
             of_each * profiles.len() * policies.len(),
-            self.arguments.every
+            every
         );
         // In turn, and another part of them for each: what is played in the time given is a sample
         // of all.
@@ -242,7 +224,7 @@ impl<'a> Report<'a> {
                 let Some(mut plan) = plans.next() else {
                     continue;
                 };
-                if (number + index) % self.arguments.every != 0 {
+                if (number + index) % every != 0 {
                     continue;
                 }
                 if self.is_late() {
@@ -279,10 +261,10 @@ impl<'a> Report<'a> {
         }
         self.shown += 1;
         println!("-- {name}");
-        let shown = if self.arguments.shrink {
-            shortest(plan, &outcome, self.arguments)
-        } else {
+        let shown = if self.arguments.no_shrink {
             plan.clone()
+        } else {
+            shortest(plan, &outcome, self.arguments)
         };
         for step in &shown.steps {
             println!("     {step:?}");
