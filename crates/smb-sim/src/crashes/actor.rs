@@ -356,7 +356,7 @@ impl Actor {
                     stream: STREAM.to_owned(),
                     present: true,
                 }]);
-                record = Some(if through { request.through() } else { request });
+                record = Some(request.through_if(through));
             }
             CreateArgs::open_if(&path)
         } else {

@@ -73,9 +73,7 @@ impl Actor {
         if stream.is_empty() {
             record = record.written(hand.object, self.world.file_time());
         }
-        if through {
-            record = record.through();
-        }
+        let record = record.through_if(through);
         let wire = Wire::write(hand.id, offset, &data, flags);
         self.ask("write", Some(record), wire, step.is_hasty()).await;
     }
@@ -104,7 +102,8 @@ impl Actor {
         };
         let sectors = u64::from(step.b() % 32);
         let record = Request::set_size(hand.object, "", sectors);
-        let record = through(hand, record.written(hand.object, self.world.file_time()));
+        let record = record.written(hand.object, self.world.file_time());
+        let record = record.through_if(hand.through);
         let end = History::bytes(sectors).to_le_bytes();
         let wire = set_request(hand.id, FileInformationClass::END_OF_FILE, &end);
         self.ask("set size", Some(record), wire, step.is_hasty())
@@ -154,7 +153,7 @@ impl Actor {
         value: Value,
         basic: &FileBasicInformation,
     ) {
-        let record = through(hand, Request::meta(hand.object, key, value));
+        let record = Request::meta(hand.object, key, value).through_if(hand.through);
         let mut buffer = BytesMut::new();
         basic.encode(&mut buffer);
         let wire = set_request(hand.id, FileInformationClass::BASIC, &buffer);
@@ -168,7 +167,7 @@ impl Actor {
         let value = self.world.history().version().to_le_bytes().to_vec();
         let key = Key::Ea(EA.to_owned());
         let record = Request::meta(hand.object, key, Value::Bytes(value.clone()));
-        let record = through(hand, record);
+        let record = record.through_if(hand.through);
         let entry = EaEntry::new(EA, value);
         let (list, _) = encode_ea_list(&[entry], usize::MAX);
         let wire = set_request(hand.id, FileInformationClass::FULL_EA, &list);
@@ -183,7 +182,7 @@ impl Actor {
         let mark = u32::try_from(self.world.history().version()).unwrap_or(0);
         let key = Key::Security;
         let record = Request::meta(hand.object, key, security_value(Some(mark)));
-        let record = through(hand, record);
+        let record = record.through_if(hand.through);
         let (all, read) = (AccessMask::FILE_ALL_ACCESS, AccessMask::FILE_GENERIC_READ);
         let descriptor = SecurityDescriptor {
             dacl: Some(Acl::new(vec![
@@ -284,7 +283,8 @@ impl Actor {
         let (first, count) = (u64::from(step.a() % 8), 1 + u64::from(step.b() % 8));
         let at = u64::from(step.b() % 16);
         let record = Request::copy((from.object, "", first), (to.object, "", at), count);
-        let record = through(to, record.written(to.object, self.world.file_time()));
+        let record = record.written(to.object, self.world.file_time());
+        let record = record.through_if(to.through);
         let mut input = BytesMut::new();
         CopyChunkCopy {
             source_key: key.resume_key,
@@ -313,7 +313,7 @@ impl Actor {
         }
         .encode(&mut input);
         // Beyond the end of file nothing changes, the time neither.
-        let record = through(hand, Request::zero(hand.object, "", sectors));
+        let record = Request::zero(hand.object, "", sectors).through_if(hand.through);
         let wire = ioctl(hand.id, FsctlCode::SET_ZERO_DATA, &input, 0);
         self.ask("zero", Some(record), wire, step.is_hasty()).await;
     }
@@ -340,15 +340,6 @@ pub(super) fn security_read(bytes: &[u8]) -> Value {
 
 pub(super) fn created_value(time: FileTime) -> Value {
     Value::Bytes(time.0.to_le_bytes().to_vec())
-}
-
-/// Operations through a write-through open are write-through.
-fn through(hand: Hand, record: Request) -> Request {
-    if hand.through {
-        record.through()
-    } else {
-        record
-    }
 }
 
 fn ioctl(file_id: FileId, code: FsctlCode, input: &[u8], max: u32) -> Wire {

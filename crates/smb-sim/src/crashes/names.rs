@@ -33,10 +33,7 @@ impl Actor {
         };
         let object = world.history().object();
         let through = step.flag();
-        let mut record = Request::create(dir, &name_of(place.1), object);
-        if through {
-            record = record.through();
-        }
+        let record = Request::create(dir, &name_of(place.1), object).through_if(through);
         world
             .beliefs
             .borrow_mut()
@@ -117,11 +114,7 @@ impl Actor {
         let Some((record, path)) = self.movable(slot, (from, to), replaced, hand.object) else {
             return;
         };
-        let record = if hand.through {
-            record.through()
-        } else {
-            record
-        };
+        let record = record.through_if(hand.through);
         let wire = rename_request(hand.id, &path, replaced.is_some());
         let answer = self.done("rename", Some(record), wire).await;
         let mut beliefs = world.beliefs.borrow_mut();
@@ -201,10 +194,7 @@ impl Actor {
                 .flatten()
         };
         let Some((dir, path)) = free else { return };
-        let mut record = Request::link(hand.object, dir, &name_of(to.1));
-        if hand.through {
-            record = record.through();
-        }
+        let record = Request::link(hand.object, dir, &name_of(to.1)).through_if(hand.through);
         let mut buffer = BytesMut::new();
         FileLinkInformation {
             replace_if_exists: false,
@@ -313,10 +303,7 @@ impl Actor {
         let Some(created) = created(&reply) else {
             return Answer::Refused;
         };
-        let mut record = Request::close(object, effects);
-        if step.flag() {
-            record = record.through();
-        }
+        let record = Request::close(object, effects).through_if(step.flag());
         match self
             .done("delete", Some(record), close_request(created.file_id))
             .await
@@ -342,10 +329,7 @@ impl Actor {
         let Some((above, path)) = free else { return };
         let object = world.history().object();
         let through = step.flag();
-        let mut record = Request::create(above, &name_of(place.1), object);
-        if through {
-            record = record.through();
-        }
+        let record = Request::create(above, &name_of(place.1), object).through_if(through);
         world
             .beliefs
             .borrow_mut()
@@ -419,11 +403,7 @@ impl Actor {
         let Some(created) = created(&reply) else {
             return;
         };
-        let record = if step.flag() {
-            record.through()
-        } else {
-            record
-        };
+        let record = record.through_if(step.flag());
         let wire = rename_request(created.file_id, &new, false);
         let entry = (world.ledger.borrow_mut()).hold(moving, &old, step.flag());
         let answer = self.done("rename dir", Some(record), wire).await;

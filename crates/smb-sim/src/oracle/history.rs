@@ -329,6 +329,11 @@ impl Request {
         self.ask = Ask::Through;
         self
     }
+
+    /// The same only if it is so.
+    pub fn through_if(self, through: bool) -> Self {
+        if through { self.through() } else { self }
+    }
 }
 
 fn named(dir: Object, name: &str, to: Option<Object>, about: Object) -> Effect {
