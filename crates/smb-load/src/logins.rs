@@ -49,12 +49,7 @@ impl Worker for Logins {
                 "connection"
             }
         };
-        report(Sample {
-            kind,
-            begun,
-            read: 0,
-            written: 0,
-        });
+        report(Sample::new(kind, begun, (0, 0)));
         Ok(())
     }
 }

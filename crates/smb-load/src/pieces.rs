@@ -123,10 +123,9 @@ impl Worker for Pieces {
         let (tree, _) = self.lanes.get(lane).ok_or(LoadError::NotOpen)?;
         let reply = tree.client().wait(id).and_then(smb_client::Reply::ok);
         let reply = reply.map_err(refused(kind))?;
-        let moved = u64::from(bytes);
-        let (read, written) = match self.shape.writes {
-            true => (0, moved),
-            false => (moved, 0),
+        let moved = match self.shape.writes {
+            true => (0, u64::from(bytes)),
+            false => (u64::from(bytes), 0),
         };
         if self.shape.writes {
             let written = WriteResponse::read(&reply.message).map_err(ClientError::from);
@@ -137,12 +136,7 @@ impl Worker for Pieces {
             let got = reply.message.len().saturating_sub(READ_HEAD);
             check_length(got.min(bytes as usize), bytes as usize)?;
         }
-        report(Sample {
-            kind,
-            begun,
-            read,
-            written,
-        });
+        report(Sample::new(kind, begun, moved));
         Ok(())
     }
 }
@@ -198,12 +192,7 @@ mod tests {
         struct Loud;
         impl Worker for Loud {
             fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
-                report(Sample {
-                    kind: "stream",
-                    begun: Instant::now(),
-                    read: 1,
-                    written: 0,
-                });
+                report(Sample::new("stream", Instant::now(), (1, 0)));
                 Err(LoadError::NotOpen)
             }
         }

@@ -368,12 +368,7 @@ impl Opens {
 impl Worker for Opens {
     fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
         for begun in self.all().map_err(refused("open-close"))? {
-            report(Sample {
-                kind: "open-close",
-                begun,
-                read: 0,
-                written: 0,
-            });
+            report(Sample::new("open-close", begun, (0, 0)));
         }
         Ok(())
     }

@@ -48,21 +48,28 @@ pub struct Sample {
     pub written: u64,
 }
 
+impl Sample {
+    /// An operation that was sent then, and the bytes that it read and wrote.
+    pub(crate) fn new(kind: &'static str, begun: Instant, (read, written): (u64, u64)) -> Self {
+        Self {
+            kind,
+            begun,
+            read,
+            written,
+        }
+    }
+}
+
 /// Times one operation.
 pub(crate) fn timed<T>(
     report: &mut dyn FnMut(Sample),
     kind: &'static str,
-    (read, written): (u64, u64),
+    moved: (u64, u64),
     operation: impl FnOnce() -> Result<T, ClientError>,
 ) -> Result<T, LoadError> {
     let begun = Instant::now();
     let done = operation().map_err(refused(kind))?;
-    report(Sample {
-        kind,
-        begun,
-        read,
-        written,
-    });
+    report(Sample::new(kind, begun, moved));
     Ok(done)
 }
 

@@ -254,14 +254,6 @@ impl Client {
 
 impl Worker for Client {
     fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
-        let mut done = |kind, begun, read, written| {
-            report(Sample {
-                kind,
-                begun,
-                read,
-                written,
-            });
-        };
         match self.work {
             Work::Pieces {
                 kind,
@@ -271,10 +263,11 @@ impl Worker for Client {
                 ..
             } => {
                 let begun = self.piece(operation, bytes, depth)?;
-                match operation {
-                    Read => done(kind, begun, u64::from(bytes), 0),
-                    _ => done(kind, begun, 0, u64::from(bytes)),
-                }
+                let moved = match operation {
+                    Read => (u64::from(bytes), 0),
+                    _ => (0, u64::from(bytes)),
+                };
+                report(Sample::new(kind, begun, moved));
             }
             Work::Turn(Turn { requests, kinds }) => {
                 self.number += 1;
@@ -283,8 +276,8 @@ impl Worker for Client {
                     let (these, later) = left.split_at((*count).min(left.len()));
                     left = later;
                     let begun = Instant::now();
-                    let (read, written) = self.requests(these, requests)?;
-                    done(*kind, begun, read, written);
+                    let moved = self.requests(these, requests)?;
+                    report(Sample::new(kind, begun, moved));
                 }
             }
         }

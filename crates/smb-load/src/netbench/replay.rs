@@ -253,18 +253,13 @@ impl Worker for Replayer {
         self.next += 1;
         let begun = Instant::now();
         self.perform(step, wanted)?;
-        let (read, written) = match step {
+        let moved = match step {
             Step::Read { length, .. } => (u64::from(length), 0),
             Step::Write { length, .. } => (0, u64::from(length)),
             _ => (0, 0),
         };
         if let Some(kind) = step.kind() {
-            report(Sample {
-                kind: kind.name(),
-                begun,
-                read,
-                written,
-            });
+            report(Sample::new(kind.name(), begun, moved));
         }
         Ok(())
     }

@@ -69,17 +69,12 @@ impl Worker for MixWorker {
                 MixClient::Plain(client) => client.perform(&operation)?,
                 MixClient::Caching(client) => client.perform(&operation)?,
             }
-            let (read, written) = match operation {
+            let moved = match operation {
                 Operation::Read { .. } => (operation.bytes(), 0),
                 Operation::Write { .. } => (0, operation.bytes()),
                 _ => (0, 0),
             };
-            report(Sample {
-                kind: operation.kind().name(),
-                begun,
-                read,
-                written,
-            });
+            report(Sample::new(operation.kind().name(), begun, moved));
         }
         Ok(())
     }
