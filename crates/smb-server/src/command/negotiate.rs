@@ -27,6 +27,7 @@ use crate::{
         misbehaved::Misbehaved,
         outbound::{self, HEADROOM, Outgoing},
     },
+    state::Server,
 };
 
 /// Bytes of salt in our preauthentication context (Windows: 32).
@@ -68,7 +69,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let offered = call.server().offers_persistence();
     let facts = settle(&config, &request, dialect, &contexts, offered);
     let hint = Acceptor::negotiate_hint();
-    let response = response(call, &config, &facts, &hint, &contexts.reply);
+    let contexts = contexts.reply.contexts();
+    let response = response(call.server(), &config, &facts, &hint, contexts);
     let mut preauth = call.connection.preauth.borrow_mut();
     preauth.update(&call.message);
     drop(preauth);
@@ -127,14 +129,14 @@ fn settle(
 }
 
 fn response<'a, V: Vfs>(
-    call: &Call<V>,
+    server: &Server<V>,
     config: &ServerConfig,
     facts: &Negotiated,
     hint: &'a [u8],
-    contexts: &'a NegotiateContextList,
+    contexts: context::NegotiateContexts<'a>,
 ) -> NegotiateResponse<'a> {
     let io = facts.io_bytes;
-    let now = call.server().env.realtime();
+    let now = server.env.realtime();
     NegotiateResponse {
         security_mode: facts.server_security_mode,
         dialect: facts.dialect,
@@ -145,7 +147,7 @@ fn response<'a, V: Vfs>(
         max_write_size: io,
         system_time: FileTime::from_unix(now.secs, now.nanos),
         security_buffer: hint,
-        contexts: contexts.contexts(),
+        contexts,
     }
 }
 
@@ -278,19 +280,8 @@ pub(super) fn smb1<V: Vfs>(connection: &Rc<Connection<V>>, message: &[u8]) {
     }
     let facts = smb1_facts(&config, dialect);
     let hint = Acceptor::negotiate_hint();
-    let now = connection.server.env.realtime();
-    let response = NegotiateResponse {
-        security_mode: facts.server_security_mode,
-        dialect,
-        server_guid: config.server_guid,
-        capabilities: facts.server_capabilities,
-        max_transact_size: SMALL_IO,
-        max_read_size: SMALL_IO,
-        max_write_size: SMALL_IO,
-        system_time: FileTime::from_unix(now.secs, now.nanos),
-        security_buffer: &hint,
-        contexts: context::NegotiateContexts::EMPTY,
-    };
+    let contexts = context::NegotiateContexts::EMPTY;
+    let response = response(&connection.server, &config, &facts, &hint, contexts);
     let mut head = outbound::blank();
     response.encode(&mut head, HEADROOM);
     let header = Header {
