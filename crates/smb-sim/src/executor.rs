@@ -113,12 +113,6 @@ pub struct Sim {
     seed: u64,
 }
 
-impl fmt::Debug for Sim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sim(seed {}, {} tasks)", self.seed, self.tasks.len())
-    }
-}
-
 impl Sim {
     /// A world without tasks.
     pub fn new(seed: u64) -> Self {
@@ -271,12 +265,6 @@ fn waker(shared: &Arc<Shared>, task: u64) -> Waker {
 /// [`Env`] of a [`Sim`].
 pub struct SimEnv {
     shared: Arc<Shared>,
-}
-
-impl fmt::Debug for SimEnv {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SimEnv({:?})", self.monotonic())
-    }
 }
 
 impl SimEnv {
