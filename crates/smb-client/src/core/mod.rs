@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::{Bytes, BytesMut};
 use smb_crypto::PreauthHash;
 use smb_wire::create_context::LeaseState;
-use smb_wire::header::{Header, HeaderFlags};
+use smb_wire::header::Header;
 use smb_wire::ids::{AsyncId, FileId, LeaseKey, MessageId, SessionId};
 use smb_wire::msg::{OplockLevel, SessionFlags};
 use smb_wire::{Command, Status};
@@ -252,10 +252,5 @@ impl ClientCore {
     /// errors; for tests that write messages by hand. A wrong signature remains an error.
     pub fn tolerate(&mut self) {
         self.tolerant = true;
-    }
-
-    /// Returns whether a request has the flag of a related element.
-    fn is_related(flags: HeaderFlags) -> bool {
-        flags.contains(HeaderFlags::RELATED)
     }
 }

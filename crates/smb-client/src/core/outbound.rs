@@ -88,7 +88,7 @@ impl ClientCore {
         // A related element is signed with the session of the first element.
         let mut session = SessionId(0);
         for (index, request) in requests.into_iter().enumerate() {
-            if !Self::is_related(request.flags) {
+            if !request.flags.contains(HeaderFlags::RELATED) {
                 session = request.session_id;
             }
             let element = self.element(request, session, index == last, &protection, &mut ids)?;
