@@ -14,6 +14,9 @@ use smb_wire::fsctl::FsctlCode;
 use smb_wire::ids::FileTime;
 use smb_wire::msg::{CloseFlags, CreateDisposition, InfoType};
 
+/// What a test does to a file.
+type Act = fn(&File);
+
 /// A day in the year 2001.
 const THEN: FileTime = FileTime(126_000_000_000_000_000);
 /// -1: do not change the time, and stop its automatic updates through this handle.
@@ -366,7 +369,7 @@ fn a_change_time_that_was_set_survives_every_change_through_its_handle() {
     let args = CreateArgs::create("f").access(AccessMask::FILE_ALL_ACCESS);
     let file = tree.create(&args).unwrap();
     set(&file, [KEEP, KEEP, KEEP, THEN]);
-    let changes: [(&str, fn(&File)); 6] = [
+    let changes: [(&str, Act); 6] = [
         ("rename", |file| file.rename("g", false).unwrap()),
         ("link", |file| link(file, "another", false)),
         ("case", |file| link(file, "ANOTHER", true)),
@@ -442,7 +445,7 @@ fn listing_and_handle_agree_after_the_close() {
 
 #[test]
 fn a_change_of_a_named_stream_updates_the_times_of_its_file() {
-    let changes: [(&str, fn(&File)); 4] = [
+    let changes: [(&str, Act); 4] = [
         ("write", |stream| stream.write_all(0, b"x").unwrap()),
         ("end of file", |stream| stream.set_end_of_file(100).unwrap()),
         ("zero", |stream| zero(stream, 0)),
