@@ -251,6 +251,12 @@ async fn all<D: Disk>(mut make: impl FnMut(PosixOptions) -> (D, Box<MakeLink>, P
         conversions::of_another_inode,
         conversions::converted,
     );
+    with_other_options(&mut make).await;
+}
+
+async fn with_other_options<D: Disk>(
+    make: &mut impl FnMut(PosixOptions) -> (D, Box<MakeLink>, PosixOptions),
+) {
     let (disk, link, mut options) = make(default_options());
     options.symlinks = SymlinkPolicy::Hide;
     conformance::symlinks_hidden(Case::with(disk, link, options).await).await;
