@@ -16,6 +16,7 @@ mod answers;
 mod policy;
 mod reload;
 mod requests;
+mod starting;
 
 use std::{
     cell::RefCell,
@@ -97,6 +98,7 @@ pub fn run<S: Service>(
 ) -> Result<(), Error> {
     // The masks of each share decide about modes, not the umask of the process that started the server.
     rustix::process::umask(rustix::fs::Mode::empty());
+    let starting = starting::EarlyStop::begin()?;
     let hangup = match setup.config_file {
         Some(_) => Some(Order::Reload),
         // There is no file to read again: the server ends with the terminal in which it was started, unless its caller
@@ -118,6 +120,8 @@ pub fn run<S: Service>(
                 while signals.recv().await.is_some() && orders.send(order).await.is_ok() {}
             });
         }
+        // The tasks of this runtime run once the start is over.
+        tokio::task::spawn_local(async move { drop(starting) });
         Ok(())
     })
 }
@@ -141,7 +145,7 @@ pub fn run_with<S: Service>(
     make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
     wire_orders: impl FnOnce(mpsc::Sender<Order>) -> io::Result<()>,
 ) -> Result<(), Error> {
-    // This precedes every other thread, because all inherit it.
+    // This precedes every other thread that serves, because all inherit it.
     vfs::give_up_set_ids().map_err(|errno| {
         let error = io::Error::from_raw_os_error(errno.0);
         format!(

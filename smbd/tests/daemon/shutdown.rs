@@ -132,6 +132,40 @@ fn nothing_is_synced_where_the_administrator_said_so() {
     assert!(log.contains("synced=false"), "{log}");
 }
 
+/// A file of the state folder does not answer, here a FIFO that nobody writes to.
+#[test]
+fn a_start_that_hangs_ends_with_a_signal() {
+    let share = || "continuous_availability = true".to_owned();
+    let mut daemon = Plan {
+        share: share(),
+        ..Plan::default()
+    }
+    .start();
+    let again = Plan {
+        share: share(),
+        users: Vec::new(),
+        ..Plan::default()
+    };
+    let fifo = daemon.path("state/handles.heard");
+    for name in ["TERM", "INT"] {
+        daemon.signal("TERM");
+        assert!(daemon.wait(Duration::from_secs(15)).success());
+        std::fs::remove_file(&fifo).ok();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, mode).unwrap();
+        let address = daemon.address;
+        let mut hung = again.begin_in(daemon.into_folder(), address);
+        // The shares are opened next, and then the handles.
+        eventually("it starts", || hung.log().contains("dirty_inodes="));
+        assert!(!hung.path("state/control.sock").exists());
+        hung.signal(name);
+        assert!(hung.wait(Duration::from_secs(5)).success(), "{name}");
+        assert!(hung.path("state/running").exists());
+        std::fs::remove_file(&fifo).unwrap();
+        daemon = again.start_in(hung.into_folder());
+    }
+}
+
 /// `serve PATH` belongs to the terminal in which it was started, unless its caller has it ignore that (nohup).
 #[test]
 fn a_server_without_a_file_ends_with_its_terminal() {

@@ -129,7 +129,17 @@ impl Plan {
         }
     }
 
-    fn spawn(&self, root: &Path, address: SocketAddr) -> Result<Child, String> {
+    /// Starts it where it has run before, and does not wait until it serves.
+    pub(crate) fn begin_in(&self, dir: tempfile::TempDir, address: SocketAddr) -> Daemon {
+        let child = self.launch(dir.path()).unwrap();
+        Daemon {
+            child,
+            address,
+            dir,
+        }
+    }
+
+    fn launch(&self, root: &Path) -> std::io::Result<Child> {
         let log = File::create(root.join("log")).unwrap();
         let mut command = match self.prefix.split_first() {
             None => holdfast(),
@@ -139,7 +149,7 @@ impl Plan {
                 command
             }
         };
-        let mut child = command
+        command
             .args(["serve", "--config"])
             .arg(root.join("h.toml"))
             .stdin(Stdio::null())
@@ -149,7 +159,10 @@ impl Plan {
                 Some(elsewhere) => elsewhere.try_clone().unwrap(),
             })
             .spawn()
-            .map_err(|error| error.to_string())?;
+    }
+
+    fn spawn(&self, root: &Path, address: SocketAddr) -> Result<Child, String> {
+        let mut child = self.launch(root).map_err(|error| error.to_string())?;
         let deadline = Instant::now() + START_MAX;
         loop {
             let said = || fs::read_to_string(root.join("log")).unwrap_or_default();
