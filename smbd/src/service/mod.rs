@@ -367,7 +367,6 @@ impl Service for Holdfast {
         // anybody can reach their inodes.
         let durability = &self.server.durability;
         self.stores.adopt(prepared, &config.shares, durability);
-        self.server.set_config(core);
         let names: Vec<String> = built
             .shares
             .iter()
@@ -375,6 +374,8 @@ impl Service for Holdfast {
             .collect();
         self.numbers.store(built.numbers, Ordering::Relaxed);
         persistent_store::take_in(&self.server, handles, &built.shares).await;
+        // Nothing waits between these: old shares beside a new configuration may allow what neither allows.
+        self.server.set_config(core);
         self.server.set_shares(built.shares);
         self.server.set_users(Arc::new(users));
         *lock(&self.config) = Arc::clone(&config);
