@@ -1,8 +1,8 @@
 //! The front's half of `holdfast policy`: consent, the record of changes, and the promise of each
 //! share.
 //!
-//! The service changes the policy and syncs. Here the consent to a possible loss is checked, and
-//! the last changes are remembered with their authors, until a reload or the end. Answers and
+//! The service changes the policy and syncs, and checks the consent to a possible loss again, by the configuration that
+//! is in force then. Here the last changes are remembered with their authors, until a reload or the end. Answers and
 //! status use the same words.
 
 use std::{
@@ -16,7 +16,7 @@ use super::Front;
 use crate::{
     Error,
     answers::{Explained, LastChange, PolicyChange, ShareStatus},
-    config::{self, Config, Policy, Protection},
+    config::{self, Policy},
     control::{Caller, protocol::Question},
     service::{PolicySetting, Service},
     status::{explain, utc},
@@ -102,26 +102,14 @@ impl<S: Service> Front<S> {
             .map_err(|error| format!("{error}\n  = {}", error.way_out()))?;
         let share = change.share;
         self.check_served(share.as_deref())?;
-        if policy == Policy::TreatHostAsStableStorage {
-            let agreed = accept_loss || consent(&self.config(), share.as_deref());
-            if !agreed {
-                return Err(
-                    "treat-host-as-stable-storage loses acknowledged data when this machine \
-                     fails, and nobody has agreed to that\n  = say --accept-loss, or choose \
-                     `bounded`"
-                        .into(),
-                );
-            }
-        }
-        if matches!(policy, Policy::Bounded(_)) && !self.config().durability.sync_on_stop {
-            return fail!("{}\n  = {}", config::UNSYNCED.0, config::UNSYNCED.1);
-        }
         let setting = PolicySetting {
             share: share.clone(),
             policy,
+            accept_loss,
             without_rules,
             who: who.clone(),
         };
+        setting.check(&self.config())?;
         let answer = self
             .on_worker(move |service| service.set_policy(setting))
             .await;
@@ -210,18 +198,6 @@ impl<S: Service> Front<S> {
 
 fn is_named(share: &config::ShareSettings, name: &str) -> bool {
     share.name.to_uppercase() == name.to_uppercase()
-}
-
-/// Whether the configuration consents to losing acknowledged data with the host, for this share or
-/// for all.
-fn consent(config: &Config, share: Option<&str>) -> bool {
-    let named = |one: &&config::ShareSettings| share.is_none_or(|name| is_named(one, name));
-    config.durability.protection != Protection::None
-        || config
-            .shares
-            .iter()
-            .filter(named)
-            .all(|one| one.accept_loss)
 }
 
 /// The warning for a share that may lose acknowledged data with its host, by its policy or by the

@@ -590,6 +590,7 @@ fn policies_are_parsed_and_guarded_before_the_service_sees_them() {
         PolicySetting {
             share: Some("s".into()),
             policy: Policy::StrictSync,
+            accept_loss: false,
             without_rules: false,
             who: seen.who.clone(),
         }

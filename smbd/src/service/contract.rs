@@ -10,7 +10,7 @@ use crate::{
         AppliedConfig, ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange,
         ServerStatus, ShareStatus,
     },
-    config::{Config, Policy},
+    config::{self, Config, Policy, Protection},
     control::protocol::Closing,
     metrics::exposition::Page,
     runtime::worker::{ConnectionHandler, WorkerHandle},
@@ -57,7 +57,8 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// on a worker.
     ///
     /// # Errors
-    /// There is no such share, or it must keep a policy that writes through.
+    /// There is no such share, it must keep a policy that writes through, or the configuration now in force does not
+    /// permit the change.
     fn set_policy(
         self: Arc<Self>,
         change: PolicySetting,
@@ -146,10 +147,49 @@ pub struct PolicySetting {
     pub share: Option<String>,
     /// The new policy.
     pub policy: Policy,
+    /// Consent to lose acknowledged writes with the host.
+    pub accept_loss: bool,
     /// The share's rules are set aside, too.
     pub without_rules: bool,
     /// The caller, in words.
     pub who: String,
+}
+
+impl PolicySetting {
+    /// Refuses a policy to whose losses nobody has agreed, and one that needs the sync at the end where there is none.
+    ///
+    /// # Errors
+    /// The reason, with advice.
+    pub(crate) fn check(&self, config: &Config) -> Result<(), Error> {
+        if self.policy == Policy::TreatHostAsStableStorage && !self.has_consent(config) {
+            return Err(
+                "treat-host-as-stable-storage loses acknowledged data when this machine fails, and \
+                 nobody has agreed to that\n  = say --accept-loss, or choose `bounded`"
+                    .into(),
+            );
+        }
+        if matches!(self.policy, Policy::Bounded(_)) && !config.durability.sync_on_stop {
+            return fail!("{}\n  = {}", config::UNSYNCED.0, config::UNSYNCED.1);
+        }
+        Ok(())
+    }
+
+    /// Whether the caller or the configuration consents to losing acknowledged data with the host, for this share or
+    /// for all.
+    fn has_consent(&self, config: &Config) -> bool {
+        let wanted = self.share.as_ref().map(|name| name.to_uppercase());
+        let is_wanted = |one: &&config::ShareSettings| {
+            let is = |wanted: &String| *wanted == one.name.to_uppercase();
+            wanted.as_ref().is_none_or(is)
+        };
+        self.accept_loss
+            || config.durability.protection != Protection::None
+            || config
+                .shares
+                .iter()
+                .filter(is_wanted)
+                .all(|one| one.accept_loss)
+    }
 }
 
 /// The result of the sync at the end.

@@ -412,6 +412,7 @@ impl Service for Holdfast {
         self: Arc<Self>,
         change: PolicySetting,
     ) -> Result<Vec<PolicyChange>, Error> {
+        change.check(&self.config())?;
         promises::check_availability(&self.server.shares(), &change)?;
         // All are in force before the first of them is waited for.
         let begin = |share: Arc<Share<HostVfs>>| {

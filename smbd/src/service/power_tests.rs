@@ -192,6 +192,7 @@ fn from_the_start_and_until_the_configuration_says_otherwise() {
         let change = PolicySetting {
             share: None,
             policy: "bounded:1s,1MiB".parse().unwrap(),
+            accept_loss: false,
             without_rules: false,
             who: "somebody".to_owned(),
         };

@@ -154,6 +154,40 @@ fn a_share_that_comes_back_has_its_new_policy_and_rules() {
     }
 }
 
+/// A reload may have come into force since the front checked the consent.
+#[test]
+fn consent_is_that_of_the_configuration_in_force() {
+    let place = Place::new();
+    run(async {
+        let users = || users::empty().unwrap();
+        let consents = place.config(&["a"], "accept_loss = true\n");
+        let holdfast = Holdfast::new(Arc::clone(&consents), users()).unwrap();
+        let setting = PolicySetting {
+            share: Some("A".to_owned()),
+            policy: Policy::TreatHostAsStableStorage,
+            accept_loss: false,
+            without_rules: false,
+            who: "root".to_owned(),
+        };
+        setting.check(&consents).unwrap();
+        let strict = place.config(&["a"], "");
+        let applied = Arc::clone(&holdfast).apply(strict, users(), Why::Reload);
+        applied.await.unwrap().settled.await.unwrap();
+        let refused = Arc::clone(&holdfast).set_policy(setting.clone()).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("--accept-loss"), "{refused}");
+        let gate = Arc::clone(&holdfast.server.shares().find("a").unwrap().gate);
+        assert_eq!(gate.settings().policy, Policy::Honor);
+        let agreed = PolicySetting {
+            accept_loss: true,
+            ..setting
+        };
+        let set = Arc::clone(&holdfast).set_policy(agreed).await;
+        assert_eq!(set.unwrap().len(), 1);
+        assert_eq!(gate.settings().policy, Policy::TreatHostAsStableStorage);
+    });
+}
+
 /// A policy that an administrator has set holds until the next reload, whatever share is taken in meanwhile.
 #[test]
 fn a_late_share_leaves_the_policies_of_the_others() {
@@ -165,6 +199,7 @@ fn a_late_share_leaves_the_policies_of_the_others() {
         let setting = PolicySetting {
             share: None,
             policy: Policy::Honor,
+            accept_loss: false,
             without_rules: true,
             who: "root".to_owned(),
         };
