@@ -24,7 +24,7 @@ use smb_load::{
 use super::{
     plan::{DiskPlan, ServerKind, ServerPlan, slug},
     program,
-    result::Disk,
+    result::{Disk, write_whole},
 };
 use crate::{
     ReadPassword,
@@ -374,7 +374,7 @@ impl Settings {
             before.insert(name, text.trim().parse::<u64>()?);
         }
         let this = Self::in_scratch(vm, scratch);
-        fs::write(&this.kept, serde_json::to_string(&before)?)?;
+        write_whole(&this.kept, &serde_json::to_string(&before)?)?;
         for (name, value) in wanted {
             fs::write(vm.join(name), value.to_string())?;
         }
@@ -450,6 +450,8 @@ mod tests {
         ]);
         let set = Settings::set(&wanted, vm.path(), scratch.path()).unwrap();
         assert_eq!(value("dirty_ratio"), "80");
+        // A run that was killed while it wrote them has left no half of the file.
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
         // As the kernel does with the other one of a pair.
         write("dirty_bytes", "0\n");
         drop(set);
