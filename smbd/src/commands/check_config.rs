@@ -114,7 +114,7 @@ fn unknown_users(config: &Config, users: &UserDb) -> Vec<String> {
     unknown.collect()
 }
 
-/// Whether the state folder, if it exists, is this user's, and its socket can be bound.
+/// Whether the state folder, if it exists, is this user's alone, and its socket can be bound.
 fn state_folder(folder: &Path) -> Result<(), String> {
     control::check_path(&folder.join(places::CONTROL_SOCKET)).map_err(|error| error.to_string())?;
     let uid = match folder.metadata() {
@@ -123,7 +123,8 @@ fn state_folder(folder: &Path) -> Result<(), String> {
         Err(error) => return Err(format!("state folder {}: {error}", folder.display())),
     };
     match uid == rustix::process::geteuid().as_raw() {
-        true => Ok(()),
+        true => state_dir::check_own(folder)
+            .map_err(|error| format!("state folder {}: {error}", folder.display())),
         false => Err(format!(
             "state folder {} belongs to uid {uid}\n  = {}",
             folder.display(),

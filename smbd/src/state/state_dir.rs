@@ -10,7 +10,7 @@ use std::{
     path::Path,
 };
 
-use crate::config::places::{check_private, of_last_resort};
+use crate::config::places::{USERS_FILE, check_private, of_last_resort};
 
 const LOCK_FILE: &str = "lock";
 
@@ -31,10 +31,32 @@ fn make_private(folder: &Path) -> io::Result<()> {
     check_private(folder)
 }
 
+/// Refuses a folder that others use, as `/tmp` or `/var`, because it would be closed to them.
+///
+/// # Errors
+/// With advice.
+pub(crate) fn check_own(folder: &Path) -> io::Result<()> {
+    let is_file = |name: &&str| {
+        let meta = fs::symlink_metadata(folder.join(name));
+        meta.is_ok_and(|meta| meta.is_file())
+    };
+    let is_open = fs::metadata(folder)?.permissions().mode() & 0o077 != 0;
+    let is_known = [LOCK_FILE, USERS_FILE].iter().any(is_file);
+    if !is_open || is_known || fs::read_dir(folder)?.next().is_none() {
+        return Ok(());
+    }
+    let shown = folder.display();
+    let text = format!(
+        "{shown} is open to others, and holds files that are not the server's\n  = set state_dir to a folder that \
+         nothing else uses, or close this one to others: chmod 700 {shown}"
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
 /// Makes the folder, private to this user.
 ///
 /// # Errors
-/// When it cannot be made, or exists and belongs to somebody else.
+/// When it cannot be made, or exists and belongs to somebody else, or is open to others who use it.
 pub fn prepare(folder: &Path) -> io::Result<()> {
     let last = of_last_resort();
     if folder.starts_with(&last) {
@@ -55,6 +77,7 @@ pub fn prepare(folder: &Path) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     if meta.permissions().mode() & 0o077 != 0 {
+        check_own(folder)?;
         fs::set_permissions(folder, Permissions::from_mode(0o700))?;
     }
     Ok(())
@@ -121,6 +144,27 @@ mod tests {
             let error = make_private(&at("new")).unwrap_err();
             assert!(error.to_string().contains("uid 12345"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_folder_that_others_use_is_not_closed_to_them() {
+        let top = tempfile::tempdir().unwrap();
+        let folder = top.path();
+        let set = |mode| fs::set_permissions(folder, Permissions::from_mode(mode)).unwrap();
+        let mode = || fs::metadata(folder).unwrap().permissions().mode() & 0o7777;
+        // As in /var.
+        fs::create_dir(folder.join(LOCK_FILE)).unwrap();
+        set(0o1777);
+        let error = prepare(folder).unwrap_err().to_string();
+        assert!(error.contains("chmod 700"), "{error}");
+        assert_eq!(mode(), 0o1777);
+        set(0o700);
+        prepare(folder).unwrap();
+        // As restored from a backup.
+        fs::write(folder.join(USERS_FILE), "").unwrap();
+        set(0o755);
+        prepare(folder).unwrap();
+        assert_eq!(mode(), 0o700);
     }
 
     #[test]
