@@ -578,6 +578,17 @@ fn missing_and_huge_files_are_refused() {
 }
 
 #[test]
+fn the_first_table_too_many_is_shown() {
+    let listener = |port: u16| format!("[[listener]]\nport = {port}\n");
+    let listeners = |count: u16| (1..=count).map(listener).collect::<String>();
+    accept(&listeners(256), "");
+    let refused = refuse(&listeners(257), "");
+    for part in ["more than 256 listeners", "h.toml:513:", "= listen on"] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+}
+
+#[test]
 fn a_file_with_mistakes_still_says_which_server_is_meant() {
     let (folder, text) = with_share("[server]\nstate_dir = \"st\"", "no_such_key = 1");
     let path = folder.path().join("h.toml");

@@ -104,8 +104,10 @@ pub(super) fn validate(
             way_out,
         );
     }
-    if file.share.len() > SHARES_MAX {
-        findings.add(None, format!("more than {SHARES_MAX} shares"), "");
+    if let Some(more) = file.share.get(SHARES_MAX) {
+        let way_out = "serve a folder above several of them, or start a second server";
+        let message = format!("more than {SHARES_MAX} shares");
+        findings.add(Some(more.span()), message, way_out);
     }
     unique_names(&file.share, &mut findings);
     let listeners = listeners(&file.listener, &mut findings);
@@ -360,8 +362,10 @@ fn listeners(tables: &[Spanned<raw::ListenerTable>], findings: &mut Findings) ->
     if tables.is_empty() {
         return vec![listen_everywhere()];
     }
-    if tables.len() > LISTENERS_MAX {
-        findings.add(None, format!("more than {LISTENERS_MAX} listeners"), "");
+    if let Some(more) = tables.get(LISTENERS_MAX) {
+        let way_out = "listen on [::], which is every address";
+        let message = format!("more than {LISTENERS_MAX} listeners");
+        findings.add(Some(more.span()), message, way_out);
     }
     let mut listeners: Vec<Listener> = Vec::new();
     for table in tables {
