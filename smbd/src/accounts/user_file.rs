@@ -43,7 +43,7 @@ pub enum UserFileError {
         uid: u32,
     },
     /// It is no regular file, or too long.
-    #[error("{} is no user file: {what}", .path.display())]
+    #[error("{} is no user file: {what}\n  = name that of the server in users_file or by --users-file, or put back a copy of it", .path.display())]
     NoUserFile {
         /// The file.
         path: PathBuf,
@@ -243,12 +243,9 @@ mod tests {
             assert!(error.contains("chmod 600"), "{error}");
             append(&path, "b").unwrap_err();
         }
-        assert!(
-            load(folder.path())
-                .unwrap_err()
-                .to_string()
-                .contains("no user file")
-        );
+        let error = load(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("no user file"), "{error}");
+        assert!(error.contains("\n  = name that of"), "{error}");
         let huge = folder.path().join("huge");
         append(&huge, "a").unwrap();
         File::options()
