@@ -1,9 +1,10 @@
 //! The engine's view of names: their folding (that of the file system), claims on them, and their moves.
 //!
-//! **Claims** allow one CREATE, rename or removal at a time for each path. A new file is on disk before the engine can
-//! know its inode. The request that creates it holds the claim of the path from the lookup until the open is in the
-//! tables, so that no other client opens the new file in between and causes its creator to be refused. A claim is held
-//! over disk operations but never while waiting for a break: it is released first.
+//! **Claims** allow one CREATE of a new file at a time for each name. A new file is on disk before the engine can know
+//! its inode. The request that creates it holds the claim of the name from the lookup until the open is in the tables,
+//! and an open that finds the file on disk waits for the end of the claim, so that no other client opens the new file
+//! in between and causes its creator to be refused. A claim is held over disk operations but never while waiting for a
+//! break: it is released first. Names are claimed in their directory, which every share and every path leads to.
 //!
 //! **Moves**: a CREATE looks a name up on disk and is granted by inode later. In between, the engine may have
 //! forgotten that the name was being removed, or have moved the paths of all opens below a directory. So each such
@@ -13,10 +14,7 @@
 //! engine admits the requests it has held back, or moves the paths that it knows.
 
 use std::collections::{BTreeMap, btree_map::Entry};
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use smb_wire::Status;
 use vfs::{FileKey, Lookup, Node, fold};
@@ -85,39 +83,49 @@ impl SharePath {
 /// Requests parked behind one claim, half of them for one user; one more gives INSUFFICIENT_RESOURCES.
 pub(super) const PARKED_MAX: usize = 1_024;
 
-/// The claimed paths, with the requests that wait for them.
-pub(super) type Claims = BTreeMap<Key, Vec<Waiter>>;
+/// The claimed names, with the requests that wait for them.
+pub(super) type Claims = BTreeMap<Link, Vec<Waiter>>;
 
-type Key = (ShareId, Arc<[Box<str>]>);
-
-fn key(path: &SharePath) -> Key {
-    (path.share, path.shared_folded())
+fn park(parked: &mut Vec<Waiter>, waiter: Waiter) -> Step {
+    if !waiter.finds_room(parked, PARKED_MAX) {
+        return Step::Refused(Status::INSUFFICIENT_RESOURCES);
+    }
+    parked.push(waiter);
+    Step::Wait
 }
 
 impl Files {
-    /// Claims a path. With `Step::Go` it is claimed until [`Files::release`]; with `Step::Wait`, `waiter` is woken when
+    /// Claims a name. With `Step::Go` it is claimed until [`Files::release`]; with `Step::Wait`, `waiter` is woken when
     /// another try makes sense.
-    pub fn claim(&self, path: &SharePath, waiter: Waiter) -> Step {
-        let mut claims = self.claims.lock();
-        let mut known = match claims.entry(key(path)) {
-            Entry::Occupied(known) => known,
+    pub fn claim(&self, link: &Link, waiter: Waiter) -> Step {
+        match self.claims.lock().entry(link.clone()) {
+            Entry::Occupied(mut known) => park(known.get_mut(), waiter),
             Entry::Vacant(free) => {
                 free.insert(Vec::new());
-                return Step::Go;
+                Step::Go
             }
-        };
-        let parked = known.get_mut();
-        if !waiter.finds_room(parked, PARKED_MAX) {
-            return Step::Refused(Status::INSUFFICIENT_RESOURCES);
         }
-        parked.push(waiter);
-        Step::Wait
+    }
+
+    /// Whether any name is claimed.
+    #[must_use]
+    pub fn any_claimed(&self) -> bool {
+        !self.claims.lock().is_empty()
+    }
+
+    /// Asks, after a lookup has found an object, whether the request that made it may still be on its way into the
+    /// tables: with `Step::Wait`, `waiter` is woken when another lookup makes sense. Claims nothing.
+    pub fn after_claim(&self, link: &Link, waiter: Waiter) -> Step {
+        match self.claims.lock().get_mut(link) {
+            Some(parked) => park(parked, waiter),
+            None => Step::Go,
+        }
     }
 
     /// Releases a claim; requests that wait for it try again, in the order of their arrival.
-    pub fn release(&self, path: &SharePath) -> Effects {
+    pub fn release(&self, link: &Link) -> Effects {
         let mut effects = Effects::default();
-        let parked = self.claims.lock().remove(&key(path));
+        let parked = self.claims.lock().remove(link);
         for waiter in parked.unwrap_or_default() {
             effects.wake(waiter.id, Outcome::Retry);
         }

@@ -75,11 +75,6 @@ impl SharePath {
         &self.folded
     }
 
-    /// The components as compared, shared.
-    pub(super) fn shared_folded(&self) -> Arc<[Box<str>]> {
-        Arc::clone(&self.folded)
-    }
-
     /// The path as FileNameInformation shows it: components joined by `\`, nothing in front.
     #[must_use]
     pub fn text(&self) -> String {

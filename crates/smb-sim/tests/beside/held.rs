@@ -18,7 +18,7 @@ use smb_wire::{
     msg::{CreateOptions, Dialect, OplockLevel, ShareAccess},
 };
 use vfs::{
-    Env,
+    Directories, Env, Identity, Paths, Volume,
     sim::{Fault, FaultAction, SimOp},
 };
 
@@ -79,6 +79,20 @@ impl Holds {
     }
 }
 
+/// The host gives a file that may still be on the way to its maker another name, `u`, by which nothing keeps others from
+/// it. False if the file is not there yet.
+pub(crate) async fn gets_second_name(world: &World, name: &str) -> bool {
+    let shares = world.server.server.shares();
+    let (vfs, me) = (&shares.find(SHARE).unwrap().vfs, Identity::Service);
+    let lookup = vfs.lookup(&me, &[name.to_owned()]).await.unwrap();
+    let Some((node, _)) = lookup.found else {
+        return false;
+    };
+    let linked = vfs.link(&me, &node, &vfs.root(), "u", None).await;
+    linked.unwrap();
+    true
+}
+
 fn stay_free() -> CreateArgs {
     CreateArgs::open("t").access(AccessMask::FILE_READ_ATTRIBUTES)
 }
@@ -132,7 +146,8 @@ fn nobody_waits_behind_a_creation_that_waits_for_a_break() {
         world.env.sleep(Duration::from_millis(1)).await;
         holds.release();
         holds.held(world, 2).await;
-        let faster = CreateArgs::open("t").oplock(OplockLevel::BATCH);
+        assert!(gets_second_name(world, "t").await);
+        let faster = CreateArgs::open("u").oplock(OplockLevel::BATCH);
         world.second().create(&faster).await.unwrap();
         holds.release();
         let begun = world.env.monotonic();
@@ -167,24 +182,53 @@ fn a_file_made_by_its_unnamed_stream_is_its_makers_first() {
 }
 
 #[test]
+fn a_file_that_is_on_disk_already_is_its_makers_first() {
+    for name in ["t", "t::$DATA"] {
+        let mut world = World::new(5);
+        world.play(async |world| {
+            // The creation itself, then the look after it.
+            let holds = Holds::begin(world, &[SimOp::Change, SimOp::Look]);
+            let alone = CreateArgs::create("t").share(ShareAccess::empty());
+            let mut second = world.second();
+            let makes = second.send(alone.request()).unwrap();
+            holds.held(world, 1).await;
+            holds.release();
+            holds.held(world, 2).await;
+            // Nothing claims the name for this one, which finds it.
+            let mut third = world.third();
+            let finds = third.send(CreateArgs::open(name).request()).unwrap();
+            world.env.sleep(Duration::from_millis(1)).await;
+            holds.release();
+            let made = second.wait(makes).await.unwrap();
+            assert_eq!(made.status(), Status::SUCCESS, "{name}");
+            let refused = third.wait(finds).await.unwrap();
+            assert_eq!(refused.status(), Status::SHARING_VIOLATION, "{name}");
+        });
+    }
+}
+
+#[test]
 fn who_watches_is_notified_of_a_file_that_its_maker_does_not_get() {
     let mut world = World::new(4);
     world.play(async |world| {
         world.make("f").await;
         let mut third = world.third();
         let watches = watch_names(&mut third).await;
-        // The creation itself, then looks, until another client finds the file before its maker has it.
+        // The creation itself, then looks, until the file is there and its maker does not have it yet.
         let mut kinds = vec![SimOp::Look; 6];
         kinds[0] = SimOp::Change;
         let holds = Holds::begin(world, &kinds);
         let mut first = world.first();
         let makes = first.send(CreateArgs::open_if("t").request()).unwrap();
-        let faster = CreateArgs::open("t").share(ShareAccess::empty());
+        let faster = CreateArgs::open("u").share(ShareAccess::empty());
         for number in 1.. {
             holds.held(world, number).await;
-            let found = world.second().create(&faster).await;
+            let found = gets_second_name(world, "t").await;
+            if found {
+                world.second().create(&faster).await.unwrap();
+            }
             holds.release();
-            if found.is_ok() {
+            if found {
                 break;
             }
         }

@@ -19,7 +19,7 @@ use vfs::{
 };
 
 use crate::{
-    held::Holds,
+    held::{Holds, gets_second_name},
     looks,
     world::{World, link, set},
 };
@@ -83,7 +83,8 @@ fn a_file_made_on_a_tree_that_ends_meanwhile_stays_with_the_data_of_others() {
         holds.release();
         holds.held(world, 2).await;
         let mut third = world.third();
-        let file = third.create(&CreateArgs::open("f")).await.unwrap();
+        assert!(gets_second_name(world, "f").await);
+        let file = third.create(&CreateArgs::open("u")).await.unwrap();
         third.write_at(file, 0, b"mine").await.unwrap();
         third.close(file).await.unwrap();
         let ends = Request::new(&TreeDisconnectRequest);

@@ -48,7 +48,7 @@ use self::{
 use super::{Call, Handled, attempts::Count, engine, pipe};
 use crate::{
     failure::Failure,
-    file::{Look, OpenId, Place, SharePath},
+    file::{Link, Look, OpenId, Place},
     limits::{PATH_MEMORY, ServerLimits},
     memory::Held,
     state::QuotaUser,
@@ -317,10 +317,16 @@ async fn attempt<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Result<Attempt<V>,
     if name.trailing && !on.wanted.directory() {
         check_trailing(on.wanted, name, &lookup)?;
     }
+    if lookup.found.is_some()
+        && on.server().files.any_claimed()
+        && !Box::pin(engine::made_by_nobody(on, &Link::of(&lookup))).await?
+    {
+        return Ok(Attempt::Again);
+    }
     match (&name.stream, &lookup.found) {
         (None, Some((node, attr))) => existing::open(on, &lookup, node, attr).await,
         (None | Some(NameStream::Unnamed), None) if on.wanted.creates() => {
-            claimed(on, name, &lookup).await
+            claimed(on, &lookup).await
         }
         (None, None) => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
         (Some(stream), _) => Box::pin(stream::open(on, &lookup, stream)).await,
@@ -340,16 +346,14 @@ fn check_trailing<N>(wanted: &Wanted, name: &Name, lookup: &Lookup<N>) -> Result
     }
 }
 
-/// Creates under a claim on the path, so that no other client can open the new file before its creator is in the
+/// Creates under a claim on the name, so that no other client can open the new file before its creator is in the
 /// engine's tables, which could cause a conflict. The claim was taken without waiting, so the lookup is still good
 /// enough: if the name was made since, the creation fails.
 async fn claimed<V: Vfs>(
     on: &Opening<'_, V>,
-    name: &Name,
     lookup: &Seen<V::Node>,
 ) -> Result<Attempt<V>, Failure> {
-    let share = on.share()?;
-    let Some(claim) = engine::claim(on, SharePath::of(share.id, &name.path)).await? else {
+    let Some(claim) = engine::claim(on, Link::of(lookup)).await? else {
         return Ok(Attempt::Again);
     };
     let claim = Cell::new(Some(claim));

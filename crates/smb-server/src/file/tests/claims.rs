@@ -1,28 +1,47 @@
-//! Tests that there is one claim at a time for each path, and that no waiter is forgotten.
+//! Tests that there is one claim at a time for each name, and that no waiter is forgotten.
 
 use super::*;
 use crate::file::names::PARKED_MAX;
 
 #[test]
-fn a_path_is_claimed_once() {
+fn a_name_is_claimed_once() {
     let rig = Rig::new(Caching::None);
-    let upper = path("D\\X");
-    assert_eq!(rig.files.claim(&path("d\\x"), waiter(1)), Step::Go);
-    assert_eq!(rig.files.claim(&path("d"), waiter(2)), Step::Go);
+    let name = link(1, "X");
+    assert_eq!(rig.files.claim(&link(1, "X"), waiter(1)), Step::Go);
+    assert_eq!(rig.files.claim(&link(2, "X"), waiter(2)), Step::Go);
     for n in 3..6 {
-        assert_eq!(rig.files.claim(&upper, waiter(n)), Step::Wait);
+        assert_eq!(rig.files.claim(&name, waiter(n)), Step::Wait);
     }
-    let effects = rig.files.release(&upper);
+    let effects = rig.files.release(&name);
     let retry = |n| Wake {
         waiter: WaiterId(n),
         outcome: Outcome::Retry,
     };
     assert_eq!(effects.wakes, [retry(3), retry(4), retry(5)]);
-    // A waiter that was woken has not claimed the path; the first to ask gets it.
-    assert_eq!(rig.files.claim(&upper, waiter(5)), Step::Go);
-    assert_eq!(rig.files.claim(&upper, waiter(3)), Step::Wait);
-    assert_eq!(rig.files.release(&upper).wakes, [retry(3)]);
-    assert!(rig.files.release(&path("d")).is_empty());
+    // A waiter that was woken has not claimed the name; the first to ask gets it.
+    assert_eq!(rig.files.claim(&name, waiter(5)), Step::Go);
+    assert_eq!(rig.files.claim(&name, waiter(3)), Step::Wait);
+    assert_eq!(rig.files.release(&name).wakes, [retry(3)]);
+    assert!(rig.files.release(&link(2, "X")).is_empty());
+    assert!(rig.files.is_empty());
+}
+
+#[test]
+fn who_finds_what_is_being_made_waits_and_claims_nothing() {
+    let rig = Rig::new(Caching::None);
+    let name = link(1, "X");
+    assert!(!rig.files.any_claimed());
+    assert_eq!(rig.files.after_claim(&name, waiter(1)), Step::Go);
+    assert_eq!(rig.files.claim(&name, waiter(2)), Step::Go);
+    assert!(rig.files.any_claimed());
+    assert_eq!(rig.files.after_claim(&name, waiter(3)), Step::Wait);
+    assert_eq!(rig.files.after_claim(&link(2, "X"), waiter(4)), Step::Go);
+    let retry = Wake {
+        waiter: WaiterId(3),
+        outcome: Outcome::Retry,
+    };
+    assert_eq!(rig.files.release(&name).wakes, [retry]);
+    assert_eq!(rig.files.after_claim(&name, waiter(3)), Step::Go);
     assert!(rig.files.is_empty());
 }
 
@@ -31,7 +50,7 @@ fn so_many_park_and_no_more() {
     let rig = Rig::new(Caching::None);
     let claim = |user| {
         let user = CountedUser(user);
-        rig.files.claim(&path("x"), Waiter { user, ..waiter(1) })
+        rig.files.claim(&link(1, "X"), Waiter { user, ..waiter(1) })
     };
     assert_eq!(claim(1), Step::Go);
     for _ in 0..PARKED_MAX / 2 {
