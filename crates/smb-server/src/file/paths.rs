@@ -113,7 +113,7 @@ impl SharePath {
     /// This path with its first components, `from`, replaced by `to`; `None` if it does not
     /// start with them.
     #[must_use]
-    pub(super) fn moved(&self, from: &Self, to: &Self) -> Option<Self> {
+    pub(crate) fn moved(&self, from: &Self, to: &Self) -> Option<Self> {
         if !self.starts_with(from) {
             return None;
         }

@@ -36,7 +36,7 @@ use smb_wire::{
 use vfs::{Disk, FileKey, Timestamp, VfsError};
 
 pub use self::own_changes::Announce;
-use self::{own_changes::OwnChanges, table::Inner};
+use self::{own_changes::OwnChanges, table::{Inner, Rename}};
 pub(crate) use self::{
     record::{LOCKS_MAX, OpenRecord},
     table::{OWNER_BYTES_MAX, put_lease},
@@ -157,6 +157,9 @@ impl Persistence {
         let store = self.store.get()?;
         let mut inner = self.lock();
         inner.enter(open, place, record);
+        if let Some(path) = files.path_of(open) {
+            inner.meets_renames(open, &path);
+        }
         self.publish(&inner);
         let changes = inner.describe(files, open);
         Some(store.change(changes))
@@ -243,6 +246,28 @@ impl Persistence {
         self.changed(files, open)
     }
 
+    /// Called before [`Persistence::moving`], so that an open which is recorded after that and before the end of the
+    /// rename gets both names as well. Ends with [`Persistence::moved`] or [`Persistence::left`].
+    pub(crate) fn renaming(&self, key: FileKey, rename: OpenId, [from, to]: [&SharePath; 2]) {
+        if self.store.get().is_some() {
+            let rename_of = Rename {
+                key,
+                from: from.clone(),
+                to: to.clone(),
+                below: Vec::new(),
+            };
+            self.lock().renames.insert(rename, rename_of);
+        }
+    }
+
+    /// Called when the request of a rename is over. Opens that have both names in their records keep them if
+    /// [`Persistence::moved`] was not called.
+    pub(crate) fn left(&self, rename: OpenId) {
+        if self.store.get().is_some() {
+            self.lock().renames.remove(&rename);
+        }
+    }
+
     /// Called before a rename gives an inode another name. Earlier records of this rename's new name no longer count;
     /// those of other renames stay. `None` if no open of the inode is recorded.
     pub(crate) fn moving(
@@ -279,6 +304,9 @@ impl Persistence {
     /// Called when the rename is over, whether or not it succeeded, and the engine's paths have followed. `None` if it
     /// had recorded nothing and no open of the inode was recorded by its old name meanwhile.
     pub(crate) fn moved(&self, files: &Files, key: FileKey, rename: OpenId) -> Option<StoreTask> {
+        if self.store.get().is_some() {
+            self.lock().rename_over(rename);
+        }
         let mut inner = self.recorded()?;
         let opens = inner.by_inode.get(&key)?.clone();
         let mut any = false;

@@ -11,7 +11,7 @@ use smb_wire::{
 use vfs::FileKey;
 
 use super::record::{LeaseRecord, MOVING_MAX, OpenRecord, lease_key, open_key};
-use crate::file::{Files, KeptLease, OpenId, Owner, Place};
+use crate::file::{Files, KeptLease, OpenId, Owner, Place, SharePath};
 
 /// Most bytes of the records of one owner: an eighth of a store's capacity. Above that, no more of the owner's opens
 /// and locks are recorded, nor longer names.
@@ -48,9 +48,53 @@ pub(crate) struct Inner {
     pub(super) by_inode: BTreeMap<FileKey, BTreeSet<OpenId>>,
     pub(crate) leases: BTreeMap<(Guid, LeaseKey), BTreeSet<OpenId>>,
     owners: BTreeMap<Sid, Usage>,
+    /// The renames under way, of whatever is open or not.
+    pub(super) renames: BTreeMap<OpenId, Rename>,
+}
+
+/// A rename under way, of an object that may get a recorded open meanwhile.
+pub(super) struct Rename {
+    pub(super) key: FileKey,
+    pub(super) from: SharePath,
+    pub(super) to: SharePath,
+    /// The opens of other objects, below a directory that is renamed, that were recorded meanwhile.
+    pub(super) below: Vec<OpenId>,
 }
 
 impl Inner {
+    /// Gives an open that was just entered the names that it may have after a crash, because it or a directory above is
+    /// being renamed.
+    pub(super) fn meets_renames(&mut self, open: OpenId, path: &SharePath) {
+        let Some(recorded) = self.opens.get_mut(&open) else {
+            return;
+        };
+        for (id, rename) in &mut self.renames {
+            let own = rename.key == recorded.place.key;
+            // What has the old name itself may have got it since the rename.
+            let below = path.names().len() > rename.from.names().len();
+            let Some(to) = path.moved(&rename.from, &rename.to) else {
+                continue;
+            };
+            if (own || below) && recorded.has_room_for(*id) {
+                let names = [path.to_names(), to.to_names()];
+                recorded.moving.insert(*id, names);
+                if !own {
+                    rename.below.push(open);
+                }
+            }
+        }
+    }
+
+    /// A rename is over: opens below its directory have one name again. Those of the object itself still have both.
+    pub(super) fn rename_over(&mut self, id: OpenId) {
+        let below = self.renames.remove(&id).map(|rename| rename.below);
+        for open in below.unwrap_or_default() {
+            if let Some(recorded) = self.opens.get_mut(&open) {
+                recorded.moving.remove(&id);
+            }
+        }
+    }
+
     pub(super) fn enter(&mut self, open: OpenId, place: &Place, record: OpenRecord) {
         self.by_inode.entry(place.key).or_default().insert(open);
         if let Some((key, _)) = record.lease {

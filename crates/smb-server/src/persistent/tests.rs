@@ -221,6 +221,62 @@ fn an_open_that_is_recorded_while_its_file_is_renamed_gets_the_new_name() {
 }
 
 #[test]
+fn an_open_that_is_recorded_while_its_file_is_renamed_has_both_names() {
+    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let persistence = Persistence::default();
+    persistence.keep_in(Arc::clone(&store) as _);
+    let names = || {
+        let record = the_open(&store.records()).clone();
+        (record.path.concat(), record.moving.concat())
+    };
+    let both = ("f".to_owned(), vec!["g".to_owned()]);
+    persistence.renaming(place().key, OpenId(20), [&path("f"), &path("g")]);
+    open(&files, 10);
+    drop(persistence.begin(&files, OpenId(10), &place(), fixed(10)));
+    assert_eq!(names(), both);
+    let moved = persistence.moved(&files, place().key, OpenId(20));
+    assert!(moved.is_some());
+    assert_eq!(names(), ("f".to_owned(), Vec::new()));
+    // Now the rename is over, and another one is left without being stable.
+    persistence.renaming(place().key, OpenId(21), [&path("f"), &path("g")]);
+    open(&files, 11);
+    drop(persistence.begin(&files, OpenId(11), &place(), fixed(11)));
+    persistence.left(OpenId(21));
+    drop(persistence.changed(&files, OpenId(11)));
+    assert_eq!(names(), both);
+    open(&files, 12);
+    drop(persistence.begin(&files, OpenId(12), &place(), fixed(12)));
+    assert_eq!(names(), ("f".to_owned(), Vec::new()));
+}
+
+#[test]
+fn an_open_that_is_recorded_while_a_directory_above_is_renamed_has_both_names() {
+    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let persistence = Persistence::default();
+    persistence.keep_in(Arc::clone(&store) as _);
+    let below = |names: [&str; 2]| SharePath::new(ShareId(1), names, str::to_uppercase);
+    let directory = FileKey {
+        ino: 6,
+        ..FileKey::default()
+    };
+    persistence.renaming(directory, OpenId(20), [&path("d"), &path("e")]);
+    for (id, at) in [(10, below(["d", "f"])), (11, path("d"))] {
+        let request = OpenRequest {
+            path: at,
+            ..open(&Files::new(Caching::Full), id)
+        };
+        let _ = files.open(&request);
+        drop(persistence.begin(&files, OpenId(id), &place(), fixed(id)));
+        let moving = the_open(&store.records()).moving.concat();
+        let expected: &[&str] = if id == 10 { &["e", "f"] } else { &[] };
+        assert_eq!(moving, expected, "what has the old name now is not renamed");
+    }
+    let _ = persistence.moved(&files, directory, OpenId(20));
+    drop(persistence.changed(&files, OpenId(10)));
+    assert!(the_open(&store.records()).moving.is_empty());
+}
+
+#[test]
 fn a_rename_of_a_stream_is_known_before_and_after() {
     let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
     let persistence = Persistence::default();

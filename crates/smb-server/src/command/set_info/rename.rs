@@ -245,8 +245,9 @@ async fn carry_out<V: Vfs>(
         room::replaced(on, to).await;
     }
     let mut flags = on.open.flags();
-    // A persistent open of any client must be found after a crash by the one name that its record then has.
-    flags.open_write_through |= is_recorded;
+    // A persistent open of any client, also one that came since, must be found after a crash by the one name that its
+    // record then has.
+    flags.open_write_through |= is_recorded || server.persistence.has_opens_at(&on.disk.place);
     let receipt = moving.renamed(one.node, flags).await;
     report(on, &one, &there);
     // [MS-FSA] 2.1.5.15.12: the file now has FILE_ATTRIBUTE_ARCHIVE, which is reported at the close.
@@ -286,6 +287,7 @@ async fn begin<'a, V: Vfs>(
     let replaced = to.existing.as_ref().map(|(node, _)| node);
     let mut recorded = to.path_now();
     let (key, rename) = (one.node.key(), to.way.id);
+    (server.persistence).renaming(key, rename, [&one.from, &recorded]);
     let mut is_recorded = records::moving(server, key, rename, &recorded).await?;
     for _ in 0..RECORDED_MAX {
         // Removals that do not find their name wait for this turn, and so until the paths have followed.
@@ -297,6 +299,7 @@ async fn begin<'a, V: Vfs>(
             return Ok((turn, moving, is_recorded));
         }
         drop((moving, turn));
+        (server.persistence).renaming(key, rename, [&one.from, &now]);
         is_recorded = records::moving(server, key, rename, &now).await?;
         recorded = now;
     }

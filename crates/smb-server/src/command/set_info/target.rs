@@ -162,6 +162,7 @@ impl<V: Vfs> Way<V> {
 impl<V: Vfs> Drop for Way<V> {
     fn drop(&mut self) {
         self.server.files.dismiss(self.id);
+        self.server.persistence.left(self.id);
     }
 }
 
