@@ -46,7 +46,12 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         return Err(Status::INVALID_PARAMETER.into());
     }
     open.need_any(DATA)?;
-    let wanted = match unlocks(&request) {
+    // [MS-SMB2] 3.3.5.14: a replay does nothing, so it needs no memory and breaks nothing.
+    let is_replay = sequence(call, &open, &request).is_some_and(|one| {
+        let files = &call.server().files;
+        files.is_lock_replayed(&disk.place, open.engine, one)
+    });
+    let wanted = match unlocks(&request) || is_replay {
         true => 0,
         false => request.locks.len(),
     };

@@ -31,12 +31,17 @@ impl LockSequences {
     /// Whether the request was carried out before. If not, its bucket becomes invalid until the request succeeds
     /// ([MS-SMB2] 3.3.5.14).
     pub(super) fn is_replay(&mut self, sequence: LockSequence) -> bool {
-        let valid = self.valid.get(&sequence.index);
-        if valid.is_some_and(|(number, _)| *number == sequence.number) {
-            return true;
+        let known = self.knows(sequence);
+        if !known {
+            self.valid.remove(&sequence.index);
         }
-        self.valid.remove(&sequence.index);
-        false
+        known
+    }
+
+    /// Whether the request was carried out before.
+    fn knows(&self, sequence: LockSequence) -> bool {
+        let valid = self.valid.get(&sequence.index);
+        valid.is_some_and(|(number, _)| *number == sequence.number)
     }
 
     /// Forgets the number of a request that succeeded and is to be undone. False if a replay of it was answered with
@@ -81,6 +86,16 @@ impl LockSequences {
 }
 
 impl Files {
+    /// Whether a LOCK was carried out before, so that it does nothing now. Changes nothing; [`Files::lock`] decides.
+    #[must_use]
+    pub fn is_lock_replayed(&self, place: &Place, open: OpenId, sequence: LockSequence) -> bool {
+        let known = self.with(place.key, false, |inode| {
+            let open = inode.open_mut(open)?;
+            Some(open.sequences.knows(sequence))
+        });
+        known.flatten().unwrap_or(false)
+    }
+
     /// Asks whether a replayed LOCK may be answered with success. If so, the first request keeps its locks
     /// ([`Files::take_back`]); otherwise it has taken them back.
     #[must_use]

@@ -359,6 +359,22 @@ fn a_request_without_room_is_barred_once_there_is_room() {
 }
 
 #[test]
+fn a_replay_is_known_before_it_is_asked_for() {
+    let locked = Locked::new(1);
+    let lock = [element(0, 1, EXCLUSIVE | NOW)];
+    let known = |sequence: Option<LockSequence>| {
+        let open = locked.opens[0].open;
+        (locked.rig.files).is_lock_replayed(&place(1), open, sequence.unwrap())
+    };
+    assert!(!known(number(1, 3)));
+    assert_eq!(locked.sequenced(0, &lock, number(1, 3)).0, OK);
+    assert!(known(number(1, 3)));
+    // Another number is none, and the question leaves the bucket as it is.
+    assert!(!known(number(1, 4)) && !known(number(2, 3)));
+    assert!(known(number(1, 3)));
+}
+
+#[test]
 fn a_repeated_lock_sequence_succeeds_without_action() {
     let locked = Locked::new(2);
     let lock = [element(0, 1, EXCLUSIVE | NOW)];
