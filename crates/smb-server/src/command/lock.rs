@@ -15,7 +15,7 @@ use super::{
 use crate::{
     failure::Failure,
     file::{
-        LockBounds, LockSequence, Locking, Operation, Outcome, WaiterId, Withdrawal,
+        Actor, LockBounds, LockSequence, Locking, Operation, Outcome, WaiterId, Withdrawal,
         before_bad_flags, can_lock,
     },
     limits::{LOCKS_PER_REQUEST_MAX, RANGE_MEMORY, RANGES_UNCHARGED},
@@ -77,6 +77,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let recorded = match status {
         // [MS-SMB2] 3.3.5.14: bad flags fail a request, but what it locked or unlocked before them stays so.
         Status::SUCCESS | Status::INVALID_PARAMETER => {
+            if can_lock(&request.locks) && !replayed {
+                break_late(call, &open).await;
+            }
             record(call, &open, &request, replayed).await
         }
         // [MS-SMB2] 3.3.5.14.1: an unlock that fails leaves those before it done.
@@ -87,6 +90,27 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         Status::SUCCESS => recorded.map(|()| Reply::read_only(&LockResponse)),
         status => Err(status.into()),
     }
+}
+
+/// Breaks caching that was granted after the caching of others was broken and before the range was locked; from the lock
+/// on, [MS-FSA] 2.1.5.18 grants none. Nobody can have been granted write caching beside this open, so nobody is waited
+/// for.
+async fn break_late<V: Vfs>(call: &Call<V>, open: &InFlight<V>) {
+    let server = call.server();
+    let Ok(disk) = open.disk() else {
+        return;
+    };
+    if !disk.quick.others_cache() {
+        return;
+    }
+    {
+        let _breaking = server.persistence.breaking();
+        let (files, actor) = (&server.files, Actor::Open(open.engine));
+        let (_, effects) = files.operation(&disk.place, actor, Operation::Lock, None);
+        perform(server, effects);
+    }
+    // The loss is recorded before the client is informed of its lock.
+    server.persistence.settled().await;
 }
 
 /// Charges the ranges that the open holds or waits for, and `wanted` more, to the server's memory budget: each file may

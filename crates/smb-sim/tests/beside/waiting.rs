@@ -1,14 +1,16 @@
-//! Changes of a name, or moves above it, while a rename or link to it waits; a FLUSH while a change of data waits.
+//! Changes of a name, or moves above it, while a rename or link to it waits; a FLUSH while a change of data waits; a
+//! lease that is granted while a LOCK waits.
 
 use bytes::BytesMut;
-use smb_client::{CreateArgs, Request};
-use smb_sim::{MemoryOptions, write_request};
+use smb_client::{CreateArgs, Created, Request};
+use smb_sim::{MemoryOptions, Message, write_request};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
+    create_context::LeaseState,
     fscc::{FileBasicInformation, FileInformationClass},
-    ids::{FileId, FileTime},
-    msg::{CreateOptions, FlushRequest, OplockLevel},
+    ids::{FileId, FileTime, LeaseKey},
+    msg::{CreateOptions, FlushRequest, LockElement, LockFlags, LockRequest, OplockLevel},
 };
 use std::{sync::Arc, time::Duration};
 use vfs::{
@@ -262,4 +264,44 @@ fn a_flush_covers_a_write_that_waits_for_its_turn() {
 fn a_flush_covers_a_truncation_that_waits_for_its_turn() {
     let two = |file| set(file, FileInformationClass::END_OF_FILE, &2u64.to_le_bytes());
     flush_covers(two, b"ha");
+}
+
+fn locks(file_id: FileId, flags: LockFlags) -> Request {
+    let (offset, length) = (0, 10);
+    Request::new(&LockRequest {
+        lock_sequence: 0,
+        file_id,
+        locks: vec![LockElement {
+            offset,
+            length,
+            flags,
+        }],
+    })
+}
+
+#[test]
+fn a_lock_breaks_what_was_cached_while_it_waited() {
+    let mut world = World::new(25);
+    world.play(async |world| {
+        let (mut first, mut second) = (world.first(), world.second());
+        let file = first.create(&CreateArgs::create("t")).await.unwrap();
+        first.call(locks(file, LockFlags::EXCLUSIVE)).await.unwrap();
+        let other = second.create(&CreateArgs::open("t")).await.unwrap();
+        let waits = second.send(locks(other, LockFlags::EXCLUSIVE)).unwrap();
+        world.env.sleep(PAUSE).await;
+        // The file is empty, so the range that is locked keeps nobody from caching it.
+        let mut third = world.third();
+        let reads = CreateArgs::open("t")
+            .access(AccessMask::FILE_GENERIC_READ)
+            .lease(LeaseKey([3; 16]), LeaseState::READ);
+        let opened = third.call(reads.request()).await.unwrap();
+        let lease = Created::read(&opened.message).unwrap().lease().unwrap();
+        assert_eq!(lease.lease_state, LeaseState::READ);
+        first.call(locks(file, LockFlags::UNLOCK)).await.unwrap();
+        let locked = second.wait(waits).await.unwrap();
+        assert_eq!(locked.status(), Status::SUCCESS);
+        world.env.sleep(PAUSE).await;
+        let broken = third.next_message().unwrap();
+        assert!(matches!(broken, Some(Message::Break(_))));
+    });
 }
