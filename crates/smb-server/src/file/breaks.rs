@@ -24,6 +24,38 @@ impl Files {
         self.with(place.key, false, |inode| act(inode.stream(&place.stream)?))?
     }
 
+    /// The place at which a lease is held.
+    #[cfg(test)]
+    pub(super) fn place_of_lease(&self, client: Guid, key: LeaseKey) -> Option<Place> {
+        let leases = self.leases.lock();
+        leases.get(&(client, key)).map(|bound| bound.place.clone())
+    }
+
+    /// Where the client's acknowledgment of a lease break belongs: at the file that had the key before, if a break is in
+    /// flight there and none is at the file that has it now.
+    fn place_of_break(&self, client: Guid, key: LeaseKey) -> Option<Place> {
+        let (place, former) = {
+            let leases = self.leases.lock();
+            let bound = leases.get(&(client, key))?;
+            (bound.place.clone(), bound.former.clone())
+        };
+        let Some(former) = former else {
+            return Some(place);
+        };
+        let breaks = |place: &Place| {
+            let breaking = self.with(place.key, false, |inode| {
+                let streams = inode.streams.values();
+                let mut holders = streams.flat_map(|stream| stream.holders.iter());
+                holders.any(|holder| {
+                    holder.owner == Owner::Lease(client, key) && holder.breaking.is_some()
+                })
+            });
+            breaking.unwrap_or(false)
+        };
+        let is_former = !breaks(&place) && breaks(&former);
+        Some(if is_former { former } else { place })
+    }
+
     /// A lease break acknowledgment ([MS-SMB2] 3.3.5.22.2). Returns the state for the reply, or
     /// OBJECT_NAME_NOT_FOUND, UNSUCCESSFUL, REQUEST_NOT_ACCEPTED.
     pub fn acknowledge_lease(
@@ -32,7 +64,7 @@ impl Files {
         key: LeaseKey,
         state: LeaseState,
     ) -> Acknowledged<LeaseState> {
-        let Some(place) = self.place_of_lease(client, key) else {
+        let Some(place) = self.place_of_break(client, key) else {
             return (Err(Status::OBJECT_NAME_NOT_FOUND), Effects::default());
         };
         let owner = Owner::Lease(client, key);

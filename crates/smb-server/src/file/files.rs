@@ -51,6 +51,8 @@ pub(super) struct Bound {
     pub(super) place: Place,
     pub(super) link: Link,
     pub(super) delete_on_close: bool,
+    /// The place that the key was bound to before, where a break of it may still be in flight.
+    pub(super) former: Option<Place>,
 }
 
 pub(super) type Shard = BTreeMap<FileKey, Inode>;
@@ -193,16 +195,21 @@ impl Files {
                 place: request.place.clone(),
                 link: request.link.clone(),
                 delete_on_close: request.delete_on_close,
+                former: None,
             };
             let mut leases = self.leases.lock();
             let entry = leases.entry((request.client, lease.key));
             entry
                 .and_modify(|old| {
-                    let sticky = old.delete_on_close && old.place == bound.place;
+                    let same = old.place == bound.place;
                     *old = Bound {
-                        delete_on_close: bound.delete_on_close || sticky,
+                        delete_on_close: bound.delete_on_close || same && old.delete_on_close,
                         place: bound.place.clone(),
                         link: bound.link.clone(),
+                        former: match same {
+                            true => old.former.take(),
+                            false => Some(old.place.clone()),
+                        },
                     };
                 })
                 .or_insert(bound);
@@ -552,14 +559,6 @@ impl Files {
     pub fn cancel(&self, place: &Place, waiter: WaiterId) -> bool {
         self.with(place.key, false, |inode| inode.unpark(waiter))
             .unwrap_or(false)
-    }
-
-    /// The place at which a lease is held.
-    pub(super) fn place_of_lease(&self, client: Guid, key: LeaseKey) -> Option<Place> {
-        self.leases
-            .lock()
-            .get(&(client, key))
-            .map(|bound| bound.place.clone())
     }
 
     /// Lease.FileDeleteOnClose: the lease's file is to be deleted.

@@ -632,6 +632,28 @@ fn the_key_of_a_file_to_be_deleted_may_move_on() {
 }
 
 #[test]
+fn an_acknowledgment_reaches_the_file_that_had_the_key_when_it_was_broken() {
+    let rig = Rig::new(Caching::Full);
+    let goes = OpenRequest {
+        delete_on_close: true,
+        ..rig.leased(1, DELETE, 1, RH)
+    };
+    rig.open(&goes);
+    let breaks = |place: &Place| {
+        let (_, effects) = (rig.files).operation(place, Actor::Stranger, Operation::Write, None);
+        assert_eq!(short_form(&effects.breaks), [(3, 0, true)]);
+    };
+    breaks(&goes.place);
+    let next = rig.leased(2, READ, 1, RH);
+    assert_eq!(state(rig.open(&next)), RH);
+    assert_eq!(ack(&rig, 1, NONE).0, Ok(NONE));
+    // The break is over, and none is in flight at the file that has the key now.
+    assert_eq!(ack(&rig, 1, NONE).0, Err(Status::UNSUCCESSFUL));
+    breaks(&next.place);
+    assert_eq!(ack(&rig, 1, NONE).0, Ok(NONE));
+}
+
+#[test]
 fn a_rename_binds_the_key_of_a_file_to_be_deleted_to_it_again() {
     for marked in [false, true] {
         let rig = Rig::new(Caching::Full);
