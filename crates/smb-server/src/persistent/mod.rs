@@ -36,7 +36,10 @@ use smb_wire::{
 use vfs::{Disk, FileKey, Timestamp, VfsError};
 
 pub use self::own_changes::Announce;
-use self::{own_changes::OwnChanges, table::{Inner, Rename}};
+use self::{
+    own_changes::OwnChanges,
+    table::{Inner, Rename},
+};
 pub(crate) use self::{
     record::{LOCKS_MAX, OpenRecord},
     table::{OWNER_BYTES_MAX, put_lease},
