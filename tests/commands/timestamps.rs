@@ -14,7 +14,7 @@ use smb_wire::fsctl::FsctlCode;
 use smb_wire::ids::FileTime;
 use smb_wire::msg::{CloseFlags, CreateDisposition, InfoType};
 
-/// What a test does to a file.
+/// A change that a test makes to a file.
 type Act = fn(&File);
 
 /// A day in the year 2001.

@@ -70,7 +70,7 @@ impl Inner {
         };
         for (id, rename) in &mut self.renames {
             let own = rename.key == recorded.place.key;
-            // What has the old name itself may have got it since the rename.
+            // Another file that has the old name exactly may have got it after the rename.
             let below = path.names().len() > rename.from.names().len();
             let Some(to) = path.moved(&rename.from, &rename.to) else {
                 continue;
