@@ -264,7 +264,8 @@ impl<D: Disk> PosixVfs<D> {
         if !self.marked(node).await? {
             return Ok(None);
         }
-        let Some(found) = self.depot_find(node).await? else {
+        // Few inodes have the mark, and the futures of READ and FLUSH need not carry the search.
+        let Some(found) = Box::pin(self.depot_find(node)).await? else {
             return Ok(None);
         };
         let dead = self.is_of_another(node, &found.folder).await?;

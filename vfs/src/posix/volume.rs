@@ -38,11 +38,15 @@ impl<D: Disk> Volume for PosixVfs<D> {
     ) -> VfsResult<()> {
         self.writable()?;
         if node.0.stream.is_some() {
-            self.stream_write(node, offset, data).await?;
-            if mode.durable {
-                self.sync(node, SyncScope::All).await?;
-            }
-            return Ok(());
+            // A future that is seldom needed is allocated when it is: every WRITE would carry it.
+            let written = Box::pin(async move {
+                self.stream_write(node, offset, data).await?;
+                match mode.durable {
+                    true => self.sync(node, SyncScope::All).await,
+                    false => Ok(()),
+                }
+            });
+            return written.await;
         }
         let end = offset.checked_add(data.len() as u64);
         if end.is_none_or(|end| i64::try_from(end).is_err()) {

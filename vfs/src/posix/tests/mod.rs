@@ -227,6 +227,7 @@ async fn all<D: Disk>(mut make: impl FnMut(PosixOptions) -> (D, Box<MakeLink>, P
         streams::many,
         streams::renamed,
         streams::times,
+        streams::futures,
         conversions::found_in_the_depot,
         conversions::converted,
         conversions::not_converted,

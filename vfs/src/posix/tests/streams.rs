@@ -301,6 +301,14 @@ pub(super) async fn growing<D: Disk>(t: Case<D>) {
     assert_eq!(over.unwrap_err(), VfsError::NameTooLong);
 }
 
+/// The future of a write to a file does not hold that of a write to a stream, which is much larger.
+pub(super) async fn futures<D: Disk>(t: Case<D>) {
+    let file = t.file("f").await;
+    let plain = t.vfs.write(&file, 0, Bytes::new(), WriteMode::default());
+    let of_stream = t.vfs.stream_write(&file, 0, Bytes::new());
+    assert!(size_of_val(&plain) < size_of_val(&of_stream));
+}
+
 /// [MS-FSA] 2.1.4.17: the change of a stream is one of its file.
 pub(super) async fn times<D: Disk>(t: Case<D>) {
     let file = t.file("f").await;
