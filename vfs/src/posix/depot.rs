@@ -61,12 +61,6 @@ impl<D: Disk> PosixVfs<D> {
             && self.depot_find(node).await?.is_none())
     }
 
-    /// The folder that holds the streams of `node`'s inode; `None` if there is none.
-    async fn depot_find(&self, node: &PosixNode<D>) -> VfsResult<Option<Found<D>>> {
-        let place = self.depot_place(node).await?;
-        self.depot_at(&place).await
-    }
-
     /// A folder of the depot and the one above; `None` if there is none.
     async fn depot_at(&self, [first, second, id]: &[String; 3]) -> VfsResult<Option<Found<D>>> {
         let mut above = None;
@@ -93,7 +87,7 @@ impl<D: Disk> PosixVfs<D> {
         if let Some(found) = self.depot_find(node).await? {
             return Ok(found.folder);
         }
-        let [first, second, id] = self.depot_place(node).await?;
+        let [first, second, id] = depot_path(node.0.key.fs, node.0.key.ino);
         self.make_way(&[DEPOT, &first, &second, &id]).await
     }
 

@@ -6,6 +6,7 @@
 //! on the host, its folder stays, and the owner of the next file with the same number may set the mark. A folder that
 //! an older version or Samba made has no label and counts; it gets one with the next stream that is made in it.
 
+use super::Found;
 use crate::{
     VfsResult,
     disk::{Disk, XattrSet},
@@ -22,17 +23,39 @@ pub(super) const OLD_PLACE: &str = "user.holdfast.depot";
 const LABEL: &str = "user.holdfast.generation";
 
 impl<D: Disk> PosixVfs<D> {
-    /// The folder of an inode's streams: the place that the inode notes, or else the place of Samba's rule.
+    /// The place of the folder of an inode's streams: the one that the inode notes, or else that of Samba's rule.
     pub(super) async fn depot_place(&self, node: &PosixNode<D>) -> VfsResult<[String; 3]> {
-        let here = depot_path(node.0.key.fs, node.0.key.ino);
-        let noted = self.noted_place(node).await?;
-        if let Some(noted) = noted.filter(|noted| *noted != here)
-            && self.has_folder_at(node, &noted).await?
-        {
-            return Ok(noted);
+        let noted = self.noted_folder(node).await?;
+        let here = || depot_path(node.0.key.fs, node.0.key.ino);
+        Ok(noted.map_or_else(here, |(place, _)| place))
+    }
+
+    /// The folder that holds the streams of `node`'s inode; `None` if there is none.
+    pub(super) async fn depot_find(&self, node: &PosixNode<D>) -> VfsResult<Option<Found<D>>> {
+        if let Some((_, found)) = self.noted_folder(node).await? {
+            return Ok(Some(found));
         }
         // The folder is there, too, if a conversion was interrupted before the inode's attribute was changed.
-        Ok(here)
+        let here = depot_path(node.0.key.fs, node.0.key.ino);
+        self.depot_at(&here).await
+    }
+
+    /// The place that the inode notes, and the folder there, if it is not the place of Samba's rule and the folder no
+    /// other inode's.
+    async fn noted_folder(
+        &self,
+        node: &PosixNode<D>,
+    ) -> VfsResult<Option<([String; 3], Found<D>)>> {
+        let here = depot_path(node.0.key.fs, node.0.key.ino);
+        let noted = self.noted_place(node).await?;
+        let Some(noted) = noted.filter(|noted| *noted != here) else {
+            return Ok(None);
+        };
+        let Some(found) = self.depot_at(&noted).await? else {
+            return Ok(None);
+        };
+        let foreign = self.is_of_another(node, &found.folder).await?;
+        Ok((!foreign).then_some((noted, found)))
     }
 
     /// The place of its folder that the inode notes. It is valid only on the root's file system: a snapshot below the
@@ -51,23 +74,19 @@ impl<D: Disk> PosixVfs<D> {
         Ok(None)
     }
 
-    /// Whether there is a folder at the place, and no other inode's.
-    async fn has_folder_at(&self, node: &PosixNode<D>, place: &[String; 3]) -> VfsResult<bool> {
-        let Some(found) = self.depot_at(place).await? else {
-            return Ok(false);
-        };
-        Ok(!self.is_of_another(node, &found.folder).await?)
-    }
-
     /// Whether a folder is labelled with another inode.
     pub(super) async fn is_of_another(
         &self,
         node: &PosixNode<D>,
         folder: &D::Fd,
     ) -> VfsResult<bool> {
-        let (label, own) = (self.xattr(folder, LABEL).await?, label_of(node));
+        let own = label_of(node);
         // A file system without generations labels nothing.
-        Ok(!own.is_empty() && label.is_some_and(|label| label != own.as_bytes()))
+        if own.is_empty() {
+            return Ok(false);
+        }
+        let label = self.xattr(folder, LABEL).await?;
+        Ok(label.is_some_and(|label| label != own.as_bytes()))
     }
 
     /// Labels the folder of an inode's streams.

@@ -201,6 +201,44 @@ pub(super) async fn after_a_restart<D: Disk>(t: Case<D>) {
     brought_home(&t, &file, &here, &told).await;
 }
 
+/// A sync of a file whose folder is elsewhere searches for the folder once.
+#[test]
+fn a_folder_elsewhere_is_found_as_quickly() {
+    let (disk, link) = sim(SimOptions::default());
+    let options = PosixOptions {
+        streams: StreamStore::Depot,
+        ..default_options()
+    };
+    block_on(async {
+        let t = Case::with(disk.clone(), link, options).await;
+        let file = t.file("f").await;
+        t.write(&open(&t, &file, "s").await, 0, b"data").await;
+        let cost = async || {
+            let before = disk.counts().0;
+            t.vfs.sync(&file, SyncScope::All).await.unwrap();
+            disk.counts().0 - before
+        };
+        let at_home = cost().await;
+        let FileKey { fs, ino, .. } = file.key();
+        let (here, there) = (depot_path(fs, ino), depot_path(fs ^ 0x17, ino));
+        for depth in 1..3 {
+            let path = format!(".streams/{}", there[..depth].join("/"));
+            make_folder(&t, &path).await;
+        }
+        let old = folder(&t, &format!(".streams/{}", here[..2].join("/"))).await;
+        let new = folder(&t, &format!(".streams/{}", there[..2].join("/"))).await;
+        let (from, to) = (here[2].as_bytes(), there[2].as_bytes());
+        let moved = disk.rename(ME, &old, from, &new, to, false);
+        moved.await.unwrap();
+        let (how, noted) = (crate::disk::XattrSet::Either, there.join("/"));
+        let place = "user.DosStream./depot";
+        let set = disk.set_xattr(ME, file.fd(), place, noted.as_bytes(), how);
+        set.await.unwrap();
+        assert_eq!(cost().await, at_home);
+        assert_eq!(names(&t, &file).await, [("s".to_owned(), 4)]);
+    });
+}
+
 /// The owner of a file notes that its streams are in a folder which is that of another inode.
 pub(super) async fn of_another_inode<D: Disk>(t: Case<D>) {
     let (disk, file) = (t.vfs.disk(), t.file("f").await);
