@@ -253,14 +253,24 @@ impl Persistence {
     /// rename gets both names as well. Ends with [`Persistence::moved`] or [`Persistence::left`].
     pub(crate) fn renaming(&self, key: FileKey, rename: OpenId, [from, to]: [&SharePath; 2]) {
         if self.store.get().is_some() {
+            let mut inner = self.lock();
+            // It is announced again if directories have moved; the opens that met it stay.
+            let known = inner.renames.remove(&rename);
             let rename_of = Rename {
                 key,
                 from: from.clone(),
                 to: to.clone(),
-                below: Vec::new(),
+                below: known.map(|known| known.below).unwrap_or_default(),
             };
-            self.lock().renames.insert(rename, rename_of);
+            inner.renames.insert(rename, rename_of);
         }
+    }
+
+    /// Whether an open of the object that is renamed is recorded, or one below it that met the rename.
+    pub(crate) fn is_met(&self, rename: OpenId, key: FileKey) -> bool {
+        let inner = self.lock();
+        let known = inner.renames.get(&rename);
+        inner.by_inode.contains_key(&key) || known.is_some_and(|known| !known.below.is_empty())
     }
 
     /// Called when the request of a rename is over. Opens that have both names in their records keep them if

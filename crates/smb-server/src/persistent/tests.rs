@@ -271,8 +271,13 @@ fn an_open_that_is_recorded_while_a_directory_above_is_renamed_has_both_names() 
         let expected: &[&str] = if id == 10 { &["e", "f"] } else { &[] };
         assert_eq!(moving, expected, "what has the old name now is not renamed");
     }
+    assert!(persistence.is_met(OpenId(20), directory));
+    // A directory above the new name has moved, so the rename is announced again.
+    persistence.renaming(directory, OpenId(20), [&path("d"), &path("g")]);
+    assert!(persistence.is_met(OpenId(20), directory));
     let _ = persistence.moved(&files, directory, OpenId(20));
     drop(persistence.changed(&files, OpenId(10)));
+    assert!(!persistence.is_met(OpenId(20), directory));
     assert!(the_open(&store.records()).moving.is_empty());
 }
 

@@ -247,7 +247,7 @@ async fn carry_out<V: Vfs>(
     let mut flags = on.open.flags();
     // A persistent open of any client, also one that came since, must be found after a crash by the one name that its
     // record then has.
-    flags.open_write_through |= is_recorded || server.persistence.has_opens_at(&on.disk.place);
+    flags.open_write_through |= is_recorded || server.persistence.is_met(to.way.id, one.node.key());
     let receipt = moving.renamed(one.node, flags).await;
     report(on, &one, &there);
     // [MS-FSA] 2.1.5.15.12: the file now has FILE_ATTRIBUTE_ARCHIVE, which is reported at the close.
