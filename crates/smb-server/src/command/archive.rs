@@ -32,8 +32,11 @@ pub(super) async fn changed<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
     }
     let flags = on.open.flags();
     let done = Box::pin(set(on.server, on.share, &on.disk.node, flags)).await;
-    // Listings show the attribute, and a named stream is changed without any other break of these leases.
-    break_parent_leases(on);
+    // Listings show the attribute, and a named stream is changed without any other break of these leases. The
+    // attribute is still missing where the file system refused it.
+    if !on.disk.quick.lacks_archive() {
+        break_parent_leases(on);
+    }
     done
 }
 
