@@ -135,7 +135,7 @@ impl<V: Volume> Inode<V> {
 
     /// A durable write failed. Its sync may have reported the failure of any earlier write-back,
     /// which is not reported again: everything dirty is unproven, including what a sync that is
-    /// running covers. Names stay dirty.
+    /// running covers. Names and times stay dirty.
     pub(crate) fn write_failed(
         &mut self,
         share: &Arc<Share>,
@@ -151,9 +151,12 @@ impl<V: Volume> Inode<V> {
         if let Some(running) = &mut self.running {
             epoch.merge(std::mem::take(running));
         }
+        let older_times = epoch.times.then(|| epoch.without_data());
         let latch = self.latch_with(failure);
         latch.add_write(share, stream, range);
         latch.add_epoch(epoch);
+        // The next durable write may repair the data, but it stores no times.
+        self.pending = older_times.unwrap_or_default();
         self.release();
     }
 
