@@ -436,8 +436,8 @@ fn sectors(
             misses.extend(run.take().map(|(_, miss)| miss));
             continue;
         };
-        // Where it may have been cut off or made zeros last, nothing written is missed, and
-        // nothing older than that.
+        // Where it may have been cut off or made zeros last, nothing written is missed, and nothing older than that. Zeros
+        // that may be older than what was found need not be missed.
         let zeros = last_zeros(registers, covered, &on);
         let bytes = if zeros.is_empty() && !after.is_empty() {
             SECTOR as u64
@@ -447,7 +447,7 @@ fn sectors(
         let zeroed = zeros
             .iter()
             .filter_map(|p| registers.ops[p.0].answered_at());
-        let answered = zeroed.max().or_else(|| oldest(registers, &after));
+        let answered = zeroed.max().max(oldest(registers, &after));
         // Neighbours that miss the same are one miss.
         if let Some((range, miss)) = &mut run
             && range.end == number
