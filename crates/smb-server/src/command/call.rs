@@ -184,6 +184,30 @@ pub(crate) struct Call<V: Vfs> {
 }
 
 impl<V: Vfs> Call<V> {
+    /// A request of a chain, not signed, and not known to belong to a session.
+    pub(super) fn new(
+        chain: &Rc<Chain<V>>,
+        connection: &Rc<Connection<V>>,
+        header: Header,
+    ) -> Self {
+        Self {
+            connection: Rc::clone(connection),
+            chain: Rc::clone(chain),
+            header,
+            message: Bytes::new(),
+            channel: None,
+            tree: None,
+            signed: false,
+            encrypted: chain.sealed_by().is_some(),
+            last: false,
+            sign_with: RefCell::new(None),
+            replayable: Cell::new(false),
+            past_cancel: Cell::new(false),
+            place: RefCell::new(None),
+            turn: Cell::new(0),
+        }
+    }
+
     pub(crate) fn server(&self) -> &Arc<Server<V>> {
         &self.connection.server
     }

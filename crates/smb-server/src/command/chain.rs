@@ -329,7 +329,6 @@ impl<V: Vfs> Chain<V> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use smb_crypto::{Cipher, SealingKey};
     use smb_wire::ids::Guid;
 
@@ -390,25 +389,14 @@ mod tests {
         let connection = connection(&server, None);
         let ended = session(&connection, 1);
         let chain = Rc::new(Chain::new(&connection, sealed.then_some(ended.id), 1));
+        let header = Header {
+            flags: HeaderFlags::SIGNED,
+            signature: [7; 16],
+            ..Header::default()
+        };
         let call = Call {
-            connection,
-            chain: Rc::clone(&chain),
-            header: Header {
-                flags: HeaderFlags::SIGNED,
-                signature: [7; 16],
-                ..Header::default()
-            },
-            message: Bytes::new(),
-            channel: None,
-            tree: None,
-            signed: false,
-            encrypted: sealed,
             last: true,
-            sign_with: RefCell::new(None),
-            replayable: Cell::new(false),
-            past_cancel: Cell::new(false),
-            place: RefCell::new(None),
-            turn: Cell::new(0),
+            ..Call::new(&chain, &connection, header)
         };
         let refused = Reply::new(Status::USER_SESSION_DELETED, outbound::blank());
         chain.answer(&call, refused);

@@ -188,7 +188,6 @@ impl<V: Vfs> Call<V> {
 #[cfg(test)]
 mod tests {
     use std::{
-        cell::{Cell, RefCell},
         collections::VecDeque,
         future::{pending, poll_fn, ready},
         rc::Rc,
@@ -215,26 +214,13 @@ mod tests {
     fn call() -> Call<Back> {
         let server = World::new(false, ServerLimits::default()).server;
         let connection = connection(&server, None);
-        Call {
-            chain: Rc::new(Chain::new(&connection, None, 2)),
-            connection,
-            header: Header {
-                command: Command::SET_INFO,
-                message_id: ID,
-                ..Header::default()
-            },
-            message: Bytes::new(),
-            channel: None,
-            tree: None,
-            signed: false,
-            encrypted: false,
-            last: false,
-            sign_with: RefCell::new(None),
-            replayable: Cell::new(false),
-            past_cancel: Cell::new(false),
-            place: RefCell::new(None),
-            turn: Cell::new(0),
-        }
+        let chain = Rc::new(Chain::new(&connection, None, 2));
+        let header = Header {
+            command: Command::SET_INFO,
+            message_id: ID,
+            ..Header::default()
+        };
+        Call::new(&chain, &connection, header)
     }
 
     #[test]

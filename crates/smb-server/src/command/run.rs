@@ -8,12 +8,7 @@
 //!
 //! `admit` makes the checks that every request must pass before its handler runs ([MS-SMB2] 3.3.5.2.4 to 3.3.5.2.11).
 
-use std::{
-    cell::{Cell, RefCell},
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use bytes::BytesMut;
 use smb_wire::{
@@ -233,22 +228,13 @@ fn admit<V: Vfs>(
     let mut header = request.header;
     let needs_tree = table::needs_tree::<V>(header.command);
     let related = chain.relate(&mut header, needs_tree);
-    let channel = connection.channel(header.session_id);
+    let session = header.session_id;
     let mut call = Call {
-        connection: Rc::clone(connection),
-        chain: Rc::clone(chain),
-        header,
         message: request.message,
-        channel,
-        tree: None,
-        signed: request.signature == Signature::Good(header.session_id),
-        encrypted: chain.sealed_by().is_some(),
+        channel: connection.channel(session),
+        signed: request.signature == Signature::Good(session),
         last,
-        sign_with: RefCell::new(None),
-        replayable: Cell::new(false),
-        past_cancel: Cell::new(false),
-        place: RefCell::new(None),
-        turn: Cell::new(0),
+        ..Call::new(chain, connection, header)
     };
     let admitted = related.and_then(|()| check(&mut call, request.signature));
     (call, admitted)

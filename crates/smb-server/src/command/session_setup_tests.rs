@@ -1,8 +1,5 @@
 //! A session is made only as long as its connection can end it, and its setup is young enough.
 
-use std::cell::{Cell, RefCell};
-
-use bytes::Bytes;
 use smb_crypto::{PreauthHash, SigningAlgorithm};
 use smb_wire::{header::Header, ids::Guid, msg::Capabilities};
 
@@ -20,21 +17,10 @@ fn call(world: &World, lost: bool) -> Call<Back> {
     if lost {
         connection.close();
     }
+    let chain = Rc::new(Chain::new(&connection, None, 1));
     Call {
-        chain: Rc::new(Chain::new(&connection, None, 1)),
-        connection,
-        header: Header::default(),
-        message: Bytes::new(),
-        channel: None,
-        tree: None,
-        signed: false,
-        encrypted: false,
         last: true,
-        sign_with: RefCell::new(None),
-        replayable: Cell::new(false),
-        past_cancel: Cell::new(false),
-        place: RefCell::new(None),
-        turn: Cell::new(0),
+        ..Call::new(&chain, &connection, Header::default())
     }
 }
 
