@@ -38,7 +38,7 @@ impl<D: Disk> Volume for PosixVfs<D> {
     ) -> VfsResult<()> {
         self.writable()?;
         if node.0.stream.is_some() {
-            // A future that is seldom needed is allocated when it is: every WRITE would carry it.
+            // Boxed, because the future of every WRITE of a file would have room for it otherwise.
             let written = Box::pin(async move {
                 self.stream_write(node, offset, data).await?;
                 match mode.durable {
