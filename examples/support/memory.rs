@@ -65,11 +65,19 @@ async fn serve(listener: std::net::TcpListener) -> io::Result<()> {
     loop {
         let (stream, peer) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        let (receiver, transmitter) = transport::split(stream);
+        let (mut receiver, transmitter) = transport::split(stream);
         let server = Arc::clone(&server);
         tokio::task::spawn_local(async move {
-            let (told, never) = (Box::new(|| {}), std::future::pending());
-            smb_server::serve(server, receiver, transmitter, peer, told, never).await;
+            let served = smb_server::serve(
+                server,
+                smb_server::Client::New(peer),
+                &mut receiver,
+                transmitter,
+                Box::new(|| {}),
+                std::future::pending(),
+                || false,
+            );
+            served.await;
         });
     }
 }

@@ -4,6 +4,7 @@
 //! Everything here belongs to one worker and is never shared; others reach a connection only
 //! through its mailbox.
 
+mod carried;
 mod flow;
 mod from_file;
 mod waiting;
@@ -31,6 +32,7 @@ use smb_wire::{
 use tokio::sync::{Semaphore, mpsc};
 use vfs::{Vfs, requester::Requester};
 
+pub use self::carried::Carried;
 pub(crate) use self::from_file::Rest;
 use self::{
     flow::Flow,
@@ -99,8 +101,8 @@ pub(crate) struct Connection<V: Vfs> {
     pub(crate) early_cancels: EarlyCancels,
     /// The requester for whom the disk works: the user who logged in last, at this address.
     pub(crate) requester: Cell<Requester>,
-    /// Its own mailbox, to see whether anything is in it.
-    mail: mpsc::WeakSender<Mail>,
+    /// Its own mailbox, to see whether anything is in it, and to have its deliverer end.
+    pub(crate) mail: mpsc::WeakSender<Mail>,
     data_in_flight: Cell<usize>,
     pub(crate) outbox: Outbox,
     direct: Option<Box<dyn Direct>>,
@@ -123,6 +125,8 @@ pub(crate) struct Outbox {
     pub(crate) abandoned: Cell<bool>,
     /// A message was sent in part, and its rest is being read: nothing that is queued may leave before it.
     gap: Cell<bool>,
+    /// The connection is leaving its worker: the writing half ends when nothing is left to send.
+    pub(crate) leaving: Cell<bool>,
     /// The reading half is being polled: the writing half comes next, in the same turn.
     pub(crate) writer_follows: Cell<bool>,
     /// The reading half has paused until the writing half was polled.
@@ -130,17 +134,17 @@ pub(crate) struct Outbox {
     /// The wakers of tasks that wait for something to send, for room, and for the end.
     writer: RefCell<Option<Waker>>,
     room: RefCell<Option<Waker>>,
-    end: RefCell<Option<Waker>>,
+    pub(crate) end: RefCell<Option<Waker>>,
 }
 
 impl Outbox {
-    fn wake(slot: &RefCell<Option<Waker>>) {
+    pub(crate) fn wake(slot: &RefCell<Option<Waker>>) {
         if let Some(waker) = slot.borrow_mut().take() {
             waker.wake();
         }
     }
 
-    fn wait(slot: &RefCell<Option<Waker>>, cx: &Context<'_>) {
+    pub(crate) fn wait(slot: &RefCell<Option<Waker>>, cx: &Context<'_>) {
         let mut slot = slot.borrow_mut();
         match &*slot {
             Some(waker) if waker.will_wake(cx.waker()) => {}
@@ -149,7 +153,7 @@ impl Outbox {
     }
 
     /// Waits for something to send, puts it into `queue`, which is empty, and returns the number of bytes held; `None`
-    /// when the connection is closed and nothing is left.
+    /// when the connection is closed or leaving and nothing is left.
     pub(crate) async fn take(&self, queue: &mut VecDeque<Bytes>) -> Option<usize> {
         queue.shrink_to(SEGMENTS_KEPT_MAX);
         poll_fn(|cx: &mut Context<'_>| {
@@ -159,7 +163,7 @@ impl Outbox {
                 // By now the segments taken before have been sent.
                 return Poll::Ready(Some(self.held.get()));
             }
-            if may_leave && self.closed.get() {
+            if may_leave && (self.closed.get() || self.leaving.get()) {
                 return Poll::Ready(None);
             }
             Self::wait(&self.writer, cx);

@@ -4,6 +4,7 @@
 //! have begun continue.
 
 use std::{
+    cell::Cell,
     collections::VecDeque,
     future::{Future, poll_fn},
     net::SocketAddr,
@@ -13,7 +14,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Waker},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -28,7 +29,7 @@ use vfs::{Vfs, env::LocalTask, requester};
 
 use crate::{
     command,
-    connection::{Connection, DataInFlight, MAILBOX_MAX},
+    connection::{Carried, Connection, DataInFlight, MAILBOX_MAX, Outbox},
     limits::LAST_ANSWERS_MAX,
     link::{
         inbound,
@@ -39,7 +40,7 @@ use crate::{
     memory::Seen,
     race::{First, race, race_aside},
     state::{Channel, ConnectionId, EndReason, Mail, Peer, Server, Session},
-    transport::{Receive, Transmit},
+    transport::{Direct, Receive, Transmit},
     turn::SMALL_WORK,
 };
 
@@ -48,16 +49,123 @@ use crate::{
 /// costs more than they gain.
 const SENT_ALONE_MIN: usize = 32 << 10;
 
+/// The references that the tasks of a quiet connection have to it: the loop and its cleanup, the writing half and the
+/// delivery of mail.
+const TASKS: usize = 4;
+
+/// A client that a worker serves.
+pub enum Client<V: Vfs> {
+    /// A new connection from this address.
+    New(SocketAddr),
+    /// A connection that another worker has served until now.
+    Carried(Box<Carried<V>>),
+}
+
+/// The parts that the tasks of a connection give back when it leaves its worker.
+struct Parts<T> {
+    mailbox: Cell<Option<mpsc::Receiver<Mail>>>,
+    transmitter: Cell<Option<T>>,
+}
+
+impl<T> Parts<T> {
+    fn new() -> Rc<Self> {
+        Rc::new(Self {
+            mailbox: Cell::new(None),
+            transmitter: Cell::new(None),
+        })
+    }
+}
+
+/// How the reading half ended.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// Either side ended the connection.
+    Closed,
+    /// The connection is to leave its worker, and nothing of it is under way.
+    Quiet,
+}
+
 /// Serves one connection until either side ends it or `stopping` is ready, and closes the opens that it leaves; disk
 /// operations that have begun are completed first. `authenticated` is called when a user has logged in.
-pub async fn serve<V: Vfs>(
+///
+/// Once `leaves` is true, the connection leaves as soon as nothing of it is under way when the next request arrives. Its
+/// state and the transmitter are returned then, for another worker.
+pub async fn serve<V: Vfs, T: Transmit>(
     server: Arc<Server<V>>,
-    mut receiver: impl Receive,
-    transmitter: impl Transmit,
-    peer: SocketAddr,
+    client: Client<V>,
+    receiver: &mut impl Receive,
+    transmitter: T,
     authenticated: Box<dyn Fn()>,
     stopping: impl Future<Output = ()>,
-) {
+    leaves: impl Fn() -> bool,
+) -> Option<(Box<Carried<V>>, T)> {
+    let direct = transmitter.direct();
+    let (connection, mailbox, stuck) = match client {
+        Client::New(peer) => begin_connection(&server, peer, direct, authenticated),
+        Client::Carried(carried) => carried.arrive(&server, direct, authenticated),
+    };
+    let mut ending = Ending(Some(Rc::clone(&connection)));
+    let parts = Parts::new();
+    let writing = write(Rc::clone(&connection), transmitter, Rc::clone(&parts));
+    let mut writing: Option<LocalTask> = Some(Box::pin(writing));
+    let delivery = |mailbox| {
+        let (connection, stuck, parts) = (&connection, Arc::clone(&stuck), Rc::clone(&parts));
+        let delivery = deliver(Rc::clone(connection), mailbox, stuck, parts);
+        spawn(connection, delivery);
+    };
+    delivery(mailbox);
+    let mut stopping = pin!(stopping);
+    while until_quiet(
+        &connection,
+        receiver,
+        &mut writing,
+        stopping.as_mut(),
+        &leaves,
+    )
+    .await
+    {
+        let Some(mailbox) = undelivered(&connection, &parts).await else {
+            continue;
+        };
+        if !connection.is_quiet(TASKS - 1) {
+            connection.outbox.leaving.set(false);
+            delivery(mailbox);
+            continue;
+        }
+        if let Some(writing) = writing.take() {
+            writing.await;
+        }
+        if let Some(transmitter) = parts.transmitter.take() {
+            ending.0 = None;
+            return Some((connection.carry(mailbox, stuck), transmitter));
+        }
+        // The writing half has ended otherwise: the socket is broken.
+        connection.close();
+    }
+    // Queued messages are still sent. Before a login no client waits for them, and strangers must not keep places by
+    // taking nothing.
+    let writing =
+        writing.filter(|_| !connection.outbox.abandoned.get() && somebody_logged_in(&connection));
+    if let Some(writing) = writing {
+        send_the_rest(&connection, writing);
+    }
+    ending.end().await;
+    None
+}
+
+/// Cleans up after a connection that no worker can continue to serve, as [`serve`] does at its end.
+pub async fn lost<V: Vfs>(server: &Arc<Server<V>>, carried: Box<Carried<V>>) {
+    let (connection, ..) = carried.arrive(server, None, Box::new(|| {}));
+    ended(&connection).await;
+}
+
+/// A connection that nobody has served before, its mailbox, and the mark of the mailbox's overflow.
+fn begin_connection<V: Vfs>(
+    server: &Arc<Server<V>>,
+    peer: SocketAddr,
+    direct: Option<Box<dyn Direct>>,
+    authenticated: Box<dyn Fn()>,
+) -> (Rc<Connection<V>>, mpsc::Receiver<Mail>, Arc<AtomicBool>) {
     let id = ConnectionId(server.fresh_id());
     let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
     let mail = sender.downgrade();
@@ -77,35 +185,47 @@ pub async fn serve<V: Vfs>(
             seen: Seen::default(),
         },
     );
-    let limits = server.config().limits.clone();
-    let connection = Rc::new(Connection::new(
-        &server,
-        id,
-        peer,
-        mail,
-        account,
-        transmitter.direct(),
-        authenticated,
-    ));
-    let ending = Ending(Some(Rc::clone(&connection)));
-    let writing = write(Rc::clone(&connection), transmitter);
-    let mut writing: Option<LocalTask> = Some(Box::pin(writing));
-    spawn(&connection, deliver(Rc::clone(&connection), mailbox, stuck));
-    let patience = Duration::from_secs(limits.setup_seconds);
-    let stranger = stays_a_stranger(&connection, patience);
-    let ended = race(stranger, stopping);
-    let served = both(&connection, read(&connection, &mut receiver), &mut writing);
-    if let First::Right(First::Left(())) = race_aside(served, ended).await {
-        tracing::debug!(%peer, "connection closed: nobody logged in");
+    let connection = Connection::new(server, id, peer, mail, account, direct, authenticated);
+    (Rc::new(connection), mailbox, stuck)
+}
+
+/// Serves the connection until it ends, or is quiet and to leave; returns whether it is the latter.
+async fn until_quiet<V: Vfs>(
+    connection: &Rc<Connection<V>>,
+    receiver: &mut impl Receive,
+    writing: &mut Option<LocalTask>,
+    stopping: impl Future<Output = ()>,
+    leaves: &impl Fn() -> bool,
+) -> bool {
+    let patience = Duration::from_secs(connection.server.config().limits.setup_seconds);
+    let ended = race(stays_a_stranger(connection, patience), stopping);
+    let served = both(connection, read(connection, receiver, leaves), writing);
+    match race_aside(served, ended).await {
+        First::Left(end) => end == End::Quiet,
+        First::Right(First::Left(())) => {
+            tracing::debug!(peer = %connection.peer, "connection closed: nobody logged in");
+            false
+        }
+        First::Right(First::Right(())) => false,
     }
-    // Queued messages are still sent. Before a login no client waits for them, and strangers must not keep places by
-    // taking nothing.
-    let writing =
-        writing.filter(|_| !connection.outbox.abandoned.get() && somebody_logged_in(&connection));
-    if let Some(writing) = writing {
-        send_the_rest(&connection, writing);
-    }
-    ending.end().await;
+}
+
+/// Ends the delivery of mail and returns the mailbox; `None` if the connection is closed first, or its mailbox is full.
+async fn undelivered<V: Vfs, T>(
+    connection: &Connection<V>,
+    parts: &Parts<T>,
+) -> Option<mpsc::Receiver<Mail>> {
+    connection.mail.upgrade()?.try_send(Mail::Leave).ok()?;
+    connection.outbox.leaving.set(true);
+    poll_fn(|cx| {
+        let mailbox = parts.mailbox.take();
+        if mailbox.is_some() || connection.is_closed() {
+            return Poll::Ready(mailbox);
+        }
+        Outbox::wait(&connection.outbox.end, cx);
+        Poll::Pending
+    })
+    .await
 }
 
 /// Sends what is queued on a connection that has ended, as far as its client takes it in time.
@@ -179,11 +299,11 @@ fn spawn<V: Vfs>(connection: &Rc<Connection<V>>, task: impl Future<Output = ()> 
 
 /// Runs both halves until the reading one ends. Answers to requests that were just read leave in the same turn: a
 /// separate task for the writing half would have to be woken for each of them.
-async fn both<V: Vfs>(
+async fn both<V: Vfs, E>(
     connection: &Connection<V>,
-    reading: impl Future<Output = ()>,
+    reading: impl Future<Output = E>,
     writing: &mut Option<LocalTask>,
-) {
+) -> E {
     let mut reading = pin!(reading);
     poll_fn(|cx| {
         connection.turn.rested();
@@ -201,11 +321,19 @@ async fn both<V: Vfs>(
             }
         }
     })
-    .await;
+    .await
 }
 
 /// The reading half: frames become requests until the stream ends or the peer breaks a rule.
-async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receive) {
+async fn read<V: Vfs>(
+    connection: &Rc<Connection<V>>,
+    receiver: &mut impl Receive,
+    leaves: &impl Fn() -> bool,
+) -> End {
+    let broken = |rule| {
+        connection.misbehaved(rule);
+        End::Closed
+    };
     let mut input = ReceiveBuffer::default();
     let mut in_session = false;
     loop {
@@ -230,7 +358,7 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
                 let answered = connection.outbox.held.get().saturating_sub(went);
                 connection.turn.did(came + answered);
                 if connection.is_closed() {
-                    return;
+                    return End::Closed;
                 }
                 if came + answered >= SENT_ALONE_MIN {
                     connection.outbox.let_write().await;
@@ -240,28 +368,31 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
             }
             Ok(Next::SessionRequest) => match session_requested(connection, &mut in_session) {
                 Ok(()) => continue,
-                Err(rule) => return connection.misbehaved(rule),
+                Err(rule) => return broken(rule),
             },
             Ok(Next::Missing(missing)) => {
                 connection.turn.did(came);
                 missing
             }
-            Err(error) => return connection.misbehaved(Misbehaved::Framing(error)),
+            Err(error) => return broken(Misbehaved::Framing(error)),
         };
         if input.bytes.is_empty() {
             // The wait may be long, so no buffer is held until there is something to receive.
             connection.received_all(&mut input);
             if let First::Left(()) = race(connection.closed(), receiver.ready()).await {
-                return;
+                return End::Closed;
+            }
+            if leaves() && somebody_logged_in(connection) && connection.is_quiet(TASKS) {
+                return End::Quiet;
             }
         }
         let most = match connection.room_to_receive(&mut input, missing).await {
             Ok(most) => most,
-            Err(rule) => return connection.misbehaved(rule),
+            Err(rule) => return broken(rule),
         };
         let receiving = receiver.receive(&mut input.bytes, most);
         match race(connection.closed(), receiving).await {
-            First::Left(()) | First::Right(Ok(0) | Err(_)) => return,
+            First::Left(()) | First::Right(Ok(0) | Err(_)) => return End::Closed,
             First::Right(Ok(count)) => connection.arrived(count),
         }
         // A client may send a byte at a time, or nothing but keep-alives.
@@ -288,7 +419,11 @@ fn session_requested<V: Vfs>(
 }
 
 /// The writing half.
-async fn write<V: Vfs>(connection: Rc<Connection<V>>, mut transmitter: impl Transmit) {
+async fn write<V: Vfs, T: Transmit>(
+    connection: Rc<Connection<V>>,
+    mut transmitter: T,
+    parts: Rc<Parts<T>>,
+) {
     let mut segments = VecDeque::new();
     while let Some(held) = connection.outbox.take(&mut segments).await {
         while !segments.is_empty() {
@@ -302,14 +437,19 @@ async fn write<V: Vfs>(connection: Rc<Connection<V>>, mut transmitter: impl Tran
         connection.report_untaken();
         connection.settle();
     }
-    transmitter.finish().await;
+    if connection.is_closed() {
+        transmitter.finish().await;
+    } else {
+        parts.transmitter.set(Some(transmitter));
+    }
 }
 
 /// Handles the mail of this connection.
-async fn deliver<V: Vfs>(
+async fn deliver<V: Vfs, T>(
     connection: Rc<Connection<V>>,
     mut mailbox: mpsc::Receiver<Mail>,
     stuck: Arc<AtomicBool>,
+    parts: Rc<Parts<T>>,
 ) {
     while let First::Right(Some(mail)) = race(connection.closed_for_mail(), mailbox.recv()).await {
         match mail {
@@ -324,6 +464,10 @@ async fn deliver<V: Vfs>(
             }
             Mail::Evict { bytes } => connection.evict(bytes),
             Mail::Close => connection.close(),
+            Mail::Leave => {
+                parts.mailbox.set(Some(mailbox));
+                return Outbox::wake(&connection.outbox.end);
+            }
         }
         if stuck.load(Ordering::Acquire) {
             // A break was lost, and this client must not continue to cache.

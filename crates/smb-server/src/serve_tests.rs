@@ -104,7 +104,7 @@ fn after_a_large_message_the_reader_lets_its_answer_leave() {
     bytes.extend_from_slice(&negotiate);
     let mut sender = Once(bytes);
     let mut context = Context::from_waker(Waker::noop());
-    let polled = pin!(read(&connection, &mut sender)).poll(&mut context);
+    let polled = pin!(read(&connection, &mut sender, &|| false)).poll(&mut context);
     assert_eq!(polled, Poll::Pending);
     assert!(connection.wildcard_answered.get() && connection.outbox.writes_between.get());
 }
@@ -114,7 +114,7 @@ fn a_client_that_sends_keep_alives_only_leaves_others_their_turn() {
     let connection = connection();
     let mut chatter = Chatter { received: 0 };
     let mut context = Context::from_waker(Waker::noop());
-    let polled = pin!(read(&connection, &mut chatter)).poll(&mut context);
+    let polled = pin!(read(&connection, &mut chatter, &|| false)).poll(&mut context);
     assert_eq!(polled, Poll::Pending, "it rests");
 }
 
@@ -126,15 +126,17 @@ fn the_socket_of_a_stranger_is_closed_with_the_connection() {
         _open: Rc::clone(&open),
     };
     let peer = ([127, 0, 0, 1], 1000).into();
+    let mut end = Once(Vec::new());
     let served = serve(
         server,
-        Once(Vec::new()),
+        Client::New(peer),
+        &mut end,
         socket,
-        peer,
         Box::new(|| {}),
         pending(),
+        || false,
     );
-    run(served);
+    assert!(run(served).is_none());
     assert_eq!(Rc::strong_count(&open), 1);
 }
 
@@ -147,7 +149,7 @@ fn the_last_answers_of_a_user_are_sent_for_a_limited_time() {
         let socket = Full {
             _open: Rc::clone(&open),
         };
-        let writing: LocalTask = Box::pin(write(Rc::clone(&connection), socket));
+        let writing: LocalTask = Box::pin(write(Rc::clone(&connection), socket, Parts::new()));
         send_the_rest(&connection, writing);
         settle();
         let sockets = Rc::strong_count(&open) - 1;

@@ -16,7 +16,7 @@ use std::{
 use durability::{Durability, KnownFs, LATCHES, LatchMap, Policy, Rules, ShareDurability};
 use smb_auth::{MachineSid, NtHash, UserDb};
 use smb_server::{
-    Server, Share, Shares,
+    Client, Server, Share, Shares,
     config::{ServerConfig, ShareConfig},
     limits::ServerLimits,
 };
@@ -293,7 +293,7 @@ pub struct SimServer {
 
 impl SimServer {
     /// A server on an empty disk that answers after random times, behind a network that cuts
-    /// where it likes and is recorded.
+    /// where it likes and is recorded, with workers between which connections move.
     ///
     /// # Errors
     /// [`Stuck`] when the server cannot start.
@@ -374,20 +374,48 @@ impl SimServer {
         let (client, receiver, transmitter) = pipe::connect(cutter, observer);
         let low = u32::try_from(number & 0xFF_FFFF).unwrap_or(1);
         let address = Ipv4Addr::from_bits(0x7F00_0000 | low);
-        self.env.spawn(Box::pin(smb_server::serve(
+        let peer = SocketAddr::new(IpAddr::V4(address), 50_000);
+        let served = serve(
             Arc::clone(&self.server),
+            peer,
             receiver,
             transmitter,
-            SocketAddr::new(IpAddr::V4(address), 50_000),
-            Box::new(|| {}),
-            std::future::pending(),
-        )));
+            !self.whole,
+        );
+        self.env.spawn(Box::pin(served));
         client
     }
 
     /// The disk as the loss of power at this moment leaves it.
     pub fn cut_power(&self, cut: Cut) -> SimDisk {
         self.disk.cut(cut)
+    }
+}
+
+/// Serves a connection until it ends; one that `moves` leaves its worker, and comes to another, at every third request
+/// at which it can.
+async fn serve(
+    server: Arc<Server<MemoryVfs>>,
+    peer: SocketAddr,
+    mut receiver: pipe::ServerReceiver,
+    transmitter: pipe::ServerTransmitter,
+    moves: bool,
+) {
+    let requests = std::cell::Cell::new(0_u32);
+    let leaves = || moves && requests.replace(requests.get().wrapping_add(1)) % 3 == 2;
+    let mut next = Some((Client::New(peer), transmitter));
+    while let Some((client, transmitter)) = next {
+        let served = smb_server::serve(
+            Arc::clone(&server),
+            client,
+            &mut receiver,
+            transmitter,
+            Box::new(|| {}),
+            std::future::pending(),
+            leaves,
+        );
+        let left = served.await;
+        next = left.map(|(carried, transmitter)| (Client::Carried(carried), transmitter));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The running server: the front, the workers, and everything between start and orderly end.
 //!
-//! The front is the main thread: it accepts connections, gives each to the least-loaded worker of its listener,
-//! answers the control socket and the metrics page, and obeys orders (signals). It never accesses a file of a share.
+//! The front is the main thread: it accepts connections, gives each to the least-loaded worker of its listener, moves
+//! connections from busy workers to idle ones, answers the control socket and the metrics page, and obeys orders (signals). It never accesses a file of a share.
 //! The protocol is passed in as a [`Service`].
 //!
 //! At the end, the server first stops accepting; then connections finish or are closed after the grace period, dirty
@@ -13,6 +13,7 @@
 //! is brought into force, and only afterwards does the answer wait for data that were dirty before.
 
 mod answers;
+mod connections;
 mod policy;
 mod reload;
 mod requests;
@@ -47,7 +48,7 @@ use crate::{
     runtime::{
         admission::Admission,
         listener, placement, resources,
-        worker::{Spec, Worker},
+        worker::{ConnectionHandler, Spec, Worker},
     },
     service::{Service, SyncReport, Why},
     state::{state_dir, unclean},
@@ -194,8 +195,11 @@ pub fn run_with<S: Service>(
     ended.map(drop)
 }
 
+/// The state of a connection of this service between two workers.
+type Carried<S> = <<S as Service>::Handler as ConnectionHandler>::Carried;
+
 /// The main thread's half.
-struct Front<S> {
+struct Front<S: Service> {
     service: Arc<S>,
     /// The configuration in force.
     config: RefCell<Arc<Config>>,
@@ -210,7 +214,7 @@ struct Front<S> {
     applying: tokio::sync::Mutex<()>,
     config_file: Option<PathBuf>,
     admission: Arc<Admission>,
-    workers: Vec<Worker>,
+    workers: Vec<Worker<Carried<S>>>,
     members: Vec<Vec<usize>>,
     stop: watch::Sender<bool>,
     started: Instant,
@@ -255,7 +259,7 @@ impl<S: Service> Front<S> {
             Worker::start(spec, move |handle| service.handler(handle))
                 .map_err(|error| Error::from(format!("worker {index} on core {core}: {error}")))
         };
-        let workers: Vec<Worker> = plan
+        let workers: Vec<Worker<_>> = plan
             .cores
             .iter()
             .enumerate()
@@ -303,6 +307,7 @@ impl<S: Service> Front<S> {
                 Rc::clone(self).accept(index, socket),
             ));
         }
+        tasks.push(tokio::task::spawn_local(Rc::clone(self).balance()));
         tasks.push(tokio::task::spawn_local(Rc::clone(self).look_again()));
         tasks.push(tokio::task::spawn_local(Rc::clone(self).take_in_late()));
         tasks.push(tokio::task::spawn_local(sandbox::calls::log_refused()));
@@ -383,58 +388,6 @@ impl<S: Service> Front<S> {
             }
             self.replaced.replace(replaced);
         }
-    }
-
-    async fn accept(self: Rc<Self>, index: usize, socket: tokio::net::TcpListener) {
-        let mut errors = listener::AcceptErrors::default();
-        loop {
-            match socket.accept().await {
-                Ok((stream, peer)) => {
-                    let pass = match self.admission.admit(peer.ip()) {
-                        Ok(pass) => pass,
-                        Err(refusal) => {
-                            // Unknown clients must not fill the log; the count is in status and metrics.
-                            tracing::debug!(%peer, %refusal, "connection refused");
-                            continue;
-                        }
-                    };
-                    if let Err(error) = self.hand_over(index, stream, peer, pass).await {
-                        tracing::debug!(%peer, %error, "connection lost at accept");
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) => {
-                    errors.log("connections", &error);
-                    tokio::time::sleep(ACCEPT_RETRY).await;
-                }
-            }
-        }
-    }
-
-    async fn hand_over(
-        &self,
-        listener: usize,
-        stream: tokio::net::TcpStream,
-        peer: std::net::SocketAddr,
-        pass: crate::runtime::admission::Pass,
-    ) -> io::Result<()> {
-        let local = stream.local_addr()?;
-        let stream = stream.into_std()?;
-        listener::prepare(&stream)?;
-        let members = self.members.get(listener).map_or(&[][..], Vec::as_slice);
-        let load = |worker: usize| self.workers.get(worker).map_or(usize::MAX, Worker::load);
-        // The core on which the connection's packets arrive.
-        let incoming = rustix::net::sockopt::socket_incoming_cpu(&stream).ok();
-        let near = |worker: usize| {
-            let core = self.workers.get(worker).map(Worker::core);
-            core.zip(incoming)
-                .is_some_and(|(core, incoming)| u32::try_from(core) == Ok(incoming))
-        };
-        let worker = placement::least_loaded(members, load, near);
-        if let Some(worker) = worker.and_then(|at| self.workers.get(at)) {
-            worker.give(stream, peer, local, pass).await;
-        }
-        Ok(())
     }
 
     /// Carries out orders until the end. Returns the result of [`Front::end`].
@@ -559,7 +512,7 @@ impl<S: Service> Front<S> {
 
     /// The number of connections that a worker had to close. It does that by itself after the grace period, unless its
     /// thread hangs.
-    async fn drained(&self, worker: &Worker, by: tokio::time::Instant) -> usize {
+    async fn drained(&self, worker: &Worker<Carried<S>>, by: tokio::time::Instant) -> usize {
         let core = worker.core();
         let late = tokio::time::timeout_at(by, worker.drained());
         late.await.unwrap_or_else(|_| {

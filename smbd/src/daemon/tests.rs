@@ -57,7 +57,14 @@ struct Echo {
 struct EchoHandler(usize);
 
 impl ConnectionHandler for EchoHandler {
-    async fn serve(&self, mut accepted: Accepted, worker: &WorkerHandle) {
+    type Carried = std::convert::Infallible;
+
+    async fn serve(
+        &self,
+        mut accepted: Accepted<Self::Carried>,
+        worker: &WorkerHandle,
+        _: &dyn Fn() -> bool,
+    ) -> Option<Accepted<Self::Carried>> {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         accepted.pass.authenticated();
         assert_eq!(self.0, worker.index());
@@ -65,18 +72,19 @@ impl ConnectionHandler for EchoHandler {
         let stream = &mut accepted.stream;
         loop {
             tokio::select! {
-                read = stream.read(&mut byte) => if read.unwrap_or(0) == 0 { return },
-                () = worker.stopping() => return,
+                read = stream.read(&mut byte) => if read.unwrap_or(0) == 0 { return None },
+                () = worker.stopping() => return None,
             }
             // Each answer says which worker gave it.
-            if stream
-                .write_all(&[byte[0], self.0.to_le_bytes()[0]])
-                .await
-                .is_err()
-            {
-                return;
+            let answer = [byte[0], self.0.to_le_bytes()[0]];
+            if stream.write_all(&answer).await.is_err() {
+                return None;
             }
         }
+    }
+
+    async fn lost(&self, carried: Self::Carried) {
+        match carried {}
     }
 }
 

@@ -7,6 +7,7 @@ pub mod log;
 pub mod placement;
 pub(crate) mod resources;
 pub mod ring;
+pub mod seats;
 pub(crate) mod settings;
 pub(crate) mod timers;
 pub mod transport;

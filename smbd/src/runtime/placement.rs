@@ -108,6 +108,38 @@ pub fn least_loaded(
     members.iter().copied().min_by_key(order)
 }
 
+/// A worker that has less to do than this part of the time is relieved of nothing.
+const BUSY_MIN: f64 = 0.4;
+/// The least difference of two workers, as a part of the time, for which a connection is moved.
+const DIFFERENCE_MIN: f64 = 0.2;
+
+/// A connection of one worker should go to another.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Relief {
+    /// The worker that has most to do.
+    pub from: usize,
+    /// The worker that has least to do.
+    pub to: usize,
+    /// The difference as a part of what the first one has to do.
+    pub surplus: f64,
+}
+
+/// The move that makes the load of `members` more equal, if it is clearly unequal; `busy` is the part of the time in
+/// which a worker has something to do.
+#[must_use]
+pub fn relief(members: &[usize], busy: impl Fn(usize) -> f64) -> Option<Relief> {
+    let by_load = |a: &usize, b: &usize| busy(*a).total_cmp(&busy(*b));
+    let from = members.iter().copied().max_by(by_load)?;
+    let to = members.iter().copied().min_by(by_load)?;
+    let (most, least) = (busy(from), busy(to));
+    let moves = most >= BUSY_MIN && most - least >= DIFFERENCE_MIN;
+    moves.then(|| Relief {
+        from,
+        to,
+        surplus: (most - least) / most,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +193,19 @@ mod tests {
         assert_eq!(least(&[0, 1, 2], 2), Some(2));
         assert_eq!(least(&[0, 1, 2], 0), Some(1), "near, but loaded");
         assert_eq!(least(&[], 0), None);
+    }
+
+    #[test]
+    fn the_busiest_worker_is_relieved_if_another_is_clearly_less_busy() {
+        let relief = |busy: [f64; 3], members: &[usize]| {
+            let relief = relief(members, |worker| busy[worker])?;
+            Some((relief.from, relief.to, relief.surplus))
+        };
+        assert_eq!(relief([0.5, 1.0, 0.25], &[0, 1, 2]), Some((1, 2, 0.75)));
+        assert_eq!(relief([0.5, 1.0, 0.25], &[0, 2]), Some((0, 2, 0.5)));
+        assert_eq!(relief([0.9, 1.0, 0.85], &[0, 1, 2]), None);
+        assert_eq!(relief([0.0, 0.3, 0.0], &[0, 1, 2]), None, "none is busy");
+        assert_eq!(relief([1.0, 0.0, 0.0], &[]), None);
     }
 
     #[test]

@@ -69,6 +69,14 @@ pub fn split(stream: TcpStream) -> (Receiver, Transmitter) {
     (receiver, Transmitter(Rc::new(RefCell::new(write))))
 }
 
+/// Makes a stream of its two halves again.
+#[must_use]
+pub fn join(mut receiver: Receiver, transmitter: Transmitter) -> Option<TcpStream> {
+    receiver.set_low_water(0);
+    let write = Rc::into_inner(transmitter.0)?.into_inner();
+    receiver.stream.reunite(write).ok()
+}
+
 impl Receiver {
     /// Lets a fast client fill the socket with the rest of a large message before this thread is woken. Waking it for
     /// each piece that has arrived costs the client's core more time than copying the piece.

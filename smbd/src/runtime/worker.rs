@@ -1,7 +1,7 @@
 //! Workers: one thread, pinned unless the configuration says otherwise, one current-thread runtime, one ring each.
 //!
-//! A worker runs the connections it is given and the jobs it is sent until it ends. Connections never move between
-//! workers. If the task of a connection panics, only this connection is lost: its place is released and the panic is
+//! A worker runs the connections it is given and the jobs it is sent until it ends. It gives a connection to another
+//! worker when it is asked to, because the other one has less to do. If the task of a connection panics, only this connection is lost: its place is released and the panic is
 //! logged. A panic of the thread outside of its tasks, or in the task that drives its ring, ends the process. The
 //! [`ConnectionHandler`] carries out a connection's protocol.
 
@@ -29,7 +29,7 @@ use vfs::env::LocalTask;
 
 use crate::{
     config::FileIo,
-    runtime::{admission::Pass, ring, vital::Vital},
+    runtime::{admission::Pass, ring, seats::Seats, vital::Vital},
 };
 
 /// Connections and jobs on their way to one worker.
@@ -39,24 +39,61 @@ const END_POLL: Duration = Duration::from_millis(1);
 /// Stack of a worker; futures live on the heap.
 const STACK_BYTES: usize = 4 << 20;
 
-/// A connection that was admitted and given to a worker.
+/// A connection that was admitted and given to a worker. Its socket `S` is registered with the runtime of the worker
+/// that serves it; `C` is its state if another worker has served it until now.
 #[derive(Debug)]
-pub struct Accepted {
-    /// The socket, registered with this worker's runtime.
-    pub stream: TcpStream,
+pub struct Accepted<C, S = TcpStream> {
+    /// The socket.
+    pub stream: S,
     /// The address of the client.
     pub peer: SocketAddr,
-    /// The local address of the connection.
-    pub local: SocketAddr,
+    /// The number of the listener that accepted it.
+    pub listener: usize,
     /// Its place under the limits, which must be notified of a login.
-    pub pass: Pass,
+    pub pass: Arc<Pass>,
+    /// The state with which it left its last worker.
+    pub carried: Option<C>,
 }
+
+impl<C, S> Accepted<C, S> {
+    /// The same with another form of its socket; an error also returns its state.
+    fn with_stream<T>(
+        self,
+        change: impl FnOnce(S) -> io::Result<T>,
+    ) -> Result<Accepted<C, T>, (io::Error, Option<C>)> {
+        match change(self.stream) {
+            Ok(stream) => Ok(Accepted {
+                stream,
+                peer: self.peer,
+                listener: self.listener,
+                pass: self.pass,
+                carried: self.carried,
+            }),
+            Err(error) => Err((error, self.carried)),
+        }
+    }
+}
+
+/// A connection on its way to a worker.
+type OnItsWay<C> = Accepted<C, std::net::TcpStream>;
 
 /// The protocol of one worker. It is not `Send`, because each worker has its own.
 pub trait ConnectionHandler: 'static {
+    /// The state of a connection that moves to another worker.
+    type Carried: Send + 'static;
+
     /// Serves a connection until it ends; `worker.stopping()` completes when the connection should end by itself. The
-    /// socket is closed by dropping it.
-    fn serve(&self, accepted: Accepted, worker: &WorkerHandle) -> impl Future<Output = ()>;
+    /// socket is closed by dropping it. Once `leaves` is true, the connection is returned as soon as it can go on
+    /// elsewhere.
+    fn serve(
+        &self,
+        accepted: Accepted<Self::Carried>,
+        worker: &WorkerHandle,
+        leaves: &dyn Fn() -> bool,
+    ) -> impl Future<Output = Option<Accepted<Self::Carried>>>;
+
+    /// Cleans up after a connection that no worker can continue to serve.
+    fn lost(&self, carried: Self::Carried) -> impl Future<Output = ()>;
 }
 
 /// The facts that a task may know about its worker.
@@ -90,20 +127,54 @@ impl WorkerHandle {
 /// Work for a worker that belongs to no connection.
 pub type Job = Box<dyn FnOnce() -> LocalTask + Send>;
 
-enum Message {
-    Connection(std::net::TcpStream, SocketAddr, SocketAddr, Pass),
+enum Message<C> {
+    Connection(OnItsWay<C>),
+    /// Another worker has less to do: see [`Seats::relieve`].
+    Relieve {
+        listener: usize,
+        surplus: f64,
+        to: Inbox<C>,
+    },
     Job(Job),
     End,
 }
 
+/// The way to a worker.
+#[derive(Debug)]
+struct Inbox<C> {
+    sender: mpsc::Sender<Message<C>>,
+    /// Connections on the worker, including those on their way to it.
+    load: Arc<AtomicUsize>,
+}
+
+impl<C> Clone for Inbox<C> {
+    fn clone(&self) -> Self {
+        Self {
+            sender: self.sender.clone(),
+            load: Arc::clone(&self.load),
+        }
+    }
+}
+
+impl<C> Inbox<C> {
+    /// Gives a connection to the worker; a full queue returns it.
+    fn try_give(&self, connection: OnItsWay<C>) -> Result<(), OnItsWay<C>> {
+        let Ok(place) = self.sender.try_reserve() else {
+            return Err(connection);
+        };
+        self.load.fetch_add(1, Ordering::Relaxed);
+        place.send(Message::Connection(connection));
+        Ok(())
+    }
+}
+
 /// A worker seen from outside.
 #[derive(Debug)]
-pub struct Worker {
+pub struct Worker<C> {
     core: usize,
     file_io: &'static str,
     thread_id: i32,
-    load: Arc<AtomicUsize>,
-    sender: mpsc::Sender<Message>,
+    inbox: Inbox<C>,
     drained: RefCell<Option<oneshot::Receiver<usize>>>,
     thread: RefCell<Option<thread::JoinHandle<()>>>,
 }
@@ -125,12 +196,12 @@ pub struct Spec {
     pub file_io: FileIo,
 }
 
-impl Worker {
+impl<C: Send + 'static> Worker<C> {
     /// Starts the thread. `make` runs on it, within its runtime, and returns the handler of connections.
     ///
     /// # Errors
     /// When the thread, the runtime or the handler cannot be made.
-    pub fn start<H: ConnectionHandler>(
+    pub fn start<H: ConnectionHandler<Carried = C>>(
         spec: Spec,
         make: impl FnOnce(&WorkerHandle) -> io::Result<H> + Send + 'static,
     ) -> io::Result<Self> {
@@ -156,8 +227,7 @@ impl Worker {
             core,
             file_io,
             thread_id,
-            load,
-            sender,
+            inbox: Inbox { sender, load },
             drained: RefCell::new(Some(drained)),
             thread: RefCell::new(Some(thread)),
         })
@@ -178,38 +248,51 @@ impl Worker {
     /// Time its thread has spent on a core, by the kernel's account; zero once it has ended.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
-        // proc(5): schedstat begins with the nanoseconds spent on the CPU.
+        self.schedule()[0]
+    }
+
+    /// Time for which its thread has had something to do, on a core or waiting for one; zero once it has ended.
+    #[must_use]
+    pub fn busy_time(&self) -> Duration {
+        self.schedule().iter().sum()
+    }
+
+    /// The time that its thread has spent on a core, and that it has waited for one.
+    fn schedule(&self) -> [Duration; 2] {
+        // proc(5): schedstat begins with these two in nanoseconds.
         let text = std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", self.thread_id));
-        let nanos = text.ok().and_then(|text| {
-            let first = text.split_ascii_whitespace().next()?;
-            first.parse().ok()
-        });
-        Duration::from_nanos(nanos.unwrap_or(0))
+        let text = text.unwrap_or_default();
+        let mut nanos = text.split_ascii_whitespace().map(str::parse);
+        let mut next = || Duration::from_nanos(nanos.next().and_then(Result::ok).unwrap_or(0));
+        [next(), next()]
     }
 
     /// Connections on it, including those on their way to it.
     #[must_use]
     pub fn load(&self) -> usize {
-        self.load.load(Ordering::Relaxed)
+        self.inbox.load.load(Ordering::Relaxed)
     }
 
     /// Gives a connection to the worker; waits while its queue is full. If the worker is gone, the connection closes.
-    pub async fn give(
-        &self,
-        stream: std::net::TcpStream,
-        peer: SocketAddr,
-        local: SocketAddr,
-        pass: Pass,
-    ) {
-        self.load.fetch_add(1, Ordering::Relaxed);
-        if self
-            .sender
-            .send(Message::Connection(stream, peer, local, pass))
-            .await
-            .is_err()
-        {
-            self.load.fetch_sub(1, Ordering::Relaxed);
+    pub async fn give(&self, connection: Accepted<C, std::net::TcpStream>) {
+        let (sender, load) = (&self.inbox.sender, &self.inbox.load);
+        load.fetch_add(1, Ordering::Relaxed);
+        if sender.send(Message::Connection(connection)).await.is_err() {
+            load.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// Tells the worker that it had more to do than `other` in the last period, so that it gives a connection of this
+    /// listener away. `surplus` is the difference as a part of what it had to do.
+    pub fn relieve(&self, listener: usize, surplus: f64, other: &Self) {
+        let to = other.inbox.clone();
+        let message = Message::Relieve {
+            listener,
+            surplus,
+            to,
+        };
+        // A worker whose queue is full is asked again.
+        let _ = self.inbox.sender.try_send(message);
     }
 
     /// Runs `job` on the worker and returns its result; `None` if the worker is gone or the job panicked.
@@ -224,7 +307,7 @@ impl Worker {
                 let _ = sender.send(job().await);
             })
         });
-        self.sender.send(Message::Job(job)).await.ok()?;
+        self.inbox.sender.send(Message::Job(job)).await.ok()?;
         answer.await.ok()
     }
 
@@ -240,14 +323,14 @@ impl Worker {
     /// Asks the thread to end, so that [`Worker::end`] waits for several at a time.
     pub fn ask_to_end(&self) {
         // If the queue is full, `end` asks again.
-        let _ = self.sender.try_send(Message::End);
+        let _ = self.inbox.sender.try_send(Message::End);
     }
 
     /// Ends the thread and waits for it, but no longer than `wait`: a thread that the kernel
     /// holds is left to the end of the process.
     pub async fn end(&self, wait: Duration) {
         // Without a receiver the thread has ended already; if the queue is full, it is not reading it.
-        let _ = tokio::time::timeout(wait, self.sender.send(Message::End)).await;
+        let _ = tokio::time::timeout(wait, self.inbox.sender.send(Message::End)).await;
         let Some(thread) = self.thread.borrow_mut().take() else {
             return;
         };
@@ -267,14 +350,14 @@ impl Worker {
 }
 
 /// The worker's own half.
-struct Inside {
+struct Inside<C> {
     load: Arc<AtomicUsize>,
-    messages: mpsc::Receiver<Message>,
+    messages: mpsc::Receiver<Message<C>>,
     drained: oneshot::Sender<usize>,
 }
 
-impl Inside {
-    fn run<H: ConnectionHandler>(
+impl<C: Send + 'static> Inside<C> {
+    fn run<H: ConnectionHandler<Carried = C>>(
         self,
         spec: Spec,
         make: impl FnOnce(&WorkerHandle) -> io::Result<H>,
@@ -301,7 +384,13 @@ impl Inside {
                     let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
                     if ready.send(Ok((io, thread_id))).is_ok() {
                         let _vital = Vital;
-                        self.serve(Rc::new(handler), handle, grace).await;
+                        let serving = Serving {
+                            handler: Rc::new(handler),
+                            worker: handle,
+                            seats: Rc::default(),
+                            connections: JoinSet::new(),
+                        };
+                        self.serve(serving, grace).await;
                     }
                 }
                 Err(error) => drop(ready.send(Err(error))),
@@ -310,38 +399,36 @@ impl Inside {
         ring::uninstall();
     }
 
-    async fn serve<H: ConnectionHandler>(
+    async fn serve<H: ConnectionHandler<Carried = C>>(
         mut self,
-        handler: Rc<H>,
-        worker: WorkerHandle,
+        mut serving: Serving<H>,
         grace: Duration,
     ) {
-        let mut connections = JoinSet::new();
         let told_to_end = loop {
             tokio::select! {
                 biased;
-                () = worker.stopping() => break false,
-                Some(ended) = connections.join_next(), if !connections.is_empty() => {
-                    self.ended(ended);
+                () = serving.worker.stopping() => break false,
+                Some(ended) = serving.connections.join_next(), if !serving.connections.is_empty() => {
+                    self.ended(ended, &mut serving);
                 }
                 message = self.messages.recv() => match message {
                     None | Some(Message::End) => break true,
-                    Some(message) => self.take(message, &handler, &worker, &mut connections),
+                    Some(message) => self.take(message, &mut serving),
                 },
             }
         };
         let late = tokio::time::sleep(grace);
         tokio::pin!(late);
-        while !connections.is_empty() {
+        while !serving.connections.is_empty() {
             tokio::select! {
                 biased;
-                Some(ended) = connections.join_next() => self.ended(ended),
-                Some(message) = self.messages.recv() => self.only_jobs(message),
+                Some(ended) = serving.connections.join_next() => self.ended(ended, &mut serving),
+                Some(message) = self.messages.recv() => self.only_jobs(message, &serving),
                 () = &mut late => break,
             }
         }
-        let cut_off = connections.len();
-        connections.shutdown().await;
+        let cut_off = serving.connections.len();
+        serving.connections.shutdown().await;
         self.load.store(0, Ordering::Relaxed);
         let (closed, _) = oneshot::channel();
         let _ = std::mem::replace(&mut self.drained, closed).send(cut_off);
@@ -352,53 +439,128 @@ impl Inside {
         loop {
             match self.messages.recv().await {
                 None | Some(Message::End) => return,
-                Some(message) => self.only_jobs(message),
+                Some(message) => self.only_jobs(message, &serving),
             }
         }
     }
 
-    fn take<H: ConnectionHandler>(
+    fn take<H: ConnectionHandler<Carried = C>>(
         &self,
-        message: Message,
-        handler: &Rc<H>,
-        worker: &WorkerHandle,
-        connections: &mut JoinSet<()>,
+        message: Message<C>,
+        serving: &mut Serving<H>,
     ) {
         match message {
-            Message::Connection(stream, peer, local, pass) => match TcpStream::from_std(stream) {
-                Ok(stream) => {
-                    let accepted = Accepted {
-                        stream,
-                        peer,
-                        local,
-                        pass,
-                    };
-                    let (handler, worker) = (Rc::clone(handler), worker.clone());
-                    connections.spawn_local(async move { handler.serve(accepted, &worker).await });
-                }
-                Err(error) => {
-                    tracing::warn!(%peer, %error, "a new connection was closed before a worker could serve it");
-                    self.load.fetch_sub(1, Ordering::Relaxed);
-                }
-            },
+            Message::Connection(connection) => self.seat(connection, serving),
+            Message::Relieve {
+                listener,
+                surplus,
+                to,
+            } => serving.seats.relieve(listener, surplus, to),
             Message::Job(job) => drop(tokio::task::spawn_local(job())),
             Message::End => {}
         }
     }
 
-    /// Handles a message while the server stops: a connection that comes late is closed by being dropped.
-    fn only_jobs(&self, message: Message) {
+    fn seat<H: ConnectionHandler<Carried = C>>(
+        &self,
+        connection: OnItsWay<C>,
+        serving: &mut Serving<H>,
+    ) {
+        let peer = connection.peer;
+        match connection.with_stream(TcpStream::from_std) {
+            Ok(accepted) => {
+                let task = serving.serve(accepted);
+                serving.connections.spawn_local(task);
+            }
+            Err((error, carried)) => {
+                tracing::warn!(%peer, %error, "a connection was closed before a worker could serve it");
+                self.load.fetch_sub(1, Ordering::Relaxed);
+                serving.lost(carried);
+            }
+        }
+    }
+
+    /// Handles a message while the server stops: a connection that comes late is closed.
+    fn only_jobs<H: ConnectionHandler<Carried = C>>(
+        &self,
+        message: Message<C>,
+        serving: &Serving<H>,
+    ) {
         match message {
-            Message::Connection(..) => drop(self.load.fetch_sub(1, Ordering::Relaxed)),
+            Message::Connection(connection) => {
+                self.load.fetch_sub(1, Ordering::Relaxed);
+                serving.lost(connection.carried);
+            }
             Message::Job(job) => drop(tokio::task::spawn_local(job())),
-            Message::End => {}
+            Message::Relieve { .. } | Message::End => {}
         }
     }
 
-    fn ended(&self, ended: Result<(), tokio::task::JoinError>) {
+    /// Ends the bookkeeping of a connection that has ended here, and sends one that leaves on its way.
+    fn ended<H: ConnectionHandler<Carried = C>>(
+        &self,
+        ended: Result<Option<Departed<C>>, tokio::task::JoinError>,
+        serving: &mut Serving<H>,
+    ) {
+        match ended {
+            Ok(None) => {}
+            Ok(Some((connection, to))) => {
+                tracing::debug!(peer = %connection.peer, "a connection moves to another worker");
+                if let Err(connection) = to.try_give(connection) {
+                    return self.seat(connection, serving);
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "a connection ended by a panic\n  = please report it with the lines above");
+            }
+        }
         self.load.fetch_sub(1, Ordering::Relaxed);
-        if let Err(error) = ended {
-            tracing::error!(%error, "a connection ended by a panic\n  = please report it with the lines above");
+    }
+}
+
+/// A connection that has left its worker, and where it goes.
+type Departed<C> = (OnItsWay<C>, Inbox<C>);
+
+/// The connections of a worker and their protocol.
+struct Serving<H: ConnectionHandler> {
+    handler: Rc<H>,
+    worker: WorkerHandle,
+    seats: Rc<Seats<Inbox<H::Carried>>>,
+    connections: JoinSet<Option<Departed<H::Carried>>>,
+}
+
+impl<H: ConnectionHandler> Serving<H> {
+    /// Serves a connection until it has ended or left.
+    fn serve(
+        &self,
+        accepted: Accepted<H::Carried>,
+    ) -> impl Future<Output = Option<Departed<H::Carried>>> + 'static {
+        let (handler, worker) = (Rc::clone(&self.handler), self.worker.clone());
+        let (seats, seat) = (Rc::clone(&self.seats), self.seats.take(accepted.listener));
+        async move {
+            let leaves = || seat.leaves() && !*worker.stopping.borrow();
+            let served = handler.serve(accepted, &worker, &leaves);
+            let left = seats.run(&seat, served).await?;
+            match left.with_stream(TcpStream::into_std) {
+                Ok(left) => Some((left, seat.destination()?)),
+                Err((error, carried)) => {
+                    tracing::warn!(%error, "a connection was closed on its way to another worker");
+                    if let Some(carried) = carried {
+                        handler.lost(carried).await;
+                    }
+                    None
+                }
+            }
+        }
+    }
+
+    /// Cleans up after a connection that is closed without being served, if it was served before.
+    fn lost(&self, carried: Option<H::Carried>) {
+        if let Some(carried) = carried {
+            let handler = Rc::clone(&self.handler);
+            drop(tokio::task::spawn_local(async move {
+                handler.lost(carried).await
+            }));
         }
     }
 }

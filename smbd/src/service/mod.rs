@@ -11,7 +11,6 @@ mod status;
 
 use std::{
     io,
-    rc::Rc,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering},
@@ -21,7 +20,7 @@ use std::{
 
 use durability::{Durability, Gate, ShareDurability};
 use smb_auth::UserDb;
-use smb_server::{Server, Share, outside::HostWatch};
+use smb_server::{Carried, Client, Server, Share, outside::HostWatch};
 use vfs::linux::OwnChanges;
 
 use crate::{
@@ -197,16 +196,23 @@ pub struct Handler {
 }
 
 impl ConnectionHandler for Handler {
-    async fn serve(&self, accepted: Accepted, worker: &WorkerHandle) {
-        let (receiver, transmitter) = transport::split(accepted.stream);
-        let pass = Rc::new(accepted.pass);
-        let known = Rc::clone(&pass);
+    type Carried = Box<Carried<HostVfs>>;
+
+    async fn serve(
+        &self,
+        accepted: Accepted<Self::Carried>,
+        worker: &WorkerHandle,
+        leaves: &dyn Fn() -> bool,
+    ) -> Option<Accepted<Self::Carried>> {
+        let (mut receiver, transmitter) = transport::split(accepted.stream);
+        let pass = accepted.pass;
+        let known = Arc::clone(&pass);
+        let peer = accepted.peer;
         // The server stops, a newcomer needs the place of somebody who has not logged in, or a reload
         // between accept and here refuses the address: it closes the connections that the server
         // knows, and asking here comes after the server knows this one.
         let ending = async {
-            let peer = accepted.peer.ip();
-            if self.holdfast.config().server.hosts.admits(peer) {
+            if self.holdfast.config().server.hosts.admits(peer.ip()) {
                 tokio::select! {
                     biased;
                     () = worker.stopping() => {}
@@ -214,15 +220,32 @@ impl ConnectionHandler for Handler {
                 }
             }
         };
+        let client = accepted.carried.map_or(Client::New(peer), Client::Carried);
         let serving = smb_server::serve(
             Arc::clone(&self.holdfast.server),
-            receiver,
+            client,
+            &mut receiver,
             transmitter,
-            accepted.peer,
             Box::new(move || known.authenticated()),
             ending,
+            leaves,
         );
-        serving.await;
+        let (carried, transmitter) = serving.await?;
+        let Some(stream) = transport::join(receiver, transmitter) else {
+            self.lost(carried).await;
+            return None;
+        };
+        Some(Accepted {
+            stream,
+            peer,
+            listener: accepted.listener,
+            pass,
+            carried: Some(carried),
+        })
+    }
+
+    async fn lost(&self, carried: Self::Carried) {
+        smb_server::lost(&self.holdfast.server, carried).await;
     }
 }
 

@@ -318,16 +318,22 @@ fn a_panic_leaves_nothing_of_its_connection() {
             client.login("alice", "secret", "").map(drop)
         });
         let (stream, peer) = listener.accept().await.unwrap();
-        let (receiver, transmitter) = transport::split(stream);
-        let serving = smb_server::serve(
-            Arc::clone(&holdfast.server),
-            receiver,
-            transmitter,
-            peer,
-            // Within the request that has just made the session.
-            Box::new(|| panic!("as a bug would")),
-            std::future::pending(),
-        );
+        let (mut receiver, transmitter) = transport::split(stream);
+        let server = Arc::clone(&holdfast.server);
+        let serving = async move {
+            smb_server::serve(
+                server,
+                Client::New(peer),
+                &mut receiver,
+                transmitter,
+                // Within the request that has just made the session.
+                Box::new(|| panic!("as a bug would")),
+                std::future::pending(),
+                || false,
+            )
+            .await
+            .is_none()
+        };
         let serving = tokio::task::spawn_local(serving);
         let ended = tokio::time::timeout(Duration::from_secs(10), serving).await;
         let ended = ended.expect("the connection goes on");

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod apart;
+mod balance;
 mod close;
 mod failed_start;
 mod failing;

@@ -35,6 +35,11 @@ impl EarlyCancels {
         ids.push_back(id);
     }
 
+    /// Takes all of them out.
+    pub(super) fn take_all(&self) -> Self {
+        Self(RefCell::new(self.0.take()))
+    }
+
     /// Whether a CANCEL came for this request, which waits from now on.
     fn take(&self, id: MessageId) -> bool {
         let mut ids = self.0.borrow_mut();

@@ -64,6 +64,8 @@ pub(crate) enum Mail {
         /// Encoded body behind a blank header.
         body: bytes::BytesMut,
     },
+    /// The connection leaves its worker: nothing more is delivered there, and what follows stays in the mailbox.
+    Leave,
     /// Close without sending what is queued, because others wait for its memory.
     Evict {
         /// The bytes of memory that its client could have freed.

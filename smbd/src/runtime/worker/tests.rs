@@ -20,38 +20,61 @@ fn config() -> Config {
     config::parse(text, &folder.path().join("h.toml")).unwrap()
 }
 
-/// Echoes until the peer ends or the server stops; a `!` panics.
+/// Echoes until the peer ends or the server stops; a `!` panics. What a connection
+/// carries to another worker is its number of answers.
 struct Echo;
 
 impl ConnectionHandler for Echo {
-    async fn serve(&self, mut accepted: Accepted, worker: &WorkerHandle) {
+    type Carried = u8;
+
+    async fn serve(
+        &self,
+        mut accepted: Accepted<u8>,
+        worker: &WorkerHandle,
+        leaves: &dyn Fn() -> bool,
+    ) -> Option<Accepted<u8>> {
         let mut buffer = [0; 64];
         loop {
             let read = tokio::select! {
                 read = accepted.stream.read(&mut buffer) => read.unwrap_or(0),
-                () = worker.stopping() => return,
+                () = worker.stopping() => return None,
             };
-            assert_ne!(buffer[0], b'!', "told to panic");
+            assert_ne!(buffer[0], b'!', "panics as a bug would");
             if read == 0 || accepted.stream.write_all(&buffer[..read]).await.is_err() {
-                return;
+                return None;
+            }
+            *accepted.carried.get_or_insert_default() += 1;
+            if leaves() {
+                return Some(accepted);
             }
         }
     }
+
+    async fn lost(&self, _: u8) {}
 }
 
 /// Never ends by itself.
 struct Deaf;
 
 impl ConnectionHandler for Deaf {
-    async fn serve(&self, accepted: Accepted, _worker: &WorkerHandle) {
+    type Carried = u8;
+
+    async fn serve(
+        &self,
+        accepted: Accepted<u8>,
+        _: &WorkerHandle,
+        _: &dyn Fn() -> bool,
+    ) -> Option<Accepted<u8>> {
         std::future::pending::<()>().await;
-        drop(accepted);
+        Some(accepted)
     }
+
+    async fn lost(&self, _: u8) {}
 }
 
-fn start<H: ConnectionHandler>(
+fn start<H: ConnectionHandler<Carried = u8>>(
     make: impl FnOnce(&WorkerHandle) -> io::Result<H> + Send + 'static,
-) -> io::Result<(Worker, watch::Sender<bool>)> {
+) -> io::Result<(Worker<u8>, watch::Sender<bool>)> {
     let (stop, stopping) = watch::channel(false);
     let core = crate::runtime::placement::allowed_cores()[0];
     let grace = Duration::from_millis(50);
@@ -78,14 +101,19 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// A client connected through `worker`.
-fn connect(worker: &Worker, admission: &Arc<Admission>) -> net::TcpStream {
+fn connect(worker: &Worker<u8>, admission: &Arc<Admission>) -> net::TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (server, peer) = listener.accept().unwrap();
     server.set_nonblocking(true).unwrap();
-    let pass = admission.admit(peer.ip()).unwrap();
-    let local = server.local_addr().unwrap();
-    block_on(worker.give(server, peer, local, pass));
+    let pass = Arc::new(admission.admit(peer.ip()).unwrap());
+    block_on(worker.give(Accepted {
+        stream: server,
+        peer,
+        listener: 0,
+        pass,
+        carried: None,
+    }));
     client
 }
 
@@ -136,6 +164,43 @@ fn a_panic_takes_one_connection_with_it() {
     assert_eq!(echo(&mut good, b"still here"), b"still here");
     assert_eq!(admission.figures().connections, 1);
     block_on(worker.end(Duration::from_secs(10)));
+}
+
+#[test]
+fn a_busy_connection_goes_to_the_other_worker() {
+    let admission = Admission::new(&config());
+    let (from, _stop) = start(|_| Ok(Echo)).unwrap();
+    let (to, _stop_other) = start(|_| Ok(Echo)).unwrap();
+    let mut clients = [connect(&from, &admission), connect(&from, &admission)];
+    let moved = (0..1_000).any(|_| {
+        for client in &mut clients {
+            assert_eq!(echo(client, b"hello"), b"hello");
+        }
+        from.relieve(0, 1.0, &to);
+        (from.load(), to.load()) == (1, 1)
+    });
+    assert!(moved);
+    for client in &mut clients {
+        assert_eq!(echo(client, b"there"), b"there");
+    }
+    assert_eq!(admission.figures().connections, 2);
+    drop(clients);
+    let none_left = (0..1_000).any(|_| {
+        thread::sleep(Duration::from_millis(1));
+        (from.load(), to.load()) == (0, 0)
+    });
+    assert!(none_left);
+    block_on(from.end(Duration::from_secs(10)));
+    // A worker that is gone takes no connection.
+    let mut client = connect(&to, &admission);
+    let mut other = connect(&to, &admission);
+    for _ in 0..3 {
+        to.relieve(0, 1.0, &from);
+        assert_eq!(echo(&mut client, b"still here"), b"still here");
+        assert_eq!(echo(&mut other, b"still here"), b"still here");
+    }
+    assert_eq!(to.load(), 2);
+    block_on(to.end(Duration::from_secs(10)));
 }
 
 #[test]

@@ -1,0 +1,121 @@
+//! A connection on its way from one worker to another.
+//!
+//! A connection belongs to one worker. While nothing of it is under way, its state can be taken out as a value, with
+//! which another worker continues. The server, its sessions and other connections know it only by its id and its
+//! mailbox, which stay the same.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    rc::Rc,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use smb_crypto::{PreauthHash, SigningKey};
+use smb_wire::ids::SessionId;
+use tokio::sync::mpsc;
+use vfs::{Vfs, requester::Requester};
+
+use super::{Connection, Negotiated, waiting::EarlyCancels};
+use crate::{
+    link::credits::CreditWindow,
+    memory::Account,
+    state::{Channel, ConnectionId, Mail, Server, Session},
+    transport::Direct,
+};
+
+/// The session of a channel and Channel.SigningKey.
+type Bound<V> = (Arc<Session<V>>, Option<Arc<SigningKey>>);
+
+/// The state of a connection that has left its worker. It must be given to [`crate::serve`] again or to
+/// [`crate::lost`], which end its sessions and close its opens.
+pub struct Carried<V: Vfs> {
+    id: ConnectionId,
+    peer: SocketAddr,
+    negotiated: Option<Negotiated>,
+    preauth: PreauthHash,
+    credits: CreditWindow,
+    channels: BTreeMap<SessionId, Bound<V>>,
+    next_async: u64,
+    early_cancels: EarlyCancels,
+    requester: Requester,
+    mail: mpsc::WeakSender<Mail>,
+    account: Arc<Account>,
+    pub(crate) mailbox: mpsc::Receiver<Mail>,
+    pub(crate) stuck: Arc<AtomicBool>,
+}
+
+impl<V: Vfs> Connection<V> {
+    /// Whether nothing of the connection is under way, apart from what its `tasks` references to it are for: no request
+    /// runs or waits, no login has begun, and all answers have been sent.
+    pub(crate) fn is_quiet(self: &Rc<Self>, tasks: usize) -> bool {
+        Rc::strong_count(self) == tasks
+            && self.outbox.held.get() == 0
+            && self.setups.borrow().is_empty()
+            && self.waiting.borrow().is_empty()
+            && !self.is_closed()
+    }
+
+    /// Takes the state out of a connection of which nothing is under way, and which is not used again.
+    pub(crate) fn carry(
+        &self,
+        mailbox: mpsc::Receiver<Mail>,
+        stuck: Arc<AtomicBool>,
+    ) -> Box<Carried<V>> {
+        let channels = self.channels.take().into_iter();
+        let bound = |channel: &Channel<V>| (Arc::clone(&channel.session), channel.signing.clone());
+        let none_left = CreditWindow::new(1);
+        Box::new(Carried {
+            id: self.id,
+            peer: self.peer,
+            negotiated: self.negotiated().map(|facts| (*facts).clone()),
+            preauth: self.preauth.replace(PreauthHash::new()),
+            credits: self.credits.replace(none_left),
+            channels: channels
+                .map(|(id, channel)| (id, bound(&channel)))
+                .collect(),
+            next_async: self.next_async.get(),
+            early_cancels: self.early_cancels.take_all(),
+            requester: self.requester.get(),
+            mail: self.mail.clone(),
+            account: Arc::clone(self.account()),
+            mailbox,
+            stuck,
+        })
+    }
+}
+
+impl<V: Vfs> Carried<V> {
+    /// The connection on the worker that continues with it; also returns its mailbox and the mark of an overflow.
+    pub(crate) fn arrive(
+        self: Box<Self>,
+        server: &Arc<Server<V>>,
+        direct: Option<Box<dyn Direct>>,
+        authenticated: Box<dyn Fn()>,
+    ) -> (Rc<Connection<V>>, mpsc::Receiver<Mail>, Arc<AtomicBool>) {
+        let channels = self.channels.into_iter().map(|(id, (session, signing))| {
+            let channel = Channel { session, signing };
+            (id, Rc::new(channel))
+        });
+        let fresh = Connection::new(
+            server,
+            self.id,
+            self.peer,
+            self.mail,
+            self.account,
+            direct,
+            authenticated,
+        );
+        let connection = Connection {
+            negotiated: self.negotiated.map(Rc::new).into(),
+            preauth: self.preauth.into(),
+            credits: self.credits.into(),
+            channels: channels.collect::<BTreeMap<_, _>>().into(),
+            next_async: self.next_async.into(),
+            early_cancels: self.early_cancels,
+            requester: self.requester.into(),
+            ..fresh
+        };
+        (Rc::new(connection), self.mailbox, self.stuck)
+    }
+}

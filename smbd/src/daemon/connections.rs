@@ -1,0 +1,116 @@
+//! The way of connections to the workers, and between them.
+
+use std::{io, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
+
+use super::{ACCEPT_RETRY, Carried, Front};
+use crate::{
+    runtime::{
+        admission::Pass,
+        listener::{AcceptErrors, prepare},
+        placement,
+        seats::PERIOD,
+        worker::{Accepted, Worker},
+    },
+    service::Service,
+};
+
+impl<S: Service> Front<S> {
+    /// Accepts connections of a listener until the end.
+    pub(super) async fn accept(self: Rc<Self>, index: usize, socket: tokio::net::TcpListener) {
+        let mut errors = AcceptErrors::default();
+        loop {
+            match socket.accept().await {
+                Ok((stream, peer)) => {
+                    let pass = match self.admission.admit(peer.ip()) {
+                        Ok(pass) => pass,
+                        Err(refusal) => {
+                            // Unknown clients must not fill the log; the count is in status and metrics.
+                            tracing::debug!(%peer, %refusal, "connection refused");
+                            continue;
+                        }
+                    };
+                    if let Err(error) = self.hand_over(index, stream, peer, pass).await {
+                        tracing::debug!(%peer, %error, "connection lost at accept");
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    errors.log("connections", &error);
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn hand_over(
+        &self,
+        listener: usize,
+        stream: tokio::net::TcpStream,
+        peer: SocketAddr,
+        pass: Pass,
+    ) -> io::Result<()> {
+        let stream = stream.into_std()?;
+        prepare(&stream)?;
+        let members = self.members.get(listener).map_or(&[][..], Vec::as_slice);
+        let load = |worker: usize| self.workers.get(worker).map_or(usize::MAX, Worker::load);
+        // The core on which the connection's packets arrive.
+        let incoming = rustix::net::sockopt::socket_incoming_cpu(&stream).ok();
+        let near = |worker: usize| {
+            let core = self.workers.get(worker).map(Worker::core);
+            core.zip(incoming)
+                .is_some_and(|(core, incoming)| u32::try_from(core) == Ok(incoming))
+        };
+        let worker = placement::least_loaded(members, load, near);
+        if let Some(worker) = worker.and_then(|at| self.workers.get(at)) {
+            let accepted = Accepted {
+                stream,
+                peer,
+                listener,
+                pass: Arc::new(pass),
+                carried: None,
+            };
+            worker.give(accepted).await;
+        }
+        Ok(())
+    }
+
+    /// Moves connections from workers that have more to do than others to those, until the end. Nobody knows at a
+    /// connection's start how busy it will be.
+    pub(super) async fn balance(self: Rc<Self>) {
+        if self.workers.len() < 2 {
+            return;
+        }
+        let busy = |worker: &Worker<Carried<S>>| worker.busy_time();
+        let mut last: Option<Vec<Duration>> = None;
+        loop {
+            tokio::time::sleep(PERIOD).await;
+            if self.workers.iter().map(Worker::load).sum::<usize>() < 2 {
+                last = None;
+                continue;
+            }
+            let now: Vec<_> = self.workers.iter().map(busy).collect();
+            if let Some(last) = last.replace(now.clone()) {
+                let spent = now.iter().zip(&last);
+                let spent = spent.map(|(now, last)| now.saturating_sub(*last).as_secs_f64());
+                let parts: Vec<_> = spent.map(|spent| spent / PERIOD.as_secs_f64()).collect();
+                self.relieve(&parts);
+            }
+        }
+    }
+
+    /// Has the busiest worker of each listener give a connection to the one that has least to do, if that is clearly
+    /// less. `busy` has the part of the last period in which each worker had something to do.
+    fn relieve(&self, busy: &[f64]) {
+        for (listener, members) in self.members.iter().enumerate() {
+            let relief = placement::relief(members, |at| busy.get(at).copied().unwrap_or(0.0));
+            let Some(relief) = relief else { continue };
+            let workers = self
+                .workers
+                .get(relief.from)
+                .zip(self.workers.get(relief.to));
+            if let Some((from, to)) = workers {
+                from.relieve(listener, relief.surplus, to);
+            }
+        }
+    }
+}

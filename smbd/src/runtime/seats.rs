@@ -1,0 +1,203 @@
+//! The connections of a worker: which of them keep it busy, and which one leaves it for a worker that has less to do.
+//!
+//! A connection's share of its worker is the time that its task runs. It is measured only while the worker is asked to
+//! give connections away, because reading the clock twice for each request costs something too.
+
+use std::{
+    cell::{Cell, RefCell},
+    future::{Future, poll_fn},
+    pin::pin,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+/// How often workers are compared. One that has more to do than another in two of these periods in a row gives a
+/// connection away.
+pub const PERIOD: Duration = Duration::from_millis(250);
+
+/// How long a connection that cannot leave is not asked again, in periods. One on which a request always waits, such as
+/// a CHANGE_NOTIFY, never can.
+const ASKED_AGAIN: u8 = 40;
+/// The least part of a worker's time for which a connection is worth moving.
+const SHARE_MIN: f64 = 0.05;
+
+/// One connection.
+pub struct Seat<D> {
+    /// The listener that accepted it: it may go only to workers of this listener.
+    listener: usize,
+    /// How long its task ran in this period.
+    ran: Cell<Duration>,
+    /// Where it is asked to go.
+    to: RefCell<Option<D>>,
+    /// Periods for which it is not asked.
+    stays: Cell<u8>,
+}
+
+impl<D> Seat<D> {
+    /// Whether the connection is asked to leave.
+    pub fn leaves(&self) -> bool {
+        self.to.borrow().is_some()
+    }
+
+    /// The place where the connection, which has left, is to go.
+    pub fn destination(&self) -> Option<D> {
+        self.to.take()
+    }
+
+    /// The part of `all` for which it ran.
+    fn share(&self, all: Duration) -> f64 {
+        self.ran.get().as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+}
+
+/// All connections of a worker; `D` is where they can go.
+pub struct Seats<D> {
+    /// When this period began, while shares are measured.
+    since: Cell<Option<Instant>>,
+    all: RefCell<Vec<Rc<Seat<D>>>>,
+}
+
+impl<D> Default for Seats<D> {
+    fn default() -> Self {
+        Self {
+            since: Cell::new(None),
+            all: RefCell::default(),
+        }
+    }
+}
+
+impl<D> Seats<D> {
+    /// Adds a connection that this listener accepted.
+    pub fn take(&self, listener: usize) -> Rc<Seat<D>> {
+        let seat = Rc::new(Seat {
+            listener,
+            ran: Cell::default(),
+            to: RefCell::new(None),
+            stays: Cell::new(0),
+        });
+        self.all.borrow_mut().push(Rc::clone(&seat));
+        seat
+    }
+
+    /// Runs a connection's task, and measures it while shares are measured.
+    pub async fn run<T>(&self, seat: &Seat<D>, task: impl Future<Output = T>) -> T {
+        let mut task = pin!(task);
+        poll_fn(|cx| {
+            let Some(since) = self.since.get() else {
+                return task.as_mut().poll(cx);
+            };
+            let began = Instant::now();
+            if began.saturating_duration_since(since) > 2 * PERIOD {
+                self.since.set(None);
+            }
+            let polled = task.as_mut().poll(cx);
+            seat.ran.set(seat.ran.get() + began.elapsed());
+            polled
+        })
+        .await
+    }
+
+    /// Asks the connection to leave that balances best: this worker had more to do than another in this period, and
+    /// `surplus` is the difference as a part of it. Called once in each period for which that holds.
+    pub fn relieve(&self, listener: usize, surplus: f64, to: D) {
+        let now = Instant::now();
+        let since = self.since.replace(Some(now));
+        let mut all = self.all.borrow_mut();
+        // The worker holds the other reference while it serves.
+        all.retain(|seat| Rc::strong_count(seat) > 1);
+        let measured: Duration = all.iter().map(|seat| seat.ran.get()).sum();
+        let is_second = since.is_some_and(|since| now.duration_since(since) <= 2 * PERIOD);
+        let mut best: Option<(f64, &Rc<Seat<D>>)> = None;
+        for seat in all.iter() {
+            let share = seat.share(measured);
+            seat.ran.set(Duration::ZERO);
+            seat.stays.set(seat.stays.get().saturating_sub(1));
+            if seat.to.take().is_some() {
+                // It was asked a period ago, and has never been quiet since.
+                seat.stays.set(ASKED_AGAIN);
+            }
+            // What is moved counts twice: one worker loses it, and the other one gets it.
+            let left = (surplus - 2.0 * share).abs();
+            let may = seat.listener == listener && seat.stays.get() == 0 && share >= SHARE_MIN;
+            // Moving a connection must make the difference clearly smaller, or it would be moved back later.
+            if may && left <= surplus / 2.0 && best.is_none_or(|(least, _)| left < least) {
+                best = Some((left, seat));
+            }
+        }
+        if let Some((_, seat)) = best.filter(|_| is_second) {
+            *seat.to.borrow_mut() = Some(to);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seats of these listeners that ran for so many milliseconds, in a worker whose first period is over.
+    fn seats(ran: &[(usize, u64)]) -> (Seats<()>, Vec<Rc<Seat<()>>>) {
+        let seats = Seats::default();
+        seats.relieve(0, 1.0, ());
+        let all = ran.iter().map(|(listener, ms)| {
+            let seat = seats.take(*listener);
+            seat.ran.set(Duration::from_millis(*ms));
+            seat
+        });
+        let all = all.collect();
+        (seats, all)
+    }
+
+    fn asked(all: &[Rc<Seat<()>>]) -> Vec<usize> {
+        let asked = all.iter().enumerate().filter(|(_, seat)| seat.leaves());
+        asked.map(|(at, _)| at).collect()
+    }
+
+    #[test]
+    fn the_connection_that_balances_best_is_asked_to_leave() {
+        for (surplus, ran, leaves) in [
+            (1.0, &[(0, 50), (0, 50)][..], &[0][..]),
+            (2.0 / 3.0, &[(0, 33), (0, 33), (0, 33)], &[0]),
+            (1.0, &[(0, 100), (0, 0)], &[]),
+            (0.5, &[(0, 50), (0, 50)], &[]),
+            (0.5, &[(0, 70), (0, 20), (0, 10)], &[1]),
+            (1.0, &[(1, 50), (0, 30), (0, 20)], &[1]),
+        ] {
+            let (seats, all) = seats(ran);
+            seats.relieve(0, surplus, ());
+            assert_eq!(asked(&all), leaves, "{surplus} {ran:?}");
+        }
+    }
+
+    #[test]
+    fn one_busy_period_moves_nothing() {
+        let seats = Seats::default();
+        let all = [seats.take(0), seats.take(0)];
+        for seat in &all {
+            seat.ran.set(Duration::from_millis(50));
+        }
+        seats.relieve(0, 1.0, ());
+        assert!(asked(&all).is_empty());
+    }
+
+    #[test]
+    fn after_one_that_cannot_leave_another_is_asked() {
+        let (seats, all) = seats(&[(0, 50), (0, 50)]);
+        seats.relieve(0, 1.0, ());
+        assert_eq!(asked(&all), [0]);
+        for seat in &all {
+            seat.ran.set(Duration::from_millis(50));
+        }
+        seats.relieve(0, 1.0, ());
+        assert_eq!(asked(&all), [1]);
+        assert_eq!(all[1].destination(), Some(()));
+        assert!(!all[1].leaves());
+    }
+
+    #[test]
+    fn a_connection_that_has_ended_is_forgotten() {
+        let (seats, mut all) = seats(&[(0, 50), (0, 50)]);
+        all.truncate(1);
+        seats.relieve(0, 1.0, ());
+        assert_eq!(seats.all.borrow().len(), 1);
+    }
+}
