@@ -281,7 +281,7 @@ impl SimClient {
         offset: u64,
         length: u32,
     ) -> Result<Vec<u8>, ClientError> {
-        let reply = self.call(read_request(file, offset, length)).await?;
+        let reply = self.call(Request::read(file, offset, length)).await?;
         Ok(ReadResponse::read(&reply.message)?.data.to_vec())
     }
 
@@ -403,11 +403,6 @@ impl SimClient {
             self.core.feed(&bytes)?;
         }
     }
-}
-
-/// A READ.
-pub fn read_request(file: FileId, offset: u64, length: u32) -> Request {
-    Request::read(file, offset, length)
 }
 
 /// A WRITE.

@@ -20,7 +20,7 @@ mod rng;
 mod server;
 mod trace;
 
-pub use client::{Message, SimClient, read_request, write_request};
+pub use client::{Message, SimClient, write_request};
 pub use executor::{Sim, SimEnv, Stuck};
 pub use rng::SimRng;
 pub use server::{

@@ -428,7 +428,7 @@ impl Actor {
             self.world.ledger.borrow_mut().let_go(hand.entry);
             let record = Request::close(hand.object, Vec::new());
             let reply = self
-                .ask("close", Some(record), close_request(hand.id), false)
+                .ask("close", Some(record), Wire::close(hand.id), false)
                 .await;
             if reply.is_none() {
                 self.haunt(slot);
@@ -479,10 +479,6 @@ pub(super) fn created(reply: &Reply) -> Option<Created> {
         return None;
     }
     Created::read(&reply.message).ok()
-}
-
-pub(super) fn close_request(file_id: FileId) -> Wire {
-    Wire::close(file_id)
 }
 
 /// The first, unless the second is done before.

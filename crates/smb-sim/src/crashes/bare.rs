@@ -5,11 +5,11 @@
 
 use std::rc::Rc;
 
-use smb_client::CreateArgs;
+use smb_client::{CreateArgs, Request as Wire};
 use smb_wire::access_mask::AccessMask;
 
 use super::{
-    actor::{Actor, Hand, close_request, created},
+    actor::{Actor, Hand, created},
     step::Step,
     world::Lock,
 };
@@ -63,7 +63,7 @@ impl Actor {
     async fn close_bare(&mut self, slot: usize, hand: Hand) {
         self.world.ledger.borrow_mut().let_go(hand.entry);
         let record = Request::close(hand.object, Vec::new());
-        let wire = close_request(hand.id);
+        let wire = Wire::close(hand.id);
         if self.ask("close", Some(record), wire, false).await.is_none() {
             self.haunt(slot);
         }

@@ -267,7 +267,7 @@ impl Actor {
         let Some(to) = self.hand(target, false, false).await else {
             return;
         };
-        let resume = ioctl(from.id, FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32);
+        let resume = Wire::ioctl(from.id, FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32);
         let Some(reply) = self.ask("resume key", None, resume, false).await else {
             return;
         };
@@ -296,7 +296,7 @@ impl Actor {
             }],
         }
         .encode(&mut input);
-        let wire = ioctl(to.id, FsctlCode::SRV_COPYCHUNK, &input, 12);
+        let wire = Wire::ioctl(to.id, FsctlCode::SRV_COPYCHUNK, &input, 12);
         self.ask("copychunk", Some(record), wire, false).await;
     }
 
@@ -314,7 +314,7 @@ impl Actor {
         .encode(&mut input);
         // Beyond the end of file nothing changes, the time neither.
         let record = Request::zero(hand.object, "", sectors).through_if(hand.through);
-        let wire = ioctl(hand.id, FsctlCode::SET_ZERO_DATA, &input, 0);
+        let wire = Wire::ioctl(hand.id, FsctlCode::SET_ZERO_DATA, &input, 0);
         self.ask("zero", Some(record), wire, step.is_hasty()).await;
     }
 }
@@ -340,8 +340,4 @@ pub(super) fn security_read(bytes: &[u8]) -> Value {
 
 pub(super) fn created_value(time: FileTime) -> Value {
     Value::Bytes(time.0.to_le_bytes().to_vec())
-}
-
-fn ioctl(file_id: FileId, code: FsctlCode, input: &[u8], max: u32) -> Wire {
-    Wire::ioctl(file_id, code, input, max)
 }

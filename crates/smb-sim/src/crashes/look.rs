@@ -20,7 +20,7 @@ use vfs::sim::BLOCK;
 
 use super::contents::{EA, attribute_bits, created_value, security_read};
 use crate::{
-    client::{SimClient, read_request},
+    client::SimClient,
     oracle::{Found, FoundStream, Key, Value, View},
     server::SimServer,
 };
@@ -190,7 +190,7 @@ impl Reader {
         if len == 0 {
             return Ok(FoundStream::default());
         }
-        let reply = self.client.call(read_request(file, 0, len)).await?;
+        let reply = self.client.call(Wire::read(file, 0, len)).await?;
         let data = ReadResponse::read(&reply.message)?.data;
         if data.len() as u64 != size {
             return Err(ClientError::Protocol("a READ is shorter than the file"));

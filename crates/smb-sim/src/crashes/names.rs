@@ -12,7 +12,7 @@ use smb_wire::{
 };
 
 use super::{
-    actor::{Actor, STREAM, access, close_request, created, options},
+    actor::{Actor, STREAM, access, created, options},
     step::Step,
     world::{Dir, File, Lock, NAMES, Place, Taken, name_of},
 };
@@ -115,7 +115,7 @@ impl Actor {
             return;
         };
         let record = record.through_if(hand.through);
-        let wire = rename_request(hand.id, &path, replaced.is_some());
+        let wire = Wire::rename(hand.id, &path, replaced.is_some());
         let answer = self.done("rename", Some(record), wire).await;
         let mut beliefs = world.beliefs.borrow_mut();
         match answer {
@@ -305,7 +305,7 @@ impl Actor {
         };
         let record = Request::close(object, effects).through_if(step.flag());
         match self
-            .done("delete", Some(record), close_request(created.file_id))
+            .done("delete", Some(record), Wire::close(created.file_id))
             .await
         {
             Answer::Refused => Answer::Failed,
@@ -359,7 +359,7 @@ impl Actor {
             });
         }
         let close = Request::close(object, Vec::new());
-        let wire = close_request(created.file_id);
+        let wire = Wire::close(created.file_id);
         if self.ask("close", Some(close), wire, false).await.is_none() {
             world.beliefs.borrow_mut().haunt_dir(slot);
         }
@@ -404,7 +404,7 @@ impl Actor {
             return;
         };
         let record = record.through_if(step.flag());
-        let wire = rename_request(created.file_id, &new, false);
+        let wire = Wire::rename(created.file_id, &new, false);
         let entry = (world.ledger.borrow_mut()).hold(moving, &old, step.flag());
         let answer = self.done("rename dir", Some(record), wire).await;
         world.ledger.borrow_mut().let_go(entry);
@@ -427,7 +427,7 @@ impl Actor {
                 }
             }
         }
-        let wire = close_request(created.file_id);
+        let wire = Wire::close(created.file_id);
         if self.ask("close dir", None, wire, false).await.is_none() {
             world.beliefs.borrow_mut().haunt_dir(slot);
         }
@@ -512,7 +512,7 @@ impl Actor {
         if flushed.is_none() {
             world.beliefs.borrow_mut().haunt_dir(slot);
         }
-        let wire = close_request(created.file_id);
+        let wire = Wire::close(created.file_id);
         if self.ask("close dir", None, wire, false).await.is_none() {
             world.beliefs.borrow_mut().haunt_dir(slot);
         }
@@ -535,8 +535,4 @@ fn emptied(object: Object) -> Vec<Effect> {
 
 pub(super) fn set_request(file_id: FileId, class: FileInformationClass, buffer: &[u8]) -> Wire {
     Wire::set_info(file_id, InfoType::FILE, class.0, 0, buffer)
-}
-
-fn rename_request(file_id: FileId, to: &str, replace: bool) -> Wire {
-    Wire::rename(file_id, to, replace)
 }

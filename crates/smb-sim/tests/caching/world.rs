@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smb_client::{Break, CreateArgs, Created, Options, Reply, Request, Signing};
-use smb_sim::{
-    MemoryOptions, Message, Sim, SimClient, SimEnv, SimRng, SimServer, read_request, write_request,
-};
+use smb_sim::{MemoryOptions, Message, Sim, SimClient, SimEnv, SimRng, SimServer, write_request};
 use smb_wire::Status;
 use smb_wire::create_context::{LeaseFlags, LeaseState, name};
 use smb_wire::ids::{FileId, Guid};
@@ -294,7 +292,7 @@ impl World {
         let request = if listing {
             requests::list(handle.id)
         } else {
-            read_request(handle.id, 0, 64)
+            Request::read(handle.id, 0, 64)
         };
         self.ask(who, request, Asked::Look { under, listing });
     }
