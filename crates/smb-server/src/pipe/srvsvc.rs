@@ -33,21 +33,17 @@ pub(super) fn answer(world: &World, opnum: u16, stub: &[u8]) -> Result<BytesMut,
     let request = SrvsvcRequest::decode(opnum, stub)?;
     let lists = matches!(
         request,
-        SrvsvcRequest::ShareEnum { .. } | SrvsvcRequest::ShareGetInfo { .. }
+        SrvsvcRequest::ShareEnum(_) | SrvsvcRequest::ShareGetInfo { .. }
     );
     let may = world.may_browse() || lists && world.may_list();
     if !may {
         return refused(&request);
     }
     Ok(match request {
-        SrvsvcRequest::ShareEnum {
-            level,
-            resume_handle,
-            ..
-        } => {
-            let from = usize::try_from(resume_handle.unwrap_or(0)).unwrap_or(usize::MAX);
+        SrvsvcRequest::ShareEnum(listing) => {
+            let from = usize::try_from(listing.resume_handle.unwrap_or(0)).unwrap_or(usize::MAX);
             let shares = listed(world).skip(from).collect();
-            ShareEnumReply::whole(level, shares, resume_handle).encode()
+            ShareEnumReply::whole(listing.level, shares, listing.resume_handle).encode()
         }
         SrvsvcRequest::ShareGetInfo { net_name, level } => {
             let found = find(world, &net_name);
@@ -61,12 +57,8 @@ pub(super) fn answer(world: &World, opnum: u16, stub: &[u8]) -> Result<BytesMut,
 
 fn refused(request: &SrvsvcRequest) -> Result<BytesMut, FaultStatus> {
     match *request {
-        SrvsvcRequest::ShareEnum {
-            level,
-            resume_handle,
-            ..
-        } => {
-            let mut reply = ShareEnumReply::whole(level, Vec::new(), resume_handle);
+        SrvsvcRequest::ShareEnum(listing) => {
+            let mut reply = ShareEnumReply::whole(listing.level, Vec::new(), listing.resume_handle);
             reply.result = Win32Error::ACCESS_DENIED;
             Ok(reply.encode())
         }

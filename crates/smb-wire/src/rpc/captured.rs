@@ -279,11 +279,11 @@ fn share_descriptor() -> Vec<u8> {
 fn srvsvc_shares() {
     use srvsvc::{ShareEnumReply, SrvsvcRequest, encode_share_get_info};
     let request = SrvsvcRequest::decode(15, &hex(SHARE_ENUM_REQUEST));
-    let expected = SrvsvcRequest::ShareEnum {
+    let expected = SrvsvcRequest::ShareEnum(activity::Listing {
         level: 1,
         prefered_maximum_length: u32::MAX,
         resume_handle: Some(0),
-    };
+    });
     assert_eq!(request, Ok(expected));
     let [tmp, ipc] = shares().try_into().unwrap();
     let both = vec![tmp.clone(), ipc];

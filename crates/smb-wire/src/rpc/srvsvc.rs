@@ -55,14 +55,8 @@ flags_of_the_wire! {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SrvsvcRequest {
     /// NetrShareEnum, opnum 15 ([MS-SRVS] 3.1.4.8), and NetrShareEnumSticky, opnum 36.
-    ShareEnum {
-        /// 0, 1, 2, 501 or 502.
-        level: u32,
-        /// Maximum length that the client prefers, in bytes.
-        prefered_maximum_length: u32,
-        /// The position to continue from.
-        resume_handle: Option<u32>,
-    },
+    /// Its levels are 0, 1, 2, 501 and 502.
+    ShareEnum(Listing),
     /// NetrShareGetInfo, opnum 16 ([MS-SRVS] 3.1.4.10).
     ShareGetInfo {
         /// Name of the share.
@@ -93,12 +87,7 @@ impl SrvsvcRequest {
             8..=13 => ActivityRequest::decode(opnum, &mut reader).map(Self::Activity),
             15 | 36 => {
                 reader.unique_wide_string()?;
-                let listing = Listing::read(&mut reader)?;
-                Ok(Self::ShareEnum {
-                    level: listing.level,
-                    prefered_maximum_length: listing.prefered_maximum_length,
-                    resume_handle: listing.resume_handle,
-                })
+                Listing::read(&mut reader).map(Self::ShareEnum)
             }
             16 => {
                 reader.unique_wide_string()?;
