@@ -204,13 +204,10 @@ pub fn encode_query_information_policy(
 ) -> BytesMut {
     let mut writer = NdrWriter::new();
     let known = matches!(class, 3 | 5 | 12);
-    let domain = domain.and_then(|domain| {
-        if known {
-            Ok(domain)
-        } else {
-            Err(Status::INVALID_PARAMETER)
-        }
-    });
+    let domain = match domain {
+        Ok(_) if !known => Err(Status::INVALID_PARAMETER),
+        domain => domain,
+    };
     writer.pointer(domain.is_ok());
     if let Ok(domain) = domain {
         writer.u16(class);

@@ -355,13 +355,10 @@ pub struct UserInfo {
 /// INVALID_INFO_CLASS for others. Hashes and private data are never included.
 pub fn encode_query_user(class: u16, user: Result<&UserInfo, Status>) -> BytesMut {
     let mut writer = NdrWriter::new();
-    let user = user.and_then(|user| {
-        if class == 21 {
-            Ok(user)
-        } else {
-            Err(Status::INVALID_INFO_CLASS)
-        }
-    });
+    let user = match user {
+        Ok(_) if class != 21 => Err(Status::INVALID_INFO_CLASS),
+        user => user,
+    };
     writer.pointer(user.is_ok());
     if let Ok(user) = user {
         writer.u16(class);

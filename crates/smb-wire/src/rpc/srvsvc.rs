@@ -248,13 +248,10 @@ impl ShareEnumReply {
 pub fn encode_share_get_info(level: u32, share: Result<&ShareInfo, Win32Error>) -> BytesMut {
     let mut writer = NdrWriter::new();
     let known = level == 1005 || ENUM_LEVELS.contains(&level);
-    let share = share.and_then(|share| {
-        if known {
-            Ok(share)
-        } else {
-            Err(Win32Error::INVALID_LEVEL)
-        }
-    });
+    let share = match share {
+        Ok(_) if !known => Err(Win32Error::INVALID_LEVEL),
+        share => share,
+    };
     writer.u32(level);
     writer.pointer(share.is_ok());
     if let Ok(share) = share {
