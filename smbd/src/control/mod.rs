@@ -96,7 +96,7 @@ pub async fn serve(listener: UnixListener, control: Rc<dyn Control>) {
     let places = Rc::new(Semaphore::new(CLIENTS_MAX));
     let mut errors = AcceptErrors::default();
     loop {
-        let Ok(place) = Rc::clone(&places).acquire_rc().await else {
+        let Ok(place) = Place::of(Rc::clone(&places)).await else {
             return;
         };
         match listener.accept().await {
@@ -117,11 +117,8 @@ pub async fn serve(listener: UnixListener, control: Rc<dyn Control>) {
     }
 }
 
-/// `Semaphore` hands out owned permits only through `Arc`; everything here is one thread's.
-trait AcquireRc {
-    async fn acquire_rc(self) -> Result<Place, tokio::sync::AcquireError>;
-}
-
+/// A permit that owns its semaphore. `Semaphore` hands out such permits only through `Arc`; everything here is one
+/// thread's.
 struct Place(Rc<Semaphore>);
 
 impl Drop for Place {
@@ -130,10 +127,10 @@ impl Drop for Place {
     }
 }
 
-impl AcquireRc for Rc<Semaphore> {
-    async fn acquire_rc(self) -> Result<Place, tokio::sync::AcquireError> {
-        self.acquire().await?.forget();
-        Ok(Place(self))
+impl Place {
+    async fn of(places: Rc<Semaphore>) -> Result<Self, tokio::sync::AcquireError> {
+        places.acquire().await?.forget();
+        Ok(Self(places))
     }
 }
 
