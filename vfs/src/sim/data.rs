@@ -8,7 +8,7 @@ use super::{
     effects::{Effect, Profile, Scope},
     faults::SimOp,
     image::{BLOCK, BLOCK_LEN, Block, SECTOR},
-    state::{State, err},
+    state::{State, err, err_if},
 };
 use crate::disk::{Allocate, DiskResult};
 
@@ -48,9 +48,7 @@ impl State {
     ) -> DiskResult<()> {
         let short = self.fault(SimOp::Read)?;
         let node = self.node(ino)?;
-        if node.is_dir() {
-            return err(libc::EISDIR);
-        }
+        err_if(node.is_dir(), libc::EISDIR)?;
         let left = usize::try_from(node.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let mut want = len.min(left).min(TRANSFER_MAX);
         if short {
@@ -96,16 +94,12 @@ impl State {
 
     /// Writes until the space is used up; ENOSPC only if nothing fits.
     fn put(&mut self, ino: u64, offset: u64, data: &[u8]) -> DiskResult<usize> {
-        if self.node(ino)?.is_dir() {
-            return err(libc::EISDIR);
-        }
+        err_if(self.node(ino)?.is_dir(), libc::EISDIR)?;
         if data.is_empty() {
             return Ok(0);
         }
         let room = usize::try_from(FILE_MAX.saturating_sub(offset)).unwrap_or(usize::MAX);
-        if room == 0 {
-            return err(libc::EFBIG);
-        }
+        err_if(room == 0, libc::EFBIG)?;
         let data = data.get(..room).unwrap_or(data);
         self.step();
         self.zero_old_end(ino, offset)?;
@@ -123,9 +117,7 @@ impl State {
             }
             let old = self.node(ino)?.block(number);
             if old == Block::Hole && self.room(1).is_err() {
-                if done == 0 {
-                    return err(libc::ENOSPC);
-                }
+                err_if(done == 0, libc::ENOSPC)?;
                 break;
             }
             let mut page = match old {
@@ -154,9 +146,7 @@ impl State {
 
     pub(super) fn truncate(&mut self, ino: u64, size: u64) -> DiskResult<()> {
         self.fault(SimOp::Change)?;
-        if size > FILE_MAX {
-            return err(libc::EFBIG);
-        }
+        err_if(size > FILE_MAX, libc::EFBIG)?;
         self.step();
         self.zero_old_end(ino, size)?;
         if !self.durable.image.keeps_tails
@@ -209,12 +199,8 @@ impl State {
         let Some(end) = offset.checked_add(len).filter(|end| *end <= FILE_MAX) else {
             return err(libc::EFBIG);
         };
-        if len == 0 {
-            return err(libc::EINVAL);
-        }
-        if !self.node(ino)?.is_file() {
-            return err(libc::ENODEV);
-        }
+        err_if(len == 0, libc::EINVAL)?;
+        err_if(!self.node(ino)?.is_file(), libc::ENODEV)?;
         self.step();
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
         if how != Allocate::Punch {
@@ -287,9 +273,7 @@ impl State {
     pub(super) fn seek(&mut self, ino: u64, offset: u64, data: bool) -> DiskResult<u64> {
         self.fault(SimOp::Look)?;
         let node = self.node(ino)?;
-        if offset >= node.size {
-            return err(libc::ENXIO);
-        }
+        err_if(offset >= node.size, libc::ENXIO)?;
         let mut written = node
             .blocks
             .range(offset / BLOCK..)
@@ -348,9 +332,7 @@ impl State {
         len: u64,
     ) -> DiskResult<()> {
         self.fault(SimOp::Change)?;
-        if !self.options.clones {
-            return err(libc::EOPNOTSUPP);
-        }
+        err_if(!self.options.clones, libc::EOPNOTSUPP)?;
         let size = self.node(from)?.size;
         // ioctl_ficlonerange(2): 0 stands for the rest of the source.
         let len = if len == 0 {

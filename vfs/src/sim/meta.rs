@@ -4,7 +4,7 @@ use super::{
     effects::{Effect, Profile},
     faults::SimOp,
     image::{BLOCK, Inode, ROOT, S_IFMT},
-    state::{Cred, State, err},
+    state::{Cred, State, err, err_if},
 };
 use crate::{
     FileKey, Identity, Timestamp,
@@ -74,28 +74,16 @@ impl State {
 
     pub(super) fn access(&self, who: &Identity, ino: u64, mode: u32) -> DiskResult<()> {
         let node = self.node(ino)?;
-        if mode & 2 != 0 && self.options.read_only {
-            return err(libc::EROFS);
-        }
-        if self.cred(who).may(node, mode & 7) {
-            Ok(())
-        } else {
-            err(libc::EACCES)
-        }
+        err_if(mode & 2 != 0 && self.options.read_only, libc::EROFS)?;
+        err_if(!self.cred(who).may(node, mode & 7), libc::EACCES)
     }
 
     /// Checks whether `who` may change an inode's attributes.
     fn may_alter(&mut self, who: &Identity, ino: u64) -> DiskResult<()> {
         self.fault(SimOp::Change)?;
-        if self.options.read_only {
-            return err(libc::EROFS);
-        }
+        err_if(self.options.read_only, libc::EROFS)?;
         let cred = self.cred(who);
-        if cred.owns(self.node(ino)?) {
-            Ok(())
-        } else {
-            err(libc::EPERM)
-        }
+        err_if(!cred.owns(self.node(ino)?), libc::EPERM)
     }
 
     pub(super) fn set_mode(&mut self, who: &Identity, ino: u64, mode: u32) -> DiskResult<()> {
@@ -124,9 +112,7 @@ impl State {
         let (cred, node) = (self.cred(who), self.node(ino)?);
         let foreign = uid.is_some_and(|u| u != node.uid)
             || gid.is_some_and(|g| g != node.gid && !cred.in_group(g));
-        if cred.uid != 0 && foreign {
-            return err(libc::EPERM);
-        }
+        err_if(cred.uid != 0 && foreign, libc::EPERM)?;
         let (uid, gid) = (uid.unwrap_or(node.uid), gid.unwrap_or(node.gid));
         let mode = without_set_ids(cred, node);
         self.step();
@@ -202,31 +188,19 @@ impl State {
 
     fn may_set_xattr(&mut self, who: &Identity, ino: u64, name: &str) -> DiskResult<()> {
         self.fault(SimOp::Change)?;
-        if self.options.read_only {
-            return err(libc::EROFS);
-        }
-        if name.is_empty() || name.len() > XATTR_NAME_MAX {
-            return err(libc::ERANGE);
-        }
+        err_if(self.options.read_only, libc::EROFS)?;
+        err_if(name.is_empty() || name.len() > XATTR_NAME_MAX, libc::ERANGE)?;
         let (cred, node) = (self.cred(who), self.node(ino)?);
         let (space, rest) = name.split_once('.').unwrap_or(("", ""));
-        if rest.is_empty() {
-            return err(libc::EOPNOTSUPP);
-        }
+        err_if(rest.is_empty(), libc::EOPNOTSUPP)?;
         let allowed = match space {
             "user" if !node.is_file() && !node.is_dir() => return err(libc::EPERM),
-            "user" => {
-                return if cred.may(node, 2) {
-                    Ok(())
-                } else {
-                    err(libc::EACCES)
-                };
-            }
+            "user" => return err_if(!cred.may(node, 2), libc::EACCES),
             "system" => cred.owns(node),
             "security" | "trusted" => cred.uid == 0,
             _ => return err(libc::EOPNOTSUPP),
         };
-        if allowed { Ok(()) } else { err(libc::EPERM) }
+        err_if(!allowed, libc::EPERM)
     }
 
     pub(super) fn set_xattr(
@@ -238,9 +212,7 @@ impl State {
         how: XattrSet,
     ) -> DiskResult<()> {
         self.may_set_xattr(who, ino, name)?;
-        if value.len() > XATTR_SIZE_MAX {
-            return err(libc::E2BIG);
-        }
+        err_if(value.len() > XATTR_SIZE_MAX, libc::E2BIG)?;
         let node = self.node(ino)?;
         match (how, node.xattrs.contains_key(name)) {
             (XattrSet::Create, true) => return err(libc::EEXIST),
@@ -264,9 +236,7 @@ impl State {
 
     pub(super) fn remove_xattr(&mut self, who: &Identity, ino: u64, name: &str) -> DiskResult<()> {
         self.may_set_xattr(who, ino, name)?;
-        if !self.node(ino)?.xattrs.contains_key(name) {
-            return err(libc::ENODATA);
-        }
+        err_if(!self.node(ino)?.xattrs.contains_key(name), libc::ENODATA)?;
         self.step();
         self.change(Effect::Xattr {
             ino,

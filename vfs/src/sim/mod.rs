@@ -47,7 +47,7 @@ use crate::{
 };
 use effects::Scope;
 use image::{ROOT, S_IFDIR};
-use state::{State, err};
+use state::{State, err, err_if};
 
 /// The kind of disk to simulate.
 #[derive(Debug, Clone)]
@@ -618,11 +618,8 @@ impl Disk for SimDisk {
         state.fault(SimOp::Look)?;
         let ino = state.find(state.cred(&Identity::Service), dir.0.ino, name)?;
         let node = state.node(ino)?;
-        if node.is_link() {
-            Ok(node.target.to_vec())
-        } else {
-            err(libc::EINVAL)
-        }
+        err_if(!node.is_link(), libc::EINVAL)?;
+        Ok(node.target.to_vec())
     }
 
     async fn entries(&self, _: &Identity, fd: &SimFd, max: usize) -> DiskResult<Vec<RawEntry>> {

@@ -35,6 +35,11 @@ pub(super) const fn err<T>(errno: i32) -> DiskResult<T> {
     Err(Errno(errno))
 }
 
+/// Fails with `errno` if the condition holds.
+pub(super) const fn err_if(condition: bool, errno: i32) -> DiskResult<()> {
+    if condition { err(errno) } else { Ok(()) }
+}
+
 /// An open descriptor.
 #[derive(Debug, Clone)]
 pub(super) struct OpenFile {
@@ -227,11 +232,8 @@ impl State {
 
     pub(super) fn dir(&self, ino: u64) -> DiskResult<&Inode> {
         let node = self.node(ino)?;
-        if node.is_dir() {
-            Ok(node)
-        } else {
-            err(libc::ENOTDIR)
-        }
+        err_if(!node.is_dir(), libc::ENOTDIR)?;
+        Ok(node)
     }
 
     pub(super) fn step(&mut self) {
@@ -412,9 +414,7 @@ impl State {
     pub(super) fn lookup(&self, cred: Cred<'_>, dir: u64, name: &[u8]) -> DiskResult<Option<u64>> {
         check_name(name)?;
         let node = self.dir(dir)?;
-        if !cred.may(node, 1) {
-            return err(libc::EACCES);
-        }
+        err_if(!cred.may(node, 1), libc::EACCES)?;
         Ok(node.entries.get(name).copied())
     }
 
@@ -425,17 +425,9 @@ impl State {
     /// Checks whether names may be added to or removed from a directory.
     fn may_change(&self, cred: Cred<'_>, dir: u64) -> DiskResult<()> {
         let node = self.dir(dir)?;
-        if node.links == 0 {
-            return err(libc::ENOENT);
-        }
-        if self.options.read_only {
-            return err(libc::EROFS);
-        }
-        if cred.may(node, 3) {
-            Ok(())
-        } else {
-            err(libc::EACCES)
-        }
+        err_if(node.links == 0, libc::ENOENT)?;
+        err_if(self.options.read_only, libc::EROFS)?;
+        err_if(!cred.may(node, 3), libc::EACCES)
     }
 
     fn may_remove(&self, cred: Cred<'_>, dir: u64, ino: u64) -> DiskResult<()> {
@@ -465,9 +457,7 @@ impl State {
         mode: u32,
     ) -> DiskResult<u64> {
         let cred = self.cred(who);
-        if self.lookup(cred, dir, name)?.is_some() {
-            return err(libc::EEXIST);
-        }
+        err_if(self.lookup(cred, dir, name)?.is_some(), libc::EEXIST)?;
         self.may_change(cred, dir)?;
         self.room(1)?;
         let now = self.now();
@@ -503,20 +493,14 @@ impl State {
         how: OpenHow,
     ) -> DiskResult<u64> {
         if let (Some(mode), false) = (how.create, how.path_only) {
-            if how.directory {
-                return err(libc::EINVAL);
-            }
+            err_if(how.directory, libc::EINVAL)?;
             self.fault(SimOp::Change)?;
             return self.create(who, dir, name, libc::S_IFREG | (mode & 0o7777));
         }
         self.fault(SimOp::Look)?;
         let ino = self.find(self.cred(who), dir, name)?;
-        if self.node(ino)?.is_link() {
-            return err(libc::ELOOP);
-        }
-        if how.directory && !self.node(ino)?.is_dir() {
-            return err(libc::ENOTDIR);
-        }
+        err_if(self.node(ino)?.is_link(), libc::ELOOP)?;
+        err_if(how.directory && !self.node(ino)?.is_dir(), libc::ENOTDIR)?;
         if !how.path_only {
             self.may_open(who, ino, how.read || !how.write, how.write)?;
         }
@@ -531,26 +515,16 @@ impl State {
         write: bool,
     ) -> DiskResult<()> {
         let node = self.node(ino)?;
-        if node.is_link() {
-            return err(libc::ELOOP);
-        }
-        if node.is_dir() && write {
-            return err(libc::EISDIR);
-        }
+        err_if(node.is_link(), libc::ELOOP)?;
+        err_if(node.is_dir() && write, libc::EISDIR)?;
         if !self
             .cred(who)
             .may(node, u32::from(read) * 4 + u32::from(write) * 2)
         {
             return err(libc::EACCES);
         }
-        if write && self.options.read_only {
-            return err(libc::EROFS);
-        }
-        if node.is_dir() || node.is_file() {
-            Ok(())
-        } else {
-            err(libc::ENXIO)
-        }
+        err_if(write && self.options.read_only, libc::EROFS)?;
+        err_if(!node.is_dir() && !node.is_file(), libc::ENXIO)
     }
 
     pub(super) fn unlink(
@@ -603,23 +577,15 @@ impl State {
     ) -> DiskResult<()> {
         self.fault(SimOp::Change)?;
         let cred = self.cred(who);
-        if self.lookup(cred, dir, name)?.is_some() {
-            return err(libc::EEXIST);
-        }
+        err_if(self.lookup(cred, dir, name)?.is_some(), libc::EEXIST)?;
         self.may_change(cred, dir)?;
         let node = self.node(ino)?;
-        if node.is_dir() {
-            return err(libc::EPERM);
-        }
+        err_if(node.is_dir(), libc::EPERM)?;
         if self.options.protected_hardlinks && !cred.owns(node) && !cred.may_pin(node) {
             return err(libc::EPERM);
         }
-        if node.links == 0 {
-            return err(libc::ENOENT);
-        }
-        if node.links >= LINKS_MAX {
-            return err(libc::EMLINK);
-        }
+        err_if(node.links == 0, libc::ENOENT)?;
+        err_if(node.links >= LINKS_MAX, libc::EMLINK)?;
         self.node_mut(ino)?.links += 1;
         self.step();
         self.name(dir, name, Some(ino), ino);
@@ -638,12 +604,8 @@ impl State {
         let cred = self.cred(who);
         let ino = self.find(cred, from, from_name)?;
         let target = self.lookup(cred, to, to_name)?;
-        if target.is_some() && !replace {
-            return err(libc::EEXIST);
-        }
-        if self.is_above(ino, to) {
-            return err(libc::EINVAL);
-        }
+        err_if(target.is_some() && !replace, libc::EEXIST)?;
+        err_if(self.is_above(ino, to), libc::EINVAL)?;
         if let Some(target) = target
             && self.is_above(target, from)
         {
@@ -710,12 +672,8 @@ impl State {
         self.fault(SimOp::Look)?;
         let node = self.dir(dir)?;
         // As getdents(2) answers for a directory that was removed.
-        if node.links == 0 {
-            return err(libc::ENOENT);
-        }
-        if node.entries.len() > max {
-            return err(libc::EOVERFLOW);
-        }
+        err_if(node.links == 0, libc::ENOENT)?;
+        err_if(node.entries.len() > max, libc::EOVERFLOW)?;
         let kind = |ino: u64| self.live.get(ino).map_or(0, Inode::dirent_kind);
         Ok(node
             .entries
