@@ -1,76 +1,52 @@
 //! One operation of a client, as NetBench's load file names them.
 
-/// The kinds of operations, in the order of [`Kind::ALL`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// READ.
-    Read,
-    /// CREATE of a file, kept open.
-    Create,
-    /// CREATE, QUERY_INFO and CLOSE as one compound: NetBench's QUERY_PATH_INFORMATION.
-    PathInfo,
-    /// CLOSE.
-    Close,
-    /// WRITE.
-    Write,
-    /// CREATE of a directory, QUERY_DIRECTORY and CLOSE as one compound: FIND_FIRST.
-    Find,
-    /// Deletion by name.
-    Unlink,
-    /// QUERY_INFO of the file system.
-    FsInfo,
-    /// QUERY_INFO of an open file.
-    FileInfo,
-    /// SET_INFO of an open file.
-    SetInfo,
-    /// FLUSH.
-    Flush,
-    /// Rename by name.
-    Rename,
-    /// LOCK.
-    Lock,
-    /// LOCK that unlocks.
-    Unlock,
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal,)*) => {
+        /// The kinds of operations, in the order of [`Kind::ALL`].
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Kind { $($(#[$doc])* $kind,)* }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: [Self; 14] = [$(Self::$kind),*];
+
+            /// The name in tables and in JSON.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name,)* }
+            }
+        }
+    };
 }
 
-impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 14] = [
-        Self::Read,
-        Self::Create,
-        Self::PathInfo,
-        Self::Close,
-        Self::Write,
-        Self::Find,
-        Self::Unlink,
-        Self::FsInfo,
-        Self::FileInfo,
-        Self::SetInfo,
-        Self::Flush,
-        Self::Rename,
-        Self::Lock,
-        Self::Unlock,
-    ];
-
-    /// The name in tables and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Create => "create",
-            Self::PathInfo => "path-info",
-            Self::Close => "close",
-            Self::Write => "write",
-            Self::Find => "find",
-            Self::Unlink => "unlink",
-            Self::FsInfo => "fs-info",
-            Self::FileInfo => "file-info",
-            Self::SetInfo => "set-info",
-            Self::Flush => "flush",
-            Self::Rename => "rename",
-            Self::Lock => "lock",
-            Self::Unlock => "unlock",
-        }
-    }
+kinds! {
+    /// READ.
+    Read = "read",
+    /// CREATE of a file, kept open.
+    Create = "create",
+    /// CREATE, QUERY_INFO and CLOSE as one compound: NetBench's QUERY_PATH_INFORMATION.
+    PathInfo = "path-info",
+    /// CLOSE.
+    Close = "close",
+    /// WRITE.
+    Write = "write",
+    /// CREATE of a directory, QUERY_DIRECTORY and CLOSE as one compound: FIND_FIRST.
+    Find = "find",
+    /// Deletion by name.
+    Unlink = "unlink",
+    /// QUERY_INFO of the file system.
+    FsInfo = "fs-info",
+    /// QUERY_INFO of an open file.
+    FileInfo = "file-info",
+    /// SET_INFO of an open file.
+    SetInfo = "set-info",
+    /// FLUSH.
+    Flush = "flush",
+    /// Rename by name.
+    Rename = "rename",
+    /// LOCK.
+    Lock = "lock",
+    /// LOCK that unlocks.
+    Unlock = "unlock",
 }
 
 /// Names an open file of one client.
