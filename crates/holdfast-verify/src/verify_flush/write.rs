@@ -311,16 +311,8 @@ impl<'a> Work<'a> {
             next: 0,
             open: None,
             // [MS-SMB2] 2.2.21: 2.0.2 has the option of CREATE only.
-            write: if through && dialect != Dialect::SMB_2_0_2 {
-                WriteFlags::WRITE_THROUGH
-            } else {
-                WriteFlags::empty()
-            },
-            options: if through {
-                CreateOptions::WRITE_THROUGH
-            } else {
-                CreateOptions::empty()
-            },
+            write: WriteFlags::WRITE_THROUGH.when(through && dialect != Dialect::SMB_2_0_2),
+            options: CreateOptions::WRITE_THROUGH.when(through),
         };
         if !this.kind.renames() {
             let mut name = run.plan.name(file, 0);

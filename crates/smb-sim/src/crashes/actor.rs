@@ -466,11 +466,7 @@ pub(super) fn access() -> AccessMask {
 
 /// Options of an open.
 pub(super) fn options(through: bool) -> CreateOptions {
-    if through {
-        CreateOptions::WRITE_THROUGH
-    } else {
-        CreateOptions::empty()
-    }
+    CreateOptions::WRITE_THROUGH.when(through)
 }
 
 /// The object that a CREATE opened, if any.

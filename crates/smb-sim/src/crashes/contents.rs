@@ -210,11 +210,7 @@ impl Actor {
         let Some(hand) = self.hand(step.file(), true, step.flag()).await else {
             return;
         };
-        let flags = if step.flag() {
-            WriteFlags::WRITE_THROUGH
-        } else {
-            WriteFlags::empty()
-        };
+        let flags = WriteFlags::WRITE_THROUGH.when(step.flag());
         let through = hand.through || step.flag();
         self.write_to(hand, STREAM, step, flags, through).await;
     }
