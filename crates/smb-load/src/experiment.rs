@@ -272,10 +272,7 @@ fn beside(noise: Noise, number: usize, home: Home) -> Result<Box<dyn Worker>, Lo
 
 /// Connections that stay for a moment.
 fn idle(clients: usize, (connect, watch): (Connect<'_>, &dyn Watch)) -> Result<Outcome, Failure> {
-    let mut homes = Vec::with_capacity(clients);
-    for _ in 0..clients {
-        homes.push(connect()?);
-    }
+    let homes: Vec<Home> = (0..clients).map(|_| connect()).collect::<Result<_, _>>()?;
     // For work that a server still does after the last connection was made.
     std::thread::sleep(SETTLE);
     watch.begins();

@@ -215,21 +215,14 @@ impl Figure {
                 chart.draw_series([PathElement::new(ends, colour.stroke_width(1))])?;
             }
         }
+        let points = series.points.iter().flatten();
         match series.dashed {
             true => {
-                let marks = series
-                    .points
-                    .iter()
-                    .flatten()
-                    .map(|p| TriangleMarker::new(place(p), 5, colour.filled()));
+                let marks = points.map(|p| TriangleMarker::new(place(p), 5, colour.filled()));
                 chart.draw_series(marks)?;
             }
             false => {
-                let marks = series
-                    .points
-                    .iter()
-                    .flatten()
-                    .map(|p| Circle::new(place(p), 4, colour.filled()));
+                let marks = points.map(|p| Circle::new(place(p), 4, colour.filled()));
                 chart.draw_series(marks)?;
             }
         }
