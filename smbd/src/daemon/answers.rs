@@ -63,35 +63,23 @@ impl<S: Service> Front<S> {
         let mut family = page.family("holdfast_info", gauge, "This server; always 1.");
         family.sample("", &[("version", env!("CARGO_PKG_VERSION"))], 1);
         let uptime = self.started.elapsed().as_secs();
-        page.one(
-            "holdfast_uptime_seconds",
-            gauge,
-            "Time since the start.",
-            uptime,
-        );
-        let name = "holdfast_log_lines_lost_total";
+        page.gauge("holdfast_uptime_seconds", "Time since the start.", uptime);
         let help = "Lines of the log that could not be written.";
-        page.one(name, counter, help, log::lost());
+        page.counter("holdfast_log_lines_lost_total", help, log::lost());
         let name = "holdfast_system_calls_refused_total";
         let help = "System calls that the sandbox refused.";
-        page.one(name, counter, help, sandbox::calls::refused());
-        let name = "holdfast_connections";
-        page.one(name, gauge, "Connections.", figures.connections);
+        page.counter(name, help, sandbox::calls::refused());
+        page.gauge("holdfast_connections", "Connections.", figures.connections);
         let name = "holdfast_connections_unauthenticated";
         let help = "Connections that nobody has logged in on.";
-        page.one(name, gauge, help, figures.unauthenticated);
+        page.gauge(name, help, figures.unauthenticated);
         let name = "holdfast_connections_accepted_total";
-        page.one(name, counter, "Connections let in.", figures.accepted);
+        page.counter(name, "Connections let in.", figures.accepted);
         let name = "holdfast_connections_refused_total";
-        page.one(
-            name,
-            counter,
-            "Connections closed at accept.",
-            figures.refused,
-        );
+        page.counter(name, "Connections closed at accept.", figures.refused);
         let name = "holdfast_connections_displaced_total";
         let help = "Connections without a login closed for a newcomer.";
-        page.one(name, counter, help, figures.displaced);
+        page.counter(name, help, figures.displaced);
         let help = "Connections of each worker.";
         let mut family = page.family("holdfast_worker_connections", gauge, help);
         for (index, worker) in self.workers.iter().enumerate() {
@@ -114,12 +102,7 @@ impl<S: Service> Front<S> {
         let (config, late) = (self.config(), self.late.borrow());
         let help =
             "Shares refused because their file system has not answered since the start, or fails.";
-        page.one(
-            "holdfast_shares_late",
-            MetricKind::Gauge,
-            help,
-            config.late.len(),
-        );
+        page.gauge("holdfast_shares_late", help, config.late.len());
         let help =
             "Shares that are not served, and whether their file system fails or hangs; 1 each.";
         let mut family = page.family("holdfast_share_not_served", MetricKind::Gauge, help);

@@ -26,7 +26,7 @@ use crate::{
         protocol::{Closing, Request},
     },
     lock,
-    metrics::exposition::{MetricKind, Page},
+    metrics::exposition::Page,
     runtime::worker::{Accepted, ConnectionHandler, WorkerHandle},
     service::{Applied, DirtyData, PolicySetting},
     status::explain::Located,
@@ -108,7 +108,7 @@ impl Service for Echo {
     }
 
     fn metrics(&self, page: &mut Page) {
-        page.one("holdfast_echo", MetricKind::Gauge, "Echo.", 1);
+        page.gauge("holdfast_echo", "Echo.", 1);
     }
 
     async fn apply(

@@ -213,12 +213,8 @@ impl PowerGuard {
         let help = "The power source of this machine, where the kernel knows it; always 1.";
         let mut family = page.family("holdfast_power_supply", MetricKind::Gauge, help);
         family.sample("", &[("power", seen.power.word())], 1);
-        page.one(
-            "holdfast_power_guard_trips_total",
-            MetricKind::Counter,
-            "Times the power guard set lazy policies aside because of a battery.",
-            seen.trips,
-        );
+        let help = "Times the power guard set lazy policies aside because of a battery.";
+        page.counter("holdfast_power_guard_trips_total", help, seen.trips);
     }
 }
 

@@ -50,9 +50,16 @@ impl Page {
         }
     }
 
-    /// A family of one sample without labels.
-    pub fn one(&mut self, name: &str, kind: MetricKind, help: &str, value: impl Display) {
-        self.family(name, kind, help).sample("", &[], value);
+    /// A gauge of one sample without labels.
+    pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, MetricKind::Gauge, help)
+            .sample("", &[], value);
+    }
+
+    /// A counter of one sample without labels.
+    pub fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, MetricKind::Counter, help)
+            .sample("", &[], value);
     }
 
     /// The text.
@@ -106,20 +113,14 @@ pub fn render(page: &mut Page, server: &Server<HostVfs>) {
     let trees: usize = sessions.clone().map(|session| session.trees.len()).sum();
     let open_list = sessions.flat_map(|session| &session.opens);
     let locks: u64 = open_list.map(|open| open.locks).sum();
-    let gauge = MetricKind::Gauge;
-    page.one(
-        "holdfast_sessions",
-        gauge,
-        "Sessions.",
-        report.sessions.len(),
-    );
-    page.one("holdfast_trees", gauge, "Tree connects.", trees);
-    page.one("holdfast_opens", gauge, "Open handles.", opens);
+    page.gauge("holdfast_sessions", "Sessions.", report.sessions.len());
+    page.gauge("holdfast_trees", "Tree connects.", trees);
+    page.gauge("holdfast_opens", "Open handles.", opens);
     let help = "Byte-range locks of the first 10,000 open handles.";
-    page.one("holdfast_locks", gauge, help, locks);
+    page.gauge("holdfast_locks", help, locks);
     write_memory(page, memory(server));
     let help = "Entries of a table, by table.";
-    let mut family = page.family("holdfast_table_entries", gauge, help);
+    let mut family = page.family("holdfast_table_entries", MetricKind::Gauge, help);
     for (table, entries) in server.table_sizes() {
         family.sample("", &[("table", table)], entries);
     }
@@ -158,19 +159,16 @@ fn write_memory(page: &mut Page, figures: MemoryStatus) {
     let mut family = page.family("holdfast_buffer_memory_bytes", MetricKind::Gauge, help);
     family.sample("", &[("memory", "used")], figures.used_bytes);
     family.sample("", &[("memory", "limit")], figures.limit_bytes);
-    let name = "holdfast_buffer_memory_waiting";
     let help = "Connections that wait for memory.";
-    page.one(name, MetricKind::Gauge, help, figures.waiting);
-    let counter = MetricKind::Counter;
-    let name = "holdfast_buffer_memory_waits_total";
+    page.gauge("holdfast_buffer_memory_waiting", help, figures.waiting);
     let help = "Times that a connection had to wait for memory.";
-    page.one(name, counter, help, figures.waits);
+    page.counter("holdfast_buffer_memory_waits_total", help, figures.waits);
     let name = "holdfast_buffer_memory_evictions_total";
     let help = "Connections closed because their clients took nothing while others waited.";
-    page.one(name, counter, help, figures.evictions);
+    page.counter(name, help, figures.evictions);
     let name = "holdfast_buffer_memory_refusals_total";
     let help = "Requests refused because there was no memory for what they would keep.";
-    page.one(name, counter, help, figures.refusals);
+    page.counter(name, help, figures.refusals);
 }
 
 fn exposure(page: &mut Page, shares: &[&Share<HostVfs>]) {

@@ -14,12 +14,7 @@ use std::{
 use durability::{FLUSHES, JournalFile, ShareRoot, StartRecord};
 use vfs::{Env, linux::LinuxDisk};
 
-use crate::{
-    answers::JournalStatus,
-    config,
-    host_vfs::apart,
-    metrics::exposition::{MetricKind, Page},
-};
+use crate::{answers::JournalStatus, config, host_vfs::apart, metrics::exposition::Page};
 
 /// Name of the folder in the state folder.
 pub const FOLDER: &str = "flushes";
@@ -100,31 +95,13 @@ pub(crate) fn status(journal: &Journal) -> JournalStatus {
 /// Writes the flush journal's families to the metrics page.
 pub(crate) fn metrics(journal: &Journal, page: &mut Page) {
     let counts = journal.counts();
-    let counter = MetricKind::Counter;
-    let rows = [
-        (
-            "holdfast_flush_journal_records_total",
-            "Records written to the journal of flushes.",
-            counts.records,
-        ),
-        (
-            "holdfast_flush_journal_writes_total",
-            "Durable writes that stored these records.",
-            counts.writes,
-        ),
-        (
-            "holdfast_flush_journal_lost_total",
-            "Flushes honored that could not be recorded.",
-            counts.failed,
-        ),
-    ];
-    for (name, help, value) in rows {
-        page.one(name, counter, help, value);
-    }
-    page.one(
-        "holdfast_flush_journal_healthy",
-        MetricKind::Gauge,
-        "Whether the last write to the journal of flushes succeeded.",
-        u8::from(journal.is_healthy()),
-    );
+    let help = "Records written to the journal of flushes.";
+    page.counter("holdfast_flush_journal_records_total", help, counts.records);
+    let help = "Durable writes that stored these records.";
+    page.counter("holdfast_flush_journal_writes_total", help, counts.writes);
+    let help = "Flushes honored that could not be recorded.";
+    page.counter("holdfast_flush_journal_lost_total", help, counts.failed);
+    let help = "Whether the last write to the journal of flushes succeeded.";
+    let healthy = u8::from(journal.is_healthy());
+    page.gauge("holdfast_flush_journal_healthy", help, healthy);
 }

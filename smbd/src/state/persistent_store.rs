@@ -30,7 +30,7 @@ use crate::{
     answers::{HandlesStatus, PersistentStatus},
     config::{self, Config},
     host_vfs::{HostVfs, apart},
-    metrics::exposition::{MetricKind, Page},
+    metrics::exposition::Page,
 };
 
 /// The file whose modification time is the time until which host changes were seen.
@@ -259,30 +259,16 @@ pub(crate) fn metrics(server: &Server<HostVfs>, page: &mut Page) {
     let Some((opens, healthy, counts)) = server.persistent_opens() else {
         return;
     };
-    page.one(
-        "holdfast_persistent_opens",
-        MetricKind::Gauge,
-        "Persistent handles recorded in the state folder.",
-        opens,
-    );
-    page.one(
-        "holdfast_handle_store_healthy",
-        MetricKind::Gauge,
-        "Whether persistent handles can be recorded: if not, a restart forgets their last changes.",
-        u8::from(healthy),
-    );
-    page.one(
-        "holdfast_handle_store_records_total",
-        MetricKind::Counter,
-        "Changes of persistent handles recorded.",
-        counts.log.records,
-    );
-    page.one(
-        "holdfast_handle_store_writes_total",
-        MetricKind::Counter,
-        "Durable writes that stored these records.",
-        counts.log.writes,
-    );
+    let help = "Persistent handles recorded in the state folder.";
+    page.gauge("holdfast_persistent_opens", help, opens);
+    let help =
+        "Whether persistent handles can be recorded: if not, a restart forgets their last changes.";
+    page.gauge("holdfast_handle_store_healthy", help, u8::from(healthy));
+    let log = &counts.log;
+    let help = "Changes of persistent handles recorded.";
+    page.counter("holdfast_handle_store_records_total", help, log.records);
+    let help = "Durable writes that stored these records.";
+    page.counter("holdfast_handle_store_writes_total", help, log.writes);
 }
 
 #[cfg(test)]

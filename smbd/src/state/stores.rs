@@ -22,7 +22,7 @@ use crate::{
     config::{self, Config},
     host_vfs::HostVfs,
     lock,
-    metrics::exposition::{MetricKind, Page},
+    metrics::exposition::Page,
     state::{
         flush_journal::{self, Journal},
         latches,
@@ -291,24 +291,15 @@ impl Stores {
 
     /// Writes the families of the stores to the metrics page.
     pub(crate) fn metrics(&self, page: &mut Page) {
-        page.one(
-            "holdfast_latch_store_healthy",
-            MetricKind::Gauge,
-            "Whether error latches can be stored: if not, a restart forgets them.",
-            u8::from(self.latches.is_healthy()),
-        );
-        page.one(
-            "holdfast_latches_overflow",
-            MetricKind::Gauge,
-            "1 if files whose sync failed are not known by name, so that every flush fails.",
-            u8::from(self.latches.has_overflow()),
-        );
-        page.one(
-            "holdfast_latches_dormant",
-            MetricKind::Gauge,
-            "Stored latches of files on file systems that no share is on now.",
-            self.latches.dormant().len(),
-        );
+        let help = "Whether error latches can be stored: if not, a restart forgets them.";
+        let healthy = u8::from(self.latches.is_healthy());
+        page.gauge("holdfast_latch_store_healthy", help, healthy);
+        let help = "1 if files whose sync failed are not known by name, so that every flush fails.";
+        let overflow = u8::from(self.latches.has_overflow());
+        page.gauge("holdfast_latches_overflow", help, overflow);
+        let help = "Stored latches of files on file systems that no share is on now.";
+        let dormant = self.latches.dormant().len();
+        page.gauge("holdfast_latches_dormant", help, dormant);
         self.sentinels.metrics(page);
         if let Some(journal) = self.journal() {
             flush_journal::metrics(&journal, page);
