@@ -16,53 +16,93 @@ pub enum Weight {
     Unprotected,
 }
 
-/// The kind of finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum What {
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $what:ident: $weight:ident, $word:literal, $predicate:literal;)*) => {
+        /// The kind of finding.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum What { $($(#[$doc])* $what,)* }
+
+        impl What {
+            /// The name in logs, metrics and JSON.
+            #[must_use]
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$what => $word,)* }
+            }
+
+            /// How it bears on the verdict.
+            #[must_use]
+            pub fn weight(self) -> Weight {
+                match self { $(Self::$what => Weight::$weight,)* }
+            }
+
+            /// The rest of a sentence that begins with the subject.
+            fn predicate(self) -> &'static str {
+                match self { $(Self::$what => $predicate,)* }
+            }
+        }
+    };
+}
+
+kinds! {
     /// A device says that its write cache is volatile.
-    VolatileCache,
+    VolatileCache: Unprotected, "volatile-cache",
+        " has a volatile write cache: only what is flushed is stable";
     /// A layer takes no flush although something below it has a volatile cache.
-    FlushNotPassedOn,
+    FlushNotPassedOn: Unprotected, "flush-not-passed-on",
+        " takes no flush although what is below it has a volatile cache: SYNCS DO NOT \
+         REACH THE DISK";
     /// The kernel assumes "write through", the drive itself reports "write back".
-    CacheContradicts,
+    CacheContradicts: Unprotected, "cache-contradicts",
+        " says that its cache is volatile, but the kernel was told to send no flush \
+         (queue/write_cache): SYNCS DO NOT REACH THE DISK";
     /// The device is memory.
-    Memory,
+    Memory: Unprotected, "memory", " is memory: nothing survives the host";
     /// A file system without a journal: a power failure can tear it.
-    NoJournal,
+    NoJournal: Unprotected, "no-journal", " has no journal: a power failure can leave it torn";
     /// `data=writeback`: after a crash files can hold other files' old blocks.
-    DataWriteback,
+    DataWriteback: Unprotected, "data-writeback",
+        " is mounted data=writeback: after a crash a file can hold stale blocks";
     /// The file system never flushes the device's cache.
-    NoBarrier,
+    NoBarrier: Unprotected, "no-barrier",
+        " is mounted without barriers: SYNCS DO NOT REACH THE DISK where its cache is \
+         volatile";
     /// Mounted so that syncs do nothing.
-    SyncIgnored,
+    SyncIgnored: Unprotected, "sync-ignored", " is mounted so that SYNCS DO NOTHING";
     /// Another machine's file system.
-    NetworkFileSystem,
+    NetworkFileSystem: Unknown, "network-file-system",
+        " is on another machine, which cannot be seen from here";
     /// Another machine's device.
-    NetworkDevice,
+    NetworkDevice: Unknown, "network-device",
+        " is a device of another machine, which cannot be seen from here";
     /// A file system in a process.
-    Fuse,
+    Fuse: Unknown, "fuse", " is a file system in a process: what its syncs do cannot be seen";
     /// Layers of file systems.
-    Overlay,
+    Overlay: Unknown, "overlay", " is an overlay over other file systems";
     /// A hypervisor's device: its cache mode cannot be seen.
-    Virtual,
+    Virtual: Unknown, "virtual", " is a hypervisor's: its cache mode cannot be seen";
     /// A RAID controller: whether its cache has a battery cannot be seen.
-    Controller,
+    Controller: Unknown, "raid-controller",
+        " is a RAID controller's: whether its cache has a battery cannot be seen";
     /// A USB bridge: many answer a flush that they do not pass on.
-    UsbBridge,
+    UsbBridge: Unknown, "usb-bridge", " is behind USB: not every bridge passes on a flush";
     /// The journal is on a device that was not found.
-    ExternalJournal,
+    ExternalJournal: Unknown, "external-journal",
+        " has its journal on another device, which was not found";
     /// A file system that nothing is known of here.
-    FileSystemNotKnown,
+    FileSystemNotKnown: Unknown, "file-system-not-known",
+        ": what its syncs promise is not known here";
     /// Something could not be read, or there was no end to it.
-    CannotSee,
+    CannotSee: Unknown, "cannot-see", " could not be looked at";
     /// The device is a file.
-    Loop,
+    Loop: Note, "loop", " is a file used as a device";
     /// btrfs syncs by whole transactions: right, and slow.
-    NoTreeLog,
+    NoTreeLog: Note, "no-tree-log",
+        " is mounted notreelog: each sync is a whole transaction (right, and slow)";
     /// RAID 4, 5 or 6 without journal: a power failure can tear a stripe.
-    WriteHole,
+    WriteHole: Note, "write-hole",
+        " is RAID with parity and no journal: a power failure can tear a stripe";
     /// The machine runs on a battery.
-    OnBattery,
+    OnBattery: Note, "on-battery", " says that THE MACHINE RUNS ON A BATTERY";
 }
 
 /// A finding and its subject.
@@ -75,61 +115,6 @@ pub struct Finding {
 }
 
 impl What {
-    /// The name in logs, metrics and JSON.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::VolatileCache => "volatile-cache",
-            Self::FlushNotPassedOn => "flush-not-passed-on",
-            Self::CacheContradicts => "cache-contradicts",
-            Self::Memory => "memory",
-            Self::NoJournal => "no-journal",
-            Self::DataWriteback => "data-writeback",
-            Self::NoBarrier => "no-barrier",
-            Self::SyncIgnored => "sync-ignored",
-            Self::NetworkFileSystem => "network-file-system",
-            Self::NetworkDevice => "network-device",
-            Self::Fuse => "fuse",
-            Self::Overlay => "overlay",
-            Self::Virtual => "virtual",
-            Self::Controller => "raid-controller",
-            Self::UsbBridge => "usb-bridge",
-            Self::ExternalJournal => "external-journal",
-            Self::FileSystemNotKnown => "file-system-not-known",
-            Self::CannotSee => "cannot-see",
-            Self::Loop => "loop",
-            Self::NoTreeLog => "no-tree-log",
-            Self::WriteHole => "write-hole",
-            Self::OnBattery => "on-battery",
-        }
-    }
-
-    /// How it bears on the verdict.
-    #[must_use]
-    pub fn weight(self) -> Weight {
-        match self {
-            Self::VolatileCache
-            | Self::FlushNotPassedOn
-            | Self::CacheContradicts
-            | Self::Memory
-            | Self::NoJournal
-            | Self::DataWriteback
-            | Self::NoBarrier
-            | Self::SyncIgnored => Weight::Unprotected,
-            Self::NetworkFileSystem
-            | Self::NetworkDevice
-            | Self::Fuse
-            | Self::Overlay
-            | Self::Virtual
-            | Self::Controller
-            | Self::UsbBridge
-            | Self::ExternalJournal
-            | Self::FileSystemNotKnown
-            | Self::CannotSee => Weight::Unknown,
-            Self::Loop | Self::NoTreeLog | Self::WriteHole | Self::OnBattery => Weight::Note,
-        }
-    }
-
     /// Whether even a sync that succeeded may not have reached stable storage: no policy can make
     /// up for that.
     #[must_use]
@@ -142,55 +127,6 @@ impl What {
                 | Self::NoBarrier
                 | Self::SyncIgnored
         )
-    }
-}
-
-impl What {
-    /// The rest of a sentence that begins with the subject.
-    fn predicate(self) -> &'static str {
-        match self {
-            Self::VolatileCache => " has a volatile write cache: only what is flushed is stable",
-            Self::FlushNotPassedOn => {
-                " takes no flush although what is below it has a volatile cache: SYNCS DO NOT \
-                 REACH THE DISK"
-            }
-            Self::CacheContradicts => {
-                " says that its cache is volatile, but the kernel was told to send no flush \
-                 (queue/write_cache): SYNCS DO NOT REACH THE DISK"
-            }
-            Self::Memory => " is memory: nothing survives the host",
-            Self::NoJournal => " has no journal: a power failure can leave it torn",
-            Self::DataWriteback => {
-                " is mounted data=writeback: after a crash a file can hold stale blocks"
-            }
-            Self::NoBarrier => {
-                " is mounted without barriers: SYNCS DO NOT REACH THE DISK where its cache is \
-                 volatile"
-            }
-            Self::SyncIgnored => " is mounted so that SYNCS DO NOTHING",
-            Self::NetworkFileSystem => " is on another machine, which cannot be seen from here",
-            Self::NetworkDevice => {
-                " is a device of another machine, which cannot be seen from here"
-            }
-            Self::Fuse => " is a file system in a process: what its syncs do cannot be seen",
-            Self::Overlay => " is an overlay over other file systems",
-            Self::Virtual => " is a hypervisor's: its cache mode cannot be seen",
-            Self::Controller => {
-                " is a RAID controller's: whether its cache has a battery cannot be seen"
-            }
-            Self::UsbBridge => " is behind USB: not every bridge passes on a flush",
-            Self::ExternalJournal => " has its journal on another device, which was not found",
-            Self::FileSystemNotKnown => ": what its syncs promise is not known here",
-            Self::CannotSee => " could not be looked at",
-            Self::Loop => " is a file used as a device",
-            Self::NoTreeLog => {
-                " is mounted notreelog: each sync is a whole transaction (right, and slow)"
-            }
-            Self::WriteHole => {
-                " is RAID with parity and no journal: a power failure can tear a stripe"
-            }
-            Self::OnBattery => " says that THE MACHINE RUNS ON A BATTERY",
-        }
     }
 }
 
