@@ -51,16 +51,7 @@ impl Cache {
 }
 
 /// Drivers of controllers with a cache of their own.
-const CONTROLLERS: [&str; 8] = [
-    "megaraid_sas",
-    "megaraid",
-    "hpsa",
-    "smartpqi",
-    "aacraid",
-    "arcmsr",
-    "3w-9xxx",
-    "3w-sas",
-];
+const CONTROLLERS: &str = "megaraid_sas megaraid hpsa smartpqi aacraid arcmsr 3w-9xxx 3w-sas";
 /// Names that disks of hypervisors report.
 const MADE_UP: [&str; 12] = [
     "qemu",
@@ -108,11 +99,7 @@ pub(super) fn read(dir: &Path) -> Device {
 }
 
 fn is_memory(name: &str) -> bool {
-    let numbered = |prefix: &str| {
-        name.strip_prefix(prefix)
-            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-    };
-    numbered("ram") || numbered("zram") || numbered("nullb")
+    numbered(name, "ram") || numbered(name, "zram") || numbered(name, "nullb")
 }
 
 /// The hardware behind a device that has no devices below it.
@@ -146,7 +133,7 @@ pub(super) fn behind(root: &Root, dir: &Path, device: &Device, guest: bool) -> V
     if parts.iter().any(|part| numbered(part, "usb")) {
         found.push(What::UsbBridge);
     }
-    if driver(dir).is_some_and(|driver| CONTROLLERS.contains(&driver.as_str())) {
+    if driver(dir).is_some_and(|driver| CONTROLLERS.split(' ').any(|one| one == driver)) {
         found.push(What::Controller);
     }
     found

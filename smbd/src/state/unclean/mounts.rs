@@ -16,42 +16,10 @@ const MOUNTS_MAX: usize = 100_000;
 /// Types of file systems that keep nothing beyond the life of the kernel, or are no store of files at all. Every other
 /// type counts as one that keeps things, because no list has the names of all network, cluster and stacked file
 /// systems, and to sync one that keeps nothing does no harm.
-const KEEP_NOTHING: [&str; 34] = [
-    "autofs",
-    "bdev",
-    "binder",
-    "binfmt_misc",
-    "bpf",
-    "cgroup",
-    "cgroup2",
-    "configfs",
-    "cpuset",
-    "debugfs",
-    "devpts",
-    "devtmpfs",
-    "efivarfs",
-    "functionfs",
-    "fusectl",
-    "hugetlbfs",
-    "mqueue",
-    "nfsd",
-    "nsfs",
-    "pipefs",
-    "proc",
-    "pstore",
-    "ramfs",
-    "resctrl",
-    "rootfs",
-    "rpc_pipefs",
-    "securityfs",
-    "selinuxfs",
-    "smackfs",
-    "sockfs",
-    "sysfs",
-    "tmpfs",
-    "tracefs",
-    "xenfs",
-];
+const KEEP_NOTHING: &str = "\
+    autofs bdev binder binfmt_misc bpf cgroup cgroup2 configfs cpuset debugfs devpts devtmpfs \
+    efivarfs functionfs fusectl hugetlbfs mqueue nfsd nsfs pipefs proc pstore ramfs resctrl \
+    rootfs rpc_pipefs securityfs selinuxfs smackfs sockfs sysfs tmpfs tracefs xenfs";
 
 /// The file systems of a share that can be opened, each with a path at which it is found. May wait for their disks.
 pub(crate) fn file_systems(share: &str, path: &Path) -> Vec<(SuperBlock, String)> {
@@ -83,7 +51,7 @@ pub(crate) fn file_systems(share: &str, path: &Path) -> Vec<(SuperBlock, String)
 pub(super) fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let full = folder.canonicalize()?;
     let table = read(TABLE)?;
-    let mut mounts = mounts(&table, &KEEP_NOTHING);
+    let mut mounts = mounts(&table, KEEP_NOTHING);
     mounts.retain(|mount| mount.starts_with(&full) && *mount != full);
     Ok(mounts)
 }
@@ -93,7 +61,7 @@ pub(super) fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
 /// # Errors
 /// The kernel's table cannot be read.
 pub(crate) fn mount_points() -> io::Result<Vec<PathBuf>> {
-    Ok(mounts(&read(TABLE)?, &[]))
+    Ok(mounts(&read(TABLE)?, ""))
 }
 
 /// A table of the kernel. Its error is of no kind that a wrong configuration gives.
@@ -108,7 +76,7 @@ pub(crate) fn mount_point<'a>(path: &Path, points: &'a [PathBuf]) -> Option<&'a 
 }
 
 /// Mount points in the kernel's table (`proc(5)`), except those of file systems of the types `without`.
-fn mounts(table: &[u8], without: &[&str]) -> Vec<PathBuf> {
+fn mounts(table: &[u8], without: &str) -> Vec<PathBuf> {
     let lines = table.split(|byte| *byte == b'\n').take(MOUNTS_MAX);
     lines
         .filter_map(|line| {
@@ -116,7 +84,8 @@ fn mounts(table: &[u8], without: &[&str]) -> Vec<PathBuf> {
             let point = fields.nth(4)?;
             let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
             let kind = std::str::from_utf8(kind).ok()?;
-            (!without.contains(&kind)).then(|| unescape(point))
+            let is_left_out = without.split_ascii_whitespace().any(|one| one == kind);
+            (!is_left_out).then(|| unescape(point))
         })
         .collect()
 }
@@ -154,8 +123,8 @@ mod tests {
             42 35 0:4 / /srv/e rw - ecryptfs /secret rw\n\
             43 35 0:3 / /srv/u rw - ubifs ubi0:data rw\n";
         let keep = ["/mnt/a b", "/srv/n", "/srv/f", "/srv/l", "/srv/e", "/srv/u"];
-        assert_eq!(mounts(table, &KEEP_NOTHING), keep.map(PathBuf::from));
-        assert_eq!(mounts(table, &[]).len(), keep.len() + 2);
+        assert_eq!(mounts(table, KEEP_NOTHING), keep.map(PathBuf::from));
+        assert_eq!(mounts(table, "").len(), keep.len() + 2);
         assert_eq!(unescape(b"x\\"), PathBuf::from("x\\"));
         assert_eq!(unescape(b"\\999\\134"), PathBuf::from("\\999\\"));
     }
