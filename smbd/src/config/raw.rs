@@ -23,31 +23,23 @@ pub(super) type At<T> = Option<Spanned<T>>;
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct File {
     /// The server as a whole.
-    #[serde(default)]
     pub(super) server: ServerTable,
     /// Where to listen. Default: every address, port 445, all cores.
-    #[serde(default)]
     pub(super) listener: Vec<Spanned<ListenerTable>>,
     /// The shares. At least one.
-    #[serde(default)]
     pub(super) share: Vec<Spanned<ShareTable>>,
     /// The promise of a successful reply, for shares without a policy of their own.
-    #[serde(default)]
     pub(super) durability: DurabilityTable,
     /// Bounds on what strangers and users can make the server hold.
-    #[serde(default)]
     pub(super) limits: LimitsTable,
     /// The log on stderr or in the journal.
-    #[serde(default)]
     pub(super) log: LogTable,
     /// The Prometheus listener.
-    #[serde(default)]
     pub(super) metrics: MetricsTable,
     /// The privileges that the process gives up before it serves.
-    #[serde(default)]
     pub(super) sandbox: SandboxTable,
 }
 
