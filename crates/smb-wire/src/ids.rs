@@ -58,31 +58,16 @@ pub struct Guid(pub [u8; 16]);
 
 impl core::fmt::Display for Guid {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        // The first three fields are little-endian numbers, the rest bytes.
-        let [
-            a0,
-            a1,
-            a2,
-            a3,
-            b0,
-            b1,
-            c0,
-            c1,
-            d0,
-            d1,
-            e0,
-            e1,
-            e2,
-            e3,
-            e4,
-            e5,
-        ] = self.0;
+        // The first three fields are little-endian numbers, the rest bytes. Each cast drops the fields before.
+        let bytes = u128::from_be_bytes(self.0);
         write!(
             f,
-            "{:08x}-{:04x}-{:04x}-{d0:02x}{d1:02x}-{e0:02x}{e1:02x}{e2:02x}{e3:02x}{e4:02x}{e5:02x}",
-            u32::from_le_bytes([a0, a1, a2, a3]),
-            u16::from_le_bytes([b0, b1]),
-            u16::from_le_bytes([c0, c1]),
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            ((bytes >> 96) as u32).swap_bytes(),
+            ((bytes >> 80) as u16).swap_bytes(),
+            ((bytes >> 64) as u16).swap_bytes(),
+            (bytes >> 48) as u16,
+            bytes & 0xffff_ffff_ffff,
         )
     }
 }
