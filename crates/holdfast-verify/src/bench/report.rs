@@ -158,10 +158,7 @@ fn head(page: &mut Page, runs: &[Run]) {
             ]
         };
         let rows: Vec<_> = failed.iter().map(row).collect();
-        page.table(
-            &["server", "workload", "clients", "disk", "round", "error"],
-            &rows,
-        );
+        page.table("server | workload | clients | disk | round | error", &rows);
     }
     let first = runs.first();
     if first.is_some_and(|first| runs.iter().any(|run| !is_alike(run, first))) {
@@ -199,7 +196,7 @@ fn promises(page: &mut Page, runs: &[Run]) {
     }
     if !rows.is_empty() {
         page.heading("The servers");
-        page.table(&["server", "policy", "FLUSH"], &rows);
+        page.table("server | policy | FLUSH", &rows);
     }
 }
 

@@ -62,7 +62,7 @@ impl Sections<'_> {
             prices.samba,
             old,
         )])?;
-        page.table(&["", "class of disk", "Holdfast", "Samba"], &prices.rows);
+        page.table(" | class of disk | Holdfast | Samba", &prices.rows);
         Ok(())
     }
 

@@ -75,23 +75,11 @@ fn table(page: &mut Page, title: &str, first: &str, rows: &[Vec<String>]) {
         return;
     }
     page.smaller_heading(title);
-    let head = [
-        "server",
-        "threads",
-        first,
-        "reads/s",
-        "writes/s",
-        "log writes/s",
-        "read, ms",
-        "read 95 %",
-        "read 99 %",
-        "write, ms",
-        "write 95 %",
-        "write 99 %",
-        "log write, ms",
-        "log write 95 %",
-        "log write 99 %",
-    ];
+    let head = format!(
+        "server | threads | {first} | reads/s | writes/s | log writes/s | read, ms | read 95 % | \
+         read 99 % | write, ms | write 95 % | write 99 % | log write, ms | log write 95 % | \
+         log write 99 %"
+    );
     page.table(&head, rows);
 }
 
