@@ -92,6 +92,10 @@ impl State {
         Ok(written)
     }
 
+    fn set_block(&mut self, ino: u64, number: u64, block: Block) {
+        self.change(Effect::Page { ino, number, block });
+    }
+
     /// Writes until the space is used up; ENOSPC only if nothing fits.
     fn put(&mut self, ino: u64, offset: u64, data: &[u8]) -> DiskResult<usize> {
         err_if(self.node(ino)?.is_dir(), libc::EISDIR)?;
@@ -128,11 +132,7 @@ impl State {
             if let Some(bytes) = bytes {
                 bytes.copy_from_slice(new);
             }
-            self.change(Effect::Page {
-                ino,
-                number,
-                block: Block::Data(page),
-            });
+            self.set_block(ino, number, Block::Data(page));
             done += count;
         }
         let end = offset + done as u64;
@@ -179,11 +179,7 @@ impl State {
             if let Some(bytes) = Arc::make_mut(&mut page).get_mut(within..within + count) {
                 bytes.fill(0);
             }
-            self.change(Effect::Page {
-                ino,
-                number,
-                block: Block::Data(page),
-            });
+            self.set_block(ino, number, Block::Data(page));
         }
         Ok(())
     }
@@ -228,11 +224,7 @@ impl State {
                     Block::Reserved
                 };
                 for number in numbers {
-                    self.change(Effect::Page {
-                        ino,
-                        number,
-                        block: block.clone(),
-                    });
+                    self.set_block(ino, number, block.clone());
                 }
                 if how == Allocate::Zero {
                     self.reserve(ino, first..last)?;
@@ -247,11 +239,7 @@ impl State {
     fn reserve(&mut self, ino: u64, blocks: std::ops::Range<u64>) -> DiskResult<()> {
         for number in blocks {
             if self.node(ino)?.block(number) == Block::Hole {
-                self.change(Effect::Page {
-                    ino,
-                    number,
-                    block: Block::Reserved,
-                });
+                self.set_block(ino, number, Block::Reserved);
             }
         }
         Ok(())
@@ -363,11 +351,7 @@ impl State {
         self.step();
         for index in 0..count {
             let block = self.node(from)?.block(first + index);
-            self.change(Effect::Page {
-                ino: to,
-                number: base + index,
-                block,
-            });
+            self.set_block(to, base + index, block);
         }
         if to_end > self.node(to)?.size {
             self.change(Effect::Size {

@@ -137,11 +137,7 @@ impl State {
             self.change(Effect::Mode { ino, mode });
         }
         if capable {
-            self.change(Effect::Xattr {
-                ino,
-                name: FILE_CAPABILITIES.into(),
-                value: None,
-            });
+            self.change_xattr(ino, FILE_CAPABILITIES, None);
         }
         Ok(())
     }
@@ -186,6 +182,14 @@ impl State {
             .ok_or(Errno(libc::ENODATA))
     }
 
+    fn change_xattr(&mut self, ino: u64, name: &str, value: Option<&[u8]>) {
+        self.change(Effect::Xattr {
+            ino,
+            name: name.into(),
+            value: value.map(Into::into),
+        });
+    }
+
     fn may_set_xattr(&mut self, who: &Identity, ino: u64, name: &str) -> DiskResult<()> {
         self.fault(SimOp::Change)?;
         err_if(self.options.read_only, libc::EROFS)?;
@@ -225,11 +229,7 @@ impl State {
             return err(libc::ENOSPC);
         }
         self.step();
-        self.change(Effect::Xattr {
-            ino,
-            name: name.into(),
-            value: Some(value.into()),
-        });
+        self.change_xattr(ino, name, Some(value));
         self.touch(ino, false);
         Ok(())
     }
@@ -238,11 +238,7 @@ impl State {
         self.may_set_xattr(who, ino, name)?;
         err_if(!self.node(ino)?.xattrs.contains_key(name), libc::ENODATA)?;
         self.step();
-        self.change(Effect::Xattr {
-            ino,
-            name: name.into(),
-            value: None,
-        });
+        self.change_xattr(ino, name, None);
         self.touch(ino, false);
         Ok(())
     }
