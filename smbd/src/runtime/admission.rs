@@ -15,7 +15,6 @@ mod strangers;
 
 use std::{
     collections::BTreeMap,
-    fmt,
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -39,24 +38,17 @@ use crate::{
 const LEAVING_MAX: u32 = 1_000;
 
 /// Why a connection was closed at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum AdmissionRefusal {
+    #[error("hosts_allow and hosts_deny do not let it in")]
     HostDenied,
+    #[error("limit `connections` reached")]
     Connections,
+    #[error("limit `connections_per_address` reached")]
     ConnectionsPerAddress,
+    #[error("limit `unauthenticated_connections` reached")]
     UnauthenticatedConnections,
-}
-
-impl fmt::Display for AdmissionRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::HostDenied => "hosts_allow and hosts_deny do not let it in",
-            Self::Connections => "limit `connections` reached",
-            Self::ConnectionsPerAddress => "limit `connections_per_address` reached",
-            Self::UnauthenticatedConnections => "limit `unauthenticated_connections` reached",
-        })
-    }
 }
 
 /// The admission of connections for the whole process.
