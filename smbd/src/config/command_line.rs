@@ -60,10 +60,8 @@ pub fn from_command_line(line: &CommandLine) -> Result<Config, Vec<Problem>> {
         },
         ..raw::File::default()
     };
-    match validate::validate(&file, Path::new(""), NO_FILE, &[]) {
-        (Some(config), problems) if problems.is_empty() => Ok(config),
-        (_, problems) => Err(problems.into_iter().map(in_command_line_words).collect()),
-    }
+    validate::validate(&file, Path::new(""), NO_FILE, &[])
+        .map_err(|problems| problems.into_iter().map(in_command_line_words).collect())
 }
 
 fn in_command_line_words(problem: Problem) -> Problem {

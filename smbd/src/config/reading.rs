@@ -71,15 +71,11 @@ fn parse_again(text: &str, path: &Path, served: &[PathBuf]) -> Result<Config, Co
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let source = rules::Source { file: &name, text };
     let folder = path.parent().unwrap_or(Path::new(""));
-    let (config, problems) = validate::validate(&file, folder, source, served);
-    match config {
-        Some(config) if problems.is_empty() => Ok(config),
-        _ => Err(ConfigReport {
-            path: path.to_owned(),
-            text: text.to_owned(),
-            problems,
-        }),
-    }
+    validate::validate(&file, folder, source, served).map_err(|problems| ConfigReport {
+        path: path.to_owned(),
+        text: text.to_owned(),
+        problems,
+    })
 }
 
 /// `[server]` of a configuration file, which says where the users are. Nothing else of the file is read, because a

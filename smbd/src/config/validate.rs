@@ -47,6 +47,14 @@ impl Findings {
             way_out,
         });
     }
+
+    /// The problems if there are any, otherwise what was made.
+    fn or_problems<T>(self, made: T) -> Result<T, Vec<Problem>> {
+        match self.problems.is_empty() {
+            true => Ok(made),
+            false => Err(self.problems),
+        }
+    }
 }
 
 /// The value, if it was written.
@@ -69,14 +77,13 @@ pub(super) fn span<T>(field: &raw::At<T>) -> Option<Range<usize>> {
     field.as_ref().map(Spanned::span)
 }
 
-/// Checks everything, for a server that serves the folders `served` already. The `Config` is `None` only if a part
-/// could not be made at all.
+/// Checks everything, for a server that serves the folders `served` already.
 pub(super) fn validate(
     file: &raw::File,
     folder: &Path,
     source: Source<'_>,
     served: &[PathBuf],
-) -> (Option<Config>, Vec<Problem>) {
+) -> Result<Config, Vec<Problem>> {
     let mut findings = Findings::default();
     let server = server(&file.server, folder, &mut findings);
     let durability = durability(&file.durability, &mut findings);
@@ -129,7 +136,7 @@ pub(super) fn validate(
     findings
         .problems
         .sort_by_key(|problem| problem.span.as_ref().map(|span| span.start));
-    (Some(config), findings.problems)
+    findings.or_problems(config)
 }
 
 /// Checks `[server]` alone.
@@ -139,10 +146,7 @@ pub(super) fn only_server(
 ) -> Result<ServerSettings, Vec<Problem>> {
     let mut findings = Findings::default();
     let server = server(table, folder, &mut findings);
-    match findings.problems.is_empty() {
-        true => Ok(server),
-        false => Err(findings.problems),
-    }
+    findings.or_problems(server)
 }
 
 /// The listener of a configuration that names none: every address, every core.
