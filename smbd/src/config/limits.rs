@@ -60,11 +60,9 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
     if let Some(at) = &table.authentication_timeout {
         limits.authentication_timeout = at.get_ref().0;
         if limits.authentication_timeout < AUTHENTICATION_TIMEOUT_MIN {
-            findings.add(
-                Some(at.span()),
-                "nobody logs in that fast".into(),
-                "use \"1s\" or more",
-            );
+            let message = "nobody logs in that fast";
+            let way_out = "use \"1s\" or more";
+            findings.add(Some(at.span()), message.into(), way_out);
         }
     }
     limits
@@ -91,11 +89,9 @@ fn derived(table: &raw::LimitsTable, l: &mut LimitSettings, findings: &mut Findi
     if let (Some(all), Some(each), Some(at)) = (l.opens, l.opens_per_user, &table.opens_per_user)
         && each > all
     {
-        findings.add(
-            Some(at.span()),
-            format!("one user cannot have {each} opens where there are {all} in all"),
-            "make `opens_per_user` smaller, or `opens` larger",
-        );
+        let message = format!("one user cannot have {each} opens where there are {all} in all");
+        let way_out = "make `opens_per_user` smaller, or `opens` larger";
+        findings.add(Some(at.span()), message, way_out);
     }
 }
 

@@ -198,11 +198,9 @@ fn can_match(table: &raw::RuleTable, rule: &Rule, around: &Around<'_>, findings:
             .iter()
             .any(|user| only.iter().any(|one| same_name(one, user)))
     {
-        findings.add(
-            span(&table.users),
-            "this rule can never match: none of these users may connect to the share".into(),
-            "see users of the share",
-        );
+        let message = "this rule can never match: none of these users may connect to the share";
+        let way_out = "see users of the share";
+        findings.add(span(&table.users), message.into(), way_out);
     }
     let clients = &rule.clients;
     if !clients.is_empty()
@@ -210,21 +208,17 @@ fn can_match(table: &raw::RuleTable, rule: &Rule, around: &Around<'_>, findings:
             .iter()
             .all(|range| is_kept_out(range, &around.hosts))
     {
-        findings.add(
-            span(&table.clients),
-            "this rule can never match: none of these clients may connect to the share".into(),
-            "see hosts_allow and hosts_deny of the share and of [server]",
-        );
+        let message = "this rule can never match: none of these clients may connect to the share";
+        let way_out = "see hosts_allow and hosts_deny of the share and of [server]";
+        findings.add(span(&table.clients), message.into(), way_out);
     }
     let (oldest, newest) = (around.server.min_protocol, around.server.max_protocol);
     if let Some(at) = &table.dialects
         && (at.get_ref().newest < oldest || at.get_ref().oldest > newest)
     {
-        findings.add(
-            Some(at.span()),
-            "this rule can never match: none of these dialects is spoken".into(),
-            "see min_protocol and max_protocol in [server]",
-        );
+        let message = "this rule can never match: none of these dialects is spoken";
+        let way_out = "see min_protocol and max_protocol in [server]";
+        findings.add(Some(at.span()), message.into(), way_out);
     }
 }
 

@@ -312,11 +312,9 @@ fn combinations(
     }
     for (list, what) in [(&table.users, "users"), (&table.groups, "groups")] {
         if is_empty(list) {
-            findings.add(
-                span(list),
-                format!("an empty list of {what} says nothing"),
-                "remove the key to let every user in, or name some",
-            );
+            let message = format!("an empty list of {what} says nothing");
+            let way_out = "remove the key to let every user in, or name some";
+            findings.add(span(list), message, way_out);
         }
     }
 }

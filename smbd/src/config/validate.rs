@@ -221,11 +221,9 @@ fn netbios_name(
     let name = at.get_ref();
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if name.is_empty() || name.len() > NETBIOS_NAME_MAX || !name.chars().all(fits) {
-        findings.add(
-            Some(at.span()),
-            format!("`{name}` cannot be the {key}: clients take NetBIOS names only"),
-            "use 1 to 15 letters, digits, `-` and `_`",
-        );
+        let message = format!("`{name}` cannot be the {key}: clients take NetBIOS names only");
+        let way_out = "use 1 to 15 letters, digits, `-` and `_`";
+        findings.add(Some(at.span()), message, way_out);
     }
     name.to_uppercase()
 }
@@ -238,22 +236,18 @@ fn preference<T: Copy + PartialEq>(
 ) -> Vec<T> {
     let list = field.as_ref().map_or(default, |at| at.get_ref().as_slice());
     if list.is_empty() {
-        findings.add(
-            span(field),
-            format!("{key} is empty: nothing would be left to agree on"),
-            "remove the key for the default",
-        );
+        let message = format!("{key} is empty: nothing would be left to agree on");
+        let way_out = "remove the key for the default";
+        findings.add(span(field), message, way_out);
     }
     if list
         .iter()
         .enumerate()
         .any(|(at, item)| list.iter().take(at).any(|other| other == item))
     {
-        findings.add(
-            span(field),
-            format!("{key} names one algorithm twice"),
-            "remove one of the two",
-        );
+        let message = format!("{key} names one algorithm twice");
+        let way_out = "remove one of the two";
+        findings.add(span(field), message, way_out);
     }
     list.to_vec()
 }
@@ -282,11 +276,9 @@ fn durability(table: &raw::DurabilityTable, findings: &mut Findings) -> Durabili
     }
     let dirty_age_max = given(&table.dirty_age_max).map_or(DIRTY_AGE_MAX, |age| age.0);
     if dirty_age_max.is_zero() {
-        findings.add(
-            span(&table.dirty_age_max),
-            "dirty_age_max must be longer than nothing".into(),
-            "strict-sync is the policy that leaves nothing unsynced",
-        );
+        let message = "dirty_age_max must be longer than nothing";
+        let way_out = "strict-sync is the policy that leaves nothing unsynced";
+        findings.add(span(&table.dirty_age_max), message.into(), way_out);
     }
     DurabilitySettings {
         policy,
@@ -325,11 +317,9 @@ fn default_policy(table: &raw::DurabilityTable, findings: &mut Findings) -> Poli
             .into_iter()
             .flatten()
         {
-            findings.add(
-                Some(bound),
-                "a bound without policy = \"bounded\" binds nothing".into(),
-                "set policy = \"bounded\", or remove the bound",
-            );
+            let message = "a bound without policy = \"bounded\" binds nothing";
+            let way_out = "set policy = \"bounded\", or remove the bound";
+            findings.add(Some(bound), message.into(), way_out);
         }
         return Policy::Honor;
     };
@@ -405,11 +395,9 @@ fn overlap(one: &Listener, other: &Listener) -> bool {
 fn listener(table: &raw::ListenerTable, findings: &mut Findings) -> Listener {
     let port = get(&table.port, SMB_PORT);
     if table.address.is_some() && table.port.is_some() {
-        findings.add(
-            span(&table.port),
-            "port and address both say a port".into(),
-            "write the port into address only",
-        );
+        let message = "port and address both say a port";
+        let way_out = "write the port into address only";
+        findings.add(span(&table.port), message.into(), way_out);
     }
     let address = get(&table.address, SocketAddr::new(EVERY_ADDRESS, port));
     if address.port() == 0 {
@@ -421,11 +409,9 @@ fn listener(table: &raw::ListenerTable, findings: &mut Findings) -> Listener {
     }
     let mut cores = get(&table.cores, Vec::new());
     if table.cores.is_some() && cores.is_empty() || cores.len() > CORES_MAX {
-        findings.add(
-            span(&table.cores),
-            "cores must name between 1 and 1024 cores".into(),
-            "remove the key for every core",
-        );
+        let message = "cores must name between 1 and 1024 cores";
+        let way_out = "remove the key for every core";
+        findings.add(span(&table.cores), message.into(), way_out);
     }
     cores.sort_unstable();
     cores.dedup();
@@ -433,11 +419,9 @@ fn listener(table: &raw::ListenerTable, findings: &mut Findings) -> Listener {
         let name = interface.get_ref();
         // IFNAMSIZ is 16 with the closing zero.
         if name.is_empty() || name.len() > 15 || name.contains(['/', ' ']) {
-            findings.add(
-                Some(interface.span()),
-                format!("`{name}` is no interface name"),
-                "`ip link` lists the interfaces",
-            );
+            let message = format!("`{name}` is no interface name");
+            let way_out = "`ip link` lists the interfaces";
+            findings.add(Some(interface.span()), message, way_out);
         }
     }
     Listener {
@@ -472,11 +456,9 @@ fn metrics(
         same && listener.address.port() == address.port()
     };
     if address.port() == 0 || listeners.iter().any(taken) {
-        findings.add(
-            Some(listen.span()),
-            format!("port {} is no port for the metrics page", address.port()),
-            "use one that no [[listener]] has, as in 127.0.0.1:9445",
-        );
+        let message = format!("port {} is no port for the metrics page", address.port());
+        let way_out = "use one that no [[listener]] has, as in 127.0.0.1:9445";
+        findings.add(Some(listen.span()), message, way_out);
     }
     Some(address)
 }
@@ -495,11 +477,9 @@ fn sandbox(
             let path = absolute(folder, path);
             let asked = path.clone();
             if !serves && in_time(&path, move || asked.is_dir()) == Some(false) {
-                findings.add(
-                    Some(at.span()),
-                    format!("{} is not a directory", path.display()),
-                    "name directories that exist when the server starts",
-                );
+                let message = format!("{} is not a directory", path.display());
+                let way_out = "name directories that exist when the server starts";
+                findings.add(Some(at.span()), message, way_out);
             }
             folders.push(path);
         }
