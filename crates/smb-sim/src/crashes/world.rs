@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use smb_wire::status::Status;
+use smb_wire::{ids::FileTime, status::Status};
 use vfs::Env;
 
 use super::{
@@ -265,10 +265,8 @@ impl World {
 
     /// The time as a file has it, in 100 ns since 1601.
     pub(super) fn file_time(&self) -> u64 {
-        const UNIX_EPOCH: i64 = 11_644_473_600;
         let now = self.env.realtime();
-        let seconds = u64::try_from(now.secs + UNIX_EPOCH).unwrap_or(0);
-        seconds * 10_000_000 + u64::from(now.nanos) / 100
+        FileTime::from_unix(now.secs, now.nanos).0
     }
 
     pub(super) fn history(&self) -> MutexGuard<'_, History> {
