@@ -192,20 +192,4 @@ impl Operation {
             _ => 0,
         }
     }
-
-    /// Whether the operation is meant to fail, as its name does not exist.
-    pub const fn is_meant_to_fail(&self) -> bool {
-        matches!(
-            self,
-            Self::Create {
-                name: Name::Missing,
-                ..
-            } | Self::PathInfo {
-                name: Name::Missing,
-                ..
-            } | Self::Find {
-                name: Name::Missing
-            }
-        )
-    }
 }
