@@ -382,21 +382,9 @@ impl Plan {
             "profile" => self.profile = profile(value)?,
             "clients" => self.clients = value.parse().ok().filter(|n| (1..=3).contains(n))?,
             "speech" => {
-                self.speech = match value {
-                    "Signed" => Speech::Signed,
-                    "Plain" => Speech::Plain,
-                    "Sealed" => Speech::Sealed,
-                    _ => return None,
-                }
+                self.speech = printed([Speech::Signed, Speech::Plain, Speech::Sealed], value)?;
             }
-            "pace" => {
-                self.pace = match value {
-                    "Instant" => Pace::Instant,
-                    "Brisk" => Pace::Brisk,
-                    "Slow" => Pace::Slow,
-                    _ => return None,
-                }
-            }
+            "pace" => self.pace = printed([Pace::Instant, Pace::Brisk, Pace::Slow], value)?,
             "lag" => self.lag = value == "1",
             "depot" => self.depot = value == "1",
             "rules" => self.rules = value.parse().ok().filter(|set| *set < SETS)?,
@@ -422,6 +410,11 @@ impl Plan {
         }
         Some(())
     }
+}
+
+/// The one of all that is printed so.
+fn printed<T: fmt::Debug>(all: [T; 3], name: &str) -> Option<T> {
+    all.into_iter().find(|one| format!("{one:?}") == name)
 }
 
 /// A profile by its name, as printed or as the design calls it.
