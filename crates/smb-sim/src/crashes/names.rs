@@ -34,11 +34,7 @@ impl Actor {
         let object = world.history().object();
         let through = step.flag();
         let record = Request::create(dir, &name_of(place.1), object).through_if(through);
-        world
-            .beliefs
-            .borrow_mut()
-            .names
-            .insert(place, Taken::Unsure);
+        world.beliefs.borrow_mut().doubt(place);
         let args = CreateArgs::create(&path)
             .options(options(through))
             .access(access())
@@ -202,7 +198,7 @@ impl Actor {
             file_name: path,
         }
         .encode(&mut buffer);
-        world.beliefs.borrow_mut().names.insert(to, Taken::Unsure);
+        world.beliefs.borrow_mut().doubt(to);
         let wire = set_request(hand.id, FileInformationClass::LINK, &buffer);
         let answer = self.done("link", Some(record), wire).await;
         let mut beliefs = world.beliefs.borrow_mut();
@@ -330,11 +326,7 @@ impl Actor {
         let object = world.history().object();
         let through = step.flag();
         let record = Request::create(above, &name_of(place.1), object).through_if(through);
-        world
-            .beliefs
-            .borrow_mut()
-            .names
-            .insert(place, Taken::Unsure);
+        world.beliefs.borrow_mut().doubt(place);
         let args = CreateArgs::create_directory(&path)
             .options(options(through))
             .context(QFID, b"");
@@ -421,8 +413,8 @@ impl Actor {
                 Answer::Refused => {}
                 Answer::Failed => {
                     // The paths of everything below are no longer certain.
-                    beliefs.names.insert(from, Taken::Unsure);
-                    beliefs.names.insert(to, Taken::Unsure);
+                    beliefs.doubt(from);
+                    beliefs.doubt(to);
                     beliefs.lose_dir(slot);
                 }
             }
@@ -471,7 +463,7 @@ impl Actor {
             }
             Answer::Refused => {}
             Answer::Failed => {
-                beliefs.names.insert(place, Taken::Unsure);
+                beliefs.doubt(place);
                 beliefs.lose_dir(slot);
             }
         }

@@ -184,16 +184,21 @@ impl Beliefs {
         }
     }
 
+    /// Nobody knows whether anything has this name.
+    pub(super) fn doubt(&mut self, place: Place) {
+        self.names.insert(place, Taken::Unsure);
+    }
+
     /// The holder of locks is about to die: the state of the locked names is unknown.
     pub(super) fn doubt_locked(&mut self) {
         for lock in std::mem::take(&mut self.locks) {
             match lock {
                 Lock::File(slot) => self.lose_file(slot, None),
-                Lock::Place(place) => _ = self.names.insert(place, Taken::Unsure),
+                Lock::Place(place) => self.doubt(place),
                 Lock::Policy => {}
                 Lock::Tree => (1..DIRS).for_each(|dir| {
                     if let Some(place) = self.dirs[dir].as_ref().and_then(|dir| dir.place) {
-                        self.names.insert(place, Taken::Unsure);
+                        self.doubt(place);
                     }
                     self.lose_dir(dir);
                 }),
@@ -204,12 +209,10 @@ impl Beliefs {
     /// Nobody knows what became of a file.
     pub(super) fn lose_file(&mut self, slot: usize, also: Option<Place>) {
         if let Some(file) = self.files.get_mut(slot).and_then(Option::take) {
-            for place in file.places {
-                self.names.insert(place, Taken::Unsure);
-            }
+            file.places.into_iter().for_each(|place| self.doubt(place));
         }
         if let Some(place) = also {
-            self.names.insert(place, Taken::Unsure);
+            self.doubt(place);
         }
     }
 }
