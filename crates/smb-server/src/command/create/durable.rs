@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use durability::RequestFlags;
 use smb_wire::{
     create_context::{
         CreateContextList, DurableHandleFlags, DurableHandleRequestV2, DurableHandleResponse,
@@ -152,7 +151,11 @@ pub(super) fn endurance(
     let Some(asked) = contexts.durable else {
         return Endurance::None;
     };
-    let persistent = persistence && asks_persistent(asked);
+    let asks_persistent = match asked {
+        Asked::V1 => false,
+        Asked::V2(asked) => asked.flags.contains(DurableHandleFlags::PERSISTENT),
+    };
+    let persistent = persistence && asks_persistent;
     if !persistent && (directory || !caches_handle(granted)) {
         return Endurance::None;
     }
@@ -170,22 +173,6 @@ pub(super) fn endurance(
         timeout,
         persistent,
     }
-}
-
-fn asks_persistent(asked: Asked) -> bool {
-    match asked {
-        Asked::V1 => false,
-        Asked::V2(asked) => asked.flags.contains(DurableHandleFlags::PERSISTENT),
-    }
-}
-
-/// The durability that a request asks for. Every change through a persistent open is write-through, and what its CREATE
-/// makes is the first one: the record of the open is stable before the answer, and is worth nothing without the file.
-pub(super) fn flags<V: Vfs>(on: &Opening<'_, V>) -> RequestFlags {
-    let mut flags = on.wanted.flags();
-    let persistent = on.contexts.durable.is_some_and(asks_persistent) && offers_persistence(on);
-    flags.open_write_through |= persistent;
-    flags
 }
 
 /// Whether the granted caching permits a durable open.

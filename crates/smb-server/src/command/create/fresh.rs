@@ -13,7 +13,7 @@ use smb_wire::{
 use vfs::{Attr, Kind, NewNode, NewSecurity, Node, Permissions, Timestamp, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Made, Opened, Opening, Seen, durable, judge,
+    Attempt, Known, Made, Opened, Opening, Seen, judge,
     judge::{Case, Judged},
     request::Wanted,
 };
@@ -117,7 +117,7 @@ async fn report<V: Vfs>(
     begun: PendingChange<'_, V>,
     (node, parent): (&V::Node, &V::Node),
 ) -> Result<Receipt, VfsError> {
-    begun.created(node, parent, durable::flags(on)).await
+    begun.created(node, parent, on.wanted.flags()).await
 }
 
 /// Checks whether the object may be created; if so, returns the parent's stored descriptor.

@@ -12,7 +12,7 @@ use durability::{Meta, PendingChange, Receipt, RequestFlags};
 use smb_wire::{fscc::EaEntry, status::Status};
 use vfs::{Attr, Node, SetAttr, Vfs, VfsError};
 
-use super::{Opening, durable, request::Wanted};
+use super::{Opening, request::Wanted};
 use crate::{
     command::Call,
     failure::{Failure, of_eas},
@@ -67,7 +67,7 @@ pub(super) async fn overwrite<V: Vfs>(
     }
     drop(merging);
     // From here on nothing can be undone.
-    let flags = durable::flags(on);
+    let flags = on.wanted.flags();
     let rest = async {
         for stream in &streams {
             on.connection.turn.did(NAME_WORK);

@@ -181,7 +181,8 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
             | wanted.options.without(CreateOptions::NON_DIRECTORY_FILE);
     }
     if durable::offers_persistence(call) {
-        // [MS-SMB2] 3.3.5.9: every open of a continuously available share writes through.
+        // [MS-SMB2] 3.3.5.9: every open of a continuously available share writes through, and so does its CREATE: the
+        // record of a persistent open is stable before the answer, and is worth nothing without the file.
         wanted.options |= CreateOptions::WRITE_THROUGH;
     }
     let contexts = contexts(call, &request)?;

@@ -10,7 +10,7 @@ use smb_wire::{
 use vfs::{Attr, IoAccess, Kind, Node, StreamOpen, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Opened, Opening, Seen, action, durable, existing, fresh, judge,
+    Attempt, Known, Opened, Opening, Seen, action, existing, fresh, judge,
     judge::{Case, Judged},
     name::Stream,
     request::{Contexts, Wanted},
@@ -276,7 +276,7 @@ async fn archive_of<V: Vfs>(
     if !changed || !quick.lacks_archive() {
         return Ok(());
     }
-    let done = archive::changed_at(server, share, stream, quick, durable::flags(on)).await;
+    let done = archive::changed_at(server, share, stream, quick, on.wanted.flags()).await;
     // Listings show the attribute.
     if let Some(parent) = &lookup.parent {
         let spared = super::answer::parent_lease(on.contexts);
@@ -387,7 +387,7 @@ async fn find_or_make<V: Vfs>(
         };
     }
     // The stream is marked dirty at once, because another client may open and flush it.
-    match begun.stream_created(&node, durable::flags(on)).await {
+    match begun.stream_created(&node, on.wanted.flags()).await {
         Ok(receipt) => Ok((node, true, receipt.into())),
         Err(error) => {
             unmake(on, &Place::of(&node), &node).await?;
@@ -469,7 +469,7 @@ async fn act<V: Vfs>(
         let receipt = {
             let begun = share.gate.begin(&node);
             share.vfs.set_size(&node, 0).await?;
-            begun.resized(&node, durable::flags(on)).await?
+            begun.resized(&node, on.wanted.flags()).await?
         };
         report(Change::MODIFIED_STREAM, notices::STREAM_DATA);
         return Ok((node, receipt.into()));
