@@ -1,20 +1,26 @@
-//! Enters a granted open into the session and builds the reply ([MS-SMB2] 3.3.5.9, 2.2.14).
+//! Enters a granted open into the session, with the durability that it gets, and builds the reply ([MS-SMB2] 3.3.5.9,
+//! 2.2.14).
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use smb_wire::{
     access_mask::AccessMask,
     create_context::{
-        CreateContextList, LeaseContext, LeaseFlags, LeaseV2, QueryMaximalAccessRequest,
+        CreateContextList, DurableHandleFlags, DurableHandleResponse, DurableHandleResponseV2,
+        LeaseContext, LeaseFlags, LeaseState, LeaseV2, QueryMaximalAccessRequest,
         QueryMaximalAccessResponse, QueryOnDiskIdResponse, name,
     },
-    ids::LeaseKey,
+    ids::{Guid, LeaseKey},
     msg::{CreateAction, CreateResponse, CreateResponseFlags, OplockLevel},
     status::Status,
 };
 use vfs::{Attr, Node, Vfs};
 
-use super::{Opened, Opening, apple, durable, request::Contexts, withdraw};
+use super::{
+    Opened, Opening, apple,
+    request::{self, Asked, Contexts},
+    withdraw,
+};
 use crate::{
     access::{self, Parent, Subject},
     command::{Call, Handled, Reply, facts, file_time},
@@ -23,11 +29,18 @@ use crate::{
     locks::Mutex,
     outside::Interest,
     state::{
-        At, NewOpen, Open, OpenKind,
+        At, Endurance, LeaseName, NewOpen, Open, OpenKind, Origin,
         breaks::{self, Holder},
         disconnected, records,
     },
 };
+
+/// Open.DurableOpenTimeout of version 1 (note 335: the value of Windows since 8).
+const TIMEOUT_V1: Duration = Duration::from_secs(120);
+/// The timeout of version 2, if the client leaves it to the server (note 344).
+const TIMEOUT_V2: Duration = Duration::from_secs(60);
+/// The longest timeout that a client is granted ([MS-SMB2] 3.3.5.9.10).
+const TIMEOUT_V2_MAX: Duration = Duration::from_secs(300);
 
 /// Enters the open into the session and answers.
 pub(super) async fn reply<V: Vfs>(on: &Opening<'_, V>, mut opened: Opened<V>) -> Handled {
@@ -64,12 +77,9 @@ pub(super) async fn reply<V: Vfs>(on: &Opening<'_, V>, mut opened: Opened<V>) ->
     if !is_observed {
         on.server().unobserved(place.key, directory);
     }
-    push_lease(&mut list, on.contexts, &cache);
-    durable::push_answer(&mut list, on.contexts, open.endurance());
-    Ok(Reply::changed(
-        &response(&open, action, &attr, level(&cache), &list),
-        receipt,
-    ))
+    push_granted(&mut list, on.contexts, &cache, open.endurance());
+    let response = response(&open, action, &attr, &cache, &list);
+    Ok(Reply::changed(&response, receipt))
 }
 
 /// The attributes of the object. They are queried again unless they were read in the present turn, because the request
@@ -88,25 +98,20 @@ async fn attributes<V: Vfs>(call: &Call<V>, opened: &mut Opened<V>) -> Result<At
     }
 }
 
-/// The oplock level that stands for the granted caching.
-pub(super) fn level(cache: &CacheGrant) -> OplockLevel {
-    match cache {
-        CacheGrant::None => OplockLevel::NONE,
-        CacheGrant::Oplock(level) => *level,
-        CacheGrant::Lease { .. } => OplockLevel::LEASE,
-    }
-}
-
 /// [MS-SMB2] 3.3.5.9, "Response Construction".
 pub(super) fn response<'a, V: Vfs>(
     open: &Open<V>,
     action: CreateAction,
     attr: &Attr,
-    oplock_level: OplockLevel,
+    cache: &CacheGrant,
     list: &'a CreateContextList,
 ) -> CreateResponse<'a> {
     CreateResponse {
-        oplock_level,
+        oplock_level: match cache {
+            CacheGrant::None => OplockLevel::NONE,
+            CacheGrant::Oplock(level) => *level,
+            CacheGrant::Lease { .. } => OplockLevel::LEASE,
+        },
         flags: CreateResponseFlags::empty(),
         create_action: action,
         facts: facts(attr),
@@ -152,13 +157,9 @@ async fn enter<V: Vfs>(
     let session = on.session()?;
     let cache = &opened.engine.cache;
     let directory = opened.node.is_directory();
-    let endurance = durable::endurance(
-        on.contexts,
-        cache,
-        directory,
-        durable::offers_persistence(on),
-    );
-    let origin = durable::origin(on, cache, opened.action)?;
+    let persistence = request::offers_persistence(on);
+    let endurance = endurance(on.contexts, cache, directory, persistence);
+    let origin = origin(on, cache, opened.action)?;
     let file_id = server.fresh_file_id();
     let open = Arc::new(Open::new(NewOpen {
         file_id,
@@ -184,7 +185,7 @@ async fn enter<V: Vfs>(
     }));
     if endurance.is_persistent() && !records::begin(server, &open).await {
         // An open that could not be recorded is durable at most, not persistent.
-        let less = durable::endurance(on.contexts, &opened.engine.cache, directory, false);
+        let less = self::endurance(on.contexts, &opened.engine.cache, directory, false);
         open.state().endurance = less;
         if !open.origin.is_replayable(less, open.granted, directory) {
             open.used();
@@ -211,6 +212,79 @@ async fn enter<V: Vfs>(
         return Err(over.into());
     }
     Ok((open, opened.receipt))
+}
+
+/// The durability that the granted caching permits. A durable open needs a batch oplock or a lease that caches the
+/// handle, and is not a directory ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10 with note 342). A persistent open needs no
+/// caching, and directories can be persistent, as in Windows and Samba.
+fn endurance(
+    contexts: &Contexts,
+    granted: &CacheGrant,
+    directory: bool,
+    persistence: bool,
+) -> Endurance {
+    let Some(asked) = contexts.durable else {
+        return Endurance::None;
+    };
+    let asks_persistent = match asked {
+        Asked::V1 => false,
+        Asked::V2(asked) => asked.flags.contains(DurableHandleFlags::PERSISTENT),
+    };
+    let persistent = persistence && asks_persistent;
+    if !persistent && (directory || !caches_handle(granted)) {
+        return Endurance::None;
+    }
+    // 3.3.5.9.6: version 1 goes by the state that this request asks for; the lease may have more already.
+    let asks_handle = |lease: LeaseContext| lease.lease_state.contains(LeaseState::HANDLE);
+    if matches!(asked, Asked::V1) && !contexts.lease.is_none_or(asks_handle) {
+        return Endurance::None;
+    }
+    let timeout = match asked {
+        Asked::V1 => TIMEOUT_V1,
+        Asked::V2(asked) if asked.timeout_ms == 0 => TIMEOUT_V2,
+        Asked::V2(asked) => Duration::from_millis(asked.timeout_ms.into()).min(TIMEOUT_V2_MAX),
+    };
+    Endurance::Durable {
+        timeout,
+        persistent,
+    }
+}
+
+/// Whether the granted caching permits a durable open.
+pub(super) fn caches_handle(granted: &CacheGrant) -> bool {
+    match granted {
+        CacheGrant::None => false,
+        CacheGrant::Oplock(level) => *level == OplockLevel::BATCH,
+        CacheGrant::Lease {
+            state, breaking, ..
+        } => state.contains(LeaseState::HANDLE) && !*breaking,
+    }
+}
+
+/// The parts of the request that the open remembers.
+fn origin<V: Vfs>(
+    on: &Opening<'_, V>,
+    granted: &CacheGrant,
+    action: CreateAction,
+) -> Result<Origin, Failure> {
+    let lease = match *granted {
+        CacheGrant::Lease { key, v2, .. } => Some(LeaseName { key, v2 }),
+        _ => None,
+    };
+    Ok(Origin {
+        session: on.session()?.id,
+        client: on.client()?,
+        owner: on.token()?,
+        create_guid: match on.contexts.durable {
+            Some(Asked::V2(asked)) => asked.create_guid,
+            _ => Guid::default(),
+        },
+        lease,
+        app: on.contexts.app,
+        desired: on.wanted.access,
+        share: on.wanted.share,
+        action,
+    })
 }
 
 /// The directory lease that changes through this open do not break ([MS-FSA] 2.1.4.12.2).
@@ -280,10 +354,38 @@ async fn maximal_access<V: Vfs>(
     })
 }
 
-/// The lease's answer, in the version of the lease: that of its first open.
-pub(super) fn push_lease(list: &mut CreateContextList, contexts: &Contexts, cache: &CacheGrant) {
+/// Adds the answers that state what the open got: its lease, in the version of the lease, which is that of its first
+/// open, and its durability, if the client asked for it.
+pub(super) fn push_granted(
+    list: &mut CreateContextList,
+    contexts: &Contexts,
+    cache: &CacheGrant,
+    got: Endurance,
+) {
     if let (Some(_), Some(answer)) = (&contexts.lease_named, lease(cache)) {
         list.push_with(name::REQUEST_LEASE, |out| answer.encode(out));
+    }
+    let (
+        Some(asked),
+        Endurance::Durable {
+            timeout,
+            persistent,
+        },
+    ) = (contexts.durable, got)
+    else {
+        return;
+    };
+    match asked {
+        Asked::V1 => list.push_with(name::DURABLE_HANDLE_REQUEST, |out| {
+            DurableHandleResponse.encode(out);
+        }),
+        Asked::V2(_) => {
+            let answer = DurableHandleResponseV2 {
+                timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
+                flags: DurableHandleFlags::PERSISTENT.when(persistent),
+            };
+            list.push_with(name::DURABLE_HANDLE_REQUEST_V2, |out| answer.encode(out));
+        }
     }
 }
 

@@ -4,17 +4,16 @@
 //! breaks), and only then is anything created or truncated. A refused CREATE leaves nothing behind.
 //!
 //! `request.rs` checks the request by itself, `name.rs` parses its name, `existing.rs` opens an existing object,
-//! `overwrite.rs` empties it, `fresh.rs` creates a new one, and `answer.rs` makes the open and its reply.
-//! `durable.rs` decides whether the open survives the loss of the connection, `reconnect.rs` gives a disconnected open
-//! back, `replay.rs` recognises a CREATE that is sent twice, `app_instance.rs` closes opens of another instance of the
-//! same application, and `apple.rs` answers Macs.
+//! `overwrite.rs` empties it, `fresh.rs` creates a new one, and `answer.rs` makes the open and its reply, and decides
+//! whether the open survives the loss of the connection. `reconnect.rs` gives a disconnected open back, `replay.rs`
+//! recognises a CREATE that is sent twice, `app_instance.rs` closes opens of another instance of the same application,
+//! and `apple.rs` answers Macs.
 //!
 //! Rare steps are awaited in boxed futures, so that the future of a CREATE has room only for the usual ones.
 
 mod answer;
 mod app_instance;
 mod apple;
-mod durable;
 mod existing;
 mod fresh;
 mod judge;

@@ -17,9 +17,8 @@ use vfs::Vfs;
 
 use super::{
     answer,
-    durable::{self, Reconnect},
     name::{Name, Stream},
-    request::Contexts,
+    request::{self, Contexts, Reconnect},
 };
 use crate::{
     command::{Call, Handled, Reply, revoke},
@@ -138,11 +137,9 @@ pub(super) async fn resume<V: Vfs>(
     call.chain.set_file_id(open.file_id);
     let cache = breaks::reported(server, &open.disk()?.place, open.engine, owner);
     call.chain.grants_caching(granting);
-    answer::push_lease(&mut list, contexts, &cache);
     // A reconnect context gets no answer; only a request for durability does.
-    durable::push_answer(&mut list, contexts, open.endurance());
-    let level = answer::level(&cache);
-    let response = answer::response(&open, by.action(&open), &attr, level, &list);
+    answer::push_granted(&mut list, contexts, &cache, open.endurance());
+    let response = answer::response(&open, by.action(&open), &attr, &cache, &list);
     tracing::debug!(peer = %call.connection.peer, user = open.user, "a client has reconnected to its open");
     Ok(Reply::unchanged(&response, "a reconnected open"))
 }
@@ -180,7 +177,7 @@ fn by_create_guid<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Option<Arc<Open<V
     let asked = flags.contains(DurableHandleFlags::PERSISTENT);
     let client = call.client().ok()?;
     let known = || call.server().durables.find_persistent(client, create_guid);
-    (asked && durable::offers_persistence(call))
+    (asked && request::offers_persistence(call))
         .then(known)
         .flatten()
 }

@@ -13,7 +13,12 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Opening, answer, durable, durable::Asked, name::Name, reconnect};
+use super::{
+    Opening, answer,
+    name::Name,
+    reconnect,
+    request::{self, Asked},
+};
 use crate::{
     command::{Handled, Reply},
     failure::Failure,
@@ -145,7 +150,7 @@ fn away<V: Vfs>(
     client: Guid,
     asked: &DurableHandleRequestV2,
 ) -> Result<Option<Arc<Open<V>>>, Failure> {
-    if !asked.flags.contains(DurableHandleFlags::PERSISTENT) || !durable::offers_persistence(on) {
+    if !asked.flags.contains(DurableHandleFlags::PERSISTENT) || !request::offers_persistence(on) {
         return Ok(None);
     }
     let durables = &on.server().durables;
@@ -233,16 +238,15 @@ pub(super) async fn answer<V: Vfs>(on: &Opening<'_, V>, open: &Arc<Open<V>>) -> 
     );
     on.chain.grants_caching(granting);
     let persistent = open.endurance().is_persistent();
-    let endurance = if persistent || durable::caches_handle(&cache) {
+    let endurance = if persistent || answer::caches_handle(&cache) {
         open.endurance()
     } else {
         Endurance::None
     };
-    answer::push_lease(&mut list, on.contexts, &cache);
-    durable::push_answer(&mut list, on.contexts, endurance);
+    answer::push_granted(&mut list, on.contexts, &cache, endurance);
     on.chain.set_file_id(open.file_id);
     let action = open.origin.action;
-    let response = answer::response(open, action, &attr, answer::level(&cache), &list);
+    let response = answer::response(open, action, &attr, &cache, &list);
     Ok(Reply::unchanged(&response, "a replayed CREATE"))
 }
 

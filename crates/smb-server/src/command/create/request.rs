@@ -1,24 +1,26 @@
-//! The fields of a CREATE, and the refusals that follow from them alone ([MS-SMB2] 3.3.5.9, [MS-FSA] 2.1.5.1 phases
-//! 1 to 3).
+//! The fields and contexts of a CREATE, and the refusals that follow from them alone ([MS-SMB2] 3.3.5.9, [MS-FSA]
+//! 2.1.5.1 phases 1 to 3).
 
 use smb_wire::{
     access_mask::AccessMask,
     create_context::{
-        AppInstanceVersion, AppleBitmap, LeaseContext, QueryMaximalAccessRequest, RequestContext,
+        AppInstanceVersion, AppleBitmap, DurableHandleFlags, DurableHandleRequestV2, LeaseContext,
+        QueryMaximalAccessRequest, RequestContext, name,
     },
     dtyp::SecurityDescriptor,
     file_attributes::FileAttributes,
     fscc::{EaEntry, read_ea_list},
+    ids::{FileId, Guid},
     msg::{
-        CreateDisposition, CreateOptions, CreateRequest, Dialect, ImpersonationLevel, OplockLevel,
-        ShareAccess,
+        Capabilities, CreateDisposition, CreateOptions, CreateRequest, Dialect, ImpersonationLevel,
+        OplockLevel, ShareAccess,
     },
     status::Status,
 };
 use vfs::Vfs;
 
 use super::{
-    apple, durable,
+    apple,
     name::{Name, parse_name},
 };
 use crate::{command::Call, failure::Failure, state::AppInstance};
@@ -111,6 +113,23 @@ impl Wanted {
     }
 }
 
+/// The durability context with which a client requests a durable open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// DHnQ.
+    V1,
+    /// DH2Q.
+    V2(DurableHandleRequestV2),
+}
+
+/// The context with which a client reconnects to a durable open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reconnect {
+    pub(super) file_id: FileId,
+    /// The fields of DH2C; DHnC has neither.
+    pub(super) v2: Option<(Guid, DurableHandleFlags)>,
+}
+
 /// The create contexts that the server uses.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contexts {
@@ -123,9 +142,9 @@ pub(super) struct Contexts {
     /// The lease context whatever the oplock level, since a reconnect compares it in any case.
     pub(super) lease_named: Option<LeaseContext>,
     /// The request for a durable open.
-    pub(super) durable: Option<durable::Asked>,
+    pub(super) durable: Option<Asked>,
     /// The reconnect to a durable open.
-    pub(super) reconnect: Option<durable::Reconnect>,
+    pub(super) reconnect: Option<Reconnect>,
     /// The parts of AAPL that a Mac asks for.
     pub(super) apple: Option<AppleBitmap>,
     /// The application instance to which the open belongs. Its id may be any, zero as well.
@@ -141,7 +160,7 @@ pub(super) enum Asks {
     /// A reconnect to a durable open: of the other fields only these are used.
     Back {
         contexts: Contexts,
-        back: durable::Reconnect,
+        back: Reconnect,
         /// The name, if it is valid.
         name: Option<Name>,
     },
@@ -150,7 +169,7 @@ pub(super) enum Asks {
 /// Reads and checks a request.
 pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
     let request = CreateRequest::read(&call.message)?;
-    if durable::reconnects(call, &request) {
+    if reconnects(call, &request) {
         let contexts = contexts(call, &request)?;
         if let Some(back) = contexts.reconnect {
             let name = parse_name(request.name).ok();
@@ -180,7 +199,7 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
         wanted.options = CreateOptions::DIRECTORY_FILE
             | wanted.options.without(CreateOptions::NON_DIRECTORY_FILE);
     }
-    if durable::offers_persistence(call) {
+    if offers_persistence(call) {
         // [MS-SMB2] 3.3.5.9: every open of a continuously available share writes through, and so does its CREATE: the
         // record of a persistent open is stable before the answer, and is worth nothing without the file.
         wanted.options |= CreateOptions::WRITE_THROUGH;
@@ -268,10 +287,10 @@ fn lease_dialect(lease: &LeaseContext) -> Dialect {
 
 fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Contexts, Failure> {
     let mut found = Contexts::default();
-    let mut seen = durable::Seen::default();
+    let mut seen = Seen::default();
     for context in request.contexts() {
         let context = context?.request()?;
-        if durable::take(call, &mut found, &context, &mut seen) {
+        if take(call, &mut found, &context, &mut seen) {
             continue;
         }
         if let RequestContext::Lease(lease) = &context {
@@ -312,4 +331,110 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
     }
     seen.check(call.connection.dialect())?;
     Ok(found)
+}
+
+/// Whether a request reconnects to an open: most of its other fields are then ignored, and none is checked first.
+fn reconnects<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> bool {
+    let v2 = call.connection.dialect() >= Dialect::SMB_3_0;
+    request
+        .contexts()
+        .filter_map(Result::ok)
+        .any(|context| match context.name {
+            name::DURABLE_HANDLE_RECONNECT => true,
+            name::DURABLE_HANDLE_RECONNECT_V2 => v2,
+            _ => false,
+        })
+}
+
+/// Takes a context that concerns durability; returns false for any other. Version 2 and application instances are
+/// unknown before 3.0.
+fn take<V: Vfs>(
+    call: &Call<V>,
+    found: &mut Contexts,
+    context: &RequestContext<'_>,
+    seen: &mut Seen,
+) -> bool {
+    let v3 = call.connection.dialect() >= Dialect::SMB_3_0;
+    match context {
+        RequestContext::DurableHandleRequest(_) => {
+            seen.v1_request = true;
+            found.durable = found.durable.or(Some(Asked::V1));
+        }
+        RequestContext::DurableHandleReconnect(back) => {
+            seen.v1_reconnect = true;
+            found.reconnect = Some(Reconnect {
+                file_id: back.file_id,
+                v2: None,
+            });
+        }
+        RequestContext::DurableHandleRequestV2(asked) => {
+            seen.v2_request = true;
+            if v3 {
+                found.durable = Some(Asked::V2(*asked));
+            }
+        }
+        RequestContext::DurableHandleReconnectV2(back) => {
+            seen.v2_reconnect = true;
+            if v3 {
+                found.reconnect = Some(Reconnect {
+                    file_id: back.file_id,
+                    v2: Some((back.create_guid, back.flags)),
+                });
+            }
+        }
+        RequestContext::AppInstanceId(id) => {
+            if v3 {
+                let version = found.app_version;
+                found.app = Some(AppInstance { id: id.0, version });
+            }
+        }
+        RequestContext::AppInstanceVersion(version) => {
+            // Only 3.1.1 knows this context, and without an AppInstanceId it has no effect.
+            if call.connection.dialect() >= Dialect::SMB_3_1_1 {
+                found.app_version = Some(*version);
+                if let Some(app) = &mut found.app {
+                    app.version = found.app_version;
+                }
+            }
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Which of the four contexts a request has.
+#[derive(Debug, Default, Clone, Copy)]
+struct Seen {
+    v1_request: bool,
+    v1_reconnect: bool,
+    v2_request: bool,
+    v2_reconnect: bool,
+}
+
+impl Seen {
+    /// [MS-SMB2] 3.3.5.9.6, .7, .10, .12: version 2 excludes version 1; DHnQ is ignored if DHnC is present. Version 1
+    /// refuses version 2 on any dialect (notes 334, 336: since Windows 8), although before 3.0 version 2 alone is
+    /// unknown.
+    fn check(self, dialect: Dialect) -> Result<(), Failure> {
+        let v1 = self.v1_request || self.v1_reconnect;
+        let v2 = self.v2_request || self.v2_reconnect;
+        let both_v2 = self.v2_request && self.v2_reconnect && dialect >= Dialect::SMB_3_0;
+        if v1 && v2 || both_v2 {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        Ok(())
+    }
+}
+
+/// Whether an open of this tree can be persistent ([MS-SMB2] 3.3.5.9, 3.3.5.9.10).
+pub(super) fn offers_persistence<V: Vfs>(call: &Call<V>) -> bool {
+    let agreed = call.connection.negotiated().is_some_and(|facts| {
+        facts
+            .server_capabilities
+            .contains(Capabilities::PERSISTENT_HANDLES)
+    });
+    agreed
+        && call
+            .share()
+            .is_ok_and(|share| share.config.continuous_availability)
 }
