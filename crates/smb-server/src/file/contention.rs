@@ -1,16 +1,163 @@
 //! Conflicts of a request with the opens of an inode: share modes ([MS-FSA] 2.1.5.1.2.1, 2.1.5.1.2.2) and caching
 //! (2.1.4.12).
 //!
-//! Decides which streams of an inode a request concerns, and which caching it does not break. `share_modes` decides
-//! whether the opens of one stream can live together, and `caching` how a single holder is broken.
+//! Owns the comparison of two share modes and the counts that stand for all opens of a stream. Decides which streams of
+//! an inode a request concerns, and which caching it does not break; `caching` decides how a single holder is broken.
 
-use smb_wire::{Status, access_mask::AccessMask, ids::LeaseKey};
+use smb_wire::{Status, access_mask::AccessMask, ids::LeaseKey, msg::ShareAccess};
 
 use super::caching::{Cause, Holder, Site};
 use super::files::Files;
 use super::inode::Inode;
-use super::share_modes::ShareMode;
 use super::types::{Actor, Effects, OpenId, Operation, Owner, Place, Step, StreamName, WH, Waiter};
+
+/// Rights that read data.
+const READERS: AccessMask = AccessMask::FILE_READ_DATA.union(AccessMask::FILE_EXECUTE);
+/// Rights that write data.
+const WRITERS: AccessMask = AccessMask::FILE_WRITE_DATA.union(AccessMask::FILE_APPEND_DATA);
+/// Rights that take part in sharing at all.
+const SHARED: AccessMask = READERS.union(WRITERS).union(AccessMask::DELETE);
+
+/// The part of an open that takes part in sharing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ShareMode {
+    pub(super) access: AccessMask,
+    pub(super) share: ShareAccess,
+}
+
+impl ShareMode {
+    /// The share mode with which a rename or link opens the directory of its new name ([MS-FSA] 2.1.5.15.12,
+    /// 2.1.5.15.7). Note 185: up to Windows Server 2022 it does not share deletion. Clients rely on that for files; for
+    /// directories the rule of later versions applies.
+    pub(super) fn of_entry(directory: bool) -> Self {
+        let both = ShareAccess::READ | ShareAccess::WRITE;
+        if directory {
+            Self {
+                access: AccessMask::FILE_ADD_SUBDIRECTORY,
+                share: both | ShareAccess::DELETE,
+            }
+        } else {
+            Self {
+                access: AccessMask::FILE_ADD_FILE,
+                share: both,
+            }
+        }
+    }
+
+    /// Whether the open reads, writes or deletes: an open that does none of these never conflicts.
+    pub(super) fn takes_part(self) -> bool {
+        self.access.intersects(SHARED)
+    }
+
+    fn reads(self) -> bool {
+        self.access.intersects(READERS)
+    }
+
+    /// Whether the open may change data.
+    pub(super) fn writes(self) -> bool {
+        self.access.intersects(WRITERS)
+    }
+
+    /// Whether an open of this mode forbids others to delete the file.
+    pub(super) fn forbids_deletion(self) -> bool {
+        self.takes_part() && !self.share.contains(ShareAccess::DELETE)
+    }
+
+    /// Whether the file may be deleted through an open of this mode.
+    pub(super) fn deletes(self) -> bool {
+        self.access.intersects(AccessMask::DELETE)
+    }
+}
+
+/// The opens of a stream, counted by all that decides about a further one: a file may have tens of thousands of opens,
+/// and each CREATE asks.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ShareCounts {
+    /// All opens; those below are among them.
+    opens: u32,
+    /// They are just emptying the stream.
+    emptying: u32,
+    /// The opens that read, write or delete.
+    taking_part: u32,
+    readers: u32,
+    writers: u32,
+    deleters: u32,
+    /// The opens that take part and let others read, and so on.
+    sharing_reads: u32,
+    sharing_writes: u32,
+    sharing_deletion: u32,
+}
+
+impl ShareCounts {
+    /// Counts an open.
+    pub(super) fn enter(&mut self, mode: ShareMode, empties: bool) {
+        self.change(mode, empties, |count| *count += 1);
+    }
+
+    /// Counts an open no longer that was counted with these values.
+    pub(super) fn leave(&mut self, mode: ShareMode, empties: bool) {
+        self.change(mode, empties, |count| *count = count.saturating_sub(1));
+    }
+
+    fn change(&mut self, mode: ShareMode, empties: bool, change: impl Fn(&mut u32)) {
+        let part = mode.takes_part();
+        let shares = |others| part && mode.share.contains(others);
+        for (count, concerned) in [
+            (&mut self.opens, true),
+            (&mut self.emptying, empties),
+            (&mut self.taking_part, part),
+            (&mut self.readers, mode.reads()),
+            (&mut self.writers, mode.writes()),
+            (&mut self.deleters, mode.deletes()),
+            (&mut self.sharing_reads, shares(ShareAccess::READ)),
+            (&mut self.sharing_writes, shares(ShareAccess::WRITE)),
+            (&mut self.sharing_deletion, shares(ShareAccess::DELETE)),
+        ] {
+            if concerned {
+                change(count);
+            }
+        }
+    }
+
+    pub(super) fn any(&self) -> bool {
+        self.opens > 0
+    }
+
+    /// Whether an open of this mode conflicts with any of them. [MS-FSA] 2.1.5.1.2.2: only opens that read, write or
+    /// delete conflict, and each must share what the other does.
+    pub(super) fn conflict(&self, mode: ShareMode) -> bool {
+        let bars = |does: bool, sharing: u32, others: u32, share: ShareAccess| {
+            (does && sharing < self.taking_part) || (others > 0 && !mode.share.contains(share))
+        };
+        mode.takes_part()
+            && (bars(
+                mode.reads(),
+                self.sharing_reads,
+                self.readers,
+                ShareAccess::READ,
+            ) || bars(
+                mode.writes(),
+                self.sharing_writes,
+                self.writers,
+                ShareAccess::WRITE,
+            ) || bars(
+                mode.deletes(),
+                self.sharing_deletion,
+                self.deleters,
+                ShareAccess::DELETE,
+            ))
+    }
+
+    /// Whether any of them forbids others to delete the file.
+    pub(super) fn forbid_deletion(&self) -> bool {
+        self.sharing_deletion < self.taking_part
+    }
+
+    /// Whether any of them may delete the file, or is just removing its named streams.
+    pub(super) fn remove_streams(&self) -> bool {
+        self.deleters > 0 || self.emptying > 0
+    }
+}
 
 /// Rights of an open that never disturbs an oplock ([MS-FSA] 2.1.4.12, case OPEN).
 const OPLOCK_STAT: AccessMask = AccessMask::SYNCHRONIZE
@@ -54,18 +201,6 @@ impl Inode {
         } else {
             Step::Refused(Status::SHARING_VIOLATION)
         }
-    }
-
-    /// Judges whether a name may be put into this directory by a rename or link, which briefly opens the directory for
-    /// that.
-    pub(super) fn admit_entry(
-        &mut self,
-        directory: bool,
-        site: Site<'_>,
-        out: &mut Effects,
-    ) -> Step {
-        let mode = ShareMode::of_entry(directory);
-        self.share(&None, mode, false, None, site, out)
     }
 
     /// The streams whose opens conflict with `mode` on `stream`.
@@ -214,11 +349,13 @@ impl Files {
         })
     }
 
-    /// Whether the share modes of a directory's opens allow a rename or link to put the name of a file or of another
-    /// directory into it. With `Step::Wait`, `waiter` is parked as by [`Files::operation`].
+    /// Whether the share modes of a directory's opens allow a rename or link, which briefly opens the directory, to put
+    /// the name of a file or of another directory into it. With `Step::Wait`, `waiter` is parked as by
+    /// [`Files::operation`].
     pub fn admit_entry(&self, parent: &Place, directory: bool, waiter: Waiter) -> (Step, Effects) {
+        let mode = ShareMode::of_entry(directory);
         self.ask(parent, Some(waiter), |inode, site, effects| {
-            inode.admit_entry(directory, site, effects)
+            inode.share(&None, mode, false, None, site, effects)
         })
     }
 
@@ -248,14 +385,5 @@ impl Files {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stat_opens_differ_for_oplocks_and_leases() {
-        let control = AccessMask::READ_CONTROL | AccessMask::SYNCHRONIZE;
-        assert!(is_lease_stat(control) && !is_oplock_stat(control));
-        assert!(is_oplock_stat(AccessMask::FILE_WRITE_ATTRIBUTES));
-        assert!(!is_lease_stat(AccessMask::FILE_READ_EA));
-    }
-}
+#[path = "contention_tests.rs"]
+mod tests;

@@ -16,11 +16,10 @@ use smb_wire::Status;
 use smb_wire::ids::{Guid, LeaseKey};
 
 use super::caching::{self, Around, Cause, Holder, Site};
-use super::contention::{is_lease_stat, is_oplock_stat};
+use super::contention::{ShareCounts, ShareMode, is_lease_stat, is_oplock_stat};
 use super::lock_sequences::LockSequences;
 use super::locks::{CountedUser, RangeLocks};
 use super::quick::{Quick, QuickState, Writer};
-use super::share_modes::{ShareCounts, ShareMode};
 use super::small_map::SmallMap;
 use super::types::{
     CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, OpenId,

@@ -27,7 +27,6 @@ mod names;
 mod paths;
 mod quick;
 mod restore;
-mod share_modes;
 mod sizes;
 mod small_map;
 mod stream_rename;

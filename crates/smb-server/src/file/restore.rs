@@ -16,11 +16,11 @@ use smb_wire::{
 
 use super::{
     caching::Holder,
+    contention::ShareMode,
     files::Files,
     inode::{Inode, OPENS_MAX, Open},
     lock_sequences::LockSequence,
     quick::{Quick, Writer},
-    share_modes::ShareMode,
     types::{Granted, H, LeaseState, NONE, OpenId, OpenRequest, Owner, Place, R, W},
 };
 
