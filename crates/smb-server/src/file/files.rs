@@ -21,8 +21,7 @@ use super::Deleter;
 use super::caching::Site;
 use super::inode::{Inode, Judged};
 use super::locks::CountedUser;
-use super::names::{Claims, Moves, Renamed};
-use super::paths::{Paths, SharePath};
+use super::names::{Claims, Moves, Paths, Renamed, SharePath};
 use super::types::{
     Actor, CacheGrant, CacheRequest, Caching, Closed, Decision, Effects, Granted, Link, OpenId,
     OpenRequest, Operation, Outcome, Owner, Place, Remove, Step, Waiter, WaiterId,

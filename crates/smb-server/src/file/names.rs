@@ -1,72 +1,65 @@
-//! The engine's view of names: their folding (that of the file system), claims on them, and their moves.
+//! The engine's view of names: the paths of opens, claims on names, and their moves.
 //!
-//! **Claims** allow one CREATE of a new file at a time for each name. A new file is on disk before the engine can know
-//! its inode. The request that creates it holds the claim of the name from the lookup until the open is in the tables,
-//! and an open that finds the file on disk waits for the end of the claim, so that no other client opens the new file
-//! in between and causes its creator to be refused. A claim is held over disk operations but never while waiting for a
-//! break: it is released first. Names are claimed in their directory, which every share and every path leads to.
+//! Owns one index per engine: (share, folded components) of every open, so that "any open below this directory"
+//! ([MS-FSA] 2.1.4.2) and the renaming of a directory are range scans. Paths are share-relative; two shares over one
+//! directory do not see each other's opens here.
 //!
-//! **Moves**: a CREATE looks a name up on disk and is granted by inode later. In between, the engine may have
-//! forgotten that the name was being removed, or have moved the paths of all opens below a directory. So each such
-//! change has a number, which it leaves with its inode (in one of a few slots: unrelated inodes share one) or, where a
-//! directory moved, for everything. A request that was granted an open and finds a number later than that of its
-//! lookup must look the name up again. A change is on disk before it gets its number, and has its number before the
-//! engine admits the requests it has held back, or moves the paths that it knows.
+//! An open whose close removes its name is leaving: it is no longer found among the opens, but a rename of a directory
+//! above it takes it into account and moves its path, until the name is off the disk.
 
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smb_wire::Status;
-use vfs::{FileKey, Lookup, Node, fold};
+use vfs::{FileKey, fold};
 
 use super::files::{Files, SHARDS, shard};
 use super::inode::Inode;
-use super::paths::{ShareId, SharePath};
 use super::types::{Effects, Link, OpenId, Outcome, Place, Step, Waiter};
+use crate::memory::Held;
 
-impl Place {
-    /// The place of a node's state in the engine.
-    pub fn of(node: &impl Node) -> Self {
-        Self {
-            key: node.key(),
-            stream: node.stream().map(|name| fold(name).into()),
-        }
-    }
+/// A share, named engine-wide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ShareId(pub u32);
 
-    /// The place of a named stream's state.
-    #[must_use]
-    pub fn of_stream(file: FileKey, name: &str) -> Self {
-        Self {
-            key: file,
-            stream: Some(fold(name).into()),
-        }
+/// The path of an object in a share: every component as stored and folded. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct SharePath {
+    /// The share.
+    pub share: ShareId,
+    names: Arc<[Box<str>]>,
+    folded: Arc<[Box<str>]>,
+    /// The part of the server's memory budget that it takes. All opens of a renamed object share the path, so the part
+    /// is held until the last of them is closed or renamed again.
+    held: Option<Arc<Held>>,
+}
+
+impl PartialEq for SharePath {
+    fn eq(&self, other: &Self) -> bool {
+        self.share == other.share && self.names == other.names && self.folded == other.folded
     }
 }
 
-impl Link {
-    /// A name in a directory.
-    #[must_use]
-    pub fn new(parent: FileKey, name: &str) -> Self {
-        Self {
-            parent,
-            name: fold(name).into(),
-        }
-    }
-
-    /// The name that was looked up.
-    #[must_use]
-    pub fn of<N: Node>(lookup: &Lookup<N>) -> Self {
-        match &lookup.parent {
-            None => Self {
-                parent: FileKey::default(),
-                name: "".into(),
-            },
-            Some(parent) => Self::new(parent.key(), &lookup.name),
-        }
-    }
-}
+impl Eq for SharePath {}
 
 impl SharePath {
+    /// A path of `names` (none for the share's root), which are compared as `fold` maps them.
+    pub fn new<S: AsRef<str>>(
+        share: ShareId,
+        names: impl IntoIterator<Item = S>,
+        fold: impl Fn(&str) -> String,
+    ) -> Self {
+        let names: Arc<[Box<str>]> = names.into_iter().map(|name| name.as_ref().into()).collect();
+        let folded = names.iter().map(|name| fold(name).into()).collect();
+        Self {
+            share,
+            names,
+            folded,
+            held: None,
+        }
+    }
+
     /// A path of a share.
     #[must_use]
     pub fn of(share: u32, names: &[String]) -> Self {
@@ -78,12 +71,240 @@ impl SharePath {
     pub fn to_names(&self) -> Vec<String> {
         self.names().iter().map(ToString::to_string).collect()
     }
+
+    /// This path, which takes the part `held` of the server's memory budget.
+    pub(crate) fn charged(self, held: Option<Arc<Held>>) -> Self {
+        Self { held, ..self }
+    }
+
+    /// The components as stored.
+    #[must_use]
+    pub fn names(&self) -> &[Box<str>] {
+        &self.names
+    }
+
+    /// The components as compared.
+    #[must_use]
+    pub fn folded(&self) -> &[Box<str>] {
+        &self.folded
+    }
+
+    /// The path as FileNameInformation shows it: components joined by `\`, nothing in front.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.names.join("\\")
+    }
+
+    /// Whether this is `above` or something below it.
+    #[must_use]
+    pub fn starts_with(&self, above: &Self) -> bool {
+        self.share == above.share && self.folded.starts_with(&above.folded)
+    }
+
+    /// Whether both name the same object: share and folded components are equal.
+    #[must_use]
+    pub fn same(&self, other: &Self) -> bool {
+        self.share == other.share && self.folded == other.folded
+    }
+
+    /// The key of this path of an open in an index.
+    pub(super) fn key(&self, open: OpenId) -> IndexKey {
+        (self.share, Arc::clone(&self.folded), open)
+    }
+
+    /// The part of an index that is at this path and below.
+    pub(super) fn at_or_below<'a>(
+        &'a self,
+        index: &'a BTreeSet<IndexKey>,
+    ) -> impl Iterator<Item = &'a IndexKey> + 'a {
+        index
+            .range(self.key(OpenId(0))..)
+            .take_while(|(share, folded, _)| {
+                *share == self.share && folded.starts_with(&self.folded)
+            })
+    }
+
+    /// This path with its first components, `from`, replaced by `to`; `None` if it does not
+    /// start with them.
+    #[must_use]
+    pub(crate) fn moved(&self, from: &Self, to: &Self) -> Option<Self> {
+        if !self.starts_with(from) {
+            return None;
+        }
+        let depth = from.folded.len();
+        if self.folded.len() == depth {
+            // The opens of the object that moves share one path, however many they are.
+            return Some(to.clone());
+        }
+        let join =
+            |head: &[Box<str>], tail: &[Box<str>]| head.iter().chain(tail).cloned().collect();
+        Some(Self {
+            share: to.share,
+            names: join(&to.names, self.names.get(depth..).unwrap_or_default()),
+            folded: join(&to.folded, self.folded.get(depth..).unwrap_or_default()),
+            held: self.held.clone(),
+        })
+    }
+}
+
+/// The order is by path, so all that is below a directory follows it directly.
+pub(super) type IndexKey = (ShareId, Arc<[Box<str>]>, OpenId);
+
+/// The index.
+#[derive(Debug, Default)]
+pub(super) struct Paths {
+    by_path: BTreeMap<IndexKey, Place>,
+    by_open: BTreeMap<OpenId, SharePath>,
+    /// The opens that are closed and whose names are being removed.
+    leaving: BTreeSet<OpenId>,
+    /// The new names of renames under way.
+    coming: BTreeMap<OpenId, SharePath>,
+    coming_at: BTreeSet<IndexKey>,
+}
+
+impl Paths {
+    pub(super) fn len(&self) -> usize {
+        self.by_open.len()
+    }
+
+    /// The stream of an open has another name.
+    pub(super) fn set_place(&mut self, open: OpenId, place: Place) {
+        if let Some(path) = self.by_open.get(&open)
+            && let Some(known) = self.by_path.get_mut(&path.key(open))
+        {
+            *known = place;
+        }
+    }
+
+    pub(super) fn insert(&mut self, open: OpenId, path: SharePath, place: Place) {
+        self.by_path.insert(path.key(open), place);
+        self.by_open.insert(open, path);
+    }
+
+    pub(super) fn remove(&mut self, open: OpenId) -> Option<(SharePath, Place)> {
+        self.leaving.remove(&open);
+        let path = self.by_open.remove(&open)?;
+        let place = self.by_path.remove(&path.key(open))?;
+        Some((path, place))
+    }
+
+    pub(super) fn path_of(&self, open: OpenId) -> Option<SharePath> {
+        let path = self.by_open.get(&open);
+        path.filter(|_| !self.leaving.contains(&open)).cloned()
+    }
+
+    /// Marks an open as closed while its name is being removed: until [`Paths::remove`] it is leaving.
+    pub(super) fn leave(&mut self, open: OpenId) {
+        if self.by_open.contains_key(&open) {
+            self.leaving.insert(open);
+        }
+    }
+
+    /// The path of an open that is leaving.
+    pub(super) fn leaving(&self, open: OpenId) -> Option<SharePath> {
+        let path = self.by_open.get(&open);
+        path.filter(|_| self.leaving.contains(&open)).cloned()
+    }
+
+    /// The opens of `path` itself.
+    pub(super) fn at(&self, path: &SharePath) -> Vec<OpenId> {
+        let key = |open| path.key(OpenId(open));
+        let here = self.by_path.range(key(0)..=key(u64::MAX));
+        here.map(|((_, _, open), _)| *open)
+            .filter(|open| !self.leaving.contains(open))
+            .collect()
+    }
+
+    /// The opens of `path` and of everything below it, in the order of their paths.
+    pub(super) fn at_or_below<'a>(
+        &'a self,
+        path: &'a SharePath,
+    ) -> impl Iterator<Item = (OpenId, &'a Place, bool)> + 'a {
+        self.by_path
+            .range(path.key(OpenId(0))..)
+            .take_while(|((share, folded, _), _)| {
+                *share == path.share && folded.starts_with(&path.folded)
+            })
+            .map(|((_, folded, open), place)| (*open, place, folded.len() > path.folded.len()))
+    }
+
+    /// The opens strictly below a directory, and those that are leaving.
+    pub(super) fn below(&self, path: &SharePath) -> Vec<(OpenId, Place)> {
+        self.at_or_below(path)
+            .filter(|(_, _, below)| *below)
+            .map(|(open, place, _)| (open, place.clone()))
+            .collect()
+    }
+
+    /// Announces the new path of a rename. Until [`Paths::dismiss`], it moves along with the directories above it.
+    pub(super) fn expect(&mut self, rename: OpenId, path: SharePath) {
+        self.dismiss(rename);
+        self.coming_at.insert(path.key(rename));
+        self.coming.insert(rename, path);
+    }
+
+    pub(super) fn dismiss(&mut self, rename: OpenId) {
+        if let Some(path) = self.coming.remove(&rename) {
+            self.coming_at.remove(&path.key(rename));
+        }
+    }
+
+    /// The present path of a rename's new name.
+    pub(super) fn coming(&self, rename: OpenId) -> Option<SharePath> {
+        self.coming.get(&rename).cloned()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let opens = self.by_path.is_empty() && self.by_open.is_empty();
+        let coming = self.coming.is_empty() && self.coming_at.is_empty();
+        opens && coming && self.leaving.is_empty()
+    }
+
+    /// Follows a rename of `key`: every open of it at `from`, and every one below, is now at or below `to`. Other
+    /// opens at `from` are of objects that got this path later, or that were replaced there before. The cost depends on
+    /// the number of paths that move, however many others there are.
+    pub(super) fn rename(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
+        let coming: Vec<OpenId> = from
+            .at_or_below(&self.coming_at)
+            // A new name strictly below `from` moves along. One at `from` itself does not: only the object that has had
+            // this name moves away.
+            .filter(|(_, folded, _)| folded.len() > from.folded.len())
+            .map(|(_, _, rename)| *rename)
+            .collect();
+        for rename in coming {
+            if let Some(path) = self.coming(rename).and_then(|path| path.moved(from, to)) {
+                self.expect(rename, path);
+            }
+        }
+        let moving: Vec<OpenId> = self
+            .at_or_below(from)
+            .filter(|(_, place, below)| *below || place.key == key)
+            .map(|(open, _, _)| open)
+            .collect();
+        for open in moving {
+            let leaving = self.leaving.contains(&open);
+            if let Some((path, place)) = self.remove(open) {
+                let path = path.moved(from, to).unwrap_or(path);
+                self.insert(open, path, place);
+            }
+            if leaving {
+                self.leave(open);
+            }
+        }
+    }
 }
 
 /// Requests parked behind one claim, half of them for one user; one more gives INSUFFICIENT_RESOURCES.
 pub(super) const PARKED_MAX: usize = 1_024;
 
 /// The claimed names, with the requests that wait for them.
+///
+/// Claims allow one CREATE of a new file at a time for each name. A new file is on disk before the engine can know its
+/// inode. The request that creates it holds the claim of the name from the lookup until the open is in the tables, and
+/// an open that finds the file on disk waits for the end of the claim, so that no other client opens the new file in
+/// between and causes its creator to be refused. A claim is held over disk operations but never while waiting for a
+/// break: it is released first. Names are claimed in their directory, which every share and every path leads to.
 pub(super) type Claims = BTreeMap<Link, Vec<Waiter>>;
 
 fn park(parked: &mut Vec<Waiter>, waiter: Waiter) -> Step {
@@ -153,6 +374,14 @@ pub struct Renamed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look(u64);
 
+/// The changes of names, numbered.
+///
+/// A CREATE looks a name up on disk and is granted by inode later. In between, the engine may have forgotten that the
+/// name was being removed, or have moved the paths of all opens below a directory. So each such change has a number,
+/// which it leaves with its inode (in one of a few slots: unrelated inodes share one) or, where a directory moved, for
+/// everything. A request that was granted an open and finds a number later than that of its lookup must look the name
+/// up again. A change is on disk before it gets its number, and has its number before the engine admits the requests
+/// it has held back, or moves the paths that it knows.
 #[derive(Debug)]
 pub(super) struct Moves {
     number: AtomicU64,
@@ -255,33 +484,5 @@ impl Files {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{
-        Caching, Remove,
-        tests::{Rig, key, link, path},
-    };
-
-    #[test]
-    fn who_looked_before_a_change_looks_again() {
-        let rig = Rig::new(Caching::None);
-        let request = rig.request(1, super::super::tests::READ);
-        let before = rig.files.look();
-        assert!(!rig.files.has_moved(key(1), before));
-        rig.open(&request);
-        assert!(!rig.files.has_moved(key(1), before));
-        rig.files
-            .removed(&request.place, &Remove::Link(link(0, "1")), None);
-        assert!(rig.files.has_moved(key(1), before));
-        assert!(!rig.files.has_moved(key(2), before), "another inode");
-        assert!(!rig.files.has_moved(key(1), rig.files.look()));
-        let before = rig.files.look();
-        let to = (&path("2"), &link(0, "2"));
-        rig.files
-            .renamed(key(1), (&request.path, &request.link), to);
-        assert!(rig.files.has_moved(key(1), before));
-        assert!(!rig.files.has_directory_moved(before));
-        rig.files.directory_moved();
-        assert!(rig.files.has_directory_moved(before));
-        assert!(rig.files.has_moved(key(2), before), "everything below");
-    }
-}
+#[path = "names_tests.rs"]
+mod tests;

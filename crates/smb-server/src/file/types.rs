@@ -1,7 +1,7 @@
 //! The engine's types: ids, the request of an open, and the engine's answers.
 //!
-//! These are plain values; the only rules here map oplock levels and caching states to each other, and share the room
-//! for parked requests among users.
+//! These are plain values; the only rules here map oplock levels and caching states to each other, share the room for
+//! parked requests among users, and say which place and link a node and a name stand for.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
 use smb_wire::msg::{OplockLevel, ShareAccess};
-use vfs::FileKey;
+use vfs::{FileKey, Lookup, Node, fold};
 
 use super::Deleter;
 use super::locks::CountedUser;
 
 pub use smb_wire::create_context::LeaseState;
 
-use super::paths::SharePath;
+use super::names::SharePath;
 use super::quick::Quick;
 use super::watch::Change;
 
@@ -56,6 +56,29 @@ pub struct Link {
     pub name: Arc<str>,
 }
 
+impl Link {
+    /// A name in a directory.
+    #[must_use]
+    pub fn new(parent: FileKey, name: &str) -> Self {
+        Self {
+            parent,
+            name: fold(name).into(),
+        }
+    }
+
+    /// The name that was looked up.
+    #[must_use]
+    pub fn of<N: Node>(lookup: &Lookup<N>) -> Self {
+        match &lookup.parent {
+            None => Self {
+                parent: FileKey::default(),
+                name: "".into(),
+            },
+            Some(parent) => Self::new(parent.key(), &lookup.name),
+        }
+    }
+}
+
 /// A stream of an inode: `None` is the unnamed data stream (or the directory itself). Names are
 /// folded for comparison.
 pub type StreamName = Option<Arc<str>>;
@@ -67,6 +90,25 @@ pub struct Place {
     pub key: FileKey,
     /// The stream.
     pub stream: StreamName,
+}
+
+impl Place {
+    /// The place of a node's state in the engine.
+    pub fn of(node: &impl Node) -> Self {
+        Self {
+            key: node.key(),
+            stream: node.stream().map(|name| fold(name).into()),
+        }
+    }
+
+    /// The place of a named stream's state.
+    #[must_use]
+    pub fn of_stream(file: FileKey, name: &str) -> Self {
+        Self {
+            key: file,
+            stream: Some(fold(name).into()),
+        }
+    }
 }
 
 /// The owner of caching: one oplock or one lease on one stream.

@@ -28,7 +28,7 @@ use crate::{
 
 use super::files::Files;
 use super::locks::CountedUser;
-use super::paths::{IndexKey, SharePath};
+use super::names::{IndexKey, SharePath};
 use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
 
 pub use outside::{HostChange, Touched};

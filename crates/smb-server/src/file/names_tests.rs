@@ -1,0 +1,154 @@
+//! Tests of the index of paths, and of moves of names.
+
+use super::super::{
+    Caching, Remove,
+    tests::{READ, Rig, key, link},
+};
+use super::*;
+use crate::memory::Memory;
+
+fn path(share: u32, text: &str) -> SharePath {
+    let names = text.split('\\').filter(|name| !name.is_empty());
+    SharePath::new(ShareId(share), names, str::to_uppercase)
+}
+
+fn place(ino: u64) -> Place {
+    let key = FileKey {
+        ino,
+        ..FileKey::default()
+    };
+    Place { key, stream: None }
+}
+
+#[test]
+fn below_is_by_component_and_without_case() {
+    let mut paths = Paths::default();
+    for (id, share, text) in [
+        (1, 0, "a"),
+        (2, 0, "A\\x"),
+        (3, 0, "a\\b\\C"),
+        (4, 0, "ab\\x"),
+        (5, 0, "a!\\x"),
+        (6, 1, "a\\x"),
+    ] {
+        paths.insert(OpenId(id), path(share, text), place(id));
+    }
+    let below = |text| -> Vec<u64> {
+        let found = paths.below(&path(0, text));
+        found.into_iter().map(|(open, _)| open.0).collect()
+    };
+    assert_eq!(below("A"), [3, 2]);
+    assert_eq!(below("a\\B"), [3]);
+    assert_eq!(below("a\\b\\c"), [0u64; 0]);
+    assert_eq!(paths.at(&path(0, "A")), [OpenId(1)]);
+    assert_eq!(paths.at(&path(0, "a\\X")), [OpenId(2)]);
+    assert!(paths.at(&path(0, "a\\b")).is_empty());
+    let mut all = below("");
+    all.sort_unstable();
+    assert_eq!(all, [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn opens_of_a_renamed_object_share_its_path() {
+    let mut paths = Paths::default();
+    for id in 1..=2 {
+        paths.insert(OpenId(id), path(0, "f"), place(1));
+    }
+    let memory = Memory::new(1 << 20);
+    let held = memory.account([10, 0, 0, 1].into()).keep(4096);
+    let to = path(0, "deep\\g").charged(held.map(Arc::new));
+    paths.rename(place(1).key, &path(0, "f"), &to);
+    drop(to);
+    let [one, two] = [1, 2].map(|id| paths.path_of(OpenId(id)).unwrap());
+    assert_eq!(one.text(), "deep\\g");
+    assert!(Arc::ptr_eq(&one.names, &two.names) && Arc::ptr_eq(&one.folded, &two.folded));
+    drop((one, two));
+    // The path is in memory, and so in the budget, as long as any open has it.
+    paths.remove(OpenId(1));
+    assert_eq!(memory.figures().used, 4096);
+    paths.remove(OpenId(2));
+    assert_eq!(memory.figures().used, 0);
+}
+
+#[test]
+fn renames_move_everything_below_and_keep_the_case_of_the_rest() {
+    let mut paths = Paths::default();
+    paths.insert(OpenId(1), path(0, "Old"), place(1));
+    paths.insert(OpenId(2), path(0, "Old\\Sub\\File"), place(2));
+    paths.insert(OpenId(3), path(0, "Older"), place(3));
+    paths.insert(OpenId(4), path(0, "old"), place(4));
+    paths.rename(place(1).key, &path(0, "OLD"), &path(0, "up\\New"));
+    let text = |id| paths.path_of(OpenId(id)).unwrap().text();
+    assert_eq!(text(1), "up\\New");
+    assert_eq!(text(2), "up\\New\\Sub\\File");
+    assert_eq!(text(3), "Older");
+    assert_eq!(text(4), "old", "another one came there");
+    assert_eq!(paths.below(&path(0, "UP")).len(), 2);
+    assert!(paths.below(&path(0, "old")).is_empty());
+    paths.expect(OpenId(9), path(0, "up\\new\\Other"));
+    paths.expect(OpenId(8), path(0, "up\\new"));
+    paths.rename(place(1).key, &path(0, "Up\\New"), &path(0, "Down"));
+    assert_eq!(paths.coming(OpenId(9)).unwrap().text(), "Down\\Other");
+    assert_eq!(paths.coming(OpenId(8)).unwrap().text(), "up\\new");
+    assert!(paths.remove(OpenId(2)).is_some());
+    assert!(paths.remove(OpenId(2)).is_none());
+    assert_eq!(paths.by_path.len(), paths.by_open.len());
+}
+
+#[test]
+fn a_renamed_stream_is_found_by_its_new_name() {
+    let mut paths = Paths::default();
+    let stream = |name: &str| Place {
+        stream: Some(name.into()),
+        ..place(1)
+    };
+    paths.insert(OpenId(1), path(0, "d\\f"), stream("a"));
+    paths.set_place(OpenId(1), stream("b"));
+    paths.set_place(OpenId(2), stream("c"));
+    assert_eq!(
+        paths.remove(OpenId(1)),
+        Some((path(0, "d\\f"), stream("b")))
+    );
+    assert!(paths.is_empty());
+}
+
+#[test]
+fn what_is_leaving_is_below_and_moves_along_and_is_no_open() {
+    let mut paths = Paths::default();
+    paths.insert(OpenId(1), path(0, "Old\\File"), place(1));
+    paths.leave(OpenId(1));
+    paths.leave(OpenId(2));
+    assert_eq!(paths.path_of(OpenId(1)), None);
+    assert!(paths.at(&path(0, "old\\file")).is_empty());
+    assert_eq!(paths.below(&path(0, "old")).len(), 1);
+    paths.rename(place(9).key, &path(0, "old"), &path(0, "New"));
+    assert_eq!(paths.path_of(OpenId(1)), None);
+    assert_eq!(paths.leaving(OpenId(1)).unwrap().text(), "New\\File");
+    assert_eq!(paths.leaving(OpenId(2)), None);
+    assert!(paths.remove(OpenId(1)).is_some());
+    assert!(paths.is_empty());
+}
+
+#[test]
+fn who_looked_before_a_change_looks_again() {
+    let rig = Rig::new(Caching::None);
+    let request = rig.request(1, READ);
+    let before = rig.files.look();
+    assert!(!rig.files.has_moved(key(1), before));
+    rig.open(&request);
+    assert!(!rig.files.has_moved(key(1), before));
+    rig.files
+        .removed(&request.place, &Remove::Link(link(0, "1")), None);
+    assert!(rig.files.has_moved(key(1), before));
+    assert!(!rig.files.has_moved(key(2), before), "another inode");
+    assert!(!rig.files.has_moved(key(1), rig.files.look()));
+    let before = rig.files.look();
+    let to = (&super::super::tests::path("2"), &link(0, "2"));
+    rig.files
+        .renamed(key(1), (&request.path, &request.link), to);
+    assert!(rig.files.has_moved(key(1), before));
+    assert!(!rig.files.has_directory_moved(before));
+    rig.files.directory_moved();
+    assert!(rig.files.has_directory_moved(before));
+    assert!(rig.files.has_moved(key(2), before), "everything below");
+}
