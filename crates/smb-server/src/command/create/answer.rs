@@ -10,7 +10,7 @@ use smb_wire::{
         LeaseContext, LeaseFlags, LeaseState, LeaseV2, QueryMaximalAccessRequest,
         QueryMaximalAccessResponse, QueryOnDiskIdResponse, name,
     },
-    ids::{Guid, LeaseKey},
+    ids::LeaseKey,
     msg::{CreateAction, CreateResponse, CreateResponseFlags, OplockLevel},
     status::Status,
 };
@@ -271,14 +271,12 @@ fn origin<V: Vfs>(
         CacheGrant::Lease { key, v2, .. } => Some(LeaseName { key, v2 }),
         _ => None,
     };
+    let create_guid = on.contexts.replayable().map(|asked| asked.create_guid);
     Ok(Origin {
         session: on.session()?.id,
         client: on.client()?,
         owner: on.token()?,
-        create_guid: match on.contexts.durable {
-            Some(Asked::V2(asked)) => asked.create_guid,
-            _ => Guid::default(),
-        },
+        create_guid: create_guid.unwrap_or_default(),
         lease,
         app: on.contexts.app,
         desired: on.wanted.access,

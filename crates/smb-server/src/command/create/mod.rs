@@ -99,8 +99,12 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         path_held: &path_held,
         patient: &patient,
     };
+    let replay = match contexts.replayable() {
+        Some(asked) => replay::begin(on, &name, &asked).await?,
+        None => Replay::First(None),
+    };
     // Held until the request has its answer or has failed: the same CREATE sent again is refused until then.
-    let under_way = match replay::begin(on, &name).await? {
+    let under_way = match replay {
         Replay::Of(open) => return Box::pin(replay::answer(on, &open)).await,
         Replay::Back(open) => {
             let by = reconnect::By::Replay;

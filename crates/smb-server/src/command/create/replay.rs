@@ -13,12 +13,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{
-    Opening, answer,
-    name::Name,
-    reconnect,
-    request::{self, Asked},
-};
+use super::{Opening, answer, name::Name, reconnect, request};
 use crate::{
     command::{Handled, Reply},
     failure::Failure,
@@ -45,7 +40,7 @@ impl<V: Vfs> Drop for UnderWay<V> {
 
 /// How a CREATE relates to earlier ones.
 pub(super) enum Replay<V: Vfs> {
-    /// It comes for the first time, or has no CreateGuid.
+    /// It comes for the first time, or cannot be replayed.
     First(Option<UnderWay<V>>),
     /// It made this open before.
     Of(Arc<Open<V>>),
@@ -53,21 +48,19 @@ pub(super) enum Replay<V: Vfs> {
     Back(Arc<Open<V>>),
 }
 
-/// Checks whether the request was carried out before.
+/// Checks whether the request, whose context with the CreateGuid is `asked`, was carried out before.
 ///
 /// # Errors
 /// `INVALID_PARAMETER` for the lease of another file, `DUPLICATE_OBJECTID` for a CreateGuid used before without
 /// SMB2_FLAGS_REPLAY_OPERATION or from another session, `ACCESS_DENIED` for another user or lease, `FILE_NOT_AVAILABLE`
 /// while the first has no answer, or its open is being closed.
-pub(super) async fn begin<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Result<Replay<V>, Failure> {
-    let Some(Asked::V2(asked)) = on.contexts.durable else {
-        return Ok(Replay::First(None));
-    };
+pub(super) async fn begin<V: Vfs>(
+    on: &Opening<'_, V>,
+    name: &Name,
+    asked: &DurableHandleRequestV2,
+) -> Result<Replay<V>, Failure> {
     let client = on.client()?;
     let (server, create) = (on.server(), asked.create_guid);
-    if create == Guid::default() {
-        return Ok(Replay::First(None));
-    }
     if let Some(open) = server.durables.made_by(client, create)
         && moves_lease(on, name, &open)?
     {
@@ -78,7 +71,7 @@ pub(super) async fn begin<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Result<Re
         // The open's connection may be lost but not cleaned up yet.
         Box::pin(reconnect::left(on, &open)).await?;
     }
-    if let Some(open) = away(on, client, &asked)? {
+    if let Some(open) = away(on, client, asked)? {
         return Ok(Replay::Back(open));
     }
     let open = match server.durables.begin_create(client, create) {

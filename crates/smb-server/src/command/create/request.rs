@@ -153,6 +153,16 @@ pub(super) struct Contexts {
     pub(super) app_version: Option<AppInstanceVersion>,
 }
 
+impl Contexts {
+    /// The request for a durable open, if its CreateGuid lets the CREATE be replayed.
+    pub(super) fn replayable(&self) -> Option<DurableHandleRequestV2> {
+        match self.durable {
+            Some(Asked::V2(asked)) if asked.create_guid != Guid::default() => Some(asked),
+            _ => None,
+        }
+    }
+}
+
 /// The two kinds of CREATE.
 pub(super) enum Asks {
     /// An open or a creation.
