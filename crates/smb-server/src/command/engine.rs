@@ -18,8 +18,7 @@ use super::Call;
 use crate::{
     failure::Failure,
     file::{
-        Actor, CountedUser, Effects, Link, Operation, Outcome, Place, SharePath, Step, Waiter,
-        WaiterId,
+        Actor, CountedUser, Effects, Operation, Outcome, Place, SharePath, Step, Waiter, WaiterId,
     },
     race::{First, race},
     state::{Disk, Open, QuotaUser, Server, Share, breaks::perform},
@@ -319,60 +318,6 @@ pub(super) async fn wait_for<V: Vfs>(
             Step::Wait => {
                 wait(call, open, place, id, woken).await?;
             }
-        }
-    }
-}
-
-/// A name by which something is being created; given back when dropped.
-pub(super) struct Claim<V: Vfs> {
-    server: Arc<Server<V>>,
-    link: Link,
-}
-
-impl<V: Vfs> Drop for Claim<V> {
-    fn drop(&mut self) {
-        let effects = self.server.files.release(&self.link);
-        perform(&self.server, effects);
-    }
-}
-
-/// Claims a name. `None` means that another request had claimed it meanwhile, so the caller must look it up again.
-pub(super) async fn claim<V: Vfs>(call: &Call<V>, link: Link) -> Result<Option<Claim<V>>, Failure> {
-    let server = call.server();
-    let free = is_free(call, |waiter| server.files.claim(&link, waiter)).await?;
-    Ok(free.then(|| Claim {
-        server: Arc::clone(server),
-        link,
-    }))
-}
-
-/// Waits for a request that has made the object of this name and is not in the tables yet. False if there was one: then
-/// the caller must look the name up again.
-pub(super) async fn made_by_nobody<V: Vfs>(call: &Call<V>, link: &Link) -> Result<bool, Failure> {
-    let files = &call.server().files;
-    is_free(call, |waiter| files.after_claim(link, waiter)).await
-}
-
-/// Asks for a name; false if this had to wait for the end of a claim.
-async fn is_free<V: Vfs>(
-    call: &Call<V>,
-    ask: impl FnOnce(Waiter) -> Step,
-) -> Result<bool, Failure> {
-    let server = call.server();
-    let (waiter, woken) = waiter(call)?;
-    match ask(waiter) {
-        Step::Go => {
-            server.forget_waiter(waiter.id);
-            Ok(true)
-        }
-        Step::Refused(status) => {
-            server.forget_waiter(waiter.id);
-            Err(status.into())
-        }
-        Step::Wait => {
-            // The wait is no longer than one creation takes on disk; a dropped claim wakes all that wait.
-            let _ = woken.await;
-            Ok(false)
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Creates a file or directory that does not exist ([MS-FSA] 2.1.5.1.1).
+//! Creates a file or directory that does not exist ([MS-FSA] 2.1.5.1.1), under a claim on its name.
 
-use std::cell::Cell;
+use std::{cell::Cell, sync::Arc};
 
 use durability::{PendingChange, Receipt};
 use smb_wire::{
@@ -21,18 +21,83 @@ use crate::{
     access::{self, Above, Parent},
     command::{Call, engine},
     failure::{Failure, of_eas},
-    file::{Change, Link, Place, Remove, SharePath},
-    state::{breaks::perform, notices},
+    file::{Change, Link, Place, Remove, SharePath, Step, Waiter},
+    state::{Server, breaks::perform, notices},
 };
 
-/// The claim on the new name; `None` once it was given up.
-pub(super) type Claim<V> = Cell<Option<engine::Claim<V>>>;
+/// A name by which something is being created; given back when dropped.
+pub(super) struct Claim<V: Vfs> {
+    server: Arc<Server<V>>,
+    link: Link,
+}
+
+impl<V: Vfs> Drop for Claim<V> {
+    fn drop(&mut self) {
+        let effects = self.server.files.release(&self.link);
+        perform(&self.server, effects);
+    }
+}
+
+/// Claims a name. `None` means that another request had claimed it meanwhile, so the caller must look it up again.
+async fn claim<V: Vfs>(call: &Call<V>, link: Link) -> Result<Option<Claim<V>>, Failure> {
+    let server = call.server();
+    let free = is_free(call, |waiter| server.files.claim(&link, waiter)).await?;
+    Ok(free.then(|| Claim {
+        server: Arc::clone(server),
+        link,
+    }))
+}
+
+/// Waits for a request that has made the object of this name and is not in the tables yet. False if there was one: then
+/// the caller must look the name up again.
+pub(super) async fn made_by_nobody<V: Vfs>(call: &Call<V>, link: &Link) -> Result<bool, Failure> {
+    let files = &call.server().files;
+    is_free(call, |waiter| files.after_claim(link, waiter)).await
+}
+
+/// Asks for a name; false if this had to wait for the end of a claim.
+async fn is_free<V: Vfs>(
+    call: &Call<V>,
+    ask: impl FnOnce(Waiter) -> Step,
+) -> Result<bool, Failure> {
+    let server = call.server();
+    let (waiter, woken) = engine::waiter(call)?;
+    match ask(waiter) {
+        Step::Go => {
+            server.forget_waiter(waiter.id);
+            Ok(true)
+        }
+        Step::Refused(status) => {
+            server.forget_waiter(waiter.id);
+            Err(status.into())
+        }
+        Step::Wait => {
+            // The wait is no longer than one creation takes on disk; a dropped claim wakes all that wait.
+            let _ = woken.await;
+            Ok(false)
+        }
+    }
+}
+
+/// Creates under a claim on the name, so that no other client can open the new file before its creator is in the
+/// engine's tables, which could cause a conflict. The claim was taken without waiting, so the lookup is still good
+/// enough: if the name was made since, the creation fails.
+pub(super) async fn claimed<V: Vfs>(
+    on: &Opening<'_, V>,
+    lookup: &Seen<V::Node>,
+) -> Result<Attempt<V>, Failure> {
+    let Some(claim) = claim(on, Link::of(lookup)).await? else {
+        return Ok(Attempt::Again);
+    };
+    let claim = Cell::new(Some(claim));
+    create(on, lookup, Some(&claim)).await
+}
 
 /// Creates a file or directory and opens it. The claim is given up before the request waits for others.
 pub(super) async fn create<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
-    claim: Option<&Claim<V>>,
+    claim: Option<&Cell<Option<Claim<V>>>>,
 ) -> Result<Attempt<V>, Failure> {
     // The lookup's path ends at the directory; the open's path includes the new name.
     let mut whole = lookup.clone();

@@ -65,8 +65,8 @@ pub(super) struct Agreed<V: Vfs> {
 /// The object to be opened.
 pub(super) struct Case<'a, V: Vfs> {
     pub(super) node: &'a V::Node,
-    /// The claim on its name, which is released before anything is waited for.
-    pub(super) claim: Option<&'a Claim<V>>,
+    /// The claim on its name, which is released before anything is waited for; empty once it is released.
+    pub(super) claim: Option<&'a Cell<Option<Claim<V>>>>,
     pub(super) place: &'a Place,
     pub(super) lookup: &'a Seen<V::Node>,
     pub(super) directory: bool,

@@ -44,7 +44,7 @@ use self::{
     replay::Replay,
     request::{Asks, Contexts, Wanted},
 };
-use super::{Call, Handled, attempts::Count, engine, pipe};
+use super::{Call, Handled, attempts::Count, pipe};
 use crate::{
     failure::Failure,
     file::{Link, Look, OpenId, Place},
@@ -322,14 +322,14 @@ async fn attempt<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Result<Attempt<V>,
     }
     if lookup.found.is_some()
         && on.server().files.any_claimed()
-        && !Box::pin(engine::made_by_nobody(on, &Link::of(&lookup))).await?
+        && !Box::pin(fresh::made_by_nobody(on, &Link::of(&lookup))).await?
     {
         return Ok(Attempt::Again);
     }
     match (&name.stream, &lookup.found) {
         (None, Some((node, attr))) => existing::open(on, &lookup, node, attr).await,
         (None | Some(NameStream::Unnamed), None) if on.wanted.creates() => {
-            claimed(on, &lookup).await
+            fresh::claimed(on, &lookup).await
         }
         (None, None) => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
         (Some(stream), _) => Box::pin(stream::open(on, &lookup, stream)).await,
@@ -347,20 +347,6 @@ fn check_trailing<N>(wanted: &Wanted, name: &Name, lookup: &Lookup<N>) -> Result
         true => Err(Status::OBJECT_NAME_INVALID.into()),
         false => Ok(()),
     }
-}
-
-/// Creates under a claim on the name, so that no other client can open the new file before its creator is in the
-/// engine's tables, which could cause a conflict. The claim was taken without waiting, so the lookup is still good
-/// enough: if the name was made since, the creation fails.
-async fn claimed<V: Vfs>(
-    on: &Opening<'_, V>,
-    lookup: &Seen<V::Node>,
-) -> Result<Attempt<V>, Failure> {
-    let Some(claim) = engine::claim(on, Link::of(lookup)).await? else {
-        return Ok(Attempt::Again);
-    };
-    let claim = Cell::new(Some(claim));
-    fresh::create(on, lookup, Some(&claim)).await
 }
 
 /// From here on the open takes part in deciding the durability policy of the inode.
