@@ -14,14 +14,16 @@ use smb_wire::{
     msg::{self, Dialect},
     status::Status,
 };
+use tokio::sync::oneshot;
 use vfs::{Vfs, disk::InMemory};
 
 use super::chain::Chain;
 use crate::{
     connection::Connection,
     failure::Failure,
+    file::{CountedUser, Outcome, Waiter},
     link::outbound::{self, HEADROOM},
-    state::{Channel, InFlight, QuotaPlace, Server, Session, Share, TreeConnect},
+    state::{Channel, InFlight, QuotaPlace, QuotaUser, Server, Session, Share, TreeConnect},
     token::Token,
 };
 
@@ -248,6 +250,30 @@ impl<V: Vfs> Call<V> {
             Some(tree) => tree.token(self.server(), session),
             None => session.token(),
         })
+    }
+
+    /// The user for whom the file engine counts what is done for `owner`: one guest must not take the room of all
+    /// others.
+    pub(crate) fn counted_for(&self, owner: &Token) -> CountedUser {
+        QuotaUser::of(owner, self.connection.peer.ip()).counted()
+    }
+
+    /// The user for whom the file engine counts what the request does.
+    ///
+    /// # Errors
+    /// The request has no session.
+    pub(crate) fn counted(&self) -> Result<CountedUser, Failure> {
+        Ok(self.counted_for(&self.session()?.token()))
+    }
+
+    /// The entry of a request that the file engine may park, and the receiver of its wake-up.
+    ///
+    /// # Errors
+    /// The request has no session.
+    pub(crate) fn waiter(&self) -> Result<(Waiter, oneshot::Receiver<Outcome>), Failure> {
+        let user = self.counted()?;
+        let (id, woken) = self.server().waiter();
+        Ok((Waiter { id, user }, woken))
     }
 
     /// The open a FileId of this request stands for ([MS-SMB2] 3.3.5.2.10). In a related element

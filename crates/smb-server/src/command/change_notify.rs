@@ -18,7 +18,7 @@ use smb_wire::{
 use tokio::sync::oneshot;
 use vfs::{Vfs, VfsError};
 
-use super::{Call, Handled, Reply, engine::counted_for};
+use super::{Call, Handled, Reply};
 use crate::{
     connection::Connection,
     failure::Failure,
@@ -146,7 +146,7 @@ async fn watch<V: Vfs>(
         waiter: waiting.waiter,
         turn: waiting.turn,
         account: Arc::clone(call.connection.account()),
-        user: counted_for(&open.origin.owner, call.connection.peer.ip()),
+        user: call.counted_for(&open.origin.owner),
     });
     let mut woken = match (watching, waiting.woken.take()) {
         (Watching::Pending, Some(woken)) => woken,

@@ -3,12 +3,7 @@
 //! `OnDisk` is a request with its open and the parts of both that a handler works with. A CREATE, which has no open
 //! yet, uses the free functions.
 
-use std::{
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    net::IpAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use smb_wire::status::Status;
 use tokio::sync::oneshot;
@@ -17,11 +12,9 @@ use vfs::{Attr, FileKey, Lookup, Node, Vfs, VfsError};
 use super::Call;
 use crate::{
     failure::Failure,
-    file::{
-        Actor, CountedUser, Effects, Operation, Outcome, Place, SharePath, Step, Waiter, WaiterId,
-    },
+    file::{Actor, Effects, Operation, Outcome, Place, SharePath, Step, Waiter, WaiterId},
     race::{First, race},
-    state::{Disk, Open, QuotaUser, Server, Share, breaks::perform},
+    state::{Disk, Open, Server, Share, breaks::perform},
     token::Token,
 };
 
@@ -197,35 +190,6 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
     }
 }
 
-/// The user for whom the engine counts what a client with the token `owner` does from `peer`: one guest must not take
-/// the room of all others.
-pub(super) fn counted_for(owner: &Token, peer: IpAddr) -> CountedUser {
-    let mut user = DefaultHasher::new();
-    QuotaUser::of(owner, peer).hash(&mut user);
-    CountedUser(user.finish())
-}
-
-/// The user for whom the engine counts what the request does.
-///
-/// # Errors
-/// The request has no session.
-pub(super) fn user<V: Vfs>(call: &Call<V>) -> Result<CountedUser, Failure> {
-    let owner = call.session()?.token();
-    Ok(counted_for(&owner, call.connection.peer.ip()))
-}
-
-/// The entry of a request that the engine may park, and the receiver of its wake-up.
-///
-/// # Errors
-/// The request has no session.
-pub(super) fn waiter<V: Vfs>(
-    call: &Call<V>,
-) -> Result<(Waiter, oneshot::Receiver<Outcome>), Failure> {
-    let user = user(call)?;
-    let (id, woken) = call.server().waiter();
-    Ok((Waiter { id, user }, woken))
-}
-
 /// Waits for a wake-up of the engine; the client gets STATUS_PENDING where that is allowed.
 ///
 /// # Errors
@@ -296,7 +260,7 @@ pub(super) async fn wait_for<V: Vfs>(
 ) -> Result<(), Failure> {
     let server = call.server();
     loop {
-        let (waiter, woken) = waiter(call)?;
+        let (waiter, woken) = call.waiter()?;
         let id = waiter.id;
         let step = {
             let _breaking = server.persistence.breaking();
@@ -319,22 +283,5 @@ pub(super) async fn wait_for<V: Vfs>(
                 wait(call, open, place, id, woken).await?;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{limits::ServerLimits, restore::world::World};
-
-    #[test]
-    fn guests_count_by_their_address_and_users_wherever_they_are() {
-        let world = World::new(false, ServerLimits::default());
-        let mut owner = Token::guest(&world.server.config());
-        let of = |owner: &Token, last: u8| counted_for(owner, [127, 0, 0, last].into());
-        assert_eq!(of(&owner, 1), of(&owner, 1));
-        assert_ne!(of(&owner, 1), of(&owner, 2));
-        owner.guest = false;
-        assert_eq!(of(&owner, 1), of(&owner, 2));
     }
 }

@@ -8,10 +8,7 @@ use smb_wire::{
 use tokio::sync::oneshot;
 use vfs::Vfs;
 
-use super::{
-    Call, Handled, Reply,
-    engine::{OnDisk, counted_for},
-};
+use super::{Call, Handled, Reply, engine::OnDisk};
 use crate::{
     failure::Failure,
     file::{
@@ -190,7 +187,7 @@ fn bounds<V: Vfs>(call: &Call<V>, open: &InFlight<V>) -> LockBounds {
     }
     LockBounds {
         most,
-        user: counted_for(&open.origin.owner, call.connection.peer.ip()),
+        user: call.counted_for(&open.origin.owner),
     }
 }
 

@@ -5,12 +5,17 @@
 //! administrator has set a limit for each user, a user may have half of the places that are free, so that others always
 //! find some left.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use smb_auth::limiter::network;
 use smb_wire::dtyp::Sid;
 
-use crate::{locks::Mutex, token::Token};
+use crate::{file::CountedUser, locks::Mutex, token::Token};
 
 /// The identity that counts as one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +34,13 @@ impl QuotaUser {
         } else {
             Self::User(token.user_sid)
         }
+    }
+
+    /// The user as the file engine counts it.
+    pub(crate) fn counted(&self) -> CountedUser {
+        let mut user = DefaultHasher::new();
+        self.hash(&mut user);
+        CountedUser(user.finish())
     }
 }
 
@@ -108,6 +120,18 @@ impl Drop for QuotaPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{limits::ServerLimits, restore::world::World};
+
+    #[test]
+    fn guests_count_by_their_address_and_users_wherever_they_are() {
+        let world = World::new(false, ServerLimits::default());
+        let mut owner = Token::guest(&world.server.config());
+        let of = |owner: &Token, last: u8| QuotaUser::of(owner, [127, 0, 0, last].into()).counted();
+        assert_eq!(of(&owner, 1), of(&owner, 1));
+        assert_ne!(of(&owner, 1), of(&owner, 2));
+        owner.guest = false;
+        assert_eq!(of(&owner, 1), of(&owner, 2));
+    }
 
     fn user(rid: u32) -> QuotaUser {
         QuotaUser::User(Sid::unix_user(rid))

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     access::{self, Above, Parent},
-    command::{Call, engine},
+    command::Call,
     failure::{Failure, of_eas},
     file::{Change, Link, Place, Remove, SharePath, Step, Waiter},
     state::{Server, breaks::perform, notices},
@@ -61,7 +61,7 @@ async fn is_free<V: Vfs>(
     ask: impl FnOnce(Waiter) -> Step,
 ) -> Result<bool, Failure> {
     let server = call.server();
-    let (waiter, woken) = engine::waiter(call)?;
+    let (waiter, woken) = call.waiter()?;
     match ask(waiter) {
         Step::Go => {
             server.forget_waiter(waiter.id);

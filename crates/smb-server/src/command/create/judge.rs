@@ -90,7 +90,7 @@ pub(super) fn check_new<V: Vfs>(
 ) -> Result<(), Failure> {
     let stream = stream.map(|(lookup, key, name)| (Place::of_stream(key, name), Link::of(lookup)));
     let stream = match &stream {
-        Some((place, link)) => Some((place, link, engine::user(on)?)),
+        Some((place, link)) => Some((place, link, on.counted()?)),
         None => None,
     };
     let cache = cache(on.wanted, on.contexts);
@@ -116,7 +116,7 @@ pub(super) async fn open<V: Vfs>(
     {
         return Err(Status::FILE_NOT_AVAILABLE.into());
     }
-    let (waiter, woken) = engine::waiter(on)?;
+    let (waiter, woken) = on.waiter()?;
     let id = waiter.id;
     let share = on.share()?;
     let request = OpenRequest {

@@ -174,7 +174,7 @@ async fn decide<V: Vfs>(
 async fn clear_below<V: Vfs>(on: &OnDisk<'_, V>, directory: &SharePath) -> Result<(), Failure> {
     let mut before = None;
     loop {
-        let (waiter, woken) = engine::waiter(on.call)?;
+        let (waiter, woken) = on.call.waiter()?;
         let id = waiter.id;
         let files = &on.server.files;
         let below = files.clear_below(directory, waiter, before.as_ref());

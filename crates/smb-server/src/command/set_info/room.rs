@@ -13,7 +13,7 @@ use vfs::{Attr, FileKey, Kind, Node, Vfs, env::LocalTask};
 use super::target::{Target, Wanted};
 use crate::{
     access::{self, Subject},
-    command::engine::{self, OnDisk},
+    command::engine::OnDisk,
     failure::Failure,
     file::{CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Place},
     state::{Server, Share, breaks::perform, close::Removal, records},
@@ -191,7 +191,7 @@ async fn hold<V: Vfs>(
     target: &Target<V>,
     posix: bool,
 ) -> Result<Option<Room<V>>, Failure> {
-    let (waiter, _) = engine::waiter(on.call)?;
+    let (waiter, _) = on.call.waiter()?;
     let alone = (
         AccessMask::FILE_READ_DATA,
         ShareAccess::READ | ShareAccess::DELETE,
