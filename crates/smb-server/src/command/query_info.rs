@@ -5,6 +5,15 @@
 //! fit is truncated with BUFFER_OVERFLOW, a security descriptor is never truncated. The content of
 //! each class is built in `query_info/`. Nothing here changes the disk.
 
+/// The answer with a structure that ends in a name; see [`Answer::named`].
+macro_rules! named {
+    ($max:expr, $structure:ident, $value:expr) => {{
+        let value = &$value;
+        let (min, fixed) = ($structure::MIN, $structure::FIXED);
+        Answer::named($max, min, fixed, |out| value.encode(out))
+    }};
+}
+
 mod ea;
 mod file;
 mod filesystem;

@@ -56,15 +56,7 @@ pub(super) async fn query<V: Vfs>(
         Class::EA => Answer::fixed(max, &ea_size(on).await?),
         Class::ALL => all(on, max).await,
         Class::NORMALIZED_NAME => normalized_name(on, max),
-        Class::ALTERNATE_NAME => {
-            let short = alternate_name(on)?;
-            Answer::named(
-                max,
-                FileNameInformation::MIN,
-                FileNameInformation::FIXED,
-                |out| short.encode(out),
-            )
-        }
+        Class::ALTERNATE_NAME => named!(max, FileNameInformation, alternate_name(on)?),
         Class::FULL_EA => ea::query(on, request, max).await,
         // It is boxed because it is seldom needed and its future is as large as all others
         // together.
@@ -260,12 +252,7 @@ async fn all<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> 
         alignment: FileAlignmentInformation::default(),
         file_name: format!("\\{}", path(on)?),
     };
-    Answer::named(
-        max,
-        FileAllInformation::MIN,
-        FileAllInformation::FIXED,
-        |out| all.encode(out),
-    )
+    named!(max, FileAllInformation, all)
 }
 
 /// The path from the share's root, with the stream.
@@ -286,12 +273,7 @@ fn normalized_name<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Fai
     let name = FileNameInformation {
         file_name: path(on)?,
     };
-    Answer::named(
-        max,
-        FileNameInformation::MIN,
-        FileNameInformation::FIXED,
-        |out| name.encode(out),
-    )
+    named!(max, FileNameInformation, name)
 }
 
 /// [MS-FSA] 2.1.5.12.29; the unnamed stream comes first, and directories have none.

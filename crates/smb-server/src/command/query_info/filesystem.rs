@@ -191,12 +191,7 @@ fn volume<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer,
         supports_objects: true,
         volume_label: shortened(label),
     };
-    Answer::named(
-        max,
-        FileFsVolumeInformation::MIN,
-        FileFsVolumeInformation::FIXED,
-        |out| volume.encode(out),
-    )
+    named!(max, FileFsVolumeInformation, volume)
 }
 
 /// The part of a label that a volume can have.
@@ -244,11 +239,7 @@ fn attribute<V: Vfs>(
         maximum_component_name_length: COMPONENT_MAX,
         file_system_name: "NTFS".to_owned(),
     };
-    let (min, fixed) = (
-        FileFsAttributeInformation::MIN,
-        FileFsAttributeInformation::FIXED,
-    );
-    Answer::named(max, min, fixed, |out| attribute.encode(out))
+    named!(max, FileFsAttributeInformation, attribute)
 }
 
 /// A permanent id: the server's, combined with the volume's.
