@@ -17,7 +17,7 @@ use smb_wire::{
 use vfs::{Attr, Node, Vfs};
 
 use super::{
-    Opened, Opening, apple,
+    Opened, Opening, apple, holder,
     request::{self, Asked, Contexts},
     withdraw,
 };
@@ -29,9 +29,7 @@ use crate::{
     locks::Mutex,
     outside::Interest,
     state::{
-        At, Endurance, LeaseName, NewOpen, Open, OpenKind, Origin,
-        breaks::{self, Holder},
-        disconnected, records,
+        At, Endurance, LeaseName, NewOpen, Open, OpenKind, Origin, breaks, disconnected, records,
     },
 };
 
@@ -160,9 +158,8 @@ async fn enter<V: Vfs>(
     let persistence = request::offers_persistence(on);
     let endurance = endurance(on.contexts, cache, directory, persistence);
     let origin = origin(on, cache, opened.action)?;
-    let file_id = server.fresh_file_id();
     let open = Arc::new(Open::new(NewOpen {
-        file_id,
+        file_id: server.fresh_file_id(),
         tree: Arc::clone(on.tree()?),
         granted: opened.granted,
         options: on.wanted.options,
@@ -193,15 +190,7 @@ async fn enter<V: Vfs>(
     }
     // This must happen before the open can be found, by its FileId or by its CreateGuid, because another channel may
     // close it or replay the CREATE at once.
-    server.holders.add(
-        opened.id,
-        Holder {
-            connection: on.connection.id,
-            session: session.id,
-            file_id,
-            encrypted: open.tree.encrypted,
-        },
-    );
+    server.holders.add(opened.id, holder(on, &open));
     server.durables.made(&open);
     if let Err(over) = session.insert(Arc::clone(&open)) {
         // The session or tree connect ended meanwhile, so nothing else would ever close this open.

@@ -11,7 +11,7 @@ use smb_wire::{
 use vfs::{Attr, FileKey, IoAccess, Kind, Node, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Opened, Opening, Seen, action, attributes, judge,
+    Attempt, Known, Opened, Opening, Seen, action, judge,
     judge::{Case, Judged},
     overwrite,
     request::Wanted,
@@ -276,7 +276,7 @@ fn check_attributes(wanted: &Wanted, attr: &Attr) -> Result<(), Failure> {
         // from the name.
         let hidden = FileAttributes::HIDDEN.when(!attr.hidden_by_name);
         let marks = hidden | FileAttributes::SYSTEM;
-        if !wanted.attributes.contains(attributes(attr) & marks) {
+        if !wanted.attributes.contains(FileAttributes(attr.dos_attributes) & marks) {
             return Err(Status::ACCESS_DENIED.into());
         }
     }

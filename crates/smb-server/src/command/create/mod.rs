@@ -50,7 +50,7 @@ use crate::{
     file::{Link, Look, OpenId, Place},
     limits::{PATH_MEMORY, ServerLimits},
     memory::Held,
-    state::QuotaUser,
+    state::{Open, QuotaUser, breaks::Holder},
     turn::COMPONENT_WORK,
 };
 
@@ -371,6 +371,16 @@ fn enter_policy<V: Vfs>(
     Ok(on.share()?.gate.opened(node, opener.into()))
 }
 
+/// The entry by which a break of an open of this session finds its client.
+fn holder<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Holder {
+    Holder {
+        connection: call.connection.id,
+        session: open.origin.session,
+        file_id: open.file_id,
+        encrypted: open.tree.encrypted,
+    }
+}
+
 /// The CreateAction of a successful open of an existing object.
 fn action(disposition: CreateDisposition) -> CreateAction {
     match disposition {
@@ -378,9 +388,4 @@ fn action(disposition: CreateDisposition) -> CreateAction {
         CreateDisposition::OVERWRITE | CreateDisposition::OVERWRITE_IF => CreateAction::OVERWRITTEN,
         _ => CreateAction::OPENED,
     }
-}
-
-/// The file attributes of an object, as clients see them.
-fn attributes(attr: &Attr) -> smb_wire::file_attributes::FileAttributes {
-    smb_wire::file_attributes::FileAttributes(attr.dos_attributes)
 }

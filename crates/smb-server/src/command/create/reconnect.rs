@@ -16,7 +16,7 @@ use smb_wire::{create_context::DurableHandleFlags, ids::Guid, msg::CreateAction,
 use vfs::Vfs;
 
 use super::{
-    answer,
+    answer, holder,
     name::{Name, Stream},
     request::{self, Contexts, Reconnect},
 };
@@ -27,7 +27,7 @@ use crate::{
     race::race,
     state::{
         Endurance, Open, Reconnected, Server,
-        breaks::{self, Granting, Holder},
+        breaks::{self, Granting},
         disconnected, records,
     },
 };
@@ -289,15 +289,7 @@ async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>
         policy.came_back(connection.peer.ip(), connection.dialect().0);
     }
     // This must happen before the open can be found, as in a CREATE that makes one.
-    server.holders.add(
-        open.engine,
-        Holder {
-            connection: call.connection.id,
-            session: session.id,
-            file_id: open.file_id,
-            encrypted: open.tree.encrypted,
-        },
-    );
+    server.holders.add(open.engine, holder(call, &open));
     server.durables.renewed(&old, &open);
     let Err(over) = session.insert(Arc::clone(&open)) else {
         return Ok(open);

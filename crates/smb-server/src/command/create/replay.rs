@@ -13,14 +13,14 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Opening, answer, name::Name, reconnect, request};
+use super::{Opening, answer, holder, name::Name, reconnect, request};
 use crate::{
     command::{Handled, Reply},
     failure::Failure,
     file::{CacheGrant, Owner},
     state::{
         Endurance, Known, Open, Server,
-        breaks::{self, Granting, Holder},
+        breaks::{self, Granting},
         disconnected,
     },
 };
@@ -220,15 +220,7 @@ pub(super) async fn answer<V: Vfs>(on: &Opening<'_, V>, open: &Arc<Open<V>>) -> 
         other => other,
     };
     // [MS-SMB2] 3.3.5.9.10: Open.Connection is the one that carried the replay.
-    server.holders.moved(
-        open.engine,
-        Holder {
-            connection: on.connection.id,
-            session: open.origin.session,
-            file_id: open.file_id,
-            encrypted: open.tree.encrypted,
-        },
-    );
+    server.holders.moved(open.engine, holder(on, open));
     on.chain.grants_caching(granting);
     let persistent = open.endurance().is_persistent();
     let endurance = if persistent || answer::caches_handle(&cache) {
