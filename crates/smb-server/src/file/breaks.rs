@@ -124,7 +124,6 @@ impl Files {
         act: impl FnOnce(&mut Holder, Site<'_>, &mut Effects) -> Result<T, Status>,
     ) -> Option<Acknowledged<T>> {
         let mut effects = Effects::default();
-        let next_ticket = || self.next_ticket();
         self.with(place.key, false, |inode| {
             // The stream may have been renamed since.
             let holds = |stream: &Stream| stream.holders.iter().any(&which);
@@ -133,10 +132,7 @@ impl Files {
                 key: place.key,
                 stream: name.clone(),
             };
-            let site = Site {
-                place: &place,
-                next_ticket: &next_ticket,
-            };
+            let site = self.site(&place);
             let holder = stream.holders.iter_mut().find(|holder| which(holder))?;
             let before = (holder.state, holder.breaking);
             let answer = act(holder, site, &mut effects);
@@ -155,17 +151,12 @@ impl Files {
     /// open named as its parent's ([MS-FSA] 2.1.4.12 with PARENT_OBJECT, 2.1.4.12.2).
     pub fn entries_changed(&self, directory: FileKey, actor: Option<LeaseKey>) -> Effects {
         let mut effects = Effects::default();
-        let next_ticket = || self.next_ticket();
         let place = Place {
             key: directory,
             stream: None,
         };
-        let site = Site {
-            place: &place,
-            next_ticket: &next_ticket,
-        };
         self.with(directory, false, |inode| {
-            inode.entries_changed(actor, site, &mut effects);
+            inode.entries_changed(actor, self.site(&place), &mut effects);
         });
         effects
     }

@@ -5,12 +5,12 @@
 //! caching its level stands for (II is R, EXCLUSIVE is RW, BATCH is RWH); where the rules differ ([MS-FSA] 2.1.4.12),
 //! [`Holder::breaks_to`] says so. An open never gets more than it requests, nor less than its lease holds already.
 //!
-//! Invariants: a holder keeps its old state until it acknowledges (others must wait for it), or
-//! loses it at once if no acknowledgment is required; the state offered by a break in flight is below the state held;
-//! `required` is below what was offered or equal; an epoch only grows. Nothing waits here: callers learn whether they
-//! must wait.
+//! Invariants: a holder keeps its old state until it acknowledges (others must wait for it), or loses it at once if no
+//! acknowledgment is required; the state offered by a break in flight is below the state held; `required` is below what
+//! was offered or equal; an epoch only grows. Nothing waits here: callers learn whether they must wait.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use smb_wire::Status;
 use smb_wire::ids::LeaseKey;
@@ -167,14 +167,17 @@ pub(super) struct Holder {
     pub(super) opens: BTreeSet<OpenId>,
 }
 
-/// Hands out tickets; one per engine.
-pub(super) type NextTicket<'a> = &'a dyn Fn() -> u64;
-
-/// The place of a break, and the source of its ticket.
+/// The place of a break, and the engine's source of tickets.
 #[derive(Clone, Copy)]
 pub(super) struct Site<'a> {
     pub(super) place: &'a Place,
-    pub(super) next_ticket: NextTicket<'a>,
+    pub(super) tickets: &'a AtomicU64,
+}
+
+impl Site<'_> {
+    pub(super) fn next_ticket(self) -> u64 {
+        self.tickets.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
 impl Holder {
@@ -262,7 +265,7 @@ impl Holder {
     ) {
         // [MS-SMB2] 3.3.4.7: a lease of R alone needs no acknowledgment; nor does level II.
         let ack_required = self.state != R;
-        let ticket = (site.next_ticket)();
+        let ticket = site.next_ticket();
         self.epoch = self.epoch.wrapping_add(1);
         out.breaks.push(Break {
             owner: self.owner,

@@ -367,11 +367,7 @@ impl Files {
         ask: impl FnOnce(&mut Inode, Site<'_>, &mut Effects) -> Step,
     ) -> (Step, Effects) {
         let mut effects = Effects::default();
-        let next_ticket = || self.next_ticket();
-        let site = Site {
-            place,
-            next_ticket: &next_ticket,
-        };
+        let site = self.site(place);
         let step = self.with(place.key, false, |inode| {
             match (ask(inode, site, &mut effects), waiter) {
                 (Step::Wait, Some(waiter)) if !inode.park(waiter) => {

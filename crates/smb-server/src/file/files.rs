@@ -115,19 +115,17 @@ impl Files {
         Some(answer)
     }
 
-    pub(super) fn next_ticket(&self) -> u64 {
-        self.tickets.fetch_add(1, Ordering::Relaxed)
+    /// A place where caching may be granted or broken.
+    pub(super) fn site<'a>(&'a self, place: &'a Place) -> Site<'a> {
+        let tickets = &self.tickets;
+        Site { place, tickets }
     }
 
     /// Judges an open and, if nothing is in its way, puts it into the tables in the same step.
     /// [`OpenRequest`] lists the facts that must be known before.
     pub fn open(&self, request: &OpenRequest) -> (Decision, Effects) {
         let mut effects = Effects::default();
-        let next_ticket = || self.next_ticket();
-        let site = Site {
-            place: &request.place,
-            next_ticket: &next_ticket,
-        };
+        let site = self.site(&request.place);
         let decision = self.with(request.place.key, true, |inode| {
             let of = (&request.place, &request.link);
             if self.lease_elsewhere(request.client, &request.cache, Some(of)) {

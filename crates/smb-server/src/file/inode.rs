@@ -447,7 +447,7 @@ impl Inode {
             }
             (CacheRequest::Oplock(level), _) => {
                 let state = caching::granted_oplock(level, request.directory, &around);
-                let holder = Holder::new(owner, (site.next_ticket)(), state);
+                let holder = Holder::new(owner, site.next_ticket(), state);
                 (!state.is_empty()).then(|| stream.hold(holder, request.open))
             }
             (CacheRequest::None, _) => None,
@@ -488,6 +488,6 @@ fn new_lease(owner: Owner, asked: &LeaseRequest, state: LeaseState, site: Site<'
             .wrapping_add(u16::from(!state.is_empty())),
         v2: epoch.is_some(),
         parent: asked.parent,
-        ..Holder::new(owner, (site.next_ticket)(), state)
+        ..Holder::new(owner, site.next_ticket(), state)
     }
 }

@@ -260,7 +260,7 @@ impl Files {
         lease: Option<(Guid, LeaseKey, KeptLease)>,
         who: &Deleter,
     ) -> Option<Granted> {
-        let group = self.next_ticket();
+        let group = self.site(&request.place).next_ticket();
         let holder = match (kept.cache, lease) {
             (KeptCache::None, _) => None,
             (KeptCache::Oplock(state), _) => {
