@@ -9,7 +9,10 @@ use vfs::Vfs;
 
 use crate::{
     file::{Break, LeaseState, OpenId, Owner},
-    state::{Endurance, Open, Server, disconnected::shut},
+    state::{
+        Endurance, Open, Server,
+        disconnected::{is_intact, shut},
+    },
 };
 
 /// Whether a break concerns no connected open: every open that shares the caching waits for its client, and the
@@ -29,7 +32,8 @@ pub(super) fn ends_all<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 /// without any caching, or waits for the client of a persistent open. The request that caused it waits until then.
 pub(super) fn undelivered<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     let durables = &server.durables;
-    let taken = durables.take_of(&broken.opens, |open| closes_it(open.endurance()));
+    // [MS-SMB2] 3.3.4.6, 3.3.4.7: a durable open is closed; for a persistent one, the break waits.
+    let taken = durables.take_of(&broken.opens, |open| open.endurance().needs_caching());
     if taken.is_empty() {
         return unanswered(server, broken);
     }
@@ -56,15 +60,6 @@ fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     }
 }
 
-/// Whether a break that reaches no client closes the open. It closes a durable open; for a persistent one, the break
-/// waits ([MS-SMB2] 3.3.4.6, 3.3.4.7).
-fn closes_it(endurance: Endurance) -> bool {
-    match endurance {
-        Endurance::Durable { persistent, .. } => !persistent,
-        Endurance::Resilient { .. } | Endurance::None => false,
-    }
-}
-
 /// [MS-SMB2] 3.3.4.7: a break of a persistent open's caching waits until its client is back. The specification says so
 /// of leases; Windows also waits for a batch oplock (3.3.5.9 <301>), and either client may have changes to write back.
 fn waits_for_client<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
@@ -88,13 +83,7 @@ pub(super) fn is_away<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 /// Called when a break has ended: closes disconnected durable opens that have lost the caching for which they were
 /// kept.
 pub(super) fn sweep<V: Vfs>(server: &Arc<Server<V>>, opens: &[OpenId]) {
-    let files = &server.files;
-    let lost = |open: &Open<V>| {
-        open.endurance().needs_caching()
-            && open
-                .disk()
-                .is_ok_and(|disk| !files.keeps_handle(&disk.place, open.engine))
-    };
+    let lost = |open: &Open<V>| !is_intact(server, open);
     let taken = server.durables.take_of(opens, lost);
     if taken.is_empty() {
         return;
