@@ -149,20 +149,15 @@ impl Token {
 
     /// An anonymous user, who may only list shares. A share that allows guests treats an anonymous user as one.
     pub(crate) fn anonymous(config: &ServerConfig) -> Self {
-        let (_, gid) = config.guest_ids;
         Self {
             user: String::new(),
             domain: String::new(),
             user_sid: Sid::ANONYMOUS,
             owner_sid: Sid::ANONYMOUS,
-            group_sid: Sid::unix_group(gid),
             sids: vec![Sid::ANONYMOUS, Sid::NETWORK],
-            group_rids: Vec::new(),
-            groups: Arc::default(),
-            identity: identity(config, None),
-            owns_by_uid: false,
             guest: false,
             anonymous: true,
+            ..Self::guest(config)
         }
     }
 }
