@@ -299,16 +299,8 @@ impl<V: Vfs> Durables<V> {
         if inner.wakes.is_none_or(|at| at > now) {
             return (Vec::new(), None);
         }
-        let due = |kept: &&Kept<V>| kept.until <= now;
-        let ids: Vec<u64> = inner
-            .kept
-            .values()
-            .filter(due)
-            .map(|kept| kept.open.file_id.persistent)
-            .collect();
-        let taken = ids.into_iter().filter_map(|id| inner.remove(id)).collect();
+        let taken = self.take_if(&mut inner, |kept| kept.until <= now);
         inner.wakes = inner.kept.values().map(|kept| kept.until).min();
-        self.publish(&inner);
         (taken, inner.wakes)
     }
 
@@ -316,14 +308,15 @@ impl<V: Vfs> Durables<V> {
     pub(crate) fn stop(&self, spared: impl Fn(&Open<V>) -> bool) -> Vec<Arc<Open<V>>> {
         let mut inner = self.inner.lock();
         inner.stopping = true;
-        let ids: Vec<u64> = inner
-            .kept
-            .iter()
-            .filter(|(_, kept)| !spared(&kept.open))
-            .map(|(id, _)| *id)
-            .collect();
+        self.take_if(&mut inner, |kept| !spared(&kept.open))
+    }
+
+    /// Takes out the opens that `which` selects.
+    fn take_if(&self, inner: &mut Inner<V>, which: impl Fn(&Kept<V>) -> bool) -> Vec<Arc<Open<V>>> {
+        let chosen = inner.kept.iter().filter(|(_, kept)| which(kept));
+        let ids: Vec<u64> = chosen.map(|(id, _)| *id).collect();
         let taken = ids.into_iter().filter_map(|id| inner.remove(id)).collect();
-        self.publish(&inner);
+        self.publish(inner);
         taken
     }
 
