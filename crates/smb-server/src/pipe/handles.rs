@@ -71,6 +71,14 @@ impl Handles {
         self.open.get(&Self::number(handle)?).copied()
     }
 
+    /// Checks that a handle stands for `object`.
+    pub(super) fn check(&self, handle: &ContextHandle, object: Object) -> Result<(), FaultStatus> {
+        match self.get(handle) == Some(object) {
+            true => Ok(()),
+            false => Err(FaultStatus::CONTEXT_MISMATCH),
+        }
+    }
+
     /// Closes a handle; a fault when there is none.
     pub(super) fn close(&mut self, handle: &ContextHandle) -> Result<(), FaultStatus> {
         Self::number(handle)

@@ -8,11 +8,7 @@ use smb_wire::rpc::lsarpc::{
     encode_get_user_name, encode_handle, encode_lookup_names, encode_lookup_sids,
     encode_query_information_policy, encode_status,
 };
-use smb_wire::{
-    dtyp::Sid,
-    rpc::{ContextHandle, FaultStatus},
-    status::Status,
-};
+use smb_wire::{dtyp::Sid, rpc::ContextHandle, status::Status};
 
 use super::{
     handles::{Handles, Object},
@@ -42,7 +38,7 @@ pub(super) fn answer(world: &World, handles: &mut Handles, request: LsarpcReques
         }
         LsarpcRequest::Reserved => encode_status(Status::NOT_SUPPORTED),
         LsarpcRequest::QueryInformationPolicy { handle, class } => {
-            policy(handles, &handle)?;
+            handles.check(&handle, Object::Policy)?;
             encode_query_information_policy(class, Ok(&domain(world, class)))
         }
         LsarpcRequest::LookupNames {
@@ -50,12 +46,12 @@ pub(super) fn answer(world: &World, handles: &mut Handles, request: LsarpcReques
             form,
             names,
         } => {
-            policy(handles, &handle)?;
+            handles.check(&handle, Object::Policy)?;
             let (domains, sids) = look_up_names(world, &names);
             encode_lookup_names(form, &domains, &sids)
         }
         LsarpcRequest::LookupSids { handle, form, sids } => {
-            policy(handles, &handle)?;
+            handles.check(&handle, Object::Policy)?;
             let (domains, names) = look_up_sids(world, &sids);
             encode_lookup_sids(form, &domains, &names)
         }
@@ -75,13 +71,6 @@ pub(super) fn opened_or(opened: Result<ContextHandle, Status>) -> BytesMut {
     match opened {
         Ok(handle) => encode_handle(&handle, Status::SUCCESS),
         Err(status) => encode_handle(&ContextHandle::default(), status),
-    }
-}
-
-fn policy(handles: &Handles, handle: &ContextHandle) -> Result<(), FaultStatus> {
-    match handles.get(handle) {
-        Some(Object::Policy) => Ok(()),
-        _ => Err(FaultStatus::CONTEXT_MISMATCH),
     }
 }
 

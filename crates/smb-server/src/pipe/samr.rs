@@ -49,11 +49,11 @@ pub(super) fn answer(world: &World, handles: &mut Handles, request: SamrRequest)
             encode_handle(&ContextHandle::default(), Status::SUCCESS)
         }
         SamrRequest::LookupDomain { handle, name } => {
-            server(handles, &handle)?;
+            handles.check(&handle, Object::Server)?;
             encode_lookup_domain(domain_named(world, &name).as_ref())
         }
         SamrRequest::OpenDomain { handle, sid } => {
-            server(handles, &handle)?;
+            handles.check(&handle, Object::Server)?;
             let known = sid == world.config.machine_sid || sid == Sid::BUILTIN;
             opened_or(if known {
                 handles.open(Object::Domain(sid))
@@ -152,13 +152,6 @@ fn connect(world: &World, handles: &mut Handles) -> Result<ContextHandle, Status
     handles.open(Object::Server)
 }
 
-fn server(handles: &Handles, handle: &ContextHandle) -> Result<(), FaultStatus> {
-    match handles.get(handle) {
-        Some(Object::Server) => Ok(()),
-        _ => Err(FaultStatus::CONTEXT_MISMATCH),
-    }
-}
-
 fn domain(handles: &Handles, handle: &ContextHandle) -> Result<Sid, FaultStatus> {
     match handles.get(handle) {
         Some(Object::Domain(sid)) => Ok(sid),
@@ -205,7 +198,7 @@ fn entries(
 ) -> Result<Vec<(u32, String)>, FaultStatus> {
     let few = |all: Vec<(u32, String)>| all.into_iter().skip(from).collect();
     if what == Enumerated::Domains {
-        server(handles, handle)?;
+        handles.check(handle, Object::Server)?;
         return Ok(few(vec![
             (0, world.config.netbios_name.clone()),
             (0, "Builtin".to_owned()),
