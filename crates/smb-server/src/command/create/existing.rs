@@ -8,7 +8,7 @@ use smb_wire::{
     msg::{CreateDisposition, CreateOptions, NotifyFilter, ShareAccess},
     status::Status,
 };
-use vfs::{Attr, FileKey, IoAccess, Kind, Node, Vfs, VfsError};
+use vfs::{Attr, FileKey, IoAccess, Kind, Vfs, VfsError};
 
 use super::{
     Attempt, Known, Opened, Opening, Seen, action, judge,
@@ -20,8 +20,7 @@ use crate::{
     access::{self, Parent, Subject},
     command::{Call, archive},
     failure::Failure,
-    file::{Change, Place, Quick, SharePath},
-    state::{breaks::perform, notices},
+    file::{Change, Place, Quick},
 };
 
 /// The rights that an open of a FIFO, socket or device of the host can have. It can be queried, renamed and
@@ -33,6 +32,11 @@ const OF_SPECIAL: AccessMask = AccessMask(
         | AccessMask::FILE_WRITE_ATTRIBUTES.bits()
         | AccessMask::READ_CONTROL.bits()
         | AccessMask::SYNCHRONIZE.bits(),
+);
+
+/// The changes of a file that is overwritten ([MS-FSA] 2.1.5.1.2).
+const OVERWRITTEN: NotifyFilter = NotifyFilter(
+    NotifyFilter::ATTRIBUTES.0 | NotifyFilter::SIZE.0 | NotifyFilter::LAST_WRITE.0,
 );
 
 /// Opens an existing file or directory that the lookup has just found.
@@ -89,7 +93,7 @@ pub(super) async fn open<V: Vfs>(
     match acted {
         Ok((node, receipt)) => {
             if on.wanted.overwrites() {
-                announce(on, lookup)?;
+                on.announce(lookup, Change::MODIFIED, OVERWRITTEN)?;
             }
             Ok(Attempt::Done(Box::new(Opened {
                 id,
@@ -120,22 +124,6 @@ fn note_archive<V: Vfs>(on: &Opening<'_, V>, lookup: &Seen<V::Node>, attr: &Attr
     if (archive::is_absent(attr) || stale) && !on.wanted.overwrites() {
         files.lacks_archive(key, true);
     }
-}
-
-/// Reports to watchers that the file was overwritten ([MS-FSA] 2.1.5.1.2), and breaks leases on the directory.
-fn announce<V: Vfs>(on: &Opening<'_, V>, lookup: &Seen<V::Node>) -> Result<(), Failure> {
-    let server = on.server();
-    let path = SharePath::of(on.share()?.id, &lookup.path);
-    let filter = NotifyFilter::ATTRIBUTES | NotifyFilter::SIZE | NotifyFilter::LAST_WRITE;
-    let parent = lookup.parent.as_ref().map(Node::key);
-    let overwritten = notices::change(path, parent, Change::MODIFIED, filter);
-    notices::report(server, &[overwritten]);
-    if let Some(parent) = &lookup.parent {
-        let spared = super::answer::parent_lease(on.contexts);
-        let after = server.files.entries_changed(parent.key(), spared);
-        perform(server, after);
-    }
-    Ok(())
 }
 
 fn known(wanted: &Wanted, attr: &Attr, turn: u32) -> Known {

@@ -21,7 +21,7 @@ use crate::{
     access::{self, Above, Parent},
     command::Call,
     failure::{Failure, of_eas},
-    file::{Change, Link, Place, Remove, SharePath, Step, Waiter},
+    file::{Change, Link, Place, Remove, Step, Waiter},
     state::{Server, breaks::perform, notices},
 };
 
@@ -141,7 +141,7 @@ pub(super) async fn create<V: Vfs>(
         Ok(Judged::Granted(id, engine)) => (id, engine),
         // Another client opened the new object first, with a share mode that excludes this open: the object stays, and
         // the attempt is repeated.
-        Ok(Judged::Again) => return left_to_others(on, lookup, parent),
+        Ok(Judged::Again) => return left_to_others(on, lookup),
         // The new object is not at the requested path: the directory was moved, or another request has opened or
         // removed the object already.
         Ok(Judged::Moved) => {
@@ -150,7 +150,7 @@ pub(super) async fn create<V: Vfs>(
         }
         Err(failure) => return undone(on, parent, lookup, as_made(), failure).await,
     };
-    announce(on, lookup, parent, Change::ADDED)?;
+    announce(on, lookup, Change::ADDED)?;
     let parent = Some(parent.clone());
     let made = Made {
         node: node.clone(),
@@ -316,7 +316,7 @@ async fn undone<V: Vfs>(
     failure: Failure,
 ) -> Result<Attempt<V>, Failure> {
     if !Box::pin(take_back(on, parent, lookup, made)).await? {
-        announce(on, lookup, parent, Change::ADDED)?;
+        announce(on, lookup, Change::ADDED)?;
     }
     Err(failure)
 }
@@ -326,9 +326,8 @@ async fn undone<V: Vfs>(
 fn left_to_others<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
-    parent: &V::Node,
 ) -> Result<Attempt<V>, Failure> {
-    announce(on, lookup, parent, Change::ADDED)?;
+    announce(on, lookup, Change::ADDED)?;
     Ok(Attempt::Waited)
 }
 
@@ -339,7 +338,7 @@ pub(super) async fn withdraw<V: Vfs>(on: &Opening<'_, V>, made: &Made<V>) -> Res
     };
     let as_made = (&made.node, made.changed);
     if Box::pin(take_back(on, parent, &made.lookup, as_made)).await? {
-        announce(on, &made.lookup, parent, Change::REMOVED)?;
+        announce(on, &made.lookup, Change::REMOVED)?;
     }
     Ok(())
 }
@@ -412,19 +411,9 @@ async fn is_as_made<V: Vfs>(vfs: &V, node: &V::Node, changed: Option<Timestamp>)
 fn announce<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
-    parent: &V::Node,
     action: u32,
 ) -> Result<(), Failure> {
-    let server = on.server();
-    let share = on.share()?;
-    let path = SharePath::of(share.id, &lookup.path);
-    let filter = notices::name_filter(on.wanted.directory());
-    let made = notices::change(path, Some(parent.key()), action, filter);
-    notices::report(server, &[made]);
-    let spared = super::answer::parent_lease(on.contexts);
-    let effects = server.files.entries_changed(parent.key(), spared);
-    perform(server, effects);
-    Ok(())
+    on.announce(lookup, action, notices::name_filter(on.wanted.directory()))
 }
 
 #[cfg(test)]

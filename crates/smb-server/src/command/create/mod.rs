@@ -34,10 +34,10 @@ use std::{
 
 use durability::{OpenPolicy, Opener};
 use smb_wire::{
-    msg::{CreateAction, CreateDisposition, CreateOptions},
+    msg::{CreateAction, CreateDisposition, CreateOptions, NotifyFilter},
     status::Status,
 };
-use vfs::{Attr, Kind, Lookup, Timestamp, Vfs, posix::name::ON_DISK_MAX};
+use vfs::{Attr, Kind, Lookup, Node, Timestamp, Vfs, posix::name::ON_DISK_MAX};
 
 use self::{
     name::Name,
@@ -47,10 +47,14 @@ use self::{
 use super::{Call, Handled, attempts::Count, pipe};
 use crate::{
     failure::Failure,
-    file::{Link, Look, OpenId, Place},
+    file::{Link, Look, OpenId, Place, SharePath},
     limits::{PATH_MEMORY, ServerLimits},
     memory::Held,
-    state::{Open, QuotaUser, breaks::Holder},
+    state::{
+        Open, QuotaUser,
+        breaks::{Holder, perform},
+        notices,
+    },
     turn::COMPONENT_WORK,
 };
 
@@ -223,6 +227,32 @@ impl<V: Vfs> Deref for Opening<'_, V> {
 
     fn deref(&self) -> &Call<V> {
         self.call
+    }
+}
+
+impl<V: Vfs> Opening<'_, V> {
+    /// Reports a change of the name that was looked up to watchers, and breaks leases on its directory.
+    fn announce(
+        &self,
+        lookup: &Lookup<V::Node>,
+        action: u32,
+        filter: NotifyFilter,
+    ) -> Result<(), Failure> {
+        let path = SharePath::of(self.share()?.id, &lookup.path);
+        let parent = lookup.parent.as_ref().map(Node::key);
+        let change = notices::change(path, parent, action, filter);
+        notices::report(self.server(), &[change]);
+        self.entries_changed(lookup);
+        Ok(())
+    }
+
+    /// Breaks the leases on the directory of a name, except the one that the client named.
+    fn entries_changed(&self, lookup: &Lookup<V::Node>) {
+        if let Some(parent) = &lookup.parent {
+            let spared = answer::parent_lease(self.contexts);
+            let effects = self.server().files.entries_changed(parent.key(), spared);
+            perform(self.server(), effects);
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     command::{Call, archive, engine},
     failure::Failure,
     file::{Change, Effects, Place, Quick, Remove, SharePath},
-    state::{breaks::perform, notices},
+    state::notices,
 };
 
 /// Opens the stream `stream` of the file that `lookup` found. A file that is made by its unnamed stream is made as by
@@ -278,11 +278,7 @@ async fn archive_of<V: Vfs>(
     }
     let done = archive::changed_at(server, share, stream, quick, on.wanted.flags()).await;
     // Listings show the attribute.
-    if let Some(parent) = &lookup.parent {
-        let spared = super::answer::parent_lease(on.contexts);
-        let after = server.files.entries_changed(parent.key(), spared);
-        perform(server, after);
-    }
+    on.entries_changed(lookup);
     done
 }
 
