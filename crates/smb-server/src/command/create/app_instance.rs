@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smb_wire::{access_mask::AccessMask, status::Status};
 use vfs::Vfs;
 
-use super::name::{Name, Stream};
+use super::name::Name;
 use crate::{
     access::{self, Subject},
     command::Call,
@@ -48,10 +48,7 @@ fn others<V: Vfs>(
     let client = call.client()?;
     let share = call.share()?.id;
     let path = SharePath::of(share, &name.path);
-    let stream = match &name.stream {
-        Some(Stream::Named(stream)) => Some(vfs::fold(stream)),
-        Some(Stream::Unnamed) | None => None,
-    };
+    let stream = name.folded_stream();
     // The path is compared first: an application has many opens, but few of one file.
     let mut opens = server
         .durables

@@ -4,7 +4,7 @@
 //! here asks the disk.
 
 use smb_wire::{status::Status, utf16};
-use vfs::{PATH_DEPTH_MAX, posix::name::shown};
+use vfs::{PATH_DEPTH_MAX, fold, posix::name::shown};
 
 use crate::failure::Failure;
 
@@ -37,6 +37,16 @@ pub(in crate::command) struct Name {
     pub(in crate::command) foreign_index: bool,
     /// The name ended in a backslash.
     pub(in crate::command) trailing: bool,
+}
+
+impl Name {
+    /// The name of the stream as the engine compares it; none for the unnamed one.
+    pub(super) fn folded_stream(&self) -> Option<String> {
+        match &self.stream {
+            Some(Stream::Named(stream)) => Some(fold(stream)),
+            Some(Stream::Unnamed) | None => None,
+        }
+    }
 }
 
 /// Parses a name.

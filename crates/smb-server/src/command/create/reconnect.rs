@@ -17,7 +17,7 @@ use vfs::Vfs;
 
 use super::{
     answer, holder,
-    name::{Name, Stream},
+    name::Name,
     request::{self, Contexts, Reconnect},
 };
 use crate::{
@@ -262,11 +262,7 @@ pub(super) fn named_so<V: Vfs>(
     let (Some(name), Some(path)) = (name, files.path_of(open.engine)) else {
         return Ok(false);
     };
-    let stream = match &name.stream {
-        Some(Stream::Named(stream)) => Some(vfs::fold(stream)),
-        Some(Stream::Unnamed) | None => None,
-    };
-    let same_stream = stream.as_deref() == disk.place.stream.as_deref();
+    let same_stream = name.folded_stream().as_deref() == disk.place.stream.as_deref();
     Ok(same_stream && SharePath::of(call.share()?.id, &name.path).same(&path))
 }
 
