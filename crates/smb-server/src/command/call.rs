@@ -15,10 +15,11 @@ use smb_wire::{
     status::Status,
 };
 use tokio::sync::oneshot;
-use vfs::{Vfs, disk::InMemory};
+use vfs::{Attr, Vfs, disk::InMemory};
 
 use super::chain::Chain;
 use crate::{
+    access::Subject,
     connection::Connection,
     failure::Failure,
     file::{CountedUser, Outcome, Waiter},
@@ -249,6 +250,24 @@ impl<V: Vfs> Call<V> {
         Ok(match &self.tree {
             Some(tree) => tree.token(self.server(), session),
             None => session.token(),
+        })
+    }
+
+    /// The facts about a file or directory for an access check, without its directory and without the time for which a
+    /// descriptor may be cached.
+    pub(crate) fn subject<'a>(
+        &'a self,
+        node: &'a V::Node,
+        attr: &'a Attr,
+    ) -> Result<Subject<'a, V>, Failure> {
+        Ok(Subject {
+            vfs: &*self.share()?.vfs,
+            node,
+            attr,
+            changed: None,
+            parent: None,
+            ceiling: self.tree()?.maximal_access,
+            stream: false,
         })
     }
 

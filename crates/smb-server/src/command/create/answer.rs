@@ -322,15 +322,11 @@ async fn maximal_access<V: Vfs>(
         return Ok(refused(Status::NONE_MAPPED));
     }
     let token = call.token()?;
+    // The change time may be one that a client has set, not the disk's, so no cached descriptor is used.
     let subject = Subject {
-        vfs: &*call.share()?.vfs,
-        node,
-        attr,
-        // The time may be one that a client has set, not the disk's.
-        changed: None,
         parent: parent.map(|parent| Parent::seen(parent, None)),
-        ceiling: call.tree()?.maximal_access,
         stream: node.stream().is_some(),
+        ..call.subject(node, attr)?
     };
     Ok(match access::maximum(&subject, &token).await {
         Ok(maximal_access) => QueryMaximalAccessResponse {

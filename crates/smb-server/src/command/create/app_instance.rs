@@ -75,20 +75,14 @@ fn check_version<V: Vfs>(app: AppInstance, open: &Open<V>) -> Result<(), Failure
 
 /// Whether the user's maximal access to the open's file has GENERIC_READ.
 async fn may_read<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<bool, Failure> {
-    let share = call.share()?;
     let disk = open.disk()?;
-    let Ok(attr) = share.vfs.attr(&disk.node).await else {
+    let Ok(attr) = call.share()?.vfs.attr(&disk.node).await else {
         return Ok(false);
     };
     let token = call.token()?;
     let subject = Subject {
-        vfs: &*share.vfs,
-        node: &disk.node,
-        attr: &attr,
-        changed: None,
-        parent: None,
-        ceiling: call.tree()?.maximal_access,
         stream: disk.place.stream.is_some(),
+        ..call.subject(&disk.node, &attr)?
     };
     let access = access::maximum(&subject, &token).await;
     Ok(access.is_ok_and(|access| access.contains(AccessMask::FILE_GENERIC_READ)))

@@ -227,13 +227,9 @@ async fn grant<V: Vfs>(
 ) -> Result<AccessMask, Failure> {
     let token = on.token()?;
     let subject = Subject {
-        vfs: &*on.share()?.vfs,
-        node,
-        attr,
         changed: Some(&attr.changed),
         parent: Parent::of(lookup),
-        ceiling: on.tree()?.maximal_access,
-        stream: false,
+        ..on.subject(node, attr)?
     };
     let granted = access::grant(&subject, &token, on.wanted.access).await?;
     if attr.kind == Kind::Special {

@@ -407,13 +407,9 @@ async fn grant<V: Vfs>(
     let token = on.token()?;
     let attr = carrier.attr;
     let subject = Subject {
-        vfs: &*on.share()?.vfs,
-        node: carrier.node,
-        attr,
-        changed: None,
         parent: Parent::of(lookup),
-        ceiling: on.tree()?.maximal_access,
         stream: true,
+        ..on.subject(carrier.node, attr)?
     };
     if access::readonly(attr) {
         existing::check_readonly(on.wanted, attr.kind == Kind::Directory)?;

@@ -10,7 +10,7 @@ use super::{
     target::{self, Target, Wanted},
 };
 use crate::{
-    access::{self, Subject},
+    access,
     command::{
         archive,
         attempts::{Attempt, attempts},
@@ -51,15 +51,8 @@ async fn attempt<V: Vfs>(
 ) -> Result<Attempt<Completion>, Failure> {
     let token = on.token()?;
     let target = target::find(on, &wanted.path, false).await?;
-    let subject = Subject {
-        vfs: on.vfs(),
-        node: &on.disk.node,
-        attr: &on.vfs().attr(&on.disk.node).await?,
-        changed: None,
-        parent: None,
-        ceiling: on.call.tree()?.maximal_access,
-        stream: false,
-    };
+    let attr = on.vfs().attr(&on.disk.node).await?;
+    let subject = on.call.subject(&on.disk.node, &attr)?;
     access::may_link(&subject, &token).await?;
     on.operation(Operation::Link).await?;
     if let Some((node, _)) = &target.existing

@@ -167,13 +167,8 @@ async fn check_replaceable<V: Vfs>(
         return Err(Status::DELETE_PENDING.into());
     }
     let subject = Subject {
-        vfs: on.vfs(),
-        node,
-        attr,
-        changed: None,
         parent: Some(access::Parent::seen(&target.parent, None).named(&target.stored)),
-        ceiling: on.call.tree()?.maximal_access,
-        stream: false,
+        ..on.call.subject(node, attr)?
     };
     // A user who may change the attribute may also ignore it, as in [MS-FSA] 2.1.5.15.4.
     let rights = AccessMask::DELETE | AccessMask::FILE_WRITE_ATTRIBUTES.when(readonly);
