@@ -8,7 +8,7 @@ use smb_wire::{
     msg::{CreateDisposition, CreateOptions, NotifyFilter, ShareAccess},
     status::Status,
 };
-use vfs::{Attr, FileKey, IoAccess, Kind, Vfs, VfsError};
+use vfs::{Attr, FileKey, Kind, Vfs, VfsError};
 
 use super::{
     Attempt, Known, Opened, Opening, Seen, action, judge,
@@ -292,15 +292,8 @@ async fn act<V: Vfs>(
     granted: AccessMask,
     quick: &Quick,
 ) -> Result<(V::Node, Completion), Failure> {
-    let share = on.share()?;
-    let token = on.token()?;
-    let mut io = access::io_access(granted, attr.kind == Kind::Directory);
-    io.write |= on.wanted.overwrites();
-    let node = if io == IoAccess::default() {
-        node.clone()
-    } else {
-        share.vfs.open(&token.identity, node, io).await?
-    };
+    let directory = attr.kind == Kind::Directory;
+    let node = on.for_io(node, granted, directory).await?;
     if !on.wanted.overwrites() {
         return Ok((node, Unchanged::because("opened as it is").into()));
     }

@@ -34,10 +34,11 @@ use std::{
 
 use durability::{OpenPolicy, Opener};
 use smb_wire::{
+    access_mask::AccessMask,
     msg::{CreateAction, CreateDisposition, CreateOptions, NotifyFilter},
     status::Status,
 };
-use vfs::{Attr, Kind, Lookup, Node, Timestamp, Vfs, posix::name::ON_DISK_MAX};
+use vfs::{Attr, IoAccess, Kind, Lookup, Node, Timestamp, Vfs, posix::name::ON_DISK_MAX};
 
 use self::{
     name::Name,
@@ -46,6 +47,7 @@ use self::{
 };
 use super::{Call, Handled, attempts::Count, pipe};
 use crate::{
+    access,
     failure::Failure,
     file::{Link, Look, OpenId, Place, SharePath},
     limits::{PATH_MEMORY, ServerLimits},
@@ -246,6 +248,22 @@ impl<V: Vfs> Opening<'_, V> {
         Ok(())
     }
 
+    /// The node, opened for the I/O that these rights and the disposition need.
+    async fn for_io(
+        &self,
+        node: &V::Node,
+        granted: AccessMask,
+        directory: bool,
+    ) -> Result<V::Node, Failure> {
+        let mut io = access::io_access(granted, directory);
+        io.write |= self.wanted.overwrites();
+        if io == IoAccess::default() {
+            return Ok(node.clone());
+        }
+        let token = self.token()?;
+        Ok(self.share()?.vfs.open(&token.identity, node, io).await?)
+    }
+
     /// Breaks the leases on the directory of a name, except the one that the client named.
     fn entries_changed(&self, lookup: &Lookup<V::Node>) {
         if let Some(parent) = &lookup.parent {
@@ -262,7 +280,7 @@ struct Opened<V: Vfs> {
     node: V::Node,
     parent: Option<V::Node>,
     place: Place,
-    granted: smb_wire::access_mask::AccessMask,
+    granted: AccessMask,
     engine: judge::Agreed<V>,
     action: CreateAction,
     receipt: durability::Completion,

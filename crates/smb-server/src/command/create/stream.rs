@@ -7,7 +7,7 @@ use smb_wire::{
     msg::{CreateAction, CreateDisposition, NotifyFilter},
     status::Status,
 };
-use vfs::{Attr, IoAccess, Kind, Node, StreamOpen, Vfs, VfsError};
+use vfs::{Attr, Kind, Node, StreamOpen, Vfs, VfsError};
 
 use super::{
     Attempt, Known, Opened, Opening, Seen, action, existing, fresh, judge,
@@ -437,14 +437,7 @@ async fn act<V: Vfs>(
     receipt: Completion,
 ) -> Result<(V::Node, Completion), Failure> {
     let share = on.share()?;
-    let token = on.token()?;
-    let mut io = access::io_access(granted, false);
-    io.write |= on.wanted.overwrites();
-    let node = if io == IoAccess::default() {
-        node.clone()
-    } else {
-        share.vfs.open(&token.identity, node, io).await?
-    };
+    let node = on.for_io(node, granted, false).await?;
     let report = |action, filter| {
         let path = SharePath::of(share.id, &lookup.path);
         let name = node.stream().unwrap_or_default();
