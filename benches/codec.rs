@@ -4,8 +4,9 @@ use std::hint::black_box;
 
 use bytes::BytesMut;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use smb_client::Request;
 use smb_client::{CreateArgs, Request, RequestBody};
-use smb_sim::{read_request, write_request};
+use smb_sim::write_request;
 use smb_wire::{
     Command, Status,
     create_context::{CreateContexts, LeaseState, name},
@@ -56,7 +57,7 @@ fn encode<B: RequestBody>(out: &mut BytesMut, body: &B) {
 
 fn read(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("codec/read");
-    let bytes = message(&read_request(FileId::ANY, 4096, 65_536));
+    let bytes = message(&Request::read(FileId::ANY, 4096, 65_536));
     group.bench_function("parse-request", |b| {
         b.iter(|| {
             let message = black_box(&bytes[..]);

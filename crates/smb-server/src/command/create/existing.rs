@@ -35,9 +35,8 @@ const OF_SPECIAL: AccessMask = AccessMask(
 );
 
 /// The changes of a file that is overwritten ([MS-FSA] 2.1.5.1.2).
-const OVERWRITTEN: NotifyFilter = NotifyFilter(
-    NotifyFilter::ATTRIBUTES.0 | NotifyFilter::SIZE.0 | NotifyFilter::LAST_WRITE.0,
-);
+const OVERWRITTEN: NotifyFilter =
+    NotifyFilter(NotifyFilter::ATTRIBUTES.0 | NotifyFilter::SIZE.0 | NotifyFilter::LAST_WRITE.0);
 
 /// Opens an existing file or directory that the lookup has just found.
 pub(super) async fn open<V: Vfs>(
@@ -260,7 +259,10 @@ fn check_attributes(wanted: &Wanted, attr: &Attr) -> Result<(), Failure> {
         // from the name.
         let hidden = FileAttributes::HIDDEN.when(!attr.hidden_by_name);
         let marks = hidden | FileAttributes::SYSTEM;
-        if !wanted.attributes.contains(FileAttributes(attr.dos_attributes) & marks) {
+        if !wanted
+            .attributes
+            .contains(FileAttributes(attr.dos_attributes) & marks)
+        {
             return Err(Status::ACCESS_DENIED.into());
         }
     }
