@@ -103,7 +103,7 @@ counters! {
     syncs_data,
     /// Syncs of inodes run with full scope (`fsync`).
     syncs_all,
-    /// Syncs that failed.
+    /// Failures of syncs and durable writes, once for each inode that they poisoned.
     syncs_failed,
     /// Syncs started by age, by the bound or by the number of dirty inodes, not by a client.
     syncs_background,
@@ -117,11 +117,11 @@ counters! {
     bound_exceeded,
     /// Handles closed while their inode was dirty.
     dirty_at_close,
-    /// Inodes that were poisoned.
+    /// Times that a latch began or grew.
     latches,
     /// Latches that ended because everything was rewritten and synced.
     repairs,
-    /// Times the share went to `honor` by itself after a failed sync.
+    /// Times the share went to `honor` by itself after a failed sync or a lost write-back.
     trips,
     ;
     /// Latency of FLUSH, microseconds.
@@ -130,7 +130,7 @@ counters! {
     sync_micros,
     /// Dirty bytes of an inode when a FLUSH of it arrived.
     flush_bytes,
-    /// Waiters served by one sync.
+    /// Requests that waited when a sync began; those that joined it later are not counted.
     join_factor,
 }
 

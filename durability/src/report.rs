@@ -1,4 +1,4 @@
-//! Reports of the engine for administrators: limits it works under, exposure, latches, reports.
+//! Values that the engine reports to administrators: its limits, exposure, policies in force, results of syncs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,9 +13,9 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Most dirty inodes, each of which holds a descriptor. Beyond the limit the
-    /// oldest is synced in the background and replies wait; a request marks before it waits, so
-    /// there are at most this many and two for each request in flight. A file system with no
-    /// more than a sixteenth of the limit is not held back by the others, and may exceed it.
+    /// oldest is synced in the background and replies wait. A request marks before it waits, so
+    /// there are at most this many plus two for each request in flight. Changes on a file system that has no
+    /// more than a sixteenth of the limit dirty do not wait, even if the limit is exceeded.
     pub dirty_inodes_max: usize,
     /// Longest time an inode stays dirty without a background sync, whatever the policy.
     pub dirty_age_max: Duration,
@@ -58,8 +58,8 @@ pub struct Exposure {
 }
 
 impl Exposure {
-    /// The part that was acknowledged under this policy: of a lazy one what a client may believe
-    /// to be stable, of the others what nobody has flushed yet.
+    /// The part that was acknowledged under this policy. Under a lazy policy a client may believe it
+    /// to be stable; under the others no client has flushed it yet.
     pub fn of(&self, kind: PolicyKind) -> PolicyExposure {
         self.by_policy
             .get(kind as usize)
@@ -83,14 +83,14 @@ pub struct PolicyExposure {
 /// write-through wait as under `honor`, and other changes are paced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooSlow {
-    /// For how long it has been so.
+    /// For how long the disk has been too slow.
     pub lasts: Duration,
     /// The longest time that three quarters of the last syncs took.
     pub sync: Duration,
 }
 
-/// Why lazy policies of a share, its own or a rule's, are in force as `honor`. Nothing of it is
-/// said of a share that has none.
+/// Why the lazy policies of a share, its own or a rule's, are in force as `honor`. Both are false
+/// for a share that has no lazy policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetAside {
     /// A sync failed: until no latch is left or an administrator acts.
@@ -104,13 +104,13 @@ pub struct SetAside {
 pub struct InForce {
     /// The policy of every request on it: the strictest of its opens'.
     pub policy: Policy,
-    /// Of all bounded ones among its opens' policies, the tightest limits.
+    /// The tightest limits of all bounded policies among its opens'.
     pub bound: Option<Bound>,
     /// A FLUSH covers the times of the file if its contents changed.
     pub flush_times: bool,
-    /// The open whose policy that is, or one of them.
+    /// The open, or one of the opens, whose policy is in force.
     pub because: Arc<Opener>,
-    /// The share that open is through.
+    /// The share through which that open was made.
     pub share: String,
     /// The rule it matched; `None`: it follows its share.
     pub rule: Option<Arc<Rule>>,

@@ -27,7 +27,7 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
     }
 }
 
-/// Completes with the first of two.
+/// Completes as soon as either future does; the other one is dropped.
 pub(crate) async fn race(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
     let (mut a, mut b) = (pin!(a), pin!(b));
     poll_fn(|cx| match (a.as_mut().poll(cx), b.as_mut().poll(cx)) {

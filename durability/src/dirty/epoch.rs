@@ -1,5 +1,5 @@
-//! One epoch of an inode: what changed since a sync last took it, except names, and the shares to
-//! which that is charged.
+//! One epoch of an inode: what changed since a sync last took it, except names, and the shares that
+//! are charged with it.
 //!
 //! Invariants:
 //! - Nothing in an epoch ever becomes clean. A sync takes an epoch as a whole, and drops it or hands it
@@ -37,7 +37,7 @@ impl Account<'_> {
         std::iter::once((self.share, self.kind)).chain(also)
     }
 
-    /// Adds to `charges` those of these shares that are missing.
+    /// Adds a charge for each of these shares that has none in `charges`.
     pub(crate) fn charge(&self, charges: &mut Vec<Charge>, key: FileKey, now: Duration) {
         for (share, kind) in self.shares() {
             if !charges.iter().any(|charge| charge.is_for(share, kind)) {
@@ -47,8 +47,8 @@ impl Account<'_> {
     }
 }
 
-/// A client's change of an inode other than of its contents. Once it is made again and synced, it is proven again.
-/// `Meta::Eas` are the extended attributes of which no names are known.
+/// A client's change of an inode other than of its contents. If it is lost, making it again and a sync repair it.
+/// `Meta::Eas` stands for extended attributes whose names are not known.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Changed {
     Meta(Meta),
@@ -175,7 +175,7 @@ impl Epoch {
         self.charges.extend(other.charges);
     }
 
-    /// So many names went away from the directory. The caller must have charged the shares before.
+    /// `count` names were removed from the directory. The caller must have charged the shares before.
     pub(crate) fn entries_removed(&mut self, account: &Account<'_>, count: u64) {
         self.entries = true;
         for charge in &self.charges {
@@ -192,7 +192,7 @@ impl Epoch {
 
     /// The changes of a stream count for its new name from now on.
     pub(crate) fn rename_stream(&mut self, from: &str, to: &str) {
-        // The changes of an earlier stream of that name prove nothing of this one.
+        // The changes of an earlier stream of the new name prove nothing about this one.
         self.extents.remove_stream(to);
         self.cut.remove(to);
         self.set_meta.remove(&Changed::Size(to.to_owned()));
@@ -364,25 +364,25 @@ impl Extents {
 
 /// Bytes written in one piece after which its write-back starts.
 const HINT_BYTES: u64 = 8 << 20;
-/// The end of a piece that is left for the next time.
+/// The bytes at the end of a piece that are left for the next time.
 const KEPT_BYTES: u64 = 1 << 20;
 
 /// The writes since write-back was last started. Once enough was written in one piece, write-back is
 /// started, so that FLUSH finds little left to do. This promises nothing, and what is dirty stays dirty.
 /// Data that are rewritten or scattered are left to the kernel: early write-back would write them more
-/// often, and would hold pages that the client is about to write again. So is the end of the piece, where
-/// the client goes on.
+/// often, and would hold pages that the client is about to write again. The end of the piece is left as
+/// well, because the client goes on there.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBackHint {
     start: u64,
     end: u64,
     bytes: u64,
-    /// All that write-back was started of since the last sync lies in this range.
+    /// The range within which write-back was started since the last sync.
     started: Option<(u64, u64)>,
 }
 
 impl WriteBackHint {
-    /// A write ended. Answers what to start write-back of.
+    /// A write ended. Answers the range whose write-back is to be started, if any.
     pub(crate) fn wrote(&mut self, start: u64, end: u64) -> Option<Range> {
         if self.bytes == 0 {
             (self.start, self.end) = (start, end);
@@ -395,7 +395,7 @@ impl WriteBackHint {
         }
         let (start, end, bytes) = (self.start, self.end, std::mem::take(&mut self.bytes));
         let span = end - start;
-        // One piece, but for writes that overtook each other.
+        // It counts as one piece even if a few writes overtook each other.
         let in_one = span / 5 <= bytes / 4 && bytes / 5 <= span / 4;
         let known = self.started.unwrap_or((start, start));
         let again = end.min(known.1).saturating_sub(start.max(known.0));

@@ -201,7 +201,7 @@ impl<V: Volume> Inode<V> {
             || !self.names.is_empty()
     }
 
-    /// Known to be no directory.
+    /// Whether the inode is known not to be a directory.
     pub(crate) fn is_file(&self) -> bool {
         self.file
     }
@@ -318,8 +318,8 @@ impl<V: Volume> Inode<V> {
         !self.wrote
     }
 
-    /// Whether only metadata make the inode hold a descriptor that keeps the file from being
-    /// executed. A file that was only created is empty and is not executed.
+    /// Whether the inode holds, because of metadata, a descriptor that keeps the file from being
+    /// executed. (A file that was only created does not count: it is empty, and nobody executes it.)
     pub(crate) fn forbids_execution(&self) -> bool {
         (self.pending.times || !self.pending.set_meta.is_empty()) && self.held_forbids_execution()
     }
@@ -329,14 +329,14 @@ impl<V: Volume> Inode<V> {
         held.is_some_and(|held| held.node.forbids_execution())
     }
 
-    /// Whether a failed write-back may concern more than one write that is in flight. Call while that is.
+    /// Whether a failed write-back may concern more than the one write in flight. Call this while it is in flight.
     pub(crate) fn has_more_than_one_write(&self) -> bool {
         let in_parts = self.in_flight.values().any(|in_parts| *in_parts);
         self.is_dirty() || self.writes() > 1 || in_parts
     }
 
-    /// Whether only descriptors that write get the failure of a write-back: that of the node that is held, or, before
-    /// anything is dirty, those of several writes in flight. Call while a write is in flight.
+    /// Whether only descriptors open for writing would report a failed write-back: that of the node that is held, or,
+    /// before anything is dirty, those of several writes in flight. Call this while a write is in flight.
     pub(crate) fn is_watched_by_writers(&self) -> bool {
         match self.node {
             Some(_) => self.held_forbids_execution(),
@@ -344,14 +344,14 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// `held`, which may have been opened since, is held in place of what forbids execution.
+    /// Holds `held`, which may have been opened later, in place of a node that forbids execution.
     pub(crate) fn allow_execution(&mut self, held: Held<V>) {
         if !self.wrote && self.forbids_execution() {
             self.node = Some(held);
         }
     }
 
-    /// Gives back the nodes that nothing needs, unless a sync runs, which does so at its end.
+    /// Gives back the nodes that nothing needs. A running sync does that at its end.
     pub(crate) fn release_at_rest(&mut self) {
         if self.running.is_none() {
             self.release();
@@ -389,7 +389,7 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// The shares with a bound that something dirty of it is charged to.
+    /// The shares with a bound that are charged with dirty state of this inode.
     pub(crate) fn bounded_shares(&self) -> Vec<Arc<Share>> {
         let epochs = [Some(&self.pending), self.running.as_ref()];
         let own = epochs
@@ -419,23 +419,23 @@ impl<V: Volume> Inode<V> {
             .retain(|stream, _| pending.streams.contains(stream));
     }
 
-    /// The folder of a share that it is held through.
+    /// The root folder of the share through which a node is held.
     pub(crate) fn root(&self) -> Option<FileKey> {
         self.vfs().map(|vfs| vfs.root().key())
     }
 
-    /// The back end that it is held through.
+    /// The back end through which a node is held.
     pub(crate) fn vfs(&self) -> Option<Arc<V>> {
         self.held().map(|held| Arc::clone(&held.vfs))
     }
 
-    /// A node of it, or a directory that has a name of it.
+    /// A node of the inode, or else a directory that has a dirty name of it.
     pub(crate) fn held(&self) -> Option<&Held<V>> {
         let held = self.node.as_ref().or_else(|| self.streams.values().next());
         held.or_else(|| self.names.first().map(|name| &name.dir))
     }
 
-    /// Where the inode is, if a node of it is held and the kernel knows.
+    /// The path of the inode: the kernel's, if a node is held, or else that of one of its opens.
     pub(crate) fn path_hint(&self) -> Option<String> {
         let held = self.node.as_ref().or_else(|| self.streams.values().next());
         held.and_then(|held| held.vfs.path_hint(&held.node))

@@ -44,7 +44,7 @@ pub(crate) struct Latch {
     pub(crate) first: Failure,
     /// How often it has grown.
     pub(crate) grown: u64,
-    /// The path of the inode at that time.
+    /// The path of the inode when the sync failed, or after a later move.
     pub(crate) path: String,
     /// The sequence number of the last failure; a name that changed after it is repaired by its own sync.
     pub(crate) mark: u64,
@@ -147,7 +147,7 @@ impl Latch {
     }
 }
 
-/// When and after which change a failure happened.
+/// One failure: the error, when it happened, and its place among marks and syncs.
 #[derive(Clone, Copy)]
 pub(crate) struct Failure {
     pub(crate) error: VfsError,
@@ -159,7 +159,7 @@ pub(crate) struct Failure {
 #[derive(Default)]
 pub(crate) struct FailedSyncs {
     known: BTreeMap<FileKey, Failure>,
-    /// The newest that did not fit.
+    /// The newest failure that did not fit in `known`.
     forgotten: Option<Failure>,
 }
 
@@ -178,7 +178,7 @@ impl FailedSyncs {
         }
     }
 
-    /// The last one, if a sync of the inode may have failed after `sequence`.
+    /// The last failure, if a sync of the inode may have failed after `sequence`.
     pub(crate) fn since(&self, key: FileKey, sequence: u64) -> Option<Failure> {
         let last = newest([self.known.get(&key).copied(), self.forgotten])?;
         (last.sequence > sequence).then_some(last)

@@ -1,4 +1,4 @@
-//! The sync latency of one share: how long its syncs take, and how a bound is kept by that.
+//! The sync latency of one share: how long its syncs take, and what follows for keeping a bound.
 //!
 //! A [`SyncLatency`] remembers the last few syncs. The *usual* latency is a high percentile of these:
 //! one slow sync decides nothing, and a disk that recovers is trusted again after about as many quick
@@ -6,7 +6,7 @@
 //! take longer than before.
 //!
 //! An inode takes one sync, and one more for each directory with a dirty name of it, one after the
-//! other. That of a directory may have to wait for one that runs already, for somebody else's name.
+//! other. The sync of a directory may have to wait for one that runs already, for another inode's name.
 //!
 //! No clock is read here: every time comes from the caller.
 
@@ -17,18 +17,18 @@ use crate::policy::Bound;
 /// Spans that are remembered.
 const REMEMBERED: usize = 16;
 
-/// How long the longest background sync is remembered at least; twice as long at most.
+/// The longest background sync is remembered for at least this long, and for at most twice as long.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// For how long nothing is synced before the latency counts as unknown again: a disk may have been
-/// put to sleep meanwhile.
+/// After so long without a sync the latency counts as unknown again, because the disk may have been
+/// put to sleep.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// On a disk that is slower than the bound, answers wait when a sync takes this many times as long as those before it:
 /// the disk may have stopped answering.
 const STALLED: u32 = 8;
 
-/// For how long nothing has to be too slow before a share counts as quick enough again.
+/// A disk counts as quick enough again after it was never judged too slow for this long.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// The last spans, with the values that are read often; all zero before the first one.
@@ -45,7 +45,7 @@ struct Recent {
 impl Recent {
     fn note(&mut self, span: Duration, now: Duration) {
         if !self.is_known(now) {
-            // As many as one slow sync outweighs, and the next quick one does not.
+            // Few enough earlier spans are kept that one slow sync decides, and that a quick one after it does.
             self.spans = [self.usual; REMEMBERED];
             self.entry = self.entry.min(3);
         }
@@ -67,7 +67,7 @@ impl Recent {
     }
 }
 
-/// The largest value within the last [`WINDOW`].
+/// The largest value of the last window; it is forgotten after two windows at the latest.
 #[derive(Debug, Clone, Copy, Default)]
 struct Largest<T> {
     since: Duration,
@@ -117,7 +117,7 @@ impl Keeping {
     }
 }
 
-/// The time since which the disk is too slow for the bound unless FLUSH waits.
+/// Since when the disk has been too slow for the bound unless FLUSH waits, and when that was last seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slow {
     since: Duration,
@@ -143,12 +143,12 @@ pub(crate) struct SyncLatency {
 }
 
 impl SyncLatency {
-    /// One sync of one inode took so long.
+    /// One sync of one inode took `span`.
     pub(crate) fn synced(&mut self, span: Duration, now: Duration) {
         self.sync.note(span, now);
     }
 
-    /// A background sync, with all that had to go before and after it, ended so long after it was due.
+    /// A background sync, with all that had to go before and after it, ended `span` after it was due.
     pub(crate) fn background_synced(
         &mut self,
         span: Duration,
@@ -158,7 +158,7 @@ impl SyncLatency {
         self.background.note(span, now, window(bound));
     }
 
-    /// How the bound is kept for a change that takes so many syncs one after the other.
+    /// How the bound is kept for a change that takes `syncs` syncs one after the other.
     pub(crate) fn keeping(&mut self, bound: &Bound, syncs: usize, now: Duration) -> Keeping {
         self.syncs.note(syncs, now, window(Some(bound)));
         let delay = bound.max_delay;
@@ -177,7 +177,7 @@ impl SyncLatency {
                 at_once: true,
                 oldest: delay,
                 rounds,
-                // Where nothing is known, the running sync shows how long one takes.
+                // Where nothing is known, an answer waits: the running sync shows how long one takes.
                 hold: if known { Duration::ZERO } else { delay },
             };
         }
@@ -243,8 +243,8 @@ impl SyncLatency {
         }
     }
 
-    /// The age at which the background sync of a change begins while so many rounds of them are due: half the bound, or
-    /// earlier if twice the time that the sync may take would go beyond the bound.
+    /// The age at which the background sync of a change begins while `rounds` rounds of them are due: half the bound,
+    /// or earlier so that there is time for twice the longest sync in each round.
     ///
     /// If the sync takes longer than half the bound, it begins just early enough to end in time. If it cannot end in
     /// time at all, it begins after a short delay, during which a FLUSH may arrive that syncs anyway, but early enough

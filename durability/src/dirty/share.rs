@@ -1,5 +1,5 @@
-//! One share: the policy in force, also for the opens of one inode. `share/exposure.rs` counts what the
-//! share has acknowledged that is dirty, and how its bound is kept.
+//! One share: the policy in force, also for the opens of one inode. `share/exposure.rs` counts what is
+//! dirty of what the share has acknowledged, and says how its bound is kept.
 //!
 //! The strictest of an inode's opens decides. An open that matched no rule follows the current policy of
 //! its share; one that matched a rule follows the rule, as `honor` while its share is tripped or guarded.
@@ -58,7 +58,7 @@ pub(crate) struct Share {
     env: Arc<dyn Env>,
     settings: RwLock<ShareDurability>,
     ruled: RwLock<Ruled>,
-    /// Gates of the share: more than one while a reload replaces its files.
+    /// Gates of the share: more than one while a reload replaces its back end.
     pub(crate) gates: AtomicUsize,
     /// The root folders of the share: several after a reload.
     roots: Mutex<BTreeSet<FileKey>>,
@@ -171,8 +171,8 @@ impl Share {
         self.kick.notify_one();
     }
 
-    /// The tightest bound of the share's policy and its rules: everything dirty is synced within.
-    /// Tripped or not: what was acknowledged was promised.
+    /// The tightest bound of the share's policy and its rules, within which everything dirty is synced.
+    /// It holds for a tripped share too, because earlier changes were acknowledged under it.
     pub(crate) fn bound(&self) -> Option<Bound> {
         Bound::tightest([self.settings().policy.bound(), read(&self.ruled).bound])
     }
@@ -181,12 +181,12 @@ impl Share {
         lock(&self.roots).insert(root);
     }
 
-    /// The folders it is of.
+    /// The root folders of the share.
     pub(crate) fn roots(&self) -> BTreeSet<FileKey> {
         lock(&self.roots).clone()
     }
 
-    /// Whether it is of one of these folders.
+    /// Whether one of these is a root folder of the share.
     pub(crate) fn is_within(&self, roots: &BTreeSet<FileKey>) -> bool {
         !lock(&self.roots).is_disjoint(roots)
     }
@@ -218,7 +218,7 @@ impl Share {
         if !self.has_lazy() {
             return false;
         }
-        // First, because requests that are woken check it.
+        // The flag is set first, because the requests that are woken below check it.
         let known = self.is_tripped();
         self.tripped.store(true, SeqCst);
         self.tripped_for_good.fetch_or(for_good, SeqCst);
@@ -233,12 +233,12 @@ impl Share {
         self.kick.notify_one();
     }
 
-    /// Whether the share honors instead of what is set.
+    /// Whether `honor` is in force instead of lazy policies because of a failure.
     pub(crate) fn is_tripped(&self) -> bool {
         self.tripped.load(SeqCst) || self.tripped_for_good.load(SeqCst)
     }
 
-    /// A latch ended in any way. With the last one ends the trip that latches caused.
+    /// A latch ended in any way. The trip that latches caused ends with the last of them.
     pub(crate) fn untrip_if_clean(&self) {
         if !self.has_lost() {
             self.tripped.store(false, SeqCst);
@@ -338,7 +338,7 @@ impl Counted {
 #[derive(Default)]
 pub(crate) struct Opens {
     by_id: BTreeMap<u64, OpenEntry>,
-    /// They did not all come by one path of one share, since there was none.
+    /// Since the inode last had no open, its opens did not all come by one path of one share.
     several_names: bool,
     counted: Vec<Counted>,
     /// The path by which the last of all opens reached the inode, once all are closed.
@@ -459,7 +459,7 @@ impl Opens {
         asked.map_or(mine, |asked| asked.join(mine))
     }
 
-    /// Shares other than `own` with a bounded open: what changes through `own` is charged to them
+    /// Shares other than `own` with a bounded open. They are charged with what changes through `own`
     /// too, so that it is synced within their bound.
     pub(crate) fn bounded_elsewhere(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
         let mut shares: Vec<Arc<Share>> = Vec::new();

@@ -53,7 +53,7 @@ impl<V: Volume> Drop for PendingChange<'_, V> {
         }
         let asked = Asked::of(Event::Meta(Meta::Attributes), RequestFlags::default());
         (self.gate).mark(self.node, asked, self.since, |inode, _, doubt| {
-            // Of all changes, no later one proves this one.
+            // It is not known what changed. This is the kind that no later change repairs if its sync fails.
             inode.pending.entries = true;
             if let Some(failure) = doubt {
                 inode.entry_failed(failure);
@@ -73,8 +73,8 @@ impl<V: Volume> PendingChange<'_, V> {
         self.name_added(Event::Create, node, parent, flags).await
     }
 
-    /// `node` has one more name in `parent`, or it has the name there that the request asks for. Another request may
-    /// have made that one, and it is not stable yet or was lost by a failed sync. So it is promised like one made now.
+    /// `node` has one more name in `parent`, or already had the name that the request asks for. Another request may
+    /// have made that name, which may be dirty, or lost by a failed sync. So it is promised like one made now.
     pub async fn linked(
         &self,
         node: &V::Node,
@@ -136,7 +136,7 @@ impl<V: Volume> PendingChange<'_, V> {
         .await
     }
 
-    /// Space was reserved; the end of file is where it was.
+    /// Space was reserved; the end of file did not move.
     pub async fn allocated(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let change = |inode: &mut Inode<V>| inode.room_changed(Changed::Allocation);
         self.changed(Event::Resize, node, flags, change).await
@@ -163,14 +163,14 @@ impl<V: Volume> PendingChange<'_, V> {
             let pending = &mut inode.pending;
             pending.set(Changed::Meta(Meta::Attributes));
             pending.set_eas(eas);
-            // The file has no other extended attributes any more.
+            // All others are gone from the file, so a loss of unknown attributes is repaired as well.
             pending.set(Changed::Meta(Meta::Eas));
             inode.resized("", size);
         })
         .await
     }
 
-    /// The size of a stream that was set, if anything is unproven: bytes beyond it are no longer part of the file.
+    /// The size beyond which nothing can be unproven: that of the stream, or `u64::MAX` if nothing is unproven at all.
     async fn proven_size(&self, node: &V::Node) -> u64 {
         let gate = self.gate;
         if gate.core.check_latch(node.key()).is_ok() {

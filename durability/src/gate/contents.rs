@@ -29,14 +29,14 @@ use crate::{
     share::{Reservation, Share},
 };
 
-/// A change of contents, about to be made or being made. As [`PendingChange`](super::PendingChange).
+/// A change of contents, about to be made or under way. A guard like [`PendingChange`](super::PendingChange).
 #[must_use = "a change that was made must be reported"]
 pub struct PendingContents<'a, V: Volume> {
     gate: &'a Gate<V>,
     /// Drawn before the change.
     since: u64,
     held: Held<V>,
-    /// Its place among the writes of the inode.
+    /// The number of the change among the writes of the inode, from when it is queued or starts.
     ticket: Option<u64>,
     phase: Phase<'a>,
     /// The ranges that changed, and the number of bytes that count as written.
@@ -113,8 +113,8 @@ impl<V: Volume> Gate<V> {
 }
 
 impl<V: Volume> PendingContents<'_, V> {
-    /// The request was accepted and has to wait: a FLUSH that comes meanwhile waits for it. `open`
-    /// is the process-wide number of the open that it came through, if that is known.
+    /// The request was accepted and has to wait, and a FLUSH that comes meanwhile waits for it. `open`
+    /// is the process-wide number of the open through which it came, if that is known.
     pub fn queue(&mut self, open: Option<u64>) {
         let core = &self.gate.core;
         if let Phase::Idle = self.phase {
@@ -190,7 +190,7 @@ impl<V: Volume> PendingContents<'_, V> {
         gate.acknowledge(&node, judged).await.map(Completion::from)
     }
 
-    /// Marks the ranges of a change that is in flight. It has ended then.
+    /// Marks the ranges of a change that was in flight and has now ended.
     fn mark(&mut self, flags: RequestFlags) -> Judged {
         self.phase = Phase::Idle;
         let (ticket, changed) = (self.ticket.take(), std::mem::take(&mut self.changed));
@@ -245,7 +245,7 @@ impl<V: Volume> PendingContents<'_, V> {
     ) -> VfsResult<Receipt> {
         let (gate, node) = (self.gate, self.held.node.clone());
         let range = (offset, offset.saturating_add(data.len() as u64));
-        // A future that is seldom needed is allocated when it is: every WRITE would carry it.
+        // Boxed only where it is needed, so that not every WRITE carries this future.
         let (judged, watch) = match self.admit(range, flags) {
             Ok(admitted) => admitted,
             Err(_) => Box::pin(self.wait_for_room(range, flags)).await,
@@ -282,7 +282,7 @@ impl<V: Volume> PendingContents<'_, V> {
         Err(error)
     }
 
-    /// Waits until a WRITE is admitted, which is queued meanwhile.
+    /// Queues a WRITE and waits until it is admitted.
     async fn wait_for_room(&mut self, range: (u64, u64), flags: RequestFlags) -> (Judged, bool) {
         let gate = self.gate;
         let (core, share) = (&gate.core, &gate.share);
@@ -348,7 +348,7 @@ impl<V: Volume> PendingContents<'_, V> {
                 let reserved = (!late).then(|| one.reserve(bytes, max, kind)).flatten();
                 reserved.ok_or_else(|| Arc::clone(one))
             };
-            // Each share keeps its own bound: nothing of it is synced within another's.
+            // Each share keeps its own bound; its flusher does not sync within the bound of another share.
             let own = bounded.filter(|_| share.bound().is_some());
             let reserved = reserve(share, judged.kind, own)?;
             let others = account.also.iter();

@@ -23,12 +23,12 @@ use crate::{
     store::{FlushJournal, FlushRecord},
 };
 
-/// How often a file is looked for while another program on the host moves it.
+/// The most times that a file is looked for while another program on the host moves it.
 const LOOKS_MAX: usize = 8;
 
 impl<V: Volume> Gate<V> {
     /// FLUSH. It covers the writes to the inode that came before it, whether they have ended or not;
-    /// of those that are queued it covers the `earlier` ones.
+    /// of the queued ones it covers those that `earlier` names.
     ///
     /// # Errors
     /// Something of the target is not stable, and cannot be proven to become so.
@@ -85,7 +85,7 @@ impl<V: Volume> Gate<V> {
     ) -> VfsResult<()> {
         let core = &self.core;
         let mut entry = self.note(node, bytes);
-        // The data are made stable although the name cannot be, and the FLUSH fails after that.
+        // If the name cannot be made stable, the data still are, and the FLUSH fails after that.
         let named = match self.covers_name(target) {
             true => self.mark_found_name(node, true).await,
             false => Ok(()),
@@ -172,7 +172,7 @@ impl<V: Volume> Gate<V> {
         if self.core.has_overflow() {
             return Err(VfsError::Io);
         }
-        // Losses of shares over other folders are reported there, those of shares above if they are not in this folder.
+        // Losses of this share and of shares below its folder count; those of a share above count if they are in it.
         let roots = self.core.roots_within(&self.share, &self.vfs);
         let above = self.core.roots_above(&self.vfs);
         let is_below = |inode: &Inode<V>| {
@@ -240,8 +240,8 @@ impl<V: Volume> Gate<V> {
         FoundAt { root, path }
     }
 
-    /// Whether the name of the inode was marked dirty since its first handle was opened. Where its handles came by
-    /// several names, only a look shows which of them was.
+    /// Whether the name of the inode was marked dirty since its first handle was opened. False where its handles came
+    /// by several names: only a look at the path shows which of them was marked.
     fn is_name_marked(&self, key: FileKey) -> bool {
         let root = self.vfs.root().key();
         let marked = |inode: &Inode<V>| {
@@ -252,7 +252,7 @@ impl<V: Volume> Gate<V> {
     }
 
     /// Marks the name of `node` dirty, unless that was done since its first handle was opened.
-    /// `moved`: also if it is found elsewhere by now.
+    /// With `moved` the path is looked at again, and a name found at another path is marked too.
     pub(super) async fn mark_found_name(&self, node: &V::Node, moved: bool) -> VfsResult<()> {
         let key = node.key();
         if (!moved && self.is_name_marked(key)) || self.core.planted(Planted::NoParentSync) {
@@ -270,8 +270,8 @@ impl<V: Volume> Gate<V> {
             // A sync of the directory that fails from here on is seen after the name was marked.
             let since = self.core.tick();
             if !dirty {
-                // A failed sync of the directory may have dropped a name that this process did not know of. One that
-                // has not poisoned it yet is noted once more after that.
+                // A failed sync of the directory may have dropped a name that this process did not know of. A failure
+                // that has not poisoned the directory yet gets a number above `since` when it does.
                 self.core.check_latch(parent.key())?;
             }
             if self.mark_found(node, &parent, path, (dirty, since)) {

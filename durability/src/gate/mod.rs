@@ -51,7 +51,7 @@ pub use rename::{PendingRemoval, PendingRename};
 /// Streams of one inode that may be dirty at once; a change beyond it waits for a sync.
 const DIRTY_STREAMS_MAX: usize = 256;
 
-/// Pieces of metadata of one inode, with each extended attribute, that may be dirty at once; as above.
+/// Pieces of metadata of one inode, each extended attribute counted, that may be dirty at once; as above.
 const DIRTY_METADATA_MAX: usize = 256;
 
 /// The most directories with dirty names of one inode at once, each with a descriptor; as above.
@@ -155,8 +155,8 @@ impl<V: Volume> Gate<V> {
         let tightens = self.share.policy().tightens_to(&policy) || old.tightens_to(&policy);
         self.share.set(|settings| settings.policy = policy);
         tracing::info!(share = self.name(), %old, new = %policy, who, "durability policy changed");
-        // Set once more it is asked whether it holds by now: an earlier attempt may have been given
-        // up, or have failed. Only a loosening requires nothing more than before.
+        // An administrator who sets the same policy again asks whether it holds by now: an earlier attempt
+        // may have been given up, or have failed. Only a loosening requires nothing more than before.
         let again = old == policy && policy.kind() == PolicyKind::Bounded;
         if (!tightens && !again && policy.is_lazy())
             || self.core.planted(Planted::PolicySetWithoutSync)
@@ -171,7 +171,7 @@ impl<V: Volume> Gate<V> {
         self.share.set_options(options);
     }
 
-    /// A handle is being closed. The handle is free whatever the answer: an error says that
+    /// A handle is being closed. The caller frees it whatever the answer: an error says that
     /// something of the inode is not stable and cannot be proven to become so.
     pub async fn closed(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let core = &self.core;
@@ -228,8 +228,8 @@ impl<V: Volume> Gate<V> {
         latched
     }
 
-    /// Whether a sync of the inode failed, and that is not repaired: its blocks on the disk may be
-    /// others than its contents as they are read.
+    /// Whether a sync of the inode failed and the loss is not repaired: its contents on the disk may
+    /// differ from those that are read through the page cache.
     pub fn is_poisoned(&self, node: &V::Node) -> bool {
         self.core.check_latch(node.key()).is_err()
     }
@@ -257,7 +257,7 @@ impl<V: Volume> Gate<V> {
         }
     }
 
-    /// The sequence number of a change that begins now. A planted fault trusts every change.
+    /// The sequence number of a change that begins now, or the one that no failure concerns if the fault is planted.
     fn since(&self, trusted: Planted) -> u64 {
         match self.core.planted(trusted) {
             true => BEYOND_DOUBT,
@@ -323,7 +323,7 @@ impl<V: Volume> Gate<V> {
         if !waits {
             return Ok(Receipt::new());
         }
-        // Allocated only where something is waited for: every change would carry it.
+        // Boxed only where something is waited for, so that not every change carries this future.
         Box::pin(async {
             let result = self.barriers(node, judged).await;
             self.receipt(node.key(), result).await
@@ -359,7 +359,7 @@ impl<V: Volume> Gate<V> {
                 }
                 self.check_failures(node)?;
             }
-            // Only a FLUSH waits for the share, which does not come here.
+            // Only a FLUSH waits for the whole share, and a FLUSH does not come here.
             Wait::Inode | Wait::Parent | Wait::Share => core.barrier(key, None).await?,
         }
         core.limit_dirty(&self.share, key.fs).await;
@@ -385,7 +385,7 @@ impl<V: Volume> Gate<V> {
 struct Asked {
     event: Event,
     flags: RequestFlags,
-    /// Of other inodes that the request concerns as well.
+    /// The terms of other inodes that the request concerns as well.
     others: Others,
 }
 
@@ -393,7 +393,7 @@ struct Asked {
 #[derive(Default)]
 struct Others {
     terms: Option<Effective>,
-    /// Other shares with a bounded one among them.
+    /// Other shares with a bounded open among them.
     bounded: Vec<Arc<Share>>,
 }
 

@@ -26,8 +26,8 @@ pub struct OpenPolicy<V: Volume> {
 }
 
 impl<V: Volume> OpenPolicy<V> {
-    /// The client has come back through another connection, by which the handle is judged from now on. One that was
-    /// restored after a restart had none.
+    /// The client has come back through another connection, by which the handle is judged from now on. (A handle that
+    /// was restored after a restart had no client.)
     pub fn came_back(&self, client: IpAddr, dialect: u16) {
         self.core.with(self.key, |inode| {
             inode.opens.came_back(self.id, client, dialect);
@@ -47,11 +47,11 @@ impl<V: Volume> Drop for OpenPolicy<V> {
 }
 
 impl<V: Volume> Gate<V> {
-    /// A handle is being made on `node` (for a stream: on the inode that carries it). Call it as
-    /// soon as the node is known, so that what the request itself changes is judged with it.
+    /// A handle is being made on `node` (for a stream: on the inode that carries it). Call this as
+    /// soon as the node is known, so that the handle's policy also decides what the request itself changes.
     pub fn opened(&self, node: &V::Node, opener: Arc<Opener>) -> OpenPolicy<V> {
         let (key, id) = (node.key(), self.core.tick());
-        // Judged under the inode's lock: a change of rules meets it before or after.
+        // Judged under the inode's lock, so that a change of rules either is seen here or judges this open anew.
         self.core.with(key, |inode| {
             if inode.opens.is_empty() {
                 inode.found_at = None;
@@ -72,8 +72,8 @@ impl<V: Volume> Gate<V> {
 
     /// Changes the rules, for `who`; handles open now are judged anew. As with
     /// [`Gate::set_policy`] a loosening holds at once, and after a tightening the future completes
-    /// when everything dirty is stable. Set once more it is asked whether it holds by now: an
-    /// earlier attempt may have been given up, or have failed.
+    /// when everything dirty is stable. An administrator who sets the same rules again asks whether
+    /// they hold by now: an earlier attempt may have been given up, or have failed.
     pub async fn set_rules(&self, rules: Arc<Rules>, who: &str) -> StopReport {
         let (old, bound) = (self.share.rules(), self.share.bound());
         if old == rules {
@@ -90,14 +90,14 @@ impl<V: Volume> Gate<V> {
         let handles = self.core.judge_anew(&self.share);
         let bounds = Bound::tightens(bound, self.share.bound());
         let share = self.settings().policy;
-        // Files that were closed since are dirty under rules that may no longer exist, and fall under another one or
-        // the share's policy now.
+        // Files that were closed meanwhile are dirty under rules that may no longer exist. Another rule or the share's
+        // policy now applies to them.
         let after = || rules.iter().map(|rule| rule.policy).chain([share]);
         let gone = old.iter().any(|rule| {
             let stricter = || after().any(|policy| rule.policy.tightens_to(&policy));
             !rules.iter().any(|known| known == rule) && (rule.policy.is_lazy() || stricter())
         });
-        // Others may fall under a new rule that is stricter than what they were changed under.
+        // A new rule may apply to other closed files, and be stricter than the policy under which they were changed.
         let before = || old.iter().map(|rule| rule.policy).chain([share]);
         let stricter = rules.iter().any(|rule| {
             let new = !old.iter().any(|known| known == rule);
@@ -110,7 +110,7 @@ impl<V: Volume> Gate<V> {
         }
     }
 
-    /// The policy that would apply to such an open now, and its rule. A tripped share honors.
+    /// The policy that would apply to such an open now, and its rule; `honor` for a lazy one that is set aside.
     pub fn explain(&self, opener: &Opener) -> PolicyDecision {
         let decision = self.share.rules().decide(self.settings().policy, opener);
         PolicyDecision {
@@ -145,8 +145,8 @@ impl<V: Volume> Gate<V> {
         })?
     }
 
-    /// Like [`Gate::in_force`], for the opens that were made by this path through this share, without regard to case. A
-    /// handle keeps the path it was opened under, also after a rename.
+    /// Like [`Gate::in_force`], for an inode that was opened by this path through this share, without regard to case. A
+    /// handle keeps the path by which it was opened, also after a rename.
     pub fn in_force_at(&self, path: &str) -> Option<InForce> {
         let folded = vfs::fold(path);
         let mut found = None;
@@ -164,7 +164,7 @@ impl<V: Volume> Gate<V> {
         self.in_force(found?)
     }
 
-    /// Why the lazy policies of the share are not in force, if so.
+    /// The reasons why the lazy policies of the share are not in force; none if they are.
     pub fn set_aside(&self) -> SetAside {
         let lazy = self.share.has_lazy();
         SetAside {

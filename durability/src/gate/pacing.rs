@@ -16,8 +16,8 @@ use crate::{
 impl<V: Volume> Gate<V> {
     /// Waits until the acknowledgement of a change keeps the bound.
     pub(super) async fn keep_bound(&self, key: FileKey, judged: Judged) -> VfsResult<()> {
-        // A client that asked for stability gets it now where it cannot have it in time. Nothing
-        // else is synced here: it waits for the background syncs to keep up.
+        // A client that asked for stability gets it now if the disk is too slow to give it within the bound.
+        // Every other change is not synced here: it waits for the background syncs to keep up.
         if judged.barriers.deferred && self.is_too_slow(key, judged) {
             return self.core.barrier(key, None).await;
         }
@@ -25,8 +25,8 @@ impl<V: Volume> Gate<V> {
         Ok(())
     }
 
-    /// Whether the disk is too slow for the bound of what is dirty of the inode: a request for
-    /// stability waits then as under `honor`.
+    /// Whether the disk is too slow for a bound that the inode's dirty state must keep. If so, a request
+    /// for stability waits as under `honor`.
     pub(super) fn is_too_slow(&self, key: FileKey, judged: Judged) -> bool {
         let Some(bound) = judged.bound else {
             return false;
@@ -100,7 +100,7 @@ impl<V: Volume> Gate<V> {
             let asked = self.core.peek(key, |inode| inode.opens.effective(share));
             let asked = asked.unwrap_or_else(|| share.asked(None));
             match asked.bound {
-                // Another share has only its own to keep, however strict its fellows are.
+                // Another share has only its own bound to keep, however tight the bounds of others are.
                 Some(all) if !Arc::ptr_eq(share, &self.share) => {
                     bound = share.bound().unwrap_or(all);
                 }
@@ -121,8 +121,8 @@ impl<V: Volume> Gate<V> {
         }
     }
 
-    /// Since when the disk is too slow for the share's bound to be kept while FLUSH is answered at
-    /// once, if it is.
+    /// For how long the disk has been too slow for the share's bound to be kept while FLUSH is answered at
+    /// once; `None` if it is quick enough.
     pub fn too_slow(&self) -> Option<TooSlow> {
         self.share.too_slow()
     }

@@ -15,16 +15,16 @@ use crate::{
     policy::{Event, RequestFlags, Wait},
 };
 
-/// A name that is about to move. As [`PendingChange`].
+/// A name that is about to move. A guard like [`PendingChange`].
 #[must_use = "a change that was made must be reported"]
 pub struct PendingRename<'a, V: Volume> {
     from: PendingChange<'a, V>,
     to: PendingChange<'a, V>,
-    /// Held on a file system that may persist only half of a rename.
+    /// The rename lock of a file system that may persist only half of a rename; held until the rename is marked.
     alone: Option<OwnedRwLockWriteGuard<()>>,
 }
 
-/// A name that is about to be removed. As [`PendingChange`].
+/// A name that is about to be removed. A guard like [`PendingChange`].
 #[must_use = "a change that was made must be reported"]
 pub struct PendingRemoval<'a, V: Volume> {
     node: &'a V::Node,
@@ -95,7 +95,7 @@ impl<V: Volume> Gate<V> {
     /// The name of `node` in a directory was replaced by another one, as announced by
     /// [`Gate::begin_rename`] or [`Gate::begin_replacement`].
     pub async fn replaced(&self, node: &V::Node, from: &V::Node) {
-        // A link is not followed where something takes its place.
+        // A symbolic link is replaced itself; it is not followed.
         let name = RemovedName::Own;
         self.name_removed(node, from, (name, RequestFlags::default()))
             .await;
@@ -127,8 +127,8 @@ impl<V: Volume> Gate<V> {
                 comes_back: None,
             };
         }
-        // Its latch ends. Its dirty part is dropped, or under a bound becomes part of the
-        // directory's state.
+        // The latch of the removed inode ends. Its dirty state is dropped, or under a bound becomes
+        // part of the directory's state.
         let mut rest = core.with(node.key(), Inode::unlinked);
         let comes_back = rest.comes_back();
         let lost = rest.lost.take();
@@ -151,8 +151,8 @@ impl<V: Volume> Gate<V> {
 /// The work that remains once a name was removed.
 struct Removed<V: Volume> {
     judged: Judged,
-    /// If it was the last name: directories from which earlier names were removed, which is not
-    /// stable.
+    /// If it was the last name: directories from which earlier names were removed, where these
+    /// removals are not stable.
     left: Vec<Held<V>>,
     /// If it was the last name: the error of the sync that was to remove another name.
     comes_back: Option<VfsError>,
@@ -171,7 +171,7 @@ impl<V: Volume> PendingRemoval<'_, V> {
         let result = Box::pin(async {
             let synced = core.barrier(from.key(), Some(gate.held(from))).await;
             let mut result = removed.comes_back.map_or(synced, Err);
-            // Names that were removed from other directories before may come back as well.
+            // Names that were removed earlier from other directories could come back as well.
             for dir in removed.left {
                 result = result.and(core.barrier(dir.key(), Some(dir)).await);
             }
@@ -205,7 +205,7 @@ impl<V: Volume> PendingRename<'_, V> {
             && judged.barriers.wait != Wait::Nothing
         {
             let (key, marked) = (node.key(), core.tick());
-            // Read before the syncs: if the host moves it meanwhile, the path differs afterwards.
+            // Read before the syncs: if the host moves the inode meanwhile, a FLUSH finds it at another path.
             let path = gate.vfs.path_hint(node);
             let stable = core.to_its_end(move |me| async move {
                 let _alone = alone;

@@ -1,5 +1,5 @@
-//! Patterns over paths, validated by parsing. To match takes at most the length of the pattern times that
-//! of the path.
+//! Patterns over paths, validated by parsing. The time that a match takes is at most proportional to the
+//! length of the pattern times that of the path.
 
 use std::{fmt, str::FromStr};
 
@@ -9,8 +9,8 @@ use super::policy::InvalidPolicy;
 
 /// A pattern over paths from the share's root, without regard to case. `*` stands for any
 /// characters of one component and `?` for one; `**` as a whole component stands for any number
-/// of components, none included. Without `/` it is matched against the last component wherever
-/// that is; with one (a leading `/` says no more than that) against the whole path.
+/// of components, none included. A pattern without `/` is matched against the last component, at any
+/// depth; one with `/` (a leading `/` has no other meaning) against the whole path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathPattern {
     text: String,
@@ -97,7 +97,7 @@ fn wild<P, T>(
     is_one: impl Fn(&P, &T) -> bool,
 ) -> bool {
     let (mut p, mut t) = (0, 0);
-    // After the last run passed: where the pattern goes on, and where its text began.
+    // The place in the pattern after the last run, and the place in the text at which that was last tried.
     let mut again: Option<(usize, usize)> = None;
     while let Some(item) = text.get(t) {
         match pattern.get(p) {
@@ -113,7 +113,7 @@ fn wild<P, T>(
                 let Some((after, begun)) = again else {
                     return false;
                 };
-                // The run takes one more.
+                // The run takes one more item.
                 p = after;
                 t = begun + 1;
                 again = Some((after, t));

@@ -23,7 +23,7 @@ pub enum Policy {
     Bounded(Bound),
 }
 
-/// The two limits of [`Policy::Bounded`]. Made with [`Bound::new`] they are in range.
+/// The two limits of [`Policy::Bounded`]; [`Bound::new`] checks that they are in range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
     /// Longest time that something acknowledged may stay volatile, 1 ms to 60 s.
@@ -64,7 +64,7 @@ impl Bound {
         }
     }
 
-    /// The smaller of each limit of all that there are.
+    /// The smallest of each limit among the bounds given; `None` if there is none.
     pub(crate) fn tightest(all: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
         all.into_iter().flatten().reduce(Self::tighter)
     }
@@ -75,7 +75,7 @@ impl Bound {
     }
 }
 
-/// Why a text is no policy.
+/// Why a policy, a rule or a pattern is refused, in words for the administrator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidPolicy(pub &'static str);
@@ -141,8 +141,8 @@ impl Policy {
         self.kind().is_lazy()
     }
 
-    /// Whether a FLUSH covers the times of a file whose contents changed, where `flush_times` is set
-    /// so. Under strict-sync every answer does.
+    /// Whether a FLUSH covers the times of a file whose contents changed, given the setting
+    /// `flush_times`. Under strict-sync every answer does.
     #[must_use]
     pub fn flushes_times(&self, flush_times: bool) -> bool {
         flush_times || *self == Self::StrictSync
@@ -247,8 +247,8 @@ pub(crate) enum Wait {
     /// Nothing.
     #[default]
     Nothing,
-    /// The dirty names of the inode, if any (then with the inode: a name on disk that leads to
-    /// an inode that is not is worth nothing).
+    /// The dirty names of the inode, if it has any, and then the inode as well: a stable name of
+    /// an inode that is not stable is worth nothing.
     Names,
     /// The directory that lost a name.
     Parent,
@@ -309,7 +309,7 @@ pub(crate) fn barriers(event: Event, settings: &ShareDurability, flags: RequestF
         {
             answer(kind, Barriers::stored(event))
         }
-        // A policy that answers FLUSH before the disk has to have it stable by then, too.
+        // Also under `bounded`: a later sync of a file below the directory need not save the directory's name.
         Event::Move if kind != PolicyKind::TreatHostAsStableStorage => strict(event),
         // A lost revocation is a security fault.
         Event::Meta(Meta::Security) if settings.durable_acl && kind != PolicyKind::Bounded => {
@@ -322,8 +322,8 @@ pub(crate) fn barriers(event: Event, settings: &ShareDurability, flags: RequestF
     }
 }
 
-/// Also a WRITE waits for a sync of its inode: a durable write (`RWF_DSYNC`) would leave the times
-/// behind, and a sync after one would flush the device twice.
+/// A WRITE, too, waits for a sync of its inode: a durable write (`RWF_DSYNC`) would leave the times
+/// dirty, and a sync after it would flush the device a second time.
 fn strict(event: Event) -> Barriers {
     Barriers::wait(match event {
         Event::Flush(FlushTarget::ShareRoot) => Wait::Share,
@@ -332,7 +332,7 @@ fn strict(event: Event) -> Barriers {
     })
 }
 
-/// The client asked for these barriers.
+/// The barriers where the client asked for those of `honored`, which a lazy policy defers.
 fn answer(kind: PolicyKind, honored: Barriers) -> Barriers {
     match kind.is_lazy() {
         true => Barriers {
@@ -343,7 +343,7 @@ fn answer(kind: PolicyKind, honored: Barriers) -> Barriers {
     }
 }
 
-/// The client asked for nothing.
+/// The barriers where the client asked for no stability.
 fn not_asked(kind: PolicyKind) -> Barriers {
     Barriers {
         bounded: kind == PolicyKind::Bounded,

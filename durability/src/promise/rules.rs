@@ -1,8 +1,8 @@
-//! Policy by who opens what and how: rules of a share, tried in order, first match wins.
+//! The policy of an open, by its client, user, path and flags: the rules of a share are tried in order, and the
+//! first that matches decides.
 //!
-//! Owns the rules, what an open says about itself ([`Opener`]), and the decision between them.
-//! Which opens an inode has, and that the strictest decides for it, is `dirty/share.rs`; what a policy
-//! means is `policy.rs`. Every list is limited by a named constant.
+//! `dirty/share.rs` knows the opens of an inode and lets the strictest decide for it; `policy.rs` says what a
+//! policy means. Every list is limited by a named constant.
 
 use std::{fmt, net::IpAddr, ops::RangeInclusive, sync::Arc};
 
@@ -41,7 +41,7 @@ pub struct Rule {
     pub name: String,
     /// Addresses, one of which the client has.
     pub clients: Vec<Network>,
-    /// Account names, one of which it is; case does not count.
+    /// Account names, one of which is the user's; case does not count.
     pub users: Vec<String>,
     /// Groups, one of which the account is in; case does not count.
     pub groups: Vec<String>,
@@ -53,9 +53,9 @@ pub struct Rule {
     pub write_through: Option<bool>,
     /// Opened with FILE_NO_INTERMEDIATE_BUFFERING, or not.
     pub unbuffered: Option<bool>,
-    /// The policy of the opens that it holds for.
+    /// The policy of the opens for which the rule holds.
     pub policy: Policy,
-    /// Whether a FLUSH covers the times of a file whose contents changed; `None`: as the share has it.
+    /// Whether a FLUSH covers the times of a file whose contents changed; `None`: as the share's setting says.
     pub flush_times: Option<bool>,
 }
 
@@ -86,7 +86,7 @@ pub struct PolicyDecision {
 }
 
 impl PolicyDecision {
-    /// Whether a FLUSH covers the times of a file whose contents changed, on a share that has it so.
+    /// Whether a FLUSH covers the times of a file whose contents changed. `share` is the share's own setting.
     #[must_use]
     pub fn flushes_times(&self, share: bool) -> bool {
         let own = self.rule.as_ref().and_then(|rule| rule.flush_times);
@@ -104,7 +104,7 @@ impl Rules {
     /// Most entries of one criterion of a rule.
     pub const ENTRIES_MAX: usize = 256;
 
-    /// Rules in this order, if they keep the limits.
+    /// Rules in this order. Fails if they are more than [`Rules::RULES_MAX`] or [`Rules::ENTRIES_MAX`] allow.
     pub fn new(rules: Vec<Rule>) -> Result<Self, InvalidPolicy> {
         if rules.len() > Self::RULES_MAX {
             return Err(InvalidPolicy("a share has at most 256 policy rules"));
@@ -148,8 +148,8 @@ impl Rules {
         self.0.iter().find(|rule| rule.holds(opener, &path))
     }
 
-    /// Whether a continuously available share may have these rules; if not, which one is in the
-    /// way: its handles promise write-through.
+    /// Refuses rules that a continuously available share cannot have, because its handles promise
+    /// write-through. The error names the first such rule.
     pub fn check_continuous_availability(&self) -> Result<(), (Arc<Rule>, InvalidPolicy)> {
         self.0.iter().try_for_each(|rule| {
             ShareDurability::with_policy(rule.policy)

@@ -89,8 +89,8 @@ pub struct ShareDurability {
     pub unbuffered_is_write_through: bool,
     /// Sync everything dirty when the server stops.
     pub sync_on_stop: bool,
-    /// A FLUSH covers the times that a change of contents set. Off: where nothing else changed it
-    /// makes data and size stable (`fdatasync`), and the times become stable by age.
+    /// A FLUSH covers the times that a change of contents set. Off: where nothing else changed, a FLUSH
+    /// makes only data and size stable (`fdatasync`); a background sync saves the times later.
     pub flush_times: bool,
 }
 
@@ -116,7 +116,7 @@ impl ShareDurability {
         }
     }
 
-    /// Whether a continuously available share may have these settings: its handles promise
+    /// Refuses settings that a continuously available share cannot have: its handles promise
     /// write-through, which `treat-host-as-stable-storage` and `bounded` cannot give.
     pub fn check_continuous_availability(&self) -> Result<(), InvalidPolicy> {
         match self.policy.is_lazy() {

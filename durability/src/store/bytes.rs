@@ -1,8 +1,8 @@
-//! Bytes of the stores: little-endian fields, a checksum, and a reader that believes nothing.
+//! Bytes of the stores: little-endian fields, a checksum, and a reader that takes nothing on trust.
 //!
-//! A text is its length (u16) and UTF-8; a list is its count (u16 or u32) and its items. The
-//! checksum is CRC-32C (Castagnoli, reflected, as in RFC 3720 appendix B.4): enough against torn
-//! and decayed records, none against somebody who means harm, who could write the file anyway.
+//! A text is its length (u16) and UTF-8; a list is its count (u16) and its items. The
+//! checksum is CRC-32C (Castagnoli, reflected, as in RFC 3720 appendix B.4). It protects against torn
+//! and decayed records, not against an attacker, who could write a valid file anyway.
 //!
 //! Invariants: reading never panics, never allocates more than the bytes at hand can fill, and
 //! answers `None` for anything that is not exactly what was written.
@@ -32,7 +32,7 @@ const fn crc_table() -> [u32; 256] {
 
 static CRC: [u32; 256] = crc_table();
 
-/// CRC-32C of some bytes, going on from that of earlier ones (0 at first).
+/// CRC-32C of some bytes that follow others with the CRC `before` (0 at first).
 #[expect(
     clippy::indexing_slicing,
     reason = "a byte is below the table's length"
@@ -50,7 +50,7 @@ pub(crate) trait Field: Sized {
     fn take(from: &mut &[u8]) -> Option<Self>;
 }
 
-/// Takes so many bytes off the front.
+/// Takes `len` bytes off the front; `None` if there are fewer.
 pub(crate) fn bytes<'a>(from: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     let (head, rest) = from.split_at_checked(len)?;
     *from = rest;
@@ -95,7 +95,7 @@ impl Field for [u8; 16] {
 }
 
 impl Field for String {
-    /// Cut to what the length takes.
+    /// A longer text is cut at 65,535 bytes, at the edge of a character.
     fn put(&self, out: &mut Vec<u8>) {
         let end = self.floor_char_boundary(usize::from(u16::MAX));
         (end as u16).put(out);
@@ -118,7 +118,7 @@ impl Field for Timestamp {
     }
 }
 
-/// Whole milliseconds, rounded up: bounds are upper ones.
+/// Whole milliseconds, rounded up, because recorded bounds are upper bounds.
 impl Field for Duration {
     fn put(&self, out: &mut Vec<u8>) {
         let millis = self.as_nanos().div_ceil(1_000_000);
@@ -129,7 +129,7 @@ impl Field for Duration {
     }
 }
 
-/// All policies have the form of `bounded`.
+/// Every policy is stored in the form of `bounded`, with zeros where it has no bound.
 impl Field for Policy {
     fn put(&self, out: &mut Vec<u8>) {
         let (code, (delay, bytes)): (u8, _) = match self {
@@ -155,7 +155,7 @@ impl Field for Policy {
     }
 }
 
-/// Inode and generation: the device number does not outlive a reboot.
+/// Inode and generation. The device number is left out, because it does not outlive a reboot.
 impl Field for FileKey {
     fn put(&self, out: &mut Vec<u8>) {
         (self.ino, self.generation).put(out);
@@ -190,7 +190,7 @@ impl<T: Field> Field for Vec<T> {
     }
 }
 
-/// Makes a struct a [`Field`]: its fields in the order given, and how the others are made.
+/// Makes a struct a [`Field`]: the fields to store, in this order, and the value that the others are read as.
 macro_rules! fields {
     ($type:ident { $($field:ident),+ $(, ..$rest:expr)? }) => {
         impl Field for $type {
@@ -206,7 +206,7 @@ macro_rules! fields {
 }
 pub(super) use fields;
 
-/// Errors as numbers that stay the same for ever; what a store does not know is `Io`.
+/// Errors as numbers that never change; an error that is not in this list is stored and read as `Io`.
 const ERRORS: [(u8, VfsError); 8] = [
     (1, VfsError::Io),
     (2, VfsError::NoSpace),

@@ -1,11 +1,11 @@
 //! Exposure records: what a share acknowledges before the disk has it, bounded ahead of time.
 //!
 //! While a share acknowledges lazy changes a task makes records of what is dirty: an *allowance*
-//! of bytes, twice what is dirty, and a *lease* of time, renewed at half. A change beyond waits for
-//! the next record; so what a crash can take is bounded by the last durable record, whatever
-//! happened since. When nothing is dirty any more a record says so.
+//! of bytes, at least twice what is dirty, and a *lease* of time, renewed at half. A change beyond either
+//! waits for the next record, so the last durable record bounds what a crash can take, whatever
+//! happened since. When nothing is dirty any more, a record says so.
 //!
-//! Does not own: what is dirty (an [`ExposureSource`] says), the log.
+//! An [`ExposureSource`] knows what is dirty.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 

@@ -1,9 +1,9 @@
 //! The log records about acknowledged flushes, for shares that want them (`flush_journal`).
 //!
 //! Invariants: the record of a FLUSH that waits for the disk is stored after the sync that it describes and before the
-//! success reply, so the journal never lacks an acknowledged flush and never claims one that was not done. Under the
-//! lazy policies no change is acknowledged beyond the allowance of bytes and time of the last stored *exposure record*,
-//! which so bounds the loss of a crash from above.
+//! success reply, so a journal that can be written never lacks an acknowledged flush, and no journal claims one that
+//! was not done. Under the lazy policies no change is acknowledged beyond the allowance of bytes and time of the last
+//! stored *exposure record*, which is thus an upper bound of what a crash can lose.
 //!
 //! The journal is evidence: one that cannot write reports that itself and fails no request.
 
@@ -16,7 +16,7 @@ use crate::{policy::Policy, report::Exposure};
 
 /// Most files named in one exposure record.
 const EXPOSED_FILES_MAX: usize = 32;
-/// Most bytes of a path, which is for people.
+/// Most bytes of a path that are recorded; only people read it.
 const PATH_MAX: usize = 1024;
 
 /// Shortens a path, at a character's edge.
@@ -35,11 +35,11 @@ pub struct FlushRecord {
     pub key: FileKey,
     /// The stream flushed, empty for the unnamed one.
     pub stream: String,
-    /// Where it is, from the root of the share; empty if unknown (a hint).
+    /// Where it is, from the root of the share; empty if unknown. Only a hint.
     pub path: String,
     /// Size in bytes of the stream as it was before the sync began; zero for a directory.
     pub size: u64,
-    /// The engine's sequence number of the sync (order within a run).
+    /// The engine's sequence number of the FLUSH, which orders records within a run.
     pub sequence: u64,
     /// The policy that answered.
     pub policy: Policy,
@@ -60,9 +60,9 @@ pub struct ExposureRecord {
     pub policy: Policy,
     /// Dirty and unproven bytes, inodes, age of the oldest change.
     pub exposure: Exposure,
-    /// Nothing that makes more bytes dirty than this is acknowledged under this record.
+    /// No change is acknowledged under this record with which more bytes than this would be dirty.
     pub allowance: u64,
-    /// Nothing later than so long after it is acknowledged under this record.
+    /// No change is acknowledged under this record later than this long after it; zero: none at all.
     pub lease: Duration,
     /// The files with most dirty bytes, at most `EXPOSED_FILES_MAX`.
     pub files: Vec<ExposedFile>,
@@ -79,7 +79,7 @@ pub struct ExposedFile {
     pub bytes: u64,
 }
 
-/// Answers with the exposure of a share at this moment; the engine is one.
+/// A source of the exposure of shares at this moment; the engine is one.
 pub trait ExposureSource: Send + Sync + 'static {
     /// The exposure of `share`. `None`: no such share any more. `at` of the record is the moment of
     /// the answer; it allows no more than is dirty.
@@ -88,11 +88,11 @@ pub trait ExposureSource: Send + Sync + 'static {
 
 /// Stores the records of acknowledged flushes.
 pub trait FlushJournal: Send + Sync + 'static {
-    /// Whether this share's flushes are to be stored: ask first, to save making records.
+    /// Whether this share's flushes are to be stored. Ask this first, to save making records.
     fn wants(&self, share: &str) -> bool;
 
-    /// The sync of a FLUSH ended well. The task ends when the record is on stable storage, or cannot
-    /// be.
+    /// The sync of a FLUSH ended well. The task ends when the record is on stable storage, or with an
+    /// error if it cannot be stored or a reply may wait no longer.
     fn flushed(&self, record: FlushRecord) -> StoreTask;
 
     /// A FLUSH is answered before the disk. Never waits.
@@ -103,11 +103,11 @@ pub trait FlushJournal: Send + Sync + 'static {
     /// after the task; if the task fails, nothing bounds the change: make it stable first.
     fn cover(&self, share: &str, bytes: u64, now: Duration) -> Option<StoreTask>;
 
-    /// Where exposures come from; once, at start.
+    /// Sets where exposures come from. Call this once, at start.
     fn set_source(&self, source: Arc<dyn ExposureSource>);
 }
 
-/// The files with most bytes, as many as a record names, most first.
+/// The files with most dirty bytes, at most as many as a record names, in descending order.
 pub(crate) fn most_exposed(bytes: BTreeMap<FileKey, u64>) -> Vec<(FileKey, u64)> {
     let mut all: Vec<(FileKey, u64)> = bytes.into_iter().collect();
     all.sort_by_key(|(key, bytes)| (std::cmp::Reverse(*bytes), *key));

@@ -19,7 +19,7 @@ impl<D: Disk> Folder<D> {
         self.0.entries(SERVICE, &self.0.root(), max).await
     }
 
-    /// The whole file; `None` without one; EFBIG beyond `max` bytes.
+    /// The contents of a file; `None` if there is none. Fails with EFBIG if it has more than `max` bytes.
     pub(super) async fn read(&self, name: &str, max: u64) -> DiskResult<Option<Vec<u8>>> {
         let Some(fd) = self.open(name).await? else {
             return Ok(None);
@@ -85,7 +85,7 @@ impl<D: Disk> Folder<D> {
         self.0.open_at(SERVICE, &root, name.as_bytes(), how).await
     }
 
-    /// A file that is there; `None` without one.
+    /// Opens a file for reading and writing; `None` if there is none.
     pub(super) async fn open(&self, name: &str) -> DiskResult<Option<D::Fd>> {
         let how = OpenHow {
             read: true,
@@ -99,7 +99,7 @@ impl<D: Disk> Folder<D> {
         }
     }
 
-    /// Removes a file; it may be gone.
+    /// Removes a file; that it does not exist is no error.
     pub(super) async fn remove(&self, name: &str) -> DiskResult<()> {
         let root = self.0.root();
         match self.0.unlink(SERVICE, &root, name.as_bytes(), false).await {
@@ -114,7 +114,7 @@ impl<D: Disk> Folder<D> {
         self.0.rename(SERVICE, &root, from, &root, to, true).await
     }
 
-    /// Gives a file a second name, in place of any file of that name: takes no room.
+    /// Gives a file a second name, in place of any file of that name. Needs no free space for data.
     pub(super) async fn link(&self, from: &str, to: &str) -> DiskResult<()> {
         self.remove(to).await?;
         let fd = self.open(from).await?.ok_or(Errno(libc::ENOENT))?;

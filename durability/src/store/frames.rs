@@ -1,6 +1,6 @@
-//! Frames: the units of a log file, and a reader that believes nothing.
+//! Frames: the units of a log file, and a reader that takes nothing on trust.
 //!
-//! Each begins at a multiple of 512 bytes, so that none shares a sector with an earlier one:
+//! Each frame begins at a multiple of 512 bytes, so that none shares a sector with an earlier one:
 //!
 //! | frame | |
 //! |---|---|
@@ -22,7 +22,7 @@ pub(crate) const ALIGN: usize = 512;
 pub(crate) const HEAD: usize = 24;
 /// Largest payload.
 pub(crate) const PAYLOAD_MAX: usize = 1 << 20;
-/// Bytes of checksum that a search behind a bad frame may cost, as a multiple of the file.
+/// The most bytes that the reader may checksum, as a multiple of the file: a search behind a bad frame is costly.
 const SEARCH_FACTOR: usize = 4;
 
 /// The first bytes of each frame; every kind of log has its own.
@@ -48,11 +48,11 @@ struct Frame<'a> {
     segment: u64,
     number: u32,
     payload: &'a [u8],
-    /// With its padding.
+    /// Its length with head and padding.
     len: usize,
 }
 
-/// The frame at the start of `from`, if it is whole; `cost` counts the bytes summed.
+/// The frame at the start of `from`, if it is whole. `cost` grows by the number of bytes that were checksummed.
 fn parse<'a>(magic: &Magic, mut from: &'a [u8], cost: &mut usize) -> Option<Frame<'a>> {
     if bytes(&mut from, magic.len())? != magic {
         return None;
@@ -91,18 +91,18 @@ impl Damage {
     }
 }
 
-/// The facts about a file besides its payloads.
+/// The facts about a file, apart from its payloads.
 #[derive(Default)]
 pub(super) struct Ending {
     /// Number of the segment by its first good frame.
     pub(super) segment: Option<u64>,
     /// Parts that cannot be read, with something good behind them.
     pub(super) damage: Vec<Damage>,
-    /// Where a frame was being written when the end came.
+    /// The offset of a frame that was being written when the server or the power failed.
     pub(super) torn: Option<u64>,
 }
 
-/// Reads a file, whatever the bytes are. `take` is given each payload and the number of damaged parts before it, and
+/// Reads a file; the bytes may be anything. `take` is given each payload and the number of damaged parts before it, and
 /// returns `None` for a payload that it cannot understand, which counts as another damaged part.
 pub(super) fn read<'a>(
     magic: &Magic,

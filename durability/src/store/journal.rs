@@ -2,7 +2,7 @@
 //! `journal_format.rs`.
 //!
 //! Flushes that could not be stored are counted as lost, and the next segment that can be made begins
-//! with a gap record. Does not own: when the disk was synced. `exposure.rs` is its exposures.
+//! with a gap record. `exposure.rs` makes the exposure records; the engine knows when the disk was synced.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use super::{
     segments::{Segments, Shape},
 };
 
-/// The journal's log: 64 MiB are kept.
+/// The journal's log. It keeps the last 64 MiB.
 pub const FLUSHES: Shape = Shape {
     kind: "flushes",
     magic: MAGIC,
@@ -36,7 +36,7 @@ const OLD_SPARE: &str = "segment.new";
 /// The state from which the first frame of each segment is made.
 pub(super) struct Run {
     env: Arc<dyn Env>,
-    /// Its first one says that no segment of this run was there before.
+    /// The start record; in the first segment it says that no segment of this run was there before.
     start: StartRecord,
     /// The number of lost flushes that no gap record reports yet; `telling` counts those of them that the next one
     /// reports.
@@ -89,7 +89,7 @@ impl<D: Disk> JournalFile<D> {
     /// names the boot, the server and the shares in `start`.
     ///
     /// # Errors
-    /// Errors of the disk: an administrator who asked for a journal must know that there is none.
+    /// Errors of the disk. The caller reports them, because an administrator asked for a journal and there is none.
     pub async fn open(
         disk: D,
         env: Arc<dyn Env>,
@@ -119,7 +119,7 @@ impl<D: Disk> JournalFile<D> {
 
     /// Other shares are wanted from now on (a reload).
     pub fn set_shares(&self, shares: Vec<ShareRoot>) {
-        // Nobody waits for it; nothing to write where nothing changes.
+        // Nothing waits for this record, and none is written if nothing changes.
         drop(self.log.append(0, false, |run| {
             if run.start.shares == shares {
                 return None;
@@ -178,7 +178,7 @@ impl<D: Disk> FlushJournal for JournalFile<D> {
     }
 
     fn set_source(&self, source: Arc<dyn ExposureSource>) {
-        // Once, at start; a second one is not expected and not taken.
+        // The source is set once, at start. A second one is not expected and not taken.
         let _ = self.source.set(source);
     }
 }

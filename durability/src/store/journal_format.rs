@@ -1,4 +1,4 @@
-//! The bytes of the journal of acknowledged flushes, and a reader that believes nothing.
+//! The bytes of the journal of acknowledged flushes, and a reader that takes nothing on trust.
 //!
 //! The journal is a row of segments (`segments.rs`) of frames (`frames.rs`, with `HFJ1`), whose payload
 //! is records, each: u8 kind ([`JournalRecord`]; others are skipped), u32 length, body (`bytes.rs`).
@@ -39,7 +39,7 @@ pub struct StartRecord {
     pub boot: String,
     /// Version of the server.
     pub server: String,
-    /// The first of its run; otherwise it goes on.
+    /// Whether this is the first start record of its run.
     pub first: bool,
     /// Shares whose flushes are stored.
     pub shares: Vec<ShareRoot>,
@@ -50,9 +50,9 @@ pub struct StartRecord {
 pub enum JournalRecord {
     /// A server began, or a segment, or other shares.
     Start(StartRecord),
-    /// On stable storage; the success reply followed.
+    /// A FLUSH whose data were on stable storage; the success reply followed.
     Flushed(FlushRecord),
-    /// Answered before the disk.
+    /// A FLUSH that was answered before the disk.
     Promised(FlushRecord),
     /// The exposure of a share at one moment.
     Exposure(ExposureRecord),
@@ -60,7 +60,7 @@ pub enum JournalRecord {
     Stop {
         /// When, wall clock.
         at: Timestamp,
-        /// See above.
+        /// Whether everything acknowledged was on stable storage.
         stable: bool,
     },
     /// The number of flushes before here that could not be stored.
@@ -146,13 +146,13 @@ pub struct Segment {
     pub records: Vec<JournalRecord>,
     /// Parts that cannot be read, with something good behind them.
     pub damage: Vec<Damage>,
-    /// Where a frame was being written when the end came.
+    /// The offset of a frame that was being written when the server or the power failed.
     pub torn: Option<u64>,
     /// It was written by a version of the server that this one does not know; nothing was read.
     pub other_version: bool,
 }
 
-/// Reads a segment, whatever the bytes are.
+/// Reads a segment; the bytes may be anything.
 pub fn read_segment(file: &[u8]) -> Segment {
     let mut out = Segment::default();
     if let Some([b'H', b'F', b'J', digit]) = file.get(..4)

@@ -1,12 +1,12 @@
 //! Error latches as bytes: values of a map, and the file of version 0.1.
 //!
 //! Key of an entry: u64 inode, u64 generation, u32 that separates inodes of several file systems,
-//! big-endian; [`OVERFLOW_KEY`], with 1 or 0, says whether more were poisoned than are named.
+//! big-endian. The value of [`OVERFLOW_KEY`] is 1 if more inodes were poisoned than are named, else 0.
 //!
 //! **Value** (little-endian; a *text* is u16 length and UTF-8): the file systems (u16, each: u64
 //! `f_type`, 16 bytes UUID, u64 `f_fsid`, text root of a share on it), then the body: u16 file
 //! system (65535: unknown), u64 inode, u64 generation, u8 error (`bytes.rs`), u64 + u32 time, u64
-//! sequence, u8 flags (1 metadata, 2 size, 4 entries, 8 no inode: the overflow, in 0.1 only, 16 no
+//! sequence, u8 flags (1 metadata, 2 size, 4 entries, 8 overflow and no inode, in 0.1 only, 16 not a
 //! directory), u16 streams (each: text, u16 ranges of u64 from, u64 to), u16 names (each: u16 file
 //! system, u64 inode, u64 generation), text path, u16 shares (each a text).
 //!
@@ -27,16 +27,16 @@ use super::{
 
 pub(super) const OVERFLOW_KEY: &[u8] = b"overflow";
 const OLD_MAGIC: &[u8; 8] = b"HFLATCH1";
-/// Of a body's flags, in 0.1: it names no inode, and says that there are more than are named.
+/// A flag of a body, in 0.1 only: it names no inode, and more inodes were poisoned than are named.
 pub(crate) const OVERFLOW: u8 = 8;
-/// Of the flags: known to be no directory.
+/// A flag of a body: the inode is known not to be a directory.
 const NO_DIRECTORY: u8 = 16;
 /// Where the flags are in a body.
 pub(crate) const FLAGS_AT: usize = 39;
-/// "No file system of ours."
+/// The number of a file system that is not known.
 const UNKNOWN: u16 = u16::MAX;
 
-/// The name of a file system over reboots, and the root of a share on it.
+/// The identity of a file system across reboots, and the root of a share on it.
 pub(crate) type System = (FsIdentity, String);
 
 /// The contents of a file of latches, as far as they can be read.
@@ -53,7 +53,7 @@ pub struct StoredLatches {
 /// Reads a file of latches of this version or of 0.1, without a server.
 ///
 /// # Errors
-/// Its head is not what these versions write.
+/// Its head is none that these versions write.
 pub fn read_latches(file: &[u8]) -> Result<StoredLatches, Refusal> {
     let mut read = match file.starts_with(b"HFLATCH") {
         true => read_old_latches(file),
@@ -74,7 +74,7 @@ pub(super) fn has_overflow(latches: &Entries) -> bool {
     overflow.is_some_and(|value| *value != [0])
 }
 
-/// The entries that hold, doubtful ones, too. Any inode may be meant by what is damaged.
+/// The entries that hold, including doubtful ones. With damage the overflow is set, because any inode may be meant.
 pub(super) fn holding(read: &mut ReadMap) -> Entries {
     let mut all = Entries::new();
     for MapEntry { key, value, .. } in std::mem::take(&mut read.entries) {
@@ -88,7 +88,7 @@ pub(super) fn holding(read: &mut ReadMap) -> Entries {
             _ => _ = all.insert(key, value),
         }
     }
-    // Always there, so that it can be set when there is room for nothing more.
+    // This entry always exists, so that it can be set when there is room for no other.
     let overflow = has_overflow(&all) || !read.damage.is_empty();
     all.insert(OVERFLOW_KEY.to_vec(), vec![u8::from(overflow)]);
     all
@@ -111,7 +111,7 @@ pub(super) fn read_old_latches(file: &[u8]) -> Result<ReadMap, Refusal> {
             damage.push(Damage::at(at, why));
             break;
         };
-        // As a value, which begins with its file systems.
+        // The value of a map begins with its file systems.
         let value = [systems, body].concat();
         let why = if crc32c(0, body) != crc {
             "an entry's checksum is wrong"
@@ -155,7 +155,7 @@ fn old_entry<'a>(from: &mut &'a [u8]) -> Option<(&'a [u8], u32)> {
     Some((bytes(from, usize::try_from(len).ok()?)?, crc))
 }
 
-/// The key of an inode's latch; `n` is another one for every file system that has such an inode.
+/// The key of an inode's latch; `n` differs for each file system that has an inode of this number.
 pub(super) fn key_of(inode: FileKey, n: u32) -> Vec<u8> {
     let numbers = [inode.ino.to_be_bytes(), inode.generation.to_be_bytes()];
     [numbers.as_flattened(), &n.to_be_bytes()].concat()
@@ -165,7 +165,7 @@ fields! { FsIdentity { kind, uuid, fsid } }
 fields! { UnprovenStream { stream, ranges } }
 
 impl LatchRecord {
-    /// Its bytes; `name` names the file system of a device number, if it is one of ours.
+    /// Its bytes; `name` gives the identity of the file system with a device number, if it is known.
     pub(crate) fn encode(&self, name: impl Fn(u64) -> Option<System>) -> Vec<u8> {
         let mut systems: Vec<System> = Vec::new();
         let mut numbered = |key: &FileKey| {
@@ -173,7 +173,7 @@ impl LatchRecord {
                 return (UNKNOWN, *key);
             };
             let at = systems.iter().position(|known| *known == fs);
-            // At most one for each name and one more.
+            // There is at most one for each name and one for the inode, so the number fits.
             let at = at.unwrap_or_else(|| {
                 systems.push(fs);
                 systems.len() - 1
@@ -195,7 +195,7 @@ impl LatchRecord {
         out
     }
 
-    /// A record, and whether its file system is here: `dev` gives the device number of one that is.
+    /// A record, and whether its file system is known: `dev` gives the device number of one that is.
     pub(crate) fn decode(
         mut from: &[u8],
         dev: impl Fn(&System) -> Option<u64>,
@@ -227,7 +227,7 @@ impl LatchRecord {
         for (name, (fs, _)) in record.names.iter_mut().zip(names) {
             match fs_of(fs) {
                 Some(dev) => name.fs = dev,
-                // Never named again: only an administrator ends it.
+                // No sync can name this directory again, so only an administrator ends the latch.
                 None => record.entries = true,
             }
         }

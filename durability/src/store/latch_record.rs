@@ -10,14 +10,14 @@ use vfs::{FileKey, Timestamp, VfsError};
 
 use super::log::StoreTask;
 
-/// Most ranges kept of one stream; beyond it one range covers the rest.
+/// Most ranges kept of one stream; the last of them covers all further ones.
 pub(super) const STORED_RANGES_MAX: usize = 64;
 /// Most streams kept of one inode; beyond it [`LatchRecord::entries`] is set, which only an
 /// administrator or the inode's deletion ends.
 pub(super) const STORED_STREAMS_MAX: usize = 32;
-/// Most directories kept in [`LatchRecord::names`]; beyond it likewise.
+/// Most directories kept in [`LatchRecord::names`]; beyond it [`LatchRecord::entries`] is set as well.
 pub(super) const STORED_NAMES_MAX: usize = 32;
-/// Most shares kept in [`LatchRecord::shares`]; beyond it none are, which means all of them.
+/// Most shares kept in [`LatchRecord::shares`]; beyond it the list is empty, which means all shares.
 pub(super) const STORED_SHARES_MAX: usize = 16;
 /// Most bytes of [`LatchRecord::path`]; a longer one is not kept.
 pub(super) const STORED_PATH_MAX: usize = 1024;
@@ -27,7 +27,7 @@ pub(super) const STORED_PATH_MAX: usize = 1024;
 pub struct UnprovenStream {
     /// The stream's name, empty for the unnamed one.
     pub stream: String,
-    /// From, to (exclusive), ascending and disjoint; `(0, u64::MAX)` if not known where.
+    /// Ranges in bytes, each from and to (exclusive), ascending and disjoint; `(0, u64::MAX)` if not known where.
     pub ranges: Vec<(u64, u64)>,
 }
 
@@ -42,16 +42,16 @@ pub struct LatchRecord {
     pub at: Timestamp,
     /// Sequence number of the failure within the run that saw it.
     pub sequence: u64,
-    /// Contents not proven.
+    /// Contents that are not proven.
     pub unproven: Vec<UnprovenStream>,
     /// Metadata that a client set is not proven.
     pub metadata: bool,
     /// A size that was set is not proven.
     pub size: bool,
-    /// Entries of this directory, or more than could be kept: only an administrator or deletion
-    /// ends it.
+    /// Entries of this directory are lost, or more is than could be recorded: only an administrator
+    /// or deletion ends the latch.
     pub entries: bool,
-    /// Known to be no directory: nothing is below it.
+    /// The inode is known not to be a directory, so nothing is below it.
     pub file: bool,
     /// Directories whose sync with a name of the inode failed.
     pub names: Vec<FileKey>,
@@ -84,7 +84,7 @@ impl LatchRecord {
         }
     }
 
-    /// Brings the record within the limits; what it says is unproven only grows.
+    /// Brings the record within the limits; it never covers less than before.
     pub fn limit(&mut self) {
         for stream in &mut self.unproven {
             limit_ranges(&mut stream.ranges);
@@ -101,13 +101,13 @@ impl LatchRecord {
         if self.shares.len() > STORED_SHARES_MAX {
             self.shares.clear();
         }
-        // A part of it would be another path: what is below the directory would count as elsewhere.
+        // A shortened path would be another path, and files below the directory would count as elsewhere.
         if self.path.len() > STORED_PATH_MAX {
             self.path.clear();
         }
     }
 
-    /// Says the same in fewer bytes, and more of it unproven: only an administrator ends it. The names
+    /// Covers more in fewer bytes: only an administrator or deletion ends the latch then. The names
     /// stay, because they make a directory count as lost.
     pub(super) fn coarsen(&mut self) {
         self.entries = true;
@@ -154,12 +154,12 @@ pub trait LatchStore: Send + Sync + 'static {
     /// crash brings the latch back, which is safe.
     fn cleared(&self, key: FileKey) -> StoreTask;
 
-    /// More inodes failed than the engine can remember, or an administrator accepted that: until
-    /// then every FLUSH fails, also after a restart. As [`LatchStore::set`].
+    /// More inodes failed than the engine can remember (`true`), or an administrator accepted that
+    /// (`false`). In between every FLUSH fails, also after a restart. As [`LatchStore::set`].
     fn set_overflow(&self, overflow: bool) -> StoreTask;
 
-    /// The end of the write that covers all calls so far, or that the store does not come to it in
-    /// the time a reply may wait; `None` if none is under way or waits.
+    /// Ends when a write that covers all calls so far ends, or with an error when a reply may wait no
+    /// longer. `None` if no write is under way or waits.
     fn settled(&self) -> Option<StoreTask>;
 }
 

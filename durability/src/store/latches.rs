@@ -1,15 +1,15 @@
 //! Error latches as values of a durable map (`map.rs`) in the state folder; key: the inode.
 //!
-//! A record names its file systems by what they are called over reboots, not by device numbers.
-//! Where its file system is known it is *live*, otherwise *dormant*: nobody can reach the inode
-//! then, and it wakes when the file system comes. Format: `latch_format.rs`.
+//! A record names its file systems by identities that survive reboots, not by device numbers.
+//! A latch whose file system is known is *live*, any other *dormant*: no client can reach the inode
+//! then, and the latch wakes when its file system comes. Format: `latch_format.rs`.
 //!
-//! Invariants: what is stored as unproven is never less than what is. A record that would take too
-//! much room is replaced by a shorter one that covers more, at last by an *overflow*: every FLUSH
-//! fails until an administrator clears it. Damage does the same, as any inode may be meant; the file
-//! is kept as `latches.refused`. A full disk takes latches as long as the room that is set aside
+//! Invariants: everything that is unproven is stored as unproven. A record that would take too
+//! much room is replaced by a shorter one that covers more, in the end by an *overflow*: every FLUSH
+//! fails until an administrator clears it. Damage has the same effect, because it may hide any inode;
+//! the file is kept as `latches.refused`. A full disk takes latches as long as the reserved room
 //! holds them, and then an overflow.
-//! Does not own: when a latch begins or ends.
+//! The engine decides when a latch begins or ends.
 
 use std::{
     collections::BTreeMap,
@@ -47,12 +47,12 @@ pub const LATCHES: MapSpec = MapSpec {
     read_old: read_old_latches,
 };
 
-/// One file system of shares: its number now and its name for ever.
+/// One file system of shares: its device number now, and its identity across reboots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownFs {
     /// Device number now, as in [`FileKey::fs`].
     pub dev: u64,
-    /// Name over reboots.
+    /// Its identity across reboots.
     pub identity: FsIdentity,
     /// The root of a share on it, which identifies a file system that has no other name.
     pub root: String,
@@ -70,7 +70,7 @@ pub struct OpenedLatches<D: Disk> {
 #[derive(Default)]
 struct State {
     known: Vec<KnownFs>,
-    /// Their keys in the map.
+    /// The live latches, each with its key in the map.
     live: BTreeMap<FileKey, Vec<u8>>,
     dormant: BTreeMap<Vec<u8>, LatchRecord>,
 }
@@ -82,10 +82,10 @@ pub struct LatchMap<D: Disk> {
 }
 
 impl<D: Disk> LatchMap<D> {
-    /// Reads what the folder that `disk` starts at holds; there may be none.
+    /// Reads the latches in the root folder of `disk`; there may be none.
     ///
     /// # Errors
-    /// Then nobody may serve: latches could be forgotten. Moving the file away is the way out.
+    /// As of [`LogMap::open`]. Without its latches no server may serve; an administrator may move the file away.
     pub async fn open(
         disk: D,
         env: Arc<dyn Env>,
@@ -107,8 +107,8 @@ impl<D: Disk> LatchMap<D> {
         Ok(OpenedLatches { store, damage })
     }
 
-    /// A file system came (a share was added, or the daemon found where an inode is). Answers the
-    /// latches that wake with it: restore them before anybody can reach the inodes.
+    /// A file system came (a share was added, or the daemon found where an inode is). Returns the
+    /// latches that wake with it: restore them before any client can reach the inodes.
     pub fn learn(&self, fs: KnownFs) -> Vec<LatchRecord> {
         let mut state = lock(&self.state);
         state.known.retain(|known| known.dev != fs.dev);
@@ -125,8 +125,8 @@ impl<D: Disk> LatchMap<D> {
         })
     }
 
-    /// The dormant latch of this record is of this inode: found by its path. Answers the record
-    /// to restore.
+    /// The inode of this dormant latch was found by its path: it is `key`. Returns the record to
+    /// restore; `None` if the latch is dormant no more.
     pub fn found(&self, dormant: &LatchRecord, key: FileKey) -> Option<LatchRecord> {
         let mut state = lock(&self.state);
         let mut all = state.dormant.iter();
@@ -151,8 +151,8 @@ impl<D: Disk> LatchMap<D> {
         })
     }
 
-    /// Latches whose file system is not there now (and so nobody can reach the inode): named to the
-    /// administrator.
+    /// Latches whose file system is not known now, so that no client can reach their inodes. They
+    /// are shown to the administrator.
     pub fn dormant(&self) -> Vec<LatchRecord> {
         let state = lock(&self.state);
         state.dormant.values().cloned().collect()
@@ -164,7 +164,7 @@ impl<D: Disk> LatchMap<D> {
         let dormant: Vec<Vec<u8>> = dormant.into_keys().collect();
         for some in dormant.chunks(REMOVED_MAX) {
             let keys = some.iter().map(|key| MapChange::Remove(key.clone()));
-            // Runs without being awaited.
+            // The store does this whether or not the result is awaited.
             drop(self.map.change(keys.collect()));
         }
         dormant.len()
@@ -183,7 +183,7 @@ impl<D: Disk> LatchMap<D> {
     /// Tries again to write what could not be written; a healthy store does nothing.
     pub fn try_again(&self) {
         if !self.is_healthy() {
-            // It reports itself.
+            // The store reports its own errors.
             drop(self.map.change(Vec::new()));
         }
     }
@@ -193,7 +193,7 @@ impl<D: Disk> LatchStore for LatchMap<D> {
     fn set(&self, mut record: LatchRecord) -> StoreTask {
         record.limit();
         if record.is_repaired() {
-            // Nothing of it is unproven: the next sync that succeeds ends it, as it would anew.
+            // Nothing of it is unproven, so there is nothing that a restart must know.
             return self.cleared(record.key);
         }
         let mut state = lock(&self.state);
@@ -256,7 +256,7 @@ impl State {
         Some((fs.identity, fs.root.clone()))
     }
 
-    /// Takes an entry: live if its file system is here, which is answered, dormant otherwise.
+    /// Takes an entry: live if its file system is known, and then returned; dormant otherwise.
     fn admit(&mut self, key: Vec<u8>, value: &[u8]) -> Option<LatchRecord> {
         let (record, here) = LatchRecord::decode(value, |fs| self.find(fs))?;
         match here {

@@ -1,15 +1,15 @@
 //! A log: records in the order of the calls, one writer, group commit.
 //!
 //! Records that come while a frame is being written share the next one, so one durable write serves
-//! all who wait. A new segment (`segments.rs`) begins with what the log's [`Contents`] say.
+//! all requests that wait. A new segment (`segments.rs`) begins with the frames that the log's [`Contents`] give.
 //!
-//! **Failure.** Records that could not be written are written anew to another segment. Where none
-//! can be made the contents note the loss, waiters get an error, and a new segment is tried with
-//! the next record ([`BACK_OFF`] later at the earliest) and after [`RETRY`]. A disk that hangs is
-//! waited for [`WAIT_MAX`] once, and then by nobody until it moves again; its records are written
+//! **Failure.** Records that could not be written are written anew to another segment. If none
+//! can be made, the contents note the loss, waiters get an error, and a new segment is tried with
+//! the next record ([`BACK_OFF`] later at the earliest) and after [`RETRY`]. If the disk hangs, one wait
+//! lasts [`WAIT_MAX`]; then no request waits until the disk answers again, and the records are written
 //! then. Both make the log unhealthy, which is reported once.
 //!
-//! Does not own: files, what records mean.
+//! The log knows nothing of files, or of the meaning of records.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -39,7 +39,7 @@ use crate::tasks::OnDrop;
 
 /// No new segment is tried for so long after one could not be made.
 const BACK_OFF: Duration = Duration::from_secs(1);
-/// Pause before what could not be stored is tried again without anybody asking.
+/// Pause before a store that failed tries again by itself.
 const RETRY: Duration = Duration::from_secs(10);
 /// Longest time that a record is waited for.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -49,10 +49,10 @@ const LAZY_DELAY: Duration = Duration::from_millis(200);
 pub(crate) const QUEUE_MAX: usize = 65_536;
 const QUEUE_BYTES_MAX: usize = 16 << 20;
 
-/// Completes when the store has done what was asked, or could not. The work goes on if it is
-/// dropped. Not `Send`: poll it on the worker that made it.
+/// Completes when the store has done what was asked, or could not. The work goes on if the task is
+/// dropped. It is not `Send`: poll it on the worker that made it.
 pub type StoreTask = Pin<Box<dyn Future<Output = VfsResult<()>>>>;
-/// The sender to one who waits.
+/// Sends the result to one task that waits.
 pub(super) type Waiter = oneshot::Sender<VfsResult<()>>;
 
 pub(super) fn answer_all(waiters: impl IntoIterator<Item = Waiter>, what: VfsResult<()>) {
@@ -70,7 +70,7 @@ pub(super) trait Contents: Send + 'static {
     fn begun(&mut self) {}
     /// Records of this weight in all could not be stored; the next segment's head may say so.
     fn lost(&mut self, _weight: u64) {}
-    /// A record of one sector for the old segment, where there is no room for a new one.
+    /// A record that fits in one sector and goes to the old segment if there is no room for a new one.
     fn last_word(&mut self) -> Option<Vec<u8>> {
         None
     }
@@ -81,11 +81,11 @@ pub(super) trait Contents: Send + 'static {
 pub struct LogCounts {
     /// Records stored.
     pub records: u64,
-    /// Durable writes that they took.
+    /// The durable writes that these records took.
     pub writes: u64,
     /// Segments made.
     pub segments: u64,
-    /// Records that could not be stored when they were asked for, as far as they count.
+    /// The weight of the records that could not be stored when they were asked for.
     pub failed: u64,
 }
 
@@ -104,7 +104,7 @@ struct State<C> {
     /// The segment lacks something: the next write begins a new one.
     renew: bool,
     running: bool,
-    /// Times after which a task will look for what is to be written.
+    /// The delays of the tasks that sleep and will then look for what is to be written.
     alarms: BTreeSet<Duration>,
     /// The weight of the records that are being written.
     in_flight: u64,
@@ -116,8 +116,8 @@ struct State<C> {
 }
 
 impl<C: Contents> State<C> {
-    /// False if there is no room. A task that only waits joins the last queued record, if any,
-    /// where tasks that have given up waiting make room for others.
+    /// Queues a record; false if there is no room. A task that only waits (`bytes` is empty) joins
+    /// the last queued record, if any; tasks that gave up waiting there make room for others.
     fn push(&mut self, bytes: Vec<u8>, weight: u64, tell: Waiter) -> bool {
         if bytes.is_empty()
             && let Some(last) = self.queue.back_mut()
@@ -164,17 +164,17 @@ pub(super) struct Log<D: Disk, C: Contents> {
     env: Arc<dyn Env>,
     shape: Shape,
     state: Mutex<State<C>>,
-    /// Where records go; the writer has it while it runs.
+    /// The segments that records go to; the writer holds this lock while it runs.
     place: tokio::sync::Mutex<Segments<D>>,
     healthy: AtomicBool,
-    /// Somebody waited for a write in vain, and it is not done yet.
+    /// A task waited in vain for a write that is still not done.
     late: AtomicBool,
     me: Weak<Self>,
 }
 
 impl<D: Disk, C: Contents> Log<D, C> {
-    /// Makes the first segment of this run. Where that fails the log is there all the same, tries
-    /// again with every record, and the error is answered.
+    /// Makes the first segment of this run. If that fails, the error is returned with the log, which
+    /// can be used all the same and tries again with every record.
     pub(super) async fn open(
         env: Arc<dyn Env>,
         shape: Shape,
@@ -203,8 +203,8 @@ impl<D: Disk, C: Contents> Log<D, C> {
         });
         let made = {
             let mut place = log.place.lock().await;
-            // A process that was killed may have left the newest one with a name that is not stable:
-            // until it is, the older ones hold.
+            // A process that was killed may have left the newest segment with a name that is not stable.
+            // Until it is, the older segments are kept.
             if place.folder.sync().await.is_ok() {
                 place.retire().await;
             }
@@ -218,8 +218,8 @@ impl<D: Disk, C: Contents> Log<D, C> {
         (log, made)
     }
 
-    /// Changes the contents and queues the record that the change answers, an empty one to wait for
-    /// all before it. `None` where the change answers that. A `lazy` one is written a little later.
+    /// Changes the contents and queues the record that `change` returns; an empty one waits for all
+    /// before it. `None` if `change` returns that. A `lazy` record is written a little later.
     pub(super) fn append(
         &self,
         weight: u64,
@@ -231,7 +231,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
             let mut state = lock(&self.state);
             let bytes = change(&mut state.contents)?;
             if bytes.len() > self.payload_max() || !state.push(bytes, weight, tell) {
-                // The asker gets an error, because the sender is dropped.
+                // The task that asked gets an error, because the sender is dropped.
                 self.lose(&mut state, weight);
             }
             let idle = !state.running;
@@ -255,12 +255,12 @@ impl<D: Disk, C: Contents> Log<D, C> {
         settled.flatten().map(|task| self.in_time(task))
     }
 
-    /// The end of the writer, which tidies when nobody waits any more: its worker may end then.
+    /// Waits for the end of the writer, which tidies after its waiters were answered: its worker may end then.
     pub(super) async fn at_rest(&self) {
         if let (Some(settled), Some(me)) = (self.settled(), self.me.upgrade()) {
             let ended = async move {
                 let written = settled.await;
-                // The writer has it until its end.
+                // The writer holds this lock until its end.
                 drop(me.place.lock().await);
                 written
             };
@@ -289,7 +289,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
         (queue.len(), queue.iter().map(|one| one.tell.len()).sum())
     }
 
-    /// The task, but no longer than a reply may wait.
+    /// The task, with an error once a reply may wait no longer ([`WAIT_MAX`]), or at once while the disk hangs.
     pub(super) fn in_time(&self, mut task: StoreTask) -> StoreTask {
         let me = self.me.upgrade();
         let Some(me) = me.filter(|_| !self.late.load(SeqCst)) else {
@@ -328,7 +328,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
         if self.shape.is_snapshot {
             return PAYLOAD_MAX;
         }
-        // The head must fit beside it.
+        // The head of a new segment must fit beside the payload.
         let half = usize::try_from(self.shape.segment_bytes / 2).unwrap_or(PAYLOAD_MAX);
         PAYLOAD_MAX.min(half)
     }
@@ -343,17 +343,17 @@ impl<D: Disk, C: Contents> Log<D, C> {
         }));
     }
 
-    /// The worker of the writer died under it.
+    /// The worker that ran the writer died.
     fn writer_died(&self) {
         if self.healthy.swap(false, SeqCst) {
             tracing::error!("{}: its writer died with its worker", self.shape.title);
         }
         let mut state = lock(&self.state);
-        // It may be stored or not.
+        // The records in flight may be stored or not, so they count as lost.
         let weight = mem::take(&mut state.in_flight);
         self.lose(&mut state, weight);
         (state.died, state.running) = (true, false);
-        // Nobody shall wait for a writer that may never come; what they queued is written then.
+        // No task must wait for a writer that may never come. If one comes, it writes what is queued.
         state.queue.iter_mut().for_each(|one| one.tell.clear());
     }
 
@@ -369,7 +369,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
         self.env.spawn(Box::pin(async move {
             log.env.sleep(time).await;
             drop(alarm);
-            // It reports itself.
+            // The log reports its own errors.
             drop(log.append(0, false, |_| Some(Vec::new())));
         }));
     }
@@ -385,7 +385,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
                 let mut state = lock(&self.state);
                 let batch = state.next(self.payload_max());
                 if batch.is_empty() {
-                    // In one step: who queues from here on starts a writer.
+                    // In the same step as the look at the queue: a record that comes later starts a writer.
                     state.running = false;
                     return;
                 }
@@ -444,8 +444,8 @@ impl<D: Disk, C: Contents> Log<D, C> {
         }
     }
 
-    /// Makes the next segment, with its head and the payload. That of a snapshot log serves all who
-    /// wait by then: they join the batch.
+    /// Makes the next segment, with its head and the payload. In a snapshot log the head covers all
+    /// queued records as well, so these join the batch.
     async fn begin(
         &self,
         place: &mut Segments<D>,
@@ -455,7 +455,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
         let now = self.env.monotonic();
         let mut payloads = {
             let mut state = lock(&self.state);
-            // Until it is over.
+            // Stands until the attempt is over, or if the worker dies during it.
             state.failed = Some((now, Errno(libc::EIO)));
             state.renew = false;
             if self.shape.is_snapshot {

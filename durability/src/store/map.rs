@@ -4,12 +4,12 @@
 //! storage when their task completes. A segment holds the whole map, then groups of changes.
 //! Format: `map_format.rs`.
 //!
-//! Invariants: the map in memory is what was asked for, whether it could be stored or not; a task
-//! that answers an error says that the disk may have the change or not, and the next segment that
-//! can be made has it. A caller that takes a failed change back makes another change. Bounds:
-//! [`MapSpec`]; beyond them a change is refused whole and nothing happens. A file of version 0.1 is
-//! read where there is one, and goes when the first segment, which says the same, is stable.
-//! Does not own: what keys and values mean, whether clients are served without it.
+//! Invariants: the map in memory is what was asked for, whether it could be stored or not. If a task
+//! fails, the disk may have the change or not, and the next segment that can be made has it; a caller
+//! that wants to undo it makes another change. Limits: [`MapSpec`]; a change beyond them is refused as a
+//! whole and nothing happens. A file of version 0.1 is read if there is one, and removed when the first
+//! segment, which holds the same, is stable.
+//! The owner knows what keys and values mean, and whether clients are served without the map.
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
@@ -28,7 +28,7 @@ pub const KEY_MAX: usize = 64;
 pub const VALUE_MAX: usize = 128 << 10;
 /// Largest file read.
 const FILE_MAX: u64 = 512 << 20;
-/// Bytes of a snapshot's frame, from which on the next one begins.
+/// Bytes of a snapshot's frame after which the next frame begins.
 const SNAPSHOT_FRAME: usize = 256 << 10;
 
 /// A reader of one kind of file.
@@ -45,10 +45,10 @@ pub struct MapSpec {
     pub entries: usize,
     /// Most bytes of all keys and values, at most 64 MiB.
     pub bytes: usize,
-    /// The entry that is put when a full disk takes nothing else. A map that has one begins unhealthy where no segment
-    /// can be made at first, instead of not at all.
+    /// The entry that is put when a full disk takes nothing else. A map with such an entry opens, unhealthy, even if
+    /// its first segment cannot be made; without one, opening fails.
     pub last_word: Option<(&'static [u8], &'static [u8])>,
-    /// The entries that the map begins with, of those that were read; it may find more damage.
+    /// Picks the entries that the map begins with from those that were read; it may find more damage.
     pub take: fn(&mut ReadMap) -> Entries,
     /// Reads the file of version 0.1.
     pub read_old: ReadFile,
@@ -123,7 +123,7 @@ impl From<Errno> for Refusal {
 }
 
 impl StoreError {
-    /// This file is no good.
+    /// This file cannot be used, for this reason.
     pub fn new(file: &str, why: Refusal) -> Self {
         let file = file.to_owned();
         Self { file, why }
@@ -146,17 +146,17 @@ pub struct MapCounts {
     pub entries: usize,
     /// Bytes of keys and values now.
     pub bytes: usize,
-    /// Groups of changes, and what they took.
+    /// The groups of changes (as records), and the writes and segments that they took.
     pub log: LogCounts,
 }
 
 /// A map, and what its files held.
 pub struct OpenedMap<D: Disk> {
-    /// The map, with the entries that are not doubtful.
+    /// The map, with the entries that [`MapSpec::take`] picked.
     pub map: Arc<LogMap<D>>,
-    /// All entries, doubtful ones too.
+    /// The entries that were read, doubtful ones too, except those that [`MapSpec::take`] removed.
     pub entries: Vec<MapEntry>,
-    /// The damage in the files; with any, they are kept as `<name>.refused`.
+    /// The damage in the files. If there is any, the damaged file is kept as `<kind>.refused`.
     pub damage: Vec<Damage>,
 }
 
@@ -168,7 +168,7 @@ struct Live {
 }
 
 impl Live {
-    /// Makes a change, and answers the one that takes it back.
+    /// Makes a change, and returns the change that undoes it.
     fn apply(&mut self, change: MapChange) -> MapChange {
         let (key, old) = match change {
             MapChange::Put(key, value) => {
@@ -217,11 +217,11 @@ pub struct LogMap<D: Disk> {
 }
 
 impl<D: Disk> LogMap<D> {
-    /// Reads the files of the map in the root folder of `disk`, if there are any, and writes their contents to a new
-    /// file. Doubtful entries are answered and not taken over.
+    /// Reads the files of the map in the root folder of `disk`, if there are any, and writes the entries that
+    /// [`MapSpec::take`] picks to a new file.
     ///
     /// # Errors
-    /// Of the disk; or a file is not ours: nothing has changed then.
+    /// Errors of the disk, or a file that this version cannot read. Nothing that was stored is lost then.
     pub async fn open(
         disk: D,
         env: Arc<dyn Env>,
@@ -233,8 +233,8 @@ impl<D: Disk> LogMap<D> {
         let newest = segments.newest();
         let mut found = ReadMap::default();
         let mut damaged = None;
-        // Where both are there, the conversion did not come to its end, or an older server ran in
-        // between: what either says holds.
+        // If both files exist, the conversion was cut off, or an older server ran in between. The
+        // entries of both hold.
         let read_new: ReadFile = |file| read(file, true);
         let files = [(Some(kind), spec.read_old), (newest.as_deref(), read_new)];
         for (file, read) in files {
@@ -283,15 +283,15 @@ impl<D: Disk> LogMap<D> {
         })
     }
 
-    /// Makes changes, all or none; the task completes when they are on stable storage, or could
-    /// not be brought there (`Io`: they are in force, and stored as soon as that can be done).
-    /// Beyond a limit: `Exhausted`, and nothing happened. No changes at all wait for those before.
+    /// Makes changes, all or none. The task completes when they are on stable storage, or fails with
+    /// `Io` if they are not: they are in force, and stored as soon as that is possible. Beyond a limit
+    /// it fails with `Exhausted` and nothing happened. With no changes it waits for those before.
     pub fn change(&self, changes: Vec<MapChange>) -> StoreTask {
         let exhausted = || Box::pin(std::future::ready(Err(VfsError::Exhausted))) as _;
         self.try_change(changes).unwrap_or_else(exhausted)
     }
 
-    /// As [`LogMap::change`]; `None` beyond a limit.
+    /// As [`LogMap::change`], but `None` if the changes go beyond a limit.
     pub(super) fn try_change(&self, changes: Vec<MapChange>) -> Option<StoreTask> {
         let mut out = Vec::new();
         let (mut fits, mut grows) = (true, false);
@@ -354,7 +354,7 @@ impl<D: Disk> LogMap<D> {
         }
     }
 
-    /// Groups that wait to be written, and who waits for them.
+    /// The number of groups that wait to be written, and of tasks that wait for them.
     #[cfg(test)]
     pub(crate) fn queued(&self) -> (usize, usize) {
         self.log.queued()

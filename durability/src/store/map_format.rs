@@ -1,4 +1,4 @@
-//! The bytes of a [`LogMap`](super::map::LogMap), and a reader that believes nothing.
+//! The bytes of a [`LogMap`](super::map::LogMap), and a reader that takes nothing on trust.
 //!
 //! A segment is a row of frames (`frames.rs`, with `HFM1`), then zeros. The first frames are the
 //! whole map as it was when the segment was made; every later one is a group of changes. A payload
@@ -38,7 +38,7 @@ pub struct ReadMap {
     pub entries: Vec<MapEntry>,
     /// Parts that cannot be read, with something good behind them.
     pub damage: Vec<Damage>,
-    /// Where a frame was being written when the end came.
+    /// The offset of a frame that was being written when the server or the power failed.
     pub torn: Option<u64>,
 }
 
@@ -54,22 +54,22 @@ pub(crate) fn encode(out: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
     }
 }
 
-/// Reads a segment, whatever the bytes are.
+/// Reads a segment; the bytes may be anything.
 ///
 /// # Errors
-/// Its first frame is not what this version writes.
+/// Its first frame is none that this version writes.
 pub fn read_log_map(file: &[u8]) -> Result<ReadMap, Refusal> {
     read(file, false)
 }
 
-/// As [`read_log_map`]; `padded`: there is a sector of zeros at the end, or the file was cut off.
+/// As [`read_log_map`]. With `padded`, a file that does not end with a sector of zeros was cut off.
 pub(super) fn read(file: &[u8], padded: bool) -> Result<ReadMap, Refusal> {
     match file.get(..4) {
         Some(magic) if magic == MAGIC => {}
         Some([b'H', b'F', b'M', _]) => return Err(Refusal::Version),
         _ => return Err(Refusal::NotOurs),
     }
-    // With each value the number of damaged parts before it.
+    // Each value stands with the number of damaged parts before it.
     let mut all = BTreeMap::new();
     let mut ending = frames::read(MAGIC, file, |mut from, damaged| {
         while !from.is_empty() {

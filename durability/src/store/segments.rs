@@ -2,15 +2,15 @@
 //!
 //! A segment is filled with zeros when it is made, so that a frame changes data only and needs no
 //! room of the file system. It is made as `spare.KIND`, whole and synced, and only then gets its
-//! name (`0123456789abcdef.KIND`); then older ones go. Nothing is written to a segment of which one
-//! write failed, for nobody knows what its pages hold.
+//! name (`0123456789abcdef.KIND`); then older ones go. Nothing more is written to a segment after a write
+//! to it failed, because its pages may hold anything.
 //!
-//! **Room.** A log whose head repeats all that holds (a *snapshot*) keeps a second file of the same
+//! **Room.** A log whose head repeats its whole state (a *snapshot*) keeps a second file of the same
 //! size: the next segment overwrites it in place, and the segment before that becomes the next
-//! spare. So a full file system stops it only when the snapshot outgrows the spare. Then the old
+//! spare. So a full file system stops such a log only when the snapshot outgrows the spare. Then the old
 //! segment takes one more frame, in a sector that is kept free for it ([`Segments::say_last`]).
 //!
-//! Does not own: when a segment begins, what is tried again.
+//! `log.rs` decides when a segment begins and what is tried again.
 
 use std::{collections::BTreeSet, mem};
 
@@ -38,11 +38,11 @@ pub struct Shape {
     pub title: &'static str,
     /// The consequence, in messages, if it cannot be written.
     pub risk: &'static str,
-    /// Bytes of a segment; of a snapshot log, at least, and as many are set aside.
+    /// Bytes of a segment. In a snapshot log a segment may be larger, and the spare takes as many again.
     pub segment_bytes: u64,
-    /// Segments that are left standing.
+    /// The most segments that are kept; an older one is removed or becomes the spare.
     pub segments: usize,
-    /// The head of a segment repeats all that holds, what waits to be written included.
+    /// The head of a segment repeats the whole state, including what waits to be written.
     pub is_snapshot: bool,
 }
 
@@ -63,11 +63,11 @@ pub fn segment_number(name: &[u8], kind: &str) -> Option<u64> {
 struct Newest<F> {
     fd: F,
     number: u64,
-    /// Of the next frame, and where that goes.
+    /// The number of the next frame, and the place that it goes to.
     frame: u32,
     offset: u64,
-    /// Where frames end: behind it there is a sector for a last word, and one of zeros, without
-    /// which the file was cut off.
+    /// Where frames end. Behind it there is a sector for a last word, and one of zeros; a file
+    /// without these zeros was cut off.
     end: u64,
     /// The mark behind the last frame is not written yet.
     unmarked: bool,
@@ -78,12 +78,12 @@ pub(super) struct Segments<D: Disk> {
     pub(super) folder: Folder<D>,
     shape: Shape,
     numbers: BTreeSet<u64>,
-    /// Of those, what is never overwritten.
+    /// Those of `numbers` that are removed, but never overwritten as a spare.
     spoilt: BTreeSet<u64>,
     newest: Option<Newest<D::Fd>>,
     /// There is a file of version 0.1, which the first segment replaces.
     has_old: bool,
-    /// There is a spare, and nobody writes to it.
+    /// There is a spare, and no write to it is under way.
     has_spare: bool,
     /// A segment was made, and older ones have not gone yet.
     untidy: bool,
@@ -149,7 +149,7 @@ impl<D: Disk> Segments<D> {
             .extend(self.newest.take().map(|newest| newest.number));
     }
 
-    /// Whether there is a newest segment, with room for a frame of this payload, if that is one.
+    /// Whether there is a newest segment, with room for a frame of this payload (an empty one needs no frame).
     pub(super) fn fits(&self, payload: usize) -> bool {
         let room = aligned(HEAD + payload) as u64;
         let newest = self.newest.as_ref();
@@ -173,8 +173,8 @@ impl<D: Disk> Segments<D> {
         written
     }
 
-    /// Writes an empty frame behind the last one, which the next one overwrites. Until then a bad
-    /// frame before it must have decayed, not been torn; the mark need not be stable for that.
+    /// Writes an empty frame behind the last one, which the next one overwrites. A bad frame before
+    /// this mark has decayed and was not torn by a power cut; the mark need not be stable for that.
     async fn mark(&mut self) {
         let newest = self.newest.as_mut();
         let Some(newest) = newest.filter(|newest| newest.unmarked && newest.offset <= newest.end)
@@ -192,7 +192,7 @@ impl<D: Disk> Segments<D> {
         }
     }
 
-    /// A frame of one sector where there is no room for a new segment. The old one is closed.
+    /// Writes a frame of one sector if there is no room for a new segment, and closes the old one.
     pub(super) async fn say_last(&mut self, payload: &[u8]) -> DiskResult<()> {
         if self.newest.is_some() && aligned(HEAD + payload.len()) == ALIGN {
             self.write(payload).await?;
@@ -205,7 +205,7 @@ impl<D: Disk> Segments<D> {
     pub(super) async fn begin(&mut self, mut payloads: Vec<Vec<u8>>) -> DiskResult<()> {
         let count = payloads.len() as u32;
         if self.shape.is_snapshot {
-            // Without a mark behind it a frame that decayed would pass for a torn one.
+            // Without a mark behind it, a last frame that decayed would pass for a torn one.
             payloads.push(Vec::new());
         }
         let last = self.numbers.last();
@@ -220,12 +220,12 @@ impl<D: Disk> Segments<D> {
         let (fd, size) = match self.fill(&spare, bytes, reuse).await {
             Ok(filled) => filled,
             Err(errno) => {
-                // Room for others, and nothing that failed is used again.
+                // This makes room for others, and a file whose write failed is not used again.
                 let _ = self.folder.remove(&spare).await;
                 return Err(errno);
             }
         };
-        // From here on the segment before it may be superseded.
+        // From here on the older segment may be superseded, so nothing more may be written to it.
         self.newest = None;
         let name = self.name(number);
         self.folder.rename(&spare, &name).await?;
@@ -248,8 +248,8 @@ impl<D: Disk> Segments<D> {
         Ok(())
     }
 
-    /// Makes a stable file of these bytes and zeros; answers its size. To `reuse` is to overwrite a
-    /// spare that is neither too small nor far too large.
+    /// Makes a stable file of these bytes and zeros, and returns it with its size. With `reuse` it
+    /// overwrites a spare that is neither too small nor far too large.
     async fn fill(&self, name: &str, bytes: Vec<u8>, reuse: bool) -> DiskResult<(D::Fd, u64)> {
         let head = bytes.len() as u64;
         let mut wanted = self.shape.segment_bytes;
@@ -272,7 +272,7 @@ impl<D: Disk> Segments<D> {
         Ok((fd, size))
     }
 
-    /// Older segments than are left standing go or become the spare.
+    /// Removes the segments beyond [`Shape::segments`], oldest first, or makes one the spare.
     pub(super) async fn retire(&mut self) {
         while self.numbers.len() > self.shape.segments
             && let Some(oldest) = self.numbers.pop_first()
@@ -291,8 +291,8 @@ impl<D: Disk> Segments<D> {
         }
     }
 
-    /// After a write, when nobody waits any more: marks the end, and after a new segment retires
-    /// older ones and sees to it that there is a spare. A failure here costs room only.
+    /// After a write, once its waiters were answered: marks the end, and after a new segment retires
+    /// older ones and makes a spare if there is none. A failure here costs only room.
     pub(super) async fn tidy(&mut self) {
         self.mark().await;
         if !mem::take(&mut self.untidy) {
@@ -306,7 +306,7 @@ impl<D: Disk> Segments<D> {
             );
         }
         if !self.has_spare {
-            // Room for others.
+            // A spare that could not be made leaves its room to others.
             let _ = self.folder.remove(&self.spare()).await;
         }
     }

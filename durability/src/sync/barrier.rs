@@ -89,8 +89,8 @@ impl<V: Volume> Durability<V> {
         self.names(key, since).await
     }
 
-    /// Makes the outstanding moves of a file system stable, but for that of `except`. A failed sync
-    /// poisons its own inode only. `NotStarted` is an error: nothing may be synced before them.
+    /// Makes the outstanding moves of a file system stable, except that of `except`. A sync that fails
+    /// poisons only its own inode and is no error here. `NotStarted` is: the moves must be synced first.
     pub(crate) async fn settle(&self, fs: u64, except: FileKey) -> VfsResult<()> {
         let mut moved = self.moves.outstanding(fs);
         moved.retain(|key| *key != except);
@@ -113,7 +113,7 @@ impl<V: Volume> Durability<V> {
     }
 
     /// Syncs the directories with dirty names of an inode, newest first, each together with the names by which it is
-    /// reached. `marked` was drawn before the inode itself was synced, if that was surely `done`.
+    /// reached. `marked` was drawn before the inode itself was synced; `done` if that sync surely ran.
     async fn names(&self, key: FileKey, (marked, done): (u64, bool)) -> VfsResult<()> {
         let planned = self.tick();
         let plan = if self.planted(Planted::NoParentSync) {
@@ -144,7 +144,7 @@ impl<V: Volume> Durability<V> {
             }
         }
         for dir in &plan {
-            // Nothing in it can be reached after a power failure, however often it is synced.
+            // If an ancestor's name is lost, nothing here can be reached after a power failure, synced or not.
             if let Err(error) = self.check_ancestors(dir.key(), Some(dir)) {
                 first.get_or_insert(error);
                 let failure = self.failure(error);
@@ -153,10 +153,10 @@ impl<V: Volume> Durability<V> {
                 }
             }
         }
-        // Of each directory what was marked before its sync began, and before the names were listed.
+        // A name is stable if it was marked before the sync of its directory began and before the plan was made.
         let until = |dir: FileKey| until.get(&dir).map_or(planned, |last| planned.min(*last));
         self.names_synced(key, |dir| marked.min(until(dir)), &failed);
-        // The plan leaves the inode itself out, which was synced before, if it was.
+        // The plan leaves out the inode itself; names in it are stable only if its own sync surely ran.
         let own = if done { marked } else { 0 };
         let of_dirs = |dir| if dir == key { own } else { until(dir) };
         plan.iter()
@@ -164,7 +164,7 @@ impl<V: Volume> Durability<V> {
         first.map_or(Ok(()), Err)
     }
 
-    /// The number of the last name in a directory that is dirty of one `of` these.
+    /// The highest sequence number of the dirty names that the inodes in `of` have in a directory.
     fn last_name_in(&self, dir: FileKey, of: impl Iterator<Item = FileKey>) -> u64 {
         let last = |key| {
             self.peek(key, |inode| {
@@ -214,20 +214,20 @@ impl<V: Volume> Durability<V> {
         1 + self.plan(key).len()
     }
 
-    /// Whether the inode is on a file system whose renames are not atomic. An inode without
-    /// anything held has nothing to sync.
+    /// Whether the inode is on a file system whose renames are not atomic. False if no node of it is
+    /// held, because then there is nothing to sync.
     fn may_half_rename(&self, key: FileKey, node: Option<&Held<V>>) -> bool {
         let own = node.map(|held| Arc::clone(&held.vfs));
         let vfs = own.or_else(|| self.peek(key, Inode::vfs).flatten());
         vfs.is_some_and(|vfs| !vfs.renames_are_atomic(key.fs))
     }
 
-    /// Where the inode is on a file system mounted below the share's folder: the moves that are
-    /// outstanding on the folder's.
+    /// If the inode is on a file system that is mounted below the share's folder: makes the outstanding
+    /// moves on the folder's file system stable.
     async fn settle_above(&self, key: FileKey, node: Option<&Held<V>>) -> VfsResult<()> {
         let root = self.root(key, node).filter(|root| root.fs != key.fs);
         for moved in root.map_or_else(Vec::new, |root| self.moves.outstanding(root.fs)) {
-            // Its error is its own, as in `settle`.
+            // Any other error concerns only the inode that moved, as in `settle`.
             if Box::pin(self.barrier(moved, None)).await == Err(VfsError::NotStarted) {
                 return Err(VfsError::NotStarted);
             }
@@ -281,9 +281,9 @@ impl<V: Volume> Durability<V> {
         self.check_ancestors(key, node)
     }
 
-    /// The error of a directory whose own name is lost if the inode is it or may be below: after a power
-    /// cut it would be found elsewhere, or nowhere. Where a path is not known, or the two shares are of
-    /// different folders, it may be.
+    /// The error of a directory whose own name is lost, if the inode is that directory or may be below it:
+    /// after a power cut the inode would be found elsewhere, or nowhere. It may be below if a path is not
+    /// known, or if the two were reached through shares of different folders.
     fn check_ancestors(&self, key: FileKey, node: Option<&Held<V>>) -> VfsResult<()> {
         // Each of these directories has a latch.
         if !self.has_latches() {
@@ -357,7 +357,7 @@ struct FileSystem {
     directory_moved: bool,
 }
 
-/// The file systems on which something moved or was to be made stable.
+/// The file systems on which a name moved, or which needed the rename lock.
 #[derive(Default)]
 pub(crate) struct Moves(Mutex<BTreeMap<u64, FileSystem>>);
 

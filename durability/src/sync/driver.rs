@@ -1,9 +1,9 @@
-//! The sync driver: runs the syncs of one inode for everybody who waits for one.
+//! The sync driver: runs the syncs of one inode for all requests that wait for one.
 //!
 //! Invariants:
 //! - One sync of an inode runs at a time, in a task of its own: a connection that ends cancels no
-//!   sync. A request joins only a sync that starts after the request, or for names in a directory one that
-//!   started after they were marked; all that joined receive the same result.
+//!   sync. A request joins only a sync that starts after the request, or, for names in a directory, one that
+//!   started after the names were marked. All requests that joined receive the same result.
 //! - A failed sync latches the inode, and for a directory every inode whose name depended on it. The
 //!   latch is stored before anybody receives the error.
 //! - If the task of a driver is dropped, its sync counts as failed.
@@ -58,14 +58,14 @@ impl<V: Volume> Durability<V> {
         }
         if run && let Some(me) = self.me.upgrade() {
             let core = Arc::clone(&me);
-            // The guard is made before the task, so that a task that never runs gives the sync back as well.
+            // The guard is made before the task, so that a task that is dropped before it runs abandons the sync too.
             let guard = OnDrop::new(move || core.abandon_sync(key));
             self.env.spawn(Box::pin(async move {
                 me.drive(key).await;
                 guard.disarm();
             }));
         }
-        // Background syncs have no reply; the flusher would start the same one again at once, forever.
+        // A background sync has no reply to send early, and the flusher would start it again at once, forever.
         if asked && self.planted(Planted::EarlyAcknowledgement) {
             return Ok(());
         }
@@ -73,8 +73,8 @@ impl<V: Volume> Durability<V> {
         outcome.await.unwrap_or(Err(VfsError::Io))
     }
 
-    /// A sync of a directory that started after `marked`, which names in it were marked by: the one that
-    /// runs, if it did and saves all of the directory.
+    /// Waits for a sync of a directory that started after `marked`, when the names in it had been marked. Joins
+    /// the running sync if that did and covers the whole directory.
     pub(crate) async fn sync_names_in(&self, dir: &Held<V>, marked: u64) -> VfsResult<()> {
         let key = dir.key();
         let running = self.with_waiters(key, |inode, waiters| {
@@ -116,8 +116,8 @@ impl<V: Volume> Durability<V> {
             if let Err(error) = synced
                 && error != VfsError::NotStarted
             {
-                // The others may take forever if the disk hangs: no success is reported
-                // meanwhile.
+                // The failure is noted now, because the syncs of the other targets may hang: until they end
+                // no request may succeed.
                 let file = job.targets.iter().any(|(held, _)| held.is_file());
                 self.lost_in_sync(held.key(), file, Vec::new(), error);
             }
@@ -152,16 +152,16 @@ impl<V: Volume> Durability<V> {
                 }
                 self.with(key, Inode::synced);
             }
-            // Nothing was tried, so nothing is lost: it is as dirty as before.
+            // Nothing was tried, so nothing is lost, and everything is as dirty as before.
             Err(VfsError::NotStarted) => self.with(key, Inode::not_started),
-            // It was noted when it happened.
+            // The failure was noted when it happened.
             Err(_) => {}
         }
     }
 
-    /// A sync of the inode failed, for `shares` and those that it was changed through. An inode
-    /// that is not known to be a `file` may be a directory, also where only a stream of it was to
-    /// be synced: then the dirty names in it are lost with it.
+    /// A sync of the inode failed; `shares` are affected besides those through which it was changed. An
+    /// inode that is not known to be a `file` may be a directory, even if only a stream of it was
+    /// synced. In that case the dirty names in it are lost as well.
     pub(crate) fn lost_in_sync(
         &self,
         key: FileKey,
@@ -175,7 +175,7 @@ impl<V: Volume> Durability<V> {
             true => self.names_in(key),
             false => Vec::new(),
         };
-        // The failure is that of the shares through which these were changed, too.
+        // The failure also affects the shares through which these inodes were changed.
         let shares_of = |key: &FileKey| self.peek(*key, |inode| inode.shares().to_vec());
         shares.extend(owing.iter().filter_map(shares_of).flatten());
         self.with(key, |inode| {
@@ -194,7 +194,7 @@ impl<V: Volume> Durability<V> {
 
     /// The sync of a directory failed, and it is poisoned: the dirty names in it are as lost as its entries.
     fn directory_failed(&self, dir: FileKey, failure: Failure) {
-        // A promise that found a name in it after the failure and before the latch (`gate/flush.rs`) sees this number.
+        // A promise that found a name in it between the failure and the latch (`gate/flush.rs`) sees this later number.
         self.note_failure(dir, failure.error);
         for key in self.names_in(dir) {
             self.with(key, |inode| inode.name_failed(dir, failure));
@@ -274,8 +274,8 @@ impl<V: Volume> Durability<V> {
         }
     }
 
-    /// The driver of an inode is gone, and nobody will learn the result of its sync: it counts as
-    /// failed. The requests that waited receive an error.
+    /// The driver of an inode is gone, and the result of its sync will never be known, so the sync
+    /// counts as failed. The requests that waited receive an error.
     pub(crate) fn abandon_sync(&self, key: FileKey) {
         let failure = self.note_failure(key, VfsError::Io);
         let entries = !self.names_in(key).is_empty();

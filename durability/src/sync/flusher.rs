@@ -38,7 +38,7 @@ impl<V: Volume> Durability<V> {
     /// Starts the flusher of a share, whose `flusher` flag is set already.
     pub(crate) fn start_flusher(&self, share: &Arc<Share>) {
         let owned = Arc::clone(share);
-        // Made before the task, which may be dropped before it is run: the next change starts another.
+        // Made before the task, which may be dropped before it runs: then the next change starts another flusher.
         let guard = OnDrop::new(move || lock(&owned.ages).flusher = false);
         if let Some(me) = self.me.upgrade() {
             let share = Arc::clone(share);
@@ -122,7 +122,7 @@ impl<V: Volume> Durability<V> {
         Some((due, next))
     }
 
-    /// Syncs one inode in the background, so long after that was due.
+    /// Syncs one inode in the background; the sync was due `late` ago.
     pub(crate) fn start_background_sync(&self, key: FileKey, share: &Arc<Share>, late: Duration) {
         let Some(me) = self.me.upgrade() else { return };
         let begun = self.now();
@@ -154,7 +154,7 @@ impl<V: Volume> Durability<V> {
             if result != Err(VfsError::NotStarted) {
                 share.background_synced_in(late + me.now().saturating_sub(begun));
             } else {
-                // It stays in the set until then, so that it is not started again at once.
+                // The inode stays in `in_background` during the pause, so that it is not started again at once.
                 me.env.sleep(RETRY).await;
             }
         }));
@@ -210,8 +210,8 @@ impl<V: Volume> Durability<V> {
         report
     }
 
-    /// Syncs everything dirty of a share, in its folder, or on the file system of its root: other shares
-    /// may have changed what is below. The answer is about what is surely in the folder.
+    /// Syncs everything dirty of a share, in its folder, and on the file system of its root, because other shares
+    /// may have changed what is below it. The report covers only inodes that are surely in the folder.
     pub(crate) async fn sync_root(&self, share: &Arc<Share>, vfs: &V, root: FileKey) -> StopReport {
         let roots = self.roots_within(share, vfs);
         let mine = |inode: &Inode<V>| inode.is_of(|known| known.is_within(&roots));
@@ -221,7 +221,7 @@ impl<V: Volume> Durability<V> {
                 others.extend(inode.held().map(|held| (key, held.clone())));
             }
         });
-        // Asked without the lock of the inode. These are in the folder, or on file systems that are mounted below.
+        // The path is asked for without the inode's lock. One that has a path is in the folder or mounted below it.
         others.retain(|(_, held)| vfs.path_hint(&held.node).is_some());
         let mut keys = self.keys(|_, inode| mine(inode));
         for (key, _) in others {
@@ -286,7 +286,7 @@ impl<V: Volume> Durability<V> {
         let mut work = lock(&work);
         let (rest, report) = &mut *work;
         if died {
-            // A worker ended under this task, so the inode that it was syncing is not proven.
+            // The worker of a task ended, so the inode that the task was syncing is not proven to be stable.
             report.add(FileKey::default(), 0, Err(VfsError::Io));
         }
         for key in std::mem::take(rest).into_values().flatten() {
@@ -297,8 +297,8 @@ impl<V: Volume> Durability<V> {
 }
 
 impl<V: Volume> Durability<V> {
-    /// Syncs everything dirty of shares that want it (`sync_on_stop`), when the server stops:
-    /// call it when no request is being handled any more.
+    /// Syncs everything dirty of shares that want it (`sync_on_stop`), and inodes of no known share, when the
+    /// server stops. Call it when no request is being handled any more.
     pub async fn sync_all(&self) -> StopReport {
         let shares = self.shares();
         let keys = self.keys(|_, inode| {
@@ -318,7 +318,7 @@ impl<V: Volume> Durability<V> {
         self.sync_many(keys).await
     }
 
-    /// Syncs of inodes that have ended so far, well or not: whether a disk still answers.
+    /// The number of syncs of inodes that have ended so far, well or not. If it grows, a disk still answers.
     pub fn syncs_ended(&self) -> u64 {
         let shares = self.shares();
         let ended = shares.iter().map(|share| {

@@ -24,7 +24,7 @@ use crate::{
     sync::Durability,
 };
 
-/// How often a sync is tried again that the back end did not begin, and after how long.
+/// How often, and after which pause, a sync that the back end could not begin is tried again.
 const RETRIES: u32 = 50;
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -48,13 +48,13 @@ impl<V: Volume> Durability<V> {
         }
     }
 
-    /// Stores every latch from now on. Once, after the old ones were restored.
+    /// Stores every latch in `store` from now on. Call this once, after the old ones were restored.
     pub fn keep_latches(&self, store: Arc<dyn LatchStore>) {
         // A second one is not expected and not taken.
         let _ = self.latches.set(store);
     }
 
-    /// Notes flushes and exposures from now on, for the shares that it wants. Once.
+    /// Records flushes and exposures from now on, for the shares that the journal wants. Call this once.
     pub fn keep_journal(self: &Arc<Self>, journal: Arc<dyn FlushJournal>) {
         journal.set_source(Arc::clone(self) as _);
         // A second one is not expected and not taken.
@@ -73,8 +73,8 @@ impl<V: Volume> Durability<V> {
         }
     }
 
-    /// A file system of this share (by its name) lost data of files that are not open: the share honors
-    /// flushes until its policy is set or its latches are cleared. True if that is news.
+    /// A file system of this share (by its name) lost data of unknown files: lazy policies of the share are set
+    /// aside until its policy is set or its latches are cleared. True if the share had not tripped yet.
     pub fn write_back_lost(&self, share: &str) -> bool {
         let mut news = false;
         for share in self.shares().iter().filter(|one| one.name == share) {
@@ -87,7 +87,7 @@ impl<V: Volume> Durability<V> {
     }
 
     /// The last name of a poisoned inode was removed from `dir`, others from the directories `left`: its
-    /// stored latch ends when that is stable. If a sync fails, an administrator ends it after a restart.
+    /// stored latch ends when that is stable. If a sync fails, only an administrator can end it, after a restart.
     pub(crate) fn clear_stored_when_removed(
         &self,
         key: FileKey,
@@ -97,7 +97,7 @@ impl<V: Volume> Durability<V> {
         let Some(me) = self.me.upgrade() else { return };
         self.env.spawn(Box::pin(async move {
             let above = dir.key();
-            // The others are dirty, unless that removal is stable already.
+            // These directories are still dirty, unless the removals from them are stable already.
             let others = left.into_iter().filter(|dir| *dir != above);
             let dirs = std::iter::once((above, Some(dir))).chain(others.map(|dir| (dir, None)));
             let mut result = Ok(());
@@ -114,7 +114,7 @@ impl<V: Volume> Durability<V> {
                 result = result.and(synced);
             }
             if result.is_ok() {
-                // Its number may be another file's by now, which is poisoned itself.
+                // The inode number may belong to another file by now, which may be poisoned itself.
                 me.with(key, |inode| me.latch_changed(key, inode));
             }
         }));

@@ -82,12 +82,12 @@ pub struct Durability<V: Volume> {
     pub(super) back_ends: Mutex<Vec<Weak<V>>>,
     sequence: AtomicU64,
     dirty: AtomicUsize,
-    /// The same by file system.
+    /// The number of dirty inodes of each file system; `dirty` is their sum.
     dirty_of: Mutex<BTreeMap<u64, usize>>,
     latched: AtomicUsize,
     /// More inodes were poisoned than are remembered: no FLUSH can be answered with success.
     overflow: AtomicBool,
-    /// For changes that are under way, and the number of the newest.
+    /// The failures that a change under way must know of; `last_failure` is the newest sequence number.
     failed_syncs: Mutex<FailedSyncs>,
     last_failure: AtomicU64,
     /// Lazy policies are set aside.
@@ -136,11 +136,11 @@ impl<V: Volume> Durability<V> {
         })
     }
 
-    /// The share of a new gate, which is counted, and its back end from now on.
+    /// Finds or makes the share of a new gate, counts the gate, and registers its back end.
     pub(crate) fn enroll(&self, name: &str, vfs: &Arc<V>, settings: ShareDurability) -> Arc<Share> {
         let mut shares = write(&self.shares);
-        // A share that was removed has nothing to report once nothing of it is dirty and nothing of it
-        // is unproven; until then it may come back, and is the same.
+        // A share that was removed is forgotten once nothing of it is dirty or unproven. If it comes back
+        // before that, it is the same share.
         shares.retain(|old| old.gates.load(SeqCst) > 0 || !old.is_settled());
         let folded = name.to_uppercase();
         let known = shares.iter().find(|old| old.name.to_uppercase() == folded);
@@ -182,8 +182,8 @@ impl<V: Volume> Durability<V> {
         self.dirty.load(SeqCst)
     }
 
-    /// Whether a change on the file system has to wait. One that has little of what is dirty
-    /// goes on: what fills the table is another's, whose disk may hang.
+    /// Whether a change on the file system has to wait. It need not if the file system has few of the
+    /// dirty inodes: others fill the table then, and their disk may hang.
     pub(crate) fn is_too_dirty(&self, fs: u64) -> bool {
         let most = self.limits.dirty_inodes_max.max(1);
         let on = |all: &BTreeMap<u64, usize>| all.get(&fs).copied().unwrap_or(0);
@@ -261,7 +261,7 @@ impl<V: Volume> Durability<V> {
         failure
     }
 
-    /// The last failure of a sync of the inode, if one may have failed after `sequence`.
+    /// The last failure of the inode, if a sync of it may have failed after `sequence`.
     pub(crate) fn failed_since(&self, key: FileKey, sequence: u64) -> Option<Failure> {
         match self.last_failure.load(SeqCst) > sequence {
             true => lock(&self.failed_syncs).since(key, sequence),
@@ -329,7 +329,7 @@ impl<V: Volume> Durability<V> {
             _ => {}
         }
         let event = inode.take_latch_event();
-        // That of a deleted inode is cleared when the removal is stable.
+        // The stored latch of a deleted inode is cleared later, when the removal is stable.
         if before.grown != now.grown && !matches!(event, Some(LatchEvent::Deleted(_))) {
             self.latch_changed(key, inode);
         }
@@ -373,7 +373,7 @@ impl<V: Volume> Durability<V> {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    /// Judges every open through a share anew. True if that promises something new.
+    /// Applies the rules of a share anew to every open through it. True if that promises something new.
     pub(crate) fn judge_anew(&self, share: &Arc<Share>) -> bool {
         let mut tightens = false;
         for shard in &self.shards {
@@ -389,12 +389,12 @@ impl<V: Volume> Durability<V> {
         tightens
     }
 
-    /// Whether a sync failed of anything, and that is not repaired.
+    /// Whether a sync of any inode failed and the loss is not repaired.
     pub(crate) fn has_latches(&self) -> bool {
         self.latched.load(SeqCst) > 0 || self.has_overflow()
     }
 
-    /// The true error of an inode whose sync failed.
+    /// Fails with the first error of a poisoned inode; with an overflow, fails for every inode.
     pub(crate) fn check_latch(&self, key: FileKey) -> VfsResult<()> {
         if self.has_overflow() {
             return Err(VfsError::Io);
@@ -405,7 +405,7 @@ impl<V: Volume> Durability<V> {
         }
     }
 
-    /// The first error of an inode that is poisoned.
+    /// The first error of the inode, if it is poisoned.
     pub(crate) fn latch_error(&self, key: FileKey) -> Option<VfsError> {
         self.peek(key, Inode::latch_error).flatten()
     }
@@ -425,8 +425,8 @@ impl<V: Volume> Durability<V> {
         keys
     }
 
-    /// Waits for the writes to the inode that are in flight, and for the queued ones that `queued`
-    /// names, as far as they came before now.
+    /// Waits for the writes to the inode that came before now: those in flight, and the queued ones
+    /// that `queued` names.
     pub(crate) async fn wait_for_writes(&self, key: FileKey, queued: Option<Earlier>) {
         let now = self.tick();
         let is_pending = |inode: &Inode<V>| inode.has_earlier(now, queued);
@@ -453,9 +453,9 @@ impl<V: Volume> Durability<V> {
         self.env.monotonic()
     }
 
-    /// Puts the guard on, or takes it off again, for `who`: in force for every request from now
-    /// on. Changes acknowledged before are stable when [`Durability::sync_lazy`] says so. Answers
-    /// whether that is news.
+    /// Puts the guard on, or takes it off again, for `who`, whom the log names. It is in force for every
+    /// request from now on; earlier lazy changes are stable once [`Durability::sync_lazy`] succeeds.
+    /// True if the guard changed.
     pub fn set_guard(&self, on: bool, who: &str) -> bool {
         if self.guard.swap(on, SeqCst) == on {
             return false;

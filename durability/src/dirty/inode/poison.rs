@@ -26,9 +26,9 @@ impl<V: Volume> Inode<V> {
         self.latch.as_ref().map(|latch| latch.first.error)
     }
 
-    /// Whether a sync of it failed and it was in `folder` then or is now, as far as that is known. `folder` is a path
-    /// from the root of a share that it was changed through. A file whose path is not known may be there; the path of
-    /// a directory is empty if it is the root. After a move that is not stable it may come back anywhere.
+    /// Whether the inode is poisoned and was in `folder` when its sync failed, or is there now, as far as is known.
+    /// `folder` is a path from the root of a share through which it was changed. A file of unknown path may be there;
+    /// a directory with an empty path is the root. After a move that is not stable the inode may come back anywhere.
     pub(crate) fn is_poisoned_in(&self, folder: &str) -> bool {
         let Some(latch) = &self.latch else {
             return false;
@@ -48,10 +48,10 @@ impl<V: Volume> Inode<V> {
         self.latch.take().is_some()
     }
 
-    /// The sync failed: everything dirty now is unproven; if nothing was known to be dirty, the
-    /// whole inode is. True if it is poisoned now.
+    /// The sync failed: everything dirty now is unproven, or the whole inode if nothing was known to
+    /// be dirty. True if the inode is poisoned now.
     ///
-    /// `entries`: the sync was to save names in it.
+    /// `entries`: the inode is a directory with dirty names in it, which the sync was to save.
     pub(crate) fn failed(&mut self, failure: Failure, entries: bool) -> bool {
         let mut epoch = self.running.take().unwrap_or_default();
         if self.gone {
@@ -83,8 +83,8 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// A sync that failed before may have dropped metadata or a size that `change` marks. It stays dirty, because the
-    /// sync that follows proves nothing about it.
+    /// Marks metadata or a size by `change`, which a failed sync may have dropped. It stays dirty and is part of the
+    /// latch, and the next sync does not repair it, because a sync after a failed one proves nothing about it.
     pub(crate) fn own_failed(&mut self, failure: Failure, change: impl FnOnce(&mut Self)) {
         let others = std::mem::take(&mut self.pending.set_meta);
         let cut = self.pending.cut.clone();
@@ -125,8 +125,8 @@ impl<V: Volume> Inode<V> {
         Where::Latched
     }
 
-    /// For a directory: a name that was just removed may come back, as the sync failed that was to
-    /// keep it away.
+    /// For a directory: a name that was just added may be lost, or one that was removed may come back,
+    /// because the sync that was to store the change failed.
     pub(crate) fn entry_failed(&mut self, failure: Failure) {
         if !self.gone {
             self.latch_with(failure).entries = true;
@@ -265,7 +265,7 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// Bytes beyond `size` are gone, proven or not, as soon as that is on disk. Call with the mark.
+    /// Once the new size is stable, bytes beyond it are no longer unproven. Call this with the mark of the change.
     pub(crate) fn truncated(&mut self, stream: &str, size: u64) {
         if self.latch.is_some() {
             self.pending.cut_short(stream, size);

@@ -39,7 +39,7 @@ impl<V: Volume> Inode<V> {
         !std::mem::replace(&mut self.syncing, true)
     }
 
-    /// Whether a FLUSH covers the times: as its handles ask for, or the shares it was reached through.
+    /// Whether a FLUSH covers the times: the handles decide, or without any the shares through which it was reached.
     fn flushes_times(&self) -> bool {
         let mut shares = self.shares.iter();
         let opened = self.opens.strictest().map(|asked| asked.times);
@@ -102,11 +102,11 @@ impl<V: Volume> Inode<V> {
             for (stream, size) in &epoch.cut {
                 latch.extents.truncate(stream, *size);
             }
-            // Making a stream again does not rewrite what it is found by (the depot's mark).
+            // Making a stream again does not rewrite the mark by which the depot finds it.
             let lasts = |what: &Changed| matches!(what, Changed::Stream(_));
             (latch.metadata).retain(|what| lasts(what) || !epoch.set_meta.contains(what));
             if latch.is_out_of_reach() {
-                // Stable, but perhaps unreachable.
+                // The data are stable but perhaps unreachable, so they stay in the exposure as unproven.
                 latch.take(&epoch.charges);
             }
         }
@@ -142,11 +142,11 @@ impl<V: Volume> Inode<V> {
 pub(crate) struct Name<V: Volume> {
     pub(crate) dir: Held<V>,
     pub(crate) seq: u64,
-    /// It leads to the inode from there.
+    /// The directory has a name of the inode now.
     here: bool,
-    /// A name went away there: it may come back, whatever is named later.
+    /// A name was removed from the directory. It may come back, whatever names were made since.
     left: bool,
-    /// A client found the inode by it, and this process did not make it (`gate/flush.rs`).
+    /// A client found the inode by this name, which this process did not make (`gate/flush.rs`).
     found: bool,
     pub(crate) charges: Vec<Charge>,
 }
@@ -176,7 +176,7 @@ pub(crate) struct Remains {
     /// Charges of shares that promise a bound, because written data may come back with the name, and of all shares for
     /// names that were removed before.
     charges: Vec<Charge>,
-    /// Entries that were removed from it before, if it is a directory, unless a charge that is handed on counts them.
+    /// Of a directory: the entries that were removed from it before and that no charge handed on counts.
     removed: u64,
     /// The inode was poisoned.
     pub(crate) lost: Option<LostRemains>,
@@ -222,7 +222,7 @@ impl<V: Volume> Inode<V> {
         self.stream_named(to, held);
     }
 
-    /// A name was made, moved (`old`) or removed: these directories must be synced, the new one
+    /// A name came into `new`, or moved there from `old`: these directories must be synced, the new one
     /// first. Call after [`Inode::mark_dirty`].
     pub(crate) fn renamed(
         &mut self,
@@ -302,8 +302,8 @@ impl<V: Volume> Inode<V> {
         &self.names
     }
 
-    /// Names are on disk that were not changed after what `until` says of their directory, those in
-    /// directories that `failed` excepted. That may end a latch.
+    /// The names that were marked no later than `until` says for their directory are stable, except those
+    /// in directories of `failed`. That may end a latch.
     pub(crate) fn names_synced(
         &mut self,
         until: impl Fn(FileKey) -> u64,
@@ -348,7 +348,7 @@ impl<V: Volume> Inode<V> {
             charges.append(&mut name.charges);
         }
         self.release_at_rest();
-        // Its number may come back as another file's.
+        // A latch that stayed would poison a later file that gets the same inode number.
         let latch = self.latch.take();
         if let Some(latch) = &latch {
             self.latch_event = Some(LatchEvent::Deleted(latch.path.clone()));
@@ -363,7 +363,7 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// For the directory that lost the last name of something.
+    /// For a directory from which the last name of an inode was removed: takes over what remains of that inode.
     pub(crate) fn inherit(&mut self, account: &Account<'_>, key: FileKey, left: Remains) {
         self.pending.entries_removed(account, left.removed);
         for mut charge in left.charges {

@@ -1,4 +1,4 @@
-//! The exposure of one share: what it has acknowledged that is dirty, or unproven, in numbers, and how its
+//! The exposure of one share: how much of what it has acknowledged is dirty or unproven, and how its
 //! bound is kept.
 //!
 //! Invariants:
@@ -46,7 +46,7 @@ pub(crate) struct Ages {
     bytes: [u64; PolicyKind::ALL.len()],
     lost_bytes: u64,
     lost_inodes: u64,
-    /// The share's flusher runs.
+    /// The share's flusher runs, or is about to be started.
     pub(crate) flusher: bool,
     /// The flusher knows of nothing that will be due, so the next change that becomes dirty wakes it.
     pub(crate) flusher_rests: bool,
@@ -98,7 +98,7 @@ impl Ages {
 }
 
 impl Share {
-    /// Whether there is anything to remember when the last gate is gone.
+    /// Whether the share can be forgotten when its last gate is gone: nothing of it is dirty, unproven or tripped.
     pub(crate) fn is_settled(&self) -> bool {
         let ages = lock(&self.ages);
         let clean = ages.charges.is_empty() && ages.bytes() == 0 && ages.lost_inodes == 0;
@@ -120,7 +120,7 @@ impl Share {
         ages.charges.values().map(|owed| owed.key).collect()
     }
 
-    /// Whether something is dirty for at least so long.
+    /// Whether something has been dirty for at least `age`.
     pub(crate) fn is_older(&self, age: Duration, now: Duration) -> bool {
         let ages = lock(&self.ages);
         let oldest = ages.charges.first_key_value();
@@ -177,12 +177,12 @@ impl Share {
         all
     }
 
-    /// A sync of one inode took so long.
+    /// A sync of one inode took `span`.
     pub(crate) fn sync_took(&self, span: Duration) {
         lock(&self.latency).synced(span, self.env.monotonic());
     }
 
-    /// A background sync, with all that had to go before and after it, ended so long after it was due.
+    /// A background sync, with all that had to go before and after it, ended `span` after it was due.
     pub(crate) fn background_synced_in(&self, span: Duration) {
         let (bound, now) = (self.bound(), self.env.monotonic());
         lock(&self.latency).background_synced(span, now, bound.as_ref());
@@ -199,8 +199,8 @@ impl Share {
         lock(&self.latency).start_age(bound, rounds, now)
     }
 
-    /// How the bound is kept for a change that takes so many syncs one after the other.
-    /// The log reports when that changes.
+    /// How the bound is kept for a change that takes `chain` syncs one after the other. The log
+    /// reports when the disk becomes too slow or quick enough.
     pub(crate) fn keeping(&self, bound: &Bound, chain: usize) -> Keeping {
         let now = self.env.monotonic();
         let mut latency = lock(&self.latency);
@@ -218,7 +218,7 @@ impl Share {
         keeping
     }
 
-    /// Since when the disk is too slow for the bound unless FLUSH waits, if it is.
+    /// For how long the disk has been too slow for the bound unless FLUSH waits; `None` if it is quick enough.
     pub(crate) fn too_slow(&self) -> Option<TooSlow> {
         self.bound()?;
         let (since, sync) = lock(&self.latency).too_slow()?;
@@ -309,7 +309,7 @@ impl Charge {
         self.kind
     }
 
-    /// Whether it is this share's under this policy.
+    /// Whether this is the charge of this share under this policy.
     pub(crate) fn is_for(&self, share: &Arc<Share>, kind: PolicyKind) -> bool {
         Arc::ptr_eq(&self.share, share) && self.kind == kind
     }
@@ -328,7 +328,7 @@ impl Charge {
         self.kind = kind;
     }
 
-    /// Of a directory: so many names went away there.
+    /// Of a directory: `count` more names were removed from it.
     pub(crate) fn names_removed(&self, count: u64) {
         self.update(|owed| owed.removed = owed.removed.saturating_add(count));
     }
@@ -346,18 +346,18 @@ impl Charge {
         self.bytes
     }
 
-    /// Whether its share promises how old it gets.
+    /// Whether the share bounds the age of what is charged.
     pub(crate) fn is_bounded(&self) -> bool {
         self.share.bound().is_some()
     }
 
-    /// From now on a part of the state of `key`: clean when that is.
+    /// The charge is part of the state of `key` from now on, and ends when that is clean.
     pub(crate) fn move_to(&mut self, key: FileKey) {
         self.update(|owed| owed.key = key);
     }
 
-    /// Takes over another charge of the same share; both are `key`'s from now on, as old as the
-    /// older one.
+    /// Takes over another charge of the same share. The result stands for `key` and is as old as the
+    /// older of the two.
     pub(crate) fn join(&mut self, mut other: Self, key: FileKey) {
         self.bytes += std::mem::take(&mut other.bytes);
         if other.at < self.at {
@@ -391,7 +391,7 @@ impl Drop for Charge {
 pub(crate) struct Unproven {
     pub(crate) share: Arc<Share>,
     bytes: u64,
-    /// The inode, and those that names went away of.
+    /// The inode, and one more for each removed name that may come back.
     inodes: u64,
 }
 
