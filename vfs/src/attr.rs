@@ -60,10 +60,10 @@ pub struct Attr {
     pub written: Timestamp,
     /// Last change of the inode (POSIX ctime).
     pub changed: Timestamp,
-    /// DOS attribute bits ([MS-FSCC] 2.6) as stored or derived; includes DIRECTORY, SPARSE_FILE
-    /// and REPARSE_POINT where they apply; 0 never occurs (NORMAL then).
+    /// DOS attribute bits ([MS-FSCC] 2.6) as stored or derived, with DIRECTORY, SPARSE_FILE and
+    /// REPARSE_POINT where they apply; never 0, because NORMAL takes its place.
     pub dos_attributes: u32,
-    /// HIDDEN follows from the name; nobody has set it.
+    /// HIDDEN follows from the name only, and is not stored.
     pub hidden_by_name: bool,
     /// Owner as Linux knows it.
     pub uid: u32,
@@ -121,7 +121,7 @@ pub struct FsInfo {
     pub total: u64,
     /// Bytes free.
     pub free: u64,
-    /// Bytes free for the caller (quotas and reserves taken off).
+    /// Bytes free for the caller, after quotas and reserves.
     pub available: u64,
     /// Allocation unit in bytes.
     pub block: u32,

@@ -84,5 +84,5 @@ impl fmt::Display for VfsError {
 
 impl std::error::Error for VfsError {}
 
-/// Shorthand of this crate.
+/// A result with this crate's error.
 pub type Result<T> = std::result::Result<T, VfsError>;

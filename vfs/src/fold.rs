@@ -13,7 +13,7 @@ pub fn fold(shown: &str) -> String {
     shown.chars().map(fold_char).collect()
 }
 
-/// One character of [`fold`]: no other character decides about it.
+/// Folds one character as [`fold`] does, which does not depend on the characters around it.
 #[inline]
 pub fn fold_char(c: char) -> char {
     if c.is_ascii() {

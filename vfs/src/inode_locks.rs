@@ -58,7 +58,7 @@ impl InodeLocks {
         [Some(first), second]
     }
 
-    /// Waits for the lock under which folders are created on a file system that several inodes share. Its holder may
+    /// Waits for the lock of a file system under which folders that several inodes share are created. Its holder may
     /// hold the lock of an inode already, but must not request one.
     pub async fn folders(&self, fs: u64) -> OwnedMutexGuard<()> {
         self.shard((fs, FOLDERS)).lock_owned().await

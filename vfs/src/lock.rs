@@ -1,7 +1,7 @@
 //! Locks that go on after a panic.
 //!
-//! A panic ends one task, and what it left under a lock is whole, or at worst wrong for what the task
-//! was doing. A poisoned lock would end every other task that needs it.
+//! A panic ends one task. The state that it leaves under a lock is complete, or wrong at most for that task's
+//! own work; a poisoned lock would end every other task that needs it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

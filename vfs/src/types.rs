@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::{Attr, FileKey, Timestamp, VfsError};
 
-/// Components of a path below the root of a share, at most. Each costs a query, and all components of a path are walked
-/// in one turn.
+/// The most components of a path below the root of a share. Each costs a query, and a path is walked without giving
+/// other tasks a turn.
 pub const PATH_DEPTH_MAX: usize = 256;
 
 /// Result of a file-system operation.
@@ -55,9 +55,9 @@ pub struct Permissions {
 /// Permission bits of new objects if the request gives none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewModes {
-    /// Of a file.
+    /// Permission bits of a new file.
     pub file: u32,
-    /// Of a directory.
+    /// Permission bits of a new directory.
     pub directory: u32,
 }
 

@@ -106,8 +106,8 @@ pub trait Volume: Send + Sync + 'static {
     /// none is known.
     fn path_hint(&self, node: &Self::Node) -> Option<String>;
 
-    /// Makes the name of `node` stable if it may have one although [`Volume::path_hint`] returns nothing, as a path of
-    /// more than 4,096 bytes.
+    /// Makes the name of `node` stable if it may have one although [`Volume::path_hint`] returns nothing, as for a
+    /// path of more than 4,096 bytes. Errors are those of [`Volume::sync`].
     async fn sync_unknown_name(&self, node: &Self::Node) -> VfsResult<()>;
 }
 
@@ -365,7 +365,7 @@ pub trait ClientAttributes: Volume {
     /// Whether the file system under `node` has extended attributes at all. Named streams need them too.
     async fn keeps_eas(&self, node: &Self::Node) -> bool;
 
-    /// All of an inode. `TooLarge` if they have more than a megabyte, which no client can give it.
+    /// All extended attributes of an inode. `TooLarge` if they take more than 1 MiB, which clients cannot give it.
     async fn eas(&self, node: &Self::Node) -> VfsResult<Vec<(String, Vec<u8>)>>;
 
     /// Sets extended attributes; an empty value removes one. Of several values of one name, in any case, the last

@@ -1,8 +1,8 @@
 //! The operations of a disk as plain system calls that may block.
 //!
 //! The caller decides on which thread and under which identity they run. Each function is one
-//! operation of [`crate::Disk`]. In addition, it only takes the way through `/proc/self/fd` where a
-//! descriptor opened with `O_PATH` needs that, and repeats a call that a signal interrupted.
+//! operation of [`crate::Disk`]. Beyond that it only goes through `/proc/self/fd` where a descriptor
+//! opened with `O_PATH` needs that, and repeats a call that a signal interrupted.
 
 use std::{
     mem::MaybeUninit,
@@ -331,8 +331,8 @@ pub(super) fn is_path_unknown(fd: &LinuxFd) -> bool {
     })
 }
 
-/// Whether the object of the descriptor is known to have this path. Nobody waits until a remote file system has walked
-/// it: the kernel also marks names there that another host has changed.
+/// Whether the object of the descriptor is known to have this path. False on a remote file system, because walking the
+/// path could wait for it, and because the kernel also marks names there that another host has changed.
 fn is_at(fd: &LinuxFd, path: &[u8]) -> bool {
     if fd.class().remote {
         return false;

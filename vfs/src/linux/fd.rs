@@ -1,9 +1,8 @@
 //! An open descriptor, and the facts known about it.
 //!
 //! It closes when the last clone is dropped; the pool then frees the blocks of a large removed file, and closes the
-//! descriptors of remote file systems. A descriptor
-//! opened with `O_PATH` has no calls of its own for attributes, times and modes: those go through its magic link in
-//! `/proc/self/fd`.
+//! descriptors of remote file systems. A descriptor opened with `O_PATH` has no calls of its own for attributes, times
+//! and modes: those go through its magic link in `/proc/self/fd`.
 
 use std::{
     ffi::{CStr, CString},
@@ -267,7 +266,7 @@ mod tests {
             rustix::io::ioctl_fionbio(&reader, true).unwrap();
             (reader, fd)
         };
-        // At the end when its other end is closed.
+        // A read returns 0 once the pipe's other end is closed.
         let is_closed = |reader: &io::PipeReader| rustix::io::read(reader, &mut [0]) == Ok(0);
         let ((one, data), (two, names)) = (pipe(false), pipe(true));
         let (release, gate) = mpsc::channel::<()>();

@@ -319,7 +319,7 @@ impl<D: Disk> PosixVfs<D> {
         let leaves_tail = self.leaves_tail(fd, size).await?;
         self.disk.truncate(fd, size).await?;
         if leaves_tail {
-            // The disk may be full.
+            // This can fail on a full disk; the file is truncated all the same.
             let zeroed = self.disk.allocate(fd, Allocate::Reserve, size, 1).await;
             zeroed.unwrap_or_else(|errno| {
                 tracing::debug!(errno = errno.0, "a truncated file's tail keeps old data");

@@ -91,7 +91,7 @@ impl<D: Disk> PosixVfs<D> {
         self.make_way(&[DEPOT, &first, &second, &id]).await
     }
 
-    /// Opens the last of some folders below each other, the first of them in the root; missing ones are made. The
+    /// Opens the last of some nested folders, the first of them in the root; missing ones are made. The
     /// caller holds the lock of folders.
     async fn make_way(&self, way: &[&str]) -> VfsResult<D::Fd> {
         let mut at = self.root.fd().clone();

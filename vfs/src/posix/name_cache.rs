@@ -32,7 +32,7 @@ const DIRECTORIES_MAX: usize = 256;
 /// The most memory of all snapshots of a share together, in bytes. A million names of usual length fit, but not a
 /// million of 255 bytes, which would need three times as much.
 const BYTES_MAX: usize = 192 << 20;
-/// How old a directory's times must be for equal times to mean "unchanged".
+/// The age that a directory's times must have so that equal times prove that nothing changed.
 pub(super) const SETTLED: Duration = Duration::from_millis(20);
 /// How long a snapshot is valid whose times were renewed by the server's own changes.
 const RENEWED_FOR: Duration = Duration::from_secs(2);

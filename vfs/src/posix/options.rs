@@ -72,9 +72,9 @@ pub struct PosixOptions {
     pub file_mode: u32,
     /// Permission bits of a new directory unless the request brings its own.
     pub directory_mode: u32,
-    /// Bits that a new file may have at all.
+    /// The permission bits that a new file can have; all others are removed.
     pub file_mask: u32,
-    /// Bits that a new directory may have at all.
+    /// The permission bits that a new directory can have; all others are removed.
     pub directory_mask: u32,
     /// Owner and group of everything created, instead of the user's own (needs root).
     pub owner: Option<(u32, u32)>,

@@ -75,7 +75,7 @@ impl Code {
         u32::try_from(hash(name) % CODES).ok().map(Self)
     }
 
-    /// The code in a name that [`put`] could have made from another one, so that a search for that is worthwhile.
+    /// The code in a name that [`put`] could have made from a longer one, so that a search for that one is worthwhile.
     pub(super) fn in_short(name: &str) -> Option<Self> {
         let base = name.split_once('.').map_or(name, |(base, _)| base);
         let stem = base.strip_suffix("~1").filter(|_| is_short(name))?;

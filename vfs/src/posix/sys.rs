@@ -7,7 +7,7 @@
 //! `name_to_handle_at`, `sync_file_range` (to start only), `cachestat`, `FICLONERANGE`, the two ioctls that return a
 //! file system's UUID, the one that syncs a btrfs, the four calls of Linux 6.13 for extended attributes by directory
 //! and path (`getxattrat` and its sisters), `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, the
-//! socket option `SO_RCVLOWAT`, and the handler of SIGSYS.
+//! socket option `SO_RCVLOWAT`, the handler of SIGSYS, and two functions of glibc's allocator.
 
 use std::{
     ffi::CStr,

@@ -1,7 +1,7 @@
 //! Remembers names that were recently found by their short forms ([MS-FSA] 2.1.1.2, 2.1.5.1.1).
 //!
 //! A program written for DOS saves a file by deleting or renaming it by its short name and creating
-//! it again by that. The long name is remembered for a while, so that the new file gets it again.
+//! it again by that name. The long name is remembered for a while, so that the new file gets it back.
 //! The table is bounded; the oldest name is dropped first.
 
 use std::{

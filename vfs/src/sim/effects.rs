@@ -193,7 +193,7 @@ pub(super) enum Scope {
     Blocks(u64, u64),
 }
 
-/// The choice that [`crate::sim::SimDisk::cut`] makes.
+/// The choice of the waiting effects that survive [`crate::sim::SimDisk::cut`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// Only effects that syncs covered survive: the strictest legal loss.
@@ -426,8 +426,8 @@ impl Durable {
         at
     }
 
-    /// Drops inodes from the durable image to which no waiting or durable name leads and which the live image no longer
-    /// has.
+    /// Drops an inode from the durable image if the live image no longer has it and no waiting or durable name leads to
+    /// it.
     pub(super) fn sweep(&mut self, live: &Image) {
         if self.image.inodes.len() <= 2 * live.inodes.len() + SWEEP_SLACK {
             return;

@@ -190,7 +190,7 @@ impl State {
         next
     }
 
-    // ---- small things everybody needs ----
+    // ---- helpers of the other parts ----
 
     pub(super) fn now(&mut self) -> Timestamp {
         if let Some(clock) = &self.options.clock {

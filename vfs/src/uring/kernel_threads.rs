@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 
-/// Parts that the threads are divided into. One file system may have one part, and as many as there are parts may hang
-/// before the ring declines what occupies a thread.
+/// The threads are divided into this many parts. A file system may use one part, so only if this many file systems hang
+/// does the ring decline everything that would occupy a thread.
 const PARTS: u32 = 4;
 
 /// The operations under way that may occupy a kernel thread.

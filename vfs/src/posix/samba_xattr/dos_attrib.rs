@@ -35,7 +35,7 @@ impl DosAttrib {
         let mut reader = Reader::new(blob);
         let text = reader.text()?;
         if reader.rest().is_empty() {
-            // Before Samba 3.? there was the text only.
+            // Very old versions of Samba wrote only the text.
             return Ok(Self {
                 attributes: Some(hex(text)?),
                 created: None,
@@ -55,8 +55,8 @@ impl DosAttrib {
                     created,
                 ))
             }
-            // 2 has flags, attributes, sizes, three times; an unused name follows. 3 has the same
-            // beginning.
+            // Version 2 has flags, attributes, sizes, three timestamps and an unused name. Version 3
+            // begins in the same way.
             2 | 3 => {
                 let valid = reader.u32()?;
                 let attributes = reader.u32()?;
