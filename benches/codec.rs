@@ -4,7 +4,6 @@ use std::hint::black_box;
 
 use bytes::BytesMut;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use smb_client::Request;
 use smb_client::{CreateArgs, Request, RequestBody};
 use smb_sim::write_request;
 use smb_wire::{

@@ -8,7 +8,7 @@ use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterio
 use smb_benches::Pair;
 use smb_client::{CreateArgs, Created, Encryption, Options, Request, Signing};
 use smb_crypto::{Cipher, SigningAlgorithm};
-use smb_sim::{read_request, write_request};
+use smb_sim::write_request;
 use smb_wire::{
     ids::FileId,
     msg::{CreateOptions, EchoRequest},
@@ -74,7 +74,7 @@ fn data(criterion: &mut Criterion) {
             let mut group = criterion.benchmark_group(format!("request/read-{size}"));
             group.throughput(Throughput::Bytes(u64::from(len)));
             measure(&mut group, protection.to_owned(), || {
-                pair.timed(read_request(file, 0, len)).1
+                pair.timed(Request::read(file, 0, len)).1
             });
             group.finish();
             let mut group = criterion.benchmark_group(format!("request/write-{size}"));
