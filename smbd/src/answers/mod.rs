@@ -91,7 +91,7 @@ pub struct AdmissionFigures {
     pub accepted: u64,
     /// Turned away since the start.
     pub refused: u64,
-    /// ClosedObjects since the start, without a login, because a newcomer needed the place.
+    /// Closed since the start, without a login, because a newcomer needed the place.
     pub displaced: u64,
 }
 

@@ -147,7 +147,7 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Err
             owner,
             groups,
         } => {
-            // This is checked before a password is typed in vain.
+            // This is checked first, so that no password is typed in vain.
             if users::load(file).is_ok_and(|db| db.user(&name).is_some()) {
                 return fail!("there is a user {name} already\n  = holdfast user passwd {name}");
             }

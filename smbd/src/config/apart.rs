@@ -95,7 +95,7 @@ pub fn are_apart(one: &Path, other: &Path) -> bool {
 pub(super) struct OwnFiles {
     state_dir: PathBuf,
     users_file: PathBuf,
-    /// A user who can change it decides which folders are served, and under which identity.
+    /// The configuration file: a user who can change it decides which folders are served, and under which identity.
     config_file: Option<PathBuf>,
 }
 

@@ -12,19 +12,19 @@ use super::{
 const MANY: u32 = 1_000_000;
 /// Most of anything that is counted in a 16-bit field or for one connection.
 const SOME: u32 = 65_535;
-/// Clients assume 64 KiB of every server.
+/// The least `io_size` and `directory_buffer` in bytes: clients assume 64 KiB of every server.
 const BUFFER_BYTES_MIN: u32 = 64 << 10;
 /// The most that the credits of one 2.1 request can pay for.
 const BUFFER_BYTES_MAX: u32 = 8 << 20;
 /// The least `buffer_memory`, in multiples of `io_size`.
 const IO_SIZES_MIN: u64 = 8;
-/// No machine needs more.
+/// The most `buffer_memory` in bytes; no machine needs more.
 const BUFFER_MEMORY_MAX: u64 = 1 << 40;
-/// Longer chains are refused before the limit is checked.
+/// The most `compound_length`: longer chains are refused before the limit is checked.
 const COMPOUND_MAX: u32 = smb_wire::compound::COMPOUND_ELEMENTS_MAX as u32;
-/// More would leave others no room in a file.
+/// The most `locks_per_open`: more would leave other opens of the file no room.
 const LOCKS_MAX: u32 = smb_server::limits::RANGES_PER_OPEN_MAX as u32;
-/// Fewer would stop a client that reads ahead.
+/// The fewest `credits`: with less a client that reads ahead would stop.
 const CREDITS_MIN: u16 = 64;
 /// A shorter time-out would disconnect clients that are still logging in.
 const AUTHENTICATION_TIMEOUT_MIN: Duration = Duration::from_secs(1);

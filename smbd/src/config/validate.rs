@@ -463,7 +463,7 @@ fn metrics(
     Some(address)
 }
 
-/// A server that runs (`serves`) needs none of the folders any more: one that has gone must not keep it from a reload.
+/// A server that runs (`serves`) needs none of the folders any more: a missing one must not keep it from a reload.
 fn sandbox(
     table: &raw::SandboxTable,
     folder: &Path,

@@ -28,7 +28,7 @@ pub enum Request {
     Reload {},
     /// Close what clients have open.
     Close {
-        /// Which.
+        /// The object to close.
         what: Closing,
     },
     /// Accept the loss of what failed syncs left unproven.
@@ -87,10 +87,10 @@ pub struct Question {
     /// The user who opens it.
     #[serde(default)]
     pub user: String,
-    /// From where.
+    /// The address of the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<IpAddr>,
-    /// On the wire.
+    /// The number of the dialect on the wire.
     pub dialect: u16,
     /// With FILE_WRITE_THROUGH.
     #[serde(default)]

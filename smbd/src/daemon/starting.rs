@@ -1,8 +1,8 @@
 //! The order to stop while the server starts.
 //!
-//! A start may wait for a disk that does not answer, and the thread that waits carries out no order. So a thread of its
-//! own ends the process until the start is over. Nothing is served before that, hence nothing is lost; the mark of a
-//! running server stays, and the next start syncs.
+//! A start may wait for a disk that does not answer, and the thread that waits carries out no order. So until the start
+//! is over, a separate thread carries out an order to stop by ending the process. Nothing was served by then, so
+//! nothing is lost; the mark of a running server stays, and the next start syncs.
 
 use std::{
     io,

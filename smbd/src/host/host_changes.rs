@@ -128,7 +128,7 @@ impl Shared {
     }
 }
 
-/// Observes; the thread ends when this is dropped.
+/// The observer of host changes; its thread ends when this is dropped.
 pub(crate) struct HostChanges(Arc<Shared>);
 
 impl HostChanges {

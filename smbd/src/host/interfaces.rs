@@ -47,7 +47,7 @@ fn look<V: Vfs>(server: &Server<V>, listeners: &[Listener]) -> std::io::Result<(
     Ok(())
 }
 
-/// Repeats that from time to time, for as long as the server exists.
+/// Repeats [`announce`] every [`REFRESH`], for as long as the server exists.
 pub(crate) fn keep_telling<V: Vfs + Send + Sync + 'static>(
     server: &Arc<Server<V>>,
     listeners: Arc<[Listener]>,
@@ -81,7 +81,7 @@ fn parse_speed(said: &str) -> Option<u64> {
     (megabits > 0 && megabits < u64::from(u32::MAX)).then(|| megabits * 1_000_000)
 }
 
-/// The list, the addresses of one interface together.
+/// The addresses to announce; those of one interface are adjacent.
 fn announced(
     listeners: &[Listener],
     links: &BTreeMap<u32, Link>,

@@ -27,10 +27,10 @@ pub(crate) struct Link {
     pub(crate) receive_queues: u32,
 }
 
-/// An address of one.
+/// An address of a network interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Address {
-    /// Of the link.
+    /// The index of its link.
     pub(crate) index: u32,
     pub(crate) ip: IpAddr,
     /// The address must not be used: it is tentative, a duplicate or deprecated.
@@ -86,7 +86,7 @@ pub(crate) fn read() -> io::Result<(BTreeMap<u32, Link>, Vec<Address>)> {
     Ok((links, addresses))
 }
 
-/// Asks for everything of a kind and hands each message's type and body on.
+/// Asks for everything of a kind and passes the type and body of each message to `take`.
 fn dump(question: u16, body: usize, mut take: impl FnMut(u16, &[u8])) -> io::Result<()> {
     // NETLINK_ROUTE is protocol 0.
     let kind = None;

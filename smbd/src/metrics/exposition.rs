@@ -108,7 +108,7 @@ impl Family<'_> {
 pub fn render(page: &mut Page, server: &Server<HostVfs>) {
     let report = server.report();
     let sessions = report.sessions.iter();
-    // The list of opens ends at a limit, their number does not.
+    // The list of opens is cut off at a limit, their number is not.
     let opens: usize = sessions.clone().map(|session| session.open_count).sum();
     let trees: usize = sessions.clone().map(|session| session.trees.len()).sum();
     let open_list = sessions.flat_map(|session| &session.opens);
@@ -302,10 +302,10 @@ fn counters(page: &mut Page, shares: &[&Share<HostVfs>]) {
     }
 }
 
-/// A counter of the durability engine: its family, help, and where it is.
+/// A counter of the durability engine: its family, its help text, and how to read it.
 type Count = (&'static str, &'static str, fn(&Counters) -> u64);
 
-/// A histogram of the durability engine: its family, help, the unit of its values, and where it is.
+/// A histogram of the durability engine: its family, its help text, the unit of its values, and how to read it.
 type Histogram = (
     &'static str,
     &'static str,
@@ -329,11 +329,11 @@ const COUNTS: [Count; 18] = counts! {
     flushes_deferred: "FLUSH requests answered at once, to be synced within a bound.",
     flushes_ignored: "FLUSH requests answered at once, without a sync of their own later.",
     flushes_failed: "FLUSH requests answered with an error.",
-    writes_durable: "Writes that were stable before their reply.",
+    writes_durable: "Writes with a sync of their own (RWF_DSYNC).",
     writes_deferred: "Writes that asked for write-through and were answered at once.",
     syncs_data: "Syncs of inodes by fdatasync.",
     syncs_all: "Syncs of inodes by fsync.",
-    syncs_failed: "Syncs that failed.",
+    syncs_failed: "Failures of syncs and durable writes, for each inode that they poisoned.",
     syncs_background: "Syncs by age, bound or number of dirty inodes, not for a request.",
     sync_waiters: "Requests that waited for a sync.",
     sync_joined: "Requests that joined a sync begun for another.",
@@ -341,9 +341,9 @@ const COUNTS: [Count; 18] = counts! {
     bound_exceeded:
         "Times something not stable was older than the bound, counted from when it was changed.",
     dirty_at_close: "Handles closed with something not stable.",
-    latches: "Inodes latched by a failed sync.",
+    latches: "Times that the latch of an inode began or grew after a failure.",
     repairs: "Latches that ended because all was rewritten and synced.",
-    trips: "Times a failed sync set the policy aside for honor.",
+    trips: "Times a failed sync or a lost write-back set lazy policies aside for honor.",
 };
 
 const HISTOGRAMS: [Histogram; 4] = [
@@ -367,7 +367,7 @@ const HISTOGRAMS: [Histogram; 4] = [
     ),
     (
         "holdfast_join_factor",
-        "Requests served by one sync.",
+        "Requests that waited for a sync when it began.",
         1.0,
         |c| &c.join_factor,
     ),

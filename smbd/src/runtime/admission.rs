@@ -155,7 +155,7 @@ impl Admission {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Counters stay usable whatever a panicking thread was doing.
+        // The counters stay usable even if a thread panicked under the lock.
         lock(&self.state)
     }
 }

@@ -26,12 +26,12 @@ const SESSIONS_MAX: usize = 4_096;
 
 /// Where control groups are mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
-/// Their limits of memory, in version 2 and in version 1. Beyond `memory.high` the kernel slows a group down.
+/// The files with a group's limits of memory, in version 2 and in version 1. Above `memory.high` it is slowed down.
 const GROUP_FILES: &[&str] = &["memory.max", "memory.high"];
 const GROUP_FILES_V1: &[&str] = &["memory.limit_in_bytes"];
 
-/// Part of the descriptors that the server keeps for itself: its own files, rings and sockets, folders
-/// opened during a lookup, and files that are being moved between tables. At least, at most.
+/// The part of the descriptors that the server keeps for itself, and its bounds: its own files, rings and sockets,
+/// folders opened during a lookup, and files that are being moved between tables.
 const OWN_PART: u64 = 16;
 const OWN_MIN: u64 = 128;
 const OWN_MAX: u64 = 4_096;
@@ -45,7 +45,7 @@ const DIRTY_MAX: u64 = 262_144;
 /// ([`vfs::Volume::keeper`]), and it is not known in advance which will write.
 const OF_OPEN: u64 = 2;
 const OPENS_MAX: u64 = 262_144;
-/// The server does not start with fewer of each.
+/// The server does not start with fewer connections, opens or dirty inodes than this.
 const LEAST: u32 = 16;
 
 /// The use of the descriptors that the process may have (RLIMIT_NOFILE): each connection and each dirty inode holds

@@ -21,7 +21,7 @@ use crate::{
     runtime::resources::{self, Descriptors},
 };
 
-/// Numbers of 96 bits that make the machine's SID, under S-1-5-21.
+/// The machine's SID is S-1-5-21 followed by the 96 bits of the user file.
 const NT_AUTHORITY: u64 = 5;
 const NT_NON_UNIQUE: u32 = 21;
 
@@ -30,7 +30,7 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
     let server = &config.server;
     let mut guid = [0; 16];
     let sid = users.machine_sid().0;
-    // The same machine SID, the same guid: stable across restarts, different on each machine.
+    // The guid is made from the machine SID: stable across restarts, different on each machine.
     for (to, from) in guid
         .iter_mut()
         .zip(sid.iter().flat_map(|part| part.to_le_bytes()))

@@ -35,8 +35,8 @@ const SEGMENTS_MAX: usize = 64;
 
 /// A message that misses at least this many bytes may be waited for as a whole.
 const LARGE_MIN: usize = 128 << 10;
-/// The bytes of one call from which on a client counts as fast. For a slow one each piece counts: it must not seem to
-/// send nothing.
+/// A client that sent at least this many bytes in one call counts as fast. A slow client is served piece by piece, so
+/// that it does not seem to send nothing.
 const FAST_MIN: usize = 32 << 10;
 /// The most bytes that are waited for.
 const LOW_WATER_MAX: usize = 512 << 10;

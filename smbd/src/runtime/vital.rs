@@ -22,7 +22,7 @@ impl Drop for Vital {
     }
 }
 
-/// Ends the process, when the log's thread has had time to write why.
+/// Ends the process, after the log's thread has had time to write the reason.
 pub(super) fn end_process() -> ! {
     thread::sleep(LAST_LINE);
     std::process::abort()

@@ -102,7 +102,7 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// on a worker, after the last connection.
     fn close(self: Arc<Self>) -> impl Future<Output = ()>;
 
-    /// Syncs that have ended so far, whether or not they succeeded. Quick; called on the front while
+    /// The number of syncs that have ended so far, successfully or not. Quick; called on the front while
     /// [`Service::sync_all`] runs.
     fn syncs_ended(&self) -> u64;
 

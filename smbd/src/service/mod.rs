@@ -74,7 +74,7 @@ pub struct Holdfast {
     power: Arc<PowerGuard>,
     own: Arc<OwnChanges>,
     host_changes: Option<Arc<HostChanges>>,
-    /// In force; what a reload is compared with.
+    /// The configuration in force, with which a reload is compared.
     config: Mutex<Arc<Config>>,
     settling: Settling,
     /// The highest number that a share was given so far; none is given again.
@@ -397,7 +397,7 @@ impl Service for Holdfast {
             .collect();
         self.numbers.store(built.numbers, Ordering::Relaxed);
         persistent_store::take_in(&self.server, handles, &built.shares).await;
-        // Nothing waits between these: old shares beside a new configuration may allow what neither allows.
+        // Nothing may wait between these: old shares with a new configuration could allow what neither allows.
         self.server.set_config(core);
         self.server.set_shares(built.shares);
         self.server.set_users(Arc::new(users));

@@ -162,8 +162,8 @@ pub(super) async fn set(
     })))
 }
 
-/// A policy and rules that were set together: both synced everything that the share had dirty, or one had nothing
-/// to sync.
+/// The one report on a policy and rules that were set together. Either both synced everything that the share had
+/// dirty, or one had nothing to sync.
 fn whole(policy: StopReport, rules: StopReport) -> StopReport {
     let (more, less) = match policy.failed < rules.failed {
         true => (rules, policy),

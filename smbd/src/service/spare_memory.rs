@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 struct Looks {
     most: usize,
     quiet: u32,
-    /// Since memory was given back.
+    /// The time since memory was last given back.
     since: Option<Duration>,
 }
 

@@ -18,7 +18,7 @@ use vfs::{Disk, Env, FileKey, linux::LinuxDisk};
 
 use crate::{config, host_vfs::apart, state::unclean};
 
-/// The way out of latches that nobody can repair.
+/// The way out of latches that no client can repair.
 const CLEAR: &str = "holdfast policy clear-latch";
 /// Most dormant latches that are named one by one at the start.
 const NAMED_MAX: usize = 20;

@@ -35,7 +35,7 @@ use crate::{
 
 /// The file whose modification time is the time until which host changes were seen.
 const SEEN_UNTIL: &str = "handles.heard";
-/// How often it is set.
+/// How often that time is set.
 const SEEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// The time at which the kernel started is measured by two clocks, one after the other, and varies by less than this.

@@ -42,7 +42,7 @@ pub(crate) struct Watched {
     /// The shares' counters when it was last asked.
     seen: Mutex<Option<u64>>,
     errors: Arc<AtomicU64>,
-    /// It is being asked. A file system that hangs is not asked again.
+    /// The file system is being asked now. One that hangs is not asked again.
     asking: Arc<AtomicBool>,
 }
 
@@ -80,7 +80,7 @@ impl Sentinels {
             let names = old.shares.iter();
             let names = names.filter(|name| stays(name) && !seen.shares.contains(name));
             next.push(Watched {
-                // The old descriptor may have an error to report.
+                // The old descriptor is kept, because it may have an error to report that a new one would not get.
                 block: old.block.clone(),
                 root: old.root.clone(),
                 shares: names.cloned().collect(),
@@ -156,7 +156,7 @@ impl Sentinels {
             "Failed write-backs that a file system reported, perhaps of files that nobody has open.",
         );
         for watched in self.all() {
-            // Something else may be mounted there since, so that the path alone names two of them.
+            // Another file system may have been mounted there since, so the path alone may name two of them.
             let device = watched.device();
             let labels = [("file_system", &*watched.root), ("device", &*device)];
             family.sample("", &labels, watched.errors.load(Relaxed));

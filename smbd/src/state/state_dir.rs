@@ -1,7 +1,7 @@
 //! Takes the folder for everything that outlives the daemon.
 //!
-//! The folder is 0700: the user file holds password equivalents, and the control socket obeys every process that can
-//! reach it. One process per folder, by a lock.
+//! The folder has mode 0700, because the user file holds password equivalents, and the control socket is in it. A
+//! lock ensures that only one process uses a folder.
 
 use std::{
     fs::{self, DirBuilder, File, Permissions},

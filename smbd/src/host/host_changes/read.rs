@@ -48,7 +48,7 @@ const DRAIN_AGAIN: Duration = Duration::from_millis(10);
 const ROUND_MAX: usize = 65_536;
 /// Bytes read at once.
 const BUFFER: usize = 64 * 1_024;
-/// The second half of a rename is queued this long after the first, at most as a rule.
+/// The second half of a rename is usually queued no later than this after the first.
 const OTHER_HALF: Duration = Duration::from_millis(1);
 
 pub(super) struct Event {
@@ -121,7 +121,7 @@ async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
             true
         };
         if events.is_empty() {
-            // Breaks' time-outs and other rounds of the runtime.
+            // This gives the time-outs of breaks, and other tasks of the runtime, a turn.
             tokio::task::yield_now().await;
         } else {
             tokio::time::sleep(REST).await;
@@ -144,7 +144,7 @@ fn job(shared: &Shared, listener: &dyn Listener, told: &mut Listed) -> bool {
     true
 }
 
-/// Reads the kernel's events, and returns whether that were all.
+/// Reads the kernel's events, at most [`ROUND_MAX`], and returns whether these were all.
 fn read(shared: &Shared, buffer: &mut [MaybeUninit<u8>]) -> (Vec<Event>, bool) {
     let mut events: Vec<Event> = Vec::new();
     let mut waited = false;

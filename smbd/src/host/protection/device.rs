@@ -144,7 +144,7 @@ fn numbered(part: &str, prefix: &str) -> bool {
         .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// The report of a SCSI or ATA drive (`scsi_disk/H:C:I:L/cache_type`): the queue's can be overruled by writing to it.
+/// Whether a SCSI or ATA drive itself reports a volatile cache; the kernel's value in the queue can be overwritten.
 fn drive_says_write_back(dir: &Path) -> bool {
     let folder = dir.join("device/scsi_disk");
     let names = read::names(&folder).unwrap_or_default();

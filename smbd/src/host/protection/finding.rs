@@ -10,7 +10,7 @@ use std::fmt;
 pub enum Weight {
     /// Worth knowing; changes nothing.
     Note,
-    /// Something decides that cannot be seen from here.
+    /// It depends on something that cannot be seen from here.
     Unknown,
     /// Something is known to lose data that it has accepted.
     Unprotected,

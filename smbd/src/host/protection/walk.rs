@@ -176,7 +176,7 @@ impl<'a> Walk<'a> {
         }
         if let Some(known) = self.seen.get(dir).copied() {
             if known.is_none() {
-                // Below itself.
+                // The device was found below itself.
                 self.add(What::CannotSee, subject);
             }
             return known.unwrap_or(false);

@@ -73,7 +73,7 @@ impl Board {
         }
     }
 
-    /// Adds it to the metrics page.
+    /// Adds the assessments to the metrics page.
     pub(crate) fn metrics(&self, page: &mut Page) {
         let known = self.shares.borrow();
         metrics(page, known.iter().map(|(name, found)| (&**name, found)));

@@ -78,7 +78,7 @@ impl<W: Write + Send + 'static> Drop for Unwritten<W> {
     }
 }
 
-/// While this lives lines are written; its end waits for those still queued, for a second at most.
+/// Lines are written while this lives. Dropping it waits for those still queued, for [`FLUSH_MAX`] at most.
 #[derive(Debug)]
 #[must_use]
 pub struct Flush(SyncSender<Message>);
@@ -265,7 +265,7 @@ mod tests {
         let (release, blocked) = mpsc::channel();
         let lost = counter();
         let (lines, flush) = start_counting(Blocked(blocked), lost).unwrap();
-        // One may be in the thread's hands already.
+        // The thread may have taken one line already.
         let sent = LINES_MAX as u64 + 11;
         for _ in 0..sent {
             say(&lines, "line\n");

@@ -94,7 +94,7 @@ struct Wanted {
     folders: BTreeSet<PathBuf>,
     /// The mount points that folders were on when they were last asked, if they are known.
     mounts: BTreeMap<PathBuf, Option<PathBuf>>,
-    /// How often all were to be asked at once.
+    /// The number of times that all were to be asked at once.
     rounds: u64,
 }
 
@@ -285,11 +285,11 @@ impl Asking {
                 let _ = SuperBlock::open(&mounted);
             }
         }
-        // As it will be opened to be served.
+        // The folder is opened in the way in which it will be opened to be served.
         let opened = LinuxDisk::open(&folder);
         let opened = opened.map_err(|errno| refused(io::Error::from_raw_os_error(errno.0)));
         match opened {
-            // After an orderly end the share's own opening says so, and ends the start.
+            // After an orderly end this is no failure of the disk: opening the share reports it, and ends the start.
             Err(refusal) if self.sync.is_none() && refusal.mistake && !place.has_failed => Ok(()),
             opened => opened.map(drop),
         }

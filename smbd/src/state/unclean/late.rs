@@ -27,7 +27,7 @@ use crate::{
     config::{Config, ShareSettings},
 };
 
-/// Longest that a start waits for the file systems of all shares together.
+/// The longest time that a start waits for the file systems of all shares together.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// The way out for a share that fails.

@@ -1,9 +1,9 @@
 //! The failures of the first sync after an unclean end, by share folder.
 //!
 //! The kernel reports a failed write-back once, and names no file. So a share whose file system answers the next
-//! sync with success is served, and `status` continues to report that acknowledged data may be lost there,
-//! also by later servers, until they accept it (`holdfast policy clear-latch`). The file is one JSON object: folder
-//! to error.
+//! sync with success is served, and `status` continues to report that acknowledged data may be lost there, also
+//! after a restart, until an administrator accepts it (`holdfast policy clear-latch`). The file is one JSON object
+//! that maps folders to errors.
 
 use super::{is_damage, named};
 use crate::lock;

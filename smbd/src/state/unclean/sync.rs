@@ -3,8 +3,8 @@
 //! `syncfs` writes everything back and reports errors, but is no barrier: XFS with a clean log returns without
 //! flushing the device's cache (measured, also here by a test that counts flushes). So something new is made stable
 //! after it, which causes a flush: a small file without a name (O_TMPFILE), or, where none can be made, the
-//! folder's own times, set to their present values. A full disk and file systems without such files take the second
-//! way. Nothing here ever has a name: a power cut could bring that back, and clients would see it.
+//! folder's own times, set to their present values. A full disk and file systems without such files need the latter.
+//! No file here ever has a name, because a power cut could bring the name back, and clients would see it.
 
 use std::{
     fs::{self, File},
@@ -15,7 +15,7 @@ use std::{
 
 use rustix::fs::{Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 
-/// Bytes of the file that makes a flush.
+/// The contents of the file whose sync makes the device flush.
 const PROBE: [u8; 4096] = [0x5A; 4096];
 /// Entries of a share's folder that are tried for one to sync.
 const PROBES_MAX: usize = 1024;
@@ -49,8 +49,8 @@ pub(super) fn sync_file_system(folder: &Path, folder_file: &File) -> io::Result<
     Ok(())
 }
 
-/// Makes a file without a name and makes it stable; it is gone when closed, and after a power cut.
-/// `Some`: why none can be made.
+/// Makes a file without a name and syncs it; it is gone when closed, and after a power cut.
+/// `Some` is the reason why no such file can be made.
 fn make_and_sync(folder: &Path) -> io::Result<Option<io::Error>> {
     // O_EXCL: nobody can give it a name.
     let how = OFlags::TMPFILE | OFlags::WRONLY | OFlags::EXCL | OFlags::CLOEXEC;
@@ -58,19 +58,19 @@ fn make_and_sync(folder: &Path) -> io::Result<Option<io::Error>> {
         Ok(file) => File::from(file),
         Err(errno) => return Ok(Some(errno.into())),
     };
-    // An error of the sync is final, a full disk is not.
+    // A full disk only rules this way out; an error of the sync below is final.
     if let Err(refused) = file.write_all(&PROBE) {
         return Ok(Some(refused));
     }
     file.sync_all()?;
-    // btrfs logs nothing for what has no name (btrfs_log_inode_parent): what was begun for it is
-    // committed, with a flush, here.
+    // btrfs logs nothing for a file without a name (btrfs_log_inode_parent), so its transaction is
+    // committed here, with a flush.
     rustix::fs::syncfs(&file)?;
     Ok(None)
 }
 
 /// Sets the folder's times to what they are, which dirties its inode, and makes that stable.
-/// `Some`: why they cannot be set.
+/// `Some` is the reason why they cannot be set.
 fn touch_and_sync(folder: &File) -> io::Result<Option<io::Error>> {
     let meta = folder.metadata()?;
     let times = Timestamps {
