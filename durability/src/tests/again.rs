@@ -88,7 +88,7 @@ fn a_trip_ends_with_the_latches_that_caused_it() {
             w.flush(&file(ino)).await.unwrap();
         }
         assert_eq!(w.gate.effective_policy(), lazy, "repaired");
-        // A loss that is no file's: repairs and deletions say nothing of it.
+        // A loss of an unknown file, which no repair and no deletion of a file ends.
         assert!(w.engine.write_back_lost("share"));
         fail(&w, &w.gate, 5).await;
         w.write(&file(5), 0, 1).await.unwrap();
@@ -131,7 +131,7 @@ fn a_sync_whose_worker_is_gone_counts_as_failed() {
     honor(|w| async move {
         let (f, key) = (file(5), file(5).key_of());
         w.write(&f, 0, 1).await.unwrap();
-        // Taken up by a worker that dies in the middle.
+        // The sync is begun by a worker that dies in the middle of it.
         let take = |key| {
             let (tx, outcome) = oneshot::channel();
             let job = w.engine.with_waiters(key, |inode, _| {
@@ -147,7 +147,7 @@ fn a_sync_whose_worker_is_gone_counts_as_failed() {
         drop(job);
         assert!(outcome.await.is_err());
         assert_eq!(w.flush(&f).await, IO);
-        // One that was asked for and never begun lost nothing.
+        // A sync that was asked for and never begun lost nothing.
         w.write(&file(6), 0, 1).await.unwrap();
         let six = file(6).key_of();
         assert!(w.engine.with(six, |inode| inode.ask(None)));

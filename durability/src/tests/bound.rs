@@ -12,8 +12,8 @@ use super::{
 use crate::{share::lock, *};
 
 /// Many clients make files in many directories and write to them, for a while. A task for each
-/// acknowledged write looks whether it is on disk when the bound is over. Answers how many were
-/// not, of how many.
+/// acknowledged write checks whether it is on disk at the end of the bound. Returns the number that
+/// were not, and the number of all.
 async fn load(w: &Rc<World>, clients: u64, span: u64, bound: u64) -> (u64, u64) {
     let seen = Rc::new(Cell::new((0, 0)));
     let clients = (0..clients).map(|client| {
@@ -146,7 +146,7 @@ fn on_a_disk_that_is_too_slow_a_flush_waits_and_costs_one_sync() {
             assert!(counters.backpressure >= held_back + 5);
             assert_eq!(counters.flushes_honored, honored + 5);
             assert!(w.gate.too_slow().is_some_and(|slow| slow.sync == ms(sync)));
-            // And when it is quick again, answers are too, after as many syncs as are remembered.
+            // When the disk is quick again, so are the answers, after as many syncs as are remembered.
             lock(&w.fake.times).sync = ms(1);
             for _ in 0..16 {
                 w.write(&f, 0, 1).await.unwrap();
@@ -178,7 +178,7 @@ fn one_slow_sync_does_not_make_flushes_wait() {
         w.flush(&f).await.unwrap();
         assert_eq!(w.env.monotonic(), begun);
         assert_eq!(w.gate.too_slow(), None);
-        // It is remembered all the same: background syncs begin earlier for a while.
+        // The slow sync is remembered all the same: background syncs begin earlier for a while.
         w.env.sleep(ms(6)).await;
         assert_eq!(w.gate.exposure(), Exposure::default());
     });
@@ -308,7 +308,7 @@ fn no_more_is_acknowledged_than_can_be_paid_in_time() {
     });
 }
 
-/// A WRITE of almost all bytes that may be at risk does not wait for a moment at which nobody else writes.
+/// A WRITE of almost all bytes of the bound does not have to wait until no other client writes.
 #[test]
 fn a_large_write_ends_beside_a_stream_of_small_ones() {
     world("bounded:50ms,1MiB", Limits::default(), |w| async move {

@@ -89,7 +89,7 @@ impl Change {
     }
 }
 
-/// Makes so many changes, one each `gap` ms. Answers how old the oldest was after its answer when
+/// Makes `count` changes, one every `gap` ms. Returns the longest time from a change's answer until
 /// it was on disk.
 async fn burst(w: &Rc<World>, change: Change, count: u64, gap: u64) -> Duration {
     let oldest = Rc::new(RefCell::new(Duration::ZERO));
@@ -123,7 +123,7 @@ async fn burst(w: &Rc<World>, change: Change, count: u64, gap: u64) -> Duration 
 enum Known {
     Nothing,
     Now,
-    /// It was quick, and nothing has been synced for some minutes.
+    /// The disk was quick, and nothing has been synced for some minutes.
     LongAgo,
 }
 

@@ -23,8 +23,8 @@ async fn step(w: &World, what: char, ino: u64, page: u64) {
     }
 }
 
-/// Lets clients do the `steps` over and over, all on one file or each on its own. Answers how many
-/// FLUSHes are answered, and by how many flushes of the device.
+/// Lets clients repeat the `steps`, all on one file or each on its own. Returns the number of FLUSHes
+/// that are answered, and of the device's flushes that this takes.
 fn run(
     policy: &str,
     steps: &'static str,

@@ -22,7 +22,7 @@ use crate::{
     store::testing::{FLAGS_AT, Field, OVERFLOW, crc32c},
 };
 
-/// The file of 0.1, as that wrote it, of latches on one file system.
+/// A file as version 0.1 wrote it, of latches on one file system.
 fn old_latches(records: &[LatchRecord], fs: &KnownFs, overflow: bool) -> Vec<u8> {
     let mut systems = Vec::new();
     vec![(fs.identity, fs.root.clone())].put(&mut systems);
@@ -176,7 +176,7 @@ fn the_file_of_an_older_version_is_converted_whatever_is_cut() {
     }
 }
 
-/// An older server ran in between: what it knew and what was known before it both hold.
+/// An older server ran in between: its latches hold, and so do those from before it.
 #[test]
 fn what_an_older_version_left_beside_segments_is_added() {
     let disk = disk_of(Profile::PosixMin, OLD, three_of_old());

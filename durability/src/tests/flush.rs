@@ -259,7 +259,7 @@ fn a_flush_waits_for_the_writes_that_had_to_wait_before_it() {
                 drop(receipt.unwrap());
             }) as vfs::env::LocalTask
         };
-        // Its own open's and a stranger's wait; one that may hold the break up does not.
+        // A FLUSH for all queued writes, or for those of this open, waits; one for those of another open does not.
         let all = vec![
             write,
             flush(1, Earlier::Of(8)),
@@ -317,7 +317,7 @@ fn whatever_changed_takes_fsync() {
             w.flush(&f).await.unwrap();
             assert_eq!(w.fake.take_log(), ["write 5", "all 5"]);
         }
-        // Not known to be dirty: anything may be.
+        // Nothing is known to be dirty, but anything may be.
         w.flush(&f).await.unwrap();
         assert_eq!(w.fake.take_log(), ["all 5"]);
         // A stream takes a full sync of itself and of its inode.
@@ -346,7 +346,7 @@ fn the_new_parent_is_synced_before_the_old_one() {
         w.rename(&f, &b, &c).await.unwrap();
         w.flush(&f).await.unwrap();
         assert_eq!(w.fake.take_log(), ["all 5", "all 12", "all 11", "all 10"]);
-        // And back: the directory that holds the name now comes first.
+        // After a move back, the directory that holds the name now comes first.
         w.rename(&f, &a, &b).await.unwrap();
         w.rename(&f, &b, &a).await.unwrap();
         w.flush(&f).await.unwrap();
@@ -629,7 +629,7 @@ fn the_root_of_a_share_covers_what_another_share_changed_below_it() {
         root().await.unwrap();
         assert_eq!(w.fake.take_log(), ["all 5", "all 1"]);
         assert_eq!(other.exposure(), Exposure::default());
-        // And what failed there.
+        // The root also reports what failed there.
         drop(other.meta_changed(&f, Meta::Times, PLAIN).await.unwrap());
         w.fake.script(5, &[Err(VfsError::Io)]);
         assert!(other.flush(&f, FlushTarget::File, PLAIN).await.is_err());
@@ -669,7 +669,7 @@ fn the_root_of_a_share_covers_what_other_shares_changed_on_file_systems_below_it
         whole.script(f.ino, &[Err(VfsError::Io)]);
         assert_eq!(root().await.err(), Some(VfsError::Io));
         assert!(w.gate.clear_latch(f.key()));
-        // And what failed there before.
+        // The root also reports what failed there before.
         change(&below).await;
         mounted.script(f.ino, &[Err(VfsError::Io)]);
         assert!(below.flush(&f, FlushTarget::File, PLAIN).await.is_err());

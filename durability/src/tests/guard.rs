@@ -24,7 +24,7 @@ fn what_was_acknowledged_is_made_stable_and_what_comes_waits() {
             let f = file(5);
             w.write(&f, 0, 1).await.unwrap();
             w.flush(&f).await.unwrap();
-            // One is under way when it happens.
+            // One FLUSH is under way when the guard comes on.
             let (v, g) = (Rc::clone(&w), file(6));
             let writing = Box::pin(async move { v.write(&g, 0, 1).await.unwrap() });
             let v = Rc::clone(&w);
@@ -39,7 +39,7 @@ fn what_was_acknowledged_is_made_stable_and_what_comes_waits() {
             assert_eq!(w.gate.exposure().inodes, 0);
             assert_eq!(w.gate.effective_policy(), Policy::Honor);
             assert_eq!(flushed(&w, &f).await, "sync");
-            // As it is configured it stays.
+            // The configured policy stays as it was.
             let configured = w.gate.settings().policy;
             assert!(configured.kind().is_lazy());
             assert!(w.engine.set_guard(false, WHO));
@@ -109,7 +109,7 @@ fn what_else_set_a_policy_aside_outlives_the_guard_and_does_not_end_it() {
         w.engine.set_guard(true, WHO);
         assert_eq!(w.gate.clear_latches(), 1);
         assert_eq!(w.gate.effective_policy(), Policy::Honor);
-        // An administrator's word holds when the guard is gone.
+        // A policy that an administrator set meanwhile holds when the guard is gone.
         w.gate.set_policy(Policy::Honor, "somebody").await;
         assert_eq!(w.gate.set_aside(), aside(false, false));
         w.engine.set_guard(false, WHO);
@@ -118,7 +118,7 @@ fn what_else_set_a_policy_aside_outlives_the_guard_and_does_not_end_it() {
     });
 }
 
-/// `honor` promises nothing of what nobody flushed; `bounded` does, battery or not.
+/// `honor` promises nothing about data that no client flushed; `bounded` does, on a battery as well.
 #[test]
 fn a_bound_is_kept() {
     world("bounded:60s,64KiB", Limits::default(), |w| async move {

@@ -1,5 +1,5 @@
-//! Tests of the descriptors that are held of a file between its last handle and its sync: they
-//! forbid nobody to run the file, and see failed write-back as the handle would have.
+//! Tests of the descriptors of a file that are held between its last handle and its sync: they do
+//! not keep the file from being executed, and report failed write-back as the handle would have.
 
 use std::sync::Arc;
 
@@ -290,7 +290,7 @@ fn a_sync_beside_a_change_leaves_what_is_held() {
         place.change(&node, 0).await;
         let mut change = place.gate.changing(&node);
         place.gate.watch_write_back(&node).await;
-        // As background work does: it waits for nothing that is under way.
+        // Background work syncs in this way: it does not wait for what is under way.
         let synced = place.engine.sync_one(node.key(), None).await;
         assert_eq!(synced, Ok(()));
         let range = Range { offset: 0, len: 1 };

@@ -1,4 +1,4 @@
-//! A disk that hangs, or merely takes its time, holds nothing of another one up.
+//! A disk that hangs, or is merely slow, holds up nothing on another one.
 
 use std::{cell::Cell, rc::Rc, sync::Arc};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{share::lock, *};
 
-/// A share on another file system whose syncs take so long, with so many inodes dirty.
+/// A share on another file system whose syncs take `sync` ms, with this many inodes dirty.
 async fn busy(w: &World, sync: u64, inodes: u64) -> Arc<Gate<Fake>> {
     let slow = Fake::new(&w.env, ms(sync), ms(0));
     let settings = ShareDurability::with_policy(Policy::Honor);
@@ -33,7 +33,7 @@ async fn busy(w: &World, sync: u64, inodes: u64) -> Arc<Gate<Fake>> {
 fn a_bound_is_kept_beside_a_disk_that_hangs() {
     world("bounded:200ms,64MiB", Limits::default(), |w| async move {
         let _other = busy(&w, 3_600_000, 40).await;
-        // All of it is due, and every turn is taken.
+        // Everything there is due, and syncs of it use up all that may be in flight.
         w.env.sleep(ms(31_000)).await;
         w.write(&file(5), 0, 1).await.unwrap();
         w.flush(&file(5)).await.unwrap();

@@ -197,7 +197,7 @@ fn a_failed_segment_is_left_and_a_dead_disk_holds_nobody_back() {
         journal.flushed(flush(3)).await.unwrap_err();
         assert!(!journal.is_healthy());
         assert_eq!(journal.counts().failed, 1);
-        // At once, without the disk being asked.
+        // This fails at once, without a request to the disk.
         let before = on.counts().1;
         journal.flushed(flush(5)).await.unwrap_err();
         assert_eq!(on.counts().1, before);
@@ -207,7 +207,7 @@ fn a_failed_segment_is_left_and_a_dead_disk_holds_nobody_back() {
         journal.stop(true).await.unwrap();
     });
     let all = records(&disk.cut(Cut::Nothing));
-    // The third may have got there all the same.
+    // The third record may have reached the disk all the same.
     assert!(flushed(&all).is_superset(&BTreeSet::from([1, 2, 4])));
     let gap = |record: &JournalRecord| matches!(record, JournalRecord::Gap { lost: 2, .. });
     assert!(all.iter().any(gap), "the gap is told");
@@ -344,7 +344,7 @@ fn what_is_acknowledged_is_always_within_the_last_durable_record() {
             let owing = Arc::new(Owing(Mutex::default(), Arc::clone(&inner)));
             journal.set_source(Arc::clone(&owing) as _);
             let mut waited = 0;
-            // Writes of 1 MiB, 20 ms apart, with pauses longer than the lease and payments.
+            // Writes of 1 MiB, 20 ms apart, with syncs and with pauses longer than the lease.
             for n in 0..400_u64 {
                 let now = inner.monotonic();
                 let bytes = {
@@ -378,7 +378,7 @@ fn what_is_acknowledged_is_always_within_the_last_durable_record() {
                 }
             }
             assert!((1..60).contains(&waited), "{waited}");
-            // Paid: the last record says so, and then all is quiet.
+            // Everything is synced: the last record says so, and after it no more are written.
             *lock(&owing.0) = (0, inner.monotonic());
             inner.sleep(LEASE * 4).await;
             let mut all = Vec::new();
@@ -391,7 +391,7 @@ fn what_is_acknowledged_is_always_within_the_last_durable_record() {
             let frames = journal.counts().writes;
             inner.sleep(LEASE * 10).await;
             assert_eq!(journal.counts().writes, frames);
-            // And begins anew.
+            // The next change is covered by a new record.
             assert!(journal.cover("data", 1, inner.monotonic()).is_some());
         });
     }
@@ -422,8 +422,8 @@ fn a_change_that_nothing_bounds_is_not_covered() {
     });
 }
 
-/// A disk that is full for a while, and one that takes segments and no frames: nothing that holds
-/// flushes goes for it, and nothing is left lying about.
+/// A disk that is full for a while, and one that takes segments and no frames: neither removes a
+/// segment that holds flushes, and no file is left over.
 #[test]
 fn segments_that_fail_push_out_none_that_hold_flushes() {
     for (on_op, after) in [(SimOp::Write, 0), (SimOp::Sync, 0), (SimOp::Change, 1)] {

@@ -1,4 +1,4 @@
-//! Tests of the engine with its stores: what it has reported and what their disk holds then.
+//! Tests of the engine with its stores: whatever it has reported is on their disk by then.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -124,7 +124,7 @@ fn a_restored_latch_ends_by_what_would_have_ended_it() {
         for ino in 5..8 {
             assert_eq!(next.flush(&file(ino)).await, IO);
         }
-        // Half of it rewritten is not enough; all of it and a sync is.
+        // To rewrite half of it is not enough; to rewrite all of it and sync is.
         next.write(&file(5), 0, 1).await.unwrap();
         assert_eq!(next.flush(&file(5)).await, IO);
         next.write(&file(5), 1, 1).await.unwrap();
@@ -226,14 +226,14 @@ fn a_store_that_hangs_does_not_hide_the_error() {
         assert_eq!(w.flush(&f).await, IO);
         let took = w.env.monotonic() - begun;
         assert!(took >= ms(5000) && took < ms(6000), "{took:?}");
-        // Nor does it hold up everybody after that.
+        // After that it does not hold up any other request either.
         let begun = w.env.monotonic();
         w.flush(&f).await.unwrap_err();
         assert!(w.env.monotonic() - begun < ms(100));
     });
 }
 
-/// No share is named where more have used the inode than are stored.
+/// A record names no share if more shares used the inode than it has room for.
 #[test]
 fn a_restored_latch_that_names_no_share_is_one_of_each() {
     let limits = Limits::default();
@@ -248,7 +248,7 @@ fn a_restored_latch_that_names_no_share_is_one_of_each() {
     });
 }
 
-/// A hang that is over is over: later errors wait for their latches again.
+/// Once the store no longer hangs, later errors wait for their latches again.
 #[test]
 fn after_a_hang_errors_wait_for_the_store_again() {
     honor(|w| async move {

@@ -1,4 +1,4 @@
-//! Failed syncs: the latch, its end, the breaker. The changes that repair a loss are in `repairs.rs`.
+//! Failed syncs: the latch, its end, the trip. The changes that repair a loss are in `repairs.rs`.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn an_error_is_reported_until_every_dirty_range_is_rewritten_and_synced() {
         w.fake.script(5, &[Err(VfsError::NoSpace)]);
         let no_space = Err(VfsError::NoSpace);
         assert_eq!(w.flush(&f).await, no_space);
-        // From now on the disk says yes to everything: that proves nothing.
+        // From now on every sync succeeds, which proves nothing.
         assert_eq!(w.flush(&f).await, no_space);
         assert_eq!(
             w.gate.closed(&f, PLAIN).await.err(),
@@ -529,8 +529,8 @@ fn a_durable_write_that_fails_is_reported_to_every_share_that_loses_by_it() {
     });
 }
 
-/// A request that changed nothing for sure (zeros behind the end) failed to be made stable, and may
-/// have taken along what was being changed beside it.
+/// The sync for a request that surely changed nothing (zeros behind the end) failed, and may have
+/// dropped what was being changed at the same time.
 #[test]
 fn a_failed_sync_of_an_empty_change_takes_what_is_made_beside_it_along() {
     world("strict-sync", Limits::default(), |w| async move {

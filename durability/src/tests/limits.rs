@@ -141,7 +141,7 @@ fn the_stop_syncs_what_is_dirty_and_reports() {
 fn a_bound_that_cannot_hold_the_write_makes_it_durable() {
     world("bounded:50ms,64KiB", Limits::default(), |w| async move {
         let f = file(5);
-        // More than half of it, for which there may be no room beside others.
+        // The WRITE takes more than half of the bound, so there may be no room for it beside others.
         w.write(&f, 0, 9).await.unwrap();
         assert_eq!(w.fake.take_log(), ["dsync 5"]);
         // The times are dirty.
@@ -154,7 +154,7 @@ fn a_bound_that_cannot_hold_the_write_makes_it_durable() {
 fn a_bound_holds_back_what_would_break_it() {
     world("bounded:50ms,64KiB", Limits::default(), |w| async move {
         let f = file(5);
-        // How long a sync takes is known from now on.
+        // From now on the engine knows how long a sync takes.
         w.write(&f, 0, 1).await.unwrap();
         w.env.sleep(ms(100)).await;
         let ends = Rc::new(RefCell::new(Vec::new()));
@@ -256,7 +256,7 @@ fn waiters_for_the_bound_go_on_when_the_share_trips() {
         lock(&w.fake.times).sync = ms(60_000);
         w.write(&g, 0, 1).await.unwrap();
         w.env.sleep(ms(70)).await;
-        // Over the bound: the sync of 6 takes a minute; meanwhile 5 trips the share.
+        // The share is over its bound, because the sync of 6 takes a minute; meanwhile 5 trips the share.
         let gate = w.gate.clone();
         let waiting = Box::pin(async move { drop(gate.created(&file(7), &dir(10), PLAIN).await) });
         let w2 = Rc::clone(&w);

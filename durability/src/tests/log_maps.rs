@@ -288,7 +288,7 @@ fn a_disk_that_fails_is_reported_and_caught_up_with() {
         inner.sleep(ms(1_000)).await;
         assert!(map.is_healthy());
         assert_eq!(found(&on.cut(Cut::Nothing)).len(), 3);
-        // Taken back before it could be stored: it is never seen.
+        // A change that is taken back before it could be stored is never seen.
         fail(SimOp::Write, 2);
         assert_eq!(map.change(vec![put(4, 4)]).await, Err(VfsError::Io));
         assert_eq!(map.change(vec![remove(4)]).await, Err(VfsError::Io));
@@ -460,12 +460,12 @@ fn a_writer_or_a_retry_that_dies_with_its_worker_is_missed_by_nobody() {
         };
         on.inject(fail);
         assert_eq!(again.change(vec![put(2, 2)]).await, Err(VfsError::Io));
-        // So is the one who was to try again.
+        // So is the task that was to try again.
         let _ = inner;
     });
     let (inner, again) = (Arc::clone(&env), Arc::clone(&map));
     run(&env, async move {
-        // It rests.
+        // The log is at rest now.
         assert_eq!(again.change(vec![]).await, Err(VfsError::Io));
         inner.sleep(ms(12_000)).await;
         assert!(again.is_healthy(), "nobody tries again");
@@ -555,7 +555,7 @@ proptest! {
         let _ = read_log_map(&frame(MAGIC, 1, 0, &bytes));
     }
 
-    /// One changed byte never makes up an entry, and what it may have cost is doubted.
+    /// One changed byte never makes up an entry, and every entry that it may concern is doubtful.
     #[test]
     fn one_byte_lies_about_nothing(
         groups in prop::collection::vec(

@@ -96,7 +96,7 @@ fn what_fails_after_the_last_name_is_gone_latches_nothing() {
     });
 }
 
-/// A name that was found between the failure and the latch would be missed by the looks at both.
+/// The failure gets another number after its latch, so that a name found between the two is not missed.
 #[test]
 fn the_failure_of_a_directory_counts_until_after_its_latch() {
     honor(|w| async move {
@@ -177,10 +177,10 @@ fn a_name_beside_a_lost_one_does_not_repair_it() {
         assert_eq!(w.flush(&f).await, IO);
         w.gate.linked(&f, &d, PLAIN).await.unwrap();
         assert_eq!(w.flush(&f).await, IO);
-        // It is somewhere else then, and that is synced.
+        // The file moves then, and the move is synced.
         w.gate.renamed(&f, &d, &d, PLAIN).await.unwrap();
         assert_eq!(w.flush(&f).await, Ok(()));
-        // A name that went away may come back for good.
+        // A removed name may come back at any time, and nothing repairs that.
         w.gate.renamed(&f, &d, &d, PLAIN).await.unwrap();
         w.fake.script(50, &[IO]);
         assert_eq!(w.flush(&f).await, IO);

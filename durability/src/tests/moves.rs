@@ -46,7 +46,7 @@ impl World {
         drop(gate.renamed(what, ways[0], ways[1], PLAIN).await.unwrap());
     }
 
-    /// It is there, in the root or in a directory that has nothing else.
+    /// Makes `what` be found at `path`, in the root or in a directory that has nothing else.
     fn is_at(&self, what: &FakeNode, path: &str) {
         let mut state = lock(&self.fake.state);
         state.paths.insert(what.ino, path.into());
@@ -165,7 +165,7 @@ fn a_directory_that_was_not_synced_makes_no_name_stable() {
         let (root, a) = (dir(1), dir(10));
         w.create(&a, &root).await.unwrap();
         w.fake.take_log();
-        // Nothing is known of it that would have to be synced, and nobody brings it along.
+        // Nothing of it is known to need a sync, and no node of it is passed.
         w.engine.barrier(key(1), None).await.unwrap();
         assert!(w.fake.take_log().is_empty());
         w.flush(&a).await.unwrap();
@@ -317,8 +317,8 @@ fn a_flushed_file_that_moves_is_found_under_a_name_at_every_sync() {
     }
 }
 
-/// A flushed file moves into a new directory of a new directory; what the disk holds at least
-/// before each sync of the payment, and after it.
+/// A flushed file moves into a new directory of a new directory. Returns the least that the disk holds
+/// before each sync that makes the move stable, and after the last.
 fn images(paid: Paid) -> Vec<SimDisk> {
     let disk = disk(Profile::PosixMin);
     let env = Arc::new(TestEnv::default());
@@ -431,7 +431,7 @@ fn a_lost_move_of_a_directory_fails_what_is_below_and_nothing_else() {
         drop(open);
         lock(&w.fake.state).paths.remove(&g.ino);
         assert_eq!(w.flush(&g).await, IO, "nobody knows where it is");
-        // The share that suffers by it lists the latch, and can end it.
+        // The share that the loss affects lists the latch, and can end it.
         assert!(
             other
                 .poisoned()

@@ -94,7 +94,7 @@ fn the_strictest_handle_decides_for_all_over_shares_and_streams() {
         assert_eq!(flushed(&w, &f).await, "no");
         let honored = w.gate.opened(&f, opener("hard link"));
         assert_eq!(flushed(&w, &f).await, "sync");
-        // Through the other share too, and it is of its exposure.
+        // This also holds through the other share, and the change is part of that share's exposure.
         drop(other.content_changed(&f, 7).await.unwrap());
         drop(other.flush(&f, FlushTarget::File, PLAIN).await.unwrap());
         assert_eq!(w.fake.take_log(), ["all 5"]);
@@ -139,7 +139,7 @@ fn a_change_of_rules_judges_open_handles_anew_and_pays_what_is_dirty() {
         w.write(&f, 0, 1).await.unwrap();
         let before = w.env.monotonic();
         w.gate.set_rules(rules(&[("*", HOST)]), "test").await;
-        // The rule that is gone was lazy, whatever replaces it; a loosening alone waits not.
+        // The rule that is gone was lazy, so this syncs whatever replaces it; a loosening alone does not wait.
         assert!(w.env.monotonic() > before);
         w.gate.set_rules(rules(&[]), "test").await;
         w.write(&f, 0, 1).await.unwrap();
@@ -202,7 +202,7 @@ fn a_bounded_rule_is_paid_in_time_whichever_share_it_was_changed_through() {
             w.env.sleep(ms(110)).await;
             assert!(all_stable(), "{}", gate.name());
         }
-        // And with a stricter one beside it, whose promise does not cover what nobody flushed.
+        // The bound also holds beside a stricter policy, whose promise does not cover data that no client flushed.
         let honored = w.gate.opened(&f, opener("x"));
         assert_eq!(flushed(&w, &f).await, "sync");
         w.write(&f, 0, 1).await.unwrap();

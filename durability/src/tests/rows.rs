@@ -80,7 +80,7 @@ fn what_a_copy_wrote_before_a_sync_failed_is_unproven() {
             }
             copy.end(PLAIN).await.unwrap();
             assert_eq!(w.gate.poisoned()[0].unproven_bytes(), 8 * 4096);
-            // The next sync finds nothing dirty and says yes, which proves nothing.
+            // The next sync finds nothing dirty and succeeds, which proves nothing.
             assert_eq!(w.flush(&f).await, IO);
         });
     }
@@ -186,7 +186,7 @@ fn a_full_sync_syncs_under_every_policy() {
     }
 }
 
-/// Answered before the disk, but not against what is known of it.
+/// A request that is answered before the disk still fails if a failure of the inode is known.
 #[test]
 fn write_through_of_a_poisoned_inode_fails_under_every_policy() {
     for policy in [HOST, BOUNDED] {

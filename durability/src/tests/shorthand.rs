@@ -1,4 +1,4 @@
-//! A change that begins and is said at once, for tests that look at something else.
+//! Changes that begin and are reported at once, for tests of something else.
 
 use bytes::Bytes;
 use vfs::{Range, RemovedName, VfsError, Volume};

@@ -24,7 +24,7 @@ struct Clock {
     now: Duration,
     timers: BTreeMap<(Duration, u64), Waker>,
     next: u64,
-    /// Every sleep takes so much longer, as on a busy host.
+    /// Every sleep takes longer by this, as on a busy host.
     late: Duration,
 }
 
@@ -61,7 +61,7 @@ impl Env for TestEnv {
 }
 
 impl TestEnv {
-    /// From now on every sleep takes so much longer.
+    /// From now on every sleep takes longer by `late`.
     pub(super) fn wake_late(&self, late: Duration) {
         lock(&self.clock).late = late;
     }

@@ -1,4 +1,4 @@
-//! The stores over the simulated disk: what a cut at any step leaves of them.
+//! The stores over the simulated disk: the state in which a cut at any step leaves them.
 
 use std::{
     cell::RefCell,
@@ -128,7 +128,7 @@ pub(super) fn restored(disk: &SimDisk, known: Vec<KnownFs>) -> Vec<LatchRecord> 
 }
 
 /// Found by the simulator: a failed sync of an inode of which only its name was dirty leaves a
-/// latch that says nothing. Stored as it was it could not be read, and every FLUSH failed at the
+/// latch that covers nothing. A record of it could not be read, and every FLUSH failed after the
 /// next start.
 #[test]
 fn a_latch_that_says_nothing_is_not_stored() {
@@ -245,7 +245,7 @@ fn a_store_that_cannot_write_says_so_and_catches_up() {
             inner.sleep(ms(1_000)).await;
             assert!(store.is_healthy(), "{on_op:?}");
         }
-        // Short writes are gone on with.
+        // A short write is continued.
         on.inject(Fault {
             on: SimOp::Write,
             after: 0,
@@ -295,7 +295,7 @@ fn a_latch_sleeps_while_its_file_system_is_away() {
         assert_eq!(live.len(), 1);
         assert_eq!(live[0].key.fs, 70);
         assert_eq!(store.dormant().len(), 2);
-        // Written again, nothing of the sleeping ones is lost.
+        // When a latch is stored again, none of the dormant ones is lost.
         store.set(record(70, 4)).await.unwrap();
         let store = open(&on, &inner, vec![fs(70, 1)]).await.store;
         let woken = store.learn(fs(80, 2));
@@ -447,7 +447,7 @@ fn a_latch_made_while_the_disk_is_full_is_there_after_a_restart() {
     }
 }
 
-/// More than what is set aside holds: a restart does not know which, and so fails every FLUSH.
+/// There are more latches than the reserved room holds: a restart does not know all, so every FLUSH fails.
 #[test]
 fn on_a_full_disk_too_many_latches_are_an_overflow() {
     let disk = disk(Profile::PosixMin);
@@ -537,7 +537,7 @@ fn an_overflow_outlives_the_process_until_it_is_cleared() {
         let next = open(&on.cut(Cut::Nothing), &inner, known()).await.store;
         assert!(!next.has_overflow());
 
-        // A damaged entry is one, for any inode may be meant.
+        // A damaged entry is an overflow as well, because any inode may be meant.
         let name = newest(&on).await;
         let mut bad = taken_now(&on, &name).await;
         let at = bad.windows(4).position(|w| w == b"data").unwrap();
@@ -554,7 +554,7 @@ fn an_overflow_outlives_the_process_until_it_is_cleared() {
     });
 }
 
-/// A disk that takes its time is not kept busy with nothing but this.
+/// A slow disk is not kept busy with latches alone.
 #[test]
 fn many_failures_are_few_writes() {
     let disk = disk(Profile::PosixMin);

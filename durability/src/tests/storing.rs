@@ -160,7 +160,7 @@ fn a_failing_reply_waits_until_its_latch_is_kept() {
         let mut log = store.take_log();
         log.sort();
         assert_eq!(log, ["set 10", "set 6"]);
-        // Repaired: said, not waited for.
+        // The repair is passed to the store, and the reply does not wait for it.
         w.write(&f, 3, 1).await.unwrap();
         w.gate.meta_changed(&f, Meta::Times, PLAIN).await.unwrap();
         let begun = w.env.monotonic();

@@ -91,7 +91,7 @@ fn without_flush_times_a_flush_syncs_data_and_the_times_follow_by_age() {
             assert_eq!((exposure.bytes, exposure.inodes), (0, 1));
             w.env.sleep(ms(8000)).await;
         }
-        // As old as the first of them, however often it was flushed.
+        // The times are as old as the first change, however often the file was flushed.
         w.env.sleep(ms(7000)).await;
         assert_eq!(syncs(&w), ["all 5"]);
         assert!(w.engine.is_stable());
@@ -334,7 +334,7 @@ fn a_lazy_flush_through_a_second_name_covers_it_once_its_client_is_back() {
 }
 
 /// On a file system that may persist half of a rename, the directory that a file comes into is synced before the one
-/// that it leaves, whatever a FLUSH finds out meanwhile: else a power cut between the two loses both names.
+/// that it leaves, whatever a FLUSH finds meanwhile; otherwise a power cut between the two could lose both names.
 #[test]
 fn a_flush_beside_a_rename_does_not_take_the_old_directory_for_the_new_one() {
     honor(|w| async move {
