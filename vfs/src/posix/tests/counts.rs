@@ -156,7 +156,7 @@ fn a_listing_that_is_not_kept_answers_all_who_had_asked() {
             // The first began before the others asked.
             assert_eq!(t.vfs.names.listings() - before, 2);
         }
-        // A name that is made while a listing is under way is found by who asks after that.
+        // A name that is made while a listing is under way is found by lookups that ask after that.
         let mut lookups = misses(&t, long);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(lookups[0].as_mut().poll(&mut context).is_pending());
