@@ -78,7 +78,7 @@ impl<W: Write + Send + 'static> Drop for Unwritten<W> {
     }
 }
 
-/// Lines are written while this lives. Dropping it waits for those still queued, for [`FLUSH_MAX`] at most.
+/// Lines are written while this lives. Dropping it waits for those still queued, for a second at most.
 #[derive(Debug)]
 #[must_use]
 pub struct Flush(SyncSender<Message>);
