@@ -31,7 +31,7 @@ impl Files {
         leases.get(&(client, key)).map(|bound| bound.place.clone())
     }
 
-    /// Where the client's acknowledgment of a lease break belongs: at the file that had the key before, if a break is in
+    /// The place of the break that a client acknowledges: the file that had the lease key before, if a break is in
     /// flight there and none is at the file that has it now.
     fn place_of_break(&self, client: Guid, key: LeaseKey) -> Option<Place> {
         let (place, former) = {
@@ -161,14 +161,14 @@ impl Files {
         effects
     }
 
-    /// Whether an open caches its handle, by a batch oplock or by its lease, and no break of that
-    /// is under way: only then is a durable open kept ([MS-SMB2] 3.3.7.1).
+    /// Whether an open caches its handle, by a batch oplock or by its lease, and no break of it is
+    /// in flight: only then is a durable open kept ([MS-SMB2] 3.3.7.1).
     #[must_use]
     pub fn keeps_handle(&self, place: &Place, open: OpenId) -> bool {
         self.outlasts(place, open, |holder| holder.breaking.is_none())
     }
 
-    /// Whether an open caches its handle, even if a break of that is under way: another open of the
+    /// Whether an open caches its handle, even if a break of it is in flight: another open of the
     /// file then waits for the holder if it has to. Beside a disconnected open that does not cache
     /// its handle, no other open can be allowed ([MS-SMB2] 3.3.5.9 <301>).
     #[must_use]

@@ -30,7 +30,7 @@ pub(super) struct Around {
     pub(super) leases: LeaseState,
     /// All caching that others' oplocks hold.
     pub(super) oplocks: LeaseState,
-    /// A byte-range lock starts below the allocated bytes.
+    /// A byte-range lock starts within the allocated bytes.
     pub(super) locks_below: bool,
     /// The stream or its link is marked deleted.
     pub(super) delete_pending: bool,
@@ -299,7 +299,7 @@ impl Holder {
         if self.state.without(breaking.required).is_empty() {
             return;
         }
-        // In steps: R stays until W and H are gone.
+        // The break goes in steps: R stays until W and H are gone.
         let keep_read = R.when(self.state.intersects(WH));
         let offered = (breaking.required | keep_read) & self.state;
         self.send(offered, breaking.required, true, site, out);

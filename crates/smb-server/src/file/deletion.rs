@@ -1,8 +1,8 @@
 //! Deletes names and streams, and closes opens ([MS-FSA] 2.1.5.5, 2.1.5.15.3, 2.1.5.15.4).
 //!
-//! To delete means to mark: a link or a named stream becomes pending and is removed when its last handle closes, and a
-//! link also when the handle closes that asked for POSIX semantics. The close that must remove it reports that to its
-//! caller, and until the caller has reported the result, no new open of the name is allowed.
+//! To delete means to mark: a link or a named stream becomes pending and is removed when its last handle closes. A link
+//! is also removed when the handle that asked for POSIX semantics closes. The close that must remove the name reports
+//! that to its caller, and until the caller has reported the result, no new open of the name is allowed.
 
 use super::Deleter;
 use smb_wire::Status;
@@ -71,7 +71,7 @@ impl Inode {
         true
     }
 
-    /// Clears the delete disposition. One that FILE_DELETE_ON_CLOSE is yet to set stays.
+    /// Clears the delete disposition. FILE_DELETE_ON_CLOSE may still set it at the close.
     pub(super) fn clear_delete_pending(&mut self, open: OpenId) -> Result<(), Status> {
         let clearing = self.opens.get(&open).ok_or(Status::FILE_CLOSED)?;
         // Open.ChangeNotifyDirectoryMarkedDeleted stays ([MS-FSA] 2.1.1.6).
@@ -166,7 +166,7 @@ impl Inode {
         let Some(mut open) = self.opens.remove(&id) else {
             return Closing::default();
         };
-        // Requests are parked for breaks. The close may end one, or the conflict of share modes for which it was begun.
+        // Parked requests wait for breaks. The close may end a break, or the share-mode conflict that caused it.
         let awaited = open.mode.takes_part() || self.gives_way(&open.stream, id);
         let released = self.leave_stream(id, &mut open, &mut effects);
         self.replacing -= usize::from(open.replaces);

@@ -145,10 +145,10 @@ impl Files {
         (decision, effects)
     }
 
-    /// The reason to refuse an open of a file that is still to be made: a lease of another file or, for a stream, the
-    /// state of its file. It is asked before the file is made, so that no file is made for a request that is then
-    /// refused. With SHARING_VIOLATION the name is reserved for a rename, and the request can wait for its end:
-    /// [`Files::after_stream_rename`].
+    /// The reason to refuse an open of a file that does not exist yet: the lease key belongs to another file or, for a
+    /// stream, the state of its file forbids it. Callers ask before they make the file, so that none is made for a
+    /// request that is then refused. SHARING_VIOLATION means that the name is reserved for a rename, and the request
+    /// can wait for its end: [`Files::after_stream_rename`].
     pub fn refusal_of_new(
         &self,
         client: Guid,
@@ -342,7 +342,7 @@ impl Files {
         Ok(effects)
     }
 
-    /// Removes the mark. A mark that FILE_DELETE_ON_CLOSE has yet to set is not prevented.
+    /// Clears the delete disposition. FILE_DELETE_ON_CLOSE may still set it at the close.
     ///
     /// # Errors
     /// FILE_CLOSED for an unknown open.
@@ -473,7 +473,7 @@ impl Files {
         let ask =
             |place: &Place| self.operation(place, Actor::Stranger, Operation::Rename, Some(waiter));
         if let Some((_, last)) = before.filter(|(count, _)| below.open >= *count) {
-            // Its break may go in several steps, of which some are left.
+            // The break of that file may go in several steps, of which some are left.
             let (step, effects) = ask(last);
             below.effects = effects;
             below.asked = Some(last.clone());
@@ -515,7 +515,7 @@ impl Files {
     }
 
     /// Announces that a rename will create this path. Until [`Files::dismiss`], the path moves along with the
-    /// directories above it. A request that looked it up before checks [`Files::has_directory_moved`] afterwards.
+    /// directories above it. A request that looked the path up earlier then checks [`Files::has_directory_moved`].
     pub fn expect(&self, rename: OpenId, path: &SharePath) {
         self.paths.lock().expect(rename, path.clone());
     }
@@ -536,8 +536,8 @@ impl Files {
         self.with(key, false, |inode| {
             inode.rename_link(from, to);
             let own = inode.lease_of(by);
-            // [MS-SMB2] 3.3.5.21.1: the lease follows its file's name. That of the open which renames it stays with it
-            // from now on (Lease.FileDeleteOnClose), unless the name is already going.
+            // [MS-SMB2] 3.3.5.21.1: the lease follows its file's name. The lease of the open that renames the file
+            // stays bound to it (Lease.FileDeleteOnClose is cleared), unless the name is already going.
             let mut leases = self.leases.lock();
             for lease in inode.leases() {
                 if let Some(bound) = leases.get_mut(&lease)

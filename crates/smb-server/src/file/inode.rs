@@ -28,7 +28,7 @@ use super::types::{
 
 /// Opens per inode; one more gives TOO_MANY_OPENED_FILES.
 pub(super) const OPENS_MAX: usize = 65_536;
-/// Opens of one user, so that other users find room.
+/// Opens of one user per inode, so that other users find room.
 pub(super) const OPENS_PER_USER_MAX: usize = OPENS_MAX / 2;
 /// Requests parked behind breaks per inode, half of them for one user; one more gives INSUFFICIENT_RESOURCES.
 pub(super) const WAITING_MAX: usize = 4_096;
@@ -297,8 +297,8 @@ impl Inode {
             Step::Wait => return Judged::Waits,
             Step::Refused(status) => return Judged::Conflict(status),
         }
-        // A client that caches only the handle would keep the name from being removed, so that caching is broken as for
-        // FileDispositionInformation ([MS-FSA] 2.1.4.12), which waits if the open does not.
+        // A client that caches only the handle would keep the name from being removed, so its caching is broken as for
+        // FileDispositionInformation ([MS-FSA] 2.1.4.12). An open that has waited long enough goes on without it.
         let deletes = request.delete_on_close;
         let own_lease = |holder: &Holder| Some(holder.owner) == own;
         let cached = deletes && self.contend(stream, Cause::Handle, own_lease, site, out);

@@ -1,5 +1,5 @@
-//! A series of locks or unlocks beside many held ranges: its time is that of the elements and of the ranges, not of
-//! their product, because others wait for the lock of the shard meanwhile.
+//! Series of locks or unlocks on a stream with many held ranges. They take time for the sum of elements and ranges, not
+//! for their product, because others wait for the lock of the shard meanwhile.
 //!
 //! Finds what `locks` would find element by element, and decides nothing else.
 
@@ -84,8 +84,8 @@ pub(crate) fn can_lock(elements: &[LockElement]) -> bool {
     !lasting.is_empty() && lasting.iter().all(|one| Range::of(one).is_valid())
 }
 
-/// Moves the ranges of the elements to `freed`, of several equal ones an exclusive one first, then the oldest, up to
-/// the first element that the open does not hold. Returns whether it held all.
+/// Moves the ranges of the elements to `freed`, up to the first element that the open does not hold. Of several equal
+/// ranges, an exclusive one goes first, then the oldest. Returns whether the open held all.
 pub(super) fn take_out(
     held: &mut Vec<Held>,
     open: OpenId,

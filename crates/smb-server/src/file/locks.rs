@@ -142,7 +142,7 @@ struct Waiting {
     waiter: WaiterId,
     wanted: Held,
     sequence: Option<LockSequence>,
-    /// There was no room for it the last time. A held range bars every other request.
+    /// There was no room for it the last time; all other requests wait for a held range.
     for_room: bool,
 }
 
@@ -220,7 +220,7 @@ impl RangeLocks {
         }));
     }
 
-    /// Whether some lock starts below the allocated bytes: then nobody may be granted read
+    /// Whether some lock starts within the allocated bytes: then nobody may be granted read
     /// caching alone ([MS-FSA] 2.1.5.18).
     pub(super) fn any_below(&self, allocation: u64) -> bool {
         self.held.iter().any(|held| held.range.offset < allocation)
@@ -322,7 +322,7 @@ impl RangeLocks {
             .unwrap_or(Status::SUCCESS)
     }
 
-    /// [MS-FSA] 2.1.5.9: unlocks exactly this range of this open, and of several one of this kind first.
+    /// [MS-FSA] 2.1.5.9: unlocks exactly this range of this open; of several equal ones, one of this kind first.
     fn unlock_one(&mut self, open: OpenId, range: Range, exclusive: bool) -> bool {
         let mine = |held: &Held| held.open == open && held.range == range;
         let found = self
@@ -344,7 +344,7 @@ impl RangeLocks {
 
     /// Grants blocked requests that nothing bars any more; to be called after every release.
     pub(super) fn grant_waiting(&mut self, effects: &mut Effects) -> Vec<Released> {
-        // The user who has no room although the file has: two cannot have half of the ranges each.
+        // The user who has no room although the file has; at most one, because two would fill the file.
         let (mut granted, mut limited) = (Vec::new(), None);
         let held = &mut self.held;
         let freed = mem::take(&mut self.freed);
@@ -518,7 +518,7 @@ impl Inode {
 impl Files {
     /// Carries out a LOCK request ([MS-SMB2] 3.3.5.14): it locks or unlocks, as its first element says. The caller must
     /// check that the open is no directory (INVALID_PARAMETER), and must call [`Files::operation`] with
-    /// `Operation::Lock` before a lock that starts below the allocated bytes. Locks beyond `bounds`, including those
+    /// `Operation::Lock` before a lock that starts within the allocated bytes. Locks beyond `bounds`, including those
     /// that the open waits for, give INSUFFICIENT_RESOURCES.
     pub fn lock(
         &self,
@@ -562,8 +562,8 @@ impl Files {
         count.flatten().unwrap_or(0)
     }
 
-    /// Checks whether byte-range locks allow `open` to read or write a range. This is needed only while
-    /// `Quick::ranges_in_use`.
+    /// Checks whether byte-range locks allow `open` to read or write a range. Needed only while
+    /// `Quick::ranges_in_use` returns true.
     ///
     /// # Errors
     /// FILE_LOCK_CONFLICT.

@@ -435,7 +435,7 @@ impl Files {
     }
 
     /// `open` stands for a request by which another file takes the place of this one. Until it is closed, opens of
-    /// named streams wait: their handles would go on without a name, and with them what is written.
+    /// named streams wait: their handles would lose their name, and what is written by them would be lost.
     pub fn replaces(&self, place: &Place, open: OpenId) {
         self.with(place.key, false, |inode| inode.replaces(open));
     }

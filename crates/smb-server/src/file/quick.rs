@@ -107,7 +107,7 @@ impl Quick {
         self.shared.lacks_archive.load(Ordering::SeqCst)
     }
 
-    /// Counts a READ of the stream while it lives that may wait for the disk.
+    /// Counts a READ of the stream that may wait for the disk, until the result is dropped.
     #[must_use]
     pub fn read(&self) -> DataRead<'_> {
         self.shared.reads.fetch_add(1, Ordering::SeqCst);
@@ -153,7 +153,7 @@ impl Quick {
         self.shared.changes.load(Ordering::SeqCst) != 0
     }
 
-    /// The lock that gives changes of data their turn if times are kept; overwrites and changes of EAs take it always.
+    /// The lock that gives changes of data their turn if times are kept; overwrites and changes of EAs always take it.
     #[must_use]
     pub fn turn(&self) -> &Mutex<()> {
         self.shared.turn.get_or_init(Box::default)

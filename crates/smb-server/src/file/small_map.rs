@@ -1,6 +1,6 @@
 //! An ordered map for few entries, mostly one.
 //!
-//! An inode usually has one open on one stream, for which a B-tree takes a node of eleven. A lookup
+//! An inode usually has one open on one stream, for which a B-tree allocates a node of eleven. A lookup
 //! takes logarithmic time; inserting and removing take linear time, since entries of 16 to 24 bytes
 //! are moved: at the limit of 65,536 opens, closing the oldest moves 1 MiB.
 

@@ -24,7 +24,7 @@ use super::watch::Change;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct OpenId(pub u64);
 
-/// The id of a parked request; the caller chooses it, which is never reused while the request is parked.
+/// The id of a parked request. The caller chooses it and does not reuse it while the request is parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WaiterId(pub u64);
 
@@ -269,7 +269,7 @@ impl OpenRequest {
 /// The decision about an open.
 #[derive(Debug)]
 pub enum Decision {
-    /// The open is in the tables. If the disk then refuses, undo with `Files::abandon`.
+    /// The open is in the tables. If the disk then refuses, undo with `Files::close` and no deleter.
     Granted(Granted),
     /// The open is refused.
     Conflict(Status),
@@ -376,7 +376,7 @@ pub enum Withdrawal {
     Ended,
 }
 
-/// The effect of an operation of an open on the caching of others ([MS-FSA] 2.1.4.12).
+/// An operation of an open that may break the caching of others ([MS-FSA] 2.1.4.12).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// READ.
@@ -420,7 +420,7 @@ pub enum Step {
     Go,
     /// The caller waits for its waiter to be woken and asks again.
     Wait,
-    /// Too many requests are parked already; the request fails with this status.
+    /// The request fails with this status: by the rules, or because too many are parked.
     Refused(Status),
 }
 

@@ -325,8 +325,8 @@ impl Watches {
         }
     }
 
-    /// Queues one change for the watchers of its directory that know this by another path ([MS-FSA] 2.1.4.1 compares
-    /// the directories): of another share, through a link, or from before a program on the host moved it.
+    /// Queues one change for the watchers that know its directory by another path ([MS-FSA] 2.1.4.1 compares the
+    /// directories): in another share, through a link, or from before a host change moved the directory.
     fn queue_beside(&mut self, reported: &Reported, parent: FileKey, reached: &mut Vec<OpenId>) {
         let path = &reported.path;
         let Some((_, above)) = path.folded().split_last() else {
