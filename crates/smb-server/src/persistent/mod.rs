@@ -266,7 +266,7 @@ impl Persistence {
         }
     }
 
-    /// Whether an open of the object that is renamed is recorded, or one below it that met the rename.
+    /// Whether the rename concerns a recorded open: of the renamed object, or of one below it.
     pub(crate) fn is_met(&self, rename: OpenId, key: FileKey) -> bool {
         let inner = self.lock();
         let known = inner.renames.get(&rename);

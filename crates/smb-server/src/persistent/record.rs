@@ -1,9 +1,9 @@
 //! The records of persistent opens and their leases, as bytes of a store's values.
 //!
-//! Two kinds of entries: `O` and Open.DurableFileId (u64) for an open with its byte-range locks, `l` and ClientGuid
-//! and LeaseKey for a lease that a persistent open is under, so that an open sorts before the lease it names (a
-//! store with a damaged middle doubts earlier entries). Values begin with the version of their layout; all numbers
-//! are little-endian, texts are u16 length and UTF-8, lists are their count and items.
+//! Two kinds of entries: `O` and Open.DurableFileId (u64, big-endian) for an open with its byte-range locks, `l` and
+//! ClientGuid and LeaseKey for a lease that a persistent open is under, so that an open sorts before the lease it names
+//! (entries before a damaged part of a store are doubtful). Values begin with the version of their layout; their
+//! numbers are little-endian, texts are u16 length and UTF-8, lists are their count and items.
 //!
 //! Invariants: reading never panics, allocates no more than the given bytes can fill, and returns `None` for
 //! anything that is not exactly as written. This module does not decide when records are written.

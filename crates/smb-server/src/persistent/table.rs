@@ -48,7 +48,7 @@ pub(crate) struct Inner {
     pub(super) by_inode: BTreeMap<FileKey, BTreeSet<OpenId>>,
     pub(crate) leases: BTreeMap<(Guid, LeaseKey), BTreeSet<OpenId>>,
     owners: BTreeMap<Sid, Usage>,
-    /// The renames under way, of whatever is open or not.
+    /// The renames under way, whether the object is open or not.
     pub(super) renames: BTreeMap<OpenId, Rename>,
 }
 
