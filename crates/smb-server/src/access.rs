@@ -34,7 +34,7 @@ const SET_GID: u32 = 0o2000;
 /// permission the bit once meant mandatory locking.
 const SET_GID_AND_EXECUTE: u32 = 0o2010;
 
-/// Rights of which MAXIMUM_ALLOWED is deprived by the READONLY attribute.
+/// Rights that the READONLY attribute takes from MAXIMUM_ALLOWED.
 const WRITE_RIGHTS: AccessMask = AccessMask(
     AccessMask::FILE_WRITE_DATA.bits()
         | AccessMask::FILE_APPEND_DATA.bits()
@@ -56,8 +56,8 @@ pub(crate) async fn descriptor<V: Vfs>(
     })
 }
 
-/// The stored descriptor. One that cannot be understood opens nothing: only its owner, as Linux
-/// knows him, may replace it.
+/// The stored descriptor. One that cannot be parsed grants nothing: only the owner on disk may
+/// replace it.
 pub(crate) async fn stored<V: Vfs>(
     vfs: &V,
     node: &V::Node,
@@ -221,8 +221,8 @@ pub(crate) async fn maximum<V: Vfs>(
         all = all.without(AccessMask::DELETE);
     }
     let (all, attr) = (all & subject.ceiling, subject.attr);
-    // Windows asks this at each of its opens. For the owner the kernel goes by the owner's bits alone, which are known
-    // (but for mounts and files that nobody may change); that saves the calls for most files.
+    // Windows asks for this at every open. For the owner the kernel checks only the owner's bits, which are known here
+    // (read-only mounts and immutable files aside), so most files need no call.
     if subject.vfs.uid(&token.identity) == attr.uid && attr.mode & OWNER_BITS == OWNER_BITS {
         return Ok(all);
     }

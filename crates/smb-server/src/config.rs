@@ -44,7 +44,7 @@ pub struct ServerConfig {
     pub signing_algorithms: Vec<SigningAlgorithm>,
     /// Whether a user whose stored password is empty may log in.
     pub allow_empty_passwords: bool,
-    /// Whether an anonymous session may list the shares where none of them allows guests.
+    /// Whether an anonymous session may list the shares even if none of them allows guests.
     pub anonymous_listing: bool,
     /// RID of the group whose members may see and end sessions and opens by remote administration; `None`: nobody.
     pub administrators: Option<u32>,

@@ -35,7 +35,7 @@ pub const MEMORY_LOOK: Duration = Duration::from_millis(250);
 /// A connection whose client has freed nothing for this long, while others waited for memory, is closed.
 pub const MEMORY_STUCK: Duration = Duration::from_secs(1);
 
-/// A connection is closed for that only if its client could free at least this many bytes by reading its answers or by
+/// A stuck connection is closed only if its client could free at least this many bytes by reading its answers or by
 /// sending the rest of a frame.
 pub const MEMORY_STUCK_BYTES: usize = 256 << 10;
 
@@ -117,8 +117,8 @@ pub const SETUP_MEMORY: usize = 4 << 10;
 /// can be in setup at once, because the users of a terminal server all log in again when its connection was lost.
 pub const SETUPS_UNCHARGED: usize = 16;
 
-/// How long the closes of a session that has ended are waited for by what comes next: a login that replaces the
-/// session, and breaks that its lost connection carried. They go on if a disk takes longer.
+/// How long a login that replaces a session, or a break that a lost connection carried, waits for the closes of the
+/// session that has ended. If a disk takes longer, the closes go on.
 pub const CLOSES_WAIT: Duration = Duration::from_secs(1);
 
 /// Channels of one session; binding one more gets `INSUFFICIENT_RESOURCES` (Windows and Samba

@@ -67,8 +67,8 @@ pub(crate) fn shown(config: &ServerConfig, sid: &Sid) -> Sid {
         .unwrap_or(*sid)
 }
 
-/// The same on a share on which everybody acts as `ids`: there the local user and his groups stand for everybody and
-/// for no single account.
+/// As [`shown`], on a share on which everybody acts as `ids`: there the local user and its groups stand for everybody
+/// and for no single account.
 pub(crate) fn shown_on(config: &ServerConfig, ids: Option<(u32, u32)>, sid: &Sid) -> Sid {
     let everybodys = ids.is_some_and(|ids| {
         let (uid, gids) = carried_by_all(config, ids);

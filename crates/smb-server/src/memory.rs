@@ -35,7 +35,7 @@ use crate::locks::Mutex;
 pub struct Memory {
     limit: AtomicUsize,
     used: AtomicUsize,
-    /// The most bytes used at a time since the last [`Memory::take_peak`].
+    /// The most bytes used at once since the last [`Memory::take_peak`].
     peak: AtomicUsize,
     /// Connections that wait for memory now.
     waiting: AtomicUsize,
@@ -129,7 +129,7 @@ impl Memory {
         }
     }
 
-    /// Most bytes that were used at a time since this was last asked.
+    /// The most bytes used at once since the last call.
     pub fn take_peak(&self) -> usize {
         self.peak.swap(self.used.load(Relaxed), Relaxed)
     }

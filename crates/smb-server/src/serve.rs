@@ -340,7 +340,7 @@ async fn read<V: Vfs>(
         let before = input.bytes.len();
         let next =
             receive_buffer::next_message(&mut input.bytes, input.size, connection.frame_max());
-        // Keep-alives, which are skipped, are among them.
+        // Skipped keep-alives are counted, too.
         let came = before.saturating_sub(input.bytes.len());
         let missing = match next {
             Ok(Next::Message(frame)) => {

@@ -98,8 +98,8 @@ impl Turn {
             pause(&*self.env).await;
             drop(next);
             if self.shared.take() {
-                // It goes behind the tasks that have waited, because otherwise new requests would always run before
-                // them.
+                // This task goes behind those that have waited, because otherwise new requests would always run
+                // before them.
                 pause(&*self.env).await;
             }
         }
@@ -146,7 +146,7 @@ impl Turn {
         Poll::Pending
     }
 
-    /// Whether others are to have their turn: that stays so until they have had it.
+    /// Whether the turn is used up; it stays so until others have had their turn.
     pub(crate) fn is_used_up(&self) -> bool {
         let work = self.work.get();
         if self.over.get() || work >= TURN_WORK_MAX {
