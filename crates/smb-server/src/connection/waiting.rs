@@ -74,8 +74,8 @@ impl<V: Vfs> Connection<V> {
         Some(id)
     }
 
-    /// Cancels the request with this id, or remembers that it is to be cancelled. Ids that no request has had do not
-    /// count: they may be those of requests to come.
+    /// Cancels the request with this id, or remembers that it is to be cancelled. Ids that no request has had are
+    /// ignored: a later request may have them.
     pub(crate) fn cancel(&self, id: MessageId) {
         let waiting = self.waiting.borrow();
         match waiting.values().find(|waiting| waiting.message_id == id) {
