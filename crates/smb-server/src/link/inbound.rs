@@ -107,8 +107,8 @@ fn asked(request: &Request) -> usize {
     asked.map_or(0, size)
 }
 
-/// The memory for data that the server copies for its client, and for attributes that it reads: the requests of a frame
-/// run one after the other.
+/// The memory for data that the server copies for its client, and for attributes that it reads: the largest of any one
+/// request, because those of a frame run one after the other.
 fn memory_beside(requests: &[Request]) -> usize {
     let beside = |request: &Request| match request.header.command {
         Command::IOCTL if copies(request) => COPY_MEMORY,
