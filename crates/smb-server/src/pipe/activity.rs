@@ -1,7 +1,7 @@
 //! srvsvc for the server's administrators ([MS-SRVS] 3.1.4.1 to 3.1.4.6): sessions, opens and connections to shares,
 //! and their end. Everybody else is refused, as on Windows.
 //!
-//! An open has 32 bits of number here, the low half of its FileId. Where two have the same, neither is found.
+//! The number of an open has 32 bits here, the low half of its FileId. If two have the same, neither is found.
 
 use bytes::BytesMut;
 use smb_auth::fold_name;
@@ -87,8 +87,8 @@ pub(super) fn answer(world: &World, request: &ActivityRequest) -> BytesMut {
     }
 }
 
-/// The entries after the resume handle, as far as they fit. The handle is the place of the last one given, counted from
-/// 1 and over all of the list.
+/// The entries after the resume handle, as far as they fit. The handle is the place of the last entry returned, counted
+/// from 1 over the whole list.
 fn page(listing: &Listing, places: Places) -> BytesMut {
     let places = match places {
         Ok(places) => places,
@@ -140,7 +140,7 @@ fn text(text: &str) -> EntryMember {
     EntryMember::Text(text.to_owned())
 }
 
-/// Which sessions are a computer's and a user's; an empty name stands for all.
+/// Selects the sessions of a computer and of a user; an empty name selects all.
 fn of(
     client: &str,
     user: &str,
@@ -235,7 +235,7 @@ fn files(all: &Activity, base: &str, user: &str, level: u32) -> Places {
         .collect())
 }
 
-/// A base is a number of whole components of the path.
+/// Whether the path begins with the whole components of `base`.
 fn is_below(path: &str, base: &str) -> bool {
     let whole = |rest: &str| rest.is_empty() || rest.starts_with('\\');
     base.is_empty()
@@ -264,7 +264,7 @@ fn of_open(open: &SeenOpen, level: u32) -> Entry {
     entry
 }
 
-/// A connection is one of a session to a share.
+/// Lists tree connects: each is a connection of a session to a share.
 fn connections(all: &Activity, qualifier: &str, level: u32) -> Places {
     known(level, &[0, 1])?;
     bounded(qualifier)?;
@@ -278,7 +278,7 @@ fn connections(all: &Activity, qualifier: &str, level: u32) -> Places {
         trees.map(move |tree| (session, tree))
     });
     let place = |(id, (session, tree)): (u32, (&SeenSession, &SeenTree))| {
-        // The name that the qualifier does not say is given ([MS-SRVS] 2.2.4.2).
+        // The entry names the other side than the qualifier does ([MS-SRVS] 2.2.4.2).
         let (wanted, name) = match computer {
             Some(computer) => (
                 session.client.eq_ignore_ascii_case(computer),

@@ -36,7 +36,7 @@ use crate::{failure::Failure, locks::Mutex, memory::Account};
 /// An open pipe.
 pub(crate) struct Pipe {
     pub(crate) interface: Interface,
-    /// Locked before any other lock of the server, of which an answer may list the use.
+    /// Locked before any other lock of the server, because an answer may list what those protect.
     link: Mutex<Link>,
     /// Held by the request whose bytes are taken or given now.
     order: tokio::sync::Mutex<()>,

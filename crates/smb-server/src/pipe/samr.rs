@@ -188,7 +188,7 @@ fn of_rid(world: &World, domain: &Sid, rid: u32) -> Option<(String, SidNameUse)>
     names::account_of(world, rid)
 }
 
-/// The entries of a listing without the first `from`: one more than a page has, if there are so many.
+/// The entries of a listing without the first `from`; more than a page holds shows that more follow.
 fn entries(
     world: &World,
     handles: &Handles,

@@ -70,7 +70,7 @@ pub(crate) struct Activity {
     pub(crate) opens: Vec<SeenOpen>,
 }
 
-/// The use of the server, listed when the first call asks for it: it has every open, and most WRITEs ask for none.
+/// The use of the server, listed only when a call asks for it: it has every open, and most WRITEs need none of it.
 pub(crate) type LazyActivity = LazyCell<Activity, Box<dyn FnOnce() -> Activity>>;
 
 /// Something that a call ends, by its id.
