@@ -44,8 +44,8 @@ pub(super) async fn find<V: Vfs>(
     Ok((lookup, node))
 }
 
-/// The stream of an open, of which a rename `to` another name may have been under way. Such a rename replaces an empty
-/// stream at most, so one that is not empty has its new name already.
+/// The stream of an open, which a rename may have been giving the name `to`. Such a rename replaces at most an empty
+/// stream, so if the stream of that name is not empty, it is the renamed one.
 async fn find_stream<V: Vfs>(
     vfs: &V,
     file: &V::Node,
