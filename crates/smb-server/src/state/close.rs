@@ -64,7 +64,7 @@ async fn rest<V: Vfs>(
     }
 }
 
-/// Logs that a close failed whose error no client gets.
+/// Logs the failure of a close whose error no client gets.
 pub(super) fn log_failed<V: Vfs>(
     server: &Server<V>,
     open: &Open<V>,
@@ -150,7 +150,7 @@ pub(crate) async fn finish<V: Vfs>(
     let parent_of = || server.files.parent_of(&disk.place, open.engine);
     let directory = disk.place.stream.is_some().then(parent_of).flatten();
     let closed = (server.files).close(&disk.place, open.engine, deletes.as_ref());
-    // Requests that wait for this would meet its share mode and its locks before.
+    // Earlier, requests that wait for this would still meet its share mode and its locks.
     server.durables.ended(open);
     server.holders.remove(open.engine);
     server.outside.forget(open.engine);
@@ -215,7 +215,7 @@ fn is_absent(error: &VfsError) -> bool {
     matches!(error, VfsError::NotFound | VfsError::PathNotFound)
 }
 
-/// Whether the error says that the path has just been moved, and may name another object by now.
+/// Whether the error may mean that the path has just been moved, or names another object by now.
 fn is_elsewhere(error: &VfsError) -> bool {
     let other = matches!(
         error,

@@ -70,7 +70,7 @@ fn endures<V: Vfs>(open: &Open<V>) -> bool {
 }
 
 /// Whether an open can be kept. One that is kept only for its caching must still have its batch oplock or the handle
-/// caching of its lease, without a break of that under way; nothing is required of the others.
+/// caching of its lease, with no break of it in flight; nothing is required of the others.
 pub(crate) fn is_intact<V: Vfs>(server: &Server<V>, open: &Open<V>) -> bool {
     !open.endurance().needs_caching()
         || open
@@ -147,7 +147,7 @@ fn put<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
     if is_intact(server, open) {
         return true;
     }
-    // A break came between; if it has found the open in the table, it closes it.
+    // A break came in between; if it has found the open in the table, it closes the open.
     let this = |kept: &Open<V>| std::ptr::eq(kept, Arc::as_ptr(open));
     server.durables.take_of(&[open.engine], this).is_empty()
 }
@@ -199,7 +199,7 @@ pub(crate) async fn close<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) 
         if open.begin_close() {
             break;
         }
-        // Another request has it: one that closes it, or one after which it waits for its client.
+        // Another request closes it, or disconnects it so that it waits for its client.
         match server.durables.leaving(&open) {
             Some(left) => {
                 let time = server.env.sleep(LEAVING_MAX);

@@ -66,8 +66,8 @@ struct Inner<V: Vfs> {
     wakes: Option<Duration>,
     /// By Open.CreateGuid and Open.ClientGuid.
     creates: BTreeMap<(Guid, Guid), Weak<Open<V>>>,
-    /// The CREATEs that have not been answered, by the same. An open that cannot be replayed any more may have the
-    /// CreateGuid of one, and keeps it if that CREATE fails.
+    /// The CREATEs that have not been answered, by the same key. An open that cannot be replayed any more may have the
+    /// CreateGuid of such a CREATE, and keeps it if that fails.
     under_way: BTreeSet<(Guid, Guid)>,
     /// By Open.AppInstanceId and the engine's number.
     instances: BTreeMap<Guid, BTreeMap<OpenId, Weak<Open<V>>>>,
@@ -392,7 +392,7 @@ impl<V: Vfs> Durables<V> {
         }
     }
 
-    /// Makes the open one that a client can reconnect to from now on.
+    /// Enters an open that a client can reconnect to from now on.
     pub(crate) fn endures(&self, open: &Arc<Open<V>>) {
         let found = Found {
             open: Arc::downgrade(open),

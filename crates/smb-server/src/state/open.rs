@@ -144,7 +144,7 @@ pub(crate) struct Open<V: Vfs> {
     pub(crate) origin: Origin,
     /// Open.IsReplayEligible.
     replayable: AtomicBool,
-    /// Number of read or write calls under way, the caller's included; see [`InFlight`].
+    /// The number of requests under way, the caller's included; see [`InFlight`].
     in_flight: AtomicUsize,
     idle: Mutex<Option<Waker>>,
     closing: AtomicBool,
@@ -319,7 +319,7 @@ impl<V: Vfs> Open<V> {
         self.state.lock()
     }
 
-    /// Whether the handle was granted all of these rights.
+    /// Checks that the handle was granted all of these rights.
     ///
     /// # Errors
     /// `ACCESS_DENIED`.
@@ -327,7 +327,7 @@ impl<V: Vfs> Open<V> {
         need(self.granted, rights)
     }
 
-    /// Whether the handle was granted one of these rights.
+    /// Checks that the handle was granted one of these rights.
     ///
     /// # Errors
     /// `ACCESS_DENIED`.

@@ -55,7 +55,7 @@ struct Taken {
 }
 
 impl Quota {
-    /// One more of at most `all` places, `each` of them for one user; `None` if there is none left for this user.
+    /// One more of at most `all` places, of which a user gets `each` or half of those free; `None` if none is left.
     pub(crate) fn enter(
         self: &Arc<Self>,
         who: QuotaUser,

@@ -174,7 +174,7 @@ pub(crate) async fn moved<V: Vfs>(server: &Server<V>, key: FileKey, rename: Open
 /// succeeds.
 ///
 /// # Errors
-/// As of [`moving`].
+/// Those of [`moving`].
 pub(crate) async fn stream_moving<V: Vfs>(
     server: &Server<V>,
     open: &Open<V>,
@@ -190,7 +190,7 @@ pub(crate) async fn stream_moving<V: Vfs>(
     }
 }
 
-/// Called as soon as the open is one of the stream under its new name.
+/// Called as soon as the open has its stream under the new name.
 pub(crate) fn stream_follows<V: Vfs>(server: &Server<V>, open: &Open<V>) {
     if let Ok(disk) = open.disk() {
         server.persistence.stream_follows(open.engine, &disk.place);
@@ -209,7 +209,7 @@ pub(crate) async fn stream_moved<V: Vfs>(server: &Server<V>, open: &Open<V>) {
     }
 }
 
-/// Records a change of an oplock or lease. A request that must not proceed before that waits for
+/// Records a change of an oplock or lease. A request that must not proceed before waits for
 /// [`crate::persistent::Persistence::settled`].
 pub(crate) fn caching_changed<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
     if let Some(change) = server.persistence.caching_changed(&server.files, owner) {

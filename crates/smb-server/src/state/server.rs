@@ -92,7 +92,7 @@ pub(crate) struct Peer {
 /// A session, and its place among those of its user. A session that is about to replace it has the place as well.
 type Counted<V> = (Arc<Session<V>>, Arc<QuotaPlace>);
 
-/// Everything shared.
+/// The state that all connections share.
 pub struct Server<V: Vfs> {
     /// Time, randomness, tasks.
     pub env: Arc<dyn Env>,

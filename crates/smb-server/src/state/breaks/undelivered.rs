@@ -54,7 +54,7 @@ fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     }
     let owner = broken.owner;
     server.grants.waits(broken.clone());
-    // A client that came back in between has looked for it before it was there.
+    // A client that came back in between has looked for the break before it was there.
     if !waits_for_client(server, &broken) {
         super::resume(server, owner);
     }
@@ -69,11 +69,11 @@ fn waits_for_client<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     })
 }
 
-/// Whether a break waits for its client although that may have other connections: every open that shares the caching is
-/// disconnected, and one of them is persistent. By [MS-SMB2] 3.3.4.7 any connection of the ClientGuid would do. But the
-/// newest one is often the connection on which the client is about to reconnect, and there it expects the break after
-/// the answer to its CREATE, whose epoch is the one before (3.3.5.9.12); Samba's client gives up a connection on which a
-/// break comes before its login is complete.
+/// Whether a break waits although its client may have other connections: every open that shares the caching is
+/// disconnected, and one of them is persistent. By [MS-SMB2] 3.3.4.7 any connection of the ClientGuid would do. But
+/// the newest one is often the connection on which the client is about to reconnect, and there it expects the break
+/// after the answer to its CREATE, whose epoch is the one before (3.3.5.9.12); Samba's client gives up a connection on
+/// which a break comes before its login is complete.
 pub(super) fn is_away<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     let durables = &server.durables;
     let disconnected = |open: &OpenId| durables.kept_as(*open).is_some();
