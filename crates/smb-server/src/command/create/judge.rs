@@ -30,8 +30,8 @@ use crate::{
     },
 };
 
-/// How long an open that will delete waits for cached handles. [MS-FSA] 2.1.5.1.2 has no such wait; a client that
-/// gives its handle up at once lets the name go with the close, and one that does not gives it up later.
+/// How long an open that will delete waits for cached handles. [MS-FSA] 2.1.5.1.2 has no such wait. If the client gives
+/// up its handle in time, this open's close removes the name; otherwise the name stays until the handle is closed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The engine's answer to an open.
@@ -45,7 +45,7 @@ pub(super) enum Judged<V: Vfs> {
 }
 
 impl<V: Vfs> Judged<V> {
-    /// How the attempt ends whose open was not granted.
+    /// How an attempt ends if its open was not granted.
     pub(super) fn attempt(&self) -> Attempt<V> {
         match self {
             Self::Again => Attempt::Waited,
@@ -185,7 +185,7 @@ fn is_awaited<V: Vfs>(server: &Server<V>, place: &Place) -> bool {
         .any_at(place, |open| durables.is_kept(open))
 }
 
-/// Waits while holders give up their caching; an open that will delete loses its patience.
+/// Waits while holders give up their caching; an open that will delete waits [`PATIENCE`] at most.
 async fn wait<V: Vfs>(
     on: &Opening<'_, V>,
     place: &Place,

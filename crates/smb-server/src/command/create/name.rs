@@ -29,8 +29,8 @@ pub(in crate::command) struct Name {
     pub(in crate::command) path: Vec<String>,
     /// The stream, if the name has one.
     pub(in crate::command) stream: Option<Stream>,
-    /// The name ended in `::$INDEX_ALLOCATION` or `:$I30:$INDEX_ALLOCATION`, which is how a directory holds its names:
-    /// it is that of a directory.
+    /// The name ended in `::$INDEX_ALLOCATION` or `:$I30:$INDEX_ALLOCATION`, the stream in which a directory holds its
+    /// entries, so it must name a directory.
     pub(in crate::command) index: bool,
     /// The name ended in another stream of the type `$INDEX_ALLOCATION`, which no directory has: `$Extend\$Quota:$Q`
     /// of NTFS is one.

@@ -24,7 +24,7 @@ use crate::{
 /// Bits of an existing file that an overwrite keeps.
 const KEPT: u32 = smb_wire::file_attributes::FileAttributes::SPARSE_FILE.bits();
 
-/// An EA and its value; none where it is empty.
+/// An EA and its value; an empty value means no EA.
 type Ea = (String, Vec<u8>);
 
 /// Overwrites `node`, opened for writing, whose attributes are `attr`.
@@ -39,7 +39,7 @@ pub(super) async fn overwrite<V: Vfs>(
         return Err(Status::DISK_FULL.into());
     }
     let streams = named_streams(on, node).await?;
-    // A refused overwrite restores the EAs, and must not take along one that another request sets meanwhile.
+    // A refused overwrite restores the EAs, and must not undo one that another request sets meanwhile.
     let merging = on.server().merges.lock(node.key()).await;
     let old = vfs.eas(node).await.map_err(of_eas)?;
     // Without EAs it restores none, and other files share the lock.
@@ -160,7 +160,7 @@ fn ea_name(ea: &EaEntry) -> String {
 /// The part of an overwrite that can be undone.
 struct Overwriting<'a, V: Vfs> {
     call: &'a Call<V>,
-    /// Before the first change.
+    /// Begun before the first change.
     begun: &'a PendingChange<'a, V>,
     node: &'a V::Node,
     /// The old DOS attributes, once they were changed.
@@ -193,7 +193,7 @@ impl<V: Vfs> Overwriting<'_, V> {
         if set.is_empty() {
             return Ok(());
         }
-        // Attributes that were not there are removed first when it is undone, and the old ones have room again.
+        // To undo this, attributes that were not there are removed first, so that the old ones have room again.
         self.eas = set
             .iter()
             .map(|(name, _)| (name.clone(), Vec::new()))

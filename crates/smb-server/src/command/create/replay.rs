@@ -1,6 +1,6 @@
 //! A CREATE that is sent twice ([MS-SMB2] 3.3.5.9, "Create Context Validation", and 3.3.5.9.10). The server
 //! recognises it by its CreateGuid and answers again instead of opening again. While the first one has no answer,
-//! the second gets FILE_NOT_AVAILABLE, as from Samba; the text only describes CREATEs that have completed.
+//! the second gets FILE_NOT_AVAILABLE, as from Samba; [MS-SMB2] only describes CREATEs that have completed.
 
 use std::sync::Arc;
 

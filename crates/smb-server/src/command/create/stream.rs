@@ -23,8 +23,8 @@ use crate::{
     state::notices,
 };
 
-/// Opens the stream `stream` of the file that `lookup` found. A file that is made by its unnamed stream is made as by
-/// its name alone, and not here.
+/// Opens the stream `stream` of the file that `lookup` found. A new file that is named by its unnamed stream is made as
+/// by its plain name, and not here.
 pub(super) async fn open<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
@@ -111,7 +111,7 @@ async fn with_file<V: Vfs>(
             opened.made = file.made.take();
             Ok(Attempt::Done(opened))
         }
-        // The next attempt makes it again, if it does not find another client's by then.
+        // The next attempt makes the file again, unless it finds one of another client.
         other => {
             Box::pin(super::withdraw(on, &file)).await?;
             other
