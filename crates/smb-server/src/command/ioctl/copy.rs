@@ -143,14 +143,14 @@ impl<V: Vfs> Ends<'_, V> {
         Ok(self.to.share.vfs.attr(&self.to.disk.node).await?.size)
     }
 
-    /// Ranges of one stream that have bytes in common.
+    /// Whether source and target are of one stream and overlap.
     pub(super) fn overlap(&self, Span { from, to, len }: Span) -> bool {
         let same = self.from.node.key() == self.to.disk.node.key()
             && self.from.node.stream() == self.to.disk.node.stream();
         same && from < to.saturating_add(len) && to < from.saturating_add(len)
     }
 
-    /// Whether the source's blocks on the disk may be others than what is read of it: they must not be shared then.
+    /// Whether the source's blocks on the disk may differ from what is read of it; then they must not be shared.
     pub(super) fn is_doubtful(&self) -> bool {
         self.from_share.gate.is_poisoned(&self.from.node)
     }
@@ -407,9 +407,9 @@ async fn by_the_kernel<V: Vfs>(
     }
 }
 
-/// Copies through our memory: between two shares, where source and target overlap, and from a poisoned source, whose
-/// blocks a kernel that copies by sharing them would take for its contents. If the target overlaps the source from
-/// behind, it copies from the end, so that no byte is overwritten before it is read.
+/// Copies through our memory: between two shares, where source and target overlap, and from a poisoned source, because
+/// a kernel that copies by sharing blocks would take those on the disk for its contents. If the target overlaps the
+/// source from behind, it copies from the end, so that no byte is overwritten before it is read.
 async fn by_hand<V: Vfs>(
     ends: &Ends<'_, V>,
     span: Span,
