@@ -54,7 +54,7 @@ pub(super) async fn query<V: Vfs>(
         return Err(Status::NO_MORE_EAS.into());
     }
     let (answer, fitted) = list(&chosen, max)?;
-    // [MS-SMB2] 3.3.5.20.1: an answer from an index on is none of the scan.
+    // [MS-SMB2] 3.3.5.20.1: an answer that starts at an index does not move the scan.
     if !request.flags.contains(QueryInfoFlags::INDEX_SPECIFIED) {
         on.open.state().ea_index = start + fitted;
     }

@@ -152,7 +152,7 @@ fn basic(attr: &Attr) -> FileBasicInformation {
 fn standard<V: Vfs>(on: &OnDisk<'_, V>, attr: &Attr) -> FileStandardInformation {
     let (files, place) = (&on.server.files, &on.disk.place);
     let pending = on.is_delete_pending();
-    // The kernel counts it no more.
+    // The kernel no longer counts a removed link.
     let removed = pending && files.is_unlinked(place, on.open.engine);
     let gone = u32::try_from(files.pending_links(place.key)).unwrap_or(u32::MAX);
     // A directory has one name, whatever POSIX counts, also where the handle is one of its named streams.
@@ -209,8 +209,8 @@ pub(in crate::command) fn mode<V: Vfs>(open: &Open<V>) -> FileModeInformation {
 
 async fn ea_size<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FileEaInformation, Failure> {
     let entries = match ea::entries(on).await {
-        // They are too many to be read, but everything else about the file can be. Clients make buffers of this size,
-        // so it is the most that NTFS has.
+        // The EAs are too many to be read, but all else about the file can be. Clients make buffers of this size, so it
+        // is the most that NTFS has.
         Err(VfsError::TooLarge) => {
             return Ok(FileEaInformation {
                 ea_size: u16::MAX.into(),

@@ -204,13 +204,13 @@ fn shortened(label: &str) -> String {
     label.chars().take_while(fits).collect()
 }
 
-/// The attributes that need a place where the file system under `node` keeps more than data and names.
+/// The attributes that hold only if the file system under `node` keeps more than data and names.
 async fn kept<V: Vfs>(share: &Share<V>, node: &V::Node) -> FileSystemAttributes {
     use FileSystemAttributes as Has;
     let eas = share.vfs.keeps_eas(node).await;
     let descriptors = share.vfs.keeps_descriptors(node).await;
     Has::PERSISTENT_ACLS.when(descriptors)
-        // Clients that learn it do without: a Mac keeps the metadata of a file in another file beside it.
+        // Without this bit a Mac keeps the metadata of a file in another file beside it.
         | Has::NAMED_STREAMS.when(eas)
         | Has::SUPPORTS_EXTENDED_ATTRIBUTES.when(eas)
 }
