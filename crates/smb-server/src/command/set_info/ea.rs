@@ -20,7 +20,7 @@ use crate::{
 /// Most bytes of all attributes of a file, as NTFS counts them.
 const ALL_BYTES_MAX: usize = 65_536 - 5;
 
-/// An attribute and its value; none where it is empty.
+/// An attribute and its value; an empty value means no attribute.
 type Ea = (String, Vec<u8>);
 
 /// Sets, replaces and (with empty values) removes attributes.
@@ -30,7 +30,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let entries = read_ea_list(buffer).map_err(|_| Status::EA_LIST_INCONSISTENT)?;
     let node = &on.disk.node;
     let turn = on.disk.quick.turn().lock().await;
-    // A list that is refused is taken back, and must not take an attribute along that another request sets meanwhile.
+    // A list that is refused is undone, and this must not undo an attribute that another request sets meanwhile.
     // The attributes are those of the file, whichever of its streams is open ([MS-FSA] 2.1.1.3).
     let merging = on.server.merges.lock(on.disk.place.key).await;
     let begun = on.share.gate.begin(node);
@@ -42,7 +42,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         Ok(()) => drop(merging),
         Err(error @ VfsError::NotSupported) => return Err(of_eas(error)),
         Err(error) => {
-            // [MS-FSA] 2.1.5.15.6: nothing stays of a list that is refused. If the disk refuses this, too, a part does.
+            // [MS-FSA] 2.1.5.15.6: nothing of a refused list stays, unless the disk refuses to restore the old values.
             let _back = on.vfs().set_eas(node, &former(&known, &changes)).await;
             drop((merging, kept));
             // It is not known which were changed and restored. The client gets this error, whatever the gate says.

@@ -22,7 +22,7 @@ use crate::{
     state::notices,
 };
 
-/// Adds a name. An object that cannot have another is refused before the name is looked at.
+/// Adds a name. An object that cannot have another name is refused before the new one is looked at.
 pub(super) async fn set<V: Vfs>(
     on: &OnDisk<'_, V>,
     class: FileInformationClass,

@@ -71,7 +71,7 @@ impl<V: Vfs> There<V> {
     }
 }
 
-/// Renames. A handle that may not is refused before the new name is looked at.
+/// Renames. A handle without the right is refused before the new name is looked at.
 pub(super) async fn set<V: Vfs>(
     on: &OnDisk<'_, V>,
     class: FileInformationClass,

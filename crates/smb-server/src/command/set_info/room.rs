@@ -39,7 +39,7 @@ pub(super) struct Room<V: Vfs> {
 }
 
 impl<V: Vfs> Room<V> {
-    /// The object to be replaced; no other object may be.
+    /// The key of the object to be replaced; no other object may be replaced.
     pub(super) fn key(&self) -> FileKey {
         self.place.key
     }

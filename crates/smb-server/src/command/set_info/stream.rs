@@ -54,7 +54,7 @@ impl NewStream {
         Ok(Self {
             name: name.to_owned(),
             kind: match kind {
-                // The text has even a name without a type refused, but clients send such names, and Samba takes them.
+                // [MS-FSA] refuses even a name without a type, but clients send such names, and Samba takes them.
                 None => For::Data,
                 Some(kind) if kind.eq_ignore_ascii_case("$DATA") => For::Data,
                 Some(kind) if kind.eq_ignore_ascii_case("$INDEX_ALLOCATION") => For::Index,

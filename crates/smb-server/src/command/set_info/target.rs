@@ -242,7 +242,7 @@ async fn leads_there<V: Vfs>(on: &OnDisk<'_, V>, path: &[String], target: &Targe
         && whole(on.share.id, path, again.path).is_some_and(|found| found == target.path_now())
 }
 
-/// The way to a directory as it was found, and the last component as it was asked for.
+/// The path of a directory as it was found, and the last component as it was asked for.
 fn whole(share: u32, asked: &[String], found: Vec<String>) -> Option<SharePath> {
     let (name, above) = asked.split_last()?;
     let mut names: Vec<String> = found.into_iter().take(above.len()).collect();
