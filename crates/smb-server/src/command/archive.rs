@@ -21,7 +21,7 @@ pub(super) fn is_absent(attr: &Attr) -> bool {
     attr.kind == Kind::File && !Has(attr.dos_attributes).contains(Has::ARCHIVE)
 }
 
-/// The file of an open was changed.
+/// Called when the file of an open was changed.
 ///
 /// # Errors
 /// The error of the durability gate. An attribute that the file system refuses is only logged, because the change
@@ -61,7 +61,7 @@ async fn set<V: Vfs>(
     flags: RequestFlags,
 ) -> Result<(), Failure> {
     let key = Place::of(node).key;
-    // This comes first: if another request clears the attribute meanwhile, it says so afterwards.
+    // This comes first, because another request that clears the attribute meanwhile sets the flag.
     server.files.lacks_archive(key, false);
     let begun = share.gate.begin(node);
     let archive = SetAttr {

@@ -48,7 +48,7 @@ impl Count {
     }
 
     /// Counts an attempt that has waited for a break. It is counted apart: every close of a handle and every
-    /// acknowledgment on the file may end such a wait, also if the request has to wait for another one. Returns whether
+    /// acknowledgment on the file may end such a wait, even if the request must then wait again. Returns whether
     /// another attempt may be made.
     pub(super) fn waited(&mut self) -> bool {
         self.waits += 1;

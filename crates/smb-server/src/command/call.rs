@@ -36,7 +36,7 @@ pub(crate) struct Reply {
     pub(crate) status: Status,
     pub(crate) head: BytesMut,
     pub(crate) payload: Option<Bytes>,
-    /// Bytes of a file that are sent behind the head, where [`Call::may_send_from_file`].
+    /// Bytes of a file to send after the head, if [`Call::may_send_from_file`] allows it.
     pub(crate) file: Option<Box<dyn InMemory>>,
     /// The SessionId to answer with, where it is not the request's (SESSION_SETUP).
     pub(crate) session: Option<SessionId>,
@@ -317,8 +317,8 @@ impl<V: Vfs> Call<V> {
         Ok(open)
     }
 
-    /// [MS-SMB2] 3.3.5.2.11: the checks of each request that uses a tree connect, whether its header names that or it
-    /// reaches an open of it otherwise.
+    /// [MS-SMB2] 3.3.5.2.11: the checks of each request that uses a tree connect, whether its header names the tree or
+    /// it reaches an open there in another way.
     pub(crate) fn is_admitted_by(&self, tree: &TreeConnect<V>) -> Result<(), Failure> {
         match tree.admits(self.connection.peer.ip(), self.encrypted) {
             true => Ok(()),

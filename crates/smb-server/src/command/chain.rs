@@ -46,7 +46,7 @@ pub(crate) struct Chain<V: Vfs> {
     file: Cell<Option<FileId>>,
     /// Why every related element fails.
     pub(super) failed: Cell<Option<Status>>,
-    /// Why related elements that name a FileId fail: the CREATE that should have given it did.
+    /// Why related elements that name a FileId fail: the CREATE that should have given it failed.
     lacks_file: Cell<Option<Status>>,
     started: Cell<bool>,
     pub(super) under_way: Cell<bool>,

@@ -9,7 +9,7 @@
 //!
 //! For a change of a named stream it is the file system that moves the write time of the file, unless the handle keeps
 //! it (`Contents::keep_write_time`), so only the change time is restored after it. It takes no turn with changes of the
-//! unnamed stream: beside one through a handle that keeps the times, it may go unseen.
+//! unnamed stream, so the times may not show it beside one through a handle that keeps them.
 
 use durability::Meta;
 use tokio::sync::MutexGuard;

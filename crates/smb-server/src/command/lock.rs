@@ -68,7 +68,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
     .await;
     // A request that was refused or answered before ([MS-SMB2] 3.3.5.14) has locked nothing. Memory can always be given
-    // back. Ranges of an earlier run, which were not charged, stay without any.
+    // back. Ranges of an earlier run were not charged and stay so.
     let _ = charge(call, &open, 0);
     let (status, replayed) = locked?;
     let recorded = match status {
@@ -89,9 +89,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
 }
 
-/// Breaks caching that was granted after the caching of others was broken and before the range was locked; from the lock
-/// on, [MS-FSA] 2.1.5.18 grants none. Nobody can have been granted write caching beside this open, so nobody is waited
-/// for.
+/// Breaks caching that was granted after the caching of others was broken and before the range was locked; from the
+/// lock on, [MS-FSA] 2.1.5.18 grants none. Nobody can have been granted write caching beside this open, so nobody is
+/// waited for.
 async fn break_late<V: Vfs>(call: &Call<V>, open: &InFlight<V>) {
     let server = call.server();
     let Ok(disk) = open.disk() else {
@@ -179,7 +179,7 @@ fn unlocks(request: &LockRequest) -> bool {
         .is_some_and(|lock| lock.flags.contains(LockFlags::UNLOCK))
 }
 
-/// Most byte-range locks the open may have, and the other opens with which it shares the user's limit.
+/// The most byte-range locks that the open may have, and the user whose limit it shares with other opens.
 fn bounds<V: Vfs>(call: &Call<V>, open: &InFlight<V>) -> LockBounds {
     let mut most = call.server().config().limits.locks_per_open;
     if open.endurance().is_persistent() {

@@ -308,7 +308,7 @@ fn smb1_facts(config: &ServerConfig, dialect: Dialect) -> Negotiated {
         client_capabilities: Capabilities::empty(),
         client_security_mode: SecurityMode::empty(),
         client_dialects: vec![dialect],
-        // [MS-SMB2] 3.3.5.3.1: what 2.1 has; its client negotiates once more. 2.0.2 has neither (3.3.5.3.2).
+        // [MS-SMB2] 3.3.5.3.1: as on 2.1, for a client that negotiates once more. 2.0.2 has neither (3.3.5.3.2).
         server_capabilities: (Capabilities::LARGE_MTU | Capabilities::LEASING)
             .when(dialect == Dialect::WILDCARD),
         server_security_mode: SecurityMode::SIGNING_ENABLED

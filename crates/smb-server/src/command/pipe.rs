@@ -151,7 +151,7 @@ impl Pipe {
         self.put(call, data, false).await
     }
 
-    /// Takes requests one PDU after the other. The caller is the one whose order it is.
+    /// Takes requests one PDU after the other. The caller must hold [`Pipe::in_order`].
     async fn put<V: Vfs>(&self, call: &Call<V>, mut data: &[u8], now: bool) -> Result<(), Failure> {
         let world = world(call, self.interface)?;
         self.check()?;
@@ -162,7 +162,7 @@ impl Pipe {
                     EndRequest::Session(id) => Target::Session(id),
                     EndRequest::Open(id) => Target::Open(id),
                 };
-                // It is boxed, because otherwise every WRITE would have room for it.
+                // It is boxed, because otherwise the future of every WRITE would have room for it.
                 Box::pin(call.server().end(&what)).await;
                 let caller = world.token.user.as_str();
                 tracing::info!(caller, ?what, "closed for an administrator");

@@ -234,8 +234,8 @@ async fn matching<V: Vfs>(
         if !matches {
             short.clear();
             vfs.short_name(&name.name, &mut short);
-            // A short form leaves out an extension that is too long for it. Such a name has one all the same: `<`, as
-            // which a client sends `*.`, must not find page.html, because a client may delete what it finds.
+            // A short form leaves out an extension that is too long for it, but the name still has one: `<`, which a
+            // client sends for `*.`, must not find page.html, because a client may delete what it finds.
             if let Some((base, extension)) = name.name.rsplit_once('.')
                 && !(base.is_empty() || short.is_empty() || short.contains('.'))
             {

@@ -69,7 +69,7 @@ async fn file<V: Vfs>(
     let length = size(request.length);
     // If the file changes before the socket has delivered the data, the client gets the changed data, so no other open
     // may write. A client that sends a WRITE before it has the answer to its READ does not know which of them comes
-    // first. This thread must not wait for the disk either, which it would do behind a request that waits for it.
+    // first. Nor must this thread wait for the disk, which it would do behind a request that waits for the disk.
     if length >= FROM_FILE_MIN
         && !disk.quick.others_write()
         && !disk.quick.is_busy()

@@ -72,7 +72,7 @@ impl<V: Vfs> AccessRules<V> {
         (token.user_sid == known.user_sid).then_some(token)
     }
 
-    /// Whether a session is protected as one that is established now has to be.
+    /// Whether a session is signed and encrypted as a new one would have to be now.
     pub(super) fn protects(&self, session: &Session<V>) -> bool {
         let has_keys = session.signing.is_some() && !session.established.anonymous;
         let encrypted = !self.config.encryption_required || session.encrypts();

@@ -152,7 +152,7 @@ fn refusal<V: Vfs>(call: &Call<V>, status: Status, data: Option<&[u8]>) -> Reply
     error(call.connection.dialect(), status, data)
 }
 
-/// Starts watching for host changes of the objects that clients cache, also after a restart.
+/// Announces that a request may change a file of a continuously available share.
 fn watch_host_changes<V: Vfs>(call: &Call<V>) {
     let share = call.share().ok();
     if share.is_some_and(|share| share.config.continuous_availability)
@@ -243,8 +243,8 @@ fn admit<V: Vfs>(
 fn check<V: Vfs>(call: &mut Call<V>, signature: Signature) -> Result<(), Failure> {
     let command = call.header.command;
     let Some(row) = table::row::<V>(command) else {
-        // If it is the first element, the connection ends; behind others, which must still be answered, it gets an
-        // error.
+        // An unknown command as the first element ends the connection; behind others, which must still be answered, it
+        // gets an error.
         return Err(if call.chain.is_under_way() {
             Status::INVALID_PARAMETER.into()
         } else {

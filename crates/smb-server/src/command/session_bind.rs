@@ -156,7 +156,7 @@ pub(super) fn finish<V: Vfs>(
     };
     let token = Token::user(&config, &user, &*server.users());
     if token.user_sid != session.token().user_sid {
-        // The specification has NOT_SUPPORTED here; Windows and Samba answer this.
+        // The specification has NOT_SUPPORTED here; Windows and Samba answer ACCESS_DENIED.
         return Err(Status::ACCESS_DENIED.into());
     }
     if connection.sessions() >= config.limits.sessions_per_connection {

@@ -210,7 +210,7 @@ fn answer<V: Vfs>(
         // The existing sessions may have been checked before this one was in the table.
         revoke::look_again(call.server(), session);
     }
-    // The rules may have ended it just now, or a request on another channel.
+    // The rules, or a request on another channel, may have just ended the session.
     if session.phase() == SessionPhase::Closed {
         return Err(Status::USER_SESSION_DELETED.into());
     }
@@ -309,7 +309,7 @@ async fn establish<V: Vfs>(
     let server = call.server();
     let config = server.config();
     if call.connection.is_closed() {
-        // It was lost while the request waited for its turn, and will not end a session that it gets now.
+        // The connection was lost while the request waited, and will not end a session that it gets now.
         return Err(Status::USER_SESSION_DELETED.into());
     }
     // An anonymous session may only list the shares; it is limited to one on each connection and takes no place from

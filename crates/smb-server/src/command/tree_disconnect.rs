@@ -22,7 +22,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         return Err(Status::NETWORK_NAME_DELETED.into());
     }
     let opens = close::begin(opens, EndReason::Gone);
-    // This wait has no bound, for the reason that LOGOFF has.
+    // This wait has no bound, for the same reason as in LOGOFF.
     close::in_tasks(call.server(), session, opens).ended().await;
     Ok(Reply::read_only(&TreeDisconnectResponse))
 }
