@@ -157,7 +157,7 @@ fn request(opnum: u16, stub: &[u8]) -> BytesMut {
     out
 }
 
-/// Calls and gives the stub of the answer, put together.
+/// Makes a call and returns the reassembled stub of its answer.
 fn call(link: &mut Link, world: &World, opnum: u16, stub: &[u8]) -> Result<Vec<u8>, FaultStatus> {
     write(link, &request(opnum, stub), world).unwrap();
     let mut whole = Vec::new();
@@ -264,7 +264,7 @@ fn nobody_in_particular_lists_what_all_users_may_use_and_learns_nothing_else() {
     let stub = [0, 0, 0, 0, 101, 0, 0, 0];
     let told = call(&mut link, &world, SERVER_GET_INFO, &stub);
     assert_eq!(told, Err(FaultStatus::ACCESS_DENIED));
-    // Whom the listing is for is a guest of none of these shares.
+    // The caller is a guest, and none of these shares admits guests.
     world.token = Arc::new(Token::guest(&world.config));
     let stub = call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
     assert!(!holds(&stub, "data"));
@@ -444,7 +444,7 @@ fn the_policy_of_a_domain_is_not_reported_by_who_has_none() {
     let refused = call(&mut link, &world, 46, &stub);
     assert_eq!(refused, Err(FaultStatus::OP_RNG_ERROR));
     assert!(call(&mut link, &world, 7, &stub).is_ok());
-    // [MS-LSAT] 2.1: what is for TCP/IP alone.
+    // [MS-LSAT] 2.1: calls that exist over TCP/IP only.
     for opnum in [76, 77] {
         let refused = call(&mut link, &world, opnum, &stub);
         assert_eq!(refused, Err(FaultStatus::ACCESS_DENIED));

@@ -692,7 +692,7 @@ fn a_key_stays_with_its_file_when_an_open_that_would_delete_it_is_undone() {
         assert!(closed.found);
         rig.files.is_lease_to_be_deleted(client(1), lease_key(1))
     };
-    // The second may delete it yet.
+    // The second open may still delete it.
     assert!(undo(&first));
     assert!(!undo(&second));
     assert_eq!(

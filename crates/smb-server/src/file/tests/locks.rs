@@ -369,7 +369,7 @@ fn a_replay_is_known_before_it_is_asked_for() {
     assert!(!known(number(1, 3)));
     assert_eq!(locked.sequenced(0, &lock, number(1, 3)).0, OK);
     assert!(known(number(1, 3)));
-    // Another number is none, and the question leaves the bucket as it is.
+    // Another number is no replay, and asking leaves the bucket as it is.
     assert!(!known(number(1, 4)) && !known(number(2, 3)));
     assert!(known(number(1, 3)));
 }

@@ -236,7 +236,7 @@ fn streams_of_a_file_that_is_being_replaced_are_opened_afterwards() {
     let _ = rig.close(&before);
     rig.files.replaces(&room.place, room.open);
     assert_eq!(rig.waits(&meanwhile), []);
-    // About the file itself share modes decide.
+    // Share modes decide about opens of the file itself.
     rig.open(&rig.request(1, READ));
     // A request that finds the file in use gives up, and the first one goes on.
     let second = rig.request(1, READ);
