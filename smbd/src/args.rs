@@ -171,7 +171,7 @@ pub enum PolicyCommand {
         #[arg(long)]
         without_rules: bool,
     },
-    /// Say which policy an open has, by which rule, and why not the rules before it
+    /// Say which policy an open has, by which rule, and why the earlier rules do not match
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
     /// Accept the loss of the data that failed syncs may have lost, so that flushes of those files

@@ -32,7 +32,7 @@ Examples:
       holdfast user add alice --config holdfast.toml
       holdfast serve --config holdfast.toml
 
-  See what a running server does; change what it promises; tell it to read its files again:
+  See what a running server does; change what it promises; have it read its files again:
       holdfast status
       holdfast policy set data strict-sync
       holdfast policy explain /srv/data/file --user alice
@@ -42,10 +42,10 @@ Examples:
       holdfast close user bob
 
 What a successful reply promises (--durability, or `durability` in the configuration):
-  honor        (default) a flush that succeeded survives a power failure, name included
+  honor        (default) what a successful flush covers survives a power failure, name included
   strict-sync  every change that was answered survives, whether flushed or not
   bounded:50ms,4MiB
-               a flush is answered at once; at most 50 ms or 4 MiB can be lost
+               a flush is answered at once; at most the last 50 ms, and at most 4 MiB, can be lost
   treat-host-as-stable-storage
                a flush is answered at once; a crash of this MACHINE loses what the kernel had
                not written yet. Needs --accept-loss.
@@ -94,7 +94,7 @@ enum Command<T: Subcommand> {
         /// As JSON, for programs
         #[arg(long)]
         json: bool,
-        /// In one line what is wrong, for monitoring
+        /// Say in one line what is wrong, for monitoring
         #[arg(long, conflicts_with = "json")]
         check: bool,
     },
@@ -144,9 +144,9 @@ enum Command<T: Subcommand> {
 const STATUS_EXIT: &str = "\
 Status 0: the server answered; 1: it did not.
 
-With --check: 0: nothing is wrong; 1: something is, as a share that is not served, data that may be
-lost, a file whose sync failed, or a state folder that cannot be written; 2: no server answered, or
-the arguments are not understood. The line begins with OK, WARNING or CRITICAL.";
+With --check: 0: nothing is wrong; 1: something is, such as a share that is not served, data that
+may be lost, a file whose sync failed, or a state folder that cannot be written; 2: no server
+answered, or the arguments are not understood. The line begins with OK, WARNING or CRITICAL.";
 
 const CONVERT_EXAMPLES: &str = "\
 Examples:

@@ -100,7 +100,7 @@ pub enum BenchCommand {
         /// Ask for stable data by FLUSH instead of by write-through opens
         #[arg(long)]
         flush: bool,
-        /// Mailboxes that all groups must carry, of 0.5 requests of the database each second
+        /// Mailboxes that all groups together must carry, each with 0.5 database requests a second
         #[arg(long, value_name = "N")]
         mailboxes: Option<u64>,
         /// The size of each mailbox, MiB
@@ -141,7 +141,7 @@ pub enum BenchCommand {
         #[command(flatten)]
         common: Common,
     },
-    /// A whole experiment: servers, workloads, load points, disks; goes on where it was interrupted
+    /// A whole experiment: servers, workloads, load points, disks; continues where it was interrupted
     Matrix {
         /// `short`, `hour`, `long`, `price`, `dip`, or a file of TOML
         #[arg(value_name = "PLAN")]

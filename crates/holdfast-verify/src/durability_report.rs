@@ -38,8 +38,8 @@ Examples:
   holdfast durability report --share data --json
   holdfast durability report --state-dir /mnt/old-root/var/lib/holdfast     of another disk
 
-Shares with `flush_journal = true` write down every flush before it is acknowledged. After a crash
-this tells what had been promised, and holds it against the files as they are now.";
+Shares with `flush_journal = true` record every flush before it is acknowledged. After a crash this
+reports what had been promised, and compares it with the files as they are now.";
 
 /// Most segments that are read.
 const SEGMENTS_MAX: usize = 4096;
@@ -50,7 +50,7 @@ const LATCHES_READ_MAX: u64 = 256 << 20;
 /// `holdfast durability ...`
 #[derive(Debug, Subcommand)]
 pub enum DurabilityCommand {
-    /// Tell what had been promised when the last server ended, and what is there now
+    /// Report what had been promised when the last server ended, and what is there now
     #[command(after_help = EXAMPLES)]
     Report(ReportArgs),
 }

@@ -29,7 +29,7 @@ pub enum Command {
         #[command(subcommand)]
         command: verify_flush::VerifyCommand,
     },
-    /// Tell what a server had promised before it ended, and what is there now
+    /// Report what a server had promised before it ended, and what is there now
     Durability {
         #[command(subcommand)]
         command: durability_report::DurabilityCommand,
