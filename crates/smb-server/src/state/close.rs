@@ -255,7 +255,10 @@ impl<V: Vfs> Removal<'_, V> {
         if let Remove::Stream = remove {
             let begun = self.share.gate.begin(self.node);
             self.share.vfs.remove_stream(self.who, self.node).await?;
-            report_stream(server, &path, self.directory, self.node);
+            let name = self.node.stream().unwrap_or_default();
+            let (action, filter) = (Change::REMOVED_STREAM, NotifyFilter::STREAM_NAME);
+            let removed = notices::change_of_stream(path, self.directory, name, action, filter);
+            notices::report(server, &[removed]);
             return begun.stream_removed(self.node, self.flags).await.map(Some);
         }
         let now = || server.files.leaving(open).unwrap_or_else(|| path.clone());
@@ -351,16 +354,4 @@ impl<V: Vfs> Removal<'_, V> {
         let path = SharePath::of(path.share.0, &lookup.path);
         self.attempt(&path, None).await
     }
-}
-
-fn report_stream<V: Vfs>(
-    server: &Arc<Server<V>>,
-    path: &SharePath,
-    directory: Option<FileKey>,
-    node: &V::Node,
-) {
-    let (name, filter) = (node.stream().unwrap_or_default(), NotifyFilter::STREAM_NAME);
-    let (path, action) = (path.clone(), Change::REMOVED_STREAM);
-    let removed = notices::change_of_stream(path, directory, name, action, filter);
-    notices::report(server, &[removed]);
 }
