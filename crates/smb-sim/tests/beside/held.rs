@@ -208,6 +208,30 @@ fn a_file_that_is_on_disk_already_is_its_makers_first() {
 }
 
 #[test]
+fn a_file_that_is_made_with_its_stream_is_its_makers_first() {
+    let mut world = World::new(8);
+    world.play(async |world| {
+        // The creation of the file itself, then the look after it.
+        let holds = Holds::begin(world, &[SimOp::Change, SimOp::Look]);
+        let alone = CreateArgs::create("t:s").share(ShareAccess::empty());
+        let mut second = world.second();
+        let makes = second.send(alone.request()).unwrap();
+        holds.held(world, 1).await;
+        holds.release();
+        holds.held(world, 2).await;
+        // An open that may delete the file goes beside no stream that forbids this.
+        let mut third = world.third();
+        let finds = third.send(CreateArgs::open("t").request()).unwrap();
+        world.env.sleep(Duration::from_millis(1)).await;
+        holds.release();
+        let made = second.wait(makes).await.unwrap();
+        assert_eq!(made.status(), Status::SUCCESS);
+        let refused = third.wait(finds).await.unwrap();
+        assert_eq!(refused.status(), Status::SHARING_VIOLATION);
+    });
+}
+
+#[test]
 fn who_watches_is_notified_of_a_file_that_its_maker_does_not_get() {
     let mut world = World::new(4);
     world.play(async |world| {

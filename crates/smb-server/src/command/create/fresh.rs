@@ -31,6 +31,9 @@ pub(super) struct Claim<V: Vfs> {
     link: Link,
 }
 
+/// A claim that its request can give back early.
+pub(super) type HeldClaim<V> = Cell<Option<Claim<V>>>;
+
 impl<V: Vfs> Drop for Claim<V> {
     fn drop(&mut self) {
         let effects = self.server.files.release(&self.link);
@@ -39,7 +42,7 @@ impl<V: Vfs> Drop for Claim<V> {
 }
 
 /// Claims a name. `None` means that another request had claimed it meanwhile, so the caller must look it up again.
-async fn claim<V: Vfs>(call: &Call<V>, link: Link) -> Result<Option<Claim<V>>, Failure> {
+pub(super) async fn claim<V: Vfs>(call: &Call<V>, link: Link) -> Result<Option<Claim<V>>, Failure> {
     let server = call.server();
     let free = is_free(call, |waiter| server.files.claim(&link, waiter)).await?;
     Ok(free.then(|| Claim {
@@ -90,14 +93,14 @@ pub(super) async fn claimed<V: Vfs>(
         return Ok(Attempt::Again);
     };
     let claim = Cell::new(Some(claim));
-    create(on, lookup, Some(&claim)).await
+    create(on, lookup, &claim).await
 }
 
 /// Creates a file or directory and opens it. The claim is given up before the request waits for others.
 pub(super) async fn create<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
-    claim: Option<&Cell<Option<Claim<V>>>>,
+    claim: &HeldClaim<V>,
 ) -> Result<Attempt<V>, Failure> {
     // The lookup's path ends at the directory; the open's path includes the new name.
     let mut whole = lookup.clone();
@@ -128,7 +131,7 @@ pub(super) async fn create<V: Vfs>(
     let place = Place::of(&node);
     let case = Case {
         node: &node,
-        claim,
+        claim: Some(claim),
         place: &place,
         lookup,
         directory: on.wanted.directory(),

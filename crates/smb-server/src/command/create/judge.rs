@@ -12,7 +12,7 @@ use vfs::{FileKey, Node, Vfs};
 
 use super::{
     Attempt, Opening, Seen,
-    fresh::Claim,
+    fresh::HeldClaim,
     request::{Contexts, Wanted},
 };
 use crate::{
@@ -66,7 +66,7 @@ pub(super) struct Agreed<V: Vfs> {
 pub(super) struct Case<'a, V: Vfs> {
     pub(super) node: &'a V::Node,
     /// The claim on its name, which is released before anything is waited for; empty once it is released.
-    pub(super) claim: Option<&'a Cell<Option<Claim<V>>>>,
+    pub(super) claim: Option<&'a HeldClaim<V>>,
     pub(super) place: &'a Place,
     pub(super) lookup: &'a Seen<V::Node>,
     pub(super) directory: bool,

@@ -1,5 +1,7 @@
 //! Opens a named stream ([MS-FSA] 2.1.5.1): first the file, which is created if need be, then its stream.
 
+use std::cell::Cell;
+
 use durability::{Completion, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
@@ -10,7 +12,9 @@ use smb_wire::{
 use vfs::{Attr, Kind, Node, StreamOpen, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Opened, Opening, Seen, action, existing, fresh, judge,
+    Attempt, Known, Opened, Opening, Seen, action, existing, fresh,
+    fresh::HeldClaim,
+    judge,
     judge::{Case, Judged},
     name::Stream,
     request::{Contexts, Wanted},
@@ -19,7 +23,7 @@ use crate::{
     access::{self, Parent, Subject},
     command::{Call, archive, engine},
     failure::Failure,
-    file::{Change, Effects, Place, Quick, Remove, SharePath},
+    file::{Change, Effects, Link, Place, Quick, Remove, SharePath},
     state::notices,
 };
 
@@ -56,7 +60,7 @@ pub(super) async fn open<V: Vfs>(
     let file = Carrier {
         node,
         attr,
-        is_new: false,
+        claim: None,
     };
     named(on, lookup, file, name).await
 }
@@ -65,8 +69,8 @@ pub(super) async fn open<V: Vfs>(
 struct Carrier<'a, V: Vfs> {
     node: &'a V::Node,
     attr: &'a Attr,
-    /// This request has made it.
-    is_new: bool,
+    /// The claim on its name, if this request has made it.
+    claim: Option<&'a HeldClaim<V>>,
 }
 
 fn stream_action(wanted: &Wanted, created: bool) -> CreateAction {
@@ -87,7 +91,8 @@ fn empty(attr: Attr) -> Known {
 }
 
 /// Creates a file and its stream ([MS-FSA] 2.1.5.1.1). The file is open until the stream is, and is removed again if
-/// the stream is refused.
+/// the stream is refused. Its name is claimed until the stream is open: another client's open of the file that may
+/// delete it would have the stream refused.
 async fn with_file<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
@@ -97,14 +102,18 @@ async fn with_file<V: Vfs>(
     judge::check_new(on, None)?;
     fresh::check_deletion(on.wanted)?;
     on.share()?.vfs.check_stream_name(name)?;
-    let mut file = match Box::pin(carrier(on, lookup)).await? {
+    let Some(claim) = fresh::claim(on, Link::of(lookup)).await? else {
+        return Ok(Attempt::Again);
+    };
+    let claim = Cell::new(Some(claim));
+    let mut file = match Box::pin(carrier(on, lookup, &claim)).await? {
         Attempt::Done(file) => *file,
         again => return Ok(again),
     };
     if let Some(made) = &mut file.made {
         made.changed = None;
     }
-    match in_new(on, &file, name).await {
+    match in_new(on, &file, &claim, name).await {
         Ok(Attempt::Done(mut opened)) => {
             // The open stream keeps the file, so this close removes nothing and cannot fail.
             let _closed = judge::undo(on, &file.place, file.id, &file.node).await;
@@ -123,6 +132,7 @@ async fn with_file<V: Vfs>(
 async fn carrier<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
+    claim: &HeldClaim<V>,
 ) -> Result<Attempt<V>, Failure> {
     let mut plain = on.wanted.clone();
     plain.disposition = CreateDisposition::CREATE;
@@ -144,13 +154,14 @@ async fn carrier<V: Vfs>(
         path_held: on.path_held,
         patient: on.patient,
     };
-    fresh::create(on, lookup, None).await
+    fresh::create(on, lookup, claim).await
 }
 
 /// Creates and opens the stream of a file that this request has just made.
 async fn in_new<V: Vfs>(
     on: &Opening<'_, V>,
     file: &Opened<V>,
+    claim: &HeldClaim<V>,
     name: &str,
 ) -> Result<Attempt<V>, Failure> {
     let (Some(made), Some(known)) = (&file.made, &file.known) else {
@@ -159,7 +170,7 @@ async fn in_new<V: Vfs>(
     let file = Carrier {
         node: &file.node,
         attr: &known.attr,
-        is_new: true,
+        claim: Some(claim),
     };
     named(on, &made.lookup, file, name).await
 }
@@ -170,11 +181,11 @@ async fn named<V: Vfs>(
     carrier: Carrier<'_, V>,
     name: &str,
 ) -> Result<Attempt<V>, Failure> {
-    let (file, attr) = (carrier.node, carrier.attr);
+    let (file, attr, claim) = (carrier.node, carrier.attr, carrier.claim);
     let known = find(on, file, name).await?;
     check_disposition(on.wanted, known.is_some())?;
     let granted = grant(on, lookup, carrier, known.is_some()).await?;
-    if known.is_none() && !may_make(on, lookup, file, name).await? {
+    if known.is_none() && !may_make(on, lookup, (file, claim), name).await? {
         return Ok(Attempt::Again);
     }
     let share_access = existing::share(on, lookup, known.is_some()).await?;
@@ -189,7 +200,7 @@ async fn named<V: Vfs>(
     let empties = on.wanted.overwrites() && !created;
     let case = Case {
         node: &node,
-        claim: None,
+        claim,
         place: &place,
         lookup,
         directory: false,
@@ -208,6 +219,7 @@ async fn named<V: Vfs>(
             return other.map(|judged| judged.attempt());
         }
     };
+    drop(claim.and_then(Cell::take));
     let mut acted = act(on, lookup, &node, granted, created, receipt).await;
     if acted.is_ok() {
         let changed = created || empties;
@@ -247,13 +259,14 @@ async fn named<V: Vfs>(
 async fn may_make<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
-    file: &V::Node,
+    (file, claim): (&V::Node, Option<&HeldClaim<V>>),
     name: &str,
 ) -> Result<bool, Failure> {
     match judge::check_new(on, Some((lookup, file.key(), name))) {
         Err(Failure::Status(Status::SHARING_VIOLATION)) => {}
         checked => return checked.map(|()| true),
     }
+    drop(claim.and_then(Cell::take));
     let (files, place) = (&on.server().files, &Place::of_stream(file.key(), name));
     let ask = |waiter| (files.after_stream_rename(place, waiter), Effects::default());
     Box::pin(engine::wait_for(on, None, place, ask)).await?;
@@ -400,7 +413,7 @@ async fn grant<V: Vfs>(
     carrier: Carrier<'_, V>,
     exists: bool,
 ) -> Result<AccessMask, Failure> {
-    if carrier.is_new {
+    if carrier.claim.is_some() {
         // [MS-FSA] 2.1.5.1.1: the creator gets what it asked for, whatever descriptor and attributes the file got.
         return fresh::grant(on);
     }
