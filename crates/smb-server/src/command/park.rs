@@ -98,17 +98,28 @@ impl<V: Vfs> Call<V> {
         }
         let mut event = pin!(event);
         let is_quiet = !self.last || self.chain.pending().is_some();
-        // The request can be ended even where it sends no STATUS_PENDING.
-        let (_, ended) = self.endable(open)?;
-        let quiet = first(event.as_mut(), ended);
+        let quiet = self.park_quietly(open, event.as_mut());
         if is_quiet {
-            return Ok(quiet.await);
+            return quiet.await;
         }
         let patience = Duration::from_millis(INTERIM_SET_INFO_MS);
         match race(quiet, self.server().env.sleep(patience)).await {
-            First::Left(over) => Ok(over),
+            First::Left(over) => over,
             First::Right(()) => self.park_now(open, std::future::ready(()), event).await,
         }
+    }
+
+    /// Waits without sending STATUS_PENDING; the request can be ended nevertheless.
+    ///
+    /// # Errors
+    /// `INSUFFICIENT_RESOURCES` if too many requests wait.
+    pub(super) async fn park_quietly<T>(
+        &self,
+        open: Option<&Open<V>>,
+        event: impl Future<Output = T>,
+    ) -> Result<Result<T, EndReason>, Failure> {
+        let (_, ended) = self.endable(open)?;
+        Ok(first(event, ended).await)
     }
 
     /// Registers the request, so that it can be ended from here on.

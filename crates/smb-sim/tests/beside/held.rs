@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-use smb_client::{CreateArgs, Options, Signing};
+use smb_client::{CreateArgs, Options, Request, Signing};
 use smb_sim::{SHARE, SimClient};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
     fscc::FileInformationClass,
     ids::Guid,
-    msg::{CreateOptions, Dialect, OplockLevel, ShareAccess},
+    msg::{CancelRequest, CreateOptions, Dialect, OplockLevel, ShareAccess},
 };
 use vfs::{
     Directories, Env, Identity, Paths, Volume,
@@ -228,6 +228,33 @@ fn a_file_that_is_made_with_its_stream_is_its_makers_first() {
         assert_eq!(made.status(), Status::SUCCESS);
         let refused = third.wait(finds).await.unwrap();
         assert_eq!(refused.status(), Status::SHARING_VIOLATION);
+    });
+}
+
+#[test]
+fn a_cancel_ends_the_wait_behind_a_creation() {
+    let mut world = World::new(9);
+    world.play(async |world| {
+        let holds = Holds::begin(world, &[SimOp::Change]);
+        let mut second = world.second();
+        let makes = second.send(CreateArgs::create("t").request()).unwrap();
+        holds.held(world, 1).await;
+        // Behind the claim on the name.
+        let mut third = world.third();
+        let behind = third.send(CreateArgs::open_if("t").request()).unwrap();
+        world.env.sleep(Duration::from_millis(1)).await;
+        let cancel = Request::new(&CancelRequest).overriding(|overrides| {
+            overrides.message_id = Some(behind);
+            overrides.credits = Some(0);
+        });
+        // It takes no answer and no id.
+        let _ = third.send(cancel);
+        world.env.sleep(Duration::from_millis(1)).await;
+        holds.release();
+        let made = second.wait(makes).await.unwrap();
+        assert_eq!(made.status(), Status::SUCCESS);
+        let cancelled = third.wait(behind).await.unwrap();
+        assert_eq!(cancelled.status(), Status::CANCELLED);
     });
 }
 

@@ -59,6 +59,9 @@ pub(super) async fn made_by_nobody<V: Vfs>(call: &Call<V>, link: &Link) -> Resul
 }
 
 /// Asks for a name; false if this had to wait for the end of a claim.
+///
+/// # Errors
+/// `CANCELLED` if the request is ended first ([MS-SMB2] 3.3.5.16). It keeps its place behind the claim until that ends.
 async fn is_free<V: Vfs>(
     call: &Call<V>,
     ask: impl FnOnce(Waiter) -> Step,
@@ -76,8 +79,13 @@ async fn is_free<V: Vfs>(
         }
         Step::Wait => {
             // The wait is no longer than one creation takes on disk; a dropped claim wakes all that wait.
-            let _ = woken.await;
-            Ok(false)
+            let failure = match Box::pin(call.park_quietly(None, woken)).await {
+                Ok(Ok(_)) => return Ok(false),
+                Ok(Err(_)) => Status::CANCELLED.into(),
+                Err(failure) => failure,
+            };
+            server.forget_waiter(waiter.id);
+            Err(failure)
         }
     }
 }
