@@ -1,4 +1,5 @@
-//! How breaks end (acknowledgments and time-outs), and the breaks of directories' leases.
+//! How breaks end (acknowledgments and time-outs), the files that leases are bound to, and the breaks of directories'
+//! leases.
 
 use smb_wire::Status;
 use smb_wire::ids::{Guid, LeaseKey};
@@ -8,11 +9,78 @@ use vfs::FileKey;
 use super::caching::{Holder, Site, not_breaking};
 use super::files::Files;
 use super::inode::Stream;
-use super::types::{CacheGrant, Effects, H, LeaseState, OpenId, Owner, Place, W, WH};
+use super::types::{
+    CacheGrant, Effects, H, LeaseState, Link, OpenId, OpenRequest, Owner, Place, W, WH,
+};
 
 /// The answer to an acknowledgment, and the effects to carry out: even a wrong acknowledgment may
 /// end a break.
 pub type Acknowledged<T> = (Result<T, Status>, Effects);
+
+/// How many files that had a lease key before are remembered with it. One more forgets the oldest, where a break then
+/// ends by its time-out.
+const FORMER_MAX: usize = 8;
+
+/// The file that a lease is bound to ([MS-SMB2] 3.3.1.11, 3.3.1.12).
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub(super) place: Place,
+    pub(super) link: Link,
+    pub(super) delete_on_close: bool,
+    /// Where the lease is still held although the key was bound elsewhere since, the last at the end: a break may be in
+    /// flight there. All of these files are to be deleted.
+    former: Vec<(Place, Link)>,
+}
+
+impl Bound {
+    pub(super) fn new(request: &OpenRequest) -> Self {
+        Self {
+            place: request.place.clone(),
+            link: request.link.clone(),
+            delete_on_close: request.delete_on_close,
+            former: Vec::new(),
+        }
+    }
+
+    /// The key has another open, perhaps of another file.
+    pub(super) fn move_to(&mut self, mut new: Self) {
+        new.former = std::mem::take(&mut self.former);
+        let before = std::mem::replace(self, new);
+        if before.place == self.place {
+            self.delete_on_close |= before.delete_on_close;
+            return;
+        }
+        let place = &self.place;
+        self.former.retain(|(former, _)| former != place);
+        if self.former.len() >= FORMER_MAX {
+            self.former.remove(0);
+        }
+        self.former.push((before.place, before.link));
+    }
+
+    /// The lease is not held at a place any more. Returns false if it is held nowhere else.
+    #[must_use]
+    pub(super) fn release(&mut self, place: &Place) -> bool {
+        if self.place != *place {
+            self.former.retain(|(former, _)| former != place);
+            return true;
+        }
+        let Some((place, link)) = self.former.pop() else {
+            return false;
+        };
+        (self.place, self.link, self.delete_on_close) = (place, link, true);
+        true
+    }
+
+    pub(super) fn stream_renamed(&mut self, from: &Place, to: &Place) {
+        let former = self.former.iter_mut().map(|(place, _)| place);
+        for place in former.chain([&mut self.place]) {
+            if place == from {
+                place.clone_from(to);
+            }
+        }
+    }
+}
 
 impl Files {
     /// As [`Files::with`], for a stream that is open.
@@ -31,29 +99,15 @@ impl Files {
         leases.get(&(client, key)).map(|bound| bound.place.clone())
     }
 
-    /// The place of the break that a client acknowledges: the file that had the lease key before, if a break is in
-    /// flight there and none is at the file that has it now.
-    fn place_of_break(&self, client: Guid, key: LeaseKey) -> Option<Place> {
-        let (place, former) = {
-            let leases = self.leases.lock();
-            let bound = leases.get(&(client, key))?;
-            (bound.place.clone(), bound.former.clone())
+    /// Where a lease is held: at the file that has the key, then at those that had it before.
+    fn places_of_lease(&self, client: Guid, key: LeaseKey) -> Vec<Place> {
+        let leases = self.leases.lock();
+        let Some(bound) = leases.get(&(client, key)) else {
+            return Vec::new();
         };
-        let Some(former) = former else {
-            return Some(place);
-        };
-        let breaks = |place: &Place| {
-            let breaking = self.with(place.key, false, |inode| {
-                let streams = inode.streams.values();
-                let mut holders = streams.flat_map(|stream| stream.holders.iter());
-                holders.any(|holder| {
-                    holder.owner == Owner::Lease(client, key) && holder.breaking.is_some()
-                })
-            });
-            breaking.unwrap_or(false)
-        };
-        let is_former = !breaks(&place) && breaks(&former);
-        Some(if is_former { former } else { place })
+        let former = bound.former.iter().rev().map(|(place, _)| place);
+        let all = std::iter::once(&bound.place).chain(former);
+        all.cloned().collect()
     }
 
     /// A lease break acknowledgment ([MS-SMB2] 3.3.5.22.2). Returns the state for the reply, or
@@ -64,15 +118,22 @@ impl Files {
         key: LeaseKey,
         state: LeaseState,
     ) -> Acknowledged<LeaseState> {
-        let Some(place) = self.place_of_break(client, key) else {
-            return (Err(Status::OBJECT_NAME_NOT_FOUND), Effects::default());
-        };
         let owner = Owner::Lease(client, key);
-        let of_owner = |holder: &Holder| holder.owner == owner;
-        self.settle(&place, of_owner, |holder, site, out| {
-            holder.acknowledge_lease(state, site, out)
-        })
-        .unwrap_or((Err(Status::OBJECT_NAME_NOT_FOUND), Effects::default()))
+        let settle = |place: &Place, in_flight: bool| {
+            let which = |holder: &Holder| {
+                holder.owner == owner && (holder.breaking.is_some() || !in_flight)
+            };
+            self.settle(place, which, |holder, site, out| {
+                holder.acknowledge_lease(state, site, out)
+            })
+        };
+        // It belongs to the file that had the key before, if a break is in flight there and none is at the file that
+        // has it now.
+        let places = self.places_of_lease(client, key);
+        let settled = places.iter().find_map(|place| settle(place, true));
+        settled
+            .or_else(|| settle(places.first()?, false))
+            .unwrap_or((Err(Status::OBJECT_NAME_NOT_FOUND), Effects::default()))
     }
 
     /// An oplock break acknowledgment ([MS-SMB2] 3.3.5.22.1). Returns the level for the reply, or

@@ -6,7 +6,7 @@
 //!
 //! Every method that changes something returns [`Effects`] to carry out after it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use smb_wire::Status;
@@ -18,6 +18,7 @@ use crate::locks::Mutex;
 
 use super::Deleter;
 
+use super::breaks::Bound;
 use super::caching::Site;
 use super::inode::{Inode, Judged};
 use super::locks::CountedUser;
@@ -42,16 +43,6 @@ pub struct Below {
     pub step: Step,
     /// The effects to carry out.
     pub effects: Effects,
-}
-
-/// The file that a lease is bound to ([MS-SMB2] 3.3.1.11, 3.3.1.12).
-#[derive(Debug)]
-pub(super) struct Bound {
-    pub(super) place: Place,
-    pub(super) link: Link,
-    pub(super) delete_on_close: bool,
-    /// The place that the key was bound to before, where a break of it may still be in flight.
-    pub(super) former: Option<Place>,
 }
 
 pub(super) type Shard = BTreeMap<FileKey, Inode>;
@@ -188,28 +179,14 @@ impl Files {
     /// Enters a granted open into the tables that span inodes.
     pub(super) fn enter(&self, request: &OpenRequest, leased: bool) {
         if let (CacheRequest::Lease(lease), true) = (request.cache, leased) {
-            let bound = Bound {
-                place: request.place.clone(),
-                link: request.link.clone(),
-                delete_on_close: request.delete_on_close,
-                former: None,
-            };
+            let bound = Bound::new(request);
             let mut leases = self.leases.lock();
-            let entry = leases.entry((request.client, lease.key));
-            entry
-                .and_modify(|old| {
-                    let same = old.place == bound.place;
-                    *old = Bound {
-                        delete_on_close: bound.delete_on_close || same && old.delete_on_close,
-                        place: bound.place.clone(),
-                        link: bound.link.clone(),
-                        former: match same {
-                            true => old.former.take(),
-                            false => Some(old.place.clone()),
-                        },
-                    };
-                })
-                .or_insert(bound);
+            match leases.entry((request.client, lease.key)) {
+                Entry::Occupied(mut known) => known.get_mut().move_to(bound),
+                Entry::Vacant(free) => {
+                    free.insert(bound);
+                }
+            }
         }
         self.paths
             .lock()
@@ -247,10 +224,8 @@ impl Files {
             let closing = inode.close(open, deletes);
             if let Some(Owner::Lease(client, key)) = closing.released {
                 let mut leases = self.leases.lock();
-                if leases
-                    .get(&(client, key))
-                    .is_some_and(|bound| bound.place == *place)
-                {
+                let bound = leases.get_mut(&(client, key));
+                if bound.is_some_and(|bound| !bound.release(place)) {
                     leases.remove(&(client, key));
                 }
             }

@@ -31,13 +31,14 @@ impl StreamRename<'_> {
             let Some(from) = inode.move_stream(self.open, &self.to.stream) else {
                 return;
             };
+            let from = Place {
+                key: self.to.key,
+                stream: from,
+            };
             let mut leases = self.files.leases.lock();
             for lease in inode.leases() {
-                if let Some(bound) = leases.get_mut(&lease)
-                    && bound.place.key == self.to.key
-                    && bound.place.stream == from
-                {
-                    bound.place.stream.clone_from(&self.to.stream);
+                if let Some(bound) = leases.get_mut(&lease) {
+                    bound.stream_renamed(&from, &self.to);
                 }
             }
         });

@@ -794,3 +794,50 @@ fn a_user_parks_half_of_the_requests() {
     assert_eq!(refused, Status::INSUFFICIENT_RESOURCES);
     rig.waits(&of_user(&rig, 2));
 }
+
+/// A key whose first file is to be deleted and is asked to give up its handle; other files of it follow.
+fn breaks_at_a_former_file(rig: &Rig) -> OpenRequest {
+    let (first, other) = (rig.leased(1, READ, 1, RH), rig.request(1, READ));
+    rig.open(&first);
+    rig.open(&other);
+    let (waits, breaks) = rig.operate(&other, Operation::Delete);
+    assert!(waits && breaks.len() == 1);
+    rig.mark_deleted(&other);
+    first
+}
+
+#[test]
+fn a_key_that_moved_twice_acknowledges_the_break_of_its_first_file() {
+    let rig = Rig::new(Caching::Full);
+    let first = breaks_at_a_former_file(&rig);
+    let [second, third] = [2, 3].map(|ino| rig.leased(ino, READ, 1, RH));
+    rig.open(&second);
+    rig.mark_deleted(&second);
+    rig.open(&third);
+    assert_eq!(ack(&rig, 1, ONLY_R).0, Ok(ONLY_R));
+    // Nothing is in flight any more.
+    assert_eq!(ack(&rig, 1, ONLY_R).0, Err(Status::UNSUCCESSFUL));
+    let bound = || rig.files.place_of_lease(client(1), lease_key(1));
+    assert_eq!(bound(), Some(place(3)));
+    let _ = rig.close(&second);
+    assert_eq!(bound(), Some(place(3)));
+    let _ = rig.close(&third);
+    assert_eq!(bound(), Some(place(1)));
+    let _ = rig.close(&first);
+    assert_eq!(bound(), None);
+}
+
+#[test]
+fn a_key_whose_new_file_is_closed_acknowledges_the_break_of_its_former_file() {
+    let rig = Rig::new(Caching::Full);
+    let first = breaks_at_a_former_file(&rig);
+    let second = rig.leased(2, READ, 1, RH);
+    rig.open(&second);
+    let _ = rig.close(&second);
+    assert_eq!(ack(&rig, 1, ONLY_R).0, Ok(ONLY_R));
+    // The key is free for another file all the same.
+    rig.open(&rig.leased(3, READ, 1, RH));
+    let _ = rig.close(&first);
+    let bound = rig.files.place_of_lease(client(1), lease_key(1));
+    assert_eq!(bound, Some(place(3)));
+}
