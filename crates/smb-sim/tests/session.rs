@@ -24,7 +24,10 @@ use smb_wire::{
     fscc::{DirectoryEntries, DirectoryFormat, FileInformationClass},
     fsctl::CopyChunkResponse,
     ids::{FileId, Guid},
-    msg::{Dialect, IoctlResponse, QueryDirectoryFlags, QueryDirectoryResponse, ShareAccess},
+    msg::{
+        ChangeNotifyFlags, ChangeNotifyRequest, Dialect, IoctlResponse, NotifyFilter,
+        QueryDirectoryFlags, QueryDirectoryResponse, ShareAccess,
+    },
 };
 use vfs::{
     Env,
@@ -391,6 +394,38 @@ fn a_copy_whose_sync_fails_reports_no_bytes() {
         let output = IoctlResponse::read(&reply.message).unwrap().output;
         let done = CopyChunkResponse::read(output).unwrap();
         assert_eq!((done.chunks_written, done.total_bytes_written), (0, 0));
+    })
+    .unwrap();
+}
+
+/// [MS-FSA] 2.1.4.19: the close reports what a failed copy wrote, as it does for a WRITE.
+#[test]
+fn a_copy_that_fails_midway_is_reported_at_the_close() {
+    let mut sim = Sim::new(1);
+    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
+    sim.run(async {
+        let mut client = SimClient::enter(&server, signed()).await.unwrap();
+        let source = client.create(&CreateArgs::create("source")).await.unwrap();
+        let target = client.create(&CreateArgs::create("target")).await.unwrap();
+        client.write_at(source, 0, &pattern(2, 100)).await.unwrap();
+        let root = client.create(&CreateArgs::directory("")).await.unwrap();
+        let watches = Request::new(&ChangeNotifyRequest {
+            flags: ChangeNotifyFlags(0),
+            output_buffer_length: 1024,
+            file_id: root,
+            completion_filter: NotifyFilter::SIZE,
+        });
+        let watches = client.send(watches).unwrap();
+        let copy = client.copy_request(source, target, 100).await.unwrap();
+        for (after, action) in [(0, FaultAction::Short), (1, FaultAction::Fail(5))] {
+            let on = SimOp::Write;
+            assert!(server.disk.inject(Fault { on, after, action }));
+        }
+        let failed = client.call(copy).await.unwrap_err();
+        assert_eq!(failed.status(), Some(Status::IO_DEVICE_ERROR));
+        client.close(target).await.unwrap();
+        let reported = client.wait(watches).await.unwrap();
+        assert_eq!(reported.status(), Status::SUCCESS);
     })
     .unwrap();
 }

@@ -166,6 +166,12 @@ impl<V: Volume> PendingContents<'_, V> {
         }
     }
 
+    /// Whether any byte may have changed by what was reported so far.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.changed.iter().any(|(_, bytes)| *bytes > 0)
+    }
+
     pub(crate) fn add(&mut self, place: Where, bytes: u64) {
         self.changed.push((place, bytes));
     }

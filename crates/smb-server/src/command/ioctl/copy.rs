@@ -325,9 +325,11 @@ async fn run<V: Vfs>(
             break;
         }
     }
+    // A chunk that failed may have been written in part.
+    let has_changed = change.has_changed();
     let completion = change.end(ends.to.open.flags()).await;
     let mut archived = Ok(());
-    if progress.total > 0 {
+    if has_changed {
         ends.to.open.state().wrote = true;
         archived = archive::changed(&ends.to).await;
     }
