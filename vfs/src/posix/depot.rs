@@ -154,7 +154,7 @@ impl<D: Disk> PosixVfs<D> {
     /// Removes the folder of an inode's streams, which are elsewhere by now, and the attributes that lead to it.
     pub(super) async fn depot_leave(&self, node: &PosixNode<D>) -> VfsResult<()> {
         if self.marked(node).await?
-            && let Some(found) = self.depot_find(node).await?
+            && let Some(found) = self.depot_own(node).await?
         {
             self.empty_folder(&found.folder).await?;
             // The folder stays if it holds anything else.
@@ -259,11 +259,17 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(None);
         }
         // Few inodes have the mark, and the futures of READ and FLUSH need not carry the search.
-        let Some(found) = Box::pin(self.depot_find(node)).await? else {
+        let own = Box::pin(self.depot_own(node)).await?;
+        Ok(own.map(|found| found.folder))
+    }
+
+    /// As [`Self::depot_find`], but a folder that is labelled with another inode is not this one's.
+    async fn depot_own(&self, node: &PosixNode<D>) -> VfsResult<Option<Found<D>>> {
+        let Some(found) = self.depot_find(node).await? else {
             return Ok(None);
         };
-        let dead = self.is_of_another(node, &found.folder).await?;
-        Ok((!dead).then_some(found.folder))
+        let foreign = self.is_of_another(node, &found.folder).await?;
+        Ok((!foreign).then_some(found))
     }
 
     /// Opens a stream's file for reading and writing; `None` if there is none.
@@ -392,7 +398,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     async fn depot_clear(&self, node: &PosixNode<D>) -> VfsResult<()> {
-        let Some(found) = self.depot_find(node).await? else {
+        let Some(found) = self.depot_own(node).await? else {
             return Ok(());
         };
         // The name may have been on a file system that is mounted below the root.

@@ -286,7 +286,11 @@ pub(super) async fn of_another_inode<D: Disk>(t: Case<D>) {
     assert!(names(&t, &file).await.is_empty());
     open(&t, &file, "new").await;
     assert_eq!(names(&t, &file).await, [("new".to_owned(), 0)]);
+    // A removal takes the streams of no other inode along.
+    let set = disk.set_xattr(ME, &here, label, b"0000000000000007", how);
+    set.await.unwrap();
     t.remove("f").await.unwrap();
+    assert!(disk.stat_at(&here, b":new:$DATA").await.is_ok());
     assert!(disk.stat_at(&foreign, secret).await.is_ok());
 }
 
