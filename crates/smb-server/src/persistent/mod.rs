@@ -253,20 +253,24 @@ impl Persistence {
     /// rename gets both names as well. Ends with [`Persistence::moved`] or [`Persistence::left`].
     pub(crate) fn renaming(&self, key: FileKey, rename: OpenId, [from, to]: [&SharePath; 2]) {
         if self.store.get().is_some() {
-            let mut inner = self.lock();
-            // It is announced again if directories have moved; the opens that met it stay.
-            let known = inner.renames.remove(&rename);
-            let rename_of = Rename {
+            let of = Rename {
                 key,
                 from: from.clone(),
                 to: to.clone(),
-                below: known.map(|known| known.below).unwrap_or_default(),
+                below: Vec::new(),
             };
-            inner.renames.insert(rename, rename_of);
+            self.lock().announce(rename, of);
         }
     }
 
-    /// Whether the rename concerns a recorded open: of the renamed object, or of one below it.
+    /// The recorded opens below a directory that met its rename.
+    pub(crate) fn met(&self, rename: OpenId) -> Vec<OpenId> {
+        let inner = self.lock();
+        let known = inner.renames.get(&rename);
+        known.map(|known| known.below.clone()).unwrap_or_default()
+    }
+
+    /// Whether an open of the object that is renamed is recorded, or one below it that met the rename.
     pub(crate) fn is_met(&self, rename: OpenId, key: FileKey) -> bool {
         let inner = self.lock();
         let known = inner.renames.get(&rename);

@@ -62,6 +62,22 @@ pub(super) struct Rename {
 }
 
 impl Inner {
+    /// Announces a rename. It is announced again if directories have moved: the opens below that met it before stay,
+    /// and get the new names that they would have now.
+    pub(super) fn announce(&mut self, id: OpenId, mut rename: Rename) {
+        let known = self.renames.remove(&id);
+        rename.below = known.map(|known| known.below).unwrap_or_default();
+        let depth = rename.from.names().len();
+        for open in &rename.below {
+            let recorded = self.opens.get_mut(open);
+            if let Some([from, to]) = recorded.and_then(|recorded| recorded.moving.get_mut(&id)) {
+                *to = rename.to.to_names();
+                to.extend(from.iter().skip(depth).cloned());
+            }
+        }
+        self.renames.insert(id, rename);
+    }
+
     /// Gives an open that was just entered the names that it may have after a crash, because it or a directory above is
     /// being renamed.
     pub(super) fn meets_renames(&mut self, open: OpenId, path: &SharePath) {

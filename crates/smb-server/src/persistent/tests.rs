@@ -275,6 +275,9 @@ fn an_open_that_is_recorded_while_a_directory_above_is_renamed_has_both_names() 
     // A directory above the new name has moved, so the rename is announced again.
     persistence.renaming(directory, OpenId(20), [&path("d"), &path("g")]);
     assert!(persistence.is_met(OpenId(20), directory));
+    assert_eq!(persistence.met(OpenId(20)), [OpenId(10)]);
+    drop(persistence.changed(&files, OpenId(10)));
+    assert_eq!(the_open(&store.records()).moving.concat(), ["g", "f"]);
     let _ = persistence.moved(&files, directory, OpenId(20));
     drop(persistence.changed(&files, OpenId(10)));
     assert!(!persistence.is_met(OpenId(20), directory));

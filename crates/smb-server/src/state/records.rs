@@ -162,6 +162,22 @@ pub(crate) async fn moving<V: Vfs>(
     }
 }
 
+/// Records the names of the opens below a directory that met its rename before it was announced again.
+///
+/// # Errors
+/// As of [`moving`].
+pub(crate) async fn moving_below<V: Vfs>(
+    server: &Server<V>,
+    rename: OpenId,
+) -> Result<(), VfsError> {
+    for open in server.persistence.met(rename) {
+        if let Some(task) = server.persistence.changed(&server.files, open) {
+            task.await?;
+        }
+    }
+    Ok(())
+}
+
 /// Called when the rename is over: either it is done, also in the tables of the engine, or it failed.
 pub(crate) async fn moved<V: Vfs>(server: &Server<V>, key: FileKey, rename: OpenId) {
     if let Some(task) = server.persistence.moved(&server.files, key, rename) {

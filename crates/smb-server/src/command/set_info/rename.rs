@@ -294,13 +294,18 @@ async fn begin<'a, V: Vfs>(
         let turn = server.name_turns.rename(one.from.share).await;
         let moving = gate.begin_rename(one.parent, &to.parent, replaced).await?;
         let now = to.path_now();
+        if now == recorded {
+            return Ok((turn, moving, is_recorded));
+        }
+        // An open that is recorded from now on has the present name.
+        (server.persistence).renaming(key, rename, [&one.from, &now]);
         // If nothing is recorded, no record has to be corrected.
-        if now == recorded || !is_recorded {
+        if !is_recorded && !server.persistence.is_met(rename, key) {
             return Ok((turn, moving, is_recorded));
         }
         drop((moving, turn));
-        (server.persistence).renaming(key, rename, [&one.from, &now]);
         is_recorded = records::moving(server, key, rename, &now).await?;
+        records::moving_below(server, rename).await?;
         recorded = now;
     }
     Err(VfsError::Busy)
