@@ -30,7 +30,20 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&temporary);
         return Err(error);
     }
-    opened.sync_all()
+    opened.sync_all().map_err(|error| of_folder(folder, error))
+}
+
+/// Explains EINVAL, by which fsync(2) says that a file system has no sync of folders.
+fn of_folder(folder: &Path, error: io::Error) -> io::Error {
+    if error.raw_os_error() != Some(libc::EINVAL) {
+        return error;
+    }
+    let text = format!(
+        "the file system of {} cannot make names stable (fsync of a folder: {error}): this folder belongs on a local \
+         disk, not on CIFS or a FUSE file system without that call",
+        folder.display()
+    );
+    io::Error::new(error.kind(), text)
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -77,6 +90,16 @@ mod tests {
             0o600
         );
         assert_eq!(names(folder.path()), ["users"]);
+    }
+
+    #[test]
+    fn a_file_system_without_a_sync_of_folders_is_explained() {
+        let of = |errno| of_folder(Path::new("/srv/state"), io::Error::from_raw_os_error(errno));
+        let explained = of(libc::EINVAL).to_string();
+        for part in ["/srv/state", "cannot make names stable", "local disk"] {
+            assert!(explained.contains(part), "{explained}");
+        }
+        assert_eq!(of(libc::EIO).raw_os_error(), Some(libc::EIO));
     }
 
     #[test]
