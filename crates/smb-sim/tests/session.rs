@@ -17,7 +17,9 @@ use std::{
 
 use durability::Policy;
 use smb_client::{ClientError, CreateArgs, Encryption, Options, Request, Signing};
-use smb_sim::{MemoryOptions, PASSWORD, Sim, SimClient, SimServer, Trace, USER, write_request};
+use smb_sim::{
+    MemoryOptions, PASSWORD, SHARE, Sim, SimClient, SimServer, Trace, USER, write_request,
+};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
@@ -426,6 +428,33 @@ fn a_copy_that_fails_midway_is_reported_at_the_close() {
         client.close(target).await.unwrap();
         let reported = client.wait(watches).await.unwrap();
         assert_eq!(reported.status(), Status::SUCCESS);
+    })
+    .unwrap();
+}
+
+/// A rename of a stream stores the new attribute first and then removes the old one.
+#[test]
+fn a_rename_of_a_stream_that_fails_midway_leaves_its_file_dirty() {
+    let mut sim = Sim::new(1);
+    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
+    sim.run(async {
+        let mut client = SimClient::enter(&server, signed()).await.unwrap();
+        let args = CreateArgs::create("f:old").access(AccessMask::FILE_ALL_ACCESS);
+        let stream = client.create(&args).await.unwrap();
+        client.write_at(stream, 0, b"data").await.unwrap();
+        let shares = server.server.shares();
+        let dirty = || shares.find(SHARE).unwrap().gate.exposure().inodes;
+        assert_eq!(server.server.durability.sync_all().await.failed, 0);
+        assert_eq!(dirty(), 0);
+        assert!(server.disk.inject(Fault {
+            on: SimOp::Change,
+            after: 1,
+            action: FaultAction::Fail(5),
+        }));
+        let renamed = client.call(Request::rename(stream, ":new", false)).await;
+        let refused = renamed.unwrap_err().status();
+        assert_eq!(refused, Some(Status::IO_DEVICE_ERROR));
+        assert!(dirty() > 0);
     })
     .unwrap();
 }

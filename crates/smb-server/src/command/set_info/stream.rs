@@ -112,6 +112,9 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
     let node = match renamed {
         Ok(node) => node,
         Err(error) => {
+            // A rename takes several steps on disk, and some may have been made. A sync that fails now poisons the file.
+            let found = begun.stream_found(&on.disk.node, on.open.flags());
+            drop(found.await);
             records::stream_moved(on.server, on.open).await;
             return Err(error.into());
         }
