@@ -308,7 +308,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
         if node.0.stream.is_some() {
             return Err(VfsError::InvalidArgument);
         }
-        let _name = self.locks.name(parent.0.key, shown).await;
+        let turn = self.locks.name(parent.0.key, shown).await;
         let Own {
             on_disk,
             link,
@@ -331,6 +331,8 @@ impl<D: Disk> Directories for PosixVfs<D> {
         if link {
             return Ok(RemovedName::SymbolicLink);
         }
+        // It syncs the file system. An inode without names gets no other, so nobody has to wait for that.
+        drop(turn);
         self.depot_forget(node, &before).await;
         Ok(RemovedName::Own)
     }

@@ -503,6 +503,25 @@ fn a_link_made_beside_the_removal_keeps_the_streams() {
     assert!(met > 5, "{met}");
 }
 
+/// A removal syncs the file system before the streams go, and a name may be made meanwhile.
+#[test]
+fn a_removed_name_is_free_before_the_streams_of_its_file_are_gone() {
+    block_on(async {
+        let (t, _stream) = with_stable_stream(Profile::Journal, &[b'b'; 6000]).await;
+        let (file, root, new) = (t.node("f").await, t.vfs.root(), NewNode::default());
+        let hook = |op: SimOp| (op == SimOp::Sync).then(pending_once);
+        t.vfs.disk().set_hook(Some(Arc::new(hook)));
+        let mut removal = std::pin::pin!(t.vfs.remove(ME, &file, &root, "f"));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(removal.as_mut().poll(&mut context).is_pending());
+        let mut creation = std::pin::pin!(t.new_file("f", &new));
+        let made = creation.as_mut().poll(&mut context);
+        assert!(matches!(made, std::task::Poll::Ready(Ok(_))));
+        removal.await.unwrap();
+        assert!(t.is_there("f").await);
+    });
+}
+
 /// Folders of the depot are shared: one whose sync failed for the stream of one inode does not
 /// lose that of another which is synced later.
 #[test]
