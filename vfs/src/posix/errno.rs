@@ -15,6 +15,8 @@ const TABLE: &[(i32, VfsError)] = &[
     (libc::ENOTEMPTY, VfsError::NotEmpty),
     (libc::EACCES, VfsError::AccessDenied),
     (libc::EPERM, VfsError::AccessDenied),
+    // The file or folder is encrypted (fscrypt), and its key is not there.
+    (libc::ENOKEY, VfsError::AccessDenied),
     // The descriptor was not opened for this operation.
     (libc::EBADF, VfsError::AccessDenied),
     (libc::EROFS, VfsError::ReadOnly),
@@ -151,6 +153,7 @@ mod tests {
             (39, VfsError::NotEmpty),
             (61, VfsError::NoAttribute),
             (122, VfsError::QuotaExceeded),
+            (126, VfsError::AccessDenied),
         ] {
             assert_eq!(VfsError::from(Errno(number)), meaning);
         }
