@@ -167,7 +167,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
     ) -> VfsResult<()> {
         self.writable()?;
         let (at, to) = ((parent.0.key, shown), (to_parent.0.key, to_name));
-        let _names = self.locks.names(at, to).await;
+        let turn = self.locks.names(at, to).await;
         let from = self.entry_of(who, node, parent, shown).await?.on_disk;
         let wanted = name::to_disk(to_name)?;
         let same_directory = parent.0.key == to_parent.0.key;
@@ -212,12 +212,15 @@ impl<D: Disk> Directories for PosixVfs<D> {
             let at = &existing.on_disk;
             self.move_name(who, parent, &from, to_parent, (at, None), true)
                 .await?;
+            let cased = self.fix_case(who, to_parent, at, &wanted).await;
+            // As in `remove`.
+            drop(turn);
             self.depot_forget(&replaced, stat).await;
-        } else {
-            let at = (existing.on_disk.as_ref(), None);
-            self.move_name(who, parent, &from, to_parent, at, true)
-                .await?;
+            return cased;
         }
+        let at = (existing.on_disk.as_ref(), None);
+        self.move_name(who, parent, &from, to_parent, at, true)
+            .await?;
         self.fix_case(who, to_parent, &existing.on_disk, &wanted)
             .await
     }
@@ -234,7 +237,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
         if node.0.stream.is_some() || node.0.kind == Kind::Directory {
             return Err(VfsError::IsADirectory);
         }
-        let _name = self.locks.name(to_parent.0.key, to_name).await;
+        let turn = self.locks.name(to_parent.0.key, to_name).await;
         let wanted = name::to_disk(to_name)?;
         let dir = to_parent.directory()?;
         let Some(existing) = self.entry(who, to_parent, to_name).await? else {
@@ -291,10 +294,13 @@ impl<D: Disk> Directories for PosixVfs<D> {
             gone.unwrap_or_else(|left| tracing::debug!(errno = left.0, "a temporary link stays"));
             return Err(errno.into());
         }
+        let cased = self.fix_case(who, to_parent, at, &wanted).await;
+        // As in `remove`.
+        drop(turn);
         if let Some((replaced, stat)) = replaced {
             self.depot_forget(&replaced, &stat).await;
         }
-        self.fix_case(who, to_parent, at, &wanted).await
+        cased
     }
 
     async fn remove(

@@ -503,22 +503,38 @@ fn a_link_made_beside_the_removal_keeps_the_streams() {
     assert!(met > 5, "{met}");
 }
 
-/// A removal syncs the file system before the streams go, and a name may be made meanwhile.
+/// A removal or replacement syncs the file system before the streams go, and a name may be made meanwhile.
 #[test]
 fn a_removed_name_is_free_before_the_streams_of_its_file_are_gone() {
+    for name in ["f", "other"] {
+        removed_beside_a_creation(name);
+    }
+}
+
+/// Removes `f`, or replaces it by `other`, and makes a file of the name that this frees.
+fn removed_beside_a_creation(name: &str) {
     block_on(async {
         let (t, _stream) = with_stable_stream(Profile::Journal, &[b'b'; 6000]).await;
         let (file, root, new) = (t.node("f").await, t.vfs.root(), NewNode::default());
+        let other = t.file("other").await;
         let hook = |op: SimOp| (op == SimOp::Sync).then(pending_once);
         t.vfs.disk().set_hook(Some(Arc::new(hook)));
-        let mut removal = std::pin::pin!(t.vfs.remove(ME, &file, &root, "f"));
+        let removal = async {
+            if name == "f" {
+                return t.vfs.remove(ME, &file, &root, "f").await.map(drop);
+            }
+            let (replaced, vfs) = (Some(file.key()), &t.vfs);
+            vfs.rename(ME, &other, &root, name, &root, "f", replaced)
+                .await
+        };
+        let mut removal = std::pin::pin!(removal);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(removal.as_mut().poll(&mut context).is_pending());
-        let mut creation = std::pin::pin!(t.new_file("f", &new));
+        let mut creation = std::pin::pin!(t.new_file(name, &new));
         let made = creation.as_mut().poll(&mut context);
         assert!(matches!(made, std::task::Poll::Ready(Ok(_))));
         removal.await.unwrap();
-        assert!(t.is_there("f").await);
+        assert!(t.is_there(name).await);
     });
 }
 
