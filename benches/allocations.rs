@@ -14,7 +14,7 @@ use smb_benches::Pair;
 use smb_client::core::{Event, LoginArgs};
 use smb_client::{CreateArgs, Created, Encryption, Options, Request, Signing};
 use smb_crypto::SigningAlgorithm;
-use smb_sim::{MemoryOptions, read_request, write_request};
+use smb_sim::{MemoryOptions, write_request};
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::ids::FileId;
 use smb_wire::msg::{
@@ -141,7 +141,7 @@ fn data(pair: &mut Pair) {
     pair.write(file, &content);
     for (name, size) in [("4k", 4_u32 << 10), ("64k", 64 << 10), ("1m", 1 << 20)] {
         operation(&format!("read-{name}"), |_| {
-            ask(pair, read_request(file, 0, size)).1
+            ask(pair, Request::read(file, 0, size)).1
         });
         operation(&format!("write-{name}"), |_| {
             let data = &content[..size as usize];
@@ -169,7 +169,7 @@ fn protected() {
         let content = vec![0x5a; 64 << 10];
         pair.write(file, &content);
         operation(&format!("read-64k-{name}"), |_| {
-            ask(&mut pair, read_request(file, 0, 64 << 10)).1
+            ask(&mut pair, Request::read(file, 0, 64 << 10)).1
         });
         operation(&format!("write-64k-{name}"), |_| {
             ask(&mut pair, write_request(file, 0, &content)).1
