@@ -48,7 +48,11 @@ fn an_answer_of_query_info_is_paid_for() {
             let paid = status(tree.call(Request::new(&body(CREDIT + 1))));
             assert_eq!(paid, Status::SUCCESS, "{dialect}");
         }
+        let unpaid = body(CREDIT + 1);
         file.close().unwrap();
+        // The open is looked up first ([MS-SMB2] 3.3.5.20).
+        let closed = status(tree.call(charged(&unpaid, 1)));
+        assert_eq!(closed, Status::FILE_CLOSED, "{dialect}");
     }
 }
 

@@ -422,14 +422,12 @@ fn invalid_requests_are_refused() {
         let request = file.set_info_request(InfoType(kind), class, 0, buffer);
         status(tree.call(request))
     };
-    let missing = Request::set_info(
-        FileId::ANY,
-        InfoType::FILE,
-        FileInformationClass::BASIC.0,
-        0,
-        &[0; 40],
-    );
-    assert_eq!(status(tree.call(missing)), Status::FILE_CLOSED);
+    // The open is looked up before the length is checked ([MS-SMB2] 3.3.5.21).
+    for buffer in [&[0; 40][..], &[]] {
+        let class = FileInformationClass::BASIC.0;
+        let missing = Request::set_info(FileId::ANY, InfoType::FILE, class, 0, buffer);
+        assert_eq!(status(tree.call(missing)), Status::FILE_CLOSED);
+    }
     assert_eq!(ask(1, 0xfe, &[0; 8]), Status::INVALID_INFO_CLASS);
     assert_eq!(ask(0, 4, &[0; 40]), Status::INVALID_PARAMETER);
     assert_eq!(ask(9, 4, &[0; 40]), Status::INVALID_PARAMETER);

@@ -37,12 +37,13 @@ use crate::failure::Failure;
 /// Handles a QUERY_INFO.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = QueryInfoRequest::read(&call.message)?;
+    // [MS-SMB2] 3.3.5.20: the open is looked up before the lengths are checked.
+    let open = call.open(request.file_id)?;
     if request.output_buffer_length > call.io_max() {
         return Err(Status::INVALID_PARAMETER.into());
     }
     let max = size(request.output_buffer_length);
     call.check_charge(request.input.len(), max)?;
-    let open = call.open(request.file_id)?;
     let answer = match request.info_type {
         InfoType::FILE => file::query(call, &open, &request, max).await,
         InfoType::FILESYSTEM => filesystem::query(call, &open, request.info_class, max).await,

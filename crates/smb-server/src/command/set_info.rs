@@ -49,12 +49,13 @@ type Changed = Result<Completion, Failure>;
 /// Handles a SET_INFO.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = SetInfoRequest::read(&call.message)?;
+    // [MS-SMB2] 3.3.5.21: the open is looked up before the length is checked.
+    let open = call.open(request.file_id)?;
     let length = request.buffer.len();
     if length == 0 || u32::try_from(length).is_ok_and(|length| length > call.io_max()) {
         return Err(Status::INVALID_PARAMETER.into());
     }
     call.check_charge(length, 0)?;
-    let open = call.open(request.file_id)?;
     let receipt = match request.info_type {
         InfoType::FILE => {
             let class = FileInformationClass(request.info_class);
