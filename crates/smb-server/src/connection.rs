@@ -32,7 +32,8 @@ use smb_wire::{
 use tokio::sync::{Semaphore, mpsc};
 use vfs::{Vfs, requester::Requester};
 
-pub use self::carried::Carried;
+pub(crate) use self::carried::Parts;
+pub use self::carried::{Carried, Client};
 pub(crate) use self::from_file::Rest;
 use self::{
     flow::Flow,

@@ -38,11 +38,11 @@ pub mod transport;
 mod turn;
 
 pub use command::{AccessRules, Ended, EndedOne, Target};
-pub use connection::Carried;
+pub use connection::{Carried, Client};
 pub use memory::{Memory, MemoryFigures};
 pub use persistent::{Announce, HandleStore};
 pub use restore::Restored;
-pub use serve::{Client, lost, serve};
+pub use serve::{lost, serve};
 pub use state::{
     CommandCount, ConnectionId, ConnectionReport, OpenReport, Report, Requests, Server,
     SessionReport, Share, Shares,

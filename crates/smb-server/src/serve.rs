@@ -4,17 +4,15 @@
 //! have begun continue.
 
 use std::{
-    cell::Cell,
     collections::VecDeque,
     future::{Future, poll_fn},
-    net::SocketAddr,
     pin::pin,
     rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::{Context, Waker},
     time::Duration,
 };
 
@@ -22,14 +20,14 @@ use bytes::BytesMut;
 use smb_wire::{
     codec::size,
     header::{Command, Header, HeaderFlags, NETBIOS_SESSION_REQUEST, TRANSPORT_LENGTH_MAX},
-    ids::{Guid, MessageId, SessionId},
+    ids::{MessageId, SessionId},
 };
 use tokio::sync::mpsc;
 use vfs::{Vfs, env::LocalTask, requester};
 
 use crate::{
     command,
-    connection::{Carried, Connection, DataInFlight, MAILBOX_MAX, Outbox},
+    connection::{Carried, Client, Connection, DataInFlight, Outbox, Parts},
     limits::LAST_ANSWERS_MAX,
     link::{
         inbound,
@@ -37,10 +35,9 @@ use crate::{
         outbound::{self, Outgoing, Unsendable},
         receive_buffer::{self, FrameError, Next, ReceiveBuffer},
     },
-    memory::Seen,
     race::{First, race, race_aside},
-    state::{Channel, ConnectionId, EndReason, Mail, Peer, Server, Session},
-    transport::{Direct, Receive, Transmit},
+    state::{Channel, EndReason, Mail, Server, Session},
+    transport::{Receive, Transmit},
     turn::SMALL_WORK,
 };
 
@@ -52,29 +49,6 @@ const SENT_ALONE_MIN: usize = 32 << 10;
 /// The references that the tasks of a quiet connection have to it: the loop and its cleanup, the writing half and the
 /// delivery of mail.
 const TASKS: usize = 4;
-
-/// A client that a worker serves.
-pub enum Client<V: Vfs> {
-    /// A new connection from this address.
-    New(SocketAddr),
-    /// A connection that another worker has served until now.
-    Carried(Box<Carried<V>>),
-}
-
-/// The parts that the tasks of a connection give back when it leaves its worker.
-struct Parts<T> {
-    mailbox: Cell<Option<mpsc::Receiver<Mail>>>,
-    transmitter: Cell<Option<T>>,
-}
-
-impl<T> Parts<T> {
-    fn new() -> Rc<Self> {
-        Rc::new(Self {
-            mailbox: Cell::new(None),
-            transmitter: Cell::new(None),
-        })
-    }
-}
 
 /// How the reading half ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -100,10 +74,7 @@ pub async fn serve<V: Vfs, T: Transmit>(
     leaves: impl Fn() -> bool,
 ) -> Option<(Box<Carried<V>>, T)> {
     let direct = transmitter.direct();
-    let (connection, mailbox, stuck) = match client {
-        Client::New(peer) => begin_connection(&server, peer, direct, authenticated),
-        Client::Carried(carried) => carried.arrive(&server, direct, authenticated),
-    };
+    let (connection, mailbox, stuck) = client.arrive(&server, direct, authenticated);
     let mut ending = Ending(Some(Rc::clone(&connection)));
     let parts = Parts::new();
     let writing = write(Rc::clone(&connection), transmitter, Rc::clone(&parts));
@@ -124,7 +95,7 @@ pub async fn serve<V: Vfs, T: Transmit>(
     )
     .await
     {
-        let Some(mailbox) = undelivered(&connection, &parts).await else {
+        let Some(mailbox) = parts.mailbox(&connection).await else {
             continue;
         };
         if !connection.is_quiet(TASKS - 1) {
@@ -159,36 +130,6 @@ pub async fn lost<V: Vfs>(server: &Arc<Server<V>>, carried: Box<Carried<V>>) {
     ended(&connection).await;
 }
 
-/// A connection that nobody has served before, its mailbox, and the mark of the mailbox's overflow.
-fn begin_connection<V: Vfs>(
-    server: &Arc<Server<V>>,
-    peer: SocketAddr,
-    direct: Option<Box<dyn Direct>>,
-    authenticated: Box<dyn Fn()>,
-) -> (Rc<Connection<V>>, mpsc::Receiver<Mail>, Arc<AtomicBool>) {
-    let id = ConnectionId(server.fresh_id());
-    let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
-    let mail = sender.downgrade();
-    let stuck = Arc::new(AtomicBool::new(false));
-    let account = server.memory.account(peer.ip());
-    server.add_connection(
-        id,
-        Peer {
-            address: peer,
-            dialect: None,
-            client: Guid::default(),
-            logged_in: false,
-            since: server.env.realtime(),
-            mail: sender,
-            stuck: Arc::clone(&stuck),
-            account: Arc::clone(&account),
-            seen: Seen::default(),
-        },
-    );
-    let connection = Connection::new(server, id, peer, mail, account, direct, authenticated);
-    (Rc::new(connection), mailbox, stuck)
-}
-
 /// Serves the connection until it ends, or is quiet and to leave; returns whether it is the latter.
 async fn until_quiet<V: Vfs>(
     connection: &Rc<Connection<V>>,
@@ -208,24 +149,6 @@ async fn until_quiet<V: Vfs>(
         }
         First::Right(First::Right(())) => false,
     }
-}
-
-/// Ends the delivery of mail and returns the mailbox; `None` if the connection is closed first, or its mailbox is full.
-async fn undelivered<V: Vfs, T>(
-    connection: &Connection<V>,
-    parts: &Parts<T>,
-) -> Option<mpsc::Receiver<Mail>> {
-    connection.mail.upgrade()?.try_send(Mail::Leave).ok()?;
-    connection.outbox.leaving.set(true);
-    poll_fn(|cx| {
-        let mailbox = parts.mailbox.take();
-        if mailbox.is_some() || connection.is_closed() {
-            return Poll::Ready(mailbox);
-        }
-        Outbox::wait(&connection.outbox.end, cx);
-        Poll::Pending
-    })
-    .await
 }
 
 /// Sends what is queued on a connection that has ended, as far as its client takes it in time.

@@ -5,22 +5,25 @@
 //! mailbox, which stay the same.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
+    future::poll_fn,
     net::SocketAddr,
     rc::Rc,
     sync::{Arc, atomic::AtomicBool},
+    task::Poll,
 };
 
 use smb_crypto::{PreauthHash, SigningKey};
-use smb_wire::ids::SessionId;
+use smb_wire::ids::{Guid, SessionId};
 use tokio::sync::mpsc;
 use vfs::{Vfs, requester::Requester};
 
-use super::{Connection, Negotiated, waiting::EarlyCancels};
+use super::{Connection, MAILBOX_MAX, Negotiated, Outbox, waiting::EarlyCancels};
 use crate::{
     link::credits::CreditWindow,
-    memory::Account,
-    state::{Channel, ConnectionId, Mail, Server, Session},
+    memory::{Account, Seen},
+    state::{Channel, ConnectionId, Mail, Peer, Server, Session},
     transport::Direct,
 };
 
@@ -43,6 +46,94 @@ pub struct Carried<V: Vfs> {
     account: Arc<Account>,
     pub(crate) mailbox: mpsc::Receiver<Mail>,
     pub(crate) stuck: Arc<AtomicBool>,
+}
+
+/// A connection on the worker that serves it, its mailbox, and the mark of the mailbox's overflow.
+type Arrived<V> = (Rc<Connection<V>>, mpsc::Receiver<Mail>, Arc<AtomicBool>);
+
+/// A client that a worker serves.
+pub enum Client<V: Vfs> {
+    /// A new connection from this address.
+    New(SocketAddr),
+    /// A connection that another worker has served until now.
+    Carried(Box<Carried<V>>),
+}
+
+impl<V: Vfs> Client<V> {
+    pub(crate) fn arrive(
+        self,
+        server: &Arc<Server<V>>,
+        direct: Option<Box<dyn Direct>>,
+        authenticated: Box<dyn Fn()>,
+    ) -> Arrived<V> {
+        match self {
+            Self::New(peer) => begin(server, peer, direct, authenticated),
+            Self::Carried(carried) => carried.arrive(server, direct, authenticated),
+        }
+    }
+}
+
+/// A connection that nobody has served before.
+fn begin<V: Vfs>(
+    server: &Arc<Server<V>>,
+    peer: SocketAddr,
+    direct: Option<Box<dyn Direct>>,
+    authenticated: Box<dyn Fn()>,
+) -> Arrived<V> {
+    let id = ConnectionId(server.fresh_id());
+    let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
+    let mail = sender.downgrade();
+    let stuck = Arc::new(AtomicBool::new(false));
+    let account = server.memory.account(peer.ip());
+    server.add_connection(
+        id,
+        Peer {
+            address: peer,
+            dialect: None,
+            client: Guid::default(),
+            logged_in: false,
+            since: server.env.realtime(),
+            mail: sender,
+            stuck: Arc::clone(&stuck),
+            account: Arc::clone(&account),
+            seen: Seen::default(),
+        },
+    );
+    let connection = Connection::new(server, id, peer, mail, account, direct, authenticated);
+    (Rc::new(connection), mailbox, stuck)
+}
+
+/// The parts that the tasks of a connection give back when it leaves its worker.
+pub(crate) struct Parts<T> {
+    pub(crate) mailbox: Cell<Option<mpsc::Receiver<Mail>>>,
+    pub(crate) transmitter: Cell<Option<T>>,
+}
+
+impl<T> Parts<T> {
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::new(Self {
+            mailbox: Cell::new(None),
+            transmitter: Cell::new(None),
+        })
+    }
+
+    /// Ends the delivery of mail and returns the mailbox; `None` if the connection is closed first, or its mailbox is full.
+    pub(crate) async fn mailbox<V: Vfs>(
+        &self,
+        connection: &Connection<V>,
+    ) -> Option<mpsc::Receiver<Mail>> {
+        connection.mail.upgrade()?.try_send(Mail::Leave).ok()?;
+        connection.outbox.leaving.set(true);
+        poll_fn(|cx| {
+            let mailbox = self.mailbox.take();
+            if mailbox.is_some() || connection.is_closed() {
+                return Poll::Ready(mailbox);
+            }
+            Outbox::wait(&connection.outbox.end, cx);
+            Poll::Pending
+        })
+        .await
+    }
 }
 
 impl<V: Vfs> Connection<V> {
@@ -86,13 +177,13 @@ impl<V: Vfs> Connection<V> {
 }
 
 impl<V: Vfs> Carried<V> {
-    /// The connection on the worker that continues with it; also returns its mailbox and the mark of an overflow.
+    /// The connection on the worker that continues with it.
     pub(crate) fn arrive(
         self: Box<Self>,
         server: &Arc<Server<V>>,
         direct: Option<Box<dyn Direct>>,
         authenticated: Box<dyn Fn()>,
-    ) -> (Rc<Connection<V>>, mpsc::Receiver<Mail>, Arc<AtomicBool>) {
+    ) -> Arrived<V> {
         let channels = self.channels.into_iter().map(|(id, (session, signing))| {
             let channel = Channel { session, signing };
             (id, Rc::new(channel))

@@ -222,8 +222,7 @@ async fn named<V: Vfs>(
     drop(claim.and_then(Cell::take));
     let mut acted = act(on, lookup, &node, granted, created, receipt).await;
     if acted.is_ok() {
-        let changed = created || empties;
-        let archived = archive_of(on, lookup, attr, &node, &engine.quick, changed);
+        let archived = archive_of(on, lookup, attr, &node, &engine.quick, created);
         acted = archived.await.and(acted);
     }
     if empties && acted.is_ok() {
@@ -273,19 +272,20 @@ async fn may_make<V: Vfs>(
     Ok(false)
 }
 
-/// A stream that is made or overwritten changes its file, whose attributes are `attr`.
+/// A stream that is `created` or overwritten changes its file, whose attributes are `attr`.
 async fn archive_of<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     attr: &Attr,
     stream: &V::Node,
     quick: &Quick,
-    changed: bool,
+    created: bool,
 ) -> Result<(), Failure> {
     let (server, share) = (on.server(), on.share()?);
     if archive::is_absent(attr) {
         server.files.lacks_archive(stream.key(), true);
     }
+    let changed = created || on.wanted.overwrites();
     if !changed || !quick.lacks_archive() {
         return Ok(());
     }
