@@ -75,7 +75,14 @@ impl<D> Seats<D> {
             to: RefCell::new(None),
             stays: Cell::new(0),
         });
-        self.all.borrow_mut().push(Rc::clone(&seat));
+        let mut all = self.all.borrow_mut();
+        if all.len() == all.capacity() {
+            // Most workers are never asked to give a connection away.
+            forget_ended(&mut all);
+            let live = all.len();
+            all.reserve(live);
+        }
+        all.push(Rc::clone(&seat));
         seat
     }
 
@@ -103,8 +110,7 @@ impl<D> Seats<D> {
         let now = Instant::now();
         let since = self.since.replace(Some(now));
         let mut all = self.all.borrow_mut();
-        // The worker holds the other reference while it serves.
-        all.retain(|seat| Rc::strong_count(seat) > 1);
+        forget_ended(&mut all);
         let measured: Duration = all.iter().map(|seat| seat.ran.get()).sum();
         let is_second = since.is_some_and(|since| now.duration_since(since) <= 2 * PERIOD);
         let mut best: Option<(f64, &Rc<Seat<D>>)> = None;
@@ -128,6 +134,12 @@ impl<D> Seats<D> {
             *seat.to.borrow_mut() = Some(to);
         }
     }
+}
+
+/// Forgets connections that have ended or left.
+fn forget_ended<D>(all: &mut Vec<Rc<Seat<D>>>) {
+    // The worker holds the other reference while it serves.
+    all.retain(|seat| Rc::strong_count(seat) > 1);
 }
 
 #[cfg(test)]
@@ -199,5 +211,16 @@ mod tests {
         all.truncate(1);
         seats.relieve(0, 1.0, ());
         assert_eq!(seats.all.borrow().len(), 1);
+    }
+
+    #[test]
+    fn those_that_have_ended_do_not_pile_up_where_no_shares_are_measured() {
+        let seats: Seats<()> = Seats::default();
+        let live: Vec<_> = (0..10).map(|_| seats.take(0)).collect();
+        for _ in 0..1_000 {
+            drop(seats.take(0));
+        }
+        assert!(seats.all.borrow().len() < 100);
+        assert!(live.iter().all(|seat| Rc::strong_count(seat) == 2));
     }
 }
