@@ -1,9 +1,9 @@
 //! Workers: one thread, pinned unless the configuration says otherwise, one current-thread runtime, one ring each.
 //!
 //! A worker runs the connections it is given and the jobs it is sent until it ends. It gives a connection to another
-//! worker when it is asked to, because the other one has less to do. If the task of a connection panics, only this connection is lost: its place is released and the panic is
-//! logged. A panic of the thread outside of its tasks, or in the task that drives its ring, ends the process. The
-//! [`ConnectionHandler`] carries out a connection's protocol.
+//! worker when it is asked to, because the other one has less to do. If the task of a connection panics, only this
+//! connection is lost: its place is released and the panic is logged. A panic of the thread outside of its tasks, or in
+//! the task that drives its ring, ends the process. The [`ConnectionHandler`] carries out a connection's protocol.
 
 use std::{
     cell::RefCell,
@@ -506,7 +506,12 @@ impl<C: Send + 'static> Inside<C> {
             Ok(None) => {}
             Ok(Some((connection, to))) => {
                 tracing::debug!(peer = %connection.peer, "a connection moves to another worker");
-                if let Err(connection) = to.try_give(connection) {
+                // While it left, it may have been asked to stay.
+                let given = match to {
+                    Some(to) => to.try_give(connection),
+                    None => Err(connection),
+                };
+                if let Err(connection) = given {
                     return self.seat(connection, serving);
                 }
             }
@@ -518,8 +523,8 @@ impl<C: Send + 'static> Inside<C> {
     }
 }
 
-/// A connection that has left its worker, and where it goes.
-type Departed<C> = (OnItsWay<C>, Inbox<C>);
+/// A connection that has left its worker, and where it goes; `None` if it comes back.
+type Departed<C> = (OnItsWay<C>, Option<Inbox<C>>);
 
 /// The connections of a worker and their protocol.
 struct Serving<H: ConnectionHandler> {
@@ -542,7 +547,7 @@ impl<H: ConnectionHandler> Serving<H> {
             let served = handler.serve(accepted, &worker, &leaves);
             let left = seats.run(&seat, served).await?;
             match left.with_stream(TcpStream::into_std) {
-                Ok(left) => Some((left, seat.destination()?)),
+                Ok(left) => Some((left, seat.destination())),
                 Err((error, carried)) => {
                     tracing::warn!(%error, "a connection was closed on its way to another worker");
                     if let Some(carried) = carried {

@@ -53,6 +53,29 @@ impl ConnectionHandler for Echo {
     async fn lost(&self, _: u8) {}
 }
 
+/// Echoes, too, but leaves only when it is no longer asked to, or the server stops. It counts how often it was asked.
+struct Late(Arc<AtomicU32>);
+
+impl ConnectionHandler for Late {
+    type Carried = u8;
+
+    async fn serve(
+        &self,
+        accepted: Accepted<u8>,
+        worker: &WorkerHandle,
+        leaves: &dyn Fn() -> bool,
+    ) -> Option<Accepted<u8>> {
+        let left = Echo.serve(accepted, worker, leaves).await?;
+        self.0.fetch_add(1, Ordering::Relaxed);
+        while leaves() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Some(left)
+    }
+
+    async fn lost(&self, _: u8) {}
+}
+
 /// Never ends by itself.
 struct Deaf;
 
@@ -200,6 +223,46 @@ fn a_busy_connection_goes_to_the_other_worker() {
         assert_eq!(echo(&mut other, b"still here"), b"still here");
     }
     assert_eq!(to.load(), 2);
+    block_on(to.end(Duration::from_secs(10)));
+}
+
+/// Has the connections of `from`, which are served by [`Late`], asked to leave until one of them is about to.
+fn ask_to_leave(
+    from: &Worker<u8>,
+    to: &Worker<u8>,
+    clients: &mut [net::TcpStream],
+    asked: &AtomicU32,
+) {
+    let one_leaves = (0..1_000).any(|_| {
+        for client in clients.iter_mut() {
+            assert_eq!(echo(client, b"hello"), b"hello");
+        }
+        if asked.load(Ordering::Relaxed) > 0 {
+            return true;
+        }
+        from.relieve(0, 1.0, to);
+        false
+    });
+    assert!(one_leaves);
+}
+
+#[test]
+fn a_connection_that_may_stay_after_all_stays() {
+    let admission = Admission::new(&config());
+    let asked = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&asked);
+    let (from, _stop) = start(|_| Ok(Late(counter))).unwrap();
+    let (to, _stop_other) = start(|_| Ok(Echo)).unwrap();
+    let mut clients = [connect(&from, &admission), connect(&from, &admission)];
+    ask_to_leave(&from, &to, &mut clients, &asked);
+    // The next question is to another one.
+    from.relieve(0, 1.0, &to);
+    for client in &mut clients {
+        assert_eq!(echo(client, b"still here"), b"still here");
+    }
+    assert_eq!((from.load(), to.load()), (2, 0));
+    assert_eq!(admission.figures().connections, 2);
+    block_on(from.end(Duration::from_secs(10)));
     block_on(to.end(Duration::from_secs(10)));
 }
 
