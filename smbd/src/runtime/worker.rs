@@ -404,7 +404,7 @@ impl<C: Send + 'static> Inside<C> {
         mut serving: Serving<H>,
         grace: Duration,
     ) {
-        let told_to_end = loop {
+        let mut told_to_end = loop {
             tokio::select! {
                 biased;
                 () = serving.worker.stopping() => break false,
@@ -419,11 +419,20 @@ impl<C: Send + 'static> Inside<C> {
         };
         let late = tokio::time::sleep(grace);
         tokio::pin!(late);
-        while !serving.connections.is_empty() {
+        loop {
+            // A connection may have come just before the stop.
+            while let Ok(message) = self.messages.try_recv() {
+                told_to_end |= self.only_jobs(message, &mut serving);
+            }
+            if serving.connections.is_empty() {
+                break;
+            }
             tokio::select! {
                 biased;
                 Some(ended) = serving.connections.join_next() => self.ended(ended, &mut serving),
-                Some(message) = self.messages.recv() => self.only_jobs(message, &serving),
+                Some(message) = self.messages.recv() => {
+                    told_to_end |= self.only_jobs(message, &mut serving);
+                }
                 () = &mut late => break,
             }
         }
@@ -433,14 +442,8 @@ impl<C: Send + 'static> Inside<C> {
         let (closed, _) = oneshot::channel();
         let _ = std::mem::replace(&mut self.drained, closed).send(cut_off);
         // The final sync arrives as a job; tasks without a connection continue until then.
-        if told_to_end {
-            return;
-        }
-        loop {
-            match self.messages.recv().await {
-                None | Some(Message::End) => return,
-                Some(message) => self.only_jobs(message, &serving),
-            }
+        while !told_to_end && let Some(message) = self.messages.recv().await {
+            told_to_end = self.only_jobs(message, &mut serving);
         }
     }
 
@@ -474,26 +477,25 @@ impl<C: Send + 'static> Inside<C> {
             }
             Err((error, carried)) => {
                 tracing::warn!(%peer, %error, "a connection was closed before a worker could serve it");
-                self.load.fetch_sub(1, Ordering::Relaxed);
                 serving.lost(carried);
             }
         }
     }
 
-    /// Handles a message while the server stops: a connection that comes late is closed.
+    /// Handles a message while the server stops: a connection that comes late is closed. Returns whether the worker is
+    /// to end.
     fn only_jobs<H: ConnectionHandler<Carried = C>>(
         &self,
         message: Message<C>,
-        serving: &Serving<H>,
-    ) {
+        serving: &mut Serving<H>,
+    ) -> bool {
         match message {
-            Message::Connection(connection) => {
-                self.load.fetch_sub(1, Ordering::Relaxed);
-                serving.lost(connection.carried);
-            }
+            Message::Connection(connection) => serving.lost(connection.carried),
             Message::Job(job) => drop(tokio::task::spawn_local(job())),
-            Message::Relieve { .. } | Message::End => {}
+            Message::Relieve { .. } => {}
+            Message::End => return true,
         }
+        false
     }
 
     /// Ends the bookkeeping of a connection that has ended here, and sends one that leaves on its way.
@@ -506,8 +508,10 @@ impl<C: Send + 'static> Inside<C> {
             Ok(None) => {}
             Ok(Some((connection, to))) => {
                 tracing::debug!(peer = %connection.peer, "a connection moves to another worker");
-                // While it left, it may have been asked to stay.
-                let given = match to {
+                // While it left, it may have been asked to stay. If the server stops, it ends here: the other worker
+                // may have counted its last connection already.
+                let stops = *serving.worker.stopping.borrow();
+                let given = match to.filter(|_| !stops) {
                     Some(to) => to.try_give(connection),
                     None => Err(connection),
                 };
@@ -559,14 +563,16 @@ impl<H: ConnectionHandler> Serving<H> {
         }
     }
 
-    /// Cleans up after a connection that is closed without being served, if it was served before.
-    fn lost(&self, carried: Option<H::Carried>) {
-        if let Some(carried) = carried {
-            let handler = Rc::clone(&self.handler);
-            drop(tokio::task::spawn_local(async move {
-                handler.lost(carried).await
-            }));
-        }
+    /// Cleans up after a connection that is closed without being served, if it was served before. It counts as one of
+    /// the worker until then.
+    fn lost(&mut self, carried: Option<H::Carried>) {
+        let handler = Rc::clone(&self.handler);
+        self.connections.spawn_local(async move {
+            if let Some(carried) = carried {
+                handler.lost(carried).await;
+            }
+            None
+        });
     }
 }
 

@@ -76,6 +76,27 @@ impl ConnectionHandler for Late {
     async fn lost(&self, _: u8) {}
 }
 
+/// Counts the connections after which it has cleaned up.
+struct CleansUp(Arc<AtomicU32>);
+
+impl ConnectionHandler for CleansUp {
+    type Carried = u8;
+
+    async fn serve(
+        &self,
+        accepted: Accepted<u8>,
+        worker: &WorkerHandle,
+        leaves: &dyn Fn() -> bool,
+    ) -> Option<Accepted<u8>> {
+        Echo.serve(accepted, worker, leaves).await
+    }
+
+    async fn lost(&self, _: u8) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Never ends by itself.
 struct Deaf;
 
@@ -125,6 +146,15 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// A client connected through `worker`.
 fn connect(worker: &Worker<u8>, admission: &Arc<Admission>) -> net::TcpStream {
+    connect_with(worker, admission, None)
+}
+
+/// A client connected through `worker`, with the state that another worker left.
+fn connect_with(
+    worker: &Worker<u8>,
+    admission: &Arc<Admission>,
+    carried: Option<u8>,
+) -> net::TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (server, peer) = listener.accept().unwrap();
@@ -135,7 +165,7 @@ fn connect(worker: &Worker<u8>, admission: &Arc<Admission>) -> net::TcpStream {
         peer,
         listener: 0,
         pass,
-        carried: None,
+        carried,
     }));
     client
 }
@@ -264,6 +294,49 @@ fn a_connection_that_may_stay_after_all_stays() {
     assert_eq!(admission.figures().connections, 2);
     block_on(from.end(Duration::from_secs(10)));
     block_on(to.end(Duration::from_secs(10)));
+}
+
+#[test]
+fn a_connection_that_leaves_at_a_stop_ends_where_it_is() {
+    let admission = Admission::new(&config());
+    let asked = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&asked);
+    let (from, stop) = start(|_| Ok(Late(counter))).unwrap();
+    let (to, _stop_other) = start(|_| Ok(Echo)).unwrap();
+    let mut clients = [connect(&from, &admission), connect(&from, &admission)];
+    ask_to_leave(&from, &to, &mut clients, &asked);
+    stop.send(true).unwrap();
+    assert_eq!(block_on(from.drained()), 0);
+    assert_eq!(to.load(), 0);
+    for client in &mut clients {
+        assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
+    }
+    assert_eq!(admission.figures().connections, 0);
+    block_on(from.end(Duration::from_secs(10)));
+    block_on(to.end(Duration::from_secs(10)));
+}
+
+#[test]
+fn a_stop_waits_for_the_cleanup_of_connections_that_came_just_before() {
+    let admission = Admission::new(&config());
+    let cleaned = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&cleaned);
+    let (worker, stop) = start(|_| Ok(CleansUp(counter))).unwrap();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    // The worker is busy with something else while the connections come and the server stops.
+    block_on(worker.run(move || async move {
+        tokio::task::spawn_local(async move {
+            let _ = released.recv();
+        });
+    }));
+    let _served_before = connect_with(&worker, &admission, Some(1));
+    let _new = connect(&worker, &admission);
+    stop.send(true).unwrap();
+    drop(release);
+    assert_eq!(block_on(worker.drained()), 0);
+    assert_eq!(cleaned.load(Ordering::Relaxed), 1);
+    assert_eq!(admission.figures().connections, 0);
+    block_on(worker.end(Duration::from_secs(10)));
 }
 
 #[test]
