@@ -82,7 +82,7 @@ impl<S: Service> Front<S> {
         }
         let busy = |worker: &Worker<Carried<S>>| worker.busy_time();
         let mut last: Option<Vec<Duration>> = None;
-        loop {
+        for turn in (0..usize::MAX).cycle() {
             tokio::time::sleep(PERIOD).await;
             if self.workers.iter().map(Worker::load).sum::<usize>() < 2 {
                 last = None;
@@ -93,17 +93,16 @@ impl<S: Service> Front<S> {
                 let spent = now.iter().zip(&last);
                 let spent = spent.map(|(now, last)| now.saturating_sub(*last).as_secs_f64());
                 let parts: Vec<_> = spent.map(|spent| spent / PERIOD.as_secs_f64()).collect();
-                self.relieve(&parts);
+                self.relieve(&parts, turn);
             }
         }
     }
 
     /// Has the busiest worker of each listener give a connection to the one that has least to do, if that is clearly
     /// less. `busy` has the part of the last period in which each worker had something to do.
-    fn relieve(&self, busy: &[f64]) {
-        for (listener, members) in self.members.iter().enumerate() {
-            let relief = placement::relief(members, |at| busy.get(at).copied().unwrap_or(0.0));
-            let Some(relief) = relief else { continue };
+    fn relieve(&self, busy: &[f64], turn: usize) {
+        let busy = |at: usize| busy.get(at).copied().unwrap_or(0.0);
+        for (listener, relief) in placement::reliefs(&self.members, busy, turn) {
             let workers = self
                 .workers
                 .get(relief.from)

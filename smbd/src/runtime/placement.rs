@@ -140,6 +140,25 @@ pub fn relief(members: &[usize], busy: impl Fn(usize) -> f64) -> Option<Relief> 
     })
 }
 
+/// The moves for listeners with these `members`, each with the listener's number. A worker is asked once in a period,
+/// so the first listener with a move from it counts; in each `turn` it is another one's turn to be first.
+#[must_use]
+pub fn reliefs(
+    members: &[Vec<usize>],
+    busy: impl Fn(usize) -> f64,
+    turn: usize,
+) -> Vec<(usize, Relief)> {
+    let count = members.len();
+    let mut asked = BTreeSet::new();
+    let listeners = members.iter().enumerate().cycle();
+    let in_turn = listeners.skip(turn % count.max(1)).take(count);
+    let moves = in_turn.filter_map(|(listener, members)| {
+        let relief = relief(members, &busy)?;
+        asked.insert(relief.from).then_some((listener, relief))
+    });
+    moves.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +225,22 @@ mod tests {
         assert_eq!(relief([0.9, 1.0, 0.85], &[0, 1, 2]), None);
         assert_eq!(relief([0.0, 0.3, 0.0], &[0, 1, 2]), None, "none is busy");
         assert_eq!(relief([1.0, 0.0, 0.0], &[]), None);
+    }
+
+    #[test]
+    fn listeners_take_turns_where_they_share_a_busy_worker() {
+        let busy = [0.0, 1.0, 0.0, 1.0];
+        let members = [vec![0, 1], vec![1, 2], vec![0, 3]];
+        let reliefs = |turn| {
+            let reliefs = reliefs(&members, |worker| busy[worker], turn).into_iter();
+            let moves = reliefs.map(|(listener, relief)| (listener, relief.from, relief.to));
+            moves.collect::<Vec<_>>()
+        };
+        assert_eq!(reliefs(0), [(0, 1, 0), (2, 3, 0)]);
+        assert_eq!(reliefs(1), [(1, 1, 2), (2, 3, 0)]);
+        assert_eq!(reliefs(2), [(2, 3, 0), (0, 1, 0)]);
+        assert_eq!(reliefs(3), reliefs(0));
+        assert!(super::reliefs(&[], |_| 1.0, 1).is_empty());
     }
 
     #[test]

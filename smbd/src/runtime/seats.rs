@@ -105,7 +105,7 @@ impl<D> Seats<D> {
     }
 
     /// Asks the connection to leave that balances best: this worker had more to do than another in this period, and
-    /// `surplus` is the difference as a part of it. Called once in each period for which that holds.
+    /// `surplus` is the difference as a part of it. Called once in each period for which that holds, for one listener.
     pub fn relieve(&self, listener: usize, surplus: f64, to: D) {
         let now = Instant::now();
         let since = self.since.replace(Some(now));
