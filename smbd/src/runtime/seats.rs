@@ -125,8 +125,10 @@ impl<D> Seats<D> {
             // What is moved counts twice: one worker loses it, and the other one gets it.
             let left = (surplus - 2.0 * share).abs();
             let may = seat.listener == listener && seat.stays.get() == 0 && share >= SHARE_MIN;
-            // Moving a connection must make the difference clearly smaller, or it would be moved back later.
-            if may && left <= surplus / 2.0 && best.is_none_or(|(least, _)| left < least) {
+            // If the other worker gets the greater part, the difference must become clearly smaller, or the connection
+            // would be moved back later.
+            let lasts = 2.0 * share <= surplus || left <= surplus / 2.0;
+            if may && lasts && best.is_none_or(|(least, _)| left < least) {
                 best = Some((left, seat));
             }
         }
@@ -173,6 +175,7 @@ mod tests {
             (0.5, &[(0, 50), (0, 50)], &[]),
             (0.5, &[(0, 70), (0, 20), (0, 10)], &[1]),
             (1.0, &[(1, 50), (0, 30), (0, 20)], &[1]),
+            (1.0, &[(0, 10); 10], &[0]),
         ] {
             let (seats, all) = seats(ran);
             seats.relieve(0, surplus, ());
