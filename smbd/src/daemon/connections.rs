@@ -107,7 +107,9 @@ impl<S: Service> Front<S> {
                 .workers
                 .get(relief.from)
                 .zip(self.workers.get(relief.to));
-            if let Some((from, to)) = workers {
+            if let Some((from, to)) = workers
+                && to.keeps_up()
+            {
                 from.relieve(listener, relief.surplus, to);
             }
         }

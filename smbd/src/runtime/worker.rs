@@ -273,6 +273,13 @@ impl<C: Send + 'static> Worker<C> {
         self.inbox.load.load(Ordering::Relaxed)
     }
 
+    /// Whether it has taken all that was given to it. One whose thread hangs has not, although it seems to have nothing
+    /// to do.
+    #[must_use]
+    pub fn keeps_up(&self) -> bool {
+        self.inbox.sender.capacity() == MESSAGES_MAX
+    }
+
     /// Gives a connection to the worker; waits while its queue is full. If the worker is gone, the connection closes.
     pub async fn give(&self, connection: Accepted<C, std::net::TcpStream>) {
         let (sender, load) = (&self.inbox.sender, &self.inbox.load);

@@ -329,8 +329,10 @@ fn a_stop_waits_for_the_cleanup_of_connections_that_came_just_before() {
             let _ = released.recv();
         });
     }));
+    assert!(worker.keeps_up());
     let _served_before = connect_with(&worker, &admission, Some(1));
     let _new = connect(&worker, &admission);
+    assert!(!worker.keeps_up());
     stop.send(true).unwrap();
     drop(release);
     assert_eq!(block_on(worker.drained()), 0);
