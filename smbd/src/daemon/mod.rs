@@ -1,8 +1,8 @@
 //! The running server: the front, the workers, and everything between start and orderly end.
 //!
 //! The front is the main thread: it accepts connections, gives each to the least-loaded worker of its listener, moves
-//! connections from busy workers to idle ones, answers the control socket and the metrics page, and obeys orders (signals). It never accesses a file of a share.
-//! The protocol is passed in as a [`Service`].
+//! connections from busy workers to idle ones, answers the control socket and the metrics page, and obeys orders
+//! (signals). It never accesses a file of a share. The protocol is passed in as a [`Service`].
 //!
 //! At the end, the server first stops accepting; then connections finish or are closed after the grace period, dirty
 //! data are synced, threads end, and the report is logged. Only then does `run` return. A hanging disk does not delay

@@ -3,6 +3,7 @@
 
 mod building;
 mod contract;
+mod handler;
 mod promises;
 mod revoking;
 mod settling;
@@ -20,7 +21,7 @@ use std::{
 
 use durability::{Durability, Gate, ShareDurability};
 use smb_auth::UserDb;
-use smb_server::{Carried, Client, Server, Share, outside::HostWatch};
+use smb_server::{Server, Share, outside::HostWatch};
 use vfs::linux::OwnChanges;
 
 use crate::{
@@ -39,18 +40,14 @@ use crate::{
     host_vfs::HostVfs,
     lock,
     metrics::exposition::{self, Page},
-    runtime::{
-        env::TokioEnv,
-        resources::Descriptors,
-        settings, transport,
-        worker::{Accepted, ConnectionHandler, WorkerHandle},
-    },
+    runtime::{env::TokioEnv, resources::Descriptors, settings, worker::WorkerHandle},
     state::{persistent_store, stores::Stores},
     status::explain::Located,
 };
 
 use building::{Before, build_shares, is_replaced};
 pub use contract::{Applied, DirtyData, PolicySetting, Service, SyncReport, Why};
+pub use handler::Handler;
 pub(crate) use promises::check_groups;
 use settling::{Settled, Settling};
 
@@ -187,65 +184,6 @@ fn choose_ring(config: &Config) -> io::Result<bool> {
         (config::FileIo::IoUring, Err(reason)) => Err(io::Error::other(format!(
             "file_io = \"io_uring\", but there is no io_uring here: {reason:?}\n  = use \"auto\" or \"threads\""
         ))),
-    }
-}
-
-/// One worker's share of the protocol.
-pub struct Handler {
-    holdfast: Arc<Holdfast>,
-}
-
-impl ConnectionHandler for Handler {
-    type Carried = Box<Carried<HostVfs>>;
-
-    async fn serve(
-        &self,
-        accepted: Accepted<Self::Carried>,
-        worker: &WorkerHandle,
-        leaves: &dyn Fn() -> bool,
-    ) -> Option<Accepted<Self::Carried>> {
-        let (mut receiver, transmitter) = transport::split(accepted.stream);
-        let pass = accepted.pass;
-        let known = Arc::clone(&pass);
-        let peer = accepted.peer;
-        // The server stops, a newcomer needs the place of somebody who has not logged in, or a reload
-        // between accept and here refuses the address: it closes the connections that the server
-        // knows, and asking here comes after the server knows this one.
-        let ending = async {
-            if self.holdfast.config().server.hosts.admits(peer.ip()) {
-                tokio::select! {
-                    biased;
-                    () = worker.stopping() => {}
-                    () = pass.displaced() => {}
-                }
-            }
-        };
-        let client = accepted.carried.map_or(Client::New(peer), Client::Carried);
-        let serving = smb_server::serve(
-            Arc::clone(&self.holdfast.server),
-            client,
-            &mut receiver,
-            transmitter,
-            Box::new(move || known.authenticated()),
-            ending,
-            leaves,
-        );
-        let (carried, transmitter) = serving.await?;
-        let Some(stream) = transport::join(receiver, transmitter) else {
-            self.lost(carried).await;
-            return None;
-        };
-        Some(Accepted {
-            stream,
-            peer,
-            listener: accepted.listener,
-            pass,
-            carried: Some(carried),
-        })
-    }
-
-    async fn lost(&self, carried: Self::Carried) {
-        smb_server::lost(&self.holdfast.server, carried).await;
     }
 }
 

@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use durability::{LatchRecord, LatchStore, Policy};
+use smb_server::Client;
 use vfs::{Disk, FileKey, Node, VfsError, Volume, linux::LinuxDisk};
 
 use super::*;
 use crate::{
     accounts::users,
     host_vfs::apart,
+    runtime::transport,
     state::{flush_journal, latches},
 };
 

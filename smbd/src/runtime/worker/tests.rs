@@ -3,6 +3,7 @@
 use std::{
     io::{Read, Write},
     net::{self, TcpListener},
+    rc::Rc,
     sync::atomic::AtomicU32,
 };
 
