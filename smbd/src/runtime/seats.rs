@@ -96,6 +96,10 @@ impl<D> Seats<D> {
             let began = Instant::now();
             if began.saturating_duration_since(since) > 2 * PERIOD {
                 self.since.set(None);
+                // The worker is not asked any more, so a connection that rests since then stays when it wakes.
+                for seat in self.all.borrow().iter() {
+                    drop(seat.to.take());
+                }
             }
             let polled = task.as_mut().poll(cx);
             seat.ran.set(seat.ran.get() + began.elapsed());
@@ -146,6 +150,8 @@ fn forget_ended<D>(all: &mut Vec<Rc<Seat<D>>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
 
     /// Seats of these listeners that ran for so many milliseconds, in a worker whose first period is over.
@@ -206,6 +212,17 @@ mod tests {
         assert_eq!(asked(&all), [1]);
         assert_eq!(all[1].destination(), Some(()));
         assert!(!all[1].leaves());
+    }
+
+    #[test]
+    fn a_connection_that_was_asked_long_ago_stays() {
+        let (seats, all) = seats(&[(0, 50), (0, 50)]);
+        seats.relieve(0, 1.0, ());
+        assert_eq!(asked(&all), [0]);
+        seats.since.set(Instant::now().checked_sub(3 * PERIOD));
+        let wakes = pin!(seats.run(&all[0], async { all[0].leaves() }));
+        let leaves = wakes.poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(leaves, Poll::Ready(false));
     }
 
     #[test]
