@@ -126,7 +126,7 @@ impl<D> Seats<D> {
                 // It was asked a period ago, and has never been quiet since.
                 seat.stays.set(ASKED_AGAIN);
             }
-            // What is moved counts twice: one worker loses it, and the other one gets it.
+            // A moved connection counts twice: one worker loses it, and the other one gets it.
             let left = (surplus - 2.0 * share).abs();
             let may = seat.listener == listener && seat.stays.get() == 0 && share >= SHARE_MIN;
             // If the other worker gets the greater part, the difference must become clearly smaller, or the connection

@@ -286,8 +286,8 @@ impl<C: Send + 'static> Worker<C> {
         }
     }
 
-    /// Tells the worker that it had more to do than `other` in the last period, so that it gives a connection of this
-    /// listener away. `surplus` is the difference as a part of what it had to do.
+    /// Asks the worker to give a connection of this listener away, because it had more to do than `other` in the last
+    /// period. `surplus` is the difference as a part of what it had to do.
     pub fn relieve(&self, listener: usize, surplus: f64, other: &Self) {
         let to = other.inbox.clone();
         let message = Message::Relieve {

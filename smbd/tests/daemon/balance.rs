@@ -68,7 +68,7 @@ fn two_busy_connections_part() {
         eventually("each has a worker of its own", || loads(&daemon) == [1, 1]);
         done.store(true, Ordering::Relaxed);
     });
-    // What a client holds on the server is as it was: its files, and locks and requests to come.
+    // The state of a client on the server is as it was: its files, and locks and requests to come.
     for file in files {
         file.flush(false).unwrap();
         file.close().unwrap();

@@ -21,8 +21,8 @@ fn config() -> Config {
     config::parse(text, &folder.path().join("h.toml")).unwrap()
 }
 
-/// Echoes until the peer ends or the server stops; a `!` panics. What a connection
-/// carries to another worker is its number of answers.
+/// Echoes until the peer ends or the server stops; a `!` panics. A connection carries
+/// its number of answers to another worker.
 struct Echo;
 
 impl ConnectionHandler for Echo {
