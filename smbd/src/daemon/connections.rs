@@ -98,8 +98,8 @@ impl<S: Service> Front<S> {
         }
     }
 
-    /// Has the busiest worker of each listener give a connection to the one that has least to do, if that is clearly
-    /// less. `busy` has the part of the last period in which each worker had something to do.
+    /// Has a busy worker of each listener give a connection to the one that has least to do, if that is clearly less.
+    /// `busy` has the part of the last period in which each worker had something to do.
     fn relieve(&self, busy: &[f64], turn: usize) {
         let busy = |at: usize| busy.get(at).copied().unwrap_or(0.0);
         for (listener, relief) in placement::reliefs(&self.members, busy, turn) {

@@ -113,10 +113,13 @@ const BUSY_MIN: f64 = 0.4;
 /// The least difference of two workers, as a part of the time, for which a connection is moved.
 const DIFFERENCE_MIN: f64 = 0.2;
 
+/// For how many periods in a row a worker is asked before it may be another one's turn.
+const ROUND: usize = 4;
+
 /// A connection of one worker should go to another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Relief {
-    /// The worker that has most to do.
+    /// A worker that has clearly more to do.
     pub from: usize,
     /// The worker that has least to do.
     pub to: usize,
@@ -125,15 +128,23 @@ pub struct Relief {
 }
 
 /// The move that makes the load of `members` more equal, if it is clearly unequal; `busy` is the part of the time in
-/// which a worker has something to do.
+/// which a worker has something to do. The busiest worker may have nothing to give, because a single connection keeps
+/// it busy, so every other round of `turn`s is for any worker that has clearly more to do than another.
 #[must_use]
-pub fn relief(members: &[usize], busy: impl Fn(usize) -> f64) -> Option<Relief> {
+pub fn relief(members: &[usize], busy: impl Fn(usize) -> f64, turn: usize) -> Option<Relief> {
     let by_load = |a: &usize, b: &usize| busy(*a).total_cmp(&busy(*b));
-    let from = members.iter().copied().max_by(by_load)?;
     let to = members.iter().copied().min_by(by_load)?;
-    let (most, least) = (busy(from), busy(to));
-    let moves = most >= BUSY_MIN && most - least >= DIFFERENCE_MIN;
-    moves.then(|| Relief {
+    let least = busy(to);
+    let has_more = |at: &usize| busy(*at) >= BUSY_MIN && busy(*at) - least >= DIFFERENCE_MIN;
+    let busier: Vec<usize> = members.iter().copied().filter(has_more).collect();
+    let busiest = busier.iter().copied().max_by(by_load)?;
+    let round = turn / ROUND;
+    let from = match round % 2 {
+        0 => busiest,
+        _ => *busier.get(round / 2 % busier.len())?,
+    };
+    let most = busy(from);
+    Some(Relief {
         from,
         to,
         surplus: (most - least) / most,
@@ -153,7 +164,7 @@ pub fn reliefs(
     let listeners = members.iter().enumerate().cycle();
     let in_turn = listeners.skip(turn % count.max(1)).take(count);
     let moves = in_turn.filter_map(|(listener, members)| {
-        let relief = relief(members, &busy)?;
+        let relief = relief(members, &busy, turn)?;
         asked.insert(relief.from).then_some((listener, relief))
     });
     moves.collect()
@@ -217,7 +228,7 @@ mod tests {
     #[test]
     fn the_busiest_worker_is_relieved_if_another_is_clearly_less_busy() {
         let relief = |busy: [f64; 3], members: &[usize]| {
-            let relief = relief(members, |worker| busy[worker])?;
+            let relief = relief(members, |worker| busy[worker], 0)?;
             Some((relief.from, relief.to, relief.surplus))
         };
         assert_eq!(relief([0.5, 1.0, 0.25], &[0, 1, 2]), Some((1, 2, 0.75)));
@@ -225,6 +236,15 @@ mod tests {
         assert_eq!(relief([0.9, 1.0, 0.85], &[0, 1, 2]), None);
         assert_eq!(relief([0.0, 0.3, 0.0], &[0, 1, 2]), None, "none is busy");
         assert_eq!(relief([1.0, 0.0, 0.0], &[]), None);
+    }
+
+    #[test]
+    fn a_worker_is_relieved_although_the_busiest_one_has_nothing_to_give() {
+        let busy = [1.0, 0.9, 0.3, 0.0];
+        let from = |turn| relief(&[0, 1, 2, 3], |worker| busy[worker], turn).map(|it| it.from);
+        let rounds: Vec<_> = (0..4 * ROUND).map(from).collect();
+        let expected = [0, 0, 0, 1].map(|from| [Some(from); ROUND]);
+        assert_eq!(rounds, expected.as_flattened());
     }
 
     #[test]
