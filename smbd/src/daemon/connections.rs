@@ -101,14 +101,19 @@ impl<S: Service> Front<S> {
     /// Has a busy worker of each listener give a connection to the one that has least to do, if that is clearly less.
     /// `busy` has the part of the last period in which each worker had something to do.
     fn relieve(&self, busy: &[f64], turn: usize) {
-        let busy = |at: usize| busy.get(at).copied().unwrap_or(0.0);
+        // A worker whose thread hangs only seems to have nothing to do.
+        let keeps_up = |at: usize| self.workers.get(at).is_some_and(Worker::keeps_up);
+        let busy = |at: usize| match busy.get(at) {
+            Some(busy) if keeps_up(at) => *busy,
+            _ => 1.0,
+        };
         for (listener, relief) in placement::reliefs(&self.members, busy, turn) {
             let workers = self
                 .workers
                 .get(relief.from)
                 .zip(self.workers.get(relief.to));
             if let Some((from, to)) = workers
-                && to.keeps_up()
+                && from.keeps_up()
             {
                 from.relieve(listener, relief.surplus, to);
             }
