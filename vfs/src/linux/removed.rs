@@ -169,10 +169,12 @@ pub(super) struct Target {
 /// To be called before a name of the directory is replaced: the log may have the present owner of the name, and
 /// that it lost the name, but not the new owner. `None` if nothing has the name.
 pub(super) fn replacing(dir: &LinuxFd, name: &[u8]) -> DiskResult<Option<Target>> {
-    let Ok(old) = calls::stat_at(dir, name) else {
-        return Ok(None);
+    let old = match calls::stat_at(dir, name) {
+        // Nothing replaces what is mounted there: the kernel refuses the rename.
+        Err(Errno(libc::ENOENT | libc::EXDEV)) => return Ok(None),
+        old => old?.key,
     };
-    let (old, above) = (old.key, calls::stat(dir)?.key);
+    let above = calls::stat(dir)?.key;
     let (by, moment) = (
         readable(dir)?,
         since().get(&old.fs).map_or(0, |one| one.now),
@@ -344,6 +346,16 @@ mod tests {
         assert!(!was_logged(key));
         drop(Syncing(None));
         assert!(!was_logged(key));
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_looked_up_does_not_count_as_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = super::super::LinuxDisk::open(folder.path()).unwrap();
+        let dir = crate::Disk::root(&disk);
+        assert!(replacing(&dir, b"free").unwrap().is_none());
+        let refused = replacing(&dir, &[b'x'; 300]).unwrap_err();
+        assert_eq!(refused, Errno(libc::ENAMETOOLONG));
     }
 
     #[test]
