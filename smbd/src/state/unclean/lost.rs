@@ -17,7 +17,7 @@ use std::{
 
 /// Name of the file in the state folder.
 const FILE: &str = "lost-at-start";
-/// Most folders that are remembered: as many as a configuration can have shares.
+/// Most folders in the file: as many as a configuration can have shares.
 const FOLDERS_MAX: usize = 10_000;
 /// Largest file, bytes.
 const FILE_MAX: u64 = 64 << 20;
@@ -62,7 +62,7 @@ impl Lost {
     /// The first sync of a file system of this folder failed. The first error stays.
     pub(super) fn note(&self, folder: &Path, error: &str) {
         let mut known = lock(&self.known);
-        if known.contains_key(folder) || known.len() >= FOLDERS_MAX {
+        if known.contains_key(folder) {
             return;
         }
         known.insert(folder.to_owned(), error.to_owned());
@@ -93,11 +93,13 @@ impl Lost {
         let _writing = lock(&self.writing);
         // The present state is written, because an earlier writer may have had an older one.
         let known = lock(&self.known).clone();
-        let written = if known.is_empty() {
-            fs::remove_file(&self.file)
-        } else {
-            let text = serde_json::to_vec(&known).map_err(io::Error::from);
-            text.and_then(|text| crate::state::atomic::replace(&self.file, &text))
+        let written = match known.len() {
+            0 => fs::remove_file(&self.file),
+            1..=FOLDERS_MAX => {
+                let text = serde_json::to_vec(&known).map_err(io::Error::from);
+                text.and_then(|text| crate::state::atomic::replace(&self.file, &text))
+            }
+            _ => Err(io::Error::other("too many folders")),
         };
         if let Err(error) = written {
             tracing::error!(
@@ -151,6 +153,27 @@ mod tests {
         assert!(again.of(b).is_some());
         again.accept(None);
         assert!(!state.path().join(FILE).exists());
+    }
+
+    #[test]
+    fn a_loss_beyond_the_limit_of_the_file_is_known_until_the_end_of_the_server() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = |n: usize| PathBuf::from(format!("/{n}"));
+        let full = (0..FOLDERS_MAX).map(|n| (folder(n), "disk full".to_owned()));
+        let full: BTreeMap<PathBuf, String> = full.collect();
+        let text = serde_json::to_vec(&full).unwrap();
+        fs::write(state.path().join(FILE), text).unwrap();
+        let lost = Lost::open(state.path()).unwrap();
+        lost.note(&folder(FOLDERS_MAX), "disk gone");
+        assert!(lost.of(&folder(FOLDERS_MAX)).is_some());
+        // The file has the others still, and there is room again once one of them is accepted.
+        let again = Lost::open(state.path()).unwrap();
+        assert!(again.of(&folder(0)).is_some());
+        assert_eq!(again.of(&folder(FOLDERS_MAX)), None);
+        lost.accept(Some(&[folder(0)]));
+        let again = Lost::open(state.path()).unwrap();
+        assert_eq!(again.of(&folder(0)), None);
+        assert!(again.of(&folder(FOLDERS_MAX)).is_some());
     }
 
     #[test]
