@@ -81,6 +81,9 @@ pub(super) struct Segments<D: Disk> {
     /// Those of `numbers` that are removed, but never overwritten as a spare.
     spoilt: BTreeSet<u64>,
     newest: Option<Newest<D::Fd>>,
+    /// The next segment and the one before, while the next is given its name and if that fails. A restart may find
+    /// either to be the newest, so each of them takes the last word, and neither takes anything else.
+    doubtful: Vec<Newest<D::Fd>>,
     /// There is a file of version 0.1, which the first segment replaces.
     has_old: bool,
     /// There is a spare, and no write to it is under way.
@@ -102,6 +105,7 @@ impl<D: Disk> Segments<D> {
             numbers,
             spoilt: BTreeSet::new(),
             newest: None,
+            doubtful: Vec::new(),
             has_old: listed.iter().any(|one| *one.name == *shape.kind.as_bytes()),
             has_spare: false,
             untidy: false,
@@ -192,13 +196,18 @@ impl<D: Disk> Segments<D> {
         }
     }
 
-    /// Writes a frame of one sector if there is no room for a new segment, and closes the old one.
+    /// Writes a frame of one sector if no new segment could be made, and closes what a restart may find.
     pub(super) async fn say_last(&mut self, payload: &[u8]) -> DiskResult<()> {
-        if self.newest.is_some() && aligned(HEAD + payload.len()) == ALIGN {
-            self.write(payload).await?;
+        let mut said = Ok(());
+        self.doubtful.extend(self.newest.take());
+        for segment in mem::take(&mut self.doubtful) {
+            self.newest = Some(segment);
+            if aligned(HEAD + payload.len()) == ALIGN {
+                said = said.and(self.write(payload).await);
+            }
         }
         self.newest = None;
-        Ok(())
+        said
     }
 
     /// Makes the next segment of these frames.
@@ -225,8 +234,15 @@ impl<D: Disk> Segments<D> {
                 return Err(errno);
             }
         };
-        // From here on the older segment may be superseded, so nothing more may be written to it.
-        self.newest = None;
+        self.doubtful = self.newest.take().into_iter().collect();
+        self.doubtful.push(Newest {
+            fd,
+            number,
+            frame: count,
+            offset,
+            end: size - 2 * ALIGN as u64,
+            unmarked: false,
+        });
         let name = self.name(number);
         self.folder.rename(&spare, &name).await?;
         self.folder.sync().await?;
@@ -237,14 +253,8 @@ impl<D: Disk> Segments<D> {
         }
         self.numbers.insert(number);
         self.untidy = true;
-        self.newest = Some(Newest {
-            fd,
-            number,
-            frame: count,
-            offset,
-            end: size - 2 * ALIGN as u64,
-            unmarked: false,
-        });
+        self.newest = self.doubtful.pop();
+        self.doubtful.clear();
         Ok(())
     }
 

@@ -483,6 +483,39 @@ fn on_a_full_disk_too_many_latches_are_an_overflow() {
     });
 }
 
+/// A segment is full, and the next one gets no name, or none that is stable: whichever a restart finds knows that a
+/// latch is missing.
+#[test]
+fn a_segment_without_a_stable_name_leaves_an_overflow() {
+    let faults = [(SimOp::Change, 0)].into_iter();
+    let mut failed = 0;
+    for (on_op, after) in faults.chain((0..40).map(|after| (SimOp::Sync, after))) {
+        let disk = disk(Profile::PosixMin);
+        let env = Arc::new(TestEnv::default());
+        let inner = Arc::clone(&env);
+        failed += run(&env, async move {
+            let store = open(&disk, &inner, vec![fs(7, 1)]).await.store;
+            let action = FaultAction::Fail(libc::EIO);
+            let on = on_op;
+            assert!(disk.inject(Fault { on, after, action }));
+            for n in 0..40 {
+                if store.set(record(7, n % 3)).await.is_ok() {
+                    continue;
+                }
+                for cut in [Cut::Nothing, Cut::Everything] {
+                    let kept = open(&disk.cut(cut), &inner, vec![fs(7, 1)]).await;
+                    assert_eq!(kept.damage, []);
+                    assert!(kept.store.has_overflow(), "{on_op:?} {after} {cut:?}");
+                }
+                return 1;
+            }
+            0
+        });
+    }
+    // The rename, the sync of the new segment, and that of its name.
+    assert!(failed >= 3, "{failed}");
+}
+
 #[test]
 fn what_takes_too_much_room_is_said_in_fewer_words() {
     const TINY: MapSpec = MapSpec {
