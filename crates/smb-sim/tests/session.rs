@@ -459,6 +459,41 @@ fn a_rename_of_a_stream_that_fails_midway_leaves_its_file_dirty() {
     .unwrap();
 }
 
+/// The access is checked by calls that only query, of which each is refused once.
+#[test]
+fn a_rename_of_a_stream_that_is_refused_leaves_its_file_clean() {
+    let mut sim = Sim::new(1);
+    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
+    sim.run(async {
+        let mut client = SimClient::enter(&server, signed()).await.unwrap();
+        let args = CreateArgs::create("f:old").access(AccessMask::FILE_ALL_ACCESS);
+        let stream = client.create(&args).await.unwrap();
+        let shares = server.server.shares();
+        let dirty = || shares.find(SHARE).unwrap().gate.exposure().inodes;
+        assert_eq!(server.server.durability.sync_all().await.failed, 0);
+        let mut refused = 0;
+        for after in 0..100 {
+            let (on, action) = (SimOp::Look, FaultAction::Fail(13));
+            assert!(server.disk.inject(Fault { on, after, action }));
+            let renamed = client.call(Request::rename(stream, ":new", false)).await;
+            server.disk.clear_faults();
+            let Err(error) = renamed else { break };
+            let new = client.create(&CreateArgs::open("f:new")).await;
+            let none = Some(Status::OBJECT_NAME_NOT_FOUND);
+            if !new.is_err_and(|error| error.status() == none) {
+                // It failed between its steps, or after them.
+                break;
+            }
+            if error.status() == Some(Status::ACCESS_DENIED) {
+                refused += 1;
+                assert_eq!(dirty(), 0, "{after}");
+            }
+        }
+        assert!(refused >= 2, "{refused}");
+    })
+    .unwrap();
+}
+
 /// The names of a directory, and the number of them that each answer has, 0 for a failure.
 async fn listed(client: &mut SimClient, directory: FileId) -> (Vec<String>, Vec<usize>) {
     const CLASS: FileInformationClass = FileInformationClass::NAMES;

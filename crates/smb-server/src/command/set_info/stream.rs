@@ -1,6 +1,7 @@
 //! Renaming a named stream within its file ([MS-FSA] 2.1.5.15.12.1). The unnamed stream can be
 //! neither the source nor the target.
 
+use durability::PendingChange;
 use smb_wire::{msg::NotifyFilter, status::Status};
 use vfs::{Node, StreamOpen, Vfs, VfsError};
 
@@ -112,10 +113,7 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
     let node = match renamed {
         Ok(node) => node,
         Err(error) => {
-            // A rename takes several steps on disk, and some may have been made. A sync that fails now poisons the file.
-            let found = begun.stream_found(&on.disk.node, on.open.flags());
-            drop(found.await);
-            records::stream_moved(on.server, on.open).await;
+            failed(on, begun, error).await;
             return Err(error.into());
         }
     };
@@ -134,6 +132,18 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
     records::stream_moved(on.server, on.open).await;
     archive::changed(on).await?;
     Ok(receipt.into())
+}
+
+/// Called when the file system did not make a rename, or only some of its steps.
+async fn failed<V: Vfs>(on: &OnDisk<'_, V>, begun: PendingChange<'_, V>, error: VfsError) {
+    use VfsError::{AccessDenied, Exists, InvalidName, NameTooLong};
+    // These refuse the name or the user before the first step.
+    if !matches!(error, AccessDenied | Exists | InvalidName | NameTooLong) {
+        // A sync that fails now poisons the file.
+        let found = begun.stream_found(&on.disk.node, on.open.flags());
+        drop(found.await);
+    }
+    records::stream_moved(on.server, on.open).await;
 }
 
 /// Checks the stream that has the new name: it may be replaced only if it is empty and nobody has
