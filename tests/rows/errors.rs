@@ -5,7 +5,9 @@ use smb_sim::{SimServer, write_request};
 use smb_tests::state::ea_list;
 use smb_wire::Status;
 use smb_wire::create_context::name;
+use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::FileInformationClass as Class;
+use smb_wire::fsctl::FsctlCode;
 use smb_wire::ids::FileId;
 use smb_wire::msg::{
     ChangeNotifyFlags, ChangeNotifyRequest, CreateDisposition, EchoRequest, InfoType, NotifyFilter,
@@ -301,5 +303,34 @@ fn extended_attributes_that_the_disk_lacks_have_their_status() {
         let old = it.reply(CreateArgs::open("f").request()).await;
         let old = Created::read(&old.message).unwrap();
         assert_eq!(old.facts.end_of_file, 8192);
+    });
+}
+
+/// [MS-FSA] 2.1.4.17: what a failed sharing of extents may have changed counts as a change.
+#[test]
+fn a_file_that_failed_to_share_extents_is_to_be_archived() {
+    let base = prepared(Profile::PosixMin);
+    scene(12, &base, "honor", async |server| {
+        let mut it = Actor::enter(server, false).await;
+        let source = it.open(CreateArgs::open("g")).await;
+        let file = it.open(CreateArgs::open("f")).await;
+        let mut basic = vec![0; 40];
+        basic[32..36].copy_from_slice(&FileAttributes::NORMAL.0.to_le_bytes());
+        it.set(file, Class::BASIC, &basic).await;
+        assert!(server.disk.inject(Fault {
+            on: SimOp::Change,
+            after: 0,
+            action: FaultAction::Fail(5),
+        }));
+        let mut input = source.persistent.to_le_bytes().to_vec();
+        for number in [source.volatile, 4096, 0, 4096] {
+            input.extend_from_slice(&number.to_le_bytes());
+        }
+        let shares = Request::ioctl(file, FsctlCode::DUPLICATE_EXTENTS_TO_FILE, &input, 64);
+        assert_eq!(it.status(shares).await, Status::IO_DEVICE_ERROR);
+        it.close(file).await;
+        let now = it.reply(CreateArgs::open("f").request()).await;
+        let now = Created::read(&now.message).unwrap().facts;
+        assert!(now.file_attributes.contains(FileAttributes::ARCHIVE));
     });
 }

@@ -124,13 +124,18 @@ async fn clone<V: Vfs>(
         Err(VfsError::NotSupported) => {}
         Err(error) => change.failed(range, error),
     }
-    ends.to.open.state().wrote |= !matches!(cloned, Err(VfsError::NotSupported));
     let completion = change.end(ends.to.open.flags()).await;
+    let mut archived = Ok(());
+    // After any other error, something within the range may have changed.
+    if !matches!(cloned, Err(VfsError::NotSupported)) {
+        ends.to.open.state().wrote = true;
+        archived = archive::changed(&ends.to).await;
+    }
     match cloned {
         // The file system cannot share extents: the control code is unknown to it.
         Err(VfsError::NotSupported) => Err(Status::INVALID_DEVICE_REQUEST.into()),
         Err(error) => Err(error.into()),
-        Ok(()) => archive::changed(&ends.to).await.and(Ok(completion?)),
+        Ok(()) => archived.and(Ok(completion?)),
     }
 }
 
