@@ -16,7 +16,7 @@ use bytes::BytesMut;
 use durability::{MapChange, MapCounts, StoreTask};
 use smb_client::{CreateArgs, Options, Request, Signing};
 use smb_server::{HandleStore, Share, Shares};
-use smb_sim::{MemoryOptions, Sim, SimClient, SimEnv, SimServer, write_request};
+use smb_sim::{MemoryOptions, SHARE, Sim, SimClient, SimEnv, SimServer, write_request};
 use smb_wire::{
     access_mask::AccessMask,
     create_context::{DurableHandleFlags, DurableHandleRequestV2, LeaseState, name},
@@ -28,7 +28,7 @@ use smb_wire::{
 use vfs::{
     Env, Identity, NamedStreams, Paths,
     posix::{PosixOptions, PosixVfs},
-    sim::{Cut, Profile},
+    sim::{Cut, Fault, FaultAction, Profile, SimOp},
 };
 
 /// Seeds of the test; each is a world of its own.
@@ -314,4 +314,35 @@ fn a_new_name_of_a_persistent_open_is_stable_before_its_answer() {
         let found = stream_after_cut(&mut sim, &server, file);
         assert_eq!(found.as_deref(), stream, "{from}");
     }
+}
+
+/// The record has room for two names, so a rename that is not stable must become so before the next one is made.
+#[test]
+fn a_stream_whose_rename_is_not_stable_gets_no_third_name() {
+    let mut sim = Sim::new(5);
+    let (server, store) = available(&mut sim);
+    sim.run(async {
+        server.server.keep_opens_in(store, Vec::new()).await;
+        let mut holder = SimClient::enter(&server, options(1)).await.unwrap();
+        let args = persistent("f:old").access(AccessMask::FILE_ALL_ACCESS);
+        let stream = holder.create(&args).await.unwrap();
+        assert_eq!(server.server.durability.sync_all().await.failed, 0);
+        assert!(server.disk.inject(Fault {
+            on: SimOp::Sync,
+            after: 0,
+            action: FaultAction::Fail(5),
+        }));
+        for to in [":new", ":third"] {
+            let renamed = holder.call(Request::rename(stream, to, false)).await;
+            assert!(renamed.is_err(), "{to}");
+        }
+        let shares = server.server.shares();
+        let vfs = &shares.find(SHARE).unwrap().vfs;
+        let found = vfs.lookup(&Identity::Service, &["f".to_owned()]).await;
+        let (file, _) = found.unwrap().found.unwrap();
+        let streams = vfs.streams(&file).await.unwrap();
+        let names: Vec<_> = streams.iter().map(|stream| &*stream.name).collect();
+        assert_eq!(names, ["new"]);
+    })
+    .unwrap();
 }

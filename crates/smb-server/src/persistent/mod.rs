@@ -205,7 +205,15 @@ impl Persistence {
         last
     }
 
-    /// Called before the stream of an open is renamed from its present name. `None` if the open is not recorded.
+    /// Whether the record of an open has two names of its stream, of a rename that did not become stable.
+    pub(crate) fn has_two_streams(&self, open: OpenId) -> bool {
+        let inner = self.recorded();
+        let recorded = inner.as_ref().and_then(|inner| inner.opens.get(&open));
+        recorded.is_some_and(|recorded| recorded.record.stream_to.is_some())
+    }
+
+    /// Called before the stream of an open is renamed from its present name, which is stable. `None` if the open is not
+    /// recorded.
     pub(crate) fn stream_moving(
         &self,
         files: &Files,
@@ -218,7 +226,6 @@ impl Persistence {
             return Some(exhausted());
         }
         let record = &mut inner.opens.get_mut(&open)?.record;
-        // A rename before this one that did not become stable has left the name before that.
         record.stream = from.map(str::to_owned);
         record.stream_to = Some(to.to_owned());
         drop(inner);

@@ -312,11 +312,12 @@ fn a_rename_of_a_stream_is_known_before_and_after() {
     persistence.stream_follows(OpenId(10), &at("new"));
     drop(persistence.changed(&files, OpenId(10)));
     assert_eq!(names(), both);
-    // The first rename was not made stable.
+    assert!(persistence.has_two_streams(OpenId(10)));
+    drop(persistence.stream_moved(&files, OpenId(10), Some("new")));
+    assert_eq!(names(), ("new".to_owned(), None));
+    assert!(!persistence.has_two_streams(OpenId(10)));
     moving("new", "third");
     assert_eq!(names(), ("new".to_owned(), Some("third".to_owned())));
-    drop(persistence.stream_moved(&files, OpenId(10), Some("third")));
-    assert_eq!(names(), ("third".to_owned(), None));
 }
 
 #[test]
