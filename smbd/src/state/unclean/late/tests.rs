@@ -60,7 +60,12 @@ fn a_folder_that_a_reload_brings_is_synced_before_it_is_served() {
         let Some(mount) = LoopMount::new("ext4", 32) else {
             continue;
         };
-        fs::write(mount.path().join("f"), [1; 4096]).unwrap();
+        let file = mount.path().join("f");
+        fs::write(&file, [1; 4096]).unwrap();
+        if !unclean {
+            // The kernel commits by itself what has been dirty for five seconds.
+            fs::File::open(&file).unwrap().sync_all().unwrap();
+        }
         let before = mount.flushes();
         let new = config_of(&[served.path(), mount.path()]);
         let asked = late.ask_new(&old, &new).unwrap();
