@@ -21,6 +21,8 @@ const WARM: u32 = 12;
 const BATCHES: usize = 3;
 const TIMES: u32 = 20;
 
+/// Longer than the server relies on its own account of a file that it has made.
+const OLD: std::time::Duration = std::time::Duration::from_millis(200);
 /// Files in the directory that is listed.
 const ENTRIES: u32 = 100;
 /// A local user and group that nobody is.
@@ -217,8 +219,15 @@ fn names(tree: &Tree) -> Vec<Operation> {
     let (at, before) = (tree.clone(), tree.clone());
     all.push(Operation {
         prepare: Box::new(move |times| {
-            for number in 0..times {
-                close(&before, CreateArgs::create(&format!("old-{number}")));
+            let names: Vec<String> = (0..times).map(|number| format!("old-{number}")).collect();
+            for name in &names {
+                close(&before, CreateArgs::create(name));
+            }
+            // What the server knows of a file that it has just made holds for a while. What it learns of an older one
+            // holds until the file changes, however slowly the deletions follow.
+            std::thread::sleep(OLD);
+            for name in &names {
+                close(&before, CreateArgs::open(name));
             }
         }),
         ..operation("delete", move |number| {
