@@ -16,7 +16,7 @@
 
 use vfs::{FileKey, Node, VfsResult, Volume};
 
-use super::{Asked, BEYOND_DOUBT, Gate, Judged, Receipt};
+use super::{Asked, Gate, Judged, Receipt};
 use crate::{
     dirty::{Account, Changed, Failure, Held, Inode},
     planted::Planted,
@@ -273,8 +273,14 @@ impl<V: Volume> Gate<V> {
         let dirs: Vec<FileKey> = new.into_iter().chain(old).map(Node::key).collect();
         let new = new.map(|dir| self.held(dir));
         let old = old.map(|dir| self.held(dir));
-        let judged = self.mark(node, asked, BEYOND_DOUBT, |inode, account, _| {
+        let judged = self.mark(node, asked, since, |inode, account, doubt| {
             inode.pending.created |= event == Event::Create;
+            if let Some(failure) = doubt.filter(|_| event == Event::Create) {
+                // It was found and synced before this report, and all that it was made with may be lost.
+                inode.own_failed(failure, |inode| {
+                    inode.pending.set_meta.extend(Changed::METADATA);
+                });
+            }
             if event == Event::Move {
                 core.moves.marked(key, node.is_directory());
             }

@@ -51,6 +51,24 @@ fn a_name_under_way_is_lost_though_the_directory_was_cleared() {
 }
 
 #[test]
+fn what_a_file_was_made_with_is_lost_though_the_latch_of_an_earlier_flush_was_cleared() {
+    honor(|w| async move {
+        let (f, d) = (file(5), dir(50));
+        let begun = w.gate.begin(&d);
+        w.fake.script(5, &[IO]);
+        // Another client finds the file before its creation is reported.
+        assert_eq!(w.flush(&f).await, IO);
+        assert!(w.gate.clear_latches() > 0);
+        begun.created(&f, &d, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        for what in [Meta::Security, Meta::Times, Meta::Attributes, Meta::Eas] {
+            w.gate.meta_changed(&f, what, PLAIN).await.unwrap();
+        }
+        assert_eq!(w.flush(&f).await, Ok(()), "repaired");
+    });
+}
+
+#[test]
 fn a_write_under_way_is_lost_though_the_latch_was_cleared() {
     honor(|w| async move {
         let f = file(5);
