@@ -250,10 +250,10 @@ pub(crate) enum Wait {
     /// The dirty names of the inode, if it has any, and then the inode as well: a stable name of
     /// an inode that is not stable is worth nothing.
     Names,
-    /// The directory that lost a name.
-    Parent,
     /// The inode, then its dirty names.
     Inode,
+    /// The same of the directory that lost a name, and the removals of earlier names of what has no name any more.
+    Parent,
     /// Every dirty inode of the share.
     Share,
 }

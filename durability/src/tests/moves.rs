@@ -574,6 +574,26 @@ fn what_is_deleted_for_good_comes_back_under_no_earlier_name() {
     });
 }
 
+/// A directory with too many dirty names is synced with any change of it, and that is not all a removal waits for.
+#[test]
+fn what_is_deleted_for_good_from_a_directory_of_many_names_does_not_come_back_either() {
+    honor(|w| async move {
+        let (a, b, f, lazy) = (dir(10), dir(11), file(5), w.lazy());
+        w.rename(&f, &a, &b).await.unwrap();
+        for at in 100..115 {
+            w.rename_by(&lazy, &b, [&dir(at), &dir(at + 1)]).await;
+        }
+        w.fake.script(11, &[Err(VfsError::NotStarted)]);
+        let moved = lazy.renamed(&b, &dir(115), &dir(116), PLAIN).await;
+        assert_eq!(moved.err(), Some(VfsError::NotStarted));
+        lock(&w.fake.state).links.insert(5, 0);
+        w.fake.take_log();
+        w.gate.removed(&f, &b, THROUGH).await.unwrap();
+        let log = w.fake.take_log();
+        assert!(log.contains(&"all 10".to_owned()), "{log:?}");
+    });
+}
+
 /// A directory whose sync failed has lost what was made in it, whatever becomes of its own name.
 #[test]
 fn a_directory_that_moves_has_still_lost_what_was_in_it() {
