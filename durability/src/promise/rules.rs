@@ -11,7 +11,6 @@ use vfs::fold;
 use super::{
     patterns::{PathPattern, components},
     policy::{InvalidPolicy, Policy},
-    settings::ShareDurability,
 };
 
 /// The facts about an open that rules look at. Made once per open and shared.
@@ -146,16 +145,6 @@ impl Rules {
             Vec::new()
         };
         self.0.iter().find(|rule| rule.holds(opener, &path))
-    }
-
-    /// Refuses rules that a continuously available share cannot have, because its handles promise
-    /// write-through. The error names the first such rule.
-    pub fn check_continuous_availability(&self) -> Result<(), (Arc<Rule>, InvalidPolicy)> {
-        self.0.iter().try_for_each(|rule| {
-            ShareDurability::with_policy(rule.policy)
-                .check_continuous_availability()
-                .map_err(|error| (Arc::clone(rule), error))
-        })
     }
 }
 
@@ -294,8 +283,6 @@ mod tests {
             rules.decide(Policy::StrictSync, &alone).policy,
             Policy::StrictSync
         );
-        let (in_the_way, _) = rules.check_continuous_availability().unwrap_err();
-        assert_eq!(in_the_way.name, "two");
     }
 
     #[test]
