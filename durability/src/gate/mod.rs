@@ -234,17 +234,12 @@ impl<V: Volume> Gate<V> {
         self.core.check_latch(node.key()).is_err()
     }
 
-    /// As [`Durability::clear_latch`].
-    pub fn clear_latch(&self, key: FileKey) -> bool {
-        self.core.clear_latch(key)
-    }
-
     /// An administrator accepts the loss of each poisoned inode that was changed or flushed through
     /// this share; the configured policy is in force again if nothing is left. Answers how many
     /// inodes were poisoned.
     pub fn clear_latches(&self) -> usize {
         let latched = self.poisoned();
-        let cleared = latched.iter().filter(|one| self.clear_latch(one.key));
+        let cleared = latched.iter().filter(|one| self.core.clear_latch(one.key));
         let cleared = cleared.count();
         self.share.accept_loss();
         cleared

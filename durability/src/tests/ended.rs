@@ -83,7 +83,7 @@ fn a_write_under_way_is_lost_though_the_latch_was_cleared() {
                     w.write(&f, 7, 1).await.unwrap();
                 } else {
                     assert_eq!(w.flush(&f).await, IO);
-                    assert!(w.gate.clear_latch(f.key_of()));
+                    assert!(w.engine.clear_latch(f.key_of()));
                 }
             }) as vfs::env::LocalTask
         };
@@ -110,7 +110,7 @@ fn a_copy_under_way_is_lost_though_the_latch_was_cleared() {
             }) as vfs::env::LocalTask
         };
         join(&w.env, vec![flush]).await;
-        assert!(w.gate.clear_latch(f.key_of()));
+        assert!(w.engine.clear_latch(f.key_of()));
         changing.rewrote(Range {
             offset: 8192,
             len: 4096,
@@ -132,7 +132,7 @@ fn a_durable_delete_is_not_acknowledged_when_a_lost_move_may_bring_the_name_back
             w.rename(&f, &a, &b).await.unwrap();
             w.fake.script(10, &[told]);
             assert_eq!(w.flush(&f).await, told);
-            w.gate.clear_latch(a.key_of());
+            w.engine.clear_latch(a.key_of());
             lock(&w.fake.state).links.insert(ino, 0);
             let removed = w.gate.removed(&f, &b, THROUGH).await.map(drop);
             assert_eq!(removed, told);

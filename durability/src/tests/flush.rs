@@ -554,7 +554,7 @@ fn what_lost_its_last_name_is_clean_and_is_let_go() {
         );
         w.engine.sync_all().await;
         assert_eq!(w.fake.take_log(), ["write 5", "all 10"]);
-        assert!(w.gate.poisoned().is_empty() && !w.gate.clear_latch(key(5)));
+        assert!(w.gate.poisoned().is_empty() && !w.engine.clear_latch(key(5)));
     });
 }
 
@@ -668,7 +668,7 @@ fn the_root_of_a_share_covers_what_other_shares_changed_on_file_systems_below_it
         change(&above).await;
         whole.script(f.ino, &[Err(VfsError::Io)]);
         assert_eq!(root().await.err(), Some(VfsError::Io));
-        assert!(w.gate.clear_latch(f.key()));
+        assert!(w.engine.clear_latch(f.key()));
         // The root also reports what failed there before.
         change(&below).await;
         mounted.script(f.ino, &[Err(VfsError::Io)]);

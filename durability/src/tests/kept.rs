@@ -133,7 +133,7 @@ fn a_restored_latch_ends_by_what_would_have_ended_it() {
         lock(&next.fake.state).links.insert(6, 0);
         next.gate.removed(&file(6), &dir(1), PLAIN).await.unwrap();
         // Cleared.
-        assert!(next.gate.clear_latch(key(7)));
+        assert!(next.engine.clear_latch(key(7)));
         assert_eq!(next.gate.effective_policy(), lazy);
         // The stored latch of what was deleted ends when that is on disk.
         w.env.sleep(ms(50)).await;
@@ -165,7 +165,7 @@ fn a_restored_latch_of_a_stream_is_ended_by_no_metadata() {
         drop(gate.overwritten(&f).await.unwrap());
         let flushed = gate.flush(&f, FlushTarget::File, PLAIN).await;
         assert_eq!(flushed.err(), Some(VfsError::Io));
-        assert!(gate.clear_latch(key(5)));
+        assert!(engine.clear_latch(key(5)));
         drop(gate.flush(&f, FlushTarget::File, PLAIN).await.unwrap());
     });
 }
@@ -206,7 +206,7 @@ fn below_a_directory_whose_name_an_earlier_process_lost_nothing_is_promised() {
         next.write(&other, 0, 1).await.unwrap();
         assert_eq!(next.flush(&other).await, Ok(()));
         assert_eq!(next.write_as(&other, 0, 1, THROUGH).await, Ok(()));
-        assert!(next.gate.clear_latch(key(70)));
+        assert!(next.engine.clear_latch(key(70)));
         assert_eq!(next.flush(&one).await, Ok(()));
         drop((below, beside));
     });
@@ -242,7 +242,7 @@ fn a_restored_latch_that_names_no_share_is_one_of_each() {
             .restore_latch(&LatchRecord::whole(key(5), VfsError::Io));
         assert_eq!(w.gate.effective_policy(), Policy::Honor);
         assert_eq!(w.gate.exposure().latched_inodes, 1);
-        assert!(w.gate.clear_latch(key(5)));
+        assert!(w.engine.clear_latch(key(5)));
         assert_eq!(w.gate.effective_policy(), Policy::TreatHostAsStableStorage);
         assert_eq!(w.gate.exposure().latched_inodes, 0);
     });

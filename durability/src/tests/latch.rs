@@ -224,8 +224,8 @@ fn cutting_off_or_clearing_ends_a_latch() {
             .await
             .unwrap();
         assert_eq!(w.flush(&f).await, IO, "it was not said where");
-        assert!(w.gate.clear_latch(key(5)));
-        assert!(!w.gate.clear_latch(key(5)));
+        assert!(w.engine.clear_latch(key(5)));
+        assert!(!w.engine.clear_latch(key(5)));
         assert_eq!(w.flush(&f).await, Ok(()));
     });
 }
@@ -238,7 +238,7 @@ fn an_error_with_nothing_known_dirty_needs_an_administrator() {
         assert_eq!(w.flush(&f).await, IO);
         w.write(&f, 0, 1000).await.unwrap();
         assert_eq!(w.flush(&f).await, IO);
-        assert!(w.gate.clear_latch(key(5)));
+        assert!(w.engine.clear_latch(key(5)));
         assert_eq!(w.flush(&f).await, Ok(()));
     });
 }
@@ -290,7 +290,7 @@ fn a_share_that_answered_before_the_disk_honors_after_an_error() {
             w.flush(&g).await.unwrap();
             assert_eq!(w.fake.take_log(), ["write 6", "all 6"]);
             assert_eq!(w.gate.counters().trips, 1);
-            assert!(w.gate.clear_latch(key(5)));
+            assert!(w.engine.clear_latch(key(5)));
             assert_eq!(w.gate.effective_policy(), Policy::TreatHostAsStableStorage);
         },
     );
@@ -557,7 +557,7 @@ fn a_failure_that_nothing_is_known_of_is_one_of_everything() {
         for _ in 0..3 {
             assert_eq!(w.flush(&f).await, IO);
         }
-        assert!(w.gate.clear_latch(key(5)));
+        assert!(w.engine.clear_latch(key(5)));
         assert_eq!(w.flush(&f).await, Ok(()));
     });
 }

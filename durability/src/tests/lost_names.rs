@@ -223,7 +223,7 @@ fn a_removal_that_a_sync_failed_beside_is_lost_with_it() {
         // The change that the sync knew of is repaired, the entry never is.
         w.gate.meta_changed(&d, Meta::Times, PLAIN).await.unwrap();
         assert_eq!(w.flush(&d).await, IO);
-        assert!(w.gate.clear_latch(d.key_of()));
+        assert!(w.engine.clear_latch(d.key_of()));
         let s = stream(6, "s");
         let begun = w.gate.begin(&s);
         w.gate
@@ -263,7 +263,7 @@ fn each_name_that_went_away_counts_as_an_inode() {
             assert_eq!(w.gate.set_policy(Policy::Honor, "a test").await.failed, 1);
             let told = w.gate.exposure();
             assert_eq!((told.inodes, told.latched_inodes), (0, 4));
-            assert!(w.gate.clear_latch(key(10)));
+            assert!(w.engine.clear_latch(key(10)));
             assert_eq!(w.gate.exposure().latched_inodes, 0);
         },
     );

@@ -438,15 +438,15 @@ fn a_lost_move_of_a_directory_fails_what_is_below_and_nothing_else() {
                 .iter()
                 .any(|latched| latched.key == key(11))
         );
-        assert!(other.clear_latch(key(11)));
-        assert!(w.gate.clear_latch(key(5)), "its new path was found below");
+        assert!(w.engine.clear_latch(key(11)));
+        assert!(w.engine.clear_latch(key(5)), "its new path was found below");
         w.flush(&f).await.unwrap();
         w.flush(&g).await.unwrap();
         // It moves again, and that is proven.
         w.fake.script(10, &[Err(VfsError::Io)]);
         assert_eq!(w.rename(&m, &root, &a).await, IO);
         assert_eq!(w.flush(&f).await, IO);
-        assert!(w.gate.clear_latch(key(10)), "what else it lost");
+        assert!(w.engine.clear_latch(key(10)), "what else it lost");
         w.rename(&m, &a, &root).await.unwrap();
         w.flush(&f).await.unwrap();
         drop(open_below);
@@ -481,8 +481,8 @@ fn a_lost_directory_is_known_after_a_restart() {
         w.is_at(&other, "other");
         let _ = w.rename(&other, &dir(1), &dir(1)).await;
         assert_eq!(w.flush(&g).await, IO);
-        assert!(w.gate.clear_latch(m.key_of()));
-        let _ = w.gate.clear_latch(other.key_of());
+        assert!(w.engine.clear_latch(m.key_of()));
+        let _ = w.engine.clear_latch(other.key_of());
         assert_eq!(w.flush(&g).await, Ok(()));
         drop(open);
     });

@@ -166,7 +166,7 @@ fn a_failing_reply_waits_until_its_latch_is_kept() {
         let begun = w.env.monotonic();
         assert_eq!(w.flush(&f).await, Ok(()));
         assert_eq!(w.env.monotonic() - begun, ms(10));
-        assert!(w.gate.clear_latch(key(10)));
+        assert!(w.engine.clear_latch(key(10)));
         assert_eq!(store.take_log(), ["cleared 5", "cleared 10"]);
         drop(open);
     });

@@ -141,7 +141,11 @@ const POLICIES: [&str; 4] = [
     "bounded:20ms,1MiB",
 ];
 
-async fn client(env: Arc<dyn Env>, gate: Arc<Gate<Fake>>, seed: u64) {
+async fn client(
+    env: Arc<dyn Env>,
+    (engine, gate): (Arc<Durability<Fake>>, Arc<Gate<Fake>>),
+    seed: u64,
+) {
     let mut rng = Rng::new(seed);
     let mut opens = Vec::new();
     for _ in 0..TURNS {
@@ -172,7 +176,7 @@ async fn client(env: Arc<dyn Env>, gate: Arc<Gate<Fake>>, seed: u64) {
                     let rules = Arc::new(Rules::new(rules).unwrap());
                     gate.set_rules(rules, "test").await;
                 }
-                _ => _ = gate.clear_latch(f.key_of()),
+                _ => _ = engine.clear_latch(f.key_of()),
             }
         };
         match seed % 3 {
@@ -213,12 +217,13 @@ fn threads_on_the_same_inodes_neither_hang_nor_leave_anything() {
     let left = Arc::new(AtomicUsize::new((THREADS * TASKS) as usize));
     let threads = (0..THREADS).map(|number| {
         let (env, left) = (Arc::clone(&env), Arc::clone(&left));
-        let gates = gates.clone();
+        let (engine, gates) = (Arc::clone(&engine), gates.clone());
         thread::spawn(move || {
             let mine = Arc::new(AtomicUsize::new(TASKS as usize));
             let tasks = (0..TASKS).map(|task| {
                 let gate = Arc::clone(&gates[(task % 2) as usize]);
-                let client = client(Arc::clone(&env), gate, number * TASKS + task);
+                let pair = (Arc::clone(&engine), gate);
+                let client = client(Arc::clone(&env), pair, number * TASKS + task);
                 let (left, mine) = (Arc::clone(&left), Arc::clone(&mine));
                 Box::pin(async move {
                     client.await;
