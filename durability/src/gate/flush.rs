@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use vfs::{FileKey, Node, Timestamp, VfsError, VfsResult, Volume};
+use vfs::{FileKey, Node, VfsError, VfsResult, Volume};
 
 use super::{Asked, BEYOND_DOUBT, Gate, Judged, Receipt};
 use crate::{
@@ -84,7 +84,7 @@ impl<V: Volume> Gate<V> {
         (bytes, earlier): (u64, Earlier),
     ) -> VfsResult<()> {
         let core = &self.core;
-        let mut entry = self.note(node, bytes);
+        let mut record = self.note(node, bytes);
         // If the name cannot be made stable, the data still are, and the FLUSH fails after that.
         let named = match self.covers_name(target) {
             true => self.mark_found_name(node, true).await,
@@ -98,15 +98,17 @@ impl<V: Volume> Gate<V> {
             core.wait_for_writes(node.key(), accepted.then_some(earlier))
                 .await;
         }
-        if let Some(entry) = &mut entry {
-            entry.measure(self, node).await;
+        if let Some(record) = &mut record {
+            self.measure(record, node).await;
         }
         let whole_share =
             judged.barriers.wait == Wait::Share || (slow && target == FlushTarget::ShareRoot);
         self.make_stable(node, (whole_share, slow)).await?;
         named?;
-        if let Some(entry) = entry {
-            entry.done(self.core.env.realtime()).await;
+        if let (Some(mut record), Some(journal)) = (record, core.journal.get()) {
+            // It is stable, and recorded before the reply. A journal that cannot write reports that itself.
+            record.at = core.env.realtime();
+            let _ = journal.flushed(*record).await;
         }
         count(&self.share.metrics.flushes_honored);
         Ok(())
@@ -120,8 +122,8 @@ impl<V: Volume> Gate<V> {
         (judged, bytes): (Judged, u64),
     ) -> VfsResult<()> {
         let (key, metrics) = (node.key(), &self.share.metrics);
-        // The entry is made now, so that its policy is the one that answers the FLUSH.
-        let entry = self.note(node, bytes);
+        // The record is made now, so that its policy is the one that answers the FLUSH.
+        let record = self.note(node, bytes);
         if self.covers_name(target) && !self.is_name_marked(key) {
             Box::pin(self.mark_found_name(node, false)).await?;
         }
@@ -139,8 +141,9 @@ impl<V: Volume> Gate<V> {
             count(&metrics.flushes_ignored);
         }
         // This comes last, because a FLUSH that fails has promised nothing.
-        if let Some(entry) = entry {
-            Box::pin(entry.promised(self, node)).await;
+        if let (Some(mut record), Some(journal)) = (record, self.core.journal.get()) {
+            Box::pin(self.measure(&mut record, node)).await;
+            journal.promised(*record);
         }
         Ok(())
     }
@@ -198,13 +201,12 @@ impl<V: Volume> Gate<V> {
     }
 
     /// The record of a FLUSH that begins now. `None` for a share without a journal.
-    fn note(&self, node: &V::Node, bytes: u64) -> Option<Box<JournalEntry>> {
-        let share = &self.share;
-        let journal = self.journal()?;
+    fn note(&self, node: &V::Node, bytes: u64) -> Option<Box<FlushRecord>> {
+        self.journal()?;
         let key = node.key();
-        let record = FlushRecord {
+        Some(Box::new(FlushRecord {
             at: self.core.env.realtime(),
-            share: share.name.clone(),
+            share: self.share.name.clone(),
             key,
             stream: node.stream().unwrap_or_default().to_owned(),
             path: self.vfs.path_hint(node).unwrap_or_default(),
@@ -213,9 +215,14 @@ impl<V: Volume> Gate<V> {
             policy: self.policy_of(key),
             bytes,
             directory: node.is_directory(),
-        };
-        let journal = Arc::clone(journal);
-        Some(Box::new(JournalEntry { journal, record }))
+        }))
+    }
+
+    /// Takes the size, before the sync begins: what is written during it is not promised.
+    async fn measure(&self, record: &mut FlushRecord, node: &V::Node) {
+        if let Ok(attr) = self.vfs.attr(node).await {
+            record.size = attr.size;
+        }
     }
 
     /// Ensures that a change that is acknowledged lazily is within the last durable
@@ -347,32 +354,5 @@ impl<V: Volume> Gate<V> {
         }
         // Another program moves the file all the time, or has mounted something above it.
         Err(VfsError::NotStarted)
-    }
-}
-
-/// A FLUSH that has not been answered yet.
-struct JournalEntry {
-    journal: Arc<dyn FlushJournal>,
-    record: FlushRecord,
-}
-
-impl JournalEntry {
-    /// Takes the size, before the sync begins: what is written during it is not promised.
-    async fn measure<V: Volume>(&mut self, gate: &Gate<V>, node: &V::Node) {
-        if let Ok(attr) = gate.vfs.attr(node).await {
-            self.record.size = attr.size;
-        }
-    }
-
-    /// It is stable, and recorded before the reply. A journal that cannot write reports that itself.
-    async fn done(mut self, now: Timestamp) {
-        self.record.at = now;
-        let _ = self.journal.flushed(self.record).await;
-    }
-
-    /// It is answered before the disk.
-    async fn promised<V: Volume>(mut self, gate: &Gate<V>, node: &V::Node) {
-        self.measure(gate, node).await;
-        self.journal.promised(self.record);
     }
 }
