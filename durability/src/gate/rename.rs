@@ -101,12 +101,14 @@ impl<V: Volume> Gate<V> {
             .await;
     }
 
+    /// Marks a name that was removed from `from`. If it was the last one, the answer has the directories from which
+    /// earlier names were removed, where these removals are not stable, and the error of a sync that was to remove one.
     async fn name_removed(
         &self,
         node: &V::Node,
         from: &V::Node,
         (name, flags): (RemovedName, RequestFlags),
-    ) -> Removed<V> {
+    ) -> (Judged, Vec<Held<V>>, Option<VfsError>) {
         let core = &self.core;
         let left = core.names_in_other_directories(node.key(), from.key(), Name::has_left);
         let asked = Asked {
@@ -121,11 +123,7 @@ impl<V: Volume> Gate<V> {
         let last = name == RemovedName::Own
             && (node.is_directory() || self.vfs.links(node).await.is_ok_and(|links| links == 0));
         if !last {
-            return Removed {
-                judged,
-                left: Vec::new(),
-                comes_back: None,
-            };
+            return (judged, Vec::new(), None);
         }
         // The latch of the removed inode ends. Its dirty state is dropped, or under a bound becomes
         // part of the directory's state.
@@ -140,22 +138,8 @@ impl<V: Volume> Gate<V> {
             let names = lost.names.into_iter().chain(left.iter().map(Held::key));
             core.clear_stored_when_removed(node.key(), self.held(from), names.collect());
         }
-        Removed {
-            judged,
-            left,
-            comes_back,
-        }
+        (judged, left, comes_back)
     }
-}
-
-/// The work that remains once a name was removed.
-struct Removed<V: Volume> {
-    judged: Judged,
-    /// If it was the last name: directories from which earlier names were removed, where these
-    /// removals are not stable.
-    left: Vec<Held<V>>,
-    /// If it was the last name: the error of the sync that was to remove another name.
-    comes_back: Option<VfsError>,
 }
 
 impl<V: Volume> PendingRemoval<'_, V> {
@@ -163,16 +147,17 @@ impl<V: Volume> PendingRemoval<'_, V> {
     pub async fn removed(&self, name: RemovedName, flags: RequestFlags) -> VfsResult<Receipt> {
         let (gate, from) = (self.from.gate, self.from.node);
         let core = &gate.core;
-        let removed = gate.name_removed(self.node, from, (name, flags)).await;
+        let removed = gate.name_removed(self.node, from, (name, flags));
+        let (judged, left, comes_back) = removed.await;
         core.entry_failed_since(from.key(), self.from.since);
-        if removed.judged.barriers.wait != Wait::Parent {
-            return gate.acknowledge(from, removed.judged).await;
+        if judged.barriers.wait != Wait::Parent {
+            return gate.acknowledge(from, judged).await;
         }
         let result = Box::pin(async {
             let synced = core.barrier(from.key(), Some(gate.held(from))).await;
-            let mut result = removed.comes_back.map_or(synced, Err);
+            let mut result = comes_back.map_or(synced, Err);
             // Names that were removed earlier from other directories could come back as well.
-            for dir in removed.left {
+            for dir in left {
                 result = result.and(core.barrier(dir.key(), Some(dir)).await);
             }
             result
