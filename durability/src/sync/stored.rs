@@ -17,6 +17,7 @@ use vfs::{FileKey, VfsError, Volume};
 use crate::{
     dirty::{Held, Inode},
     metrics::count,
+    share::Share,
     store::{
         ExposedFile, ExposureRecord, ExposureSource, FlushJournal, LatchRecord, LatchStore,
         most_exposed,
@@ -62,11 +63,15 @@ impl<V: Volume> Durability<V> {
     }
 
     /// Restores the latch of an inode that an earlier server process left poisoned, for the shares that the record
-    /// names, or for all shares if it names none. Lazy shares among them honor flushes, as they did then.
+    /// names, or for all shares if it names none that is here: the share may have another name now. Lazy shares among
+    /// them honor flushes, as they did then.
     pub fn restore_latch(&self, record: &LatchRecord) {
         let failure = self.failure(record.error);
         let mut shares = self.shares();
-        shares.retain(|share| record.shares.is_empty() || record.shares.contains(&share.name));
+        let is_named = |share: &Arc<Share>| record.shares.contains(&share.name);
+        if shares.iter().any(is_named) {
+            shares.retain(is_named);
+        }
         self.with(record.key, |inode| inode.restore(record, failure, &shares));
         for share in &shares {
             share.trip(self.now(), false);

@@ -233,18 +233,23 @@ fn a_store_that_hangs_does_not_hide_the_error() {
     });
 }
 
-/// A record names no share if more shares used the inode than it has room for.
+/// A record names no share if more shares used the inode than it has room for, and a share that it names may have got
+/// another name.
 #[test]
-fn a_restored_latch_that_names_no_share_is_one_of_each() {
+fn a_restored_latch_that_names_no_share_of_this_server_is_one_of_each() {
     let limits = Limits::default();
     world("treat-host-as-stable-storage", limits, |w| async move {
-        w.engine
-            .restore_latch(&LatchRecord::whole(key(5), VfsError::Io));
-        assert_eq!(w.gate.effective_policy(), Policy::Honor);
-        assert_eq!(w.gate.exposure().latched_inodes, 1);
-        assert!(w.engine.clear_latch(key(5)));
-        assert_eq!(w.gate.effective_policy(), Policy::TreatHostAsStableStorage);
-        assert_eq!(w.gate.exposure().latched_inodes, 0);
+        for shares in [vec![], vec!["before".to_owned()]] {
+            w.engine.restore_latch(&LatchRecord {
+                shares,
+                ..LatchRecord::whole(key(5), VfsError::Io)
+            });
+            assert_eq!(w.gate.effective_policy(), Policy::Honor);
+            assert_eq!(w.gate.exposure().latched_inodes, 1);
+            assert!(w.engine.clear_latch(key(5)));
+            assert_eq!(w.gate.effective_policy(), Policy::TreatHostAsStableStorage);
+            assert_eq!(w.gate.exposure().latched_inodes, 0);
+        }
     });
 }
 
