@@ -109,6 +109,11 @@ impl Share {
         })
     }
 
+    /// Whether this is its name, case aside: a reload may change the case.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.name.to_uppercase() == name.to_uppercase()
+    }
+
     /// As configured.
     pub(crate) fn settings(&self) -> ShareDurability {
         *read(&self.settings)

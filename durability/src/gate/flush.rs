@@ -197,7 +197,7 @@ impl<V: Volume> Gate<V> {
     /// The journal, if this share's flushes are recorded.
     fn journal(&self) -> Option<&Arc<dyn FlushJournal>> {
         let journal = self.core.journal.get()?;
-        journal.wants(&self.share.name).then_some(journal)
+        journal.wants(&self.name).then_some(journal)
     }
 
     /// The record of a FLUSH that begins now. `None` for a share without a journal.
@@ -206,7 +206,7 @@ impl<V: Volume> Gate<V> {
         let key = node.key();
         Some(Box::new(FlushRecord {
             at: self.core.env.realtime(),
-            share: self.share.name.clone(),
+            share: self.name.clone(),
             key,
             stream: node.stream().unwrap_or_default().to_owned(),
             path: self.vfs.path_hint(node).unwrap_or_default(),
@@ -228,11 +228,10 @@ impl<V: Volume> Gate<V> {
     /// Ensures that a change that is acknowledged lazily is within the last durable
     /// exposure record; otherwise it is made stable first.
     pub(super) async fn cover(&self, key: FileKey) -> VfsResult<()> {
-        let share = &self.share;
         let Some(journal) = self.journal() else {
             return Ok(());
         };
-        let Some(covered) = journal.cover(&share.name, share.bytes(), self.core.now()) else {
+        let Some(covered) = journal.cover(&self.name, self.share.bytes(), self.core.now()) else {
             return Ok(());
         };
         if covered.await.is_err() {

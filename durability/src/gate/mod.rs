@@ -65,6 +65,7 @@ pub struct Gate<V: Volume> {
     core: Arc<Durability<V>>,
     vfs: Arc<V>,
     share: Arc<Share>,
+    name: String,
 }
 
 impl<V: Volume> Drop for Gate<V> {
@@ -106,8 +107,13 @@ impl<V: Volume> Durability<V> {
         settings: ShareDurability,
     ) -> Arc<Gate<V>> {
         let share = self.enroll(name, &vfs, settings);
-        let core = Arc::clone(self);
-        Arc::new(Gate { core, vfs, share })
+        let (core, name) = (Arc::clone(self), name.to_owned());
+        Arc::new(Gate {
+            core,
+            vfs,
+            share,
+            name,
+        })
     }
 
     /// An administrator accepts the loss, whatever share the inode is of. True if it was poisoned.
@@ -123,7 +129,7 @@ impl<V: Volume> Durability<V> {
 impl<V: Volume> Gate<V> {
     /// The share's name, as given.
     pub fn name(&self) -> &str {
-        &self.share.name
+        &self.name
     }
 
     /// The settings as configured.

@@ -68,7 +68,7 @@ impl<V: Volume> Durability<V> {
     pub fn restore_latch(&self, record: &LatchRecord) {
         let failure = self.failure(record.error);
         let mut shares = self.shares();
-        let is_named = |share: &Arc<Share>| record.shares.contains(&share.name);
+        let is_named = |share: &Arc<Share>| record.shares.iter().any(|name| share.is_named(name));
         if shares.iter().any(is_named) {
             shares.retain(is_named);
         }
@@ -82,7 +82,7 @@ impl<V: Volume> Durability<V> {
     /// aside until its policy is set or its latches are cleared. True if the share had not tripped yet.
     pub fn write_back_lost(&self, share: &str) -> bool {
         let mut news = false;
-        for share in self.shares().iter().filter(|one| one.name == share) {
+        for share in self.shares().iter().filter(|one| one.is_named(share)) {
             if share.trip(self.now(), true) {
                 count(&share.metrics.trips);
                 news = true;
@@ -137,10 +137,10 @@ impl<V: Volume> Durability<V> {
 
 impl<V: Volume> ExposureSource for Durability<V> {
     fn exposure_of(&self, share: &str) -> Option<ExposureRecord> {
-        let share = self.shares().into_iter().find(|one| one.name == share)?;
+        let known = self.shares().into_iter().find(|one| one.is_named(share))?;
         let at = self.env.realtime();
-        let exposure = share.exposure(self.now());
-        let keys = share.dirty().into_iter();
+        let exposure = known.exposure(self.now());
+        let keys = known.dirty().into_iter();
         let bytes = keys.filter_map(|key| Some((key, self.peek(key, Inode::bytes)?)));
         let most = most_exposed(bytes.collect());
         let files = most.into_iter().map(|(key, bytes)| {
@@ -153,8 +153,8 @@ impl<V: Volume> ExposureSource for Durability<V> {
         });
         Some(ExposureRecord {
             at,
-            share: share.name.clone(),
-            policy: share.policy(),
+            share: share.to_owned(),
+            policy: known.policy(),
             exposure,
             allowance: exposure.bytes,
             lease: Duration::ZERO,

@@ -142,8 +142,7 @@ impl<V: Volume> Durability<V> {
         // A share that was removed is forgotten once nothing of it is dirty or unproven. If it comes back
         // before that, it is the same share.
         shares.retain(|old| old.gates.load(SeqCst) > 0 || !old.is_settled());
-        let folded = name.to_uppercase();
-        let known = shares.iter().find(|old| old.name.to_uppercase() == folded);
+        let known = shares.iter().find(|old| old.is_named(name));
         let share = known.map(Arc::clone).unwrap_or_else(|| {
             let (env, guard) = (Arc::clone(&self.env), Arc::clone(&self.guard));
             let me = Weak::clone(&self.me);

@@ -76,6 +76,25 @@ fn a_share_that_comes_back_remembers_what_failed() {
     });
 }
 
+/// A reload may change the case of a share's name while the former share has opens.
+#[test]
+fn a_share_is_found_by_its_name_in_any_case() {
+    world(HOST, Limits::default(), |w| async move {
+        let settings = ShareDurability::default();
+        let gate = w.engine.share("SHARE", Arc::clone(&w.fake), settings);
+        assert_eq!((gate.name(), w.gate.name()), ("SHARE", "share"));
+        // The journal knows the shares by the names of the configuration.
+        assert_eq!(w.engine.exposure_of("SHARE").unwrap().share, "SHARE");
+        assert!(w.engine.write_back_lost("SHARE"));
+        assert_eq!(gate.effective_policy(), Policy::Honor);
+        w.engine.restore_latch(&LatchRecord {
+            shares: vec!["Share".to_owned()],
+            ..LatchRecord::whole(file(5).key_of(), VfsError::Io)
+        });
+        assert_eq!(w.gate.exposure().latched_inodes, 1);
+    });
+}
+
 #[test]
 fn a_trip_ends_with_the_latches_that_caused_it() {
     world(HOST, Limits::default(), |w| async move {
