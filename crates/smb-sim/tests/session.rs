@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::BytesMut;
 use durability::Policy;
 use smb_client::{ClientError, CreateArgs, Encryption, Options, Request, Signing};
 use smb_sim::{
@@ -23,11 +24,12 @@ use smb_sim::{
 use smb_wire::{
     Status,
     access_mask::AccessMask,
-    fscc::{DirectoryEntries, DirectoryFormat, FileInformationClass},
+    file_attributes::FileAttributes,
+    fscc::{DirectoryEntries, DirectoryFormat, FileBasicInformation, FileInformationClass},
     fsctl::CopyChunkResponse,
-    ids::{FileId, Guid},
+    ids::{FileId, FileTime, Guid},
     msg::{
-        ChangeNotifyFlags, ChangeNotifyRequest, Dialect, IoctlResponse, NotifyFilter,
+        ChangeNotifyFlags, ChangeNotifyRequest, Dialect, InfoType, IoctlResponse, NotifyFilter,
         QueryDirectoryFlags, QueryDirectoryResponse, ShareAccess,
     },
 };
@@ -396,6 +398,40 @@ fn a_copy_whose_sync_fails_reports_no_bytes() {
         let output = IoctlResponse::read(&reply.message).unwrap().output;
         let done = CopyChunkResponse::read(output).unwrap();
         assert_eq!((done.chunks_written, done.total_bytes_written), (0, 0));
+    })
+    .unwrap();
+}
+
+/// They were set before the attributes were refused, and a sync in between may have stored them.
+#[test]
+fn times_that_a_refused_change_restores_are_dirty() {
+    let mut sim = Sim::new(1);
+    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
+    sim.run(async {
+        let mut client = SimClient::enter(&server, signed()).await.unwrap();
+        let args = CreateArgs::create("f").access(AccessMask::FILE_ALL_ACCESS);
+        let file = client.create(&args).await.unwrap();
+        client.flush(file).await.unwrap();
+        let dirty = || server.server.durability.dirty_inodes();
+        assert_eq!(dirty(), 0);
+        assert!(server.disk.inject(Fault {
+            on: SimOp::Change,
+            after: 1,
+            action: FaultAction::Fail(28),
+        }));
+        let mut basic = BytesMut::new();
+        FileBasicInformation {
+            last_write_time: FileTime::from_unix(1_000_000_000, 0),
+            file_attributes: FileAttributes::HIDDEN,
+            ..FileBasicInformation::default()
+        }
+        .encode(&mut basic);
+        let class = FileInformationClass::BASIC.0;
+        let set = Request::set_info(file, InfoType::FILE, class, 0, &basic);
+        client.call(set).await.unwrap_err();
+        assert_eq!(dirty(), 1);
+        client.flush(file).await.unwrap();
+        assert_eq!(dirty(), 0);
     })
     .unwrap();
 }

@@ -3,12 +3,12 @@
 //!
 //! Linux has no call that sets the change time; `ChangeTimes` remembers the time that a client set.
 
-use durability::{Meta, Unchanged};
+use durability::{Meta, PendingChange, RequestFlags, Unchanged};
 use smb_wire::{
     access_mask::AccessMask, file_attributes::FileAttributes, fscc::FileBasicInformation,
     ids::FileTime, msg::NotifyFilter, status::Status,
 };
-use vfs::{Attr, SetAttr, Timestamp, Vfs};
+use vfs::{Attr, SetAttr, Timestamp, Vfs, VfsError};
 
 use super::{Changed, break_parent_leases, report_change};
 use crate::{
@@ -86,8 +86,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         ..SetAttr::default()
     };
     if change != SetAttr::default() {
-        let who = &on.token()?.identity;
-        on.vfs().set_attr(who, node, &change).await?;
+        store(on, &begun, &change).await?;
     }
     let bits = attributes.map(FileAttributes);
     if bits.is_some_and(|bits| !on.disk.directory && !bits.contains(FileAttributes::ARCHIVE)) {
@@ -126,6 +125,31 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         completion = receipt?.into();
     }
     Ok(completion)
+}
+
+/// Stores times and attributes.
+///
+/// # Errors
+/// The error of the file system. Nothing is changed, but if the attributes were refused after the times, these were set
+/// and restored, and a sync in between may have stored what is refused.
+async fn store<V: Vfs>(
+    on: &OnDisk<'_, V>,
+    begun: &PendingChange<'_, V>,
+    change: &SetAttr,
+) -> Result<(), Failure> {
+    use VfsError::{AccessDenied, ReadOnly};
+    let (node, token) = (&on.disk.node, on.token()?);
+    let stored = on.vfs().set_attr(&token.identity, node, change).await;
+    let timed = change.accessed.is_some() || change.written.is_some();
+    let described = change.created.is_some() || change.dos_attributes.is_some();
+    // These refuse the user before the first step.
+    let late = stored.is_err_and(|error| !matches!(error, AccessDenied | ReadOnly));
+    if timed && described && late {
+        // The client gets this error, whatever the gate says.
+        let flags = RequestFlags::default();
+        drop(begun.metadata_changed(node, Meta::Times, flags).await);
+    }
+    Ok(stored?)
 }
 
 fn set_to(asked: Asked) -> Option<Timestamp> {
