@@ -222,6 +222,9 @@ impl<V: Volume> Gate<V> {
     /// whose own name is lost, because such a loss affects every file below them.
     pub fn poisoned(&self) -> Vec<LatchRecord> {
         let core = &self.core;
+        if !core.has_latches() {
+            return Vec::new();
+        }
         let mut latched = core.poisoned_where(|inode| {
             inode.shares().is_empty() || inode.is_of(|share| Arc::ptr_eq(share, &self.share))
         });

@@ -37,7 +37,7 @@ pub struct ShareStatus {
     pub latched_inodes: u64,
     /// Bytes that these syncs left unproven.
     pub latched_bytes: u64,
-    /// The first of these inodes.
+    /// The first of these inodes, and directories of the file system whose name was lost through another share.
     pub latched: Vec<PoisonedStatus>,
     /// The devices under it, as words.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -44,10 +44,7 @@ pub(super) const CONFIGURATION: &str = "configuration file";
 pub(super) fn share_status(share: &Share<HostVfs>) -> ShareStatus {
     let gate = &share.gate;
     let exposure = gate.exposure();
-    let latched = match exposure.latched_inodes {
-        0 => Vec::new(),
-        _ => gate.poisoned(),
-    };
+    let latched = gate.poisoned();
     let latched = latched.iter().take(POISONED_SHOWN_MAX);
     let rules = gate.rules();
     let rules = rules.iter().map(|rule| RuleStatus {

@@ -149,11 +149,12 @@ fn write_exposure(out: &mut Text, share: &ShareStatus) {
 }
 
 fn write_poisoned(out: &mut Text, share: &ShareStatus) {
-    if share.latched_inodes == 0 {
-        return;
-    }
     let (inodes, unproven) = (share.latched_inodes, bytes(share.latched_bytes));
-    put!(out, 2; "LATCHED: {inodes} inodes whose sync failed, {unproven} unproven");
+    if inodes > 0 {
+        put!(out, 2; "LATCHED: {inodes} inodes whose sync failed, {unproven} unproven");
+    } else if !share.latched.is_empty() {
+        put!(out, 2; "FLUSH MAY FAIL because of what was lost through another share:");
+    }
     for one in &share.latched {
         let path = match one.path.as_str() {
             "" => String::new(),
@@ -188,7 +189,7 @@ pub(crate) fn changes_in_words(changes: &[PolicyChange]) -> (String, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answers::{SyncErrorReport, Synced, TooSlowStatus};
+    use crate::answers::{PoisonedStatus, SyncErrorReport, Synced, TooSlowStatus};
 
     #[test]
     fn a_disk_that_is_too_slow_for_the_bound_is_shown_with_since_when() {
@@ -201,6 +202,23 @@ mod tests {
             sync_ms: 80,
         });
         let text = in_words(&[share]);
+        assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn a_name_that_another_share_lost_is_shown() {
+        let lost = PoisonedStatus {
+            path: "d".to_owned(),
+            ..PoisonedStatus::default()
+        };
+        let share = ShareStatus {
+            latched: vec![lost],
+            ..ShareStatus::default()
+        };
+        let text = in_words(&[share]);
+        assert!(!text.contains("LATCHED"), "{text}");
+        let line = "\n    FLUSH MAY FAIL because of what was lost through another share:\n      inode 0 (d) \
+                    of device";
         assert!(text.contains(line), "{text}");
     }
 
