@@ -34,6 +34,7 @@ pub mod samba_xattr;
 mod security;
 mod short_name;
 mod stream_names;
+mod stream_rename;
 mod streams;
 #[cfg(test)]
 mod tests;

@@ -128,14 +128,8 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
         }
         let depot = match (self.place(node).await?, self.options.streams) {
             (Place::Xattr(value), StreamStore::Xattr) => {
-                // The new attribute is stored and made stable first, so that a power cut leaves both names, never none.
-                let attribute = stream_attribute(to).ok_or(VfsError::NameTooLong)?;
-                let how = XattrSet::Either;
-                self.set_stream_attribute(node, &attribute, &value, how)
+                self.rename_attribute(node, (&stream.name, to), &value)
                     .await?;
-                self.depot_remove(node, to).await?;
-                self.sync_base(node, false).await?;
-                self.drop_stream(node, &stream.name).await?;
                 None
             }
             (place, _) => {
@@ -432,7 +426,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// Removes a stream from both places; `NotFound` if it is in neither.
-    async fn drop_stream(&self, node: &PosixNode<D>, name: &str) -> VfsResult<()> {
+    pub(super) async fn drop_stream(&self, node: &PosixNode<D>, name: &str) -> VfsResult<()> {
         let attribute = self.attribute_there(node, name).await?;
         // The file in the depot is removed first: a power cut in between leaves the attribute, which counts.
         let mut gone = self.depot_remove(node, name).await?;
@@ -443,7 +437,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// The attribute that holds a stream, if one does.
-    async fn attribute_there(
+    pub(super) async fn attribute_there(
         &self,
         node: &PosixNode<D>,
         stream: &str,

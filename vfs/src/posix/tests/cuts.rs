@@ -271,6 +271,53 @@ fn a_stable_stream_survives_renames() {
     }
 }
 
+/// Each operation of a rename fails in turn: the streams stay as they were, and no name is added.
+#[test]
+fn a_stream_whose_rename_fails_keeps_its_one_name() {
+    for (on, replace) in [
+        (SimOp::Change, false),
+        (SimOp::Change, true),
+        (SimOp::Sync, false),
+        (SimOp::Sync, true),
+    ] {
+        let mut failures = 0;
+        for after in 0..100 {
+            let (disk, _) = sim(SimOptions::default());
+            let renamed = block_on(async {
+                let t = remount(disk.clone()).await;
+                let file = t.file("f").await;
+                let stream = open(&t, &file, "s").await;
+                t.write(&stream, 0, b"its bytes").await;
+                if replace {
+                    t.write(&open(&t, &file, "t").await, 0, b"other").await;
+                }
+                let action = FaultAction::Fail(libc::EIO);
+                assert!(disk.inject(Fault { on, after, action }));
+                let renamed = t.vfs.rename_stream(ME, &stream, "t", replace).await;
+                disk.clear_faults();
+                let mut left = Vec::new();
+                for one in t.vfs.streams(&file).await.unwrap() {
+                    let data = t.read(&open(&t, &file, &one.name).await).await;
+                    left.push((one.name, data));
+                }
+                let stream = |name: &str, data: &[u8]| (name.to_owned(), data.to_vec());
+                let expected = match (&renamed, replace) {
+                    (Ok(_), _) => vec![stream("t", b"its bytes")],
+                    (Err(_), false) => vec![stream("s", b"its bytes")],
+                    (Err(_), true) => vec![stream("s", b"its bytes"), stream("t", b"other")],
+                };
+                assert_eq!(left, expected, "{on:?} {after}");
+                renamed.is_ok()
+            });
+            if renamed {
+                break;
+            }
+            failures += 1;
+        }
+        assert!(failures > 0, "{on:?}");
+    }
+}
+
 /// The stream that is replaced lies in an attribute, which would count before the depot.
 #[test]
 fn a_stable_stream_survives_a_rename_over_another_in_an_attribute() {
