@@ -3,7 +3,8 @@
 //! `.streams/XX/YY/<device and inode in hex>/:<name>:$DATA`, and everything is created and opened by the service (the
 //! inode that carries a stream decides who may use it; a stream's file gets that inode's owner and permission bits). An
 //! inode that has streams here carries the mark `user.SAMBA_STREAMS`; a folder whose inode has no mark, or that is
-//! labelled with another inode, belongs to a dead inode of the same number and is emptied before use.
+//! labelled with another inode, belongs to a dead inode of the same number and is emptied before use. Only on the
+//! root's file system is that certain ([`PosixVfs::clear_folder`]).
 //!
 //! Device numbers are assigned at each start (by btrfs at each mount), so an inode also stores the place of its
 //! folder, in [`PLACE`]. Samba does not know this attribute and shows it to no client. A folder that Samba made is
@@ -300,7 +301,7 @@ impl<D: Disk> PosixVfs<D> {
         let marked = self.marked(node).await?;
         let folder = self.depot_make(node).await?;
         if !marked || self.is_of_another(node, &folder).await? {
-            self.empty_folder(&folder).await?;
+            self.clear_folder(node, &folder).await?;
         }
         self.label(node, &folder).await?;
         self.mark(node).await?;
@@ -363,6 +364,19 @@ impl<D: Disk> PosixVfs<D> {
             .rename(&SERVICE, &folder, &from, &folder, &to, true)
             .await?;
         Ok(())
+    }
+
+    /// Empties the folder at an inode's place of the streams of another inode. An inode on a file system that is
+    /// mounted below the root may have the number and the device number that an inode of the root's had at an earlier
+    /// start. That one is perhaps alive and notes the folder as its own, so nothing is removed there unless the label
+    /// allows it.
+    async fn clear_folder(&self, node: &PosixNode<D>, folder: &D::Fd) -> VfsResult<()> {
+        let certain = node.0.key.fs == self.root.0.key.fs
+            || self.is_labelled_with(node, folder).await? == Some(true);
+        if !certain && !self.depot_files(folder, REMOVED_MAX).await?.is_empty() {
+            return Err(VfsError::NotSupported);
+        }
+        self.empty_folder(folder).await
     }
 
     async fn empty_folder(&self, folder: &D::Fd) -> VfsResult<()> {

@@ -80,13 +80,22 @@ impl<D: Disk> PosixVfs<D> {
         node: &PosixNode<D>,
         folder: &D::Fd,
     ) -> VfsResult<bool> {
+        Ok(self.is_labelled_with(node, folder).await? == Some(false))
+    }
+
+    /// Whether a folder is labelled with this inode; `None` if it has no label.
+    pub(super) async fn is_labelled_with(
+        &self,
+        node: &PosixNode<D>,
+        folder: &D::Fd,
+    ) -> VfsResult<Option<bool>> {
         let own = label_of(node);
         // A file system without generations labels nothing.
         if own.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         let label = self.xattr(folder, LABEL).await?;
-        Ok(label.is_some_and(|label| label != own.as_bytes()))
+        Ok(label.map(|label| label == own.as_bytes()))
     }
 
     /// Labels the folder of an inode's streams.

@@ -239,6 +239,55 @@ fn a_folder_elsewhere_is_found_as_quickly() {
     });
 }
 
+/// The place of an inode on a file system below the root may be that of an inode of the root's own, which had the same
+/// device number at an earlier start.
+#[test]
+fn the_folder_of_an_inode_on_another_file_system_is_not_emptied() {
+    let (disk, link) = sim(SimOptions::default());
+    let options = PosixOptions {
+        streams: StreamStore::Depot,
+        ..default_options()
+    };
+    block_on(async {
+        let t = Case::with(disk.clone(), link, options).await;
+        let (file, other) = (t.file("f").await, t.file("other").await);
+        // As if `other` had the number of `f` on a file system below the root.
+        let mut stat = disk.stat(other.fd()).await.unwrap();
+        stat.key = FileKey {
+            fs: stat.key.fs ^ 0x17,
+            ino: file.key().ino,
+            generation: 7,
+        };
+        let below = PosixNode::path_only(other.fd().clone(), &stat, Named::default(), None);
+        as_samba(&t, &below, "kept", b"1").await;
+        let mark = "user.SAMBA_STREAMS";
+        disk.remove_xattr(ME, other.fd(), mark).await.unwrap();
+        let place = depot_path(below.key().fs, below.key().ino).join("/");
+        let there = folder(&t, &format!(".streams/{place}")).await;
+        let (how, label) = (crate::disk::XattrSet::Either, "user.holdfast.generation");
+        for (name, value) in [("user.DosStream./depot", place.as_bytes()), (mark, b"1")] {
+            let set = disk.set_xattr(ME, file.fd(), name, value, how);
+            set.await.unwrap();
+        }
+        let make = async || {
+            let made = t.vfs.open_stream(ME, &below, "new", StreamOpen::New);
+            made.await.map(drop)
+        };
+        let kept = [("kept".to_owned(), 1)];
+        assert_eq!(make().await, Err(VfsError::NotSupported));
+        assert_eq!(names(&t, &file).await, kept);
+        let set = disk.set_xattr(ME, &there, label, b"0000000000000008", how);
+        set.await.unwrap();
+        assert_eq!(make().await, Err(VfsError::NotSupported));
+        assert_eq!(names(&t, &file).await, kept);
+        // The label says that the streams are those that the same inode had.
+        let set = disk.set_xattr(ME, &there, label, b"0000000000000007", how);
+        set.await.unwrap();
+        assert_eq!(make().await, Ok(()));
+        assert_eq!(names(&t, &below).await, [("new".to_owned(), 0)]);
+    });
+}
+
 /// The owner of a file notes that its streams are in a folder which is that of another inode.
 pub(super) async fn of_another_inode<D: Disk>(t: Case<D>) {
     let (disk, file) = (t.vfs.disk(), t.file("f").await);
