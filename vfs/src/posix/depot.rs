@@ -288,7 +288,18 @@ impl<D: Disk> PosixVfs<D> {
             write: !self.options.read_only,
             ..OpenHow::default()
         };
-        match self.disk.open_at(&SERVICE, &folder, &file, how).await {
+        let opened = match self.disk.open_at(&SERVICE, &folder, &file, how).await {
+            // The file system may be read-only although the share is not: a snapshot, or after an error.
+            Err(errno) if errno.is(&[libc::EROFS]) => {
+                let how = OpenHow {
+                    write: false,
+                    ..how
+                };
+                self.disk.open_at(&SERVICE, &folder, &file, how).await
+            }
+            opened => opened,
+        };
+        match opened {
             Ok(fd) => Ok(Some(fd)),
             Err(errno) if errno.is(&[libc::ENOENT]) => Ok(None),
             Err(errno) => Err(errno.into()),

@@ -239,6 +239,39 @@ fn a_folder_elsewhere_is_found_as_quickly() {
     });
 }
 
+/// A file system may be read-only although the share is not: a snapshot is, and one whose disk has failed.
+#[test]
+fn a_stream_in_the_depot_of_a_file_system_that_is_read_only_is_read() {
+    let (disk, link) = sim(SimOptions::default());
+    let options = PosixOptions {
+        streams: StreamStore::Depot,
+        ..default_options()
+    };
+    block_on(async {
+        let t = Case::with(disk.clone(), link, options).await;
+        let file = t.file("f").await;
+        t.write(&open(&t, &file, "s").await, 0, b"data").await;
+        disk.set_read_only(true);
+        let found = t
+            .vfs
+            .open_stream(ME, &file, "s", StreamOpen::Existing)
+            .await;
+        let (stream, _) = found.unwrap();
+        let both = IoAccess {
+            read: true,
+            write: true,
+        };
+        let only_read = IoAccess {
+            write: false,
+            ..both
+        };
+        let refused = t.vfs.open(ME, &stream, both).await;
+        assert_eq!(refused.unwrap_err(), VfsError::ReadOnly);
+        let stream = t.vfs.open(ME, &stream, only_read).await.unwrap();
+        assert_eq!(t.read(&stream).await, b"data");
+    });
+}
+
 /// The place of an inode on a file system below the root may be that of an inode of the root's own, which had the same
 /// device number at an earlier start.
 #[test]
