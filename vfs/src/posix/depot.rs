@@ -299,11 +299,25 @@ impl<D: Disk> PosixVfs<D> {
             }
             opened => opened,
         };
-        match opened {
-            Ok(fd) => Ok(Some(fd)),
-            Err(errno) if errno.is(&[libc::ENOENT]) => Ok(None),
-            Err(errno) => Err(errno.into()),
+        let fd = match opened {
+            Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(None),
+            opened => opened?,
+        };
+        match self.may_be_planted(&folder, &fd).await? {
+            true => Err(VfsError::AccessDenied),
+            false => Ok(Some(fd)),
         }
+    }
+
+    /// Whether a file may have been put into a folder of streams by a user who may not read and write it: Samba makes
+    /// these folders as its users, each of whom can move another user's file into his own, and the service that opens
+    /// a stream may open that file.
+    async fn may_be_planted(&self, folder: &D::Fd, file: &D::Fd) -> VfsResult<bool> {
+        let (above, file) = (self.disk.stat(folder).await?, self.disk.stat(file).await?);
+        let owners = [0, self.disk.service_uid(), file.uid];
+        let by_owner_alone = above.mode & 0o022 == 0 && owners.contains(&above.uid);
+        // Where everybody may use the file, as on a file system without owners, nobody gains anything.
+        Ok(!by_owner_alone && file.mode & 0o006 != 0o006)
     }
 
     /// Makes an empty file for a stream, opened for reading and writing. `Exists` if there is one.

@@ -32,7 +32,7 @@ pub(super) async fn in_depot<D: Disk>(t: &Case<D>, node: &PosixNode<D>) -> bool 
 }
 
 /// The depot's folder of the inode.
-async fn folder_in_depot<D: Disk>(t: &Case<D>, node: &PosixNode<D>) -> Option<D::Fd> {
+pub(super) async fn folder_in_depot<D: Disk>(t: &Case<D>, node: &PosixNode<D>) -> Option<D::Fd> {
     let disk = t.vfs.disk();
     let how = crate::disk::OpenHow {
         path_only: true,

@@ -1,7 +1,7 @@
 //! The rights that the kernel's permissions give to users. Needs root on a real disk.
 
 use super::super::name_cache::SETTLED;
-use super::*;
+use super::{streams::folder_in_depot, *};
 use crate::{Timestamp, identity::LocalUser};
 
 fn user(uid: u32, groups: &[u32]) -> Identity {
@@ -358,6 +358,46 @@ fn links_of_a_directory_go_together_or_stay() {
         belongs("hers", 4002);
         t.vfs.remove(&bob, &dir, &root, "d").await.unwrap();
         assert!(!below.exists());
+    });
+}
+
+/// Samba makes the folder of a file's streams as a user, who may move another user's file into it.
+#[test]
+fn a_file_that_a_user_moved_into_the_depot_is_no_stream() {
+    let (disk, link) = sim(SimOptions::default());
+    let options = PosixOptions {
+        streams: StreamStore::Depot,
+        ..default_options()
+    };
+    block_on(async {
+        let t = Case::with(disk.clone(), link, options).await;
+        let (alice, root) = (user(4001, &[]), t.vfs.root());
+        disk.set_mode(ME, root.fd(), 0o777).await.unwrap();
+        let new = NewNode::default();
+        let file = t.vfs.create(&alice, &root, "f", &new, false).await;
+        let file = file.unwrap().0;
+        let size = async |stream: &str| {
+            let how = StreamOpen::Either;
+            let opened = t.vfs.open_stream(&alice, &file, stream, how).await;
+            let attr = t.vfs.attr(&opened.unwrap().0).await;
+            attr.map(|attr| attr.size)
+        };
+        assert_eq!(size("own").await, Ok(0));
+        let folder = folder_in_depot(&t, &file).await.unwrap();
+        let how = crate::disk::OpenHow::new_file(0o600);
+        let moved = b":moved:$DATA";
+        let secret = disk.open_at(ME, &folder, moved, how).await.unwrap();
+        // Only the service puts files into a folder of its own.
+        assert_eq!(size("moved").await, Ok(0));
+        let owner = Some(4001);
+        disk.set_owner(ME, &folder, owner, owner).await.unwrap();
+        assert_eq!(size("moved").await, Err(DENIED));
+        assert_eq!(size("own").await, Ok(0));
+        disk.set_mode(ME, &secret, 0o666).await.unwrap();
+        assert_eq!(size("moved").await, Ok(0));
+        // Others might have put hers there, too.
+        disk.set_mode(ME, &folder, 0o775).await.unwrap();
+        assert_eq!(size("own").await, Err(DENIED));
     });
 }
 
