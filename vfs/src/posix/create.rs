@@ -17,8 +17,8 @@ use super::{
     samba_xattr::{DOS_ATTRIB, dos_attrib::DosAttrib},
 };
 use crate::{
-    Attr, ClientAttributes, Creation, FileKey, Identity, IoAccess, NewModes, NewNode, NewSecurity,
-    Seen, Timestamp, VfsError, VfsResult,
+    Attr, Attributes, ClientAttributes, Creation, FileKey, Identity, IoAccess, NewModes, NewNode,
+    NewSecurity, Seen, Timestamp, VfsError, VfsResult,
     disk::{Disk, DiskResult, Errno, OpenHow, Stat},
 };
 
@@ -215,6 +215,9 @@ impl<D: Disk> PosixVfs<D> {
             created.fd
         };
         match self.disk.stat(&fd).await {
+            Ok(stat) if directory && self.is_another(who, parent, &stat).await? => {
+                Err(VfsError::AccessDenied)
+            }
             Ok(stat) => Ok(Made {
                 fd,
                 stat,
@@ -228,6 +231,21 @@ impl<D: Disk> PosixVfs<D> {
                 Err(self.unmake(parent, at, stat.key, directory, error).await)
             }
         }
+    }
+
+    /// Whether a directory that was found by its new name is not the one that `who` has made: another program may have
+    /// moved another user's there. A file system without owners gives all directories the same one.
+    async fn is_another(
+        &self,
+        who: &Identity,
+        parent: &PosixNode<D>,
+        found: &Stat,
+    ) -> VfsResult<bool> {
+        // The server of a remote file system decides itself whose a new directory is.
+        if found.uid == self.uid(who) || !self.disk.is_local(parent.fd()) {
+            return Ok(false);
+        }
+        Ok(found.key.generation != 0 || found.uid != self.disk.stat(parent.fd()).await?.uid)
     }
 
     /// Everything that a new inode starts with.

@@ -2,7 +2,11 @@
 
 use super::super::name_cache::SETTLED;
 use super::{streams::folder_in_depot, *};
-use crate::{Timestamp, identity::LocalUser};
+use crate::{
+    Timestamp,
+    identity::LocalUser,
+    sim::{SimOp, SimYield},
+};
 
 fn user(uid: u32, groups: &[u32]) -> Identity {
     Identity::User(Arc::new(LocalUser {
@@ -398,6 +402,50 @@ fn a_file_that_a_user_moved_into_the_depot_is_no_stream() {
         // Others might have put hers there, too.
         disk.set_mode(ME, &folder, 0o775).await.unwrap();
         assert_eq!(size("own").await, Err(DENIED));
+    });
+}
+
+/// Another program gives the name of a directory that is being made to another user's.
+#[test]
+fn a_directory_in_the_place_of_a_new_one_stays_as_it_is() {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    let (disk, link) = sim(SimOptions::default());
+    block_on(async {
+        let t = Case::new(disk.clone(), link).await;
+        let (alice, bob, root) = (user(4001, &[]), user(4002, &[]), t.vfs.root());
+        disk.set_mode(ME, root.fd(), 0o777).await.unwrap();
+        let plain = NewNode::default();
+        let hers = t.vfs.create(&alice, &root, "hers", &plain, true).await;
+        let hers = hers.unwrap().0;
+        let before = t.vfs.attr(&hers).await.unwrap().dos_attributes;
+        let (made, moved, on) = (AtomicBool::new(false), AtomicBool::new(false), disk.clone());
+        disk.set_hook(Some(Arc::new(move |op| {
+            if op == SimOp::Change {
+                made.store(true, SeqCst);
+            }
+            let now = op == SimOp::Look && made.load(SeqCst) && !moved.swap(true, SeqCst);
+            let on = on.clone();
+            let exchange = async move {
+                let root = on.root();
+                for (from, to) in [(&b"new"[..], &b"away"[..]), (b"hers", b"new")] {
+                    let renamed = on.rename(ME, &root, from, &root, to, false);
+                    renamed.await.unwrap();
+                }
+            };
+            now.then(|| Box::pin(exchange) as SimYield)
+        })));
+        let hidden = NewNode {
+            dos_attributes: 2,
+            eas: vec![("his".into(), b"1".to_vec())],
+            ..NewNode::default()
+        };
+        let refused = t.vfs.create(&bob, &root, "new", &hidden, true).await;
+        disk.set_hook(None);
+        assert_eq!(refused.unwrap_err(), DENIED);
+        assert_eq!(t.names("").await, ["away", "new"]);
+        assert_eq!(t.key("new").await, Some(hers.key()));
+        let after = t.vfs.attr(&hers).await.unwrap().dos_attributes;
+        assert_eq!((after, t.vfs.eas(&hers).await), (before, Ok(vec![])));
     });
 }
 
