@@ -1,8 +1,8 @@
 //! Entries of a directory that no client sees: symbolic links that lead nowhere or may not be followed, and temporary
 //! names that a dead server left.
 //!
-//! A directory that holds nothing else is empty for clients, so it can be removed, and they go with it. Links are
-//! removed as the user, since they are somebody's files; their targets are not touched.
+//! A directory that holds nothing else is empty for clients, so it can be removed, and they go with it. They are
+//! removed as the user, since they may be somebody's files; the targets of links are not touched.
 
 use super::{PosixNode, PosixVfs, SymlinkPolicy, attributes::STICKY, name, node::kind_of, roots};
 use crate::{
@@ -52,28 +52,23 @@ impl<D: Disk> PosixVfs<D> {
         };
         let (above, uid) = (self.disk.stat(dir.fd()).await?, self.uid(who));
         let sticky = above.mode & STICKY != 0 && ![0, above.uid].contains(&uid);
-        let mut leftovers = Vec::with_capacity(entries.len());
-        for entry in entries {
-            let by = match self.entry_kind(who, dir, &entry).await? {
-                Entry::Link => {
-                    if sticky
-                        && let Ok(link) = self.disk.stat_at(dir.fd(), &entry.name).await
-                        && link.uid != uid
-                    {
-                        // It stays, and the directory with it: then the others must stay, too.
-                        return Err(VfsError::AccessDenied);
-                    }
-                    who
-                }
-                Entry::Temporary => service,
+        for entry in &entries {
+            match self.entry_kind(who, dir, entry).await? {
+                Entry::Link | Entry::Temporary => {}
                 Entry::Seen | Entry::Reserved => return Ok(false),
-            };
-            leftovers.push((entry.name, by));
+            }
+            if sticky
+                && let Ok(own) = self.disk.stat_at(dir.fd(), &entry.name).await
+                && own.uid != uid
+            {
+                // It stays, and the directory with it: then the others must stay, too.
+                return Err(VfsError::AccessDenied);
+            }
         }
-        for (name, by) in leftovers {
-            let mut gone = self.disk.unlink(by, dir.fd(), &name, false).await;
+        for RawEntry { name, .. } in entries {
+            let mut gone = self.disk.unlink(who, dir.fd(), &name, false).await;
             if gone.is_err_and(|errno| errno.is(&[libc::EISDIR, libc::EPERM])) {
-                gone = self.disk.unlink(by, dir.fd(), &name, true).await;
+                gone = self.disk.unlink(who, dir.fd(), &name, true).await;
             }
             gone?;
         }

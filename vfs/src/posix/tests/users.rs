@@ -449,6 +449,27 @@ fn a_directory_in_the_place_of_a_new_one_stays_as_it_is() {
     });
 }
 
+/// A program may give its file a name like those that a dead server has left.
+#[test]
+fn a_directory_goes_only_with_leftovers_that_the_user_may_remove() {
+    let (disk, link) = sim(SimOptions::default());
+    block_on(async {
+        let t = Case::new(disk.clone(), link).await;
+        let (alice, bob, root) = (user(4001, &[]), user(4002, &[]), t.vfs.root());
+        disk.set_mode(ME, root.fd(), 0o777).await.unwrap();
+        let new = NewNode::default();
+        let dir = t.vfs.create(&alice, &root, "d", &new, true).await;
+        let dir = dir.unwrap().0;
+        let (left, how) = (b".holdfast-tmp-hers", crate::disk::OpenHow::new_file(0o600));
+        drop(disk.open_at(&alice, dir.fd(), left, how).await.unwrap());
+        let refused = t.vfs.remove(&bob, &dir, &root, "d").await;
+        assert_eq!(refused.err(), Some(DENIED));
+        assert!(disk.stat_at(dir.fd(), left).await.is_ok());
+        t.vfs.remove(&alice, &dir, &root, "d").await.unwrap();
+        assert!(!t.is_there("d").await);
+    });
+}
+
 #[test]
 fn one_owner_for_all() {
     let (disk, link) = sim(SimOptions::default());
