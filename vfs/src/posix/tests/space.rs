@@ -4,6 +4,22 @@
 use super::{cuts::remount, *};
 use crate::sim::{Cut, Fault, FaultAction, Profile, SimOp, SimYield};
 
+/// A simulated disk with this profile, and the back end on it.
+fn on(profile: Profile) -> (SimDisk, Case<SimDisk>) {
+    let (disk, link) = sim(SimOptions {
+        profile,
+        ..SimOptions::default()
+    });
+    let t = block_on(Case::new(disk.clone(), link));
+    (disk, t)
+}
+
+/// Makes the change that comes after so many others fail.
+fn fail_change(disk: &SimDisk, after: u64, errno: i32) {
+    let (on, action) = (SimOp::Change, FaultAction::Fail(errno));
+    assert!(disk.inject(Fault { on, after, action }));
+}
+
 /// A file is truncated, which is made stable, and grows again: after a power cut none of the
 /// removed data reappear.
 #[test]
@@ -11,11 +27,7 @@ fn a_cut_file_never_shows_what_was_cut_off() {
     for profile in [Profile::PosixMin, Profile::Journal, Profile::LogTree] {
         // The second time it grows by a write beyond its end.
         for by_writing in [false, true] {
-            let (disk, link) = sim(SimOptions {
-                profile,
-                ..SimOptions::default()
-            });
-            let t = block_on(Case::new(disk.clone(), link));
+            let (disk, t) = on(profile);
             block_on(async {
                 let file = t.file("f").await;
                 t.write(&file, 0, &[7; 6000]).await;
@@ -55,19 +67,11 @@ fn a_cut_file_never_shows_what_was_cut_off() {
 
 #[test]
 fn a_truncation_that_fails_removes_nothing() {
-    let (disk, link) = sim(SimOptions {
-        profile: Profile::LogTree,
-        ..SimOptions::default()
-    });
-    let t = block_on(Case::new(disk.clone(), link));
+    let (disk, t) = on(Profile::LogTree);
     block_on(async {
         let file = t.file("f").await;
         t.write(&file, 0, &[7; 6000]).await;
-        disk.inject(Fault {
-            on: SimOp::Change,
-            after: 0,
-            action: FaultAction::Fail(libc::ENOSPC),
-        });
+        fail_change(&disk, 0, libc::ENOSPC);
         let failed = t.vfs.set_size(&file, 5000).await;
         assert_eq!(failed, Err(VfsError::NoSpace));
         assert_eq!(t.read(&file).await, [7; 6000]);
@@ -78,19 +82,11 @@ fn a_truncation_that_fails_removes_nothing() {
 
 #[test]
 fn a_truncation_that_fails_keeps_data_written_beside_it() {
-    let (disk, link) = sim(SimOptions {
-        profile: Profile::LogTree,
-        ..SimOptions::default()
-    });
-    let t = block_on(Case::new(disk.clone(), link));
+    let (disk, t) = on(Profile::LogTree);
     block_on(async {
         let file = t.file("f").await;
         t.write(&file, 0, &[7; 6000]).await;
-        disk.inject(Fault {
-            on: SimOp::Change,
-            after: 0,
-            action: FaultAction::Fail(libc::ENOSPC),
-        });
+        fail_change(&disk, 0, libc::ENOSPC);
         disk.set_hook(Some(Arc::new(|op| {
             let mut waits = true;
             let once = std::future::poll_fn(move |_| match std::mem::take(&mut waits) {
@@ -113,19 +109,11 @@ fn a_truncation_that_fails_keeps_data_written_beside_it() {
 /// A full disk may have no room for the zeros; the file is truncated all the same.
 #[test]
 fn a_truncation_succeeds_whose_tail_cannot_be_zeroed() {
-    let (disk, link) = sim(SimOptions {
-        profile: Profile::LogTree,
-        ..SimOptions::default()
-    });
-    let t = block_on(Case::new(disk.clone(), link));
+    let (disk, t) = on(Profile::LogTree);
     block_on(async {
         let file = t.file("f").await;
         t.write(&file, 0, &[7; 6000]).await;
-        assert!(disk.inject(Fault {
-            on: SimOp::Change,
-            after: 1,
-            action: FaultAction::Fail(libc::ENOSPC),
-        }));
+        fail_change(&disk, 1, libc::ENOSPC);
         t.vfs.set_size(&file, 5000).await.unwrap();
         assert_eq!(t.read(&file).await, [7; 5000]);
     });
@@ -134,18 +122,13 @@ fn a_truncation_succeeds_whose_tail_cannot_be_zeroed() {
 /// A file system that cannot punch holes: a hole is not filled to make it read as zeros.
 #[test]
 fn zeroing_allocates_nothing() {
-    let (disk, link) = sim(SimOptions::default());
-    let t = block_on(Case::new(disk.clone(), link));
+    let (disk, t) = on(Profile::PosixMin);
     block_on(async {
         let file = t.file("f").await;
         t.write(&file, 0, &[7; 8192]).await;
         t.write(&file, 64 << 20, &[7; 8192]).await;
         for after in 0..2 {
-            disk.inject(Fault {
-                on: SimOp::Change,
-                after,
-                action: FaultAction::Fail(libc::EOPNOTSUPP),
-            });
+            fail_change(&disk, after, libc::EOPNOTSUPP);
         }
         let range = Range {
             offset: 4096,
@@ -165,16 +148,11 @@ fn zeroing_allocates_nothing() {
 
 #[test]
 fn zeros_are_written_in_pieces() {
-    let (disk, link) = sim(SimOptions::default());
-    let t = block_on(Case::new(disk.clone(), link));
+    let (disk, t) = on(Profile::PosixMin);
     block_on(async {
         let file = t.file("f").await;
         t.write(&file, 0, &vec![7; 200_000]).await;
-        disk.inject(Fault {
-            on: SimOp::Change,
-            after: 0,
-            action: FaultAction::Fail(libc::EOPNOTSUPP),
-        });
+        fail_change(&disk, 0, libc::EOPNOTSUPP);
         let range = Range {
             offset: 1,
             len: 199_998,
@@ -191,8 +169,7 @@ fn zeros_are_written_in_pieces() {
 #[test]
 fn a_reservation_beyond_the_free_space_is_not_tried() {
     let changes = |allocation| {
-        let (disk, link) = sim(SimOptions::default());
-        let t = block_on(Case::new(disk.clone(), link));
+        let (disk, t) = on(Profile::PosixMin);
         let count = Arc::new(std::sync::atomic::AtomicU32::new(0));
         let counted = Arc::clone(&count);
         disk.set_hook(Some(Arc::new(move |op| {
@@ -221,16 +198,11 @@ fn a_reservation_beyond_the_free_space_is_not_tried() {
 /// On a file system that cannot reserve space, the size is only a hint, also for a file that exists already.
 #[test]
 fn a_reservation_that_the_file_system_lacks_does_nothing() {
-    let (disk, link) = sim(SimOptions::default());
-    let t = block_on(Case::new(disk.clone(), link));
+    let (disk, t) = on(Profile::PosixMin);
     block_on(async {
         let file = t.file("f").await;
         t.write(&file, 0, &[7; 8192]).await;
-        assert!(disk.inject(Fault {
-            on: SimOp::Change,
-            after: 0,
-            action: FaultAction::Fail(libc::EOPNOTSUPP),
-        }));
+        fail_change(&disk, 0, libc::EOPNOTSUPP);
         t.vfs.allocate(&file, 1 << 20).await.unwrap();
         let attr = t.vfs.attr(&file).await.unwrap();
         assert!(attr.size == 8192 && attr.allocated < 1 << 20);
