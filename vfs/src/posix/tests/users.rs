@@ -26,6 +26,29 @@ struct Three<D: Disk> {
     carol: Identity,
 }
 
+impl<D: Disk> Three<D> {
+    /// A directory `closed` of alice's with these permission bits, and a file of hers in it.
+    async fn closed(&self, mode: u32, name: &str) -> (PosixNode<D>, PosixNode<D>) {
+        let (vfs, alice, new) = (&self.t.vfs, &self.alice, NewNode::default());
+        let closed = NewNode {
+            mode: Some(mode),
+            ..new.clone()
+        };
+        let dir = vfs.create(alice, &self.root, "closed", &closed, true).await;
+        let dir = dir.unwrap().0;
+        let file = vfs.create(alice, &dir, name, &new, false).await;
+        (dir, file.unwrap().0)
+    }
+
+    /// Removes what [`Self::closed`] has made.
+    async fn remove_closed(&self, (dir, file): (PosixNode<D>, PosixNode<D>), name: &str) {
+        let (vfs, alice) = (&self.t.vfs, &self.alice);
+        vfs.remove(alice, &file, &dir, name).await.unwrap();
+        let gone = vfs.remove(alice, &dir, &self.root, "closed").await;
+        gone.unwrap();
+    }
+}
+
 const READ: IoAccess = IoAccess {
     read: true,
     write: false,
@@ -79,17 +102,7 @@ async fn links_do_not_reveal_what_is_closed<D: Disk>(three: &Three<D>) {
         bob,
         ..
     } = three;
-    let closed = NewNode {
-        mode: Some(0o700),
-        ..NewNode::default()
-    };
-    let (dir, _) = (t.vfs.create(alice, root, "closed", &closed, true).await).unwrap();
-    let inside = NewNode::default();
-    let (inside, _) = t
-        .vfs
-        .create(alice, &dir, "in", &inside, false)
-        .await
-        .unwrap();
+    let (dir, inside) = three.closed(0o700, "in").await;
     t.write(&inside, 0, b"hers").await;
     (t.link)("way-in", "closed/in");
     // One name, and a listing that queries many at once.
@@ -107,31 +120,19 @@ async fn links_do_not_reveal_what_is_closed<D: Disk>(three: &Three<D>) {
         .unlink(ME, root.fd(), b"way-in", false)
         .await
         .unwrap();
-    t.vfs.remove(alice, &inside, &dir, "in").await.unwrap();
-    t.vfs.remove(alice, &dir, root, "closed").await.unwrap();
+    three.remove_closed((dir, inside), "in").await;
 }
 
 /// This holds even if a cached listing does not have the name.
 async fn nothing_is_revealed_of_what_may_not_be_searched<D: Disk>(three: &Three<D>) {
     let Three {
         t,
-        root,
         alice,
         bob,
         carol,
         ..
     } = three;
-    let closed = NewNode {
-        mode: Some(0o755),
-        ..NewNode::default()
-    };
-    let (dir, _) = (t.vfs.create(alice, root, "closed", &closed, true).await).unwrap();
-    let there = NewNode::default();
-    let (there, _) = t
-        .vfs
-        .create(alice, &dir, "there", &there, false)
-        .await
-        .unwrap();
+    let (dir, there) = three.closed(0o755, "there").await;
     let absent = async |who: &Identity| {
         let path = ["closed", "absent"].map(String::from);
         let found = t.vfs.lookup(who, &path).await;
@@ -155,8 +156,7 @@ async fn nothing_is_revealed_of_what_may_not_be_searched<D: Disk>(three: &Three<
             assert_eq!(absent(carol).await, carols, "{mode:o}");
         }
     }
-    t.vfs.remove(alice, &there, &dir, "there").await.unwrap();
-    t.vfs.remove(alice, &dir, root, "closed").await.unwrap();
+    three.remove_closed((dir, there), "there").await;
 }
 
 async fn strangers_change_nothing<D: Disk>(three: &Three<D>) {
