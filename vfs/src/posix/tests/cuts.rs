@@ -1,8 +1,8 @@
 //! Power losses and failures at every step: what was stable stays, what failed leaves nothing.
 
-use super::*;
+use super::{streams::open, *};
 use crate::NewSecurity;
-use crate::sim::{Cut, Fault, FaultAction, Profile, SimOp, SimYield};
+use crate::sim::{Cut, Fault, FaultAction, Profile, SimFd, SimOp, SimYield};
 
 const FIRST: &[u8] = b"stable since the flush";
 
@@ -24,23 +24,6 @@ fn store_of(data: &[u8]) -> StreamStore {
         0..1000 => StreamStore::Xattr,
         _ => StreamStore::Depot,
     }
-}
-
-pub(super) async fn open(
-    t: &Case<SimDisk>,
-    node: &PosixNode<SimDisk>,
-    name: &str,
-) -> PosixNode<SimDisk> {
-    let (stream, _) = t
-        .vfs
-        .open_stream(ME, node, name, StreamOpen::Either)
-        .await
-        .unwrap();
-    let io = IoAccess {
-        read: true,
-        write: true,
-    };
-    t.vfs.open(ME, &stream, io).await.unwrap()
 }
 
 /// The one stream of `f`, whatever its name.
@@ -629,6 +612,21 @@ fn a_depot_folder_that_failed_loses_no_other_stream() {
     assert!(failed > 5, "{failed}");
 }
 
+/// Gives an inode another name in the root as soon as a change is about to be made.
+fn link_before_a_change(disk: &SimDisk, inode: &SimFd, name: &'static [u8]) {
+    let (on, inode) = (disk.clone(), inode.clone());
+    let linked = std::sync::atomic::AtomicBool::new(false);
+    disk.set_hook(Some(Arc::new(move |op| {
+        let first = op == SimOp::Change && !linked.swap(true, std::sync::atomic::Ordering::Relaxed);
+        let (on, inode) = (on.clone(), inode.clone());
+        let link = async move {
+            let root = on.root();
+            on.link(ME, &inode, &root, name).await.unwrap();
+        };
+        first.then(|| Box::pin(link) as SimYield)
+    })));
+}
+
 /// A disk that ignores case finds a file under both cases of its name. Here a link has the other one.
 #[test]
 fn a_name_changes_its_case_on_a_disk_that_ignores_it() {
@@ -645,18 +643,7 @@ fn a_name_changes_its_case_on_a_disk_that_ignores_it() {
                     action: FaultAction::Fail(libc::EINVAL),
                 }));
             }
-            let (on, inode) = (disk.clone(), file.fd().clone());
-            let linked = std::sync::atomic::AtomicBool::new(false);
-            disk.set_hook(Some(Arc::new(move |op| {
-                let first =
-                    op == SimOp::Change && !linked.swap(true, std::sync::atomic::Ordering::Relaxed);
-                let (on, inode) = (on.clone(), inode.clone());
-                let other_case = async move {
-                    let root = on.root();
-                    on.link(ME, &inode, &root, b"F").await.unwrap();
-                };
-                first.then(|| Box::pin(other_case) as SimYield)
-            })));
+            link_before_a_change(&disk, file.fd(), b"F");
             let changed = match by_link {
                 false => t.rename("f", "F", false).await,
                 true => {
@@ -682,18 +669,7 @@ fn a_name_that_is_taken_meanwhile_is_no_invalid_argument() {
             after: 1,
             action: FaultAction::Fail(libc::EINVAL),
         }));
-        let (on, inode) = (disk.clone(), file.fd().clone());
-        let linked = std::sync::atomic::AtomicBool::new(false);
-        disk.set_hook(Some(Arc::new(move |op| {
-            let first =
-                op == SimOp::Change && !linked.swap(true, std::sync::atomic::Ordering::Relaxed);
-            let (on, inode) = (on.clone(), inode.clone());
-            let other = async move {
-                let root = on.root();
-                on.link(ME, &inode, &root, b"g").await.unwrap();
-            };
-            first.then(|| Box::pin(other) as SimYield)
-        })));
+        link_before_a_change(&disk, file.fd(), b"g");
         let renamed = t.rename("f", "g", false).await;
         disk.set_hook(None);
         assert_eq!(renamed, Err(VfsError::Exists));

@@ -1,7 +1,6 @@
 //! Writes on NFS, which may report the failure of an earlier write-back.
 
-use super::cuts::{mount, open};
-use super::*;
+use super::{cuts::mount, streams::open, *};
 use crate::sim::{Fault, FaultAction, SimOp};
 
 /// NFS reports a failed write-back to the next write through the same descriptor; a sync through it does not report
