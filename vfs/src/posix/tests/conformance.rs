@@ -141,18 +141,7 @@ async fn access_as_opened<D: Disk>(t: Case<D>, file: PosixNode<D>) {
     let closed = t.node("F").await;
     let refused = t.vfs.read(&closed, 0, 1, BytesMut::new()).await;
     assert_eq!(refused.unwrap_err(), VfsError::AccessDenied);
-    let reader = t
-        .vfs
-        .open(
-            ME,
-            &closed,
-            IoAccess {
-                read: true,
-                write: false,
-            },
-        )
-        .await
-        .unwrap();
+    let reader = t.opened(&closed, false).await;
     assert_eq!(t.read(&reader).await, b"hell\0\0!");
     let refused = t
         .vfs
@@ -271,18 +260,7 @@ pub(super) async fn listing<D: Disk>(t: Case<D>) {
     assert_eq!(t.vfs.list(ME, &dir, 3).await.unwrap().len(), 3);
     let two = t.vfs.list(ME, &dir, 2).await;
     assert_eq!(two.unwrap_err(), VfsError::TooLarge);
-    let opened = t
-        .vfs
-        .open(
-            ME,
-            &dir,
-            IoAccess {
-                read: true,
-                write: true,
-            },
-        )
-        .await
-        .unwrap();
+    let opened = t.opened(&dir, true).await;
     for _ in 0..2 {
         let listed = t.vfs.list(ME, &opened, 10).await.unwrap();
         for name in &listed {

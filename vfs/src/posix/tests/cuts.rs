@@ -589,11 +589,7 @@ fn a_depot_folder_that_failed_loses_no_other_stream() {
             let opened = t.vfs.open_stream(ME, &one, "s", how).await;
             failed += usize::from(opened.is_err());
             if let Ok((stream, _)) = opened {
-                let io = IoAccess {
-                    read: true,
-                    write: true,
-                };
-                let stream = t.vfs.open(ME, &stream, io).await.unwrap();
+                let stream = t.opened(&stream, true).await;
                 let data = Bytes::copy_from_slice(&big);
                 let plain = WriteMode::default();
                 let written = t.vfs.write(&stream, 0, data, plain).await;

@@ -99,6 +99,12 @@ impl<D: Disk> Case<D> {
             .0
     }
 
+    /// The same inode or stream, opened for reading and perhaps for writing.
+    pub(super) async fn opened(&self, node: &PosixNode<D>, write: bool) -> PosixNode<D> {
+        let io = IoAccess { read: true, write };
+        self.vfs.open(ME, node, io).await.unwrap()
+    }
+
     pub(super) async fn write(&self, node: &PosixNode<D>, offset: u64, data: &[u8]) {
         let data = Bytes::copy_from_slice(data);
         self.vfs

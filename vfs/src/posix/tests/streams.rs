@@ -14,11 +14,7 @@ pub(super) async fn open<D: Disk>(t: &Case<D>, node: &PosixNode<D>, name: &str) 
         .open_stream(ME, node, name, StreamOpen::Either)
         .await
         .unwrap();
-    let io = IoAccess {
-        read: true,
-        write: true,
-    };
-    t.vfs.open(ME, &stream, io).await.unwrap()
+    t.opened(&stream, true).await
 }
 
 pub(super) async fn names<D: Disk>(t: &Case<D>, node: &PosixNode<D>) -> Vec<(String, u64)> {
@@ -177,11 +173,7 @@ pub(super) async fn many<D: Disk>(t: Case<D>) {
         let opened = t.vfs.open_stream(ME, &file, &name, StreamOpen::New).await;
         let written = match opened {
             Ok((stream, _)) => {
-                let io = IoAccess {
-                    read: true,
-                    write: true,
-                };
-                let stream = t.vfs.open(ME, &stream, io).await.unwrap();
+                let stream = t.opened(&stream, true).await;
                 let data = Bytes::from(vec![i; 500]);
                 let written = t.vfs.write(&stream, 0, data, WriteMode::default()).await;
                 if written.is_err() {
