@@ -207,10 +207,8 @@ pub(super) fn unlink(dir: &LinuxFd, name: &[u8], directory: bool) -> DiskResult<
 }
 
 pub(super) fn rename(
-    from: &LinuxFd,
-    from_name: &[u8],
-    to: &LinuxFd,
-    to_name: &[u8],
+    (from, from_name): (&LinuxFd, &[u8]),
+    (to, to_name): (&LinuxFd, &[u8]),
     replace: bool,
 ) -> DiskResult<()> {
     let flags = if replace {

@@ -21,8 +21,7 @@ impl LinuxDisk {
     pub(super) async fn make_directory(
         &self,
         who: &Identity,
-        dir: &LinuxFd,
-        name: &[u8],
+        (dir, name): Entry<'_>,
         mode: u32,
     ) -> DiskResult<()> {
         let _own = self.own.name(dir, name);
@@ -41,8 +40,7 @@ impl LinuxDisk {
     pub(super) async fn remove_name(
         &self,
         who: &Identity,
-        dir: &LinuxFd,
-        name: &[u8],
+        (dir, name): Entry<'_>,
         directory: bool,
     ) -> DiskResult<()> {
         let _own = self.own.name(dir, name);
@@ -90,8 +88,7 @@ impl LinuxDisk {
         &self,
         who: &Identity,
         fd: &LinuxFd,
-        dir: &LinuxFd,
-        name: &[u8],
+        (dir, name): Entry<'_>,
     ) -> DiskResult<()> {
         let _own = self.own.link(fd, dir, name);
         let fd = fd.clone();
@@ -116,7 +113,7 @@ impl LinuxDisk {
             target = pool::run(from.place(Lane::Sync), Identity::Service, commit).await?;
         }
         self.run_at(who, from, from_name, move |from, from_name| {
-            let moved = calls::rename(from, from_name, &above, &to_name, replace);
+            let moved = calls::rename((from, from_name), (&above, &to_name), replace);
             if noted {
                 removed::left(from);
                 removed::left(&above);

@@ -324,7 +324,7 @@ impl Disk for LinuxDisk {
         name: &[u8],
         mode: u32,
     ) -> DiskResult<()> {
-        self.make_directory(who, dir, name, mode).await
+        self.make_directory(who, (dir, name), mode).await
     }
 
     async fn unlink(
@@ -334,7 +334,7 @@ impl Disk for LinuxDisk {
         name: &[u8],
         directory: bool,
     ) -> DiskResult<()> {
-        self.remove_name(who, dir, name, directory).await
+        self.remove_name(who, (dir, name), directory).await
     }
 
     async fn rename(
@@ -357,7 +357,7 @@ impl Disk for LinuxDisk {
         dir: &LinuxFd,
         name: &[u8],
     ) -> DiskResult<()> {
-        self.add_name(who, fd, dir, name).await
+        self.add_name(who, fd, (dir, name)).await
     }
 
     async fn read_link_at(&self, dir: &LinuxFd, name: &[u8]) -> DiskResult<Vec<u8>> {
