@@ -1,12 +1,18 @@
-//! A bare executor for this crate's tests: one future, one thread.
+//! Executors for this crate's tests: a bare one, and one with a ring; each for one future on one thread.
 
 use std::{
     future::Future,
     pin::pin,
+    rc::Rc,
     sync::Arc,
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
+    time::Duration,
 };
+
+use tokio::{net::unix::pipe, runtime::Builder, task::LocalSet};
+
+use crate::uring::{UringOptions, UringWorker, on_park, probe};
 
 struct Unpark(Thread);
 
@@ -48,6 +54,41 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
         }
         thread::park();
     }
+}
+
+/// Runs a future on a thread with a ring, which tokio drives as it does in the daemon, and returns the ring. If there
+/// can be none here, it prints the reason.
+pub(crate) fn on_ring<F: Future<Output = ()>>(
+    options: UringOptions,
+    test: impl FnOnce(Rc<UringWorker>) -> F,
+) -> Option<Rc<UringWorker>> {
+    if let Err(reason) = probe() {
+        eprintln!("SKIPPED: {reason}");
+        return None;
+    }
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .on_thread_park(on_park)
+        .build();
+    let runtime = runtime.unwrap();
+    let worker = Rc::new(UringWorker::new(options).unwrap());
+    let driver = Rc::clone(&worker);
+    let local = LocalSet::new();
+    local.spawn_local(async move {
+        let event = pipe::Receiver::from_owned_fd_unchecked(driver.eventfd().unwrap()).unwrap();
+        loop {
+            event.readable().await.unwrap();
+            if event.try_read(&mut [0; 8]).is_ok() {
+                driver.reap();
+            }
+        }
+    });
+    let run = Box::pin(test(Rc::clone(&worker)));
+    let limited = async { tokio::time::timeout(Duration::from_secs(300), run).await };
+    let ended = runtime.block_on(local.run_until(limited));
+    ended.expect("the ring lost a wake-up");
+    assert!(worker.completed() > 0, "the ring was not used");
+    Some(worker)
 }
 
 /// The bytes that hexadecimal digits stand for.

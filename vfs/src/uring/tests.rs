@@ -1,8 +1,6 @@
-//! The disk of rings, driven as the daemon drives it: by tokio on one thread.
+//! The disk of rings, each driven as the daemon drives it.
 
 use std::{future::Future, io::Write, os::fd::AsFd, rc::Rc, sync::Arc, time::Duration};
-
-use tokio::{net::unix::pipe, runtime::Builder, task::LocalSet};
 
 use bytes::BytesMut;
 
@@ -14,45 +12,21 @@ use crate::{
     identity::LocalUser,
     linux::LinuxDisk,
     posix_sys,
-    testing::block_on,
+    testing::{block_on, on_ring},
 };
 
 const ME: &Identity = &Identity::Service;
 
-/// Runs `test` with a ring, or prints why it cannot.
+/// Runs `test` with a disk that uses a ring, or prints why it cannot.
 fn with_ring<F: Future<Output = ()>>(
     options: UringOptions,
     test: impl FnOnce(LinuxDisk, Rc<UringWorker>) -> F,
 ) {
-    if let Err(reason) = probe() {
-        eprintln!("SKIPPED: {reason}");
-        return;
-    }
     let dir = tempfile::tempdir().unwrap();
     let disk = LinuxDisk::open(dir.path()).unwrap().with_rings(true);
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .on_thread_park(on_park)
-        .build();
-    let runtime = runtime.unwrap();
-    let worker = Rc::new(UringWorker::new(options).unwrap());
-    let driver = Rc::clone(&worker);
-    let local = LocalSet::new();
-    local.spawn_local(async move {
-        let event = pipe::Receiver::from_owned_fd_unchecked(driver.eventfd().unwrap()).unwrap();
-        loop {
-            event.readable().await.unwrap();
-            if event.try_read(&mut [0; 8]).is_ok() {
-                driver.reap();
-            }
-        }
-    });
-    let run = test(disk, Rc::clone(&worker));
-    let limited = async { tokio::time::timeout(Duration::from_secs(300), run).await };
-    let ended = runtime.block_on(local.run_until(limited));
-    ended.expect("the ring lost a wake-up");
-    assert_eq!(worker.in_flight(), 0);
-    assert!(worker.completed() > 0, "the ring was not used");
+    if let Some(worker) = on_ring(options, |worker| test(disk, worker)) {
+        assert_eq!(worker.in_flight(), 0);
+    }
 }
 
 #[test]

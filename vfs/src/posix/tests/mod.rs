@@ -12,10 +12,9 @@ mod space;
 mod streams;
 mod users;
 
-use std::{path::Path, rc::Rc, sync::Arc, time::Duration};
+use std::{path::Path, rc::Rc, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use tokio::{net::unix::pipe, runtime::Builder, task::LocalSet};
 
 use super::*;
 use crate::{
@@ -25,8 +24,8 @@ use crate::{
     env::Clock,
     linux::LinuxDisk,
     sim::{SimDisk, SimOptions},
-    testing::block_on,
-    uring::{UringOptions, UringWorker, on_park, probe},
+    testing::{block_on, on_ring},
+    uring::UringOptions,
     vfs::*,
 };
 
@@ -339,40 +338,19 @@ fn most_streams_of_a_file() {
 
 #[test]
 fn on_the_ring() {
-    if let Err(reason) = probe() {
-        eprintln!("SKIPPED: {reason}");
-        return;
-    }
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .on_thread_park(on_park)
-        .build();
-    let worker = Rc::new(UringWorker::new(UringOptions::default()).unwrap());
-    let driver = Rc::clone(&worker);
-    let local = LocalSet::new();
-    local.spawn_local(async move {
-        let event = pipe::Receiver::from_owned_fd_unchecked(driver.eventfd().unwrap()).unwrap();
-        loop {
-            event.readable().await.unwrap();
-            if event.try_read(&mut [0; 8]).is_ok() {
-                driver.reap();
-            }
-        }
-    });
     let dir = tempfile::tempdir().unwrap();
-    let mut number = 0;
-    let run = all(|options| {
-        let (path, link) = folder(dir.path(), &mut number);
-        (
-            LinuxDisk::open(&path).unwrap().with_rings(true),
-            link,
-            options_here(options),
-        )
+    on_ring(UringOptions::default(), |_| async {
+        let mut number = 0;
+        all(|options| {
+            let (path, link) = folder(dir.path(), &mut number);
+            (
+                LinuxDisk::open(&path).unwrap().with_rings(true),
+                link,
+                options_here(options),
+            )
+        })
+        .await;
     });
-    let limited = async { tokio::time::timeout(Duration::from_secs(300), Box::pin(run)).await };
-    let ended = runtime.unwrap().block_on(local.run_until(limited));
-    ended.expect("the ring lost a wake-up");
-    assert!(worker.completed() > 0, "the ring was not used");
 }
 
 /// Nothing here needs a `Send` future, but the value itself crosses threads.
