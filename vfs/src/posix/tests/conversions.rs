@@ -1,6 +1,7 @@
 //! Tests of streams that are not in the place that the share's options name: they are found there, and converted.
 
 use super::{
+    cuts::mount,
     streams::{in_depot, names, open},
     *,
 };
@@ -204,13 +205,9 @@ pub(super) async fn after_a_restart<D: Disk>(t: Case<D>) {
 /// A sync of a file whose folder is elsewhere searches for the folder once.
 #[test]
 fn a_folder_elsewhere_is_found_as_quickly() {
-    let (disk, link) = sim(SimOptions::default());
-    let options = PosixOptions {
-        streams: StreamStore::Depot,
-        ..default_options()
-    };
+    let disk = SimDisk::new(SimOptions::default());
     block_on(async {
-        let t = Case::with(disk.clone(), link, options).await;
+        let t = mount(disk.clone(), StreamStore::Depot).await;
         let file = t.file("f").await;
         t.write(&open(&t, &file, "s").await, 0, b"data").await;
         let cost = async || {
@@ -242,13 +239,9 @@ fn a_folder_elsewhere_is_found_as_quickly() {
 /// A file system may be read-only although the share is not: a snapshot is, and one whose disk has failed.
 #[test]
 fn a_stream_in_the_depot_of_a_file_system_that_is_read_only_is_read() {
-    let (disk, link) = sim(SimOptions::default());
-    let options = PosixOptions {
-        streams: StreamStore::Depot,
-        ..default_options()
-    };
+    let disk = SimDisk::new(SimOptions::default());
     block_on(async {
-        let t = Case::with(disk.clone(), link, options).await;
+        let t = mount(disk.clone(), StreamStore::Depot).await;
         let file = t.file("f").await;
         t.write(&open(&t, &file, "s").await, 0, b"data").await;
         disk.set_read_only(true);
@@ -271,13 +264,9 @@ fn a_stream_in_the_depot_of_a_file_system_that_is_read_only_is_read() {
 /// device number at an earlier start.
 #[test]
 fn the_folder_of_an_inode_on_another_file_system_is_not_emptied() {
-    let (disk, link) = sim(SimOptions::default());
-    let options = PosixOptions {
-        streams: StreamStore::Depot,
-        ..default_options()
-    };
+    let disk = SimDisk::new(SimOptions::default());
     block_on(async {
-        let t = Case::with(disk.clone(), link, options).await;
+        let t = mount(disk.clone(), StreamStore::Depot).await;
         let (file, other) = (t.file("f").await, t.file("other").await);
         // As if `other` had the number of `f` on a file system below the root.
         let mut stat = disk.stat(other.fd()).await.unwrap();

@@ -1,7 +1,7 @@
 //! The rights that the kernel's permissions give to users. Needs root on a real disk.
 
 use super::super::name_cache::SETTLED;
-use super::{streams::folder_in_depot, *};
+use super::{cuts::mount, streams::folder_in_depot, *};
 use crate::{
     Timestamp,
     identity::LocalUser,
@@ -14,6 +14,14 @@ fn user(uid: u32, groups: &[u32]) -> Identity {
         gid: uid,
         groups: groups.to_vec(),
     }))
+}
+
+/// Alice, bob, and the root of a share in which everybody may change names.
+async fn open_to_all(t: &Case<SimDisk>) -> (Identity, Identity, PosixNode<SimDisk>) {
+    let root = t.vfs.root();
+    let set = t.vfs.disk().set_mode(ME, root.fd(), 0o777).await;
+    set.unwrap();
+    (user(4001, &[]), user(4002, &[]), root)
 }
 
 /// The share's root with `f`, alice's and her group's to read; with bob and carol (of the group).
@@ -368,15 +376,10 @@ fn links_of_a_directory_go_together_or_stay() {
 /// Samba makes the folder of a file's streams as a user, who may move another user's file into it.
 #[test]
 fn a_file_that_a_user_moved_into_the_depot_is_no_stream() {
-    let (disk, link) = sim(SimOptions::default());
-    let options = PosixOptions {
-        streams: StreamStore::Depot,
-        ..default_options()
-    };
+    let disk = SimDisk::new(SimOptions::default());
     block_on(async {
-        let t = Case::with(disk.clone(), link, options).await;
-        let (alice, root) = (user(4001, &[]), t.vfs.root());
-        disk.set_mode(ME, root.fd(), 0o777).await.unwrap();
+        let t = mount(disk.clone(), StreamStore::Depot).await;
+        let (alice, _, root) = open_to_all(&t).await;
         let new = NewNode::default();
         let file = t.vfs.create(&alice, &root, "f", &new, false).await;
         let file = file.unwrap().0;
@@ -412,8 +415,7 @@ fn a_directory_in_the_place_of_a_new_one_stays_as_it_is() {
     let (disk, link) = sim(SimOptions::default());
     block_on(async {
         let t = Case::new(disk.clone(), link).await;
-        let (alice, bob, root) = (user(4001, &[]), user(4002, &[]), t.vfs.root());
-        disk.set_mode(ME, root.fd(), 0o777).await.unwrap();
+        let (alice, bob, root) = open_to_all(&t).await;
         let plain = NewNode::default();
         let hers = t.vfs.create(&alice, &root, "hers", &plain, true).await;
         let hers = hers.unwrap().0;
@@ -455,8 +457,7 @@ fn a_directory_goes_only_with_leftovers_that_the_user_may_remove() {
     let (disk, link) = sim(SimOptions::default());
     block_on(async {
         let t = Case::new(disk.clone(), link).await;
-        let (alice, bob, root) = (user(4001, &[]), user(4002, &[]), t.vfs.root());
-        disk.set_mode(ME, root.fd(), 0o777).await.unwrap();
+        let (alice, bob, root) = open_to_all(&t).await;
         let new = NewNode::default();
         let dir = t.vfs.create(&alice, &root, "d", &new, true).await;
         let dir = dir.unwrap().0;
