@@ -266,7 +266,11 @@ impl<D: Disk> PosixVfs<D> {
 
     /// As [`Self::depot_find`], but a folder that is labelled with another inode is not this one's.
     async fn depot_own(&self, node: &PosixNode<D>) -> VfsResult<Option<Found<D>>> {
-        let Some(found) = self.depot_find(node).await? else {
+        if let Some((_, found)) = self.noted_folder(node).await? {
+            return Ok(Some(found));
+        }
+        let here = depot_path(node.0.key.fs, node.0.key.ino);
+        let Some(found) = self.depot_at(&here).await? else {
             return Ok(None);
         };
         let foreign = self.is_of_another(node, &found.folder).await?;

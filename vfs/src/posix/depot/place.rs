@@ -8,7 +8,7 @@
 
 use super::Found;
 use crate::{
-    VfsResult,
+    Identity, VfsResult,
     disk::{Disk, XattrSet},
     posix::{PosixNode, PosixVfs, samba_xattr::depot_path},
 };
@@ -42,7 +42,7 @@ impl<D: Disk> PosixVfs<D> {
 
     /// The place that the inode notes, and the folder there, if it is not the place of Samba's rule and the folder no
     /// other inode's.
-    async fn noted_folder(
+    pub(super) async fn noted_folder(
         &self,
         node: &PosixNode<D>,
     ) -> VfsResult<Option<([String; 3], Found<D>)>> {
@@ -90,18 +90,19 @@ impl<D: Disk> PosixVfs<D> {
         folder: &D::Fd,
     ) -> VfsResult<Option<bool>> {
         let own = label_of(node);
-        // A file system without generations labels nothing.
-        if own.is_empty() {
-            return Ok(None);
-        }
         let label = self.xattr(folder, LABEL).await?;
-        Ok(label.map(|label| label == own.as_bytes()))
+        // A file system without generations labels nothing: a folder with a label is that of an inode elsewhere.
+        Ok(label.map(|label| !own.is_empty() && label == own.as_bytes()))
     }
 
-    /// Labels the folder of an inode's streams.
+    /// Labels the folder of an inode's streams, or removes another inode's label where the inode has none.
     pub(super) async fn label(&self, node: &PosixNode<D>, folder: &D::Fd) -> VfsResult<()> {
         let own = label_of(node);
         if own.is_empty() {
+            if self.xattr(folder, LABEL).await?.is_some() {
+                let service = &Identity::Service;
+                self.disk.remove_xattr(service, folder, LABEL).await?;
+            }
             return Ok(());
         }
         self.set_xattr(folder, LABEL, own.as_bytes(), XattrSet::Either)
