@@ -1,18 +1,61 @@
-//! The rename of a stream that is in an attribute: another attribute gets its bytes, and the old one is removed.
+//! The rename of a stream. In the depot that is a rename of its file. In attributes, another one gets the stream's
+//! bytes, and the old one is removed.
 //!
 //! If a step fails, the other attribute becomes again what it was, unless the old one is gone by then: a stream is
 //! never left in neither.
 
-use super::{PosixNode, PosixVfs, samba_xattr::stream_attribute};
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::{
+    PosixNode, PosixVfs, StreamStore, node::Stream, samba_xattr::stream_attribute, streams::Place,
+};
 use crate::{
-    VfsError, VfsResult,
+    IoAccess, VfsError, VfsResult,
     disk::{Disk, XattrSet},
 };
 
 impl<D: Disk> PosixVfs<D> {
-    /// Gives the stream `from`, whose bytes are `data`, the name `to`, and replaces a stream of that name. The caller
-    /// holds the inode's lock.
-    pub(super) async fn rename_attribute(
+    /// Gives a stream the name `to`, and replaces one of exactly that name. The caller holds the inode's lock.
+    pub(super) async fn move_stream(
+        &self,
+        node: &PosixNode<D>,
+        to: &str,
+    ) -> VfsResult<PosixNode<D>> {
+        let stream = Self::base_of(node)?;
+        let depot = match (self.place(node).await?, self.options.streams) {
+            (Place::Xattr(value), StreamStore::Xattr) => {
+                self.rename_attribute(node, (&stream.name, to), &value)
+                    .await?;
+                None
+            }
+            (place, _) => {
+                let fd = match place {
+                    Place::Depot(fd) => fd,
+                    Place::Xattr(value) => self.move_to_depot(node, &value).await?,
+                };
+                // An attribute of that name would count before the depot, so it is moved there first. The rename then
+                // replaces it in one step, and a power cut leaves one of the two streams under the name.
+                let old = node.with_stream(Stream::new(to.to_owned(), IoAccess::default(), None));
+                match self.place(&old).await {
+                    Ok(Place::Xattr(value)) => {
+                        self.move_to_depot(&old, &value).await?;
+                        self.sync_base(&old, false).await?;
+                    }
+                    Ok(Place::Depot(_)) | Err(VfsError::NotFound) => {}
+                    Err(error) => return Err(error),
+                }
+                self.depot_rename(node, &stream.name, to).await?;
+                Some(fd)
+            }
+        };
+        let renamed = Stream::new(to.to_owned(), stream.io, depot);
+        let keeps = stream.keeps_write_time.load(SeqCst);
+        renamed.keeps_write_time.store(keeps, SeqCst);
+        Ok(node.with_stream(renamed))
+    }
+
+    /// Renames a stream in an attribute; `data` are its bytes.
+    async fn rename_attribute(
         &self,
         node: &PosixNode<D>,
         (from, to): (&str, &str),

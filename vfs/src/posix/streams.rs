@@ -126,46 +126,23 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
         if target.is_some() && !replace {
             return Err(VfsError::Exists);
         }
-        let depot = match (self.place(node).await?, self.options.streams) {
-            (Place::Xattr(value), StreamStore::Xattr) => {
-                self.rename_attribute(node, (&stream.name, to), &value)
-                    .await?;
-                None
+        // A stream whose name has another case is replaced in one step, which then changes the case. As with files, a
+        // failure there only concerns the case.
+        let at = target.as_deref().unwrap_or(to);
+        let mut renamed = self.move_stream(node, at).await?;
+        if at != to {
+            match Box::pin(self.move_stream(&renamed, to)).await {
+                Ok(cased) => renamed = cased,
+                Err(error) => tracing::debug!(%error, "a replaced stream keeps its case"),
             }
-            (place, _) => {
-                let fd = match place {
-                    Place::Depot(fd) => fd,
-                    Place::Xattr(value) => self.move_to_depot(node, &value).await?,
-                };
-                // An attribute of that name would count before the depot, so it is moved there first. The rename then
-                // replaces it in one step, and a power cut leaves one of the two streams under the name.
-                let old = node.with_stream(Stream::new(to.to_owned(), IoAccess::default(), None));
-                match self.place(&old).await {
-                    Ok(Place::Xattr(value)) => {
-                        self.move_to_depot(&old, &value).await?;
-                        self.sync_base(&old, false).await?;
-                    }
-                    Ok(Place::Depot(_)) | Err(VfsError::NotFound) => {}
-                    Err(error) => return Err(error),
-                }
-                self.depot_rename(node, &stream.name, to).await?;
-                Some(fd)
-            }
-        };
-        if let Some(target) = target.filter(|target| target != to) {
-            self.drop_stream(node, &target).await?;
         }
-        let renamed = Stream::new(to.to_owned(), stream.io, depot);
-        let keeps = stream.keeps_write_time.load(SeqCst);
-        renamed.keeps_write_time.store(keeps, SeqCst);
-        let renamed = node.with_stream(renamed);
         self.stream_modified(&renamed).await;
         Ok(renamed)
     }
 }
 
 impl<D: Disk> PosixVfs<D> {
-    fn base_of(node: &PosixNode<D>) -> VfsResult<&Stream<D>> {
+    pub(super) fn base_of(node: &PosixNode<D>) -> VfsResult<&Stream<D>> {
         node.0.stream.as_ref().ok_or(VfsError::InvalidArgument)
     }
 
