@@ -103,13 +103,8 @@ async fn three<D: Disk>(t: Case<D>) -> Three<D> {
 
 /// A listing shows the attributes of names, but follows a link only if the user may reach its target.
 async fn links_do_not_reveal_what_is_closed<D: Disk>(three: &Three<D>) {
-    let Three {
-        t,
-        root,
-        alice,
-        bob,
-        ..
-    } = three;
+    let (t, root) = (&three.t, &three.root);
+    let (alice, bob) = (&three.alice, &three.bob);
     let (dir, inside) = three.closed(0o700, "in").await;
     t.write(&inside, 0, b"hers").await;
     (t.link)("way-in", "closed/in");
@@ -133,13 +128,8 @@ async fn links_do_not_reveal_what_is_closed<D: Disk>(three: &Three<D>) {
 
 /// This holds even if a cached listing does not have the name.
 async fn nothing_is_revealed_of_what_may_not_be_searched<D: Disk>(three: &Three<D>) {
-    let Three {
-        t,
-        alice,
-        bob,
-        carol,
-        ..
-    } = three;
+    let t = &three.t;
+    let (alice, bob, carol) = (&three.alice, &three.bob, &three.carol);
     let (dir, there) = three.closed(0o755, "there").await;
     let absent = async |who: &Identity| {
         let path = ["closed", "absent"].map(String::from);
@@ -168,14 +158,8 @@ async fn nothing_is_revealed_of_what_may_not_be_searched<D: Disk>(three: &Three<
 }
 
 async fn strangers_change_nothing<D: Disk>(three: &Three<D>) {
-    let Three {
-        t,
-        root,
-        found,
-        alice,
-        bob,
-        carol,
-    } = three;
+    let (t, root, found) = (&three.t, &three.root, &three.found);
+    let (alice, bob, carol) = (&three.alice, &three.bob, &three.carol);
     let write = IoAccess {
         read: false,
         write: true,
@@ -217,13 +201,8 @@ async fn strangers_change_nothing<D: Disk>(three: &Three<D>) {
 
 /// Linux ties times and attributes to the owner, Windows to a right that writers also have.
 async fn writers_may_what_windows_lets_them<D: Disk>(three: &Three<D>) {
-    let Three {
-        t,
-        found,
-        bob,
-        carol,
-        ..
-    } = three;
+    let (t, found) = (&three.t, &three.found);
+    let (bob, carol) = (&three.bob, &three.carol);
     let times = SetAttr {
         written: Some(Timestamp::default()),
         dos_attributes: Some(2),
@@ -246,14 +225,8 @@ async fn writers_may_what_windows_lets_them<D: Disk>(three: &Three<D>) {
 }
 
 async fn names_belong_to_the_directory<D: Disk>(three: &Three<D>) {
-    let Three {
-        t,
-        root,
-        found,
-        alice,
-        bob,
-        carol,
-    } = three;
+    let (t, root, found) = (&three.t, &three.root, &three.found);
+    let (alice, bob, carol) = (&three.alice, &three.bob, &three.carol);
     let of = |who| t.vfs.permitted(who, found);
     assert_eq!(of(bob).await.unwrap(), IoAccess::default());
     let both = IoAccess {
@@ -294,13 +267,8 @@ async fn names_belong_to_the_directory<D: Disk>(three: &Three<D>) {
 
 /// The prediction about a removal agrees with its result.
 async fn promises_are_kept<D: Disk>(three: &Three<D>) {
-    let Three {
-        t,
-        root,
-        alice,
-        bob,
-        ..
-    } = three;
+    let (t, root) = (&three.t, &three.root);
+    let (alice, bob) = (&three.alice, &three.bob);
     let new = NewNode::default();
     // The owner of the directory: root here.
     for mode in [0o1777, 0o777, 0o1755, 0o755] {
