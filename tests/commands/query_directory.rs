@@ -103,6 +103,8 @@ fn patterns_select_names() {
         ("c", &["c"]),
         // DOS_STAR matches up to the final dot.
         ("<.gz", &["d.tar.gz"]),
+        // Behind the final dot it matches everything. Clients send this for `a.*.`.
+        ("a\"<", &["a.txt"]),
         // DOS_DOT matches a dot, or nothing at the end.
         ("c\"", &["c"]),
         // DOS_QM matches a character, or nothing before a dot.

@@ -74,12 +74,14 @@ pub(crate) struct Pattern {
     words: usize,
     literals: Literals,
     /// `runs` are the units `*` and `<`, which match any run of characters; `stars` are the `*`
-    /// among them, which match also after the final dot.
+    /// among them, which match also beyond the final dot.
     runs: Set,
     stars: Set,
-    /// The units that match one character: `?` and `>`, and at a dot `?` and `"`.
+    /// The units that match one character: `?` and `>`, at a dot `?` and `"`, and at the final dot `<` as well, which
+    /// ends there.
     takes_one: Set,
     takes_dot: Set,
+    takes_final_dot: Set,
     /// The units that can match no character: before a dot, at the end, and elsewhere (only `*` and
     /// `<`).
     skipped_at_dot: Set,
@@ -118,6 +120,7 @@ impl Pattern {
         let everything = matches!(text, "" | "*" | "*.*");
         let runs = union(&stars, &dos_stars);
         let skipped_at_dot = union(&runs, &dos_any);
+        let takes_dot = union(&any, &dos_dots);
         Some(Self {
             everything,
             plain: !everything && !text.contains(['*', '<', '?', '>', '"']),
@@ -127,7 +130,8 @@ impl Pattern {
             runs,
             stars,
             takes_one: union(&any, &dos_any),
-            takes_dot: union(&any, &dos_dots),
+            takes_dot,
+            takes_final_dot: union(&takes_dot, &dos_stars),
             skipped_at_end: union(&skipped_at_dot, &dos_dots),
             skipped_at_dot,
         })
@@ -161,10 +165,11 @@ impl Pattern {
         let mut rest = name.char_indices().peekable();
         self.skip(&mut states, rest.peek().map(|(_, c)| *c));
         while let Some((at, c)) = rest.next() {
-            // `<` matches nothing after the final dot, if there is one.
-            let behind = last_dot.is_some_and(|dot| at > dot);
-            let stay = if behind { &self.stars } else { &self.runs };
+            // `<` ends with the final dot. One that begins after it matches any run of characters.
+            let is_final = last_dot == Some(at);
+            let stay = if is_final { &self.stars } else { &self.runs };
             let wild = match c {
+                '.' if is_final => &self.takes_final_dot,
                 '.' => &self.takes_dot,
                 _ => &self.takes_one,
             };
@@ -242,6 +247,11 @@ mod tests {
         assert!(matches("<", "plain"));
         assert!(matches("<\"*", "a.b.c"));
         assert!(matches("<.txt", "a.b.txt"));
+        assert!(!matches("<", "page.html"));
+        // The patterns that clients send for "a.*." and "*.*.".
+        assert!(matches("a\"<", "a.txt"));
+        assert!(matches("<\"<", "a.b.txt"));
+        assert!(!matches("a\"<", "a.b.txt"));
         assert!(matches(">>>", "ab"));
         assert!(!matches(">>>", "abcd"));
         assert!(matches("a>>.t", "a.t"));
@@ -300,7 +310,8 @@ mod tests {
         let more = || model(pattern, name, at + 1);
         match unit {
             '*' => skip() || (next.is_some() && more()),
-            '<' => skip() || (next.is_some() && final_dot.is_none_or(|dot| at <= dot) && more()),
+            '<' if final_dot == Some(at) => skip() || one(),
+            '<' => skip() || (next.is_some() && more()),
             '?' => next.is_some() && one(),
             '>' => match next {
                 None | Some('.') => skip(),
