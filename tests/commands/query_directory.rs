@@ -238,15 +238,18 @@ fn invalid_requests_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"x").unwrap();
-    let missing = Request::new(&QueryDirectoryRequest {
-        info_class: NAMES.0,
-        flags: NONE,
-        file_index: 0,
-        file_id: FileId::ANY,
-        pattern: b"*\0",
-        output_buffer_length: 4096,
-    });
-    assert_eq!(status(tree.call(missing)), Status::FILE_CLOSED);
+    // The handle is looked up before the length is checked.
+    for length in [4096, tree.client().negotiated().max_transact_size + 1] {
+        let missing = Request::new(&QueryDirectoryRequest {
+            info_class: NAMES.0,
+            flags: NONE,
+            file_index: 0,
+            file_id: FileId::ANY,
+            pattern: b"*\0",
+            output_buffer_length: length,
+        });
+        assert_eq!(status(tree.call(missing)), Status::FILE_CLOSED, "{length}");
+    }
     let file = tree.create(&CreateArgs::open("f")).unwrap();
     assert_eq!(
         ask(&file, "*", NONE),

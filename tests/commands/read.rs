@@ -120,10 +120,13 @@ fn the_charge_must_cover_the_length() {
 fn unknown_handles_and_directories_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
-    let reply = tree
-        .reply(Request::new(&request(FileId::ANY, 0, 1)))
-        .unwrap();
-    assert_eq!(reply.status(), Status::FILE_CLOSED);
+    // The handle is looked up before the length is checked.
+    for length in [1, tree.client().negotiated().max_read_size + 1] {
+        let reply = tree
+            .reply(Request::new(&request(FileId::ANY, 0, length)))
+            .unwrap();
+        assert_eq!(reply.status(), Status::FILE_CLOSED, "{length}");
+    }
     let directory = tree.create(&CreateArgs::directory("")).unwrap();
     assert_eq!(status(directory.read(0, 1)), Status::INVALID_DEVICE_REQUEST);
 }

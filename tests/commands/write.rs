@@ -203,6 +203,14 @@ fn unknown_handles_and_directories_are_refused() {
         .reply(Request::new(&request(FileId::ANY, 0, b"x")))
         .unwrap();
     assert_eq!(reply.status(), Status::FILE_CLOSED);
+    // The handle is looked up before the charge is checked.
+    let data = vec![0; 65_537];
+    let body = request(FileId::ANY, 0, &data);
+    let unpaid = Request::raw(Command::WRITE, &[])
+        .mutate(|message| body.encode(message, 0))
+        .overriding(|o| o.credit_charge = Some(1));
+    let reply = tree.reply(unpaid).unwrap();
+    assert_eq!(reply.status(), Status::FILE_CLOSED);
     let access = AccessMask::FILE_GENERIC_READ | AccessMask::FILE_ADD_FILE;
     let directory = tree
         .create(&CreateArgs::directory("").access(access))

@@ -73,11 +73,12 @@ fn facts(attr: &Attr) -> FileFacts {
 
 /// The open directory of a request whose answer takes at most `output` bytes, if its handle has the right to list it.
 fn directory<V: Vfs>(call: &Call<V>, id: FileId, output: u32) -> Result<InFlight<V>, Failure> {
+    // [MS-SMB2] 3.3.5.18, 3.3.5.19: the open is looked up before the length is checked.
+    let open = call.open(id)?;
     if output > call.io_max() {
         return Err(Status::INVALID_PARAMETER.into());
     }
     call.check_charge(0, size(output))?;
-    let open = call.open(id)?;
     if !open.is_directory() {
         return Err(Status::INVALID_PARAMETER.into());
     }

@@ -22,11 +22,12 @@ const FROM_FILE_MIN: usize = 64 << 10;
 /// Reads.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = ReadRequest::read(&call.message)?;
+    // [MS-SMB2] 3.3.5.12: the open is looked up before the length is checked.
+    let open = call.open(request.file_id)?;
     if request.length > call.io_max() || has_channel(call, request.channel) {
         return Err(Status::INVALID_PARAMETER.into());
     }
     call.check_charge(0, size(request.length))?;
-    let open = call.open(request.file_id)?;
     if let OpenKind::Pipe(pipe) = &open.kind {
         // [MS-SMB2] 3.3.5.12.
         let unbuffered = request.flags.contains(ReadFlags::READ_UNBUFFERED);

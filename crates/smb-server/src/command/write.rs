@@ -22,12 +22,13 @@ use crate::{
 /// Writes.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = WriteRequest::read(&call.message)?;
+    // [MS-SMB2] 3.3.5.13: the open is looked up before the length is checked.
+    let open = call.open(request.file_id)?;
     let count = u32::try_from(request.data.len()).unwrap_or(u32::MAX);
     if count > call.io_max() || has_channel(call, request.channel) {
         return Err(Status::INVALID_PARAMETER.into());
     }
     call.check_charge(request.data.len(), 0)?;
-    let open = call.open(request.file_id)?;
     if let OpenKind::Pipe(pipe) = &open.kind {
         if request
             .flags
