@@ -77,9 +77,8 @@ fn a_rename_reports_both_names() {
     );
 }
 
-/// [MS-FSA] 2.1.4.1: a watcher is one of a directory, by whatever path that is reached.
-#[test]
-fn changes_through_another_share_are_reported() {
+/// A server with a share `all`, and a share `one` of the folder `d` in it.
+fn one_in_all() -> (tempfile::TempDir, HoldfastServer, [Tree; 2]) {
     let folder = tempfile::tempdir().unwrap();
     let below = folder.path().join("d");
     std::fs::create_dir(&below).unwrap();
@@ -95,7 +94,14 @@ fn changes_through_another_share_are_reported() {
         let session = server.session(smb_client::Options::default());
         session.tree(name).unwrap()
     };
-    let (all, one) = (tree("all"), tree("one"));
+    let trees = [tree("all"), tree("one")];
+    (folder, server, trees)
+}
+
+/// [MS-FSA] 2.1.4.1: a watcher is one of a directory, by whatever path that is reached.
+#[test]
+fn changes_through_another_share_are_reported() {
+    let (_folder, _server, [all, one]) = one_in_all();
     let seen = |of: &Tree, name: &str, by: &dyn Fn()| {
         let directory = open(of, name);
         let filter = NAMES | NotifyFilter::SIZE | NotifyFilter::STREAM_NAME;
@@ -125,6 +131,26 @@ fn changes_through_another_share_are_reported() {
     );
     let removed = seen(&one, "", &|| all.delete("d\\g").unwrap());
     assert_eq!(removed, [(FileAction::REMOVED, "g".to_owned())]);
+}
+
+/// That holds for the whole tree below the directory.
+#[test]
+fn changes_below_a_directory_through_another_share_are_reported() {
+    let (_folder, _server, [all, one]) = one_in_all();
+    one.mkdir("e").unwrap();
+    let seen = |of: &Tree, by: &dyn Fn()| {
+        let root = open(of, "");
+        let id = watch(&root, NAMES, ChangeNotifyFlags::WATCH_TREE);
+        by();
+        changes(&root, id)
+    };
+    let added = |name: &str| [(FileAction::ADDED, name.to_owned())];
+    let above = seen(&all, &|| one.write_file("e\\f", b"").unwrap());
+    assert_eq!(above, added("d\\e\\f"));
+    let near = seen(&all, &|| one.write_file("g", b"").unwrap());
+    assert_eq!(near, added("d\\g"));
+    let below = seen(&one, &|| all.write_file("d\\e\\h", b"").unwrap());
+    assert_eq!(below, added("e\\h"));
 }
 
 /// [MS-FSA] 2.1.5.15.12: the name of a replaced file stays, with other contents behind it.

@@ -129,6 +129,9 @@ pub struct ShareConfig {
     pub hosts: HostRules,
     /// Label of the volume as clients show it.
     pub volume_label: String,
+    /// The path of the folder on the host, without links, if it is known: shares that lie in one another are found by
+    /// it.
+    pub folder: Option<Vec<u8>>,
 }
 
 impl ShareConfig {
@@ -149,6 +152,7 @@ impl ShareConfig {
             host_changes: true,
             hosts: HostRules::default(),
             volume_label: name.to_owned(),
+            folder: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{io, path::Path, sync::Arc};
 
 use durability::{Durability, Gate, ShareDurability};
 use smb_auth::UserDb;
-use smb_server::{Share, Shares};
+use smb_server::{Share, Shares, config::ShareConfig};
 use vfs::{
     Volume,
     linux::{LinuxDisk, OwnChanges},
@@ -99,7 +99,10 @@ pub(super) fn build_shares(
             }
         };
         shares.push(Arc::new(Share {
-            config: settings::share(share, users)?,
+            config: ShareConfig {
+                folder: vfs.root().fd().path(),
+                ..settings::share(share, users)?
+            },
             vfs,
             gate,
             id,

@@ -23,6 +23,7 @@ use rustix::{
 };
 
 use super::{
+    calls,
     class::Class,
     file_system::FileSystem,
     pool::{self, Lane, Place},
@@ -184,6 +185,13 @@ impl LinuxFd {
             false => OFlags::empty(),
         };
         Ok(rustix::fs::fcntl_setfl(self, flags)?)
+    }
+
+    /// The present path of the object on the host, as the kernel has it in memory. It is only a hint, and `None` if the
+    /// object has no name or its path is not known.
+    #[must_use]
+    pub fn path(&self) -> Option<Vec<u8>> {
+        calls::path(self)
     }
 
     /// The magic link to this descriptor.

@@ -12,6 +12,7 @@
 //! as they will be encoded ([MS-FSCC] 2.7.1).
 
 mod outside;
+mod reach;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -244,6 +245,8 @@ pub(super) struct Watches {
     by_key: BTreeSet<(FileKey, OpenId)>,
     /// The number of watchers of a directory that each user has.
     of_users: BTreeMap<(FileKey, CountedUser), usize>,
+    /// The folders that several shares show, by their path in each of them: that path, and one in another share.
+    same_folders: BTreeMap<IndexKey, Vec<(SharePath, SharePath)>>,
 }
 
 impl Watches {
@@ -299,55 +302,6 @@ impl Watches {
         Watching::Pending
     }
 
-    /// Queues one change for the watchers of the directories above it, and collects the opens of these watchers.
-    fn queue(&mut self, reported: &Reported, reached: &mut Vec<OpenId>) {
-        let folded = reported.path.folded();
-        // Depths of the directories above, the parent first.
-        for depth in (0..folded.len()).rev() {
-            let above: Arc<[Box<str>]> = folded.get(..depth).unwrap_or_default().into();
-            let key = |open| (reported.path.share, Arc::clone(&above), OpenId(open));
-            for (_, _, open) in self.by_path.range(key(0)..=key(u64::MAX)) {
-                let Some(watcher) = self.by_open.get_mut(open) else {
-                    continue;
-                };
-                let near = depth + 1 == folded.len();
-                if (near || watcher.tree) && watcher.filter.intersects(reported.filter) {
-                    watcher.push(Change {
-                        action: reported.action,
-                        name: relative(reported, depth),
-                    });
-                    reached.push(*open);
-                }
-            }
-        }
-        if let Some(parent) = reported.parent {
-            self.queue_beside(reported, parent, reached);
-        }
-    }
-
-    /// Queues one change for the watchers that know its directory by another path ([MS-FSA] 2.1.4.1 compares the
-    /// directories): in another share, through a link, or from before a host change moved the directory.
-    fn queue_beside(&mut self, reported: &Reported, parent: FileKey, reached: &mut Vec<OpenId>) {
-        let path = &reported.path;
-        let Some((_, above)) = path.folded().split_last() else {
-            return;
-        };
-        let all = (parent, OpenId(0))..=(parent, OpenId(u64::MAX));
-        for (_, open) in self.by_key.range(all) {
-            let Some(watcher) = self.by_open.get_mut(open) else {
-                continue;
-            };
-            let same = watcher.path.share == path.share && watcher.path.folded() == above;
-            if !same && watcher.filter.intersects(reported.filter) {
-                watcher.push(Change {
-                    action: reported.action,
-                    name: relative(reported, above.len()),
-                });
-                reached.push(*open);
-            }
-        }
-    }
-
     /// Watched directories at or below `from` are at or below `to` now.
     pub(super) fn rename(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
         let moved: Vec<IndexKey> = from.at_or_below(&self.by_path).cloned().collect();
@@ -388,17 +342,6 @@ impl Watches {
             }
         }
     }
-}
-
-/// The name of a change as seen from the directory `depth` components below the root.
-fn relative(reported: &Reported, depth: usize) -> String {
-    let names = reported.path.names().get(depth..).unwrap_or_default();
-    let mut name = names.join("\\");
-    if let Some(stream) = &reported.stream {
-        name.push(':');
-        name.push_str(stream);
-    }
-    name
 }
 
 impl Files {

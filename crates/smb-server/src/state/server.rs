@@ -152,10 +152,12 @@ impl<V: Vfs> Server<V> {
         users: Arc<dyn UserStore>,
     ) -> Arc<Self> {
         let limiter = limiter_config(&config);
+        let files = Files::new(Caching::Full);
+        files.set_same_folders(shares.same_folders());
         Arc::new(Self {
             started: env.realtime(),
             durability,
-            files: Files::new(Caching::Full),
+            files,
             outside: Outside::default(),
             grants: Grants::default(),
             durables: Durables::default(),
@@ -209,6 +211,7 @@ impl<V: Vfs> Server<V> {
 
     /// Replaces the shares, and frees the old ones unlocked; existing tree connects stay until [`Server::revoke`].
     pub fn set_shares(&self, shares: Shares<V>) {
+        self.files.set_same_folders(shares.same_folders());
         let _old = std::mem::replace(&mut *self.shares.write(), Arc::new(shares));
         self.rules_replaced.fetch_add(1, Ordering::SeqCst);
     }

@@ -389,6 +389,65 @@ fn a_watcher_by_another_path_is_reached_once() {
     assert_eq!(watching, Watching::Done(once));
 }
 
+/// A path in share 1.
+fn elsewhere(text: &str) -> SharePath {
+    let names = text.split('\\').filter(|name| !name.is_empty());
+    SharePath::new(ShareId(1), names, str::to_uppercase)
+}
+
+/// The folder of share 1 is `\up\d` in share 0.
+#[test]
+fn a_tree_is_watched_through_every_share_that_shows_it() {
+    let rig = Rig::new(Caching::None);
+    let same = (path("up\\d"), elsewhere(""));
+    rig.files.set_same_folders(vec![same]);
+    let above = directory(&rig, "up");
+    let below = OpenRequest {
+        directory: true,
+        path: elsewhere(""),
+        ..rig.request(2, READ | DELETE)
+    };
+    rig.open(&below);
+    let (waiter, _) = watch(&rig, &above, true, 1000);
+    let deep = Reported {
+        path: elsewhere("Sub\\x"),
+        parent: Some(key(99)),
+        ..reported(Change::ADDED, "")
+    };
+    let effects = rig.files.changed(&[deep]);
+    let seen = [change(1, "d\\Sub\\x")];
+    assert_eq!(effects.wakes, [changes(waiter, &seen)]);
+    let (waiter, _) = watch(&rig, &below, true, 1000);
+    let reports = ["up\\D\\e\\y", "up\\d", "up\\other\\e"].map(|at| Reported {
+        parent: Some(key(99)),
+        ..reported(Change::REMOVED, at)
+    });
+    let effects = rig.files.changed(&reports);
+    let seen = [change(2, "e\\y")];
+    assert_eq!(effects.wakes, [changes(waiter, &seen)]);
+}
+
+/// The watchers of a change's own directory are found by that directory's key.
+#[test]
+fn a_tree_in_another_share_gets_a_change_once() {
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "d");
+    let same = (path("d"), elsewhere(""));
+    rig.files.set_same_folders(vec![same]);
+    let (waiter, _) = watch(&rig, &on, true, 1000);
+    let through = |at: &str, parent| Reported {
+        path: elsewhere(at),
+        parent: Some(parent),
+        ..reported(Change::ADDED, "")
+    };
+    let effects = rig.files.changed(&[through("x", on.place.key)]);
+    assert_eq!(effects.wakes, [changes(waiter, &[change(1, "x")])]);
+    assert_eq!(watch(&rig, &on, true, 1000).1, Watching::Pending);
+    rig.files.set_same_folders(Vec::new());
+    let deep = rig.files.changed(&[through("s\\x", key(99))]);
+    assert!(deep.is_empty());
+}
+
 #[test]
 fn a_watch_of_another_directory_at_that_path_stays() {
     let rig = Rig::new(Caching::None);

@@ -1,0 +1,121 @@
+//! The watchers that a change reaches ([MS-FSA] 2.1.4.1): those of the directories above it, by the paths that lead to
+//! it in its own share and in others, and those of its own directory, by whatever path they know it.
+
+use std::sync::Arc;
+
+use vfs::FileKey;
+
+use super::{Change, Files, IndexKey, OpenId, Reported, SharePath, Watches};
+
+impl Watches {
+    /// Queues one change for the watchers of the directories above it, and collects the opens of these watchers.
+    pub(super) fn queue(&mut self, reported: &Reported, reached: &mut Vec<OpenId>) {
+        let path = &reported.path;
+        self.queue_above(reported, path, path.folded().len(), reached);
+        for path in self.elsewhere(path) {
+            // The watchers of its own directory are found by the directory's key.
+            let own = usize::from(reported.parent.is_some());
+            let depths = path.folded().len().saturating_sub(own);
+            self.queue_above(reported, &path, depths, reached);
+        }
+        if let Some(parent) = reported.parent {
+            self.queue_beside(reported, parent, reached);
+        }
+    }
+
+    /// The paths that lead in other shares to the object at `path`.
+    fn elsewhere(&self, path: &SharePath) -> Vec<SharePath> {
+        if self.same_folders.is_empty() {
+            return Vec::new();
+        }
+        let folded = path.folded();
+        let same = |depth: usize| {
+            let above: Arc<[Box<str>]> = folded.get(..depth).unwrap_or_default().into();
+            let key: IndexKey = (path.share, above, OpenId(0));
+            self.same_folders.get(&key)
+        };
+        (0..folded.len())
+            .filter_map(same)
+            .flatten()
+            .filter_map(|(from, to)| path.moved(from, to))
+            .collect()
+    }
+
+    /// Queues one change for the watchers of the directories above it on `path`, those of the first `depths` ones.
+    fn queue_above(
+        &mut self,
+        reported: &Reported,
+        path: &SharePath,
+        depths: usize,
+        reached: &mut Vec<OpenId>,
+    ) {
+        let folded = path.folded();
+        // Depths of the directories above, the deepest first.
+        for depth in (0..depths).rev() {
+            let above: Arc<[Box<str>]> = folded.get(..depth).unwrap_or_default().into();
+            let key = |open| (path.share, Arc::clone(&above), OpenId(open));
+            for (_, _, open) in self.by_path.range(key(0)..=key(u64::MAX)) {
+                let Some(watcher) = self.by_open.get_mut(open) else {
+                    continue;
+                };
+                let near = depth + 1 == folded.len();
+                if (near || watcher.tree) && watcher.filter.intersects(reported.filter) {
+                    watcher.push(Change {
+                        action: reported.action,
+                        name: relative(reported, path, depth),
+                    });
+                    reached.push(*open);
+                }
+            }
+        }
+    }
+
+    /// Queues one change for the watchers that know its directory by another path ([MS-FSA] 2.1.4.1 compares the
+    /// directories): in another share, through a link, or from before a host change moved the directory.
+    fn queue_beside(&mut self, reported: &Reported, parent: FileKey, reached: &mut Vec<OpenId>) {
+        let path = &reported.path;
+        let Some((_, above)) = path.folded().split_last() else {
+            return;
+        };
+        let all = (parent, OpenId(0))..=(parent, OpenId(u64::MAX));
+        for (_, open) in self.by_key.range(all) {
+            let Some(watcher) = self.by_open.get_mut(open) else {
+                continue;
+            };
+            let same = watcher.path.share == path.share && watcher.path.folded() == above;
+            if !same && watcher.filter.intersects(reported.filter) {
+                watcher.push(Change {
+                    action: reported.action,
+                    name: relative(reported, path, above.len()),
+                });
+                reached.push(*open);
+            }
+        }
+    }
+}
+
+/// The name of a change at `path` as seen from the directory `depth` components below the root.
+fn relative(reported: &Reported, path: &SharePath, depth: usize) -> String {
+    let names = path.names().get(depth..).unwrap_or_default();
+    let mut name = names.join("\\");
+    if let Some(stream) = &reported.stream {
+        name.push(':');
+        name.push_str(stream);
+    }
+    name
+}
+
+impl Files {
+    /// Sets the folders that several shares show: pairs of paths in two shares that lead to one folder. They replace
+    /// those set before.
+    pub(crate) fn set_same_folders(&self, pairs: Vec<(SharePath, SharePath)>) {
+        let mut watches = self.watches.lock();
+        watches.same_folders.clear();
+        for (one, other) in pairs {
+            for (from, to) in [(one.clone(), other.clone()), (other, one)] {
+                let same = watches.same_folders.entry(from.key(OpenId(0)));
+                same.or_default().push((from, to));
+            }
+        }
+    }
+}
