@@ -277,6 +277,22 @@ fn invalid_requests_are_refused() {
 }
 
 #[test]
+fn a_name_is_found_in_a_directory_that_was_moved() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    fill(&server, &["d/f"]);
+    let directory = tree.create(&CreateArgs::directory("d")).unwrap();
+    std::fs::rename(server.path("d"), server.path("e")).unwrap();
+    assert_eq!(ask(&directory, "F", NONE).unwrap(), ["f"]);
+    // Another directory has its path.
+    std::fs::create_dir(server.path("d")).unwrap();
+    fill(&server, &["d/g"]);
+    assert_eq!(ask(&directory, "f", RESTART).unwrap(), ["f"]);
+    assert_eq!(ask(&directory, "g", RESTART), Err(Status::NO_MORE_FILES));
+}
+
+#[test]
 fn deleting_while_listing_loses_nothing() {
     let server = HoldfastServer::new();
     let tree = server.tree();

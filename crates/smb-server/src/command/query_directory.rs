@@ -13,7 +13,7 @@ use smb_wire::{
     status::Status,
     utf16,
 };
-use vfs::{Attr, DirName, Lookup, Vfs, VfsError, VfsResult};
+use vfs::{Attr, DirName, Lookup, Node, Vfs, VfsError, VfsResult};
 
 use super::{Call, Handled, Reply, create, engine::OnDisk};
 use crate::{
@@ -176,8 +176,12 @@ async fn start<V: Vfs>(
     let who = &call.token()?.identity;
     let pattern = Pattern::new(&text).ok_or(Status::OBJECT_NAME_INVALID)?;
     let _few = call.connection.listings.acquire().await;
-    let (names, attrs) = if pattern.is_plain() {
-        (plain(call, open, &text).await?, Vec::new())
+    let found = match pattern.is_plain() {
+        true => plain(call, open, &text).await?,
+        false => None,
+    };
+    let (names, attrs) = if let Some(names) = found {
+        (names, Vec::new())
     } else if pattern.is_everything() {
         let listed = vfs.list_looked(who, &disk.node, DIRECTORY_NAMES_MAX, looked);
         listed.await?
@@ -256,32 +260,35 @@ async fn matching<V: Vfs>(
     Ok(matching)
 }
 
-/// A pattern without wildcards names at most one entry: a lookup finds it without listing.
+/// A pattern without wildcards names at most one entry: a lookup finds it without listing. `None` if the directory is
+/// not at its path: it was moved on the host or through another share, or is just being moved.
 async fn plain<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
     text: &str,
-) -> Result<Vec<DirName>, Failure> {
+) -> Result<Option<Vec<DirName>>, Failure> {
     let Ok(name) = create::parse_name(&utf16::encode(text)) else {
-        return Ok(Vec::new());
+        return Ok(Some(Vec::new()));
     };
     // "." names the directory itself, which is not one of its names here.
     if name.path.len() != 1 {
-        return Ok(Vec::new());
+        return Ok(Some(Vec::new()));
     }
+    let directory = open.disk()?.node.key();
+    let is_it = |parent: Option<&V::Node>| parent.is_some_and(|node| node.key() == directory);
     let path = call.server().path_of(open)?;
     let mut whole = path.to_names();
     whole.extend(name.path);
     let token = call.token()?;
     match call.share()?.vfs.lookup(&token.identity, &whole).await {
+        Ok(Lookup { parent, .. }) if !is_it(parent.as_ref()) => Ok(None),
         Ok(lookup) if lookup.found.is_some() => {
             let on_disk = vfs::posix::name::to_disk(&lookup.name)?;
-            Ok(vec![DirName::new(lookup.name, on_disk)])
+            Ok(Some(vec![DirName::new(lookup.name, on_disk)]))
         }
+        Err(VfsError::PathNotFound) => Ok(None),
         // A listing shows no link that may not be followed either.
-        Ok(_) | Err(VfsError::NotFound | VfsError::PathNotFound | VfsError::SymbolicLink) => {
-            Ok(Vec::new())
-        }
+        Ok(_) | Err(VfsError::NotFound | VfsError::SymbolicLink) => Ok(Some(Vec::new())),
         Err(error) => Err(error.into()),
     }
 }
