@@ -17,8 +17,8 @@ use smb_wire::dtyp::SecurityInformation as Part;
 use smb_wire::dtyp::{
     Ace, AceFlags, Acl, SecurityDescriptor, SecurityDescriptorControl as Control, Sid,
 };
-use smb_wire::fscc::FileInformationClass;
-use smb_wire::msg::{CreateOptions, InfoType, ShareAccess};
+use smb_wire::fscc::{DirectoryEntries, DirectoryFormat, FileInformationClass};
+use smb_wire::msg::{CreateOptions, InfoType, QueryDirectoryFlags, ShareAccess};
 
 const CAROL: u32 = 12_345;
 const DAVE: u32 = 12_346;
@@ -420,6 +420,36 @@ fn listings_omit_entries_without_all_rights_of_generic_read() {
         let there = listed.iter().any(|entry| entry.file_name == "f");
         assert_eq!(there, shown, "{mask}");
     }
+}
+
+/// Another directory may have the path of the one that is listed.
+#[test]
+fn listings_omit_unreadable_entries_of_a_directory_that_was_moved() {
+    let server = HoldfastServer::start(&ServerOptions {
+        share: "access_based_enumeration = true".into(),
+        ..ServerOptions::default()
+    });
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    tree.write_file("d\\f", b"").unwrap();
+    let access = AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
+    let args = CreateArgs::open("d\\f").access(access);
+    let file = tree.create(&args).unwrap();
+    let closed = SecurityDescriptor {
+        dacl: Some(Acl::new(Vec::new())),
+        ..SecurityDescriptor::default()
+    };
+    assert_eq!(set(&file, Part::DACL, &closed), Status::SUCCESS);
+    let directory = tree.create(&CreateArgs::directory("d")).unwrap();
+    fs::rename(server.path("d"), server.path("moved")).unwrap();
+    fs::create_dir(server.path("d")).unwrap();
+    fs::write(server.path("d/f"), b"").unwrap();
+    let class = FileInformationClass::NAMES;
+    let flags = QueryDirectoryFlags::empty();
+    let bytes = directory.query_directory(class, "*", flags, 4096).unwrap();
+    let entries = DirectoryEntries::new(DirectoryFormat::of(class).unwrap(), &bytes);
+    let listed: Vec<String> = entries.map(|entry| entry.unwrap().file_name).collect();
+    assert_eq!(listed, [".", ".."]);
 }
 
 #[test]

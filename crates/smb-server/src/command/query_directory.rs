@@ -423,12 +423,17 @@ async fn visible<V: Vfs>(
     whole.push(name.name.clone());
     let (token, vfs) = (call.token()?, &call.share()?.vfs);
     let Ok(Lookup {
+        parent: Some(parent),
         found: Some((node, attr)),
         ..
     }) = vfs.lookup(&token.identity, &whole).await
     else {
         return Ok(Ok(false));
     };
+    // Another directory may have the path by now.
+    if parent.key() != open.disk()?.node.key() {
+        return Ok(Ok(false));
+    }
     Ok(match access::descriptor(&**vfs, &node, &attr, None).await {
         Ok(sd) => Ok(access::maximal(&sd, &token).contains(AccessMask::FILE_GENERIC_READ)),
         // A descriptor that cannot be understood opens nothing, but does not end the listing of the others.
