@@ -182,12 +182,13 @@ impl<C: Send + 'static> Inside<C> {
             Ok(Some((connection, to))) => {
                 tracing::debug!(peer = %connection.peer, "a connection moves to another worker");
                 // While it left, it may have been asked to stay. If the server stops, it ends here: the other worker
-                // may have counted its last connection already.
-                let stops = *serving.worker.stopping.borrow();
-                let given = match to.filter(|_| !stops) {
+                // may have counted its last connection already. While its mark is borrowed, no stop begins.
+                let stops = serving.worker.stopping.borrow();
+                let given = match to.filter(|_| !*stops) {
                     Some(to) => to.try_give(connection),
                     None => Err(connection),
                 };
+                drop(stops);
                 if let Err(connection) = given {
                     return self.seat(connection, serving);
                 }

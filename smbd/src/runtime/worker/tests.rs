@@ -317,6 +317,64 @@ fn a_connection_that_leaves_at_a_stop_ends_where_it_is() {
     block_on(to.end(Duration::from_secs(10)));
 }
 
+/// Orders a stop at the moment when a worker gives a connection away, and reports whether the stop could begin then.
+struct StopsMeanwhile {
+    stop: watch::Sender<bool>,
+    began: std::sync::mpsc::Sender<bool>,
+}
+
+impl std::task::Wake for StopsMeanwhile {
+    fn wake(self: Arc<Self>) {
+        let (begins, begun) = std::sync::mpsc::channel();
+        let me = Arc::clone(&self);
+        thread::spawn(move || {
+            me.stop.send_replace(true);
+            let _ = begins.send(());
+        });
+        let begun = begun.recv_timeout(Duration::from_millis(50));
+        let _ = self.began.send(begun.is_ok());
+    }
+}
+
+#[test]
+fn no_stop_begins_while_a_connection_is_given_away() {
+    let admission = Admission::new(&config());
+    let (from, stop) = start(|_| Ok(Echo)).unwrap();
+    // Another worker without a thread: a message wakes the test in its place.
+    let (sender, mut messages) = mpsc::channel(MESSAGES_MAX);
+    let to = Worker {
+        core: 0,
+        file_io: "threads",
+        thread_id: 0,
+        inbox: Inbox {
+            sender,
+            load: Arc::default(),
+        },
+        drained: RefCell::new(None),
+        thread: RefCell::new(None),
+    };
+    let (began, has_begun) = std::sync::mpsc::channel();
+    let waker = std::task::Waker::from(Arc::new(StopsMeanwhile { stop, began }));
+    let mut context = std::task::Context::from_waker(&waker);
+    assert!(messages.poll_recv(&mut context).is_pending());
+    let mut clients = [connect(&from, &admission), connect(&from, &admission)];
+    let given = (0..1_000).any(|_| {
+        for client in &mut clients {
+            // Nobody answers the one that has left, and the stop ends the other one.
+            let _ = client.write_all(b"hello");
+        }
+        thread::sleep(Duration::from_millis(1));
+        from.relieve(0, 1.0, &to);
+        to.load() == 1
+    });
+    assert!(given);
+    let begun = has_begun.recv_timeout(Duration::from_secs(10));
+    assert_eq!(begun, Ok(false));
+    assert!(matches!(messages.try_recv(), Ok(Message::Connection(_))));
+    assert_eq!(block_on(from.drained()), 0);
+    block_on(from.end(Duration::from_secs(10)));
+}
+
 #[test]
 fn a_stop_waits_for_the_cleanup_of_connections_that_came_just_before() {
     let admission = Admission::new(&config());
