@@ -33,9 +33,11 @@ impl ConnectionHandler for Handler {
         let peer = accepted.peer;
         // The server stops, a newcomer needs the place of somebody who has not logged in, or a reload
         // between accept and here refuses the address: it closes the connections that the server
-        // knows, and asking here comes after the server knows this one.
+        // knows, at once or after its grace, and asking here comes after the server knows this one.
+        // It has known a connection that has moved all the time.
+        let has_moved = accepted.carried.is_some();
         let ending = async {
-            if self.holdfast.config().server.hosts.admits(peer.ip()) {
+            if has_moved || self.holdfast.config().server.hosts.admits(peer.ip()) {
                 tokio::select! {
                     biased;
                     () = worker.stopping() => {}

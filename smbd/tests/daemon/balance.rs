@@ -44,7 +44,11 @@ fn two_busy_connections_part() {
     if workers < 2 {
         return missing("two processors");
     }
-    let daemon = Plan::default().start();
+    let grace = Plan {
+        server: "revocation_grace = \"1h\"\n".to_owned(),
+        ..Plan::default()
+    };
+    let daemon = grace.start();
     let trees = neighbours(&daemon, workers);
     let files = [0, 1].map(|at| {
         let file = trees[at]
@@ -54,6 +58,9 @@ fn two_busy_connections_part() {
             .unwrap();
         file
     });
+    // They may stay until the grace is over, on whatever worker.
+    daemon.edit(|text| text.replace("[server]\n", "[server]\nhosts_deny = [\"127.0.0.1\"]\n"));
+    daemon.ask(&["reload"]).unwrap();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for (at, file) in files.iter().enumerate() {
