@@ -165,7 +165,10 @@ impl<S: Service> Front<S> {
     }
 
     /// Called when an administrator accepts the data lost at the start, of a share or of all.
-    pub(super) async fn accept_loss(&self, share: Option<&str>) {
+    ///
+    /// # Errors
+    /// That could not be stored.
+    pub(super) async fn accept_loss(&self, share: Option<&str>) -> Result<(), Error> {
         let config = self.config();
         let folders = share.map(|name| {
             let mut shares = config.shares.iter().chain(&config.late);
@@ -174,12 +177,13 @@ impl<S: Service> Front<S> {
         });
         let lost = Arc::clone(self.late.borrow().lost());
         let accepting = tokio::task::spawn_blocking(move || lost.accept(folders.as_deref()));
-        if let Err(error) = accepting.await {
-            tracing::error!(
-                %error,
-                "the loss at the start could not be marked as accepted\n  = repeat: holdfast policy clear-latch"
-            );
-        }
+        accepting.await?.map_err(|error| {
+            format!(
+                "the loss at the start is accepted, but that could not be stored: a restart reports it again: {error}, \
+                 then repeat: holdfast policy clear-latch"
+            )
+            .into()
+        })
     }
 
     /// Adds the front's facts to the status of a share.

@@ -92,7 +92,7 @@ impl<S: Service> Front<S> {
         caller: Caller,
     ) -> Result<Vec<ClearedLatches>, Error> {
         // The losses of a start are accepted first, also those of a share that cannot be served since.
-        self.accept_loss(share.as_deref()).await;
+        let accepted = self.accept_loss(share.as_deref()).await;
         let wanted = share.clone();
         let clearing = self.on_worker(move |service| service.clear_latch(wanted));
         let gone = || Err("the worker that clears latches is gone".into());
@@ -105,6 +105,7 @@ impl<S: Service> Front<S> {
             }]),
             None => clearing.await.unwrap_or_else(gone),
         };
+        let cleared = cleared.and_then(|cleared| accepted.map(|()| cleared));
         let who = described(caller).await;
         tracing::warn!(
             ?share,

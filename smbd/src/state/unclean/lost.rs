@@ -27,8 +27,9 @@ const FILE_MAX: u64 = 64 << 20;
 pub(crate) struct Lost {
     file: PathBuf,
     known: Mutex<BTreeMap<PathBuf, String>>,
-    /// Locked while the file is written, so that queries do not wait for a disk.
-    writing: Mutex<()>,
+    /// Whether the file says something else because it could not be written. Locked while it is written, so that
+    /// queries do not wait for a disk.
+    differs: Mutex<bool>,
 }
 
 impl Lost {
@@ -55,7 +56,7 @@ impl Lost {
         Ok(Self {
             file,
             known: Mutex::new(known),
-            writing: Mutex::default(),
+            differs: Mutex::default(),
         })
     }
 
@@ -68,20 +69,31 @@ impl Lost {
         known.insert(folder.to_owned(), error.to_owned());
         drop(known);
         tracing::error!("{}: {}", folder.display(), in_words(error));
-        self.write();
+        if let Err(error) = self.write() {
+            tracing::error!(
+                %error,
+                "{}: the loss at this start cannot be recorded: a restart forgets it",
+                self.file.display()
+            );
+        }
     }
 
     /// An administrator accepts the loss of these folders; `None`: of all, also of those that no share has any more.
     /// May wait for the state folder's disk.
-    pub(crate) fn accept(&self, folders: Option<&[PathBuf]>) {
+    ///
+    /// # Errors
+    /// It could not be stored, so a restart reports the loss again.
+    pub(crate) fn accept(&self, folders: Option<&[PathBuf]>) -> io::Result<()> {
         let mut known = lock(&self.known);
         let before = known.len();
         known.retain(|folder, _| folders.is_some_and(|accepted| !accepted.contains(folder)));
         let changed = known.len() < before;
         drop(known);
-        if changed {
-            self.write();
+        let differs = *lock(&self.differs);
+        if changed || differs {
+            self.write().map_err(|error| named(&self.file, &error))?;
         }
+        Ok(())
     }
 
     /// The text that administrators see for a folder.
@@ -89,25 +101,23 @@ impl Lost {
         lock(&self.known).get(folder).map(|error| in_words(error))
     }
 
-    fn write(&self) {
-        let _writing = lock(&self.writing);
+    fn write(&self) -> io::Result<()> {
+        let mut differs = lock(&self.differs);
         // The present state is written, because an earlier writer may have had an older one.
         let known = lock(&self.known).clone();
         let written = match known.len() {
-            0 => fs::remove_file(&self.file),
+            0 => match fs::remove_file(&self.file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
             1..=FOLDERS_MAX => {
                 let text = serde_json::to_vec(&known).map_err(io::Error::from);
                 text.and_then(|text| crate::state::atomic::replace(&self.file, &text))
             }
             _ => Err(io::Error::other("too many folders")),
         };
-        if let Err(error) = written {
-            tracing::error!(
-                %error,
-                "{}: the loss at this start cannot be recorded: a restart forgets it",
-                self.file.display()
-            );
-        }
+        *differs = written.is_err();
+        written
     }
 }
 
@@ -145,14 +155,33 @@ mod tests {
         lost.note(b, "disk gone");
         let again = Lost::open(state.path()).unwrap();
         assert!(again.of(a).unwrap().contains("disk full"));
-        again.accept(Some(&[a.to_owned()]));
+        again.accept(Some(&[a.to_owned()])).unwrap();
         let again = Lost::open(state.path()).unwrap();
         assert_eq!(again.of(a), None);
         assert!(again.of(b).is_some());
-        again.accept(Some(&[]));
+        again.accept(Some(&[])).unwrap();
         assert!(again.of(b).is_some());
-        again.accept(None);
+        again.accept(None).unwrap();
         assert!(!state.path().join(FILE).exists());
+    }
+
+    #[test]
+    fn an_acceptance_that_cannot_be_stored_is_an_error_until_it_is() {
+        let state = tempfile::tempdir().unwrap();
+        let file = state.path().join(FILE);
+        let lost = Lost::open(state.path()).unwrap();
+        lost.note(Path::new("/a"), "disk full");
+        // A folder in the way is neither removed nor replaced.
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        for _ in 0..2 {
+            let error = lost.accept(None).unwrap_err().to_string();
+            assert!(error.contains(FILE), "{error}");
+        }
+        fs::remove_dir(&file).unwrap();
+        fs::write(&file, "{\"/a\":\"disk full\"}").unwrap();
+        lost.accept(None).unwrap();
+        assert!(!file.exists());
     }
 
     #[test]
@@ -170,7 +199,7 @@ mod tests {
         let again = Lost::open(state.path()).unwrap();
         assert!(again.of(&folder(0)).is_some());
         assert_eq!(again.of(&folder(FOLDERS_MAX)), None);
-        lost.accept(Some(&[folder(0)]));
+        lost.accept(Some(&[folder(0)])).unwrap();
         let again = Lost::open(state.path()).unwrap();
         assert_eq!(again.of(&folder(0)), None);
         assert!(again.of(&folder(FOLDERS_MAX)).is_some());

@@ -198,7 +198,8 @@ fn a_share_whose_sync_fails_is_held_back_until_it_succeeds() {
     let next = two.start(&[]);
     assert!(next.is_empty());
     assert!(next.lost().of(two.bad.path()).is_some());
-    next.lost().accept(Some(&[two.bad.path().to_owned()]));
+    let accepted = next.lost().accept(Some(&[two.bad.path().to_owned()]));
+    accepted.unwrap();
     assert_eq!(two.start(&[]).lost().of(two.bad.path()), None);
 }
 
