@@ -102,7 +102,7 @@ fn may_run<V: Vfs>(
 ) -> Result<(), Failure> {
     match admitted {
         Ok(()) if too_many => return Err(Status::INVALID_PARAMETER.into()),
-        Ok(()) => watch_host_changes(call),
+        Ok(()) => announce_changes(call),
         Err(failure) => {
             let failed = &call.chain.failed;
             // [MS-SMB2] 3.3.5.2.7.2: without a session or tree a related element cannot take any over.
@@ -153,7 +153,7 @@ fn refusal<V: Vfs>(call: &Call<V>, status: Status, data: Option<&[u8]>) -> Reply
 }
 
 /// Announces that a request may change a file of a continuously available share.
-fn watch_host_changes<V: Vfs>(call: &Call<V>) {
+fn announce_changes<V: Vfs>(call: &Call<V>) {
     let share = call.share().ok();
     if share.is_some_and(|share| share.config.continuous_availability)
         && table::row::<V>(call.header.command).is_some_and(|row| row.changes)
