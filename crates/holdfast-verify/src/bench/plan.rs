@@ -28,7 +28,7 @@ const NAME_MAX: usize = 72;
 const PLANS: [(&str, &str); 5] = [
     // Under ten minutes.
     ("short", include_str!("short.toml")),
-    // An hour and a quarter.
+    // An hour and a half.
     ("hour", include_str!("hour.toml")),
     // All load points of the reports.
     ("long", include_str!("long.toml")),
