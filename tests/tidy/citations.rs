@@ -3,7 +3,7 @@
 //! A path must be the end of a path in the repository. A section of a specification must be a number.
 
 use crate::known::Findings;
-use crate::source::Tree;
+use crate::source::{Source, Tree};
 
 /// Endings of names that are taken for paths.
 const ENDINGS: [&str; 4] = [".rs", ".md", ".py", ".toml"];
@@ -135,6 +135,43 @@ fn misshapen(text: &str) -> Option<String> {
             .split('.')
             .all(|part| !part.is_empty() && part.len() <= 3);
     (!name_is_right || !section_is_right).then(|| format!("[MS-{name}] {section}"))
+}
+
+/// The tests that the tables of docs/attacks.md name behind a file that does not have them.
+pub(crate) fn missing_tests(tree: &Tree) -> Findings {
+    let pages = tree.pages.iter();
+    let attacks = pages.filter(|(path, _)| path == "docs/attacks.md");
+    let lines = attacks.flat_map(|(_, text)| text.lines());
+    let mut findings = Findings::new();
+    for row in lines.filter(|line| line.starts_with('|')) {
+        let mut file = "";
+        // Every second part is between backquotes.
+        for cited in row.split('`').skip(1).step_by(2) {
+            if ENDINGS.iter().any(|ending| cited.ends_with(ending)) {
+                file = cited;
+                continue;
+            }
+            let source = tree.rust.iter().find(|source| source.path == file);
+            let function = format!("fn {cited}(");
+            if source.is_some_and(|source| !source.text.contains(&function)) {
+                *findings.entry(format!("{file}: {cited}")).or_default() += 1;
+            }
+        }
+    }
+    findings
+}
+
+#[test]
+fn tests_that_are_elsewhere_are_found() {
+    let source = |path: &str, text: &str| Source::new(path.into(), text.into());
+    let row = "| 1 | none | names | `a.rs` `one`; `two`; `b.rs` `two` |";
+    let tree = Tree {
+        paths: Vec::new(),
+        rust: vec![source("a.rs", "fn one()"), source("b.rs", "fn two()")],
+        pages: vec![("docs/attacks.md".into(), row.into())],
+    };
+    let missing = missing_tests(&tree).into_keys();
+    assert_eq!(missing.collect::<Vec<_>>(), ["a.rs: two"]);
 }
 
 #[test]

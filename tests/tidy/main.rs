@@ -39,6 +39,11 @@ fn citations_resolve() {
 }
 
 #[test]
+fn tests_against_attacks_are_where_the_page_says() {
+    hold("missing-tests", citations::missing_tests(&Tree::read()));
+}
+
+#[test]
 fn imports_make_no_circles_across_folders() {
     hold("circles-of-folders", circles::across_folders(&Tree::read()));
 }
