@@ -13,6 +13,7 @@ use clap::{Parser, Subcommand};
 use crate::{
     args::{AccountPlace, CloseCommand, GroupCommand, PolicyCommand, ServerPlace, UserCommand},
     commands::{account, administration, check_config, convert_streams},
+    runtime::log,
     serve,
 };
 
@@ -241,8 +242,9 @@ impl<T: Subcommand> Cli<T> {
                 } else {
                     "error: "
                 };
-                // `eprintln!` would panic if stderr is closed or full.
-                let _ = writeln!(io::stderr(), "{lead}{}", text.trim_end());
+                let text = log::of_command(&format!("{lead}{}", text.trim_end()));
+                // `eprint!` would panic if stderr is closed or full.
+                let _ = io::stderr().write_all(text.as_bytes());
                 ExitCode::FAILURE
             }
         }

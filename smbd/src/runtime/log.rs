@@ -75,6 +75,16 @@ fn stderr_is_journal(stream: Option<&str>) -> bool {
     stream == Some(&format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
+/// The error that ends a command, as it is written to stderr: with its priority if that is the journal, because the
+/// command may be a server that does not start.
+#[must_use]
+pub fn of_command(error: &str) -> String {
+    match stderr_is_journal(env::var("JOURNAL_STREAM").ok().as_deref()) {
+        true => prioritised(Level::ERROR, error),
+        false => format!("{error}\n"),
+    }
+}
+
 /// Puts the priority of syslog(3) before each line. The journal takes each line of a message for an entry of its own,
 /// so a way out without a priority would be missing among the warnings.
 struct Prioritised<F>(F);
@@ -94,12 +104,14 @@ where
         let mut text = String::new();
         let formatted = Writer::new(&mut text);
         self.0.format_event(context, formatted, event)?;
-        let priority = priority(*event.metadata().level());
-        for line in text.lines() {
-            writeln!(writer, "<{priority}>{line}")?;
-        }
-        Ok(())
+        writer.write_str(&prioritised(*event.metadata().level(), &text))
     }
+}
+
+fn prioritised(level: Level, text: &str) -> String {
+    let priority = priority(level);
+    let lines = text.lines();
+    lines.map(|line| format!("<{priority}>{line}\n")).collect()
 }
 
 fn priority(level: Level) -> u8 {

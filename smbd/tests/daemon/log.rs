@@ -1,6 +1,11 @@
-//! Tests that the server serves even if nobody reads its log.
+//! Tests that the server serves even if nobody reads its log, and that the journal gets priorities.
 
-use std::{fs::File, os::fd::OwnedFd, time::Duration};
+use std::{
+    fs::File,
+    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    process::Command,
+    time::Duration,
+};
 
 use smb_client::CreateArgs;
 use smb_wire::msg::WriteFlags;
@@ -66,4 +71,28 @@ fn a_pipe_that_nobody_reads_delays_nothing() {
     daemon.signal("TERM");
     assert!(daemon.wait(Duration::from_secs(20)).success());
     drop(reader);
+}
+
+/// An error of a command is what ends a start: `journalctl -p warning` must show it.
+#[test]
+fn an_error_in_the_journal_has_its_priority() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stderr");
+    for is_journal in [true, false] {
+        let stderr = File::create(&path).unwrap();
+        let meta = stderr.metadata().unwrap();
+        let journal = match is_journal {
+            true => format!("{}:{}", meta.dev(), meta.ino()),
+            false => "1:1".to_owned(),
+        };
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        serve.args(["serve", "--config", "/no/such/file"]);
+        serve.env("JOURNAL_STREAM", journal).stderr(stderr);
+        assert_eq!(serve.status().unwrap().code(), Some(1));
+        let said = std::fs::read_to_string(&path).unwrap();
+        let lead = if is_journal { "<3>error: " } else { "error: " };
+        assert!(said.starts_with(lead), "{said}");
+        let mut marks = said.lines().map(|line| line.starts_with("<3>"));
+        assert!(marks.all(|mark| mark == is_journal), "{said}");
+    }
 }
