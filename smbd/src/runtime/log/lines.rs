@@ -171,6 +171,10 @@ impl Drop for Line<'_> {
         let mut text = std::mem::take(&mut self.text);
         if text.len() == LINE_BYTES_MAX && text.last() != Some(&b'\n') {
             text.pop();
+            // The journal shows nothing of a line that is not UTF-8.
+            if let Err(cut) = std::str::from_utf8(&text) {
+                text.truncate(cut.valid_up_to());
+            }
             text.push(b'\n');
         }
         if self.to.queue.try_send(Message::Line(text)).is_err() {
@@ -282,6 +286,17 @@ mod tests {
         say(&lines, "why\n");
         drop(unwritten);
         assert_eq!(disk.0.lock().unwrap().1, b"why\n");
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_characters() {
+        let disk = Disk::default();
+        let (lines, flush) = start_counting(disk.clone(), counter()).unwrap();
+        say(&lines, &"\u{e9}".repeat(LINE_BYTES_MAX));
+        drop(flush);
+        let kept = String::from_utf8(disk.0.lock().unwrap().1.clone()).unwrap();
+        assert_eq!(kept.len(), LINE_BYTES_MAX - 1);
+        assert!(kept.ends_with("\u{e9}\n"));
     }
 
     #[test]
