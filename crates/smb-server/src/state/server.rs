@@ -318,11 +318,21 @@ impl<V: Vfs> Server<V> {
             Ok(()) => true,
             Err(TrySendError::Closed(_)) => false,
             Err(TrySendError::Full(_)) => {
-                if let Some(peer) = self.connections.lock().get(&to) {
-                    peer.stuck.store(true, Ordering::Release);
-                }
+                self.overflowed(to);
                 false
             }
+        }
+    }
+
+    /// Has a connection closed whose mailbox was full.
+    pub(super) fn overflowed(&self, to: ConnectionId) {
+        let sender = self.connections.lock().get(&to).map(|peer| {
+            peer.stuck.store(true, Ordering::Release);
+            peer.mail.clone()
+        });
+        // The mark is seen when mail is delivered, and by now all of it may have been.
+        if let Some(sender) = sender {
+            let _ = sender.try_send(Mail::Close);
         }
     }
 

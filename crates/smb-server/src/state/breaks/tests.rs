@@ -274,3 +274,12 @@ fn the_time_of_a_break_that_changes_its_connection_begins_once() {
     acknowledged(server, OWNER);
     assert_eq!(settle(), before);
 }
+
+/// The mailbox was full when a break came, and its mail was delivered before the mark was set.
+#[test]
+fn a_connection_that_lost_a_break_is_closed_also_if_its_mailbox_is_empty_by_now() {
+    let world = World::new(false, ServerLimits::default());
+    let mut mailbox = connect(&world.server, BY, true);
+    world.server.overflowed(BY);
+    assert!(matches!(mailbox.try_recv(), Ok(Mail::Close)));
+}
