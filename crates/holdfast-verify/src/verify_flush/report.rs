@@ -244,6 +244,11 @@ impl Report {
         if self.torn_ledger {
             text.push_str("the ledger's last line is torn: it was being written\n");
         }
+        if self.end.is_none() {
+            text.push_str(
+                "the ledger does not say how the run ended: if not by a cut, nothing is tested\n",
+            );
+        }
         let mut line = |count: u64, what: &str| {
             if count > 0 {
                 let _ = writeln!(text, "{count} {what}");
