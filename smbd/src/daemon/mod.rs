@@ -99,7 +99,7 @@ pub fn run<S: Service>(
 ) -> Result<(), Error> {
     // The masks of each share decide about modes, not the umask of the process that started the server.
     rustix::process::umask(rustix::fs::Mode::empty());
-    let starting = starting::EarlyStop::begin()?;
+    let starting = starting::EarlyStop::begin(setup.config_file.is_some())?;
     let hangup = match setup.config_file {
         Some(_) => Some(Order::Reload),
         // There is no file to read again: the server ends with the terminal in which it was started, unless its caller
@@ -122,7 +122,7 @@ pub fn run<S: Service>(
             });
         }
         // The tasks of this runtime run once the start is over.
-        tokio::task::spawn_local(async move { drop(starting) });
+        tokio::task::spawn_local(starting.end(orders));
         Ok(())
     })
 }

@@ -1,21 +1,26 @@
-//! The order to stop while the server starts.
+//! The orders that come while the server starts.
 //!
 //! A start may wait for a disk that does not answer, and the thread that waits carries out no order. So until the start
 //! is over, a separate thread carries out an order to stop by ending the process. Nothing was served by then, so
-//! nothing is lost; the mark of a running server stays, and the next start syncs.
+//! nothing is lost; the mark of a running server stays, and the next start syncs. An order to reload is carried out
+//! when the start is over: by its default, the signal would end the process.
 
 use std::{
-    io,
-    sync::{Arc, Mutex},
+    future, io,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
 };
 
 use tokio::{
     runtime::Builder,
-    signal::unix::{SignalKind, signal},
-    sync::oneshot,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::{mpsc, oneshot},
 };
 
+use super::Order;
 use crate::lock;
 
 /// While this lives, SIGTERM and SIGINT end the process at once.
@@ -23,33 +28,41 @@ use crate::lock;
 pub(super) struct EarlyStop {
     /// Whether the start is over.
     over: Arc<Mutex<bool>>,
+    /// Whether an order to reload came.
+    reload: Arc<AtomicBool>,
     /// Ends the thread when it is dropped.
     _ends: oneshot::Sender<()>,
 }
 
 impl EarlyStop {
-    /// Starts the thread, which accesses no file.
+    /// Starts the thread, which accesses no file. SIGHUP is an order to reload if the server `reloads`.
     ///
     /// # Errors
     /// The signals cannot be received, or there can be no thread.
-    pub(super) fn begin() -> io::Result<Self> {
+    pub(super) fn begin(reloads: bool) -> io::Result<Self> {
         let over = Arc::new(Mutex::new(false));
+        let reload = Arc::new(AtomicBool::new(false));
         let (ends, mut ended) = oneshot::channel();
         let runtime = Builder::new_current_thread().enable_io().build()?;
-        let (mut terminate, mut interrupt) = {
+        let (mut terminate, mut interrupt, mut hangup) = {
             let _in_runtime = runtime.enter();
+            let hangup = reloads.then(|| signal(SignalKind::hangup()));
             (
                 signal(SignalKind::terminate())?,
                 signal(SignalKind::interrupt())?,
+                hangup.transpose()?,
             )
         };
-        let known = Arc::clone(&over);
+        let (known, wanted) = (Arc::clone(&over), Arc::clone(&reload));
         let wait = move || {
             runtime.block_on(async {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                    _ = &mut ended => {}
+                loop {
+                    tokio::select! {
+                        _ = terminate.recv() => return,
+                        _ = interrupt.recv() => return,
+                        _ = &mut ended => return,
+                        () = received(&mut hangup) => wanted.store(true, Ordering::Relaxed),
+                    }
                 }
             });
             let over = lock(&known);
@@ -60,7 +73,31 @@ impl EarlyStop {
         };
         let thread = thread::Builder::new().name("start".to_owned());
         thread.spawn(wait)?;
-        Ok(Self { over, _ends: ends })
+        Ok(Self {
+            over,
+            reload,
+            _ends: ends,
+        })
+    }
+
+    /// Ends when the start is over, and passes on an order to reload that came meanwhile.
+    pub(super) async fn end(self, orders: mpsc::Sender<Order>) {
+        let reload = self.reload.load(Ordering::Relaxed);
+        drop(self);
+        if reload {
+            // The server may be about to end.
+            let _ = orders.send(Order::Reload).await;
+        }
+    }
+}
+
+/// Completes at the next of these signals, if they are received.
+async fn received(signals: &mut Option<Signal>) {
+    match signals {
+        Some(signals) => {
+            let _ = signals.recv().await;
+        }
+        None => future::pending().await,
     }
 }
 

@@ -166,6 +166,33 @@ fn a_start_that_hangs_ends_with_a_signal() {
     }
 }
 
+/// The mark of the last server does not answer, here a FIFO that nobody writes to. SIGHUP would end the process by its
+/// default, and systemd would not start it again.
+#[test]
+fn an_order_to_reload_waits_for_the_start() {
+    let mut daemon = Plan::default().start();
+    let again = Plan {
+        users: Vec::new(),
+        ..Plan::default()
+    };
+    daemon.signal("TERM");
+    assert!(daemon.wait(Duration::from_secs(15)).success());
+    let mark = daemon.path("state/running");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &mark, mode).unwrap();
+    let address = daemon.address;
+    let mut hung = again.begin_in(daemon.into_folder(), address);
+    eventually("it starts", || hung.log().contains(" sandbox "));
+    std::thread::sleep(Duration::from_millis(200));
+    hung.signal("HUP");
+    std::thread::sleep(Duration::from_millis(200));
+    std::fs::write(&mark, "{}").unwrap();
+    eventually("it does not reload", || hung.log().contains("reloaded"));
+    hung.tree().write_file("a", b"b").unwrap();
+    hung.signal("TERM");
+    assert!(hung.wait(Duration::from_secs(15)).success());
+}
+
 /// `serve PATH` belongs to the terminal in which it was started, unless its caller has it ignore that (nohup).
 #[test]
 fn a_server_without_a_file_ends_with_its_terminal() {
