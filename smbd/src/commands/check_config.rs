@@ -14,7 +14,7 @@ use crate::{
     accounts::{acting, users},
     config::{self, Config, places},
     control,
-    host::protection,
+    host::{protection, sandbox},
     runtime::{
         placement,
         resources::{self, Descriptors},
@@ -97,6 +97,11 @@ fn obstacles(config: &Config) -> (Option<UserDb>, Vec<String>) {
         }
     }
     found.extend(state_folder(&config.server.state_dir).err());
+    let others = [
+        service::choose_ring(config).err().map(Error::from),
+        sandbox::check_identities().err(),
+    ];
+    found.extend(others.into_iter().flatten().map(|error| error.to_string()));
     (users, found)
 }
 

@@ -26,6 +26,8 @@ use crate::{
     config::{self, Config},
 };
 
+pub(crate) use capabilities::check_identities;
+
 /// The parts that are in force for this process.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxReport {
@@ -49,7 +51,7 @@ pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<SandboxRepor
             "the sandbox cannot be entered: {part}: {error}\n  = `{key} = false` in [sandbox] leaves this part out"
         ))
     };
-    capabilities::check_identities()?;
+    check_identities()?;
     let mut report = SandboxReport::default();
     if settings.drop_capabilities {
         let kept = capabilities::drop_unused(config)

@@ -166,7 +166,7 @@ fn observe(server: &Arc<Server<HostVfs>>, own: &Arc<OwnChanges>) -> Option<Arc<H
 }
 
 /// Whether file I/O goes through io_uring; the log says it in both cases.
-fn choose_ring(config: &Config) -> io::Result<bool> {
+pub(crate) fn choose_ring(config: &Config) -> io::Result<bool> {
     let allowed = vfs::uring::probe();
     match (config.server.file_io, allowed) {
         (config::FileIo::Threads, _) => {

@@ -208,6 +208,10 @@ fn check_config_finds_what_keeps_a_server_from_starting() {
         said.contains("names user nobody, who does not exist"),
         "{said}"
     );
+    daemon.edit(|text| text.replace("[server]\n", "[server]\nfile_io = \"io_uring\"\n"));
+    let without_ring = check().err();
+    let has_ring = vfs::uring::probe().is_ok();
+    assert_eq!(without_ring.is_none(), has_ring, "{without_ring:?}");
     daemon.edit(|text| text.replace(data, &format!("{data}groups = [\"staff\"]\n")));
     daemon.edit(|text| {
         text.replace(

@@ -152,20 +152,21 @@ fn root_without_the_capabilities_to_be_its_users_is_refused() {
         return;
     }
     let daemon = Plan::default().start();
-    let mut serve = std::process::Command::new("setpriv");
-    serve.args(["--bounding-set", "-setuid", "--inh-caps", "-setuid"]);
-    serve.arg(env!("CARGO_BIN_EXE_holdfast"));
     daemon.edit(|text| {
         let port = daemon.address.port();
         text.replace(&port.to_string(), "4458")
             .replace("\"state\"", "\"another\"")
     });
-    serve.args(["serve", "--config"]).arg(daemon.path("h.toml"));
-    let output = serve.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
-    assert!(
-        said.contains("root without CAP_SETUID cannot act"),
-        "{said}"
-    );
+    for words in [&["serve", "--config"][..], &["check-config"]] {
+        let mut holdfast = std::process::Command::new("setpriv");
+        holdfast.args(["--bounding-set", "-setuid", "--inh-caps", "-setuid"]);
+        holdfast.arg(env!("CARGO_BIN_EXE_holdfast")).args(words);
+        let output = holdfast.arg(daemon.path("h.toml")).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success());
+        assert!(
+            said.contains("root without CAP_SETUID cannot act"),
+            "{said}"
+        );
+    }
 }

@@ -33,7 +33,7 @@ const PORT: (CapabilitySet, &str) = (CapabilitySet::NET_BIND_SERVICE, "CAP_NET_B
 ///
 /// # Errors
 /// The names of the capabilities that are missing, and what to do.
-pub(super) fn check_identities() -> Result<(), Error> {
+pub(crate) fn check_identities() -> Result<(), Error> {
     let has = capabilities(None)?.effective;
     let needed = [
         (CapabilitySet::SETUID, "CAP_SETUID"),
