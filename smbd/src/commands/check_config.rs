@@ -119,17 +119,18 @@ fn unknown_users(config: &Config, users: &UserDb) -> Vec<String> {
     unknown.collect()
 }
 
-/// Whether the state folder, if it exists, is this user's alone, and its socket can be bound.
+/// Whether the state folder can be written, is this user's alone if it exists, and its socket can be bound.
 fn state_folder(folder: &Path) -> Result<(), String> {
     control::check_path(&folder.join(places::CONTROL_SOCKET)).map_err(|error| error.to_string())?;
+    let named = |error: io::Error| format!("state folder {}: {error}", folder.display());
+    state_dir::check_writable(folder).map_err(named)?;
     let uid = match folder.metadata() {
         Ok(meta) => meta.uid(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(format!("state folder {}: {error}", folder.display())),
+        Err(error) => return Err(named(error)),
     };
     match uid == rustix::process::geteuid().as_raw() {
-        true => state_dir::check_own(folder)
-            .map_err(|error| format!("state folder {}: {error}", folder.display())),
+        true => state_dir::check_own(folder).map_err(named),
         false => Err(format!(
             "state folder {} belongs to uid {uid}\n  = {}",
             folder.display(),

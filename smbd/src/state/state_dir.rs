@@ -10,6 +10,11 @@ use std::{
     path::Path,
 };
 
+use rustix::{
+    fs::{Access, access},
+    io::Errno,
+};
+
 use crate::config::places::{USERS_FILE, check_private, of_last_resort};
 
 const LOCK_FILE: &str = "lock";
@@ -20,6 +25,31 @@ pub(crate) fn as_its_owner(uid: u32) -> String {
         "the server and the commands that change its users must run as the same user: sudo -u '#{uid}' holdfast ..., or \
          chown -R the folder to the one that runs it"
     )
+}
+
+/// An error of the kernel with a way out; other errors have theirs.
+fn advised(error: io::Error) -> io::Error {
+    if error.raw_os_error().is_none() {
+        return error;
+    }
+    let text = format!(
+        "{error}\n  = set state_dir in [server] (without a configuration file: XDG_STATE_HOME) to a folder that this \
+         user may make and change, on a disk that outlives the machine's restart"
+    );
+    io::Error::new(error.kind(), text)
+}
+
+/// Refuses a folder, which need not exist yet, on a file system that is mounted read-only.
+///
+/// # Errors
+/// With advice.
+pub(crate) fn check_writable(folder: &Path) -> io::Result<()> {
+    let existing = folder.ancestors().find(|above| above.exists());
+    match existing.map(|existing| access(existing, Access::WRITE_OK)) {
+        Some(Err(Errno::ROFS)) => Err(advised(Errno::ROFS.into())),
+        // A folder that this user may not make may be made by another one, as by StateDirectory= of systemd.
+        _ => Ok(()),
+    }
 }
 
 /// Makes a folder in a place where other users may have made an object of the same name.
@@ -58,6 +88,10 @@ pub(crate) fn check_own(folder: &Path) -> io::Result<()> {
 /// # Errors
 /// When it cannot be made, or exists and belongs to somebody else, or is open to others who use it.
 pub fn prepare(folder: &Path) -> io::Result<()> {
+    make(folder).map_err(advised)
+}
+
+fn make(folder: &Path) -> io::Result<()> {
     let last = of_last_resort();
     if folder.starts_with(&last) {
         make_private(&last)?;
@@ -99,7 +133,8 @@ pub fn own(folder: &Path) -> io::Result<Ownership> {
         .truncate(false)
         .write(true)
         .mode(0o600)
-        .open(folder.join(LOCK_FILE))?;
+        .open(folder.join(LOCK_FILE))
+        .map_err(advised)?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
     Ok(Ownership { _lock: lock })
 }

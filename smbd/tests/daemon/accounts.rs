@@ -14,7 +14,10 @@ use smb_wire::{
     msg::InfoType,
 };
 
-use crate::support::{Daemon, PASSWORD, Plan};
+use crate::{
+    loop_mount::LoopMount,
+    support::{Daemon, PASSWORD, Plan},
+};
 
 /// Two users without a local user of their own, so that the stored descriptors decide.
 fn start() -> Daemon {
@@ -247,4 +250,27 @@ fn removing_a_group_names_the_shares_that_have_it() {
     let said = daemon.ask(&["group", "remove", "staff"]).unwrap();
     assert!(said.contains("share data names the group"), "{said}");
     assert!(said.contains("administrators names the group"), "{said}");
+}
+
+/// As on a machine whose root is read-only.
+#[test]
+fn a_state_folder_that_cannot_be_made_has_a_way_out() {
+    let Some(mount) = LoopMount::new("ext4", 16) else {
+        return;
+    };
+    mount.make_read_only();
+    let daemon = start();
+    daemon.edit(|text| {
+        let state = format!("state_dir = {:?}\n", mount.path().join("state"));
+        text.replace("state_dir = \"state\"\n", &state)
+    });
+    for words in [&["serve", "--config"][..], &["check-config"]] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        let output = command.args(words).arg(daemon.path("h.toml")).output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("Read-only file system"), "{said}");
+        assert!(said.contains("  = set state_dir"), "{said}");
+    }
 }
