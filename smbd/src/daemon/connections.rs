@@ -52,7 +52,12 @@ impl<S: Service> Front<S> {
         let stream = stream.into_std()?;
         prepare(&stream)?;
         let members = self.members.get(listener).map_or(&[][..], Vec::as_slice);
-        let load = |worker: usize| self.workers.get(worker).map_or(usize::MAX, Worker::load);
+        // A worker whose thread hangs would get one new connection after the other, because none of its own ends.
+        let load = |worker: usize| {
+            let worker = self.workers.get(worker);
+            let load = worker.map(|worker| (worker.is_behind(), worker.load()));
+            load.unwrap_or((true, usize::MAX))
+        };
         // The core on which the connection's packets arrive.
         let incoming = rustix::net::sockopt::socket_incoming_cpu(&stream).ok();
         let near = |worker: usize| {

@@ -99,9 +99,9 @@ pub fn allowed_cores() -> Vec<usize> {
 /// connections that last are spread unevenly by a hash or by where packets arrive
 /// (`tests/two_nics/placement.rs` measures it).
 #[must_use]
-pub fn least_loaded(
+pub fn least_loaded<L: Ord>(
     members: &[usize],
-    load: impl Fn(usize) -> usize,
+    load: impl Fn(usize) -> L,
     near: impl Fn(usize) -> bool,
 ) -> Option<usize> {
     let order = |worker: &usize| (load(*worker), !near(*worker));
@@ -223,6 +223,10 @@ mod tests {
         assert_eq!(least(&[0, 1, 2], 2), Some(2));
         assert_eq!(least(&[0, 1, 2], 0), Some(1), "near, but loaded");
         assert_eq!(least(&[], 0), None);
+        // The first of these hangs.
+        let load = [(true, 0), (false, 5), (false, 4)];
+        let served = least_loaded(&[0, 1, 2], |worker| load[worker], |_| false);
+        assert_eq!(served, Some(2));
     }
 
     #[test]

@@ -31,6 +31,8 @@ use crate::{config::FileIo, runtime::admission::Pass};
 
 /// Connections and jobs on their way to one worker.
 const MESSAGES_MAX: usize = 1_024;
+/// So many of them wait for a worker whose thread hangs, or has very much to do.
+const MESSAGES_BEHIND: usize = 16;
 /// How often a thread that ends is checked.
 const END_POLL: Duration = Duration::from_millis(1);
 /// Stack of a worker; futures live on the heap.
@@ -275,6 +277,12 @@ impl<C: Send + 'static> Worker<C> {
     #[must_use]
     pub fn keeps_up(&self) -> bool {
         self.inbox.sender.capacity() == MESSAGES_MAX
+    }
+
+    /// Whether so much of what was given to it waits that new connections are better served elsewhere.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.inbox.sender.capacity() <= MESSAGES_MAX - MESSAGES_BEHIND
     }
 
     /// Gives a connection to the worker; waits while its queue is full. If the worker is gone, the connection closes.

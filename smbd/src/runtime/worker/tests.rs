@@ -388,10 +388,12 @@ fn a_stop_waits_for_the_cleanup_of_connections_that_came_just_before() {
             let _ = released.recv();
         });
     }));
-    assert!(worker.keeps_up());
+    assert!(worker.keeps_up() && !worker.is_behind());
     let _served_before = connect_with(&worker, &admission, Some(1));
     let _new = connect(&worker, &admission);
-    assert!(!worker.keeps_up());
+    assert!(!worker.keeps_up() && !worker.is_behind());
+    let _more = [(); MESSAGES_BEHIND].map(|()| connect(&worker, &admission));
+    assert!(worker.is_behind());
     stop.send(true).unwrap();
     drop(release);
     assert_eq!(block_on(worker.drained()), 0);
