@@ -34,7 +34,11 @@ use crate::{
     runtime::resources::Descriptors,
 };
 
-/// Displaced connections that their workers have not closed yet; with more, newcomers are refused.
+/// Displaced connections that their workers have not closed yet, as a part of all connections, and the bounds of that;
+/// with more, newcomers are refused. They still have descriptors, and half of those that the server keeps for itself
+/// ([`Descriptors`]) must suffice for them.
+const LEAVING_PART: u32 = 4;
+const LEAVING_MIN: u32 = 64;
 const LEAVING_MAX: u32 = 1_000;
 
 /// Why a connection was closed at once.
@@ -166,7 +170,8 @@ impl State {
         if !self.rules.admits(peer) {
             return Err(AdmissionRefusal::HostDenied);
         }
-        if self.leaving >= LEAVING_MAX {
+        let leaving_max = (self.connections / LEAVING_PART).clamp(LEAVING_MIN, LEAVING_MAX);
+        if self.leaving >= leaving_max {
             return Err(AdmissionRefusal::UnauthenticatedConnections);
         }
         let from_peer = self.by_address.get(&peer).copied().unwrap_or(0);
@@ -387,15 +392,17 @@ mod tests {
 
     #[test]
     fn who_does_not_leave_in_time_stops_the_newcomers() {
-        let door = door(10_000, 10_000, 1);
-        let left: Vec<_> = (0..=LEAVING_MAX)
-            .map(|_| door.admit(ip("10.0.0.1")).unwrap())
-            .collect();
-        assert_eq!(
-            door.admit(ip("10.0.0.1")).unwrap_err(),
-            AdmissionRefusal::UnauthenticatedConnections
-        );
-        drop(left);
-        door.admit(ip("10.0.0.1")).unwrap();
+        for (connections, most) in [(10_000, LEAVING_MAX), (400, 100), (59, LEAVING_MIN)] {
+            let door = door(connections, 10_000, 1);
+            let left: Vec<_> = (0..=most)
+                .map(|_| door.admit(ip("10.0.0.1")).unwrap())
+                .collect();
+            assert_eq!(
+                door.admit(ip("10.0.0.1")).unwrap_err(),
+                AdmissionRefusal::UnauthenticatedConnections
+            );
+            drop(left);
+            door.admit(ip("10.0.0.1")).unwrap();
+        }
     }
 }
