@@ -61,16 +61,25 @@ impl Text {
     }
 }
 
-/// A text without control characters.
+/// A text without characters that the terminal would obey.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() {
+        match c.is_control() || is_of_lines(c) {
             true => out.extend(c.escape_default()),
             false => out.push(c),
         }
     }
     out
+}
+
+/// Whether a character ends a line or changes the direction of writing (Unicode's Bidi_Control): clients choose names,
+/// and the columns behind such a name would be shown elsewhere.
+fn is_of_lines(c: char) -> bool {
+    matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
 }
 
 /// A list in a line or a cell.
@@ -150,14 +159,14 @@ mod tests {
         out.table(2, ["file", "user", "lease"], rows);
         out.table(2, ["nothing"], []);
         out.gap();
-        out.line(0, format_args!("a\nb"));
+        out.line(0, format_args!("a\nb\u{202e}e\u{301}"));
         assert_eq!(
             out.finish(),
             "    file             user   lease
     a\\u{1b}[31m.txt  alice
     long name.txt    bob    RWH
 
-a\\nb
+a\\nb\\u{202e}e\u{301}
 "
         );
     }
