@@ -131,8 +131,10 @@ pub fn edit<T>(
     path: &Path,
     change: impl FnOnce(Option<&str>) -> Result<(Zeroizing<String>, T), Error>,
 ) -> Result<T, UserFileError> {
+    // A link stays a link: the file behind it is locked and replaced.
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let failed = |source| UserFileError::Io {
-        path: path.to_owned(),
+        path: path.clone(),
         source,
     };
     let mut lock_path = path.as_os_str().to_owned();
@@ -189,6 +191,18 @@ mod tests {
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o600
         );
+    }
+
+    #[test]
+    fn the_file_behind_a_link_is_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        append(&at("real"), "a").unwrap();
+        std::os::unix::fs::symlink("real", at("users")).unwrap();
+        append(&at("users"), "b").unwrap();
+        assert!(at("users").is_symlink());
+        assert_eq!(*load(&at("real")).unwrap(), "a\nb\n");
+        assert!(!at("users.lock").exists(), "both have one lock");
     }
 
     #[test]
