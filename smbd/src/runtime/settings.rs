@@ -1,7 +1,7 @@
 //! Translates the configuration into the types of the crates that use it: protocol core, file
 //! system, durability. Nothing is opened here.
 
-use std::{io, os::unix::fs::MetadataExt};
+use std::{io, os::unix::fs::MetadataExt, path::Path};
 
 use durability::ShareDurability;
 use rustix::process::{getegid, geteuid};
@@ -221,11 +221,16 @@ pub(crate) fn share(share: &config::ShareSettings, users: &UserDb) -> io::Result
     })
 }
 
-/// The directories that are hidden from clients wherever they are: the state folder, and the folder
-/// of the user file, since that file itself is a new inode after each change.
+/// The directories that are hidden from clients wherever they are: the state folder, and the folder of the user file,
+/// also of the one behind a link, since that file itself is a new inode after each change.
 pub(crate) fn hidden(config: &Config) -> Vec<(u64, u64)> {
     let server = &config.server;
-    let folders = [Some(server.state_dir.as_path()), server.users_file.parent()];
+    let real = server.users_file.canonicalize().ok();
+    let folders = [
+        Some(server.state_dir.as_path()),
+        server.users_file.parent(),
+        real.as_deref().and_then(Path::parent),
+    ];
     let mut hidden = Vec::new();
     for folder in folders.into_iter().flatten() {
         match std::fs::metadata(folder) {

@@ -281,6 +281,22 @@ fn administrators_are_a_group_that_exists() {
     assert_eq!(settings::server(&config, &users).administrators, Some(rid));
 }
 
+#[test]
+fn the_folder_of_the_user_file_behind_a_link_is_hidden() {
+    use std::os::unix::fs::{MetadataExt, symlink};
+    let place = Place::new();
+    let real = tempfile::tempdir().unwrap();
+    let file = real.path().join("users");
+    std::fs::write(&file, "").unwrap();
+    symlink(&file, place.state.path().join("users")).unwrap();
+    let hidden = settings::hidden(&place.config(&["a"], ""));
+    for folder in [place.state.path(), real.path()] {
+        let meta = std::fs::metadata(folder).unwrap();
+        assert!(hidden.contains(&(meta.dev(), meta.ino())));
+    }
+    assert_eq!(hidden.len(), 2);
+}
+
 /// Without the sync at the end, too.
 #[test]
 fn the_end_is_written_down() {
