@@ -111,6 +111,28 @@ fn nothing_is_taken_over_from_a_cancel() {
     assert_eq!(got, expected);
 }
 
+/// A frame of `count` equal requests that are not signed.
+fn frame_of(header: Header, message: &Bytes, count: usize) -> Inbound {
+    let request = || Request {
+        header,
+        message: message.clone(),
+        signature: Signature::Absent,
+    };
+    Inbound::Chain {
+        requests: (0..count).map(|_| request()).collect(),
+        sealed_by: None,
+    }
+}
+
+/// The header of a command that announces a charge.
+fn charging(command: Command, credit_charge: u16) -> Header {
+    Header {
+        command,
+        credit_charge,
+        ..Header::default()
+    }
+}
+
 /// A COPYCHUNK names little data and asks for a short answer.
 #[test]
 fn a_copy_counts_with_the_memory_that_it_passes_through() {
@@ -127,22 +149,8 @@ fn a_copy_counts_with_the_memory_that_it_passes_through() {
         };
         ioctl.encode(&mut message, 0);
         let length = message.len();
-        let header = Header {
-            command: Command::IOCTL,
-            credit_charge: 1,
-            ..Header::default()
-        };
-        let message = message.freeze();
-        let request = || Request {
-            header,
-            message: message.clone(),
-            signature: Signature::Absent,
-        };
         // Elements of a compound use the same memory, one after the other.
-        let chain = Inbound::Chain {
-            requests: vec![request(), request()],
-            sealed_by: None,
-        };
+        let chain = frame_of(charging(Command::IOCTL, 1), &message.freeze(), 2);
         assert!(chain.data_bytes(65_536, true) <= 65_536 + 2 * length);
         (chain.data_bytes(8 << 20, true), 2 * length)
     };
@@ -170,21 +178,7 @@ fn attributes_count_with_the_memory_in_which_they_are_read() {
         };
         query.encode(&mut message, 0);
         let length = message.len();
-        let header = Header {
-            command: Command::QUERY_INFO,
-            credit_charge: 1,
-            ..Header::default()
-        };
-        let message = message.freeze();
-        let request = || Request {
-            header,
-            message: message.clone(),
-            signature: Signature::Absent,
-        };
-        let chain = Inbound::Chain {
-            requests: vec![request(), request()],
-            sealed_by: None,
-        };
+        let chain = frame_of(charging(Command::QUERY_INFO, 1), &message.freeze(), 2);
         chain.data_bytes(8 << 20, true) - 2 * length
     };
     assert_eq!(beside(FileInformationClass::FULL_EA), EA_MEMORY);
@@ -195,20 +189,8 @@ fn attributes_count_with_the_memory_in_which_they_are_read() {
 #[test]
 fn a_charge_counts_as_far_as_it_was_negotiated() {
     let bytes = |command, credit_charge, answer_max, multi_credit| {
-        let header = Header {
-            command,
-            credit_charge,
-            ..Header::default()
-        };
-        let request = Request {
-            header,
-            message: Bytes::from_static(&[0; 100]),
-            signature: Signature::Absent,
-        };
-        let chain = Inbound::Chain {
-            requests: vec![request],
-            sealed_by: None,
-        };
+        let message = Bytes::from_static(&[0; 100]);
+        let chain = frame_of(charging(command, credit_charge), &message, 1);
         chain.data_bytes(answer_max, multi_credit)
     };
     const MIB: usize = 1 << 20;
@@ -229,20 +211,7 @@ fn an_answer_that_one_credit_covers_counts_as_far_as_it_is_asked_for() {
     let bytes = |command, put: &dyn Fn(&mut BytesMut)| {
         let mut message = BytesMut::zeroed(Header::SIZE);
         put(&mut message);
-        let header = Header {
-            command,
-            ..Header::default()
-        };
-        let request = Request {
-            header,
-            message: message.freeze(),
-            signature: Signature::Absent,
-        };
-        let chain = Inbound::Chain {
-            requests: vec![request],
-            sealed_by: None,
-        };
-        chain.data_bytes(8 << 20, true)
+        frame_of(charging(command, 0), &message.freeze(), 1).data_bytes(8 << 20, true)
     };
     let query = |output_buffer_length| {
         let query = QueryInfoRequest {
