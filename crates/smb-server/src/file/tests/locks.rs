@@ -59,6 +59,23 @@ impl Locked {
         )
     }
 
+    /// A request of open `n` by a user whose ranges are counted.
+    fn counted(
+        &self,
+        n: usize,
+        user: u64,
+        waiter: u64,
+        elements: &[LockElement],
+    ) -> (Locking, Effects) {
+        let bounds = LockBounds {
+            user: CountedUser(user),
+            ..LockBounds::ANY
+        };
+        let (open, waiter) = (self.opens[n].open, WaiterId(waiter));
+        let files = &self.rig.files;
+        files.lock(&place(1), open, elements, None, waiter, bounds)
+    }
+
     fn one(&self, n: usize, offset: u64, length: u64, flags: LockFlags) -> Locking {
         self.array(n, &[element(offset, length, flags)])
     }
@@ -72,6 +89,13 @@ impl Locked {
         assert!(checked.is_ok() || checked == Err(Status::FILE_LOCK_CONFLICT));
         checked.is_ok()
     }
+}
+
+/// Shared locks of one open, which stack: there is no conflict to look for, only the bounds.
+fn stacked(count: usize) -> Vec<LockElement> {
+    (0..count)
+        .map(|n| element(n as u64, 1, SHARED | NOW))
+        .collect()
 }
 
 fn failed(status: Status) -> Locking {
@@ -299,26 +323,18 @@ fn a_series_of_unlocks_grants_what_it_barred() {
 #[test]
 fn a_request_that_waits_for_room_gets_it_from_any_range() {
     let locked = Locked::new(4);
-    let lock = |n: usize, user, elements: &[LockElement]| {
-        let bounds = LockBounds {
-            user: CountedUser(user),
-            ..LockBounds::ANY
-        };
-        let (open, waiter) = (locked.opens[n].open, WaiterId(1));
-        let files = &locked.rig.files;
-        files.lock(&place(1), open, elements, None, waiter, bounds)
-    };
     let far: u64 = 1 << 40;
     let only = [element(far, 1, EXCLUSIVE)];
-    assert_eq!(lock(0, 1, &only).0, OK);
-    assert_eq!(lock(1, 2, &only).0, Locking::Pending);
-    let many: Vec<_> = (0..RANGES_PER_OPEN_MAX)
-        .map(|n| element(n as u64, 1, SHARED | NOW))
-        .collect();
+    assert_eq!(locked.counted(0, 1, 1, &only).0, OK);
+    assert_eq!(locked.counted(1, 2, 1, &only).0, Locking::Pending);
+    let many = stacked(RANGES_PER_OPEN_MAX);
     for n in [2, 3] {
-        assert_eq!(lock(n, 2, &many).0, OK);
+        assert_eq!(locked.counted(n, 2, 1, &many).0, OK);
     }
-    let granted = |n, offset| lock(n, 2, &[element(offset, 1, UNLOCK)]).1.wakes.len();
+    let granted = |n, offset| {
+        let unlock = [element(offset, 1, UNLOCK)];
+        locked.counted(n, 2, 1, &unlock).1.wakes.len()
+    };
     // Nothing bars the request any more, but its user holds too many ranges.
     assert_eq!(granted(0, far), 0);
     assert_eq!(granted(2, 5), 1);
@@ -327,29 +343,18 @@ fn a_request_that_waits_for_room_gets_it_from_any_range() {
 #[test]
 fn a_request_without_room_is_barred_once_there_is_room() {
     let locked = Locked::new(4);
-    let lock = |n: usize, user, elements: &[LockElement]| {
-        let bounds = LockBounds {
-            user: CountedUser(user),
-            ..LockBounds::ANY
-        };
-        let (open, waiter) = (locked.opens[n].open, WaiterId(1));
-        let files = &locked.rig.files;
-        files.lock(&place(1), open, elements, None, waiter, bounds)
-    };
     let far: u64 = 1 << 40;
     let twice = [element(far, 1, SHARED | NOW), element(far, 1, SHARED | NOW)];
-    assert_eq!(lock(0, 1, &twice).0, OK);
+    assert_eq!(locked.counted(0, 1, 1, &twice).0, OK);
     let wanted = [element(far, 1, EXCLUSIVE)];
-    assert_eq!(lock(1, 2, &wanted).0, Locking::Pending);
-    let many: Vec<_> = (0..RANGES_PER_OPEN_MAX)
-        .map(|n| element(n as u64, 1, SHARED | NOW))
-        .collect();
+    assert_eq!(locked.counted(1, 2, 1, &wanted).0, Locking::Pending);
+    let many = stacked(RANGES_PER_OPEN_MAX);
     for n in [2, 3] {
-        assert_eq!(lock(n, 2, &many).0, OK);
+        assert_eq!(locked.counted(n, 2, 1, &many).0, OK);
     }
     let granted = |n, user, offset| {
         let unlock = [element(offset, 1, UNLOCK)];
-        lock(n, user, &unlock).1.wakes.len()
+        locked.counted(n, user, 1, &unlock).1.wakes.len()
     };
     // One of the two ranges bars it still, and its user holds too many.
     assert_eq!(granted(0, 1, far), 0);
@@ -540,19 +545,7 @@ fn a_shared_lock_that_is_taken_back_leaves_the_exclusive_one() {
 #[test]
 fn a_stream_has_room_for_everybody() {
     let locked = Locked::new(4);
-    let take = |n: usize, user, count: usize| {
-        let bounds = LockBounds {
-            user: CountedUser(user),
-            ..LockBounds::ANY
-        };
-        // Shared locks of one open stack: no conflict to look for, only the bounds.
-        let all: Vec<_> = (0..count)
-            .map(|n| element(n as u64, 1, SHARED | NOW))
-            .collect();
-        let (open, waiter) = (locked.opens[n].open, WaiterId(1));
-        let files = &locked.rig.files;
-        files.lock(&place(1), open, &all, None, waiter, bounds).0
-    };
+    let take = |n, user, count| locked.counted(n, user, 1, &stacked(count)).0;
     let full = failed(Status::INSUFFICIENT_RESOURCES);
     assert_eq!(take(0, 1, RANGES_PER_OPEN_MAX + 1), full);
     assert_eq!(take(0, 1, RANGES_PER_OPEN_MAX), OK);
@@ -574,17 +567,9 @@ fn a_stream_has_room_for_everybody() {
 fn one_user_waits_for_so_many_ranges_and_others_find_room() {
     let locked = Locked::new(3);
     assert_eq!(locked.one(0, 0, 10, EXCLUSIVE), OK);
-    let wait = |n: usize, user, waiter| {
-        let bounds = LockBounds {
-            user: CountedUser(user),
-            ..LockBounds::ANY
-        };
+    let wait = |n, user, waiter| {
         let wanted = [element(0, 1, EXCLUSIVE)];
-        let open = locked.opens[n].open;
-        let files = &locked.rig.files;
-        files
-            .lock(&place(1), open, &wanted, None, WaiterId(waiter), bounds)
-            .0
+        locked.counted(n, user, waiter, &wanted).0
     };
     let half = WAITING_MAX as u64 / 2;
     for waiter in 0..half {
