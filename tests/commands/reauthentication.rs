@@ -6,7 +6,7 @@ use smb_client::{
     Client, CreateArgs, Encryption, Login, Options, Reply, Request, Session, Signing,
 };
 use smb_tests::{
-    DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, PASSWORD, USER, status, wait_until,
+    DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, PASSWORD, USER, adopt, status, wait_until,
 };
 use smb_wire::Status;
 use smb_wire::ids::{FileTime, SessionId};
@@ -321,10 +321,7 @@ fn the_key_of_a_session_signs_nothing_on_a_connection_that_is_no_channel() {
     let options = || Options::default().guid(smb_wire::ids::Guid([6; 16]));
     let first = server.session(options());
     let second = server.client(options());
-    second
-        .connection()
-        .core_mut()
-        .adopt_session(first.secret().unwrap(), true);
+    adopt(&second, &first);
     let on_second = |flags| {
         let mut proof = Proof {
             client: &second,
@@ -350,10 +347,7 @@ fn a_request_without_the_binding_flag_does_not_affect_a_binding() {
     let options = || Options::default().guid(smb_wire::ids::Guid([5; 16]));
     let first = server.session(options());
     let second = server.client(options());
-    second
-        .connection()
-        .core_mut()
-        .adopt_session(first.secret().unwrap(), true);
+    adopt(&second, &first);
     let channel = Proof {
         client: &second,
         flags: SessionSetupFlags::BINDING,

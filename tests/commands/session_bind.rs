@@ -9,7 +9,7 @@ use smb_client::{
 use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_tests::{
     DATA, HoldfastServer, MEANWHILE, OTHER_PASSWORD, OTHER_USER, Outcome, PASSWORD, SOON, USER,
-    outcome, rate, status, wait_until,
+    adopt, outcome, rate, status, wait_until,
 };
 use smb_wire::Status;
 use smb_wire::fscc::FileAction;
@@ -214,10 +214,7 @@ fn unauthenticated_binding_requests_are_refused() {
     let stranger = other.login(USER, PASSWORD, "").unwrap();
     let forged = binding(b"x", bind).session(stranger.id());
     let forged = forged.overriding(|o| o.sign = Some(true));
-    let mut core = client.connection();
-    core.core_mut()
-        .adopt_session(stranger.secret().unwrap(), true);
-    drop(core);
+    adopt(&client, &stranger);
     let reply = client.call(forged.overriding(|o| o.corrupt_signature = true));
     assert_eq!(outcome(reply), Outcome::Answered(Status::ACCESS_DENIED));
     unharmed(&first);
@@ -271,10 +268,7 @@ fn a_binding_is_over_when_its_session_ends() {
     let server = HoldfastServer::new();
     let first = server.session(options());
     let second = server.client(options());
-    second
-        .connection()
-        .core_mut()
-        .adopt_session(first.secret().unwrap(), true);
+    adopt(&second, &first);
     let ask = || {
         let request = binding(NTLM_NEGOTIATE, SessionSetupFlags::BINDING).session(first.id());
         outcome(second.call(request.overriding(|o| o.sign = Some(true))))
@@ -309,10 +303,7 @@ fn only_the_user_of_the_session_can_bind() {
         unharmed(&own);
     }
     // The connection is not a channel.
-    client
-        .connection()
-        .core_mut()
-        .adopt_session(first.secret().unwrap(), true);
+    adopt(&client, &first);
     let adopted = Request::new(&smb_wire::msg::EchoRequest).session(first.id());
     assert_eq!(
         outcome(client.call(adopted)),

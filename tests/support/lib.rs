@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use smb_client::{Client, Connection, Session, Tree};
 
 pub use outcome::{Outcome, outcome, status};
-pub use running::{cut, wait_for_one_break, wait_until};
+pub use running::{adopt, cut, wait_for_one_break, wait_until};
 
 /// The user of the tests.
 pub const USER: &str = "alice";

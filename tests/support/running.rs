@@ -57,6 +57,15 @@ pub fn cut(client: &Client) {
     let _ = client.connection().stream_mut().shutdown(Shutdown::Both);
 }
 
+/// Gives a client the keys of a session of another connection. Its own connection does not become a channel by that.
+///
+/// # Panics
+/// When the session has no keys.
+pub fn adopt(client: &Client, session: &Session) {
+    let secret = session.secret().unwrap();
+    client.connection().core_mut().adopt_session(secret, true);
+}
+
 /// Queries the status of the server of this folder.
 fn ask(root: &Path) -> std::io::Result<Value> {
     request(root, "{\"v\":1,\"cmd\":\"status\"}").map(|mut answer| {
