@@ -24,6 +24,15 @@ fn opened(tree: &Tree, id: MessageId) -> File {
     tree.file(&reply).unwrap()
 }
 
+/// Opens a file with a batch oplock, and again on another connection, whose request waits for the break.
+fn breaking(holder: &Tree, other: &Tree) -> (File, MessageId) {
+    let args = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
+    let file = holder.create(&args).unwrap();
+    let id = other.send(CreateArgs::open("f").request()).unwrap();
+    next(holder);
+    (file, id)
+}
+
 fn lease_break(broken: Break) -> (LeaseState, LeaseState, bool) {
     match broken {
         Break::Lease {
@@ -66,10 +75,7 @@ fn another_open_waits_for_the_acknowledgement() {
 fn a_close_acknowledges_a_break_too() {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree(), server.tree());
-    let args = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
-    let file = holder.create(&args).unwrap();
-    let id = other.send(CreateArgs::open("f").request()).unwrap();
-    next(&holder);
+    let (file, id) = breaking(&holder, &other);
     file.close().unwrap();
     opened(&other, id);
 }
@@ -78,10 +84,7 @@ fn a_close_acknowledges_a_break_too() {
 fn a_holder_that_disconnects_blocks_nobody() {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree(), server.tree());
-    let args = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
-    holder.create(&args).unwrap();
-    let id = other.send(CreateArgs::open("f").request()).unwrap();
-    next(&holder);
+    let (_, id) = breaking(&holder, &other);
     drop(holder);
     opened(&other, id);
 }
@@ -181,10 +184,7 @@ fn unexpected_oplock_acknowledgments_are_refused() {
 fn an_oplock_is_acknowledged_on_the_session_and_tree_of_its_open() {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree(), server.tree());
-    let args = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
-    let file = holder.create(&args).unwrap();
-    let id = other.send(CreateArgs::open("f").request()).unwrap();
-    next(&holder);
+    let (file, id) = breaking(&holder, &other);
     let beside = holder.session().tree(DATA).unwrap();
     for wrong in [&other, &beside] {
         let refused = status(file.through(wrong).acknowledge_oplock(OplockLevel::II));
