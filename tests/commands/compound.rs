@@ -1,6 +1,6 @@
 //! Compounds ([MS-SMB2] 3.3.5.2.7): related chains, their errors, and invalid compounds.
 
-use smb_client::{ClientError, CreateArgs, Options, Reply, Request, Tree};
+use smb_client::{ClientError, CreateArgs, File, Options, Reply, Request, Tree};
 use smb_tests::{HoldfastServer, Outcome, outcome};
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fscc::FileInformationClass;
@@ -49,6 +49,13 @@ fn related(request: Request) -> Request {
 fn run(tree: &Tree, requests: Vec<Request>) -> Vec<Status> {
     let replies = tree.client().compound(requests).unwrap();
     replies.iter().map(|reply| reply.status()).collect()
+}
+
+/// Opens a new file.
+fn opened(server: &HoldfastServer) -> (Tree, File) {
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    (tree, file)
 }
 
 #[test]
@@ -152,8 +159,7 @@ fn a_failed_element_in_the_middle_does_not_stop_the_close() {
 #[test]
 fn the_first_element_cannot_be_related() {
     let server = HoldfastServer::new();
-    let tree = server.tree();
-    let file = tree.create(&CreateArgs::open_if("f")).unwrap();
+    let (tree, file) = opened(&server);
     let statuses = run(
         &tree,
         vec![
@@ -168,8 +174,7 @@ fn the_first_element_cannot_be_related() {
 #[test]
 fn unrelated_elements_are_independent() {
     let server = HoldfastServer::new();
-    let tree = server.tree();
-    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let (tree, file) = opened(&server);
     let statuses = run(
         &tree,
         vec![
@@ -193,8 +198,7 @@ fn unrelated_elements_are_independent() {
 #[test]
 fn a_chain_can_begin_with_a_handle() {
     let server = HoldfastServer::new();
-    let tree = server.tree();
-    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let (tree, file) = opened(&server);
     let statuses = run(
         &tree,
         vec![
