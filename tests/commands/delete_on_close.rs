@@ -200,16 +200,26 @@ fn every_disposition_is_refused_during_a_pending_deletion() {
     assert_eq!(tree.read_file("f").unwrap(), b"content");
 }
 
+fn directory_deleted_on_close() -> CreateArgs {
+    CreateArgs::open("d")
+        .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
+        .options(CreateOptions::DIRECTORY_FILE | CreateOptions::DELETE_ON_CLOSE)
+}
+
+/// Makes a directory, opens it, and puts a file into it.
+fn filled(tree: &Tree, args: &CreateArgs) -> File {
+    tree.mkdir("d").unwrap();
+    let directory = tree.create(args).unwrap();
+    tree.write_file("d\\f", b"x").unwrap();
+    directory
+}
+
 #[test]
 fn a_directory_that_is_not_empty_is_not_deleted() {
     let server = HoldfastServer::new();
     let tree = server.tree();
-    tree.mkdir("d").unwrap();
-    let args = CreateArgs::open("d")
-        .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
-        .options(CreateOptions::DIRECTORY_FILE | CreateOptions::DELETE_ON_CLOSE);
-    let directory = tree.create(&args).unwrap();
-    tree.write_file("d\\f", b"x").unwrap();
+    let args = directory_deleted_on_close();
+    let directory = filled(&tree, &args);
     directory.close().unwrap();
     assert!(server.path("d/f").exists());
     tree.delete("d\\f").unwrap();
@@ -244,12 +254,7 @@ fn delete_on_close_is_set_again_only_on_what_may_be_deleted() {
         file.close().unwrap();
         assert_eq!(server.path(name).exists(), name == "kept");
     }
-    tree.mkdir("d").unwrap();
-    let args = CreateArgs::open("d")
-        .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
-        .options(CreateOptions::DIRECTORY_FILE | CreateOptions::DELETE_ON_CLOSE);
-    let directory = tree.create(&args).unwrap();
-    tree.write_file("d\\f", b"x").unwrap();
+    let directory = filled(&tree, &directory_deleted_on_close());
     let refused = set_on_close(&directory, delete);
     assert_eq!(refused, Status::DIRECTORY_NOT_EMPTY);
     directory.close().unwrap();
