@@ -5,7 +5,7 @@ use smb_client::CreateArgs;
 use smb_wire::create_context::name;
 use smb_wire::dtyp::SecurityInformation;
 use smb_wire::fscc::{FileInformationClass as Class, FileRenameInformationEx, RenameFlags};
-use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
+use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode};
 use smb_wire::ids::FileId;
 use smb_wire::msg::{CreateDisposition, CreateOptions, InfoType};
 
@@ -236,9 +236,7 @@ async fn copy(it: &mut Actor, source: &str, chunks: &[(u64, u64, u32)]) -> FileI
     }
     let source = it.open(CreateArgs::open(source)).await;
     let file = it.open(CreateArgs::open("f")).await;
-    let key = it
-        .ioctl(source, FsctlCode::SRV_REQUEST_RESUME_KEY, &[])
-        .await;
+    let source_key = it.resume_key(source).await;
     let chunks: Vec<CopyChunk> = chunks
         .iter()
         .map(|(source_offset, target_offset, length)| CopyChunk {
@@ -249,7 +247,7 @@ async fn copy(it: &mut Actor, source: &str, chunks: &[(u64, u64, u32)]) -> FileI
         .collect();
     let mut input = BytesMut::new();
     CopyChunkCopy {
-        source_key: RequestResumeKeyResponse::read(&key).unwrap().resume_key,
+        source_key,
         chunk_count: u32::try_from(chunks.len()).unwrap(),
         chunks,
     }

@@ -11,9 +11,7 @@ use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::dtyp::SecurityInformation as Parts;
 use smb_wire::fscc::{FileInformationClass as Class, FileRenameInformation};
-use smb_wire::fsctl::{
-    CopyChunk, CopyChunkCopy, CopyChunkResponse, FsctlCode, RequestResumeKeyResponse,
-};
+use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, CopyChunkResponse, FsctlCode};
 use smb_wire::ids::FileId;
 use smb_wire::msg::{
     CancelRequest, CreateOptions, Dialect, InfoType, IoctlResponse, LockElement, LockFlags,
@@ -75,10 +73,7 @@ fn a_flush_covers_what_was_received_before_it() {
                 let file = it.open(CreateArgs::open("f")).await;
                 let same = other.open(CreateArgs::open("f")).await;
                 let source = it.open(CreateArgs::open("g")).await;
-                let key = it
-                    .ioctl(source, FsctlCode::SRV_REQUEST_RESUME_KEY, &[])
-                    .await;
-                let key = RequestResumeKeyResponse::read(&key).unwrap().resume_key;
+                let key = it.resume_key(source).await;
                 slow(&server, SimOp::Write, ms(100));
                 let change = match copy {
                     true => copy_request(key, file),
@@ -145,10 +140,7 @@ fn a_slow_copy_is_pending() {
         let mut it = Actor::enter(server, false).await;
         let file = it.open(CreateArgs::open("f")).await;
         let source = it.open(CreateArgs::open("g")).await;
-        let key = it
-            .ioctl(source, FsctlCode::SRV_REQUEST_RESUME_KEY, &[])
-            .await;
-        let key = RequestResumeKeyResponse::read(&key).unwrap().resume_key;
+        let key = it.resume_key(source).await;
         for (span, pending) in [(100, false), (400, true)] {
             slow(server, SimOp::Write, ms(span));
             let reply = it.reply(copy_request(key, file)).await;
@@ -169,10 +161,7 @@ fn a_copy_stops_at_a_lock_that_comes_meanwhile() {
         let file = it.open(CreateArgs::open("f")).await;
         let same = other.open(CreateArgs::open("f")).await;
         let source = it.open(CreateArgs::open("g")).await;
-        let key = it
-            .ioctl(source, FsctlCode::SRV_REQUEST_RESUME_KEY, &[])
-            .await;
-        let key = RequestResumeKeyResponse::read(&key).unwrap().resume_key;
+        let key = it.resume_key(source).await;
         slow(server, SimOp::Write, ms(100));
         let copy = it.client.send(copy_request(key, file)).unwrap();
         env.sleep(ms(150)).await;

@@ -11,7 +11,7 @@ use smb_tests::state::ea_list;
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fscc::FileInformationClass;
-use smb_wire::fsctl::FsctlCode;
+use smb_wire::fsctl::{FsctlCode, RequestResumeKeyResponse};
 use smb_wire::ids::FileId;
 use smb_wire::msg::{
     CloseFlags, CloseRequest, CreateOptions, Dialect, FlushRequest, InfoType, IoctlResponse,
@@ -88,6 +88,13 @@ impl Actor {
         let reply = self.client.call(request).await.unwrap();
         let output = IoctlResponse::read(&reply.message).unwrap().output;
         output.to_vec()
+    }
+
+    /// The key by which a copy names its source.
+    pub(crate) async fn resume_key(&mut self, source: FileId) -> [u8; 24] {
+        let code = FsctlCode::SRV_REQUEST_RESUME_KEY;
+        let output = self.ioctl(source, code, &[]).await;
+        RequestResumeKeyResponse::read(&output).unwrap().resume_key
     }
 
     pub(crate) async fn close(&mut self, file: FileId) {
