@@ -13,6 +13,14 @@ use smb_wire::msg::{
 /// The most that one credit pays for, in bytes.
 const CREDIT: u32 = 65_536;
 
+/// Lengths of an answer with charges that are announced for it, and the statuses.
+const AROUND_ONE_CREDIT: [(u32, u16, Status); 4] = [
+    (CREDIT, 0, Status::SUCCESS),
+    (CREDIT, 1, Status::SUCCESS),
+    (CREDIT + 1, 0, Status::INVALID_PARAMETER),
+    (CREDIT + 1, 1, Status::INVALID_PARAMETER),
+];
+
 /// A request that announces a charge, and uses up one credit whatever it announces.
 fn charged<B: RequestBody>(body: &B, charge: u16) -> Request {
     Request::raw(B::COMMAND, &[])
@@ -35,12 +43,7 @@ fn an_answer_of_query_info_is_paid_for() {
             file_id: file.id(),
             input: &[],
         };
-        for (length, charge, expected) in [
-            (CREDIT, 0, Status::SUCCESS),
-            (CREDIT, 1, Status::SUCCESS),
-            (CREDIT + 1, 0, Status::INVALID_PARAMETER),
-            (CREDIT + 1, 1, Status::INVALID_PARAMETER),
-        ] {
+        for (length, charge, expected) in AROUND_ONE_CREDIT {
             let end = status(tree.call(charged(&body(length), charge)));
             assert_eq!(end, expected, "{dialect} {length} {charge}");
         }
@@ -70,12 +73,7 @@ fn an_answer_of_query_directory_is_paid_for() {
         pattern: &pattern,
         output_buffer_length,
     };
-    for (length, charge, expected) in [
-        (CREDIT, 0, Status::SUCCESS),
-        (CREDIT, 1, Status::SUCCESS),
-        (CREDIT + 1, 0, Status::INVALID_PARAMETER),
-        (CREDIT + 1, 1, Status::INVALID_PARAMETER),
-    ] {
+    for (length, charge, expected) in AROUND_ONE_CREDIT {
         let end = status(tree.call(charged(&body(length), charge)));
         assert_eq!(end, expected, "{length} {charge}");
     }
