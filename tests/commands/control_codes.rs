@@ -3,13 +3,13 @@
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Options, Request, Tree};
-use smb_tests::{HoldfastServer, Outcome, outcome, status};
+use smb_tests::{HoldfastServer, Outcome, extents, outcome, status};
 use smb_wire::access_mask::AccessMask;
 use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::{FileBasicInformation, FileInformationClass};
 use smb_wire::fsctl::{
-    AllocatedRange, CopyChunkResponse, DuplicateExtents, DuplicateExtentsEx, DuplicateExtentsFlags,
-    FsctlCode, PipeWaitRequest, SetZeroData,
+    AllocatedRange, CopyChunkResponse, DuplicateExtentsEx, DuplicateExtentsFlags, FsctlCode,
+    PipeWaitRequest, SetZeroData,
 };
 use smb_wire::ids::FileId;
 use smb_wire::msg::{Dialect, IoctlFlags, IoctlRequest, IoctlResponse};
@@ -320,14 +320,7 @@ fn the_source_of_extents_is_an_open_of_the_session() {
     let target = open(&tree, "target");
     let foreign = open(&other, "source").id();
     for source_file_id in [FileId::ANY, foreign] {
-        let (mut plain, mut extended) = (BytesMut::new(), BytesMut::new());
-        DuplicateExtents {
-            source_file_id,
-            source_file_offset: 0,
-            target_file_offset: 0,
-            byte_count: 4096,
-        }
-        .encode(&mut plain);
+        let mut extended = BytesMut::new();
         DuplicateExtentsEx {
             structure_size: DuplicateExtentsEx::STRUCTURE_SIZE,
             source_file_id,
@@ -338,7 +331,10 @@ fn the_source_of_extents_is_an_open_of_the_session() {
         }
         .encode(&mut extended);
         for (code, input) in [
-            (FsctlCode::DUPLICATE_EXTENTS_TO_FILE, plain),
+            (
+                FsctlCode::DUPLICATE_EXTENTS_TO_FILE,
+                extents(source_file_id, 4096),
+            ),
             (FsctlCode::DUPLICATE_EXTENTS_TO_FILE_EX, extended),
         ] {
             let whole = status(target.ioctl(code, &input, 0));

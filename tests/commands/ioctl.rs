@@ -2,12 +2,12 @@
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Options, Request, Tree};
-use smb_tests::{HoldfastServer, Outcome, SECOND, outcome, status};
+use smb_tests::{HoldfastServer, Outcome, SECOND, extents, outcome, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fsctl::{
-    CopyChunk, CopyChunkCopy, CopyChunkResponse, DuplicateExtents, DuplicateExtentsEx,
-    DuplicateExtentsFlags, FsctlCode, MarkHandleInfo, RequestResumeKeyResponse,
+    CopyChunk, CopyChunkCopy, CopyChunkResponse, DuplicateExtentsEx, DuplicateExtentsFlags,
+    FsctlCode, MarkHandleInfo, RequestResumeKeyResponse,
 };
 use smb_wire::ids::FileId;
 use smb_wire::msg::{Dialect, IoctlResponse, LockFlags};
@@ -465,15 +465,8 @@ fn an_unknown_structure_of_extents_is_not_supported() {
 }
 
 fn share(source: &File, target: &File, byte_count: i64) -> Status {
-    let mut extents = BytesMut::new();
-    DuplicateExtents {
-        source_file_id: source.id(),
-        source_file_offset: 0,
-        target_file_offset: 0,
-        byte_count,
-    }
-    .encode(&mut extents);
-    status(target.ioctl(FsctlCode::DUPLICATE_EXTENTS_TO_FILE, &extents, 0))
+    let input = extents(source.id(), byte_count);
+    status(target.ioctl(FsctlCode::DUPLICATE_EXTENTS_TO_FILE, &input, 0))
 }
 
 /// [MS-FSA] 2.1.5.10.4.

@@ -1,11 +1,10 @@
 //! Signing and encryption ([MS-SMB2] 3.3.5.2.1, 3.3.5.2.4, 3.3.5.2.9, 3.3.5.2.11).
 
-use bytes::BytesMut;
 use smb_client::{Break, CreateArgs, Encryption, Options, Request, Signing};
 use smb_crypto::{Cipher, SigningAlgorithm};
-use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, SEALED, SOON, USER, outcome};
+use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, SEALED, SOON, USER, extents, outcome};
 use smb_wire::Status;
-use smb_wire::fsctl::{DuplicateExtents, FsctlCode};
+use smb_wire::fsctl::FsctlCode;
 use smb_wire::ids::SessionId;
 use smb_wire::msg::{
     Capabilities, Dialect, EchoRequest, OplockLevel, SecurityMode, SessionSetupFlags,
@@ -204,14 +203,7 @@ fn an_encrypted_share_is_not_copied_to_an_unencrypted_one() {
         let source = sealed.create(&CreateArgs::open("secret")).unwrap();
         let target = plain.create(&CreateArgs::open_if("copy")).unwrap();
         let chunks = source.copy_chunks(&[(0, 0, 6)]).unwrap();
-        let mut extents = BytesMut::new();
-        DuplicateExtents {
-            source_file_id: source.id(),
-            source_file_offset: 0,
-            target_file_offset: 0,
-            byte_count: 6,
-        }
-        .encode(&mut extents);
+        let extents = extents(source.id(), 6);
         let ask = |code, input: &[u8]| {
             // It is refused even if this request is encrypted.
             let request = target.ioctl_request(code, input, 12);
@@ -246,15 +238,8 @@ fn the_size_of_a_source_of_extents_is_checked_before_its_share() {
     let source = from.create(&CreateArgs::open("source")).unwrap();
     let target = to.create(&CreateArgs::open_if("target")).unwrap();
     let ask = |byte_count: i64| {
-        let mut extents = BytesMut::new();
-        DuplicateExtents {
-            source_file_id: source.id(),
-            source_file_offset: 0,
-            target_file_offset: 0,
-            byte_count,
-        }
-        .encode(&mut extents);
-        let request = target.ioctl_request(FsctlCode::DUPLICATE_EXTENTS_TO_FILE, &extents, 0);
+        let input = extents(source.id(), byte_count);
+        let request = target.ioctl_request(FsctlCode::DUPLICATE_EXTENTS_TO_FILE, &input, 0);
         to.reply(to.address(request)).unwrap().status()
     };
     assert_eq!(ask(1 << 30), Status::NOT_SUPPORTED);

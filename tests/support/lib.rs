@@ -11,6 +11,7 @@
 
 pub mod arguments;
 pub mod durable;
+mod extents;
 pub mod judge;
 mod outcome;
 pub mod rate;
@@ -29,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use smb_client::{Client, Connection, Session, Tree};
 
+pub use extents::extents;
 pub use outcome::{Outcome, outcome, status};
 pub use running::{adopt, cut, wait_for_one_break, wait_until};
 
