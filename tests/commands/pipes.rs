@@ -1,7 +1,7 @@
 //! Named pipes of IPC$: supported and unsupported operations ([MS-SMB2] 3.3.5.9, 3.3.5.12).
 
 use smb_client::{CreateArgs, File, Options, Request, Tree};
-use smb_tests::rpc::bind;
+use smb_tests::rpc::{bind, bind_in};
 use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -23,21 +23,6 @@ const FAULT: u8 = 3;
 const BIND_ACK: u8 = 12;
 const BIND_NAK: u8 = 13;
 
-/// Builds the same bind with big-endian integers, as its data representation label says.
-fn big_endian_bind() -> Vec<u8> {
-    let mut out = vec![5, 0, 11, 3, 0, 0, 0, 0, 0, 72, 0, 0, 0, 0, 0, 7];
-    out.extend_from_slice(&[0x10, 0xb8, 0x10, 0xb8, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0]);
-    out.extend_from_slice(&[
-        0x4b, 0x32, 0x4f, 0xc8, 0x16, 0x70, 0x01, 0xd3, 0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1,
-        0x88, 0, 3, 0, 0,
-    ]);
-    out.extend_from_slice(&[
-        0x8a, 0x88, 0x5d, 0x04, 0x1c, 0xeb, 0x11, 0xc9, 0x9f, 0xe8, 0x08, 0x00, 0x2b, 0x10, 0x48,
-        0x60, 0, 0, 0, 2,
-    ]);
-    out
-}
-
 /// Asserts that the answer has the id of the call, in our byte order, and is of a certain type.
 fn assert_refused(answer: &[u8], kind: u8) {
     assert_eq!(answer[2], kind, "{answer:?}");
@@ -49,10 +34,11 @@ fn assert_refused(answer: &[u8], kind: u8) {
 fn a_big_endian_bind_is_refused_at_once() {
     let server = HoldfastServer::new();
     let tree = ipc(&server);
+    let big_endian = bind_in(false, 7);
     for name in ["srvsvc", "wkssvc", "lsarpc", "samr"] {
         let pipe = open(&tree, name);
         let transceive = FsctlCode::PIPE_TRANSCEIVE;
-        let answer = pipe.ioctl(transceive, &big_endian_bind(), 4096).unwrap();
+        let answer = pipe.ioctl(transceive, &big_endian, 4096).unwrap();
         assert_refused(&answer, BIND_NAK);
         let again = pipe.ioctl(transceive, &bind(), 4096);
         assert_eq!(status(again), Status::PIPE_BROKEN);
@@ -60,8 +46,7 @@ fn a_big_endian_bind_is_refused_at_once() {
         assert_eq!(status(peeked), Status::PIPE_BROKEN);
         pipe.close().unwrap();
         let pipe = open(&tree, name);
-        pipe.write(0, &big_endian_bind(), WriteFlags::empty())
-            .unwrap();
+        pipe.write(0, &big_endian, WriteFlags::empty()).unwrap();
         assert_refused(&pipe.read(0, 4096).unwrap(), BIND_NAK);
         pipe.close().unwrap();
     }
