@@ -47,6 +47,20 @@ fn refused(session: &Session, share: &str) -> Option<Status> {
     }
 }
 
+/// Starts the server while the file system hangs, in good time, and logs in.
+fn started_beside_what_hangs(rig: &mut Rig) -> Session {
+    rig.mount.send("off-mode hang");
+    rig.mount.send("cut everything");
+    let begun = Instant::now();
+    rig.server.start();
+    assert!(
+        begun.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        begun.elapsed()
+    );
+    rig.server.session(0)
+}
+
 /// After an unclean end a share is served when its file system has been synced; one that hangs
 /// holds up nobody else.
 #[test]
@@ -62,16 +76,7 @@ fn a_share_that_hangs_is_refused_and_the_others_are_served() {
     let file = open(&rig.server.tree(), "f");
     file.write_all(0, b"data").unwrap();
     rig.server.kill();
-    rig.mount.send("off-mode hang");
-    rig.mount.send("cut everything");
-    let begun = Instant::now();
-    rig.server.start();
-    assert!(
-        begun.elapsed() < Duration::from_secs(15),
-        "{:?}",
-        begun.elapsed()
-    );
-    let session = rig.server.session(0);
+    let session = started_beside_what_hangs(&mut rig);
     let refused = |share| refused(&session, share);
     assert_eq!(refused("data"), Some(Status::SHARE_UNAVAILABLE));
     let tree = session.tree("plain").unwrap();
@@ -128,16 +133,7 @@ fn a_mount_below_a_share_that_hangs_delays_no_other_share() {
     rig.server.set("", &shares);
     rig.server.start();
     assert!(rig.server.stop().success());
-    rig.mount.send("off-mode hang");
-    rig.mount.send("cut everything");
-    let begun = Instant::now();
-    rig.server.start();
-    assert!(
-        begun.elapsed() < Duration::from_secs(15),
-        "{:?}",
-        begun.elapsed()
-    );
-    let session = rig.server.session(0);
+    let session = started_beside_what_hangs(&mut rig);
     assert_eq!(refused(&session, "plain"), None);
     let unavailable = Some(Status::SHARE_UNAVAILABLE);
     assert_eq!(refused(&session, "above"), unavailable);
