@@ -77,14 +77,11 @@ fn request(
     timeout_ms: u32,
     flags: DurableHandleFlags,
 ) -> CreateArgs {
-    let mut data = BytesMut::new();
-    DurableHandleRequestV2 {
+    args.durable_v2(DurableHandleRequestV2 {
         timeout_ms,
         flags,
         create_guid,
-    }
-    .encode(&mut data);
-    args.context(name::DURABLE_HANDLE_REQUEST_V2, &data)
+    })
 }
 
 /// Reconnects to a durable open, version 2.
@@ -103,14 +100,11 @@ fn reconnect(
     create_guid: Guid,
     flags: DurableHandleFlags,
 ) -> CreateArgs {
-    let mut data = BytesMut::new();
-    DurableHandleReconnectV2 {
+    args.durable_v2_again(DurableHandleReconnectV2 {
         file_id,
         create_guid,
         flags,
-    }
-    .encode(&mut data);
-    args.context(name::DURABLE_HANDLE_RECONNECT_V2, &data)
+    })
 }
 
 /// Adds the id of the application instance.

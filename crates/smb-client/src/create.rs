@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::{
-    CreateContextList, CreateContexts, LeaseContext, LeaseFlags, LeaseState, LeaseV2,
-    ResponseContext, name,
+    CreateContextList, CreateContexts, DurableHandleReconnectV2, DurableHandleRequestV2,
+    LeaseContext, LeaseFlags, LeaseState, LeaseV2, ResponseContext, name,
 };
 use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::FileFacts;
@@ -157,6 +157,20 @@ impl CreateArgs {
         self.oplock_level = OplockLevel::LEASE;
         self.contexts
             .push_with(name::REQUEST_LEASE, |out| lease.encode(out));
+        self
+    }
+
+    /// With a request for a durable open, version 2.
+    pub fn durable_v2(mut self, request: DurableHandleRequestV2) -> Self {
+        let name = name::DURABLE_HANDLE_REQUEST_V2;
+        self.contexts.push_with(name, |out| request.encode(out));
+        self
+    }
+
+    /// With a reconnect to a durable open, version 2.
+    pub fn durable_v2_again(mut self, reconnect: DurableHandleReconnectV2) -> Self {
+        let name = name::DURABLE_HANDLE_RECONNECT_V2;
+        self.contexts.push_with(name, |out| reconnect.encode(out));
         self
     }
 

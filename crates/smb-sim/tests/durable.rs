@@ -16,7 +16,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::BytesMut;
 use smb_client::{ClientError, CreateArgs, Options, Signing};
 use smb_sim::{MemoryOptions, Sim, SimClient, SimEnv, SimServer, write_request};
 use smb_wire::{
@@ -79,26 +78,19 @@ impl World {
     }
 
     fn first(&self) -> CreateArgs {
-        let mut data = BytesMut::new();
-        DurableHandleRequestV2 {
+        self.args().durable_v2(DurableHandleRequestV2 {
             timeout_ms: KEPT_MS,
             flags: DurableHandleFlags::empty(),
             create_guid: CREATE_GUID,
-        }
-        .encode(&mut data);
-        self.args().context(name::DURABLE_HANDLE_REQUEST_V2, &data)
+        })
     }
 
     fn again(&self) -> CreateArgs {
-        let mut data = BytesMut::new();
-        DurableHandleReconnectV2 {
+        self.args().durable_v2_again(DurableHandleReconnectV2 {
             file_id: self.file.get(),
             create_guid: CREATE_GUID,
             flags: DurableHandleFlags::empty(),
-        }
-        .encode(&mut data);
-        self.args()
-            .context(name::DURABLE_HANDLE_RECONNECT_V2, &data)
+        })
     }
 
     async fn pause(&self, most_us: u64) {

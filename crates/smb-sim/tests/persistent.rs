@@ -19,7 +19,7 @@ use smb_server::{HandleStore, Share, Shares};
 use smb_sim::{MemoryOptions, SHARE, Sim, SimClient, SimEnv, SimServer, write_request};
 use smb_wire::{
     access_mask::AccessMask,
-    create_context::{DurableHandleFlags, DurableHandleRequestV2, LeaseState, name},
+    create_context::{DurableHandleFlags, DurableHandleRequestV2, LeaseState},
     fscc::{FileInformationClass, FileRenameInformation},
     fsctl::{FsctlCode, SetZeroData},
     ids::{FileId, Guid, LeaseKey},
@@ -108,14 +108,11 @@ fn cached() -> CreateArgs {
 }
 
 fn persistent(name: &str) -> CreateArgs {
-    let mut data = BytesMut::new();
-    DurableHandleRequestV2 {
+    everybody(name).durable_v2(DurableHandleRequestV2 {
         timeout_ms: 60_000,
         flags: DurableHandleFlags::PERSISTENT,
         create_guid: Guid([0x44; 16]),
-    }
-    .encode(&mut data);
-    everybody(name).context(name::DURABLE_HANDLE_REQUEST_V2, &data)
+    })
 }
 
 fn control(code: FsctlCode, file_id: FileId, input: &[u8]) -> Request {

@@ -14,14 +14,13 @@ use std::{
     time::Duration,
 };
 
-use bytes::BytesMut;
 use smb_auth::{UserRecord, UserStore};
 use smb_client::{ClientError, CreateArgs, Options, Signing};
 use smb_server::{AccessRules, Target};
 use smb_sim::{MemoryOptions, PASSWORD, SHARE, Sim, SimClient, SimEnv, SimServer, USER};
 use smb_wire::{
     Status,
-    create_context::{DurableHandleFlags, DurableHandleReconnectV2, DurableHandleRequestV2, name},
+    create_context::{DurableHandleFlags, DurableHandleReconnectV2, DurableHandleRequestV2},
     ids::{FileId, Guid},
     msg::{Dialect, OplockLevel, ShareAccess},
 };
@@ -88,25 +87,19 @@ impl World {
     }
 
     fn first(&self, client: u8, create_guid: Guid) -> CreateArgs {
-        let mut data = BytesMut::new();
-        DurableHandleRequestV2 {
+        Self::args(client).durable_v2(DurableHandleRequestV2 {
             timeout_ms: 60_000,
             flags: DurableHandleFlags::empty(),
             create_guid,
-        }
-        .encode(&mut data);
-        Self::args(client).context(name::DURABLE_HANDLE_REQUEST_V2, &data)
+        })
     }
 
     fn again(&self, client: u8, create_guid: Guid, file_id: FileId) -> CreateArgs {
-        let mut data = BytesMut::new();
-        DurableHandleReconnectV2 {
+        Self::args(client).durable_v2_again(DurableHandleReconnectV2 {
             file_id,
             create_guid,
             flags: DurableHandleFlags::empty(),
-        }
-        .encode(&mut data);
-        Self::args(client).context(name::DURABLE_HANDLE_RECONNECT_V2, &data)
+        })
     }
 
     /// The user's work over one connection. The open is lost with the connection, and the user reconnects to it on

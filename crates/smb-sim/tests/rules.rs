@@ -3,12 +3,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::BytesMut;
 use durability::{InForce, Network, Policy, Rule, Rules};
 use smb_client::{CreateArgs, Options, Signing};
 use smb_sim::{MemoryOptions, SHARE, Sim, SimClient, SimServer};
 use smb_wire::{
-    create_context::{DurableHandleFlags, DurableHandleReconnectV2, DurableHandleRequestV2, name},
+    create_context::{DurableHandleFlags, DurableHandleReconnectV2, DurableHandleRequestV2},
     ids::Guid,
     msg::{CreateOptions, Dialect, OplockLevel},
 };
@@ -142,14 +141,11 @@ fn an_open_that_its_client_has_back_is_judged_by_the_new_connection() {
         let (create_guid, flags) = (Guid([0x44; 16]), DurableHandleFlags::empty());
         let of = |dialect| options(dialect).guid(Guid([1; 16]));
         let args = || CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
-        let mut data = BytesMut::new();
-        DurableHandleRequestV2 {
+        let first = args().durable_v2(DurableHandleRequestV2 {
             timeout_ms: 60_000,
             flags,
             create_guid,
-        }
-        .encode(&mut data);
-        let first = args().context(name::DURABLE_HANDLE_REQUEST_V2, &data);
+        });
         let before = of(Dialect::SMB_3_0_2);
         let mut client = SimClient::enter(&server, before).await.unwrap();
         let file_id = client.create(&first).await.unwrap();
@@ -157,14 +153,11 @@ fn an_open_that_its_client_has_back_is_judged_by_the_new_connection() {
         client.cut();
         // A client's connections have one dialect, and the server has not noticed the end of this one yet.
         server.env().sleep(Duration::from_secs(5)).await;
-        let mut data = BytesMut::new();
-        DurableHandleReconnectV2 {
+        let again = args().durable_v2_again(DurableHandleReconnectV2 {
             file_id,
             create_guid,
             flags,
-        }
-        .encode(&mut data);
-        let again = args().context(name::DURABLE_HANDLE_RECONNECT_V2, &data);
+        });
         let now = of(Dialect::SMB_3_1_1);
         let mut client = SimClient::enter(&server, now).await.unwrap();
         client.create(&again).await.unwrap();
