@@ -279,6 +279,24 @@ fn server_config(options: &MemoryOptions) -> ServerConfig {
     }
 }
 
+/// The tables that are empty once the clients are gone and their time is over.
+const OF_CLIENTS: [&str; 14] = [
+    "connections",
+    "sessions",
+    "opens",
+    "holders",
+    "waiters",
+    "kept_opens",
+    "opens_by_id",
+    "creates_by_guid",
+    "app_instances",
+    "answers_under_way",
+    "breaks_under_way",
+    "engine_opens",
+    "engine_inodes",
+    "engine_leases",
+];
+
 /// A server in a simulation, with its disk and its network.
 pub struct SimServer {
     /// The protocol core.
@@ -340,6 +358,14 @@ impl SimServer {
     /// Time, randomness and tasks.
     pub fn env(&self) -> &Arc<SimEnv> {
         &self.env
+    }
+
+    /// The tables that still have entries although no client is there and no time runs, with their numbers.
+    pub fn left_over(&self) -> Vec<(&'static str, usize)> {
+        let sizes = self.server.table_sizes().into_iter();
+        sizes
+            .filter(|(table, entries)| *entries > 0 && OF_CLIENTS.contains(table))
+            .collect()
     }
 
     /// The messages that the network has carried.

@@ -193,29 +193,8 @@ impl World {
     }
 
     fn assert_nothing_left(&self) {
-        for (table, entries) in self.server.server.table_sizes() {
-            let flat = [
-                "connections",
-                "sessions",
-                "opens",
-                "holders",
-                "waiters",
-                "kept_opens",
-                "opens_by_id",
-                "creates_by_guid",
-                "app_instances",
-                "answers_under_way",
-                "breaks_under_way",
-                "engine_opens",
-                "engine_inodes",
-                "engine_leases",
-            ];
-            let seed = self.seed;
-            assert!(
-                entries == 0 || !flat.contains(&table),
-                "SEED={seed}: {entries} left in {table}"
-            );
-        }
+        let left = self.server.left_over();
+        assert!(left.is_empty(), "SEED={}: {left:?}", self.seed);
     }
 }
 

@@ -234,25 +234,8 @@ impl World {
     }
 
     fn assert_nothing_left(&self) {
-        let flat = [
-            "connections",
-            "sessions",
-            "opens",
-            "holders",
-            "waiters",
-            "kept_opens",
-            "opens_by_id",
-            "creates_by_guid",
-            "answers_under_way",
-            "breaks_under_way",
-            "engine_opens",
-            "engine_inodes",
-        ];
-        for (table, entries) in self.server.server.table_sizes() {
-            let seed = self.seed;
-            let left = entries > 0 && flat.contains(&table);
-            assert!(!left, "SEED={seed}: {entries} left in {table}");
-        }
+        let left = self.server.left_over();
+        assert!(left.is_empty(), "SEED={}: {left:?}", self.seed);
     }
 }
 
