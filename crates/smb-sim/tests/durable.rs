@@ -68,6 +68,20 @@ struct World {
 }
 
 impl World {
+    fn new(server: SimServer, seed: u64, leased: bool, stranger: bool) -> Self {
+        Self {
+            env: Arc::clone(server.env()),
+            server,
+            seed,
+            leased,
+            stranger,
+            file: Cell::default(),
+            has_it: RefCell::default(),
+            lost_at: Cell::default(),
+            tally: RefCell::default(),
+        }
+    }
+
     fn args(&self) -> CreateArgs {
         let args = CreateArgs::open_if("f").share(ShareAccess::empty());
         if self.leased {
@@ -203,17 +217,8 @@ fn run(seed: u64) -> Tally {
     let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
     let env = sim.env();
     sim.run(async {
-        let world = Rc::new(World {
-            leased: env.choose(2) == 0,
-            stranger: env.choose(2) == 0,
-            server,
-            env: Arc::clone(&env),
-            seed,
-            file: Cell::default(),
-            has_it: RefCell::default(),
-            lost_at: Cell::default(),
-            tally: RefCell::default(),
-        });
+        let (leased, stranger) = (env.choose(2) == 0, env.choose(2) == 0);
+        let world = Rc::new(World::new(server, seed, leased, stranger));
         world.lose().await;
         let first = env.start(Rc::clone(&world).come_back("the first"));
         let second = env.start(Rc::clone(&world).come_back("the second"));
@@ -254,17 +259,7 @@ fn who_is_back_in_time_has_it_again() {
         let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
         let env = sim.env();
         sim.run(async {
-            let world = World {
-                leased: seed % 2 == 0,
-                stranger: false,
-                server,
-                env: Arc::clone(&env),
-                seed,
-                file: Cell::default(),
-                has_it: RefCell::default(),
-                lost_at: Cell::default(),
-                tally: RefCell::default(),
-            };
+            let world = World::new(server, seed, seed % 2 == 0, false);
             world.lose().await;
             // The server notices, and the time is not over.
             env.sleep(Duration::from_millis(20)).await;
