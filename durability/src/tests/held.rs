@@ -119,6 +119,15 @@ impl Place {
     }
 }
 
+/// Runs a test at a share whose policy is `honor`.
+fn placed<F: Future<Output = ()> + 'static>(test: impl FnOnce(Place) -> F + 'static) {
+    let env = Arc::new(TestEnv::default());
+    let at = Arc::clone(&env);
+    run(&env, async move {
+        test(Place::new(&at, Policy::Honor).await).await;
+    });
+}
+
 fn lazy() -> [Policy; 3] {
     let bound = Bound::new(ms(60_000), 1 << 30).unwrap();
     [
@@ -166,10 +175,7 @@ fn a_failed_write_back_that_another_saw_is_reported_after_the_close() {
 #[test]
 fn a_failed_write_back_that_a_write_reported_fails_the_flush() {
     for errno in FULL {
-        let env = Arc::new(TestEnv::default());
-        let at = Arc::clone(&env);
-        run(&env, async move {
-            let place = Place::new(&at, Policy::Honor).await;
+        placed(move |place| async move {
             let (file, open) = place.open().await;
             place.fail(SimOp::Look, EACCES);
             place.change(&file, 0).await;
@@ -197,10 +203,7 @@ fn a_failed_write_back_that_a_write_reported_fails_the_flush() {
 /// As a WRITE does, so does a copy or a range of zeros that is written.
 #[test]
 fn a_failed_write_back_that_another_change_reported_fails_the_flush() {
-    let env = Arc::new(TestEnv::default());
-    let at = Arc::clone(&env);
-    run(&env, async move {
-        let place = Place::new(&at, Policy::Honor).await;
+    placed(|place| async move {
         let (file, open) = place.open().await;
         place.fail(SimOp::Look, EACCES);
         place.change(&file, 0).await;
@@ -222,10 +225,7 @@ fn a_failed_write_back_that_another_change_reported_fails_the_flush() {
 /// Any file system may be full, and a failure of write-back is left to the descriptor that is held for the sync.
 #[test]
 fn a_full_disk_poisons_no_file_that_another_descriptor_is_held_of() {
-    let env = Arc::new(TestEnv::default());
-    let at = Arc::clone(&env);
-    run(&env, async move {
-        let place = Place::new(&at, Policy::Honor).await;
+    placed(|place| async move {
         let (file, open) = place.open().await;
         place.change(&file, 0).await;
         assert_eq!(place.forbids_execution(&file), Some(false));
@@ -281,10 +281,7 @@ fn a_full_disk_poisons_no_stream_on_nfs_that_is_clean() {
 
 #[test]
 fn a_sync_beside_a_change_leaves_what_is_held() {
-    let env = Arc::new(TestEnv::default());
-    let at = Arc::clone(&env);
-    run(&env, async move {
-        let place = Place::new(&at, Policy::Honor).await;
+    placed(|place| async move {
         let handle = place.open().await;
         let node = handle.0.clone();
         place.change(&node, 0).await;
@@ -306,10 +303,7 @@ fn a_sync_beside_a_change_leaves_what_is_held() {
 
 #[test]
 fn metadata_alone_forbids_nobody_to_run_the_file() {
-    let env = Arc::new(TestEnv::default());
-    let at = Arc::clone(&env);
-    run(&env, async move {
-        let place = Place::new(&at, Policy::Honor).await;
+    placed(|place| async move {
         let handle = place.open().await;
         let node = handle.0.clone();
         let begun = place.gate.begin(&node);
@@ -334,10 +328,7 @@ fn metadata_alone_forbids_nobody_to_run_the_file() {
 /// One descriptor for each handle, however often it is synced in between.
 #[test]
 fn what_is_held_is_opened_once_for_a_handle() {
-    let env = Arc::new(TestEnv::default());
-    let at = Arc::clone(&env);
-    run(&env, async move {
-        let place = Place::new(&at, Policy::Honor).await;
+    placed(|place| async move {
         let (node, open) = place.open().await;
         let first = place.vfs.keeper(&node).await.unwrap();
         for _ in 0..3 {
