@@ -50,6 +50,14 @@ async fn open(disk: &SimDisk, env: &Arc<TestEnv>, shape: Shape) -> Arc<JournalFi
         .unwrap()
 }
 
+/// As [`open`], with the exposure of a share to write down.
+async fn open_with_source(disk: &SimDisk, env: &Arc<TestEnv>) -> Arc<JournalFile<SimDisk>> {
+    let journal = open(disk, env, SMALL).await;
+    let source = Owing(Mutex::default(), Arc::clone(env));
+    journal.set_source(Arc::new(source));
+    journal
+}
+
 fn flush(n: u64) -> FlushRecord {
     FlushRecord {
         at: Timestamp::default(),
@@ -223,8 +231,7 @@ fn a_disk_that_hangs_holds_back_one_reply_and_loses_nothing() {
     let env = Arc::new(TestEnv::default());
     let (on, inner) = (disk.clone(), Arc::clone(&env));
     run(&env, async move {
-        let journal = open(&on, &inner, SMALL).await;
-        journal.set_source(Arc::new(Owing(Mutex::default(), Arc::clone(&inner))));
+        let journal = open_with_source(&on, &inner).await;
         let clock = Arc::clone(&inner);
         on.set_hook(Some(Arc::new(move |_| Some(clock.sleep(ms(20_000))))));
         let begun = inner.monotonic();
@@ -403,8 +410,7 @@ fn a_change_that_nothing_bounds_is_not_covered() {
     let env = Arc::new(TestEnv::default());
     let (on, inner) = (disk.clone(), Arc::clone(&env));
     run(&env, async move {
-        let journal = open(&on, &inner, SMALL).await;
-        journal.set_source(Arc::new(Owing(Mutex::default(), Arc::clone(&inner))));
+        let journal = open_with_source(&on, &inner).await;
         for _ in 0..2 {
             on.inject(Fault {
                 on: SimOp::Sync,
