@@ -14,7 +14,7 @@ use vfs::{
 
 use super::{
     sim::{TestEnv, ms},
-    stores::{PROFILES, disk, run},
+    stores::{PROFILES, add_cuts, disk, run},
 };
 use crate::{
     Shape, segment_name, segment_number,
@@ -189,12 +189,7 @@ fn the_file_of_an_older_version_is_taken_over() {
             on.fsync(&fd).await.unwrap();
             on.fsync(&root).await.unwrap();
             on.set_hook(Some(Arc::new(move |_| {
-                let mut images = into.lock().unwrap();
-                let seed = Cut::Seed(images.len() as u64);
-                for cut in [Cut::Nothing, Cut::Everything, seed] {
-                    images.push(from.cut(cut));
-                }
-                images.push(from.crash_process());
+                add_cuts(&mut into.lock().unwrap(), &from);
                 None
             })));
             let map = open(&on, &inner).await.map;

@@ -367,20 +367,24 @@ pub(super) async fn taken_now(disk: &SimDisk, name: &str) -> Vec<u8> {
     read.unwrap().to_vec()
 }
 
+/// Adds the disks that a cut, in one of three ways, and the end of the process would leave now.
+pub(super) fn add_cuts(images: &mut Vec<SimDisk>, disk: &SimDisk) {
+    let seed = Cut::Seed(images.len() as u64);
+    for cut in [Cut::Nothing, Cut::Everything, seed] {
+        images.push(disk.cut(cut));
+    }
+    images.push(disk.crash_process());
+}
+
 /// The contents of a disk at each step of an opening, cut in one of three ways.
-pub(super) fn cuts_of_an_opening(disk: &SimDisk) -> Vec<SimDisk> {
+fn cuts_of_an_opening(disk: &SimDisk) -> Vec<SimDisk> {
     let images: Arc<Mutex<Vec<SimDisk>>> = Arc::default();
     let (into, from) = (Arc::clone(&images), disk.clone());
     disk.set_hook(Some(Arc::new(move |op| {
         if matches!(op, SimOp::Read | SimOp::Look) {
             return None;
         }
-        let mut images = into.lock().unwrap();
-        let seed = Cut::Seed(images.len() as u64);
-        for cut in [Cut::Nothing, Cut::Everything, seed] {
-            images.push(from.cut(cut));
-        }
-        images.push(from.crash_process());
+        add_cuts(&mut into.lock().unwrap(), &from);
         None
     })));
     let (on, env) = (disk.clone(), Arc::new(TestEnv::default()));
@@ -392,6 +396,24 @@ pub(super) fn cuts_of_an_opening(disk: &SimDisk) -> Vec<SimDisk> {
     disk.set_hook(None);
     images.lock().unwrap().push(disk.clone());
     std::mem::take(&mut *images.lock().unwrap())
+}
+
+/// Cuts a start at every step, and each start after that, and looks for the latches of one file system.
+pub(super) fn assert_restored_whatever_is_cut(
+    before: &SimDisk,
+    wanted: &[LatchRecord],
+    profile: Profile,
+) {
+    let images = cuts_of_an_opening(before);
+    assert!(images.len() > 30, "{}", images.len());
+    for image in images {
+        for again in cuts_of_an_opening(&image) {
+            assert_eq!(restored(&again, vec![fs(7, 1)]), wanted, "{profile:?}");
+            let env = Arc::new(TestEnv::default());
+            let left = run(&env, async move { names(&again).await });
+            assert!(left.len() == 2 && left[1] == "spare.latches", "{left:?}");
+        }
+    }
 }
 
 /// Cut at every step of a start, and at every step of the start after that.
@@ -407,18 +429,10 @@ fn a_start_forgets_no_latch_whatever_is_cut() {
                 store.set(record).await.unwrap();
             }
         });
-        let images = cuts_of_an_opening(&before);
-        assert!(images.len() > 30, "{}", images.len());
-        for image in images {
-            for again in cuts_of_an_opening(&image) {
-                assert_eq!(restored(&again, vec![fs(7, 1)]), wanted, "{profile:?}");
-                let env = Arc::new(TestEnv::default());
-                let left = run(&env, async move { names(&again).await });
-                assert!(left.len() == 2 && left[1] == "spare.latches", "{left:?}");
-            }
-        }
+        assert_restored_whatever_is_cut(&before, &wanted, profile);
     }
 }
+
 /// Nothing is free but what is set aside.
 #[test]
 fn a_latch_made_while_the_disk_is_full_is_there_after_a_restart() {
