@@ -9,6 +9,7 @@ use vfs::{Env, Range, VfsError};
 use super::{
     fake::{dir, file, key, stream},
     flush::{PLAIN, THROUGH, World, honor, world},
+    opens::opener,
     sim::{join, ms},
 };
 use crate::{share::lock, *};
@@ -427,11 +428,7 @@ fn an_error_after_the_acknowledgement_is_reported_to_everybody() {
         tracing::subscriber::with_default(Events(Arc::clone(&lines)), || {
             world(policy, Limits::default(), |w| async move {
                 let f = file(5);
-                let opener = Opener {
-                    path: "dir/f".into(),
-                    ..Opener::default()
-                };
-                let open = w.gate.opened(&f, Arc::new(opener));
+                let open = w.gate.opened(&f, opener("dir/f"));
                 w.write(&f, 0, 1).await.unwrap();
                 w.flush(&f).await.unwrap();
                 w.fake.script(5, &[IO]);
@@ -466,11 +463,7 @@ fn the_end_of_a_latch_is_logged_with_its_path() {
     tracing::subscriber::with_default(Events(Arc::clone(&lines)), || {
         honor(|w| async move {
             let f = file(5);
-            let opener = Opener {
-                path: "dir/f".into(),
-                ..Opener::default()
-            };
-            let open = w.gate.opened(&f, Arc::new(opener));
+            let open = w.gate.opened(&f, opener("dir/f"));
             w.write(&f, 0, 1).await.unwrap();
             w.fake.script(5, &[IO]);
             assert_eq!(w.flush(&f).await, IO);
