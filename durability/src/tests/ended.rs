@@ -5,11 +5,12 @@ use std::{
     rc::Rc,
 };
 
-use vfs::{Env, Range, VfsError};
+use vfs::{Range, VfsError};
 
 use super::{
     fake::{dir, file},
     flush::{PLAIN, THROUGH, honor},
+    latch::{begun_before_a_failure, write_beside_a_failing_sync},
     sim::{join, ms},
 };
 use crate::{share::lock, *};
@@ -40,10 +41,7 @@ fn metadata_under_way_is_lost_though_the_rest_was_repaired() {
 fn a_name_under_way_is_lost_though_the_directory_was_cleared() {
     honor(|w| async move {
         let (f, g, d) = (file(5), file(6), dir(50));
-        w.gate.created(&f, &d, PLAIN).await.unwrap();
-        let begun = w.gate.begin(&d);
-        w.fake.script(50, &[IO]);
-        assert_eq!(w.flush(&f).await, IO);
+        let begun = begun_before_a_failure(&w, &f, &d).await;
         assert!(w.gate.clear_latches() > 0);
         begun.created(&g, &d, PLAIN).await.unwrap();
         assert_eq!(w.flush(&g).await, IO);
@@ -75,20 +73,8 @@ fn a_write_under_way_is_lost_though_the_latch_was_cleared() {
         w.write(&f, 0, 1).await.unwrap();
         w.fake.script(5, &[IO]);
         lock(&w.fake.times).write = ms(100);
-        let task = |at: u64, write: bool| {
-            let (w, f) = (Rc::clone(&w), f.clone());
-            Box::pin(async move {
-                w.env.sleep(ms(at)).await;
-                if write {
-                    w.write(&f, 7, 1).await.unwrap();
-                } else {
-                    assert_eq!(w.flush(&f).await, IO);
-                    assert!(w.engine.clear_latch(f.key_of()));
-                }
-            }) as vfs::env::LocalTask
-        };
         // The sync runs from 0 to 10 ms, the write from 4 to 104 ms.
-        join(&w.env, vec![task(0, false), task(4, true)]).await;
+        write_beside_a_failing_sync(&w, &f, true).await;
         assert_eq!(w.gate.poisoned()[0].unproven_bytes(), 4096);
         assert_eq!(w.flush(&f).await, IO);
         w.write(&f, 7, 1).await.unwrap();

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use vfs::{Env, Range, VfsError};
 
 use super::{
-    fake::{dir, file, key, stream},
+    fake::{Fake, FakeNode, dir, file, key, stream},
     flush::{PLAIN, THROUGH, World, honor, world},
     opens::opener,
     sim::{join, ms},
@@ -244,25 +244,33 @@ fn an_error_with_nothing_known_dirty_needs_an_administrator() {
     });
 }
 
+/// Flushes from 0 ms on, in vain, and writes from 4 ms on; the latch may be cleared between the two ends.
+pub(super) async fn write_beside_a_failing_sync(w: &Rc<World>, f: &FakeNode, cleared: bool) {
+    let task = |at: u64, write: bool| {
+        let (w, f) = (Rc::clone(w), f.clone());
+        Box::pin(async move {
+            w.env.sleep(ms(at)).await;
+            if write {
+                w.write(&f, 7, 1).await.unwrap();
+                return;
+            }
+            assert_eq!(w.flush(&f).await, IO);
+            if cleared {
+                assert!(w.gate.clear_latch(f.key_of()));
+            }
+        }) as vfs::env::LocalTask
+    };
+    join(&w.env, vec![task(0, false), task(4, true)]).await;
+}
+
 #[test]
 fn a_write_under_way_when_the_sync_fails_is_unproven_too() {
     honor(|w| async move {
         let f = file(5);
         w.write(&f, 0, 1).await.unwrap();
         w.fake.script(5, &[IO]);
-        let task = |at: u64, write: bool| {
-            let (w, f) = (Rc::clone(&w), f.clone());
-            Box::pin(async move {
-                w.env.sleep(ms(at)).await;
-                if write {
-                    w.write(&f, 7, 1).await.unwrap();
-                } else {
-                    assert_eq!(w.flush(&f).await, IO);
-                }
-            }) as vfs::env::LocalTask
-        };
         // The sync runs from 0 to 10 ms, the write from 4 to 14 ms.
-        join(&w.env, vec![task(0, false), task(4, true)]).await;
+        write_beside_a_failing_sync(&w, &f, false).await;
         w.write(&f, 0, 1).await.unwrap();
         assert_eq!(w.flush(&f).await, IO);
         w.write(&f, 7, 1).await.unwrap();
@@ -478,14 +486,24 @@ fn the_end_of_a_latch_is_logged_with_its_path() {
     assert!(end.contains("inode=5 path=\"dir/f\""), "{end}");
 }
 
+/// A change of the directory 50 that has begun before the sync of a name in it fails.
+pub(super) async fn begun_before_a_failure<'a>(
+    w: &'a World,
+    f: &FakeNode,
+    d: &'a FakeNode,
+) -> PendingChange<'a, Fake> {
+    w.gate.created(f, d, PLAIN).await.unwrap();
+    let begun = w.gate.begin(d);
+    w.fake.script(50, &[IO]);
+    assert_eq!(w.flush(f).await, IO);
+    begun
+}
+
 #[test]
 fn what_changes_while_a_sync_fails_is_put_down_to_it() {
     honor(|w| async move {
         let (f, g, d) = (file(5), file(6), dir(50));
-        w.gate.created(&f, &d, PLAIN).await.unwrap();
-        let begun = w.gate.begin(&d);
-        w.fake.script(50, &[IO]);
-        assert_eq!(w.flush(&f).await, IO);
+        let begun = begun_before_a_failure(&w, &f, &d).await;
         begun.created(&g, &d, PLAIN).await.unwrap();
         assert_eq!(w.flush(&g).await, IO);
         // A change that began later is not concerned.
