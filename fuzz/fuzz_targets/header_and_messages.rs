@@ -17,6 +17,15 @@ macro_rules! both_ways {
     };
 }
 
+macro_rules! by_command {
+    ($command:expr, $bytes:expr, $($name:ident: $($message:ident)*;)*) => {
+        match $command {
+            $(Command::$name => both_ways!($bytes, $($message)*),)*
+            _ => {}
+        }
+    };
+}
+
 fn message(encode: impl FnOnce(&mut BytesMut, usize)) -> BytesMut {
     let mut out = BytesMut::new();
     Header::default().encode(&mut out);
@@ -25,27 +34,26 @@ fn message(encode: impl FnOnce(&mut BytesMut, usize)) -> BytesMut {
 }
 
 fn body(command: Command, bytes: &[u8]) {
-    match command {
-        Command::NEGOTIATE => both_ways!(bytes, NegotiateRequest NegotiateResponse),
-        Command::SESSION_SETUP => both_ways!(bytes, SessionSetupRequest SessionSetupResponse),
-        Command::LOGOFF => both_ways!(bytes, LogoffRequest LogoffResponse),
-        Command::TREE_CONNECT => both_ways!(bytes, TreeConnectRequest TreeConnectResponse),
-        Command::TREE_DISCONNECT => both_ways!(bytes, TreeDisconnectRequest TreeDisconnectResponse),
-        Command::CREATE => both_ways!(bytes, CreateRequest CreateResponse),
-        Command::CLOSE => both_ways!(bytes, CloseRequest CloseResponse),
-        Command::FLUSH => both_ways!(bytes, FlushRequest FlushResponse),
-        Command::READ => both_ways!(bytes, ReadRequest ReadResponse),
-        Command::WRITE => both_ways!(bytes, WriteRequest WriteResponse),
-        Command::LOCK => both_ways!(bytes, LockRequest LockResponse),
-        Command::IOCTL => both_ways!(bytes, IoctlRequest IoctlResponse),
-        Command::CANCEL => both_ways!(bytes, CancelRequest),
-        Command::ECHO => both_ways!(bytes, EchoRequest EchoResponse),
-        Command::QUERY_DIRECTORY => both_ways!(bytes, QueryDirectoryRequest QueryDirectoryResponse),
-        Command::CHANGE_NOTIFY => both_ways!(bytes, ChangeNotifyRequest ChangeNotifyResponse),
-        Command::QUERY_INFO => both_ways!(bytes, QueryInfoRequest QueryInfoResponse),
-        Command::SET_INFO => both_ways!(bytes, SetInfoRequest SetInfoResponse),
-        Command::OPLOCK_BREAK => both_ways!(bytes, OplockBreakRequest OplockBreakServerMessage),
-        _ => {}
+    by_command! { command, bytes,
+        NEGOTIATE: NegotiateRequest NegotiateResponse;
+        SESSION_SETUP: SessionSetupRequest SessionSetupResponse;
+        LOGOFF: LogoffRequest LogoffResponse;
+        TREE_CONNECT: TreeConnectRequest TreeConnectResponse;
+        TREE_DISCONNECT: TreeDisconnectRequest TreeDisconnectResponse;
+        CREATE: CreateRequest CreateResponse;
+        CLOSE: CloseRequest CloseResponse;
+        FLUSH: FlushRequest FlushResponse;
+        READ: ReadRequest ReadResponse;
+        WRITE: WriteRequest WriteResponse;
+        LOCK: LockRequest LockResponse;
+        IOCTL: IoctlRequest IoctlResponse;
+        CANCEL: CancelRequest;
+        ECHO: EchoRequest EchoResponse;
+        QUERY_DIRECTORY: QueryDirectoryRequest QueryDirectoryResponse;
+        CHANGE_NOTIFY: ChangeNotifyRequest ChangeNotifyResponse;
+        QUERY_INFO: QueryInfoRequest QueryInfoResponse;
+        SET_INFO: SetInfoRequest SetInfoResponse;
+        OPLOCK_BREAK: OplockBreakRequest OplockBreakServerMessage;
     }
     both_ways!(bytes, ErrorResponse);
     if let Ok(response) = ErrorResponse::read(bytes) {
