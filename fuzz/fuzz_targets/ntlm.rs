@@ -1,10 +1,13 @@
 //! A right NEGOTIATE, then any bytes as AUTHENTICATE; and any bytes as a user database.
 #![no_main]
 
-use std::sync::Arc;
-
 use libfuzzer_sys::fuzz_target;
 use smb_auth::*;
+
+use acceptor::acceptor;
+
+#[path = "../support/acceptor.rs"]
+mod acceptor;
 
 const NEGOTIATE: &[u8] =
     b"NTLMSSP\0\x01\0\0\0\x37\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
@@ -28,15 +31,8 @@ impl UserStore for OneUser {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let params = AcceptorParams {
-        netbios_computer: "S".into(),
-        netbios_domain: "D".into(),
-        dns_computer: "s".into(),
-        dns_domain: String::new(),
-        allow_empty_passwords: true,
-    };
     let mut random = |b: &mut [u8]| b.fill(7);
-    let mut acceptor = Acceptor::new(Arc::new(params));
+    let mut acceptor = acceptor();
     let mut step = |token: &[u8]| {
         let mut env = AuthEnv {
             now_filetime: 1,

@@ -1,10 +1,13 @@
 //! Any bytes as the first and second token of a server, and as the server's tokens of a client.
 #![no_main]
 
-use std::sync::Arc;
-
 use libfuzzer_sys::fuzz_target;
 use smb_auth::*;
+
+use acceptor::acceptor;
+
+#[path = "../support/acceptor.rs"]
+mod acceptor;
 
 struct NoUsers;
 
@@ -15,16 +18,9 @@ impl UserStore for NoUsers {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let params = AcceptorParams {
-        netbios_computer: "S".into(),
-        netbios_domain: "D".into(),
-        dns_computer: "s".into(),
-        dns_domain: String::new(),
-        allow_empty_passwords: true,
-    };
     let mut random = |b: &mut [u8]| b.fill(7);
     let (one, two) = data.split_at(data.len() / 2);
-    let mut acceptor = Acceptor::new(Arc::new(params));
+    let mut acceptor = acceptor();
     for token in [one, two] {
         let mut env = AuthEnv {
             now_filetime: 1,
