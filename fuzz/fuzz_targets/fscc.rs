@@ -1,18 +1,15 @@
 //! Information classes and lists of MS-FSCC from strangers.
 #![no_main]
 
-use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use smb_wire::fscc::*;
 
+#[macro_use]
+#[path = "../support/try_all.rs"]
+mod try_all;
+
 fuzz_target!(|bytes: &[u8]| {
-    let mut out = BytesMut::new();
-    macro_rules! try_all {
-        ($($type:ty),* $(,)?) => {
-            $( if let Ok(value) = <$type>::read(bytes) { value.encode(&mut out); } )*
-        };
-    }
-    try_all!(
+    try_all!(bytes;
         FileAllInformation,
         FileBasicInformation,
         FileDispositionInformationEx,
