@@ -109,17 +109,13 @@ impl<V: Vfs> AccessRules<V> {
 mod tests {
     use durability::Network;
     use smb_auth::{MachineSid, UserDb};
-    use smb_wire::{
-        ids::{Guid, SessionId},
-        msg::Dialect,
-    };
 
     use super::*;
     use crate::{
         config::ShareConfig,
         limits::ServerLimits,
         restore::world::{Back, World},
-        state::{ConnectionId, NewSession, Share, Terms},
+        state::{NewSession, Share},
     };
 
     fn world() -> (World, Token) {
@@ -269,18 +265,10 @@ mod tests {
         let session = |keys: bool, signing_required: bool, encrypt_data: bool| {
             let key = smb_crypto::SigningKey::new(smb_crypto::SigningAlgorithm::AesCmac, &[1; 16]);
             Session::<Back>::new(NewSession {
-                id: SessionId(1),
-                connection: ConnectionId(1),
-                terms: Terms {
-                    dialect: Dialect::SMB_3_1_1,
-                    client_guid: Guid::default(),
-                    cipher: None,
-                },
                 signing: keys.then(|| Arc::new(key)),
-                token: alice.clone(),
                 signing_required,
                 encrypt_data,
-                sealing: None,
+                ..NewSession::plain(alice.clone())
             })
         };
         let rules = |signing_required: bool, encryption_required: bool| {

@@ -342,15 +342,10 @@ impl<V: Vfs> TreeConnect<V> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        limits::ServerLimits,
-        restore::world::{Back, World},
-    };
-
-    fn session(world: &World) -> Session<Back> {
-        Session::new(NewSession {
+impl NewSession {
+    /// A session of SMB 3.1.1 without keys.
+    pub(crate) fn plain(token: Token) -> Self {
+        Self {
             id: SessionId(1),
             connection: ConnectionId(1),
             terms: Terms {
@@ -359,11 +354,24 @@ mod tests {
                 cipher: None,
             },
             signing: None,
-            token: Token::guest(&world.server.config()),
+            token,
             signing_required: false,
             encrypt_data: false,
             sealing: None,
-        })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        limits::ServerLimits,
+        restore::world::{Back, World},
+    };
+
+    fn session(world: &World) -> Session<Back> {
+        Session::new(NewSession::plain(Token::guest(&world.server.config())))
     }
 
     #[test]
