@@ -6,6 +6,7 @@
 mod caching;
 mod claims;
 mod deletion;
+mod lease_keys;
 mod locks;
 mod model_caching;
 mod model_locks;
