@@ -17,6 +17,15 @@ flags_of_the_wire! {
     }
 }
 
+/// Appends what request and response have in common, up to the place of the input.
+fn put_head(out: &mut BytesMut, structure_size: u16, ctl_code: u32, file_id: FileId) -> Buffer {
+    out.put_u16_le(structure_size);
+    out.put_u16_le(0);
+    out.put_u32_le(ctl_code);
+    file_id.put(out);
+    Buffer::reserve(out)
+}
+
 /// The IOCTL request ([MS-SMB2] 2.2.31).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IoctlRequest<'a> {
@@ -72,11 +81,7 @@ impl<'a> IoctlRequest<'a> {
 
     /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
-        out.put_u16_le(Self::STRUCTURE_SIZE);
-        out.put_u16_le(0);
-        out.put_u32_le(self.ctl_code);
-        self.file_id.put(out);
-        let input = Buffer::reserve(out);
+        let input = put_head(out, Self::STRUCTURE_SIZE, self.ctl_code, self.file_id);
         out.put_u32_le(self.max_input_response);
         out.put_u32_le(0);
         out.put_u32_le(self.output_count);
@@ -135,11 +140,7 @@ impl<'a> IoctlResponse<'a> {
 
     /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
-        out.put_u16_le(Self::STRUCTURE_SIZE);
-        out.put_u16_le(0);
-        out.put_u32_le(self.ctl_code);
-        self.file_id.put(out);
-        let input = Buffer::reserve(out);
+        let input = put_head(out, Self::STRUCTURE_SIZE, self.ctl_code, self.file_id);
         let output = Buffer::reserve(out);
         out.put_u32_le(self.flags);
         out.put_u32_le(0);
