@@ -25,6 +25,13 @@ fn two(server: &HoldfastServer) -> (Tree, File, File) {
     (tree, first, second)
 }
 
+/// Asserts that a lock which is there stands in the way of this one.
+#[track_caller]
+fn assert_barred(file: &File, offset: u64, length: u64, flags: LockFlags) {
+    let end = status(file.lock(offset, length, flags));
+    assert_eq!(end, Status::LOCK_NOT_GRANTED);
+}
+
 #[test]
 fn ranges_are_locked_and_unlocked() {
     let server = HoldfastServer::new();
@@ -32,10 +39,7 @@ fn ranges_are_locked_and_unlocked() {
     let exclusive = LockFlags::EXCLUSIVE | NOW;
     let request = first.lock_request(0, &[element(0, 10, exclusive)]);
     LockResponse::read(&tree.call(request).unwrap().message).unwrap();
-    assert_eq!(
-        status(second.lock(9, 1, exclusive)),
-        Status::LOCK_NOT_GRANTED
-    );
+    assert_barred(&second, 9, 1, exclusive);
     second.lock(10, 5, exclusive).unwrap();
     first.unlock(0, 10).unwrap();
     second.lock(9, 1, exclusive).unwrap();
@@ -48,26 +52,14 @@ fn shared_locks_coexist_and_exclusive_ones_conflict() {
     let (shared, exclusive) = (LockFlags::SHARED | NOW, LockFlags::EXCLUSIVE | NOW);
     first.lock(0, 10, shared).unwrap();
     second.lock(5, 10, shared).unwrap();
-    assert_eq!(
-        status(second.lock(0, 1, exclusive)),
-        Status::LOCK_NOT_GRANTED
-    );
+    assert_barred(&second, 0, 1, exclusive);
     // Two exclusive locks conflict even on the same handle.
-    assert_eq!(
-        status(first.lock(0, 1, exclusive)),
-        Status::LOCK_NOT_GRANTED
-    );
+    assert_barred(&first, 0, 1, exclusive);
     first.lock(100, 10, exclusive).unwrap();
-    assert_eq!(
-        status(first.lock(100, 10, exclusive)),
-        Status::LOCK_NOT_GRANTED
-    );
+    assert_barred(&first, 100, 10, exclusive);
     // A shared lock can be added to the handle's own exclusive one.
     first.lock(100, 10, shared).unwrap();
-    assert_eq!(
-        status(second.lock(100, 1, shared)),
-        Status::LOCK_NOT_GRANTED
-    );
+    assert_barred(&second, 100, 1, shared);
 }
 
 #[test]
@@ -127,10 +119,7 @@ fn ranges_beyond_64_bits_are_refused() {
         );
     }
     first.lock(u64::MAX, 1, exclusive).unwrap();
-    assert_eq!(
-        status(second.lock(u64::MAX, 1, exclusive)),
-        Status::LOCK_NOT_GRANTED
-    );
+    assert_barred(&second, u64::MAX, 1, exclusive);
     second.lock(1 << 62, 10, exclusive).unwrap();
 }
 
@@ -223,10 +212,7 @@ fn a_pending_lock_is_granted_when_the_range_is_released() {
     drop(connection);
     first.unlock(0, 10).unwrap();
     other.client().wait(waiting).unwrap().ok().unwrap();
-    assert_eq!(
-        status(first.lock(0, 1, LockFlags::SHARED | NOW)),
-        Status::LOCK_NOT_GRANTED
-    );
+    assert_barred(&first, 0, 1, LockFlags::SHARED | NOW);
 }
 
 #[test]
