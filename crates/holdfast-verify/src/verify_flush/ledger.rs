@@ -213,7 +213,6 @@ fn line(from: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::Mode;
     use super::super::record::RunId;
     use super::*;
     use proptest::prelude::*;
@@ -222,13 +221,10 @@ mod tests {
         let plan = Plan {
             run: RunId([1; 16]).to_string(),
             files: 2,
-            size: 4096,
             batch: 4,
-            mode: Mode::Flush,
-            rename: false,
-            streams: false,
             place: "//h/s/a folder".into(),
             time: 5,
+            ..Plan::sample()
         };
         plan.checked().unwrap()
     }

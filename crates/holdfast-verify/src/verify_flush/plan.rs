@@ -185,20 +185,32 @@ impl Plan {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn plan(rename: bool, streams: bool) -> Plan {
-        let plan = Plan {
+impl Plan {
+    /// A plan that is not checked.
+    pub(super) fn sample() -> Self {
+        Self {
             run: RunId([0xab; 16]).to_string(),
             files: 5,
             size: 4096,
             batch: 3,
             mode: Mode::Flush,
-            rename,
-            streams,
+            rename: false,
+            streams: false,
             place: "//h/s/d".into(),
             time: 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(rename: bool, streams: bool) -> Plan {
+        let plan = Plan {
+            rename,
+            streams,
+            ..Plan::sample()
         };
         plan.checked().unwrap()
     }
