@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smb_benches::Pair;
 use smb_client::core::{Event, LoginArgs};
-use smb_client::{CreateArgs, Created, Encryption, Options, Request, Signing};
-use smb_crypto::SigningAlgorithm;
+use smb_client::{CreateArgs, Created, Options, Request};
 use smb_sim::{MemoryOptions, write_request};
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::ids::FileId;
@@ -151,19 +150,7 @@ fn data(pair: &mut Pair) {
 }
 
 fn protected() {
-    let signed = |algorithm| {
-        Options::default()
-            .signing(Signing::Required)
-            .signing_algorithm(algorithm)
-    };
-    for (name, options) in [
-        ("signed-gmac", signed(SigningAlgorithm::AesGmac)),
-        ("signed-cmac", signed(SigningAlgorithm::AesCmac)),
-        (
-            "sealed-gcm",
-            Options::default().encryption(Encryption::Always),
-        ),
-    ] {
+    for (name, options) in smb_tests::protected() {
         let mut pair = Pair::new(options);
         let file = pair.create(&CreateArgs::create("content"));
         let content = vec![0x5a; 64 << 10];

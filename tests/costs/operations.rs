@@ -8,9 +8,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use smb_client::{Client, CreateArgs, Encryption, File, Options, Signing, Tree};
-use smb_crypto::SigningAlgorithm;
-use smb_tests::{DATA, HoldfastServer, PASSWORD, SECOND, USER};
+use smb_client::{Client, CreateArgs, File, Options, Signing, Tree};
+use smb_tests::{DATA, HoldfastServer, PASSWORD, SECOND, USER, protected};
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::msg::{QueryDirectoryFlags, WriteFlags};
 
@@ -169,19 +168,7 @@ fn data(server: &HoldfastServer, tree: &Tree) -> Vec<Operation> {
             assert_eq!(file.write(0, data, WriteFlags::empty()).unwrap(), size);
         }));
     }
-    let signed = |algorithm| {
-        Options::default()
-            .signing(Signing::Required)
-            .signing_algorithm(algorithm)
-    };
-    for (name, options) in [
-        ("signed-gmac", signed(SigningAlgorithm::AesGmac)),
-        ("signed-cmac", signed(SigningAlgorithm::AesCmac)),
-        (
-            "sealed-gcm",
-            Options::default().encryption(Encryption::Always),
-        ),
-    ] {
+    for (name, options) in protected() {
         let tree = server.tree_with(options);
         let file = tree.create(&CreateArgs::open("content")).unwrap();
         all.push(reading(format!("read-64k-{name}"), file, 64 << 10));

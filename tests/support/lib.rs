@@ -14,6 +14,7 @@ pub mod durable;
 mod extents;
 pub mod judge;
 mod outcome;
+mod protected;
 pub mod rate;
 pub mod rng;
 pub mod rpc;
@@ -32,6 +33,7 @@ use smb_client::{Client, Connection, Session, Tree};
 
 pub use extents::extents;
 pub use outcome::{Outcome, outcome, status};
+pub use protected::protected;
 pub use running::{adopt, cut, wait_for_one_break, wait_until};
 
 /// The user of the tests.
