@@ -13,6 +13,11 @@ use std::{
 
 use smb_client::{Client, Options, Tree};
 
+#[path = "../../src/host/missing.rs"]
+mod needs;
+
+pub(crate) use needs::missing;
+
 /// A user of every server here.
 pub(crate) const USER: &str = "alice";
 /// The password of everybody.
@@ -374,16 +379,6 @@ pub(crate) fn possible(tools: &[&str]) -> bool {
     }
     self::missing(&format!("{missing:?}"));
     false
-}
-
-/// Prints that a test cannot run here; with `HOLDFAST_REQUIRE_ROOT=1` (`tests/run`) it fails.
-#[track_caller]
-pub(crate) fn missing(what: &str) {
-    assert!(
-        std::env::var_os("HOLDFAST_REQUIRE_ROOT").is_none_or(|value| value != "1"),
-        "HOLDFAST_REQUIRE_ROOT=1, but there is no {what}"
-    );
-    eprintln!("missing: {what}");
 }
 
 /// Waits until `done`, or fails.
