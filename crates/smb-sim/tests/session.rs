@@ -51,6 +51,17 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
     data
 }
 
+/// Runs a test with a client of a server over memory.
+fn scene(test: impl AsyncFnOnce(&SimServer, SimClient)) {
+    let mut sim = Sim::new(1);
+    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
+    sim.run(async {
+        let client = SimClient::enter(&server, signed()).await.unwrap();
+        test(&server, client).await;
+    })
+    .unwrap();
+}
+
 /// Connects, writes, flushes, reads back, closes, leaves.
 async fn whole_session(server: &SimServer, options: Options, name: &str) {
     let mut client = SimClient::enter(server, options).await.unwrap();
@@ -200,10 +211,7 @@ fn a_dropped_connection_leaves_nothing_open() {
 #[test]
 fn a_report_lists_fewer_opens_with_long_paths() {
     const OPENS: usize = 400;
-    let mut sim = Sim::new(1);
-    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
-    sim.run(async {
-        let mut client = SimClient::enter(&server, signed()).await.unwrap();
+    scene(async |server, mut client| {
         let mut path = String::new();
         for _ in 0..120 {
             path.push_str(&"d".repeat(250));
@@ -222,8 +230,7 @@ fn a_report_lists_fewer_opens_with_long_paths() {
         let bytes: usize = session.opens.iter().map(|open| open.path.len()).sum();
         assert!((5 << 20..11 << 20).contains(&bytes), "{bytes}");
         client.logoff().await.unwrap();
-    })
-    .unwrap();
+    });
 }
 
 /// The promises to a client: the file and the number of its bytes that a FLUSH acknowledged.
@@ -340,10 +347,7 @@ fn what_was_not_flushed_can_be_lost() {
 /// A kernel that copies by sharing blocks would copy those that the failed sync did not write.
 #[test]
 fn what_a_failed_sync_lost_is_copied_as_it_is_read() {
-    let mut sim = Sim::new(1);
-    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
-    sim.run(async {
-        let mut client = SimClient::enter(&server, signed()).await.unwrap();
+    scene(async |server, mut client| {
         let source = client.create(&CreateArgs::create("source")).await.unwrap();
         let target = client.create(&CreateArgs::create("target")).await.unwrap();
         let data = pattern(2, 100);
@@ -368,8 +372,7 @@ fn what_a_failed_sync_lost_is_copied_as_it_is_read() {
         client.call(copy).await.unwrap();
         assert!(reads.load(SeqCst) > 0);
         assert_eq!(client.read_at(target, 0, 100).await.unwrap(), data);
-    })
-    .unwrap();
+    });
 }
 
 /// [MS-SMB2] 3.3.5.15.6.1: a client relies on the bytes that a failed copy reports.
@@ -439,10 +442,7 @@ fn times_that_a_refused_change_restores_are_dirty() {
 /// [MS-FSA] 2.1.4.19: the close reports what a failed copy wrote, as it does for a WRITE.
 #[test]
 fn a_copy_that_fails_midway_is_reported_at_the_close() {
-    let mut sim = Sim::new(1);
-    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
-    sim.run(async {
-        let mut client = SimClient::enter(&server, signed()).await.unwrap();
+    scene(async |server, mut client| {
         let source = client.create(&CreateArgs::create("source")).await.unwrap();
         let target = client.create(&CreateArgs::create("target")).await.unwrap();
         client.write_at(source, 0, &pattern(2, 100)).await.unwrap();
@@ -464,17 +464,13 @@ fn a_copy_that_fails_midway_is_reported_at_the_close() {
         client.close(target).await.unwrap();
         let reported = client.wait(watches).await.unwrap();
         assert_eq!(reported.status(), Status::SUCCESS);
-    })
-    .unwrap();
+    });
 }
 
 /// A rename of a stream stores the new attribute first and then removes the old one.
 #[test]
 fn a_rename_of_a_stream_that_fails_midway_leaves_its_file_dirty() {
-    let mut sim = Sim::new(1);
-    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
-    sim.run(async {
-        let mut client = SimClient::enter(&server, signed()).await.unwrap();
+    scene(async |server, mut client| {
         let args = CreateArgs::create("f:old").access(AccessMask::FILE_ALL_ACCESS);
         let stream = client.create(&args).await.unwrap();
         client.write_at(stream, 0, b"data").await.unwrap();
@@ -491,17 +487,13 @@ fn a_rename_of_a_stream_that_fails_midway_leaves_its_file_dirty() {
         let refused = renamed.unwrap_err().status();
         assert_eq!(refused, Some(Status::IO_DEVICE_ERROR));
         assert!(dirty() > 0);
-    })
-    .unwrap();
+    });
 }
 
 /// The access is checked by calls that only query, of which each is refused once.
 #[test]
 fn a_rename_of_a_stream_that_is_refused_leaves_its_file_clean() {
-    let mut sim = Sim::new(1);
-    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
-    sim.run(async {
-        let mut client = SimClient::enter(&server, signed()).await.unwrap();
+    scene(async |server, mut client| {
         let args = CreateArgs::create("f:old").access(AccessMask::FILE_ALL_ACCESS);
         let stream = client.create(&args).await.unwrap();
         let shares = server.server.shares();
@@ -526,8 +518,7 @@ fn a_rename_of_a_stream_that_is_refused_leaves_its_file_clean() {
             }
         }
         assert!(refused >= 2, "{refused}");
-    })
-    .unwrap();
+    });
 }
 
 /// The names of a directory, and the number of them that each answer has, 0 for a failure.
@@ -558,10 +549,7 @@ async fn listed(client: &mut SimClient, directory: FileId) -> (Vec<String>, Vec<
 
 #[test]
 fn a_listing_that_fails_midway_loses_no_name() {
-    let mut sim = Sim::new(1);
-    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
-    sim.run(async move {
-        let mut client = SimClient::enter(&server, signed()).await.unwrap();
+    scene(async |server, mut client| {
         for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
             let file = client.create(&CreateArgs::create(name)).await.unwrap();
             client.close(file).await.unwrap();
@@ -588,8 +576,7 @@ fn a_listing_that_fails_midway_loses_no_name() {
         }
         // Each name but the two of the directory itself was the one that failed, and the first answer ended before it.
         assert!((2..all.len()).all(|count| first_answers.contains(&count)));
-    })
-    .unwrap();
+    });
 }
 
 fn refusal<T>(outcome: Result<T, ClientError>) -> Option<Status> {
