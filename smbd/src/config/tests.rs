@@ -162,107 +162,162 @@ error: treat-host-as-stable-storage loses acknowledged data when this machine fa
     );
 }
 
+/// The text in the file, and a part of the complaint.
+const REFUSED: &[(&str, &str)] = &[
+    (
+        "[durability]\npolicy = \"bounded\"",
+        "set max_delay and max_bytes",
+    ),
+    (
+        "[durability]\npolicy = \"bounded\"\nmax_delay = \"5s\"",
+        "set max_delay and max_bytes",
+    ),
+    (
+        "[durability]\npolicy = \"bounded\"\nmax_delay = \"5h\"\nmax_bytes = 65536",
+        "between 1ms and 60s",
+    ),
+    (
+        "[durability]\nmax_delay = \"50ms\"",
+        "a bound without policy",
+    ),
+    (
+        "[durability]\npolicy = \"honor\"\nmax_bytes = 65536",
+        "no meaning with policy = \"honor\"",
+    ),
+    ("[limits]\ncompound_length = 129", "use 4 to 128"),
+    ("[limits]\ncredits = 65536", "use 64 to 65535"),
+    (
+        "[[share]]\nname = \"S\"\npath = \"data\"",
+        "a second share named `s` (the first is `S`",
+    ),
+    (
+        "[[share]]\nname = \"ipc$\"\npath = \"data\"",
+        "keeps for itself",
+    ),
+    (
+        "[[share]]\nname = \"Admin$\"\npath = \"data\"",
+        "keeps for itself",
+    ),
+    (
+        "[[share]]\nname = \"a/b\"\npath = \"data\"",
+        "clients cannot write `/`",
+    ),
+    (
+        "[[share]]\nname = \"\"\npath = \"data\"",
+        "cannot be a share name",
+    ),
+    ("[[share]]\npath = \"data\"", "this share has no name"),
+    ("[[share]]\nname = \"x\"", "this share has no path"),
+    ("[[share]]\nname = \"x\"\npath = \"nowhere\"", "mkdir -p"),
+    (
+        "[[share]]\nname = \"x\"\npath = \"/proc/self/stat\"",
+        "is not a directory",
+    ),
+    (
+        "[metrics]\nlisten = \"0.0.0.0:9445\"",
+        "can be reached from outside",
+    ),
+    (
+        "[metrics]\nlisten = \"[2001:db8::1]:9445\"",
+        "can be reached from outside",
+    ),
+    (
+        "[server]\nmin_protocol = \"3.1.1\"\nmax_protocol = \"2.1\"",
+        "no dialect is left",
+    ),
+    (
+        "[server]\nencryption = \"required\"\nmax_protocol = \"2.1\"",
+        "ends before SMB 3",
+    ),
+    ("[server]\nname = \"a.b\"", "cannot be the name"),
+    (
+        "[server]\nworkgroup = \"sixteen-letters-\"",
+        "cannot be the workgroup",
+    ),
+    ("[server]\nciphers = []", "ciphers is empty"),
+    (
+        "[server]\nciphers = [\"aes-128-gcm\", \"aes-128-gcm\"]",
+        "one algorithm twice",
+    ),
+    (
+        "[server]\nhosts_deny = [\"localhost\"]",
+        "names are not looked up",
+    ),
+    (
+        "[[listener]]\nport = 445\n[[listener]]\nport = 445",
+        "two listeners on [::]:445",
+    ),
+    (
+        "[[listener]]\naddress = \"[::]:445\"\n[[listener]]\naddress = \"192.0.2.1:445\"",
+        "192.0.2.1:445 and [::]:445 have connections in common",
+    ),
+    (
+        "[[listener]]\naddress = \"192.0.2.1:445\"\ninterface = \"a\"\n[[listener]]\naddress = \"0.0.0.0:445\"",
+        "0.0.0.0:445 and 192.0.2.1:445 have connections in common",
+    ),
+    ("[[listener]]\nport = 0", "nobody can find"),
+    (
+        "[[listener]]\nport = 445\naddress = \"[::]:445\"",
+        "both say a port",
+    ),
+    ("[[listener]]\ncores = []", "between 1 and 1024"),
+    (
+        "[[listener]]\ninterface = \"an-interface-too-long\"",
+        "no interface name",
+    ),
+    ("[[listener]]\nspeed = \"fast\"", "no speed of a link"),
+    ("[limits]\nconnections = 0", "use 1 to 1000000"),
+    ("[durability]\ndirty_inodes_max = 0", "use 1 to 10000000"),
+    ("[limits]\nio_size = \"16MiB\"", "use \"64KiB\" to \"8MiB\""),
+    (
+        "[limits]\nio_size = \"16MB\"",
+        "a number with KiB, MiB or GiB",
+    ),
+    (
+        "[limits]\nauthentication_timeout = \"1ms\"",
+        "nobody logs in that fast",
+    ),
+    ("[log]\nfilter = \"a=b=c\"", "log filter:"),
+    ("[log]\nfilter = \"verbose\"", "`verbose` is no level"),
+    ("[metrics]\nlisten = \"127.0.0.1:0\"", "port 0 is no port"),
+    (
+        "[metrics]\nlisten = \"127.0.0.1:445\"",
+        "port 445 is no port",
+    ),
+    ("[server]\nhosts_allow = []", "admits everybody"),
+    ("[durability]\nsyncs_in_flight_max = 0", "use 1 to 1024"),
+    ("x", "h.toml:1:"),
+];
+
+/// The text in the share, and a part of the complaint.
+const REFUSED_OF_SHARE: &[(&str, &str)] = &[
+    ("guest = true", "guests, who have no key to sign with"),
+    ("durability = \"bounded\"", "as in \"bounded:50ms,4MiB\""),
+    ("owner = \"alice\"", "`id NAME` prints them"),
+    ("file_mode = 664", "octal digits in quotes"),
+    ("directory_mode = \"2775\"", "chmod g+s"),
+    ("file_mode = \"0464\"", "owners could not use"),
+    ("users = []", "an empty list of users says nothing"),
+    ("hosts_allow = []", "admits everybody"),
+    ("path = \"again\"", "duplicate key"),
+    ("unbuffered = \"hnt\"", "did you mean `hint`?"),
+    (
+        "durability = \"bounded:50ms,4MiB\"\ncontinuous_availability = true",
+        "a continuously available share needs the policy",
+    ),
+];
+
 /// The text in the file, the text in the share, and a part of the complaint.
-const REFUSED: &[(&str, &str, &str)] = &[
-    ("", "guest = true", "guests, who have no key to sign with"),
+const REFUSED_TOGETHER: &[(&str, &str, &str)] = &[
     (
         "[server]\nsigning = \"desired\"",
         "guest = true\nencryption = \"required\"",
         "no key to encrypt with",
     ),
     (
-        "",
-        "durability = \"bounded\"",
-        "as in \"bounded:50ms,4MiB\"",
-    ),
-    (
-        "[durability]\npolicy = \"bounded\"",
-        "",
-        "set max_delay and max_bytes",
-    ),
-    (
-        "[durability]\npolicy = \"bounded\"\nmax_delay = \"5s\"",
-        "",
-        "set max_delay and max_bytes",
-    ),
-    (
-        "[durability]\npolicy = \"bounded\"\nmax_delay = \"5h\"\nmax_bytes = 65536",
-        "",
-        "between 1ms and 60s",
-    ),
-    (
-        "[durability]\nmax_delay = \"50ms\"",
-        "",
-        "a bound without policy",
-    ),
-    (
-        "[durability]\npolicy = \"honor\"\nmax_bytes = 65536",
-        "",
-        "no meaning with policy = \"honor\"",
-    ),
-    (
         "[durability]\npolicy = \"treat-host-as-stable-storage\"",
         "durability = \"honor\"",
         "nobody has agreed",
-    ),
-    ("[limits]\ncompound_length = 129", "", "use 4 to 128"),
-    ("[limits]\ncredits = 65536", "", "use 64 to 65535"),
-    (
-        "[[share]]\nname = \"S\"\npath = \"data\"",
-        "",
-        "a second share named `s` (the first is `S`",
-    ),
-    (
-        "[[share]]\nname = \"ipc$\"\npath = \"data\"",
-        "",
-        "keeps for itself",
-    ),
-    (
-        "[[share]]\nname = \"Admin$\"\npath = \"data\"",
-        "",
-        "keeps for itself",
-    ),
-    (
-        "[[share]]\nname = \"a/b\"\npath = \"data\"",
-        "",
-        "clients cannot write `/`",
-    ),
-    (
-        "[[share]]\nname = \"\"\npath = \"data\"",
-        "",
-        "cannot be a share name",
-    ),
-    ("[[share]]\npath = \"data\"", "", "this share has no name"),
-    ("[[share]]\nname = \"x\"", "", "this share has no path"),
-    (
-        "[[share]]\nname = \"x\"\npath = \"nowhere\"",
-        "",
-        "mkdir -p",
-    ),
-    (
-        "[[share]]\nname = \"x\"\npath = \"/proc/self/stat\"",
-        "",
-        "is not a directory",
-    ),
-    (
-        "[metrics]\nlisten = \"0.0.0.0:9445\"",
-        "",
-        "can be reached from outside",
-    ),
-    (
-        "[metrics]\nlisten = \"[2001:db8::1]:9445\"",
-        "",
-        "can be reached from outside",
-    ),
-    (
-        "[server]\nmin_protocol = \"3.1.1\"\nmax_protocol = \"2.1\"",
-        "",
-        "no dialect is left",
-    ),
-    (
-        "[server]\nencryption = \"required\"\nmax_protocol = \"2.1\"",
-        "",
-        "ends before SMB 3",
     ),
     (
         "[server]\nencryption = \"required\"",
@@ -274,52 +329,6 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "encryption = \"required\"",
         "encryption begins with SMB 3",
     ),
-    ("[server]\nname = \"a.b\"", "", "cannot be the name"),
-    (
-        "[server]\nworkgroup = \"sixteen-letters-\"",
-        "",
-        "cannot be the workgroup",
-    ),
-    ("[server]\nciphers = []", "", "ciphers is empty"),
-    (
-        "[server]\nciphers = [\"aes-128-gcm\", \"aes-128-gcm\"]",
-        "",
-        "one algorithm twice",
-    ),
-    (
-        "[server]\nhosts_deny = [\"localhost\"]",
-        "",
-        "names are not looked up",
-    ),
-    (
-        "[[listener]]\nport = 445\n[[listener]]\nport = 445",
-        "",
-        "two listeners on [::]:445",
-    ),
-    (
-        "[[listener]]\naddress = \"[::]:445\"\n[[listener]]\naddress = \"192.0.2.1:445\"",
-        "",
-        "192.0.2.1:445 and [::]:445 have connections in common",
-    ),
-    (
-        "[[listener]]\naddress = \"192.0.2.1:445\"\ninterface = \"a\"\n[[listener]]\naddress = \"0.0.0.0:445\"",
-        "",
-        "0.0.0.0:445 and 192.0.2.1:445 have connections in common",
-    ),
-    ("[[listener]]\nport = 0", "", "nobody can find"),
-    (
-        "[[listener]]\nport = 445\naddress = \"[::]:445\"",
-        "",
-        "both say a port",
-    ),
-    ("[[listener]]\ncores = []", "", "between 1 and 1024"),
-    (
-        "[[listener]]\ninterface = \"an-interface-too-long\"",
-        "",
-        "no interface name",
-    ),
-    ("[[listener]]\nspeed = \"fast\"", "", "no speed of a link"),
-    ("[limits]\nconnections = 0", "", "use 1 to 1000000"),
     (
         "[durability]\nsync_on_stop = false",
         "durability = \"bounded:50ms,4MiB\"",
@@ -330,54 +339,6 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "[[share.durability_rule]]\npaths = [\"*.tmp\"]\ndurability = \"bounded:50ms,4MiB\"",
         "share s: `bounded` cannot keep its bound",
     ),
-    (
-        "[durability]\ndirty_inodes_max = 0",
-        "",
-        "use 1 to 10000000",
-    ),
-    (
-        "[limits]\nio_size = \"16MiB\"",
-        "",
-        "use \"64KiB\" to \"8MiB\"",
-    ),
-    (
-        "[limits]\nio_size = \"16MB\"",
-        "",
-        "a number with KiB, MiB or GiB",
-    ),
-    (
-        "[limits]\nauthentication_timeout = \"1ms\"",
-        "",
-        "nobody logs in that fast",
-    ),
-    ("[log]\nfilter = \"a=b=c\"", "", "log filter:"),
-    ("[log]\nfilter = \"verbose\"", "", "`verbose` is no level"),
-    (
-        "[metrics]\nlisten = \"127.0.0.1:0\"",
-        "",
-        "port 0 is no port",
-    ),
-    (
-        "[metrics]\nlisten = \"127.0.0.1:445\"",
-        "",
-        "port 445 is no port",
-    ),
-    ("", "owner = \"alice\"", "`id NAME` prints them"),
-    ("", "file_mode = 664", "octal digits in quotes"),
-    ("", "directory_mode = \"2775\"", "chmod g+s"),
-    ("", "file_mode = \"0464\"", "owners could not use"),
-    ("", "users = []", "an empty list of users says nothing"),
-    ("", "hosts_allow = []", "admits everybody"),
-    ("[server]\nhosts_allow = []", "", "admits everybody"),
-    ("", "path = \"again\"", "duplicate key"),
-    ("[durability]\nsyncs_in_flight_max = 0", "", "use 1 to 1024"),
-    ("", "unbuffered = \"hnt\"", "did you mean `hint`?"),
-    (
-        "",
-        "durability = \"bounded:50ms,4MiB\"\ncontinuous_availability = true",
-        "a continuously available share needs the policy",
-    ),
-    ("x", "", "h.toml:1:"),
 ];
 
 /// Lines of a rule, and a part of the complaint.
@@ -519,7 +480,10 @@ fn rules_keep_their_order_and_place() {
 
 #[test]
 fn what_cannot_be_kept_is_refused() {
-    for (before, share_keys, expected) in REFUSED {
+    let in_file = REFUSED.iter().map(|(text, why)| (*text, "", *why));
+    let in_share = (REFUSED_OF_SHARE.iter()).map(|(keys, why)| ("", *keys, *why));
+    let together = REFUSED_TOGETHER.iter().copied();
+    for (before, share_keys, expected) in in_file.chain(in_share).chain(together) {
         let complaint = refuse(before, share_keys);
         assert!(
             complaint.contains(expected),
