@@ -40,6 +40,7 @@ mod lock_sequence;
 mod lock_waits;
 mod log;
 mod logoff;
+mod message_checks;
 mod negotiate;
 mod negotiate_contexts;
 mod oplock_acknowledgments;
