@@ -18,6 +18,7 @@ mod control_codes;
 mod create;
 mod create_contexts;
 mod create_durable;
+mod create_fields;
 mod create_names;
 mod credits;
 mod delete_on_close;
