@@ -59,6 +59,7 @@ mod query_directory;
 mod query_info;
 mod read;
 mod read_from_memory;
+mod read_write_fields;
 mod reauthentication;
 mod rename;
 mod rename_posix;
