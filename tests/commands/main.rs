@@ -65,6 +65,7 @@ mod rename;
 mod rename_posix;
 mod rename_targets;
 mod replay;
+mod reported_facts;
 mod resilient;
 mod scans;
 mod session_bind;
