@@ -37,6 +37,7 @@ mod ioctl;
 mod lease;
 mod lease_breaks;
 mod lock;
+mod lock_ranges;
 mod lock_sequence;
 mod lock_waits;
 mod log;
