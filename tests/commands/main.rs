@@ -23,6 +23,7 @@ mod create_names;
 mod credits;
 mod delete_on_close;
 mod directory_lease;
+mod directory_searches;
 mod durable_meanwhile;
 mod durable_preserved;
 mod durable_reconnect;
