@@ -46,6 +46,7 @@ mod logoff;
 mod message_checks;
 mod negotiate;
 mod negotiate_contexts;
+mod notify_filters;
 mod oplock_acknowledgments;
 mod oplock_break;
 mod oplocks;
