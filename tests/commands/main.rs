@@ -58,6 +58,7 @@ mod persistent_host;
 mod persistent_restart;
 mod pipes;
 mod protection;
+mod query_answers;
 mod query_directory;
 mod query_info;
 mod read;
