@@ -77,6 +77,7 @@ mod session_races;
 mod session_setup;
 mod set_info;
 mod share_modes;
+mod set_rules;
 mod short_names;
 mod streams;
 mod timestamps;
