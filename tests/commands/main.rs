@@ -14,6 +14,7 @@ mod checks;
 mod close;
 mod compound;
 mod compound_async;
+mod control_answers;
 mod control_codes;
 mod create;
 mod create_contexts;
