@@ -78,6 +78,7 @@ mod session_races;
 mod session_setup;
 mod set_info;
 mod set_rules;
+mod setup_fields;
 mod share_modes;
 mod short_names;
 mod streams;
