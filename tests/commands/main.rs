@@ -81,6 +81,7 @@ mod set_rules;
 mod setup_fields;
 mod share_modes;
 mod short_names;
+mod stream_names;
 mod streams;
 mod timestamps;
 mod tree_connect;
