@@ -3,6 +3,7 @@
 //! The tests are derived from the specification and cite its sections. Every test starts a server
 //! of its own.
 
+mod allocations;
 mod app_instance;
 mod archive;
 mod attributes_and_security;
