@@ -39,6 +39,7 @@ mod interim_responses;
 mod ioctl;
 mod lease;
 mod lease_breaks;
+mod lease_names;
 mod lock;
 mod lock_ranges;
 mod lock_sequence;
