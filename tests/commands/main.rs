@@ -40,6 +40,7 @@ mod ioctl;
 mod lease;
 mod lease_breaks;
 mod lease_names;
+mod links_and_deletions;
 mod lock;
 mod lock_ranges;
 mod lock_sequence;
