@@ -74,6 +74,7 @@ mod rename_posix;
 mod rename_targets;
 mod replay;
 mod reported_facts;
+mod requests_together;
 mod resilient;
 mod scans;
 mod session_bind;
