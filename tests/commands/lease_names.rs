@@ -1,5 +1,5 @@
-//! The file to which the key of a lease belongs, while that file is renamed or deleted ([MS-SMB2] 3.3.5.9.8, 3.3.5.9.11,
-//! 3.3.5.21.1).
+//! The file to which the key of a lease belongs, while that file is renamed or deleted ([MS-SMB2] 3.3.5.9.8,
+//! 3.3.5.9.11, 3.3.5.21.1).
 
 use smb_client::{CreateArgs, File, Options, Tree};
 use smb_tests::HoldfastServer;
