@@ -60,6 +60,7 @@ mod persistent_contended;
 mod persistent_directory;
 mod persistent_host;
 mod persistent_restart;
+mod pipe_information;
 mod pipes;
 mod protection;
 mod query_answers;
