@@ -256,7 +256,7 @@ pub(super) async fn write_beside_a_failing_sync(w: &Rc<World>, f: &FakeNode, cle
             }
             assert_eq!(w.flush(&f).await, IO);
             if cleared {
-                assert!(w.gate.clear_latch(f.key_of()));
+                assert!(w.engine.clear_latch(f.key_of()));
             }
         }) as vfs::env::LocalTask
     };

@@ -295,7 +295,11 @@ fn renamed_with_a_fault(replaced: Option<&str>, on: SimOp, after: u64) -> bool {
         };
         let name = renamed.stream().unwrap();
         assert!(name.eq_ignore_ascii_case("t"));
-        assert_eq!(left, [as_before(name, b"its bytes")], "{replaced:?} {on:?} {after}");
+        assert_eq!(
+            left,
+            [as_before(name, b"its bytes")],
+            "{replaced:?} {on:?} {after}"
+        );
         false
     })
 }
