@@ -68,6 +68,11 @@ pub const LAST_ANSWERS_MAX: Duration = Duration::from_secs(5);
 /// further request is read until some are done (a single larger one still runs).
 pub const DATA_IN_FLIGHT_MAX: usize = 64 << 20;
 
+/// The time after which the waiting requests of a connection are cancelled if nothing was read from it meanwhile,
+/// because there was no room, and its requests hold [`MEMORY_STUCK_BYTES`] or more: neither a CANCEL nor the end of the
+/// client would be noticed. It is longer than any break takes.
+pub const UNREAD_MAX: Duration = Duration::from_secs(60);
+
 /// Memory through which a COPYCHUNK copies where the kernel cannot copy, in bytes; no more than the connection may read
 /// or write at once. It counts as data of the request, so beyond the limits of data no further request is read.
 pub const COPY_MEMORY: usize = 1 << 20;

@@ -10,22 +10,23 @@
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
+    pin::pin,
     sync::Arc,
     task::Poll,
     time::Duration,
 };
 
-use vfs::Vfs;
+use vfs::{Vfs, env::pause};
 
 use super::{Connection, Outbox};
 use crate::{
     limits::{
         CONNECTION_MEMORY, DATA_IN_FLIGHT_MAX, MEMORY_ARRIVED_STEP, MEMORY_PATIENCE, MEMORY_SLACK,
-        MEMORY_STEP, OUTBOX_BYTES_MAX,
+        MEMORY_STEP, MEMORY_STUCK_BYTES, OUTBOX_BYTES_MAX, UNREAD_MAX,
     },
     link::{misbehaved::Misbehaved, receive_buffer::ReceiveBuffer},
     memory::{Account, Held, Share},
-    race::race,
+    race::{First, race},
 };
 
 /// The share of a connection in the server's budget.
@@ -126,7 +127,18 @@ impl<V: Vfs> Connection<V> {
         if self.is_within_bounds() && self.is_granted(more, Share::Half) {
             return Ok(());
         }
-        self.wait_for_room(more).await
+        let env = &*self.server.env;
+        let mut room = pin!(self.wait_for_room(more));
+        loop {
+            if let First::Left(found) = race(room.as_mut(), env.sleep(UNREAD_MAX)).await {
+                return found;
+            }
+            if self.data_in_flight.get() >= MEMORY_STUCK_BYTES {
+                self.cancel_waiting();
+            }
+            // The cancelled requests end meanwhile.
+            pause(env).await;
+        }
     }
 
     async fn wait_for_room(&self, more: usize) -> Result<(), Misbehaved> {
@@ -244,5 +256,46 @@ impl<V: Vfs> Connection<V> {
         );
         self.server.memory.evicted();
         self.abandon();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::Future,
+        task::{Context, Waker},
+    };
+
+    use smb_wire::ids::MessageId;
+
+    use super::*;
+    use crate::{
+        connection::DataInFlight,
+        limits::ServerLimits,
+        restore::world::{HASTE, World, connection},
+        state::{EndReason, Ender},
+    };
+
+    /// Whether a request that waits is cancelled once nothing was read for long, where the requests under way hold so
+    /// many bytes.
+    fn is_cancelled(bytes: usize) -> bool {
+        let server = World::new(false, ServerLimits::default()).server;
+        let connection = connection(&server, None);
+        connection.outbox.held.set(OUTBOX_BYTES_MAX + 1);
+        let _requests = DataInFlight::new(&connection, bytes);
+        let (ender, mut ended) = Ender::new(false);
+        connection.register(MessageId(1), ender, None).unwrap();
+        HASTE.set(true);
+        let mut context = Context::from_waker(Waker::noop());
+        let polled = pin!(connection.room(0)).poll(&mut context);
+        HASTE.set(false);
+        assert_eq!(polled, Poll::Pending);
+        ended.try_recv() == Ok(EndReason::Cancelled)
+    }
+
+    #[test]
+    fn requests_that_wait_keep_no_connection_from_being_read_for_ever() {
+        let much = [MEMORY_STUCK_BYTES - 1, MEMORY_STUCK_BYTES];
+        assert_eq!(much.map(is_cancelled), [false, true]);
     }
 }

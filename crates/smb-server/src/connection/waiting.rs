@@ -74,6 +74,13 @@ impl<V: Vfs> Connection<V> {
         Some(id)
     }
 
+    /// Cancels all requests that wait.
+    pub(super) fn cancel_waiting(&self) {
+        for waiting in self.waiting.borrow().values() {
+            waiting.ender.end(EndReason::Cancelled);
+        }
+    }
+
     /// Cancels the request with this id, or remembers that it is to be cancelled. Ids that no request has had are
     /// ignored: a later request may have them.
     pub(crate) fn cancel(&self, id: MessageId) {
