@@ -4,7 +4,7 @@
 //! beyond a span of twice the maximum, so a client that leaves one old id unused cannot make the
 //! set grow (Windows also uses twice the credits granted).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// The ids a connection's client may use.
 #[derive(Debug)]
@@ -13,8 +13,11 @@ pub(crate) struct CreditWindow {
     low: u64,
     /// First id not granted.
     high: u64,
-    /// Ids in `low..high` that have been used.
-    used: BTreeSet<u64>,
+    /// Ids in `low..high` that have been used: the first of each request, and the one behind its last. A request costs
+    /// the same work whatever its charge.
+    used: BTreeMap<u64, u64>,
+    /// How many these are.
+    used_count: u64,
     /// Most credits held at once.
     max: u16,
 }
@@ -29,7 +32,8 @@ impl CreditWindow {
         Self {
             low: 0,
             high: 1,
-            used: BTreeSet::new(),
+            used: BTreeMap::new(),
+            used_count: 0,
             max,
         }
     }
@@ -38,28 +42,33 @@ impl CreditWindow {
     pub(crate) fn admit(&mut self, first: u64, charge: u16) -> Result<(), OutsideWindow> {
         let charge = u64::from(charge.max(1));
         let end = first.checked_add(charge).ok_or(OutsideWindow)?;
-        if first < self.low || end > self.high || self.used.range(first..end).next().is_some() {
+        let nearest = self.used.range(..end).next_back();
+        let overlaps = nearest.is_some_and(|(_, behind)| *behind > first);
+        if first < self.low || end > self.high || overlaps {
             return Err(OutsideWindow);
         }
         if first == self.low {
             self.low = end;
-            while self.used.remove(&self.low) {
-                self.low += 1;
+            while let Some(behind) = self.used.remove(&self.low) {
+                self.used_count -= behind - self.low;
+                self.low = behind;
             }
         } else {
-            self.used.extend(first..end);
+            self.used.insert(first, end);
+            self.used_count += charge;
         }
         Ok(())
     }
 
     /// Whether a request has had this id.
     pub(crate) fn is_used(&self, id: u64) -> bool {
-        id < self.low || self.used.contains(&id)
+        let nearest = self.used.range(..=id).next_back();
+        id < self.low || nearest.is_some_and(|(_, behind)| *behind > id)
     }
 
     /// How many credits the client holds.
     pub(crate) fn outstanding(&self) -> u64 {
-        self.high - self.low - self.used.len() as u64
+        self.high - self.low - self.used_count
     }
 
     /// Grants up to `wanted` credits and returns how many. A client that has none left always gets
@@ -82,6 +91,8 @@ impl CreditWindow {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -135,6 +146,20 @@ mod tests {
             window.grant(1);
         }
         assert!(window.high - window.low <= 2 * u64::from(CREDITS_MAX));
+    }
+
+    #[test]
+    fn a_large_charge_costs_no_more_than_a_small_one() {
+        let mut window = CreditWindow::new(CREDITS_MAX);
+        window.admit(0, 1).unwrap();
+        window.grant(CREDITS_MAX);
+        window.admit(2, CREDITS_MAX - 1).unwrap();
+        assert_eq!((window.used.len(), window.outstanding()), (1, 1));
+        assert!(!window.is_used(1) && window.is_used(2) && window.is_used(8192));
+        assert!(!window.is_used(8193));
+        window.admit(1, 1).unwrap();
+        assert_eq!((window.low, window.used.len()), (8193, 0));
+        assert_eq!(window.outstanding(), 0);
     }
 
     proptest! {
