@@ -114,6 +114,10 @@ pub const SHARE_LINES: u32 = 10;
 /// forgotten.
 pub const EARLY_CANCELS_MAX: usize = 64;
 
+/// Breaks without an acknowledgment that are remembered for each connection of a client with several, to be sent on
+/// another one if it is lost; with one more, the oldest is forgotten.
+pub const UNASKED_BREAKS_MAX: usize = 256;
+
 /// Memory that each session in setup on a connection beyond the first [`SETUPS_UNCHARGED`] is charged to the server's
 /// budget, in bytes; one for which there is no room gets INSUFFICIENT_RESOURCES.
 pub const SETUP_MEMORY: usize = 4 << 10;

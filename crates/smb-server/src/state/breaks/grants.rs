@@ -7,7 +7,8 @@
 //! decides which connection carries a break and when it times out.
 //!
 //! Bounded by the requests under way: one entry for each CREATE between its grant and its answer, at most one break
-//! that awaits its acknowledgment or its client for each owner, and one timer for each place where an owner breaks.
+//! that awaits its acknowledgment or its client for each owner, and one timer for each place where an owner breaks. Of
+//! the breaks that await nothing, each connection has at most [`UNASKED_BREAKS_MAX`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     file::{Break, Owner, Place},
+    limits::UNASKED_BREAKS_MAX,
     locks::Mutex,
     state::ids::ConnectionId,
 };
@@ -29,6 +31,8 @@ struct Inner {
     owners: BTreeMap<Owner, UnderWay>,
     /// The connection that carries a break which must be acknowledged.
     sent: BTreeMap<Owner, (ConnectionId, Break)>,
+    /// The last breaks of each connection that need no acknowledgment.
+    unasked: BTreeMap<ConnectionId, VecDeque<Break>>,
     /// Breaks that wait until a client is back ([MS-SMB2] 3.3.1.12: Lease.BreakNotification, not
     /// empty).
     unsent: BTreeMap<Owner, Break>,
@@ -104,6 +108,22 @@ impl Grants {
         if known.is_none_or(|(_, known)| known.ticket <= broken.ticket) {
             inner.sent.insert(broken.owner, (by, broken.clone()));
         }
+    }
+
+    /// Records that this connection carries a break that needs no acknowledgment.
+    pub(crate) fn carries(&self, by: ConnectionId, broken: &Break) {
+        let mut inner = self.0.lock();
+        let carried = inner.unasked.entry(by).or_default();
+        if carried.len() >= UNASKED_BREAKS_MAX {
+            carried.pop_front();
+        }
+        carried.push_back(broken.clone());
+    }
+
+    /// Takes out the breaks without an acknowledgment that a lost connection carried, the oldest first.
+    pub(crate) fn carried(&self, with: ConnectionId) -> VecDeque<Break> {
+        let mut inner = self.0.lock();
+        inner.unasked.remove(&with).unwrap_or_default()
     }
 
     /// Called when the timer of a break starts. The receiver completes if the break ends before it. Returns `None` if
@@ -279,6 +299,20 @@ mod tests {
         assert!(grants.lost(ConnectionId(1)).is_empty());
         grants.forget(&other);
         assert!(grants.lost(ConnectionId(2)).is_empty());
+    }
+
+    #[test]
+    fn a_connection_keeps_the_last_breaks_without_an_acknowledgment() {
+        let grants = Grants::default();
+        let last = UNASKED_BREAKS_MAX as u64;
+        for ticket in 0..=last {
+            grants.carries(ConnectionId(1), &broken(ticket));
+        }
+        assert!(grants.carried(ConnectionId(2)).is_empty());
+        let carried = grants.carried(ConnectionId(1));
+        let tickets: Vec<_> = carried.iter().map(|broken| broken.ticket).collect();
+        assert_eq!(tickets, (1..=last).collect::<Vec<_>>());
+        assert!(grants.0.lock().unasked.is_empty());
     }
 
     #[test]

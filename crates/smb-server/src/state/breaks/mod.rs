@@ -4,7 +4,8 @@
 //! A break leaves after the answers that granted the caching it takes ([`Grants`]), and its timer starts when it
 //! leaves. If the connection of a lease break is lost, the break is sent on another connection of the client, unless
 //! all its opens are disconnected and one is persistent: it waits for their client then, and its timer waits, too. A
-//! break that cannot be sent to anybody ends without any caching.
+//! break that cannot be sent to anybody ends without any caching. A break that needs no acknowledgment is sent again in
+//! the same way, because nothing shows whether the client has received it.
 
 mod grants;
 mod holders;
@@ -93,7 +94,7 @@ fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     let ends = undelivered::ends_all(server, &broken);
     if !broken.ack_required {
         if !ends {
-            notify::send(server, &broken);
+            send_unasked(server, &broken);
         }
         return undelivered::sweep(server, &broken.opens);
     }
@@ -119,6 +120,41 @@ fn send_to_holder<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
         }
     }
     false
+}
+
+/// Sends a break that needs no acknowledgment. If its connection is lost before the client has received it, the client
+/// would continue with old data on another one.
+fn send_unasked<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
+    let Some(connection) = notify::send(server, broken) else {
+        return;
+    };
+    if notify::has_other_connections(server, broken) {
+        server.grants.carries(connection, broken);
+        // As in `send_to_holder`, the connection may have been cleaned up already.
+        if !server.is_connected(connection) {
+            send_again(server, connection);
+        }
+    }
+}
+
+/// Sends on another connection the breaks that a lost one carried and that need no acknowledgment ([MS-SMB2] 3.3.4.6,
+/// 3.3.4.7), except those after which the client was granted caching again.
+fn send_again<V: Vfs>(server: &Arc<Server<V>>, lost: ConnectionId) {
+    for broken in server.grants.carried(lost) {
+        if caches_nothing(server, &broken) {
+            deliver(server, broken);
+        }
+    }
+}
+
+/// Whether an open that a break concerns still has no caching.
+fn caches_nothing<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
+    let mut opens = broken.opens.iter().filter_map(|open| server.open(*open));
+    opens.any(|open| {
+        let caching = |place: &Place| server.files.caching_of(place, open.engine);
+        open.disk()
+            .is_ok_and(|disk| !caching(&disk.place).is_some())
+    })
 }
 
 /// Called when a client of `owner` has reconnected: the break that waited for it leaves after the answer.
@@ -201,7 +237,7 @@ pub(crate) fn acknowledged<V: Vfs>(server: &Server<V>, owner: Owner) -> Vec<Brea
 }
 
 /// Called when a connection is lost and its opens were closed or disconnected: the breaks that it carried and that were
-/// not acknowledged are sent on another connection.
+/// not acknowledged, or need no acknowledgment, are sent on another connection.
 pub(crate) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: ConnectionId) {
     for broken in server.grants.lost(connection) {
         if !in_flight(server, &broken) {
@@ -219,6 +255,7 @@ pub(crate) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
             undelivered::undelivered(server, broken);
         }
     }
+    send_again(server, connection);
 }
 
 /// Ends a break without any caching if it is not acknowledged in time.

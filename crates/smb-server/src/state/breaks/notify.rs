@@ -66,6 +66,22 @@ pub(super) fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<Connect
     }
 }
 
+/// Whether the client has the caching on several connections: its opens are on them, or in a session of several
+/// channels.
+pub(super) fn has_other_connections<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
+    let opens = broken.opens.iter();
+    let mut holders = opens.filter_map(|open| server.holders.get(*open));
+    let Some(first) = holders.next() else {
+        return false;
+    };
+    let has_channels = |holder: &Holder| {
+        let session = server.session(holder.session);
+        session.is_some_and(|session| session.channels().len() > 1)
+    };
+    has_channels(&first)
+        || holders.any(|other| other.connection != first.connection || has_channels(&other))
+}
+
 /// The connections of a client, starting with those on which it opened the files of the lease, because another client
 /// could use the same ClientGuid. The others are looked for among all connections of the server only if it comes to
 /// that.

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Wake, Waker},
 };
 
-use smb_wire::ids::SessionId;
+use smb_wire::{ids::SessionId, msg::Dialect};
 use tokio::sync::mpsc;
 use vfs::Timestamp;
 
@@ -17,7 +17,8 @@ use crate::{
     limits::ServerLimits,
     memory::Seen,
     restore::world::{Back, CLIENT, KEY, World, came, settle},
-    state::{Mail, Peer},
+    state::{Mail, NewSession, Peer, QuotaUser, Session, Terms},
+    token::Token,
 };
 
 const OWNER: Owner = Owner::Lease(CLIENT, KEY);
@@ -282,4 +283,67 @@ fn a_connection_that_lost_a_break_is_closed_also_if_its_mailbox_is_empty_by_now(
     let mut mailbox = connect(&world.server, BY, true);
     world.server.overflowed(BY);
     assert!(matches!(mailbox.try_recv(), Ok(Mail::Close)));
+}
+
+/// Makes the session of the open, with this connection as a further channel.
+fn bind(
+    server: &Server<Back>,
+    open: &Arc<Open<Back>>,
+    channel: ConnectionId,
+) -> mpsc::Receiver<Mail> {
+    let session = Session::<Back>::new(NewSession {
+        id: SessionId(1),
+        connection: BY,
+        terms: Terms {
+            dialect: Dialect::SMB_3_1_1,
+            client_guid: CLIENT,
+            cipher: None,
+        },
+        signing: None,
+        token: Token::guest(&server.config()),
+        signing_required: false,
+        encrypt_data: false,
+        sealing: None,
+    });
+    session.add_channel(channel).unwrap();
+    let (id, of_session) = (open.file_id.volatile, Arc::clone(open));
+    session.tables().opens.insert(id, of_session);
+    let user = QuotaUser::of(&session.token(), Ipv4Addr::LOCALHOST.into());
+    let place = server.session_place(user, 100, None).unwrap();
+    server.add_session(Arc::new(session), place);
+    connect(server, channel, true)
+}
+
+/// Breaks the caching until nothing is left; the last step needs no acknowledgment.
+fn break_all(server: &Arc<Server<Back>>, place: &Place) {
+    deliver(server, broken(server, place, Operation::Read));
+    acknowledge(server, LeaseState::READ);
+    acknowledged(server, OWNER);
+    let last = broken(server, place, Operation::Write);
+    assert!(!last.ack_required);
+    deliver(server, last);
+}
+
+#[test]
+fn a_break_without_an_acknowledgment_is_sent_again_if_its_channel_is_lost() {
+    let (world, place, open, mut mailbox) = world();
+    let server = &world.server;
+    let mut other = bind(server, &open, ConnectionId(2));
+    break_all(server, &place);
+    assert!(mailbox.try_recv().is_ok() && mailbox.try_recv().is_ok());
+    assert!(other.try_recv().is_err());
+    server.remove_connection(BY);
+    connection_lost(server, BY);
+    assert!(other.try_recv().is_ok());
+    connection_lost(server, BY);
+    assert!(other.try_recv().is_err(), "once");
+}
+
+#[test]
+fn breaks_without_an_acknowledgment_are_not_kept_for_a_client_with_one_connection() {
+    let (world, place, _, mut mailbox) = world();
+    let server = &world.server;
+    break_all(server, &place);
+    assert!(mailbox.try_recv().is_ok() && mailbox.try_recv().is_ok());
+    assert!(server.grants.carried(BY).is_empty());
 }
