@@ -191,6 +191,10 @@ fn answer_contexts(
         }
     }
     let preauth = preauth.ok_or(Status::INVALID_PARAMETER)?;
+    if preauth.hash_algorithms.is_empty() {
+        // [MS-SMB2] 2.2.3.1.1, 3.3.5.2.6.
+        return Err(Status::INVALID_PARAMETER.into());
+    }
     if !preauth.hash_algorithms.contains(&HashAlgorithm::SHA_512) {
         return Err(Status::SMB_NO_PREAUTH_INTEGRITY_HASH_OVERLAP.into());
     }
