@@ -165,6 +165,36 @@ fn a_client_that_is_back_before_its_loss_is_noticed_is_notified_again() {
     }
 }
 
+/// A client need not come back to a handle that its program has closed meanwhile.
+#[test]
+fn a_client_that_opens_the_file_anew_is_notified_of_a_missed_break() {
+    let server = continuously_available();
+    let tree = modern(&server);
+    let first = opened(&tree, leased(RWH), 60_000);
+    server.lose(&tree);
+    let stranger = old(&server);
+    let waits = stranger.send(CreateArgs::open("f").request()).unwrap();
+    wait_until("the break waits for the client", || {
+        let status = server.status().unwrap();
+        status["server"]["tables"]["breaks_under_way"] == 1
+    });
+    let tree = modern(&server);
+    let file = tree.create(&leased(RWH)).unwrap();
+    let lease = file.created().lease().unwrap();
+    assert_eq!(lease.lease_state, RWH);
+    assert!(lease.flags.contains(LeaseFlags::BREAK_IN_PROGRESS));
+    let epoch = |file: &File| file.created().lease().unwrap().v2.unwrap().epoch;
+    assert_eq!(epoch(&file), epoch(&first));
+    assert_eq!(sees_break(&tree, RWH, RH), epoch(&first) + 1);
+    tree.acknowledge_lease(KEY, RH).unwrap();
+    let reply = stranger.client().wait(waits).unwrap().ok().unwrap();
+    stranger.file(&reply).unwrap();
+    // The client may still come back to its handle.
+    let back = tree.create(&again(leased(RWH), first.id())).unwrap();
+    assert_eq!(back.created().lease().unwrap().lease_state, RH);
+    assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
+}
+
 #[test]
 fn a_request_waiting_for_write_caching_continues_when_the_open_expires() {
     let server = continuously_available();

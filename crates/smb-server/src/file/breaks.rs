@@ -177,6 +177,19 @@ impl Files {
         .unwrap_or(false)
     }
 
+    /// The opens of an inode that share the caching of `owner` now.
+    #[must_use]
+    pub fn opens_of(&self, key: FileKey, owner: Owner) -> Vec<OpenId> {
+        let opens = self.with(key, false, |inode| {
+            let streams = inode.streams.values();
+            let holders = streams.flat_map(|stream| stream.holders.iter());
+            let own = holders.filter(|holder| holder.owner == owner);
+            own.flat_map(|holder| holder.opens.iter().copied())
+                .collect()
+        });
+        opens.unwrap_or_default()
+    }
+
     /// Changes a holder that `which` selects; parked requests check again if a break made progress.
     fn settle<T>(
         &self,

@@ -139,10 +139,12 @@ fn observe<V: Vfs>(call: &Call<V>, opened: &Opened<V>) -> bool {
 }
 
 /// The present state of a lease that was already breaking. Its notification may be on the way to this connection, and
-/// the answer must not overtake it.
+/// the answer must not overtake it. If it waits until a client of the lease is back, it follows the answer: this client
+/// is there, and may never reconnect to the opens that it lost.
 async fn breaking<V: Vfs>(call: &Call<V>, place: &Place, open: &Open<V>) -> CacheGrant {
     call.connection.mail_delivered().await;
     let owner = disconnected::owner(open);
+    breaks::resume(call.server(), owner);
     breaks::reported(call.server(), place, open.engine, owner)
 }
 

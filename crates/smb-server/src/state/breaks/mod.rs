@@ -90,7 +90,18 @@ pub(crate) fn deliver<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     }
 }
 
+/// A break with the opens that share its caching now: a CREATE may have joined the lease since the break happened, and
+/// then its client is there.
+fn up_to_date<V: Vfs>(server: &Server<V>, broken: Break) -> Break {
+    let opens = server.files.opens_of(broken.place.key, broken.owner);
+    match opens.is_empty() {
+        true => broken,
+        false => Break { opens, ..broken },
+    }
+}
+
 fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
+    let broken = up_to_date(server, broken);
     let ends = undelivered::ends_all(server, &broken);
     if !broken.ack_required {
         if !ends {
@@ -158,6 +169,8 @@ fn caches_nothing<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 }
 
 /// Called when a client of `owner` has reconnected: the break that waited for it leaves after the answer.
+/// Called when a client of `owner` has reconnected, or has opened the file of its lease anew: the break that waited for
+/// it leaves after the answer.
 pub(crate) fn resume<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
     let waiting = server.grants.resume(owner);
     if let Some(broken) = waiting.filter(|broken| in_flight(server, broken)) {
@@ -248,6 +261,7 @@ pub(crate) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
         let Some(broken) = server.grants.hold(broken) else {
             continue;
         };
+        let broken = up_to_date(server, broken);
         // Its timer continues if it was not acknowledged already.
         if send_to_holder(server, &broken) {
             watch(server, broken);

@@ -7,13 +7,20 @@ use std::{
     task::{Context, Wake, Waker},
 };
 
-use smb_wire::{ids::SessionId, msg::Dialect};
+use smb_wire::{
+    access_mask::AccessMask,
+    ids::SessionId,
+    msg::{Dialect, ShareAccess},
+};
 use tokio::sync::mpsc;
-use vfs::Timestamp;
+use vfs::{Node, Timestamp, Volume};
 
 use super::*;
 use crate::{
-    file::{Actor, LeaseState, Operation, Place},
+    file::{
+        Actor, CacheRequest, CountedUser, Decision, LeaseRequest, LeaseState, LeaseVersion, Link,
+        OpenRequest, Operation, Place, SharePath, Waiter, WaiterId,
+    },
     limits::ServerLimits,
     memory::Seen,
     restore::world::{Back, CLIENT, KEY, World, came, settle},
@@ -139,6 +146,67 @@ fn a_break_of_opens_whose_client_is_away_waits_though_it_logs_in() {
     deliver(server, broken.clone());
     assert!(next.try_recv().is_err());
     assert_eq!(server.grants.of(OWNER), [broken]);
+}
+
+/// The client opens the file of `open` anew, with the same lease.
+fn join(server: &Server<Back>, place: &Place, open: &Open<Back>) {
+    let share = open.tree.share.as_ref().unwrap();
+    let request = OpenRequest {
+        open: OpenId(server.fresh_id()),
+        place: place.clone(),
+        link: Link::new(share.vfs.root().key(), "f"),
+        path: SharePath::of(share.id, &["f".to_owned()]),
+        directory: false,
+        access: AccessMask::FILE_READ_DATA,
+        share: ShareAccess(7),
+        effect: AccessMask::empty(),
+        delete_on_close: false,
+        patient: true,
+        client: CLIENT,
+        cache: CacheRequest::Lease(LeaseRequest {
+            key: KEY,
+            state: LeaseState::RWH,
+            parent: None,
+            version: LeaseVersion::V2 { epoch: 0 },
+        }),
+        allocation: 0,
+        waiter: Waiter {
+            id: WaiterId(server.fresh_id()),
+            user: CountedUser::default(),
+        },
+    };
+    let (decision, effects) = server.files.open(&request);
+    assert!(matches!(decision, Decision::Granted(_)) && effects.is_empty());
+}
+
+#[test]
+fn a_break_that_waits_for_a_client_follows_the_answer_to_a_new_open_of_the_lease() {
+    let (world, place, open, _mailbox) = world();
+    let server = &world.server;
+    disconnect(server, &open);
+    let mut next = connect(server, ConnectionId(2), true);
+    deliver(server, broken(server, &place, Operation::Write));
+    let granting = Granting::begin(server, OWNER);
+    join(server, &place, &open);
+    resume(server, OWNER);
+    assert!(next.try_recv().is_err(), "the answer is under way");
+    drop(granting);
+    assert!(next.try_recv().is_ok());
+    assert!(server.grants.is_sent(OWNER));
+}
+
+#[test]
+fn a_break_that_an_answer_holds_back_reaches_the_open_of_that_answer() {
+    let (world, place, open, _mailbox) = world();
+    let server = &world.server;
+    disconnect(server, &open);
+    let mut next = connect(server, ConnectionId(2), true);
+    let granting = Granting::begin(server, OWNER);
+    deliver(server, broken(server, &place, Operation::Write));
+    join(server, &place, &open);
+    drop(granting);
+    assert!(next.try_recv().is_ok());
+    assert!(server.grants.is_sent(OWNER));
 }
 
 /// A connection on another worker that is lost the moment mail arrives.
