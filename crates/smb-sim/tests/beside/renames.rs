@@ -4,10 +4,20 @@
 use durability::Policy;
 use smb_client::{CreateArgs, Request};
 use smb_sim::MemoryOptions;
-use smb_wire::{Status, ids::FileId};
-use vfs::sim::{Fault, FaultAction, SimOp};
+use smb_wire::{
+    Status,
+    access_mask::AccessMask,
+    ids::FileId,
+    msg::{ChangeNotifyFlags, ChangeNotifyRequest, CreateOptions, NotifyFilter},
+};
+use std::time::Duration;
+use vfs::{
+    Env,
+    sim::{Fault, FaultAction, Profile, SimOp},
+};
 
 use crate::{
+    held::Holds,
     seeds,
     world::{World, link, rename, watch_names},
 };
@@ -120,4 +130,51 @@ fn who_watches_is_notified_of_a_rename_that_cannot_be_made_stable() {
 #[test]
 fn who_watches_is_notified_of_a_link_that_cannot_be_made_stable() {
     reported_although_the_sync_fails(|file| link(file, "g", false));
+}
+
+/// A file leaves a directory, and while that is made stable, a directory above moves: those who watch it and all below
+/// see the file leave.
+#[test]
+fn who_watches_is_notified_although_the_directory_moves_before_the_rename_is_stable() {
+    const PAUSE: Duration = Duration::from_millis(1);
+    let memory = MemoryOptions {
+        policy: Policy::StrictSync,
+        profile: Profile::Journal,
+        ..MemoryOptions::default()
+    };
+    World::under(2, memory).play(async |world| {
+        let (mut first, mut second, mut third) = (world.first(), world.second(), world.third());
+        for name in ["d", "d\\s"] {
+            let made = CreateArgs::create_directory(name);
+            let made = first.create(&made).await.unwrap();
+            first.close(made).await.unwrap();
+        }
+        let file = CreateArgs::create("d\\s\\f");
+        let file = first.create(&file).await.unwrap();
+        let watched = third.create(&CreateArgs::directory("d")).await.unwrap();
+        let watches = Request::new(&ChangeNotifyRequest {
+            flags: ChangeNotifyFlags::WATCH_TREE,
+            output_buffer_length: 1024,
+            file_id: watched,
+            completion_filter: NotifyFilter::FILE_NAME,
+        });
+        let watches = third.send(watches).unwrap();
+        let moves = CreateArgs::open("d")
+            .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
+            .options(CreateOptions::DIRECTORY_FILE);
+        let moves = second.create(&moves).await.unwrap();
+        world.env.sleep(PAUSE).await;
+        let holds = Holds::begin(world, &[SimOp::Sync]);
+        let leaves = first.send(rename(file, "g", false)).unwrap();
+        holds.held(world, 1).await;
+        let moved = second.send(rename(moves, "e", false)).unwrap();
+        world.env.sleep(PAUSE).await;
+        holds.release();
+        let left = first.wait(leaves).await.unwrap();
+        let moved = second.wait(moved).await.unwrap();
+        let seen = third.wait(watches).await.unwrap();
+        for answer in [left, moved, seen] {
+            assert_eq!(answer.status(), Status::SUCCESS);
+        }
+    });
 }

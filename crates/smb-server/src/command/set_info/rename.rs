@@ -240,6 +240,9 @@ async fn carry_out<V: Vfs>(
         room.is_replaced();
     }
     follow(on, &mut one);
+    // Nothing is waited for before this, because the directories above the old name, and with them their watchers, may
+    // be moved meanwhile.
+    report(on, &one, &there);
     drop(turn);
     if let There::Other(_) = &there {
         room::replaced(on, to).await;
@@ -249,7 +252,6 @@ async fn carry_out<V: Vfs>(
     // record then has.
     flags.open_write_through |= is_recorded || server.persistence.is_met(to.way.id, one.node.key());
     let receipt = moving.renamed(one.node, flags).await;
-    report(on, &one, &there);
     // [MS-FSA] 2.1.5.15.12: the file now has FILE_ATTRIBUTE_ARCHIVE, which is reported at the close.
     let archived = archive::changed(on).await;
     let shown = kept.show(on).await;
