@@ -1,6 +1,6 @@
 //! Creates a file or directory that does not exist ([MS-FSA] 2.1.5.1.1), under a claim on its name.
 
-use std::{cell::Cell, sync::Arc};
+use std::{cell::Cell, sync::Arc, time::Duration};
 
 use durability::{PendingChange, Receipt};
 use smb_wire::{
@@ -24,6 +24,9 @@ use crate::{
     file::{Change, Link, Place, Remove, Step, Waiter},
     state::{Server, breaks::perform, notices},
 };
+
+/// How long a request pauses that has no room to wait for the end of a claim.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A name by which something is being created; given back when dropped.
 pub(super) struct Claim<V: Vfs> {
@@ -60,6 +63,9 @@ pub(super) async fn made_by_nobody<V: Vfs>(call: &Call<V>, link: &Link) -> Resul
 
 /// Asks for a name; false if this had to wait for the end of a claim.
 ///
+/// A request for which there is no room among those that wait, behind the claim or on its connection, looks the name up
+/// again after a pause: the claim ends soon, and its number of attempts is limited.
+///
 /// # Errors
 /// `CANCELLED` if the request is ended first ([MS-SMB2] 3.3.5.16). It keeps its place behind the claim until that ends.
 async fn is_free<V: Vfs>(
@@ -68,25 +74,26 @@ async fn is_free<V: Vfs>(
 ) -> Result<bool, Failure> {
     let server = call.server();
     let (waiter, woken) = call.waiter()?;
-    match ask(waiter) {
+    let failure: Failure = match ask(waiter) {
         Step::Go => {
             server.forget_waiter(waiter.id);
-            Ok(true)
+            return Ok(true);
         }
-        Step::Refused(status) => {
-            server.forget_waiter(waiter.id);
-            Err(status.into())
+        Step::Refused(status) => status.into(),
+        // The wait is no longer than one creation takes on disk; a dropped claim wakes all that wait.
+        Step::Wait => match Box::pin(call.park_quietly(None, woken)).await {
+            Ok(Ok(_)) => return Ok(false),
+            Ok(Err(_)) => Status::CANCELLED.into(),
+            Err(failure) => failure,
+        },
+    };
+    server.forget_waiter(waiter.id);
+    match failure {
+        Failure::Status(Status::INSUFFICIENT_RESOURCES) if !call.connection.is_closed() => {
+            server.env.sleep(PAUSE).await;
+            Ok(false)
         }
-        Step::Wait => {
-            // The wait is no longer than one creation takes on disk; a dropped claim wakes all that wait.
-            let failure = match Box::pin(call.park_quietly(None, woken)).await {
-                Ok(Ok(_)) => return Ok(false),
-                Ok(Err(_)) => Status::CANCELLED.into(),
-                Err(failure) => failure,
-            };
-            server.forget_waiter(waiter.id);
-            Err(failure)
-        }
+        failure => Err(failure),
     }
 }
 
@@ -428,33 +435,5 @@ fn announce<V: Vfs>(
 }
 
 #[cfg(test)]
-mod tests {
-    use vfs::{Identity, SetAttr};
-
-    use super::*;
-    use crate::{
-        limits::ServerLimits,
-        restore::world::{World, run},
-    };
-
-    async fn check<V: Vfs>(vfs: &V) {
-        let (me, root, new) = (Identity::Service, vfs.root(), NewNode::default());
-        let made = vfs.create(&me, &root, "new", &new, false).await;
-        let (node, attr) = made.unwrap();
-        assert!(is_as_made(vfs, &node, Some(attr.changed)).await);
-        let hidden = SetAttr {
-            dos_attributes: Some(FileAttributes::HIDDEN.bits()),
-            ..SetAttr::default()
-        };
-        vfs.set_attr(&me, &node, &hidden).await.unwrap();
-        assert!(!is_as_made(vfs, &node, Some(attr.changed)).await);
-        assert!(is_as_made(vfs, &node, None).await);
-    }
-
-    #[test]
-    fn what_another_client_has_described_is_not_as_made() {
-        let world = World::new(false, ServerLimits::default());
-        let shares = world.server.shares();
-        run(check(&*shares.find("data").unwrap().vfs));
-    }
-}
+#[path = "fresh_tests.rs"]
+mod tests;
