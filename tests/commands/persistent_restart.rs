@@ -301,6 +301,42 @@ fn a_pending_deletion_survives_the_server() {
 }
 
 #[test]
+fn a_deletion_that_was_taken_back_does_not_come_back_with_the_server() {
+    let mut server = continuously_available();
+    let file = open(&modern(&server), plain());
+    file.set_delete(true).unwrap();
+    file.set_delete(false).unwrap();
+    server.kill_and_restart();
+    let file = modern(&server).create(&again(plain(), file.id())).unwrap();
+    file.close().unwrap();
+    assert_eq!(std::fs::read(server.path("f")).unwrap(), b"before");
+}
+
+#[test]
+fn a_deletion_that_another_handle_has_promised_survives_the_server() {
+    for by_option in [true, false] {
+        let mut server = continuously_available();
+        let file = open(&modern(&server), plain());
+        let args = CreateArgs::open("f");
+        let args = if by_option {
+            args.options(CreateOptions::DELETE_ON_CLOSE)
+        } else {
+            args
+        };
+        let deletes = other(&server).create(&args).unwrap();
+        if !by_option {
+            deletes.set_delete(true).unwrap();
+        }
+        deletes.close().unwrap();
+        server.kill_and_restart();
+        let file = modern(&server).create(&again(plain(), file.id())).unwrap();
+        assert!(server.path("f").exists());
+        file.close().unwrap();
+        assert!(!server.path("f").exists(), "by option: {by_option}");
+    }
+}
+
+#[test]
 fn a_file_renamed_through_it_is_found_under_its_new_name() {
     let mut server = continuously_available();
     let file = open(&modern(&server), plain());

@@ -134,6 +134,20 @@ impl Inode {
         })
     }
 
+    /// Whether the link or stream of an open is marked for deletion, by whichever open, and no close removes it yet.
+    pub(super) fn is_marked(&self, open: OpenId) -> bool {
+        let pending = |deletion: &Deletion| matches!(deletion, Deletion::Pending { .. });
+        self.opens.get(&open).is_some_and(|open| {
+            let deletion = if open.stream.is_none() {
+                self.links.get(&open.link).filter(|_| !open.unlinked)
+            } else {
+                let stream = self.streams.get(&open.stream);
+                stream.and_then(|stream| stream.deletion.as_ref())
+            };
+            deletion.is_some_and(pending)
+        })
+    }
+
     /// Whether CHANGE_NOTIFY on this handle ends at once ([MS-FSA] 2.1.5.11).
     pub(super) fn is_marked_deleted(&self, open: OpenId) -> bool {
         self.opens

@@ -71,7 +71,7 @@ pub struct KeptOpen {
     pub share: ShareAccess,
     /// FILE_DELETE_ON_CLOSE was requested and has not taken effect yet.
     pub delete_on_close: bool,
-    /// It set the delete disposition.
+    /// Its name or stream is marked for deletion, by whichever open.
     pub marked_deleted: bool,
     /// The caching of the open.
     pub cache: KeptCache,
@@ -83,6 +83,7 @@ pub struct KeptOpen {
 
 impl Inode {
     fn kept(&mut self, id: OpenId) -> Option<(KeptOpen, Option<(Owner, KeptLease)>)> {
+        let marked_deleted = self.is_marked(id);
         let (stream, open) = self.stream_of(id)?;
         let holder = stream.holders.iter().find(|one| one.opens.contains(&id));
         let (mut cache, mut lease) = (KeptCache::None, None);
@@ -106,7 +107,7 @@ impl Inode {
             access: open.mode.access,
             share: open.mode.share,
             delete_on_close: open.delete_on_close,
-            marked_deleted: open.marked_deleted,
+            marked_deleted,
             cache,
             locks: stream.locks.of(id),
             sequences: open.sequences.valid(),
@@ -173,7 +174,8 @@ impl Inode {
                 open.sequences.succeeded(LockSequence { index, number });
             }
         }
-        if kept.marked_deleted {
+        // An open that may not delete did not set the mark, which is best carried out on behalf of one that may.
+        if kept.marked_deleted && (mode.deletes() || !self.is_marked(request.open)) {
             // This cannot fail, because the open was just put in.
             let _ = self.set_delete_pending(request.open, false, who);
         }

@@ -170,6 +170,10 @@ pub(crate) async fn finish<V: Vfs>(
         server.files.removed(&disk.place, remove, Some(open.engine));
     }
     if record_last {
+        if server.files.count(disk.place.key, None) > 0 {
+            // Other opens keep the name, which must go with the last of them after a crash, too, or have lost it.
+            records::inode_changed(server, disk.place.key).await;
+        }
         records::end(server, open).await;
     }
     // A request that waited for this close must find the name already removed.

@@ -177,6 +177,49 @@ fn what_is_to_be_deleted_is_deleted_with_the_last_close() {
 }
 
 #[test]
+fn what_is_not_to_be_deleted_any_more_stays() {
+    let old = Rig::new(Caching::Full);
+    let request = old.request(1, DELETE);
+    old.open(&request);
+    old.mark_deleted(&request);
+    let cleared = (old.files).clear_delete_pending(&request.place, request.open);
+    assert_eq!(cleared, Ok(()));
+    let new = Rig::new(Caching::Full);
+    back(&new, &old, &request);
+    assert_eq!(new.close(&request).remove, None);
+}
+
+#[test]
+fn what_another_open_has_marked_is_deleted_with_the_last_close() {
+    for on_close in [false, true] {
+        for place in [place(1), stream(1, "S")] {
+            let old = Rig::new(Caching::Full);
+            let at = |access| OpenRequest {
+                place: place.clone(),
+                ..old.request(1, access)
+            };
+            let marks = OpenRequest {
+                delete_on_close: on_close,
+                ..at(DELETE)
+            };
+            let (lasts, also_lasts) = (at(READ), at(READ));
+            for request in [&marks, &lasts, &also_lasts] {
+                old.open(request);
+            }
+            if !on_close {
+                old.mark_deleted(&marks);
+            }
+            assert_eq!(old.close(&marks).remove, None);
+            let new = Rig::new(Caching::Full);
+            back(&new, &old, &lasts);
+            back(&new, &old, &also_lasts);
+            assert_eq!(new.close(&lasts).remove, None);
+            assert!(new.close(&also_lasts).remove.is_some());
+        }
+    }
+}
+
+#[test]
 fn a_lease_is_taken_anew_if_the_clients_of_its_other_opens_are_away() {
     let rig = Rig::new(Caching::Full);
     let leased = || rig.leased(1, READ, 9, ONLY_R);
