@@ -636,3 +636,19 @@ fn delete_on_close_breaks_handle_caching_at_the_open() {
         assert_eq!(end, Status::SUCCESS, "{held:?}");
     }
 }
+
+/// Somebody opens the file after that, and caches its handle.
+#[test]
+fn delete_on_close_breaks_handle_caching_of_later_opens_at_the_close() {
+    let server = HoldfastServer::new();
+    let (holder, other) = (client(&server, 1), client(&server, 2));
+    let args = CreateArgs::open_if("f").options(CreateOptions::DELETE_ON_CLOSE);
+    let deleting = other.create(&args).unwrap();
+    let cached = holder.create(&leased(KEY, RH)).unwrap();
+    assert_eq!(granted(&cached), RH);
+    deleting.close().unwrap();
+    let (current, new, _) = next(&holder);
+    assert_eq!((current, new), (RH, R));
+    cached.close().unwrap();
+    assert!(!server.path("f").exists());
+}

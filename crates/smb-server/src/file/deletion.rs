@@ -7,6 +7,7 @@
 use super::Deleter;
 use smb_wire::Status;
 
+use super::caching::{Cause, Holder, Site};
 use super::inode::{Deletion, Inode, Open};
 use super::types::{Closed, Effects, Link, OpenId, Owner, Remove, StreamName};
 
@@ -175,7 +176,12 @@ impl Inode {
     }
 
     /// Closes an open; see [`super::Files::close`].
-    pub(super) fn close(&mut self, id: OpenId, deletes: Option<&Deleter>) -> Closing {
+    pub(super) fn close(
+        &mut self,
+        id: OpenId,
+        deletes: Option<&Deleter>,
+        site: Site<'_>,
+    ) -> Closing {
         let mut effects = Effects::default();
         let Some(mut open) = self.opens.remove(&id) else {
             return Closing::default();
@@ -194,6 +200,13 @@ impl Inode {
         let remove = self
             .link_to_remove(id, &open)
             .or_else(|| self.stream_to_remove(id, &open, last_of_stream));
+        if marking.is_some() && remove.is_none() {
+            // The open had all cached handles given up when it was made. One that is cached since would keep the name
+            // from being removed. Nobody waits for it.
+            let own = open.group;
+            let spared = |holder: &Holder| holder.group == own;
+            self.contend(&open.stream, Cause::Handle, spared, site, &mut effects);
+        }
         self.sweep();
         if awaited {
             self.wake_all(&mut effects);

@@ -221,7 +221,7 @@ impl Files {
     /// open after the engine had granted it.
     pub fn close(&self, place: &Place, open: OpenId, deletes: Option<&Deleter>) -> Closed {
         let closing = self.with(place.key, false, |inode| {
-            let closing = inode.close(open, deletes);
+            let closing = inode.close(open, deletes, self.site(place));
             if let Some(Owner::Lease(client, key)) = closing.released {
                 let mut leases = self.leases.lock();
                 let bound = leases.get_mut(&(client, key));

@@ -56,6 +56,28 @@ fn a_disposition_can_be_taken_back_but_not_delete_on_close() {
 }
 
 #[test]
+fn a_close_that_marks_the_file_asks_for_the_handles_that_are_cached_since_the_open() {
+    let rig = Rig::new(Caching::Full);
+    let goes = OpenRequest {
+        delete_on_close: true,
+        ..rig.leased(1, DELETE, 1, RH)
+    };
+    let (own, other) = (rig.leased(1, READ, 1, RH), rig.leased(1, READ, 2, RH));
+    for request in [&goes, &own, &other] {
+        assert_eq!(state(rig.open(request)), RH);
+    }
+    let closed = rig.close(&goes);
+    assert_eq!(closed.remove, None);
+    let breaks = closed.effects.breaks;
+    assert_eq!(short_form(&breaks), [(3, 1, true)]);
+    assert_eq!(breaks[0].owner, Owner::Lease(client(2), lease_key(2)));
+    // A close that removes the name has nothing to ask for.
+    let _ = rig.close(&own);
+    let closed = rig.close(&other);
+    assert!(closed.remove.is_some() && closed.effects.breaks.is_empty());
+}
+
+#[test]
 fn unknown_opens_are_closed_files() {
     let rig = Rig::new(Caching::None);
     assert_eq!(
