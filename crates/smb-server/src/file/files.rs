@@ -19,7 +19,7 @@ use crate::locks::Mutex;
 use super::Deleter;
 
 use super::breaks::Bound;
-use super::caching::Site;
+use super::caching::{Cause, Site};
 use super::inode::{Inode, Judged};
 use super::locks::CountedUser;
 use super::names::{Claims, Moves, Paths, Renamed, SharePath};
@@ -287,7 +287,8 @@ impl Files {
     }
 
     /// Marks the link or stream of `open` for deletion, on behalf of `who`. The caller must first call
-    /// [`Files::operation`] with [`Operation::Delete`]. Watchers of a directory end with DELETE_PENDING.
+    /// [`Files::operation`] with [`Operation::Delete`]. A client that has cached a handle since, which would keep the
+    /// name, is asked for it. Watchers of a directory end with DELETE_PENDING.
     ///
     /// # Errors
     /// FILE_CLOSED for an unknown open.
@@ -299,8 +300,10 @@ impl Files {
         who: &Deleter,
     ) -> Result<Effects, Status> {
         let mut effects = Effects::default();
+        let site = self.site(place);
         self.with(place.key, false, |inode| {
             inode.set_delete_pending(open, posix, who)?;
+            inode.operate(Actor::Open(open), Cause::Handle, site, &mut effects);
             // A lease of a file that is to be deleted may be bound again elsewhere.
             let mut leases = self.leases.lock();
             for lease in inode.leases() {

@@ -56,6 +56,18 @@ fn a_disposition_can_be_taken_back_but_not_delete_on_close() {
 }
 
 #[test]
+fn a_mark_asks_for_the_handles_that_are_cached_since_the_break_before_it() {
+    let rig = Rig::new(Caching::Full);
+    let (marks, other) = (rig.leased(1, DELETE, 1, RH), rig.leased(1, READ, 2, RH));
+    rig.open(&marks);
+    rig.open(&other);
+    let marked = (rig.files).set_delete_pending(&marks.place, marks.open, false, ME);
+    assert_eq!(short_form(&marked.unwrap().breaks), [(3, 1, true)]);
+    assert_eq!(rig.close(&marks).remove, None);
+    assert!(rig.close(&other).remove.is_some());
+}
+
+#[test]
 fn a_close_that_marks_the_file_asks_for_the_handles_that_are_cached_since_the_open() {
     let rig = Rig::new(Caching::Full);
     let goes = OpenRequest {
