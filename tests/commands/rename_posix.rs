@@ -80,6 +80,25 @@ fn an_open_file_is_replaced() {
     }
 }
 
+#[test]
+fn a_name_is_replaced_although_another_name_of_its_file_is_to_be_deleted() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    for class in [Class::RENAME_EX, Class::LINK_EX] {
+        tree.write_file("new", b"new").unwrap();
+        tree.write_file("f", b"old").unwrap();
+        let linked = set(&tree, Class::LINK_EX, "f", "g", REPLACE);
+        assert_eq!(linked, Status::SUCCESS);
+        let goes = other.create(&CreateArgs::open("f")).unwrap();
+        goes.set_delete(true).unwrap();
+        assert_eq!(set(&tree, class, "new", "f", POSIX), Status::DELETE_PENDING);
+        assert_eq!(set(&tree, class, "new", "g", POSIX), Status::SUCCESS);
+        goes.close().unwrap();
+        assert_eq!(tree.read_file("g").unwrap(), b"new");
+        assert!(!server.path("f").exists());
+    }
+}
+
 /// A handle without a name changes nothing that watchers see: the name is another file's. The host's own notices are off,
 /// because Linux reports the truncation of a file without a name under its last one.
 #[test]

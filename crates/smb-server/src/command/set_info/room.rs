@@ -163,7 +163,8 @@ async fn check_replaceable<V: Vfs>(
     if attr.kind == Kind::Directory || (readonly && !wanted.ignore_readonly) {
         return Err(Status::ACCESS_DENIED.into());
     }
-    if on.server.files.is_to_be_deleted(node.key()) {
+    // [MS-FSA] 2.1.5.15.12: only this name counts, and not others of the file.
+    if (on.server.files).is_going(node.key(), &target.existing_link()) {
         return Err(Status::DELETE_PENDING.into());
     }
     let subject = Subject {
