@@ -420,3 +420,20 @@ fn a_new_stream_whose_open_waits_for_a_break_is_not_found_afterwards() {
     file.close().unwrap();
     other.client().wait(id).unwrap().ok().unwrap();
 }
+
+/// The mark of the file can be taken back, and handles of its streams remain valid as long as they are open.
+#[test]
+fn a_stream_is_truncated_although_its_file_is_to_be_deleted() {
+    for place in ["xattr", "depot"] {
+        let server = start(place);
+        let tree = server.tree();
+        tree.write_file("f:s", b"content").unwrap();
+        let stream = stream(&tree, "f:s");
+        let file = tree.create(&CreateArgs::open("f")).unwrap();
+        file.set_delete(true).unwrap();
+        stream.set_end_of_file(3).unwrap();
+        assert_eq!(stream.read_all().unwrap(), b"con");
+        file.set_delete(false).unwrap();
+        assert_eq!(tree.read_file("f:s").unwrap(), b"con");
+    }
+}

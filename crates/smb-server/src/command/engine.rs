@@ -71,9 +71,11 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         files.is_delete_pending(&self.disk.place, self.open.engine)
     }
 
-    /// Whether this open is of a named stream that is to be deleted ([MS-FSA] Stream.IsDeleted).
+    /// Whether this open is of a named stream that is itself to be deleted ([MS-FSA] Stream.IsDeleted). A stream whose
+    /// file is to be deleted does not count, because that deletion may be taken back.
     pub(super) fn is_deleted_stream(&self) -> bool {
-        self.disk.place.stream.is_some() && self.is_delete_pending()
+        let place = &self.disk.place;
+        place.stream.is_some() && self.server.files.is_stream_deleted(place)
     }
 
     /// Breaks the caching of others that conflicts with an operation, and waits until the breaks are over.

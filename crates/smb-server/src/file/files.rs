@@ -347,6 +347,13 @@ impl Files {
             .unwrap_or(false)
     }
 
+    /// Whether a named stream is itself marked for deletion, or is being removed.
+    #[must_use]
+    pub fn is_stream_deleted(&self, place: &Place) -> bool {
+        self.with_stream(place, |stream| Some(stream.deletion.is_some()))
+            .unwrap_or(false)
+    }
+
     /// Whether the name of an open is gone, or a close is removing it: no path leads to it any more.
     #[must_use]
     pub fn is_unlinked(&self, place: &Place, open: OpenId) -> bool {
