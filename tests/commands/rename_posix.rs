@@ -81,6 +81,25 @@ fn an_open_file_is_replaced() {
 }
 
 #[test]
+fn a_directory_is_renamed_although_a_file_that_was_replaced_in_it_is_open() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    let made = tree.create(&CreateArgs::create_directory("d")).unwrap();
+    made.close().unwrap();
+    tree.write_file("new", b"new").unwrap();
+    tree.write_file("d\\f", b"old").unwrap();
+    let theirs = other.create(&CreateArgs::open("d\\f")).unwrap();
+    let denied = rename(&tree, "d", "e", RenameFlags::empty());
+    assert_eq!(denied, Status::ACCESS_DENIED);
+    assert_eq!(rename(&tree, "new", "d\\f", POSIX), Status::SUCCESS);
+    let renamed = rename(&tree, "d", "e", RenameFlags::empty());
+    assert_eq!(renamed, Status::SUCCESS);
+    assert_eq!(theirs.read_all().unwrap(), b"old");
+    theirs.close().unwrap();
+    assert_eq!(tree.read_file("e\\f").unwrap(), b"new");
+}
+
+#[test]
 fn a_name_is_replaced_although_another_name_of_its_file_is_to_be_deleted() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());

@@ -448,7 +448,9 @@ impl Files {
         waiter: Waiter,
         before: Option<&(usize, Place)>,
     ) -> Below {
-        let opens = self.opens_below(directory);
+        let mut opens = self.opens_below(directory);
+        // A handle whose name was removed or replaced by POSIX semantics has its last path, but is below no directory.
+        opens.retain(|(open, place)| !self.is_unlinked(place, *open));
         let mut below = Below {
             open: opens.len(),
             asked: None,

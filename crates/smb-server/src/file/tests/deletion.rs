@@ -218,6 +218,27 @@ fn a_pending_deletion_follows_a_rename() {
 }
 
 #[test]
+fn a_handle_without_a_name_is_below_no_directory() {
+    let rig = Rig::new(Caching::None);
+    let at = |access| OpenRequest {
+        path: path("dir\\1"),
+        ..rig.request(1, access)
+    };
+    let (deletes, lasting) = (at(DELETE), at(READ));
+    rig.open(&deletes);
+    rig.open(&lasting);
+    let below = || rig.files.clear_below(&path("dir"), waiter(99), None).open;
+    let marked = (rig.files).set_delete_pending(&deletes.place, deletes.open, true, ME);
+    assert!(marked.is_ok());
+    assert_eq!(below(), 2);
+    let (remove, _) = rig.close(&deletes).remove.unwrap();
+    // The name is still on disk.
+    assert_eq!(below(), 1);
+    (rig.files).removed(&deletes.place, &remove, Some(deletes.open));
+    assert_eq!(below(), 0);
+}
+
+#[test]
 fn until_a_name_is_removed_what_is_above_knows_of_it() {
     let rig = Rig::new(Caching::None);
     let file = OpenRequest {
