@@ -104,20 +104,26 @@ class Traced:
         self.folder.cleanup()
 
 
+def run_each(traced, steps, all_events):
+    """Runs the events, and returns each with what was received before it and after it."""
+    marks = []
+    for event in all_events:
+        prepare = "before_" + event[0].replace(" ", "_").replace("-", "_")
+        if hasattr(steps, prepare):
+            getattr(steps, prepare)()
+        begun = traced.tap.received
+        steps.run(event[0])
+        marks.append((event, begun, traced.tap.received))
+    return marks
+
+
 def before_the_answer(report, policy):
     """Runs all events against one server; each is reported as a test of its own."""
     import events
-    marks = []
     with Traced(dict(POLICIES[policy])) as traced:
         atomic = events.renames_are_atomic(traced.folder.name)
         steps = events.Steps(traced.peer, traced.server.share_path("data"))
-        for event in events.EVENTS:
-            prepare = "before_" + event[0].replace(" ", "_").replace("-", "_")
-            if hasattr(steps, prepare):
-                getattr(steps, prepare)()
-            begun = traced.tap.received
-            steps.run(event[0])
-            marks.append((event, begun, traced.tap.received))
+        marks = run_each(traced, steps, events.EVENTS)
     written, rest = lines.answers(traced.text)
     for event, begun, ended in marks:
         calls = events.shown(lines.before(written, begun, ended), traced.share)
@@ -151,18 +157,25 @@ def verbose():
     return "HOLDFAST_TEST_VERBOSE" in os.environ
 
 
+def mounted_new(report, what, kind, size, image, folder, options):
+    """Mounts a new file system in a file, or reports that what needs it is missing."""
+    try:
+        with open(image, "wb") as file:
+            file.truncate(size)
+        run([f"mkfs.{kind}", "-q", image])
+        run(["mount", "-o", options, image, folder])
+    except Exception as error:
+        report.missing(what, f"{kind} on a loop device: {error}")
+        return False
+    return True
+
+
 def clones(report):
     """Needs a file system that shares extents: XFS in a file."""
     with tempfile.TemporaryDirectory(prefix="holdfast-strace-xfs-") as folder:
         image, mounted = pathlib.Path(folder) / "image", pathlib.Path(folder) / "xfs"
         mounted.mkdir()
-        try:
-            with open(image, "wb") as file:
-                file.truncate(320 << 20)
-            run(["mkfs.xfs", "-q", image])
-            run(["mount", "-o", "loop", image, mounted])
-        except Exception as error:
-            report.missing("duplicate extents", f"XFS on a loop device: {error}")
+        if not mounted_new(report, "duplicate extents", "xfs", 320 << 20, image, mounted, "loop"):
             return
         try:
             for policy in "honor", "strict-sync":
@@ -179,13 +192,7 @@ def overlay(report):
         image, below, mounted = folder / "image", folder / "below", folder / "mounted"
         below.mkdir()
         mounted.mkdir()
-        try:
-            with open(image, "wb") as file:
-                file.truncate(64 << 20)
-            run(["mkfs.ext4", "-q", image])
-            run(["mount", "-o", "loop,commit=600", image, below])
-        except Exception as error:
-            report.missing("overlayfs", f"ext4 on a loop device: {error}")
+        if not mounted_new(report, "overlayfs", "ext4", 64 << 20, image, below, "loop,commit=600"):
             return
         try:
             for layer in "lower", "upper", "work":
@@ -264,13 +271,9 @@ def read_only(policy, mounted):
 
 def cloned(report, policy, folder):
     import events
-    marks = []
     with Traced(dict(POLICIES[policy], path=str(folder))) as traced:
         steps = events.Clones(traced.peer)
-        for event in steps.EVENTS:
-            begun = traced.tap.received
-            steps.run(event[0])
-            marks.append((event, begun, traced.tap.received))
+        marks = run_each(traced, steps, steps.EVENTS)
     written, _ = lines.answers(traced.text)
     for event, begun, ended in marks:
         calls = events.shown(lines.before(written, begun, ended), traced.share)
