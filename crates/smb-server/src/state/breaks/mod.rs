@@ -168,7 +168,6 @@ fn caches_nothing<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     })
 }
 
-/// Called when a client of `owner` has reconnected: the break that waited for it leaves after the answer.
 /// Called when a client of `owner` has reconnected, or has opened the file of its lease anew: the break that waited for
 /// it leaves after the answer.
 pub(crate) fn resume<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
