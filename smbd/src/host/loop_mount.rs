@@ -8,11 +8,6 @@ use std::{
     process::Command,
 };
 
-#[path = "missing.rs"]
-mod needs;
-
-pub(crate) use needs::missing;
-
 /// The file systems that shares are usually on.
 pub(crate) const KINDS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 
@@ -24,6 +19,16 @@ pub(crate) struct LoopMount {
     below: Option<PathBuf>,
     image: PathBuf,
     _folder: tempfile::TempDir,
+}
+
+/// Prints that a test cannot run here; with `HOLDFAST_REQUIRE_ROOT=1` (`tests/run`) it fails.
+#[track_caller]
+pub(crate) fn missing(what: &str) {
+    assert!(
+        std::env::var_os("HOLDFAST_REQUIRE_ROOT").is_none_or(|value| value != "1"),
+        "HOLDFAST_REQUIRE_ROOT=1, but there is no {what}"
+    );
+    eprintln!("missing: {what}");
 }
 
 fn run(program: &str, args: &[&str]) -> bool {

@@ -10,8 +10,6 @@ mod hosts;
 mod kept;
 mod limits;
 mod log;
-#[path = "../../src/host/loop_mount.rs"]
-mod loop_mount;
 mod metrics;
 mod reload;
 mod revocation;
@@ -21,3 +19,5 @@ mod schema;
 mod shutdown;
 mod status;
 mod support;
+
+use support::loop_mount;

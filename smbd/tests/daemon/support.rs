@@ -13,10 +13,10 @@ use std::{
 
 use smb_client::{Client, Options, Tree};
 
-#[path = "../../src/host/missing.rs"]
-mod needs;
+#[path = "../../src/host/loop_mount.rs"]
+pub(crate) mod loop_mount;
 
-pub(crate) use needs::missing;
+pub(crate) use loop_mount::missing;
 
 /// A user of every server here.
 pub(crate) const USER: &str = "alice";

@@ -117,10 +117,7 @@ impl Actor {
     /// `touch`, of a new file.
     async fn host_makes(&mut self, slot: usize, place: Place) {
         let world = Rc::clone(&self.world);
-        let Some(_locked) = world.lock(&[Lock::File(slot), Lock::Place(place)]).await else {
-            return;
-        };
-        let Some((dir, path)) = self.free(slot, place) else {
+        let Some((_locked, dir, path)) = self.lock_free(slot, place).await else {
             return;
         };
         let object = world.history().object();

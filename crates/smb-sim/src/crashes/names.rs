@@ -14,7 +14,7 @@ use smb_wire::{
 use super::{
     actor::{Actor, STREAM, access, created, options},
     step::Step,
-    world::{Dir, File, Lock, NAMES, Place, Taken, name_of},
+    world::{Dir, File, Lock, Locked, NAMES, Place, Taken, name_of},
 };
 use crate::oracle::{Answer, Covers, Effect, Object, Request};
 
@@ -25,10 +25,7 @@ impl Actor {
     pub(super) async fn create(&mut self, step: Step) {
         let (slot, place) = (step.file(), (step.dir(), step.a() % NAMES));
         let world = Rc::clone(&self.world);
-        let Some(_locked) = world.lock(&[Lock::File(slot), Lock::Place(place)]).await else {
-            return;
-        };
-        let Some((dir, path)) = self.free(slot, place) else {
+        let Some((_locked, dir, path)) = self.lock_free(slot, place).await else {
             return;
         };
         let object = world.history().object();
@@ -68,8 +65,20 @@ impl Actor {
         self.hold((slot, false), object, (created.file_id, entry), through);
     }
 
+    /// Locks a slot and a place for a new file; with what [`Actor::free`] returns.
+    pub(super) async fn lock_free(
+        &self,
+        slot: usize,
+        place: Place,
+    ) -> Option<(Locked, Object, String)> {
+        let locks = [Lock::File(slot), Lock::Place(place)];
+        let locked = self.world.lock(&locks).await?;
+        let (dir, path) = self.free(slot, place)?;
+        Some((locked, dir, path))
+    }
+
     /// Directory and path of a place, if slot and place are free.
-    pub(super) fn free(&self, slot: usize, place: Place) -> Option<(Object, String)> {
+    fn free(&self, slot: usize, place: Place) -> Option<(Object, String)> {
         let beliefs = self.world.beliefs.borrow();
         if beliefs.file(slot).is_some() || beliefs.names.contains_key(&place) {
             return None;

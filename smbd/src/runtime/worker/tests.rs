@@ -23,7 +23,13 @@ fn config() -> Config {
 
 /// Echoes until the peer ends or the server stops; a `!` panics. A connection carries
 /// its number of answers to another worker.
-struct Echo;
+#[derive(Default)]
+struct Echo {
+    /// It leaves only when it is no longer asked to, or the server stops. Counts how often it was asked.
+    late: Option<Arc<AtomicU32>>,
+    /// It takes its time after a connection that was lost. Counts those after which it has cleaned up.
+    cleans_up: Option<Arc<AtomicU32>>,
+}
 
 impl ConnectionHandler for Echo {
     type Carried = u8;
@@ -46,55 +52,37 @@ impl ConnectionHandler for Echo {
             }
             *accepted.carried.get_or_insert_default() += 1;
             if leaves() {
-                return Some(accepted);
+                break;
             }
         }
-    }
-
-    async fn lost(&self, _: u8) {}
-}
-
-/// Echoes, too, but leaves only when it is no longer asked to, or the server stops. It counts how often it was asked.
-struct Late(Arc<AtomicU32>);
-
-impl ConnectionHandler for Late {
-    type Carried = u8;
-
-    async fn serve(
-        &self,
-        accepted: Accepted<u8>,
-        worker: &WorkerHandle,
-        leaves: &dyn Fn() -> bool,
-    ) -> Option<Accepted<u8>> {
-        let left = Echo.serve(accepted, worker, leaves).await?;
-        self.0.fetch_add(1, Ordering::Relaxed);
-        while leaves() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        if let Some(asked) = &self.late {
+            asked.fetch_add(1, Ordering::Relaxed);
+            while leaves() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
         }
-        Some(left)
-    }
-
-    async fn lost(&self, _: u8) {}
-}
-
-/// Counts the connections after which it has cleaned up.
-struct CleansUp(Arc<AtomicU32>);
-
-impl ConnectionHandler for CleansUp {
-    type Carried = u8;
-
-    async fn serve(
-        &self,
-        accepted: Accepted<u8>,
-        worker: &WorkerHandle,
-        leaves: &dyn Fn() -> bool,
-    ) -> Option<Accepted<u8>> {
-        Echo.serve(accepted, worker, leaves).await
+        Some(accepted)
     }
 
     async fn lost(&self, _: u8) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        self.0.fetch_add(1, Ordering::Relaxed);
+        if let Some(cleaned) = &self.cleans_up {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            cleaned.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn late(asked: Arc<AtomicU32>) -> Echo {
+    Echo {
+        late: Some(asked),
+        ..Echo::default()
+    }
+}
+
+fn cleans_up(cleaned: Arc<AtomicU32>) -> Echo {
+    Echo {
+        cleans_up: Some(cleaned),
+        ..Echo::default()
     }
 }
 
@@ -185,7 +173,7 @@ fn connections_are_served_on_the_pinned_thread_and_drained() {
         let set = rustix::thread::sched_getaffinity(None).unwrap();
         assert_eq!(set.count(), 1);
         assert!(set.is_set(handle.core()));
-        Ok(Echo)
+        Ok(Echo::default())
     })
     .unwrap();
     let mut one = connect(&worker, &admission);
@@ -205,7 +193,7 @@ fn connections_are_served_on_the_pinned_thread_and_drained() {
 #[test]
 fn a_panic_takes_one_connection_with_it() {
     let admission = Admission::new(&config());
-    let (worker, _stop) = start(|_| Ok(Echo)).unwrap();
+    let (worker, _stop) = start(|_| Ok(Echo::default())).unwrap();
     let mut good = connect(&worker, &admission);
     let mut bad = connect(&worker, &admission);
     bad.write_all(b"!").unwrap();
@@ -223,8 +211,8 @@ fn a_panic_takes_one_connection_with_it() {
 #[test]
 fn a_busy_connection_goes_to_the_other_worker() {
     let admission = Admission::new(&config());
-    let (from, _stop) = start(|_| Ok(Echo)).unwrap();
-    let (to, _stop_other) = start(|_| Ok(Echo)).unwrap();
+    let (from, _stop) = start(|_| Ok(Echo::default())).unwrap();
+    let (to, _stop_other) = start(|_| Ok(Echo::default())).unwrap();
     let mut clients = [connect(&from, &admission), connect(&from, &admission)];
     let moved = (0..1_000).any(|_| {
         for client in &mut clients {
@@ -257,7 +245,7 @@ fn a_busy_connection_goes_to_the_other_worker() {
     block_on(to.end(Duration::from_secs(10)));
 }
 
-/// Has the connections of `from`, which are served by [`Late`], asked to leave until one of them is about to.
+/// Has the connections of `from`, which are served by [`late`], asked to leave until one of them is about to.
 fn ask_to_leave(
     from: &Worker<u8>,
     to: &Worker<u8>,
@@ -282,8 +270,8 @@ fn a_connection_that_may_stay_after_all_stays() {
     let admission = Admission::new(&config());
     let asked = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&asked);
-    let (from, _stop) = start(|_| Ok(Late(counter))).unwrap();
-    let (to, _stop_other) = start(|_| Ok(Echo)).unwrap();
+    let (from, _stop) = start(|_| Ok(late(counter))).unwrap();
+    let (to, _stop_other) = start(|_| Ok(Echo::default())).unwrap();
     let mut clients = [connect(&from, &admission), connect(&from, &admission)];
     ask_to_leave(&from, &to, &mut clients, &asked);
     // The next question is to another one.
@@ -302,8 +290,8 @@ fn a_connection_that_leaves_at_a_stop_ends_where_it_is() {
     let admission = Admission::new(&config());
     let asked = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&asked);
-    let (from, stop) = start(|_| Ok(Late(counter))).unwrap();
-    let (to, _stop_other) = start(|_| Ok(Echo)).unwrap();
+    let (from, stop) = start(|_| Ok(late(counter))).unwrap();
+    let (to, _stop_other) = start(|_| Ok(Echo::default())).unwrap();
     let mut clients = [connect(&from, &admission), connect(&from, &admission)];
     ask_to_leave(&from, &to, &mut clients, &asked);
     stop.send(true).unwrap();
@@ -339,7 +327,7 @@ impl std::task::Wake for StopsMeanwhile {
 #[test]
 fn no_stop_begins_while_a_connection_is_given_away() {
     let admission = Admission::new(&config());
-    let (from, stop) = start(|_| Ok(Echo)).unwrap();
+    let (from, stop) = start(|_| Ok(Echo::default())).unwrap();
     // Another worker without a thread: a message wakes the test in its place.
     let (sender, mut messages) = mpsc::channel(MESSAGES_MAX);
     let to = Worker {
@@ -380,7 +368,7 @@ fn a_stop_waits_for_the_cleanup_of_connections_that_came_just_before() {
     let admission = Admission::new(&config());
     let cleaned = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&cleaned);
-    let (worker, stop) = start(|_| Ok(CleansUp(counter))).unwrap();
+    let (worker, stop) = start(|_| Ok(cleans_up(counter))).unwrap();
     let (release, released) = std::sync::mpsc::channel::<()>();
     // The worker is busy with something else while the connections come and the server stops.
     block_on(worker.run(move || async move {
@@ -423,7 +411,7 @@ fn a_thread_for_blocking_calls_has_the_groups_of_the_service() {
     }
     // The service's identity is remembered before any thread changes.
     vfs::begin_thread().unwrap();
-    let (worker, _stop) = start(|_| Ok(Echo)).unwrap();
+    let (worker, _stop) = start(|_| Ok(Echo::default())).unwrap();
     let status = block_on(worker.run(|| async {
         // As after a call for a user of this group.
         rustix::thread::set_thread_gid(rustix::fs::Gid::from_raw(12_345)).unwrap();
@@ -478,7 +466,7 @@ fn the_ring_turns_before_sleep_and_at_each_completion() {
     let seen = Arc::clone(&turns);
     let (worker, _stop) = start(move |_| {
         crate::runtime::ring::install(Rc::new(FakeRing { event, turns }))?;
-        Ok(Echo)
+        Ok(Echo::default())
     })
     .unwrap();
     block_on(worker.run(|| async {}));
@@ -533,7 +521,7 @@ fn the_process_ends_with_the_thread_of_a_worker() {
         let event = eventfd(u32::from(!at_park), EventfdFlags::NONBLOCK).unwrap();
         let (_worker, _stop) = start(move |_| {
             crate::runtime::ring::install(Rc::new(BrokenRing { event, at_park }))?;
-            Ok(Echo)
+            Ok(Echo::default())
         })
         .unwrap();
         thread::sleep(Duration::from_secs(10));
