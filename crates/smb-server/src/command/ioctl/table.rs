@@ -188,27 +188,70 @@ const TABLE: &[Row] = &[
     lacking(FsctlCode::GET_INTEGRITY_INFORMATION),
     lacking(FsctlCode::SET_INTEGRITY_INFORMATION),
     lacking(FsctlCode::SET_INTEGRITY_INFORMATION_EX),
-    lacking(FsctlCode::QUERY_FILE_REGIONS),
     // It is refused whatever it asks for.
     row(FsctlCode::MARK_HANDLE, NONE, Does::MarkHandle),
     // Concerns the handle's own end only.
     row(FsctlCode::LMR_REQUEST_RESILIENCY, NONE, Does::Resiliency),
     // [MS-SMB2] 3.3.5.15.7.
     forbidden(FsctlCode::SRV_READ_HASH),
-    // Oplocks are asked for by CREATE, not by these.
-    forbidden(FsctlCode::REQUEST_OPLOCK_LEVEL_1),
-    forbidden(FsctlCode::REQUEST_OPLOCK_LEVEL_2),
-    forbidden(FsctlCode::REQUEST_BATCH_OPLOCK),
-    forbidden(FsctlCode::OPLOCK_BREAK_ACKNOWLEDGE),
-    forbidden(FsctlCode::OPBATCH_ACK_CLOSE_PENDING),
-    forbidden(FsctlCode::OPLOCK_BREAK_NOTIFY),
-    forbidden(FsctlCode::OPLOCK_BREAK_ACK_NO_2),
-    forbidden(FsctlCode::REQUEST_FILTER_OPLOCK),
 ];
+
+/// The codes that Windows passes to no file system ([MS-SMB2] 3.3.5.15.8, note 397), and FSCTL_OPLOCK_BREAK_ACK_NO_2: oplocks are
+/// asked for by CREATE, and the others concern the volume, its journal or transactions.
+const BLOCKED: &[u32] = &[
+    0x0009_0000,
+    0x0009_0004,
+    0x0009_0008,
+    0x0009_000c,
+    0x0009_0010,
+    0x0009_0014,
+    0x0009_003b,
+    0x0009_0050,
+    0x0009_0054,
+    0x0009_005c,
+    0x0009_0068,
+    0x0009_006f,
+    0x0009_0074,
+    0x0009_00b3,
+    0x0009_00bb,
+    0x0009_00e7,
+    0x0009_00f4,
+    0x0009_00f8,
+    0x0009_01f0,
+    0x0009_01f4,
+    0x0009_01f8,
+    0x0009_0200,
+    0x0009_0230,
+    0x0009_0234,
+    0x0009_0238,
+    0x0009_023c,
+    0x0009_0240,
+    0x0009_0248,
+    0x0009_025c,
+    0x0009_0284,
+    0x0009_4148,
+    0x0009_4160,
+    0x0009_416c,
+    0x0009_4170,
+    0x0009_418c,
+    0x0009_41e4,
+    0x0009_8144,
+    0x0009_8150,
+    0x0009_8154,
+    0x0009_8158,
+    0x0009_815c,
+    0x0009_8164,
+    0x0009_8168,
+    0x0009_8178,
+    0x0009_817c,
+    0x0011_0000,
+];
+const BLOCKED_ROW: &Row = &forbidden(FsctlCode(0));
 
 /// The row of a code.
 pub(super) fn row_of(code: FsctlCode) -> Option<&'static Row> {
-    TABLE.iter().find(|row| row.code == code)
+    let row = TABLE.iter().find(|row| row.code == code);
+    row.or_else(|| BLOCKED.contains(&code.0).then_some(BLOCKED_ROW))
 }
 
 #[cfg(test)]
@@ -224,6 +267,7 @@ mod tests {
                 row.code
             );
         }
+        assert!(TABLE.iter().all(|row| !BLOCKED.contains(&row.code.0)));
         assert_eq!(row_of(FsctlCode(0x1234)), None);
     }
 
