@@ -23,6 +23,7 @@ use super::{Answer, ea};
 use crate::{
     command::{Call, engine::OnDisk, facts, file_time},
     failure::Failure,
+    pipe::Pipe,
     state::{Open, OpenKind, need},
 };
 
@@ -44,8 +45,8 @@ pub(super) async fn query<V: Vfs>(
     use FileInformationClass as Class;
     let class = Class(request.info_class);
     check_access(class, open.granted)?;
-    if let OpenKind::Pipe(_) = open.kind {
-        return pipe(open, class, max);
+    if let OpenKind::Pipe(pipe) = &open.kind {
+        return of_pipe(open, pipe, class, max);
     }
     let on = &OnDisk::new(call, open)?;
     let attr = || on.attr();
@@ -320,8 +321,9 @@ const PIPE_QUOTA: u32 = 4096;
 
 /// Answers for a pipe: it carries messages in both directions, is connected, and the handle is the
 /// client's end.
-fn pipe<V: Vfs>(
+fn of_pipe<V: Vfs>(
     open: &Open<V>,
+    pipe: &Pipe,
     class: FileInformationClass,
     max: usize,
 ) -> Result<Answer, Failure> {
@@ -335,13 +337,15 @@ fn pipe<V: Vfs>(
             Answer::fixed(max, &pipe)
         }
         Class::PIPE_LOCAL => {
+            // A pipe that is broken has nothing more to read.
+            let waiting = pipe.peek(0).map_or(0, |(_, seen)| seen.read_data_available);
             let pipe = FilePipeLocalInformation {
                 named_pipe_type: 1,
                 named_pipe_configuration: 2,
                 maximum_instances: u32::MAX,
                 current_instances: 1,
                 inbound_quota: PIPE_QUOTA,
-                read_data_available: 0,
+                read_data_available: waiting,
                 outbound_quota: PIPE_QUOTA,
                 write_quota_available: PIPE_QUOTA,
                 named_pipe_state: 3,
