@@ -22,8 +22,9 @@ const FROM_FILE_MIN: usize = 64 << 10;
 /// Reads.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = ReadRequest::read(&call.message)?;
-    // [MS-SMB2] 3.3.5.12: the open is looked up before the length is checked.
+    // [MS-SMB2] 3.3.5.12: the open and its rights are looked at before the length.
     let open = call.open(request.file_id)?;
+    open.need_any(AccessMask::FILE_READ_DATA | AccessMask::FILE_EXECUTE)?;
     if request.length > call.io_max() || has_channel(call, request.channel) {
         return Err(Status::INVALID_PARAMETER.into());
     }
@@ -37,7 +38,6 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         let (status, data) = pipe.read(call, &open, size(request.length)).await?;
         return Ok(Reply::data(status, data));
     }
-    open.need_any(AccessMask::FILE_READ_DATA | AccessMask::FILE_EXECUTE)?;
     let (count, reply) = file(call, &open, &request).await?;
     if count == 0 && request.length > 0 || size(request.minimum_count) > count {
         return Err(Status::END_OF_FILE.into());
