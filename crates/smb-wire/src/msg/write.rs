@@ -46,11 +46,13 @@ impl<'a> WriteRequest<'a> {
     pub const STRUCTURE_SIZE: u16 = 49;
     /// The position of the data in the messages encoded here, from the SMB2 header.
     pub const DATA_OFFSET: u16 = 112;
+    /// The last position of the data that a server accepts ([MS-SMB2] 3.3.5.13).
+    pub const DATA_OFFSET_MAX: u16 = 0x100;
 
     /// Reads the request, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the data or an announced channel are outside the message.
+    /// [`Malformed`] when the data or an announced channel are outside the message, or the data begin too late.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "WRITE request")?;
         let data_offset = body.u16()?;
@@ -61,6 +63,9 @@ impl<'a> WriteRequest<'a> {
         let remaining_bytes = body.u32()?;
         let (info_offset, info_len) = (body.u16()?, body.u16()?);
         let flags = WriteFlags(body.u32()?);
+        if channel == Channel::NONE && data_offset > Self::DATA_OFFSET_MAX {
+            return Err(Malformed::new("position of the data of a WRITE request"));
+        }
         Ok(Self {
             offset,
             file_id,
