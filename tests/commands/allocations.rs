@@ -9,7 +9,7 @@ use smb_wire::fscc::{
     FileFsSizeInformation, FileInformationClass as Class, FileStandardInformation,
     FsInformationClass,
 };
-use smb_wire::msg::{CreateOptions, InfoType, WriteFlags};
+use smb_wire::msg::{CreateOptions, InfoType};
 
 const MIB: u64 = 1 << 20;
 
@@ -48,20 +48,6 @@ fn a_reservation_is_reported_and_changes_no_data() {
     assert_eq!(file.read_all().unwrap(), b"0123456789");
 }
 
-/// [MS-FSA] 2.1.5.5, phase 4: space behind the end is given back when the file is closed.
-#[test]
-fn a_reservation_ends_with_the_close() {
-    let server = HoldfastServer::new();
-    let tree = server.tree();
-    let file = open(&tree, "f");
-    file.write_all(0, b"0123456789").unwrap();
-    assert_eq!(allocate(&file, MIB), Status::SUCCESS);
-    file.close().unwrap();
-    let (allocated, end) = sizes(&open(&tree, "f"));
-    assert!(allocated < MIB, "{allocated}");
-    assert_eq!(end, 10);
-}
-
 /// [MS-FSA] 2.1.5.15.1: an allocation below the size of the file cuts it at a cluster.
 #[test]
 fn an_allocation_cuts_the_file_at_a_cluster() {
@@ -81,21 +67,6 @@ fn an_allocation_cuts_the_file_at_a_cluster() {
         assert_eq!(allocate(&file, asked), Status::SUCCESS, "{asked}");
         assert_eq!(sizes(&file).1, expected, "{asked}");
     }
-}
-
-/// [MS-FSA] 2.1.5.15.5, 2.1.5.4: the allocation of a file that is not sparse reaches to its end.
-#[test]
-fn the_allocation_reaches_to_the_end_of_the_file() {
-    let server = HoldfastServer::new();
-    let tree = server.tree();
-    let file = open(&tree, "f");
-    file.set_end_of_file(MIB).unwrap();
-    let (allocated, end) = sizes(&file);
-    assert!(allocated >= end, "{allocated} {end}");
-    file.write(2 * MIB, b"x", WriteFlags::empty()).unwrap();
-    let (allocated, end) = sizes(&file);
-    assert_eq!(end, 2 * MIB + 1);
-    assert!(allocated >= end, "{allocated} {end}");
 }
 
 /// [MS-SMB2] 3.3.5.9.3: a size to allocate concerns neither a directory nor a file that is there.

@@ -199,24 +199,7 @@ fn a_directory_is_not_overwritten_by_a_request_that_leaves_its_kind_open() {
     assert_eq!(tree.read_file("d\\f").unwrap(), b"x");
 }
 
-/// [MS-SMB2] 3.3.5.9, note 304: the names of devices of DOS are no names of files.
-#[test]
-fn names_of_devices_are_denied() {
-    let server = HoldfastServer::new();
-    let tree = server.tree();
-    for name in [
-        "LPT1", "LPT9", "COM1", "COM9", "PRN", "AUX", "NUL", "CON", "CLOCK$",
-    ] {
-        let refused = end(&tree, &CreateArgs::open_if(name));
-        assert_eq!(refused, Status::ACCESS_DENIED, "{name}");
-    }
-    for name in ["LPT0", "LPT10", "COM", "CONS", "NULL", "d-CON"] {
-        let made = end(&tree, &CreateArgs::open_if(name));
-        assert_eq!(made, Status::SUCCESS, "{name}");
-    }
-}
-
-/// [MS-FSA] 2.1.5.1, phases 5 and 6: a part of the path has no stream but that of a directory's names.
+/// [MS-FSA] 2.1.5.1, phases 5 and 6: a part of the path has no stream.
 #[test]
 fn a_stream_is_no_part_of_a_path() {
     let server = HoldfastServer::new();
@@ -228,10 +211,6 @@ fn a_stream_is_no_part_of_a_path() {
     for name in ["d:s\\f", "d:s:$DATA\\f", "d:\\f", "d::$DATA\\f", "d:\\"] {
         let refused = end(&tree, &CreateArgs::open(name));
         assert_eq!(refused, invalid, "{name}");
-    }
-    // Note 45 of [MS-FSA] names the suffixes.
-    for name in ["d:$I30\\f", "d:$i30:$INDEX_ALLOCATION\\f"] {
-        assert_eq!(tree.read_file(name).unwrap(), b"x", "{name}");
     }
 }
 

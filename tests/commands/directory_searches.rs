@@ -35,23 +35,6 @@ fn ask(directory: &File, pattern: &str, flags: Flags) -> Result<Vec<String>, Sta
     }
 }
 
-/// [MS-SMB2] 3.3.5.18, note 406: a file is not searched, and not opened again either.
-#[test]
-fn a_file_is_refused_in_two_ways() {
-    let server = HoldfastServer::new();
-    let tree = server.tree();
-    let file = tree.create(&CreateArgs::create("f")).unwrap();
-    for flags in [NONE, RESTART, ONE] {
-        let refused = ask(&file, "*", flags);
-        assert_eq!(refused, Err(Status::INVALID_PARAMETER), "{flags}");
-    }
-    for flags in [Flags::REOPEN, Flags::REOPEN | ONE] {
-        let refused = ask(&file, "*", flags);
-        assert_eq!(refused, Err(Status::NOT_SUPPORTED), "{flags}");
-    }
-    file.write_all(0, b"still open").unwrap();
-}
-
 /// [MS-SMB2] 3.3.5.18, note 410: the index of an entry is ignored.
 #[test]
 fn the_index_of_a_search_is_ignored() {

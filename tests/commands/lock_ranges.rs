@@ -36,23 +36,6 @@ fn is_free(file: &File, offset: u64, length: u64) -> bool {
     end == Status::SUCCESS
 }
 
-/// [MS-SMB2] 3.3.5.14.2, note 373: only the first element of a list must not wait.
-#[test]
-fn only_the_first_element_of_a_list_must_not_wait() {
-    let server = HoldfastServer::new();
-    let tree = server.tree();
-    let (file, other) = two(&tree);
-    let ask = |first: LockFlags, second: LockFlags| {
-        let list = [element(0, 10, first), element(20, 10, second)];
-        status(tree.call(file.lock_request(0, &list)))
-    };
-    let refused = ask(LockFlags::EXCLUSIVE, EXCLUSIVE);
-    assert_eq!(refused, Status::INVALID_PARAMETER);
-    assert!(is_free(&other, 0, 10) && is_free(&other, 20, 10));
-    assert_eq!(ask(EXCLUSIVE, LockFlags::EXCLUSIVE), Status::SUCCESS);
-    assert!(!is_free(&other, 0, 10) && !is_free(&other, 20, 10));
-}
-
 /// [MS-SMB2] 3.3.5.14.2: a single lock may wait, and is granted at once where the range is free.
 #[test]
 fn a_single_lock_that_may_wait_is_granted_at_once() {

@@ -6,12 +6,9 @@ use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, Outcome, outco
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{FileId, SessionId, TreeId};
-use smb_wire::msg::{Dialect, EchoRequest, InfoType, WriteFlags};
+use smb_wire::msg::{EchoRequest, InfoType, WriteFlags};
 use smb_wire::{Command, Status};
 
-/// The first message of NTLM.
-const NTLM_NEGOTIATE: &[u8] =
-    b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 /// The longest message of a command without long data, in bytes.
 const SHORT: usize = 68 << 10;
 const ANY: FileId = FileId::ANY;
@@ -55,28 +52,9 @@ fn a_long_message_of_set_info_is_answered() {
     tree.client().echo().unwrap();
 }
 
-/// [MS-SMB2] 3.3.5.2.9, note 272: a session whose login is not over serves no request but those that end something.
+/// [MS-SMB2] 3.3.5.2.11: the tree is looked up before the open.
 #[test]
-fn a_session_in_setup_serves_no_requests() {
-    let server = HoldfastServer::new();
-    for dialect in [Dialect::SMB_2_1, Dialect::SMB_3_0_2] {
-        let client = server.client(Options::dialect(dialect));
-        let begun = client.call(Request::session_setup(NTLM_NEGOTIATE)).unwrap();
-        assert_eq!(begun.status(), Status::MORE_PROCESSING_REQUIRED);
-        let id = begun.header.session_id;
-        let ask = |request: Request| client.call(request.session(id)).unwrap().status();
-        let refused = Status::SEC_E_UNSUPPORTED_FUNCTION;
-        assert_eq!(ask(Request::new(&EchoRequest)), refused, "{dialect}");
-        assert_eq!(ask(CreateArgs::open("f").request()), refused, "{dialect}");
-        assert_eq!(ask(Request::read(ANY, 0, 1)), refused, "{dialect}");
-        // A CLOSE is carried out, and there is no open.
-        assert_eq!(ask(Request::close(ANY)), Status::FILE_CLOSED, "{dialect}");
-    }
-}
-
-/// [MS-SMB2] 3.3.5.2.11: the tree is looked up before the open, except by CLOSE ([MS-SMB2] 3.3.5.10).
-#[test]
-fn the_tree_is_looked_up_before_the_open_except_by_close() {
+fn the_tree_is_looked_up_before_the_open() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let ask = |request: Request| {
@@ -92,7 +70,6 @@ fn the_tree_is_looked_up_before_the_open_except_by_close() {
         let command = request.command;
         assert_eq!(ask(request), Status::NETWORK_NAME_DELETED, "{command}");
     }
-    assert_eq!(ask(Request::close(ANY)), Status::FILE_CLOSED);
 }
 
 /// [MS-SMB2] 3.3.5.10: a CLOSE that names another tree closes nothing.

@@ -88,18 +88,6 @@ fn an_open_reports_what_it_has_made() {
     }
 }
 
-/// [MS-FSA] 2.1.5.1.1: all times of a new object are the current one.
-#[test]
-fn the_four_times_of_a_new_object_are_one() {
-    let server = HoldfastServer::new();
-    let tree = server.tree();
-    for args in [CreateArgs::create("f"), CreateArgs::create_directory("d")] {
-        let new = tree.create(&args).unwrap().created().facts;
-        let times = [new.last_access_time, new.last_write_time, new.change_time];
-        assert_eq!(times, [new.creation_time; 3], "{args:?}");
-    }
-}
-
 /// [MS-SMB2] 3.3.5.10: a CLOSE after which the file is gone reports it as it was.
 #[test]
 fn a_close_that_deletes_reports_the_file() {

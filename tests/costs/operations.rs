@@ -210,7 +210,7 @@ fn names(tree: &Tree) -> Vec<Operation> {
             for name in &names {
                 close(&before, CreateArgs::create(name));
             }
-            // What the server knows of a file that it has just made holds for a while. What it learns of an older one
+            // The server relies on its account of a file that it has just made for a while only. Its account of an older one
             // holds until the file changes, however slowly the deletions follow.
             std::thread::sleep(OLD);
             for name in &names {
