@@ -187,6 +187,9 @@ const TABLE: &[(Code, [Answer; 3])] = &[
     (Code::OPLOCK_BREAK_NOTIFY, [NOT_ALLOWED; 3]),
     (Code::OPLOCK_BREAK_ACK_NO_2, [NOT_ALLOWED; 3]),
     (Code::REQUEST_FILTER_OPLOCK, [NOT_ALLOWED; 3]),
+    // 3.3.5.15.8: these are passed to no file system.
+    (Code::QUERY_FILE_REGIONS, [NOT_ALLOWED; 3]),
+    (Code(0x0011_0000), [NOT_ALLOWED; 3]),
 ];
 
 /// Codes of [MS-FSCC] 2.3 and [MS-RSVD] without a constant here, and numbers that are not defined.
