@@ -196,8 +196,8 @@ const TABLE: &[Row] = &[
     forbidden(FsctlCode::SRV_READ_HASH),
 ];
 
-/// The codes that Windows passes to no file system ([MS-SMB2] 3.3.5.15.8, note 397), and FSCTL_OPLOCK_BREAK_ACK_NO_2: oplocks are
-/// asked for by CREATE, and the others concern the volume, its journal or transactions.
+/// The codes that Windows passes to no file system ([MS-SMB2] 3.3.5.15.8, note 397), and FSCTL_OPLOCK_BREAK_ACK_NO_2:
+/// oplocks are asked for by CREATE, and most others concern the volume, its journal or transactions.
 const BLOCKED: &[u32] = &[
     0x0009_0000,
     0x0009_0004,
