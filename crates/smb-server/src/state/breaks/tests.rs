@@ -209,6 +209,17 @@ fn a_break_that_an_answer_holds_back_reaches_the_open_of_that_answer() {
     assert!(server.grants.is_sent(OWNER));
 }
 
+#[test]
+fn the_opens_of_a_break_are_looked_for_if_none_of_the_known_ones_is_connected() {
+    let (world, place, open, _mailbox) = world();
+    let server = &world.server;
+    let broken = broken(server, &place, Operation::Write);
+    join(server, &place, &open);
+    assert_eq!(up_to_date(server, broken.clone()), broken);
+    disconnect(server, &open);
+    assert_eq!(up_to_date(server, broken).opens.len(), 2);
+}
+
 /// A connection on another worker that is lost the moment mail arrives.
 struct Dies(Arc<Server<Back>>, Arc<Open<Back>>);
 
