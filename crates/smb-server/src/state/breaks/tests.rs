@@ -210,6 +210,21 @@ fn a_break_that_an_answer_holds_back_reaches_the_open_of_that_answer() {
 }
 
 #[test]
+fn a_break_that_begins_to_wait_as_its_lease_is_opened_anew_leaves() {
+    let (world, place, open, _mailbox) = world();
+    let server = &world.server;
+    disconnect(server, &open);
+    let mut next = connect(server, ConnectionId(2), true);
+    let broken = broken(server, &place, Operation::Write);
+    // It was seen that all opens are disconnected, and then the CREATE looks for a break that waits.
+    join(server, &place, &open);
+    resume(server, OWNER);
+    undelivered::undelivered(server, broken);
+    assert!(next.try_recv().is_ok());
+    assert!(server.grants.is_sent(OWNER));
+}
+
+#[test]
 fn the_opens_of_a_break_are_looked_for_if_none_of_the_known_ones_is_connected() {
     let (world, place, open, _mailbox) = world();
     let server = &world.server;

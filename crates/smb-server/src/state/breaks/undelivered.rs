@@ -54,8 +54,9 @@ fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     }
     let owner = broken.owner;
     server.grants.waits(broken.clone());
-    // A client that came back in between has looked for the break before it was there.
-    if !waits_for_client(server, &broken) {
+    // A client that came back in between, or opened the file anew, has looked for the break before it was there.
+    let now = super::up_to_date(server, broken.clone());
+    if !waits_for_client(server, &broken) || now.opens != broken.opens {
         super::resume(server, owner);
     }
 }
