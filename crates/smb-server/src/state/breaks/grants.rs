@@ -31,7 +31,7 @@ struct Inner {
     owners: BTreeMap<Owner, UnderWay>,
     /// The connection that carries a break which must be acknowledged.
     sent: BTreeMap<Owner, (ConnectionId, Break)>,
-    /// The last breaks of each connection that need no acknowledgment.
+    /// The last breaks of each connection that need no acknowledgment, without their opens.
     unasked: BTreeMap<ConnectionId, VecDeque<Break>>,
     /// Breaks that wait until a client is back ([MS-SMB2] 3.3.1.12: Lease.BreakNotification, not
     /// empty).
@@ -110,14 +110,17 @@ impl Grants {
         }
     }
 
-    /// Records that this connection carries a break that needs no acknowledgment.
+    /// Records that this connection carries a break that needs no acknowledgment. Its opens are left out, because there
+    /// may be thousands.
     pub(crate) fn carries(&self, by: ConnectionId, broken: &Break) {
+        let mut broken = broken.clone();
+        broken.opens = Vec::new();
         let mut inner = self.0.lock();
         let carried = inner.unasked.entry(by).or_default();
         if carried.len() >= UNASKED_BREAKS_MAX {
             carried.pop_front();
         }
-        carried.push_back(broken.clone());
+        carried.push_back(broken);
     }
 
     /// Takes out the breaks without an acknowledgment that a lost connection carried, the oldest first.
@@ -312,6 +315,7 @@ mod tests {
         let carried = grants.carried(ConnectionId(1));
         let tickets: Vec<_> = carried.iter().map(|broken| broken.ticket).collect();
         assert_eq!(tickets, (1..=last).collect::<Vec<_>>());
+        assert!(carried.iter().all(|broken| broken.opens.is_empty()));
         assert!(grants.0.lock().unasked.is_empty());
     }
 

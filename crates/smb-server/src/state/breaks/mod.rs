@@ -157,6 +157,9 @@ fn send_unasked<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
 /// 3.3.4.7), except those after which the client was granted caching again.
 fn send_again<V: Vfs>(server: &Arc<Server<V>>, lost: ConnectionId) {
     for broken in server.grants.carried(lost) {
+        // Their caching is gone, but the engine still knows which opens share it.
+        let opens = server.files.opens_of(broken.place.key, broken.owner);
+        let broken = Break { opens, ..broken };
         if caches_nothing(server, &broken) {
             deliver(server, broken);
         }
