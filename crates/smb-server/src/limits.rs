@@ -70,7 +70,7 @@ pub const DATA_IN_FLIGHT_MAX: usize = 64 << 20;
 
 /// The time after which the waiting requests of a connection are cancelled if nothing was read from it meanwhile,
 /// because there was no room, and its requests hold [`MEMORY_STUCK_BYTES`] or more: neither a CANCEL nor the end of the
-/// client would be noticed. It is longer than any break takes.
+/// client would be noticed. It is longer than a client has to acknowledge a break.
 pub const UNREAD_MAX: Duration = Duration::from_secs(60);
 
 /// Memory through which a COPYCHUNK copies where the kernel cannot copy, in bytes; no more than the connection may read
