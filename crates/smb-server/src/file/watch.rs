@@ -302,8 +302,20 @@ impl Watches {
         Watching::Pending
     }
 
-    /// Watched directories at or below `from` are at or below `to` now.
+    /// Watched directories at or below `from` are at or below `to` now, also in other shares that show both.
     pub(super) fn rename(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
+        let targets = self.elsewhere(to);
+        for source in self.elsewhere(from) {
+            let target = targets.iter().find(|target| target.share == source.share);
+            if let Some(target) = target {
+                self.follow(key, &source, target);
+            }
+        }
+        self.follow(key, from, to);
+    }
+
+    /// As [`Watches::rename`], in the share of the paths.
+    fn follow(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
         let moved: Vec<IndexKey> = from.at_or_below(&self.by_path).cloned().collect();
         for old in moved {
             let open = old.2;

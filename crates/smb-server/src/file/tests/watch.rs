@@ -449,6 +449,27 @@ fn a_tree_in_another_share_gets_a_change_once() {
 }
 
 #[test]
+fn watchers_in_another_share_move_with_their_directory() {
+    let rig = Rig::new(Caching::None);
+    let same = (path("d"), elsewhere(""));
+    rig.files.set_same_folders(vec![same]);
+    let on = directory(&rig, "d\\a\\s");
+    let (waiter, _) = watch(&rig, &on, true, 1000);
+    let (from, to) = (elsewhere("a"), elsewhere("b"));
+    rig.files
+        .renamed(key(9), (&from, &link(0, "A")), (&to, &link(0, "B")));
+    let through = |at: &str| Reported {
+        path: elsewhere(at),
+        parent: Some(key(99)),
+        ..reported(Change::ADDED, "")
+    };
+    let before = rig.files.changed(&[through("a\\s\\t\\x")]);
+    assert!(before.is_empty(), "another directory has this path");
+    let effects = rig.files.changed(&[through("b\\s\\t\\x")]);
+    assert_eq!(effects.wakes, [changes(waiter, &[change(1, "t\\x")])]);
+}
+
+#[test]
 fn a_watch_of_another_directory_at_that_path_stays() {
     let rig = Rig::new(Caching::None);
     let on = directory(&rig, "a");
