@@ -14,6 +14,7 @@
 //! Invariant: a folder that can be found here is stable, together with its whole path from the root, before anything is
 //! put into it. A sync of a stream then concerns only its own inode.
 
+mod owners;
 mod place;
 
 use std::sync::atomic::Ordering::SeqCst;
@@ -313,17 +314,6 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// Whether a file may have been put into a folder of streams by a user who may not read and write it: Samba makes
-    /// these folders as its users, each of whom can move another user's file into his own, and the service that opens
-    /// a stream may open that file.
-    async fn may_be_planted(&self, folder: &D::Fd, file: &D::Fd) -> VfsResult<bool> {
-        let (above, file) = (self.disk.stat(folder).await?, self.disk.stat(file).await?);
-        let owners = [0, self.disk.service_uid(), file.uid];
-        let by_owner_alone = above.mode & 0o022 == 0 && owners.contains(&above.uid);
-        // Where everybody may use the file, as on a file system without owners, nobody gains anything.
-        Ok(!by_owner_alone && file.mode & 0o006 != 0o006)
-    }
-
     /// Makes an empty file for a stream, opened for reading and writing. `Exists` if there is one.
     pub(super) async fn depot_create(&self, node: &PosixNode<D>, stream: &str) -> VfsResult<D::Fd> {
         let file = stream_file(stream).ok_or(VfsError::NameTooLong)?;
@@ -365,7 +355,14 @@ impl<D: Disk> PosixVfs<D> {
                 _ => {}
             }
         }
-        Ok(fd)
+        match self.may_be_planted(&folder, &fd).await {
+            Ok(false) => Ok(fd),
+            planted => {
+                // It could not be opened again.
+                self.disk.unlink(&SERVICE, &folder, &file, false).await?;
+                Err(planted.err().unwrap_or(VfsError::AccessDenied))
+            }
+        }
     }
 
     pub(super) async fn depot_remove(&self, node: &PosixNode<D>, stream: &str) -> VfsResult<bool> {
@@ -405,6 +402,7 @@ impl<D: Disk> PosixVfs<D> {
         if !certain && !self.depot_files(folder, REMOVED_MAX).await?.is_empty() {
             return Err(VfsError::NotSupported);
         }
+        self.take_over(folder).await?;
         self.empty_folder(folder).await
     }
 

@@ -1,0 +1,36 @@
+//! The owners of the folders with streams. This server makes them as the service, and Samba as its users.
+
+use super::{FOLDER_MODE, SERVICE};
+use crate::{VfsResult, disk::Disk, posix::PosixVfs};
+
+impl<D: Disk> PosixVfs<D> {
+    /// Whether a file may have been put into a folder of streams by a user who may not read and write it: Samba makes
+    /// these folders as its users, each of whom can move another user's file into his own, and the service that opens
+    /// a stream may open that file.
+    pub(super) async fn may_be_planted(&self, folder: &D::Fd, file: &D::Fd) -> VfsResult<bool> {
+        let (above, file) = (self.disk.stat(folder).await?, self.disk.stat(file).await?);
+        let owners = [0, self.disk.service_uid(), file.uid];
+        let by_owner_alone = above.mode & 0o022 == 0 && owners.contains(&above.uid);
+        // Where everybody may use the file, as on a file system without owners, nobody gains anything.
+        Ok(!by_owner_alone && file.mode & 0o006 != 0o006)
+    }
+
+    /// Gives a folder that Samba made as one of its users, for another inode, to the service, so that no user puts
+    /// anything into it.
+    pub(super) async fn take_over(&self, folder: &D::Fd) -> VfsResult<()> {
+        let (stat, service) = (self.disk.stat(folder).await?, self.disk.service_uid());
+        if stat.mode & 0o022 == 0 && [0, service].contains(&stat.uid) {
+            return Ok(());
+        }
+        let given = async {
+            let owner = Some(service);
+            self.disk.set_owner(&SERVICE, folder, owner, None).await?;
+            self.disk.set_mode(&SERVICE, folder, FOLDER_MODE).await
+        };
+        // A service that is not root cannot; a stream that it would not open is then not made.
+        given.await.unwrap_or_else(|errno| {
+            tracing::debug!(errno = errno.0, "a folder of .streams stays a user's");
+        });
+        Ok(())
+    }
+}
