@@ -81,12 +81,18 @@ impl<D: Disk> PosixVfs<D> {
         };
         // The old attribute may be gone although its removal has failed.
         if matches!(self.attribute_there(node, from).await, Ok(Some(_))) {
-            let back = match &replaced {
-                Some(value) => self.set_xattr(node.fd(), &attribute, value, how).await,
-                None => self.drop_attribute(node, &attribute).await.map(drop),
+            let back = async {
+                match &replaced {
+                    Some(value) => self.set_xattr(node.fd(), &attribute, value, how).await?,
+                    None => {
+                        self.drop_attribute(node, &attribute).await?;
+                    }
+                }
+                // The new bytes may be stable, and a FLUSH may have promised those of the replaced stream.
+                self.sync_base(node, false).await
             };
-            back.unwrap_or_else(|left| {
-                tracing::warn!(%left, "a stream whose rename failed has its new name, too");
+            back.await.unwrap_or_else(|left| {
+                tracing::warn!(%left, "a stream whose rename failed may have its new name, too");
             });
         }
         Err(error)

@@ -265,6 +265,18 @@ fn a_stream_whose_rename_fails_keeps_its_one_name() {
     }
 }
 
+/// The streams of `f` and their bytes.
+async fn all_streams(t: &Case<SimDisk>) -> Vec<(String, Vec<u8>)> {
+    let file = t.node("f").await;
+    let mut all = Vec::new();
+    for one in t.vfs.streams(&file).await.unwrap() {
+        let data = t.read(&open(t, &file, &one.name).await).await;
+        all.push((one.name, data));
+    }
+    all.sort_by_key(|(name, _)| name.to_lowercase());
+    all
+}
+
 /// Renames a stream to `t` while an operation fails. Returns whether the rename failed.
 fn renamed_with_a_fault(replaced: Option<&str>, on: SimOp, after: u64) -> bool {
     block_on(async {
@@ -276,20 +288,21 @@ fn renamed_with_a_fault(replaced: Option<&str>, on: SimOp, after: u64) -> bool {
         if let Some(other) = replaced {
             t.write(&open(&t, &file, other).await, 0, b"other").await;
         }
+        t.vfs.sync(&file, SyncScope::All).await.unwrap();
+        t.vfs.sync(&t.vfs.root(), SyncScope::All).await.unwrap();
         let action = FaultAction::Fail(libc::EIO);
         assert!(disk.inject(Fault { on, after, action }));
         let renamed = t.vfs.rename_stream(ME, &stream, "t", true).await;
         disk.clear_faults();
-        let mut left = Vec::new();
-        for one in t.vfs.streams(&file).await.unwrap() {
-            let data = t.read(&open(&t, &file, &one.name).await).await;
-            left.push((one.name, data));
-        }
-        left.sort_by_key(|(name, _)| name.to_lowercase());
+        let left = all_streams(&t).await;
         let as_before = |name: &str, data: &[u8]| (name.to_owned(), data.to_vec());
         let Ok(renamed) = renamed else {
             let mut before = vec![as_before("s", b"its bytes")];
             before.extend(replaced.map(|other| as_before(other, b"other")));
+            assert_eq!(left, before, "{replaced:?} {on:?} {after}");
+            // They were stable, and still are.
+            let cut = remount(disk.cut(Cut::Nothing)).await;
+            let left = all_streams(&cut).await;
             assert_eq!(left, before, "{replaced:?} {on:?} {after}");
             return true;
         };
