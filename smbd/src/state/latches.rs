@@ -109,10 +109,13 @@ fn locate(
 ) -> Vec<(LatchRecord, FileKey)> {
     let dormant = store.dormant().into_iter();
     let located = dormant.filter_map(|dormant| {
-        let named = |share: &&config::ShareSettings| {
-            dormant.shares.is_empty() || dormant.shares.contains(&share.name)
+        let is_named = |share: &&config::ShareSettings| {
+            let (folded, mut names) = (share.name.to_uppercase(), dormant.shares.iter());
+            names.any(|name| name.to_uppercase() == folded)
         };
-        let mut shares = shares.iter().filter(named);
+        // If none of those is here, the share may have another name now.
+        let anywhere = !shares.iter().any(|share| is_named(&share));
+        let mut shares = shares.iter().filter(|share| anywhere || is_named(share));
         let key = shares.find_map(|share| at_path(&share.path, &dormant))?;
         Some((dormant, key))
     });
@@ -260,6 +263,24 @@ mod tests {
             set(&store, record(FileKey { fs: 3, ..after }));
             let store = open(state.path(), &shares, Arc::clone(&env)).unwrap();
             assert_eq!(store.restore(), [record(after)], "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_latch_finds_its_inode_in_a_share_that_has_another_name() {
+        let top = tempfile::tempdir().unwrap();
+        std::fs::create_dir(top.path().join("d")).unwrap();
+        std::fs::write(top.path().join("d/f"), "x").unwrap();
+        let env: Arc<dyn Env> = Arc::new(TokioEnv::new());
+        let there = key(&top.path().join("d"), "f");
+        for name in ["DATA", "other"] {
+            let state = tempfile::tempdir().unwrap();
+            let mut shares = [share(top.path())];
+            shares[0].name = name.to_owned();
+            let store = open(state.path(), &shares, Arc::clone(&env)).unwrap();
+            set(&store, record(FileKey { fs: 3, ..there }));
+            let store = open(state.path(), &shares, Arc::clone(&env)).unwrap();
+            assert_eq!(store.restore(), [record(there)], "{name}");
         }
     }
 
