@@ -123,6 +123,13 @@ fn check(file: &File, path: &Path) -> Result<(), UserFileError> {
     Ok(())
 }
 
+/// The file that a path leads to. A link whose file does not exist yet is followed once.
+fn behind(path: &Path) -> PathBuf {
+    let missing = || Some(path.parent()?.join(std::fs::read_link(path).ok()?));
+    let there = path.canonicalize().ok();
+    there.or_else(missing).unwrap_or_else(|| path.to_owned())
+}
+
 /// Reads the file, if there is one, lets `change` make the new text of it, and replaces it, while no other editor can.
 ///
 /// # Errors
@@ -132,7 +139,7 @@ pub fn edit<T>(
     change: impl FnOnce(Option<&str>) -> Result<(Zeroizing<String>, T), Error>,
 ) -> Result<T, UserFileError> {
     // A link stays a link: the file behind it is locked and replaced.
-    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let path = &behind(path);
     let failed = |source| UserFileError::Io {
         path: path.clone(),
         source,
@@ -203,6 +210,10 @@ mod tests {
         assert!(at("users").is_symlink());
         assert_eq!(*load(&at("real")).unwrap(), "a\nb\n");
         assert!(!at("users.lock").exists(), "both have one lock");
+        std::os::unix::fs::symlink("missing", at("early")).unwrap();
+        append(&at("early"), "a").unwrap();
+        assert!(at("early").is_symlink());
+        assert_eq!(*load(&at("missing")).unwrap(), "a\n");
     }
 
     #[test]
