@@ -31,15 +31,17 @@ use crate::{
     answers::AdmissionFigures,
     config::{Config, LimitSettings},
     lock,
-    runtime::resources::Descriptors,
+    runtime::resources::{self, Descriptors},
 };
 
-/// Displaced connections that their workers have not closed yet, as a part of all connections, and the bounds of that;
-/// with more, newcomers are refused. They still have descriptors, and half of those that the server keeps for itself
-/// ([`Descriptors`]) must suffice for them.
-const LEAVING_PART: u32 = 4;
-const LEAVING_MIN: u32 = 64;
+/// The most displaced connections that their workers have not closed yet; with more, newcomers are refused.
 const LEAVING_MAX: u32 = 1_000;
+
+/// As [`LEAVING_MAX`], where the server keeps so many descriptors for itself: half of them must suffice for these
+/// connections, which still have one each.
+fn leaving_max(own: u64) -> u32 {
+    u32::try_from(own / 2).map_or(LEAVING_MAX, |half| half.min(LEAVING_MAX))
+}
 
 /// Why a connection was closed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +75,7 @@ struct State {
     strangers: Strangers,
     /// Displaced, but not closed yet.
     leaving: u32,
+    leaving_max: u32,
     accepted: u64,
     refused: u64,
     displaced: u64,
@@ -84,10 +87,15 @@ impl Admission {
     pub fn new(config: &Config) -> Arc<Self> {
         let connections = Descriptors::of(config).connections;
         let (rules, limits) = (config.server.hosts.clone(), config.limits.clone());
-        Self::with(rules, limits, connections)
+        let leaving_max = leaving_max(resources::own_descriptors());
+        Self::with(rules, limits, (connections, leaving_max))
     }
 
-    fn with(rules: HostRules, limits: LimitSettings, connections: u32) -> Arc<Self> {
+    fn with(
+        rules: HostRules,
+        limits: LimitSettings,
+        (connections, leaving_max): (u32, u32),
+    ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
                 rules,
@@ -97,6 +105,7 @@ impl Admission {
                 by_address: BTreeMap::new(),
                 strangers: Strangers::default(),
                 leaving: 0,
+                leaving_max,
                 accepted: 0,
                 refused: 0,
                 displaced: 0,
@@ -170,8 +179,7 @@ impl State {
         if !self.rules.admits(peer) {
             return Err(AdmissionRefusal::HostDenied);
         }
-        let leaving_max = (self.connections / LEAVING_PART).clamp(LEAVING_MIN, LEAVING_MAX);
-        if self.leaving >= leaving_max {
+        if self.leaving >= self.leaving_max {
             return Err(AdmissionRefusal::UnauthenticatedConnections);
         }
         let from_peer = self.by_address.get(&peer).copied().unwrap_or(0);
@@ -281,7 +289,7 @@ mod tests {
                 prefix: 32,
             }],
         };
-        Admission::with(rules, limits, connections)
+        Admission::with(rules, limits, (connections, LEAVING_MAX))
     }
 
     fn ip(text: &str) -> IpAddr {
@@ -392,8 +400,9 @@ mod tests {
 
     #[test]
     fn who_does_not_leave_in_time_stops_the_newcomers() {
-        for (connections, most) in [(10_000, LEAVING_MAX), (400, 100), (59, LEAVING_MIN)] {
-            let door = door(connections, 10_000, 1);
+        for (own, most) in [(4_096, LEAVING_MAX), (312, 156), (128, 64)] {
+            let door = door(10_000, 10_000, 1);
+            door.state().leaving_max = leaving_max(own);
             let left: Vec<_> = (0..=most)
                 .map(|_| door.admit(ip("10.0.0.1")).unwrap())
                 .collect();

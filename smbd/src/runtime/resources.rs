@@ -146,6 +146,11 @@ fn own(limit: u64) -> u64 {
     (limit / OWN_PART).clamp(OWN_MIN, OWN_MAX)
 }
 
+/// The descriptors that the server keeps for itself.
+pub(crate) fn own_descriptors() -> u64 {
+    own(descriptor_limit())
+}
+
 /// RLIMIT_NOFILE as it is; it was raised at the start.
 fn descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
