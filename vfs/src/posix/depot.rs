@@ -308,7 +308,7 @@ impl<D: Disk> PosixVfs<D> {
             Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(None),
             opened => opened?,
         };
-        match self.may_be_planted(&folder, &fd).await? {
+        match self.may_be_planted(node, (&folder, &fd)).await? {
             true => Err(VfsError::AccessDenied),
             false => Ok(Some(fd)),
         }
@@ -355,7 +355,7 @@ impl<D: Disk> PosixVfs<D> {
                 _ => {}
             }
         }
-        match self.may_be_planted(&folder, &fd).await {
+        match self.may_be_planted(node, (&folder, &fd)).await {
             Ok(false) => Ok(fd),
             planted => {
                 // It could not be opened again.

@@ -1,18 +1,36 @@
 //! The owners of the folders with streams. This server makes them as the service, and Samba as its users.
 
 use super::{FOLDER_MODE, SERVICE};
-use crate::{VfsResult, disk::Disk, posix::PosixVfs};
+use crate::{
+    VfsResult,
+    disk::Disk,
+    posix::{PosixNode, PosixVfs, samba_xattr::sys_acl},
+};
 
 impl<D: Disk> PosixVfs<D> {
-    /// Whether a file may have been put into a folder of streams by a user who may not read and write it: Samba makes
-    /// these folders as its users, each of whom can move another user's file into his own, and the service that opens
-    /// a stream may open that file.
-    pub(super) async fn may_be_planted(&self, folder: &D::Fd, file: &D::Fd) -> VfsResult<bool> {
-        let (above, file) = (self.disk.stat(folder).await?, self.disk.stat(file).await?);
-        let owners = [0, self.disk.service_uid(), file.uid];
+    /// Whether a file may have been put into the folder of a file's streams by a user who gains something by that:
+    /// Samba makes these folders as its users, each of whom can move another user's file into his own, and
+    /// administrators let groups write all that is in a share. The service that opens a stream may open that file.
+    pub(super) async fn may_be_planted(
+        &self,
+        node: &PosixNode<D>,
+        (folder, file): (&D::Fd, &D::Fd),
+    ) -> VfsResult<bool> {
+        let (above, own) = (self.disk.stat(folder).await?, self.disk.stat(file).await?);
+        let owners = [0, self.disk.service_uid(), own.uid];
         let by_owner_alone = above.mode & 0o022 == 0 && owners.contains(&above.uid);
         // Where everybody may use the file, as on a file system without owners, nobody gains anything.
-        Ok(!by_owner_alone && file.mode & 0o006 != 0o006)
+        if by_owner_alone || own.mode & 0o006 == 0o006 {
+            return Ok(false);
+        }
+        // Nor does anybody where all who may use the file that carries the stream may use this one as well.
+        let base = self.disk.stat(node.fd()).await?;
+        let permits_less = base.mode & !own.mode & 0o666 != 0;
+        if permits_less || (own.uid, own.gid) != (base.uid, base.gid) {
+            return Ok(true);
+        }
+        let acl = self.xattr(node.fd(), sys_acl::ACCESS).await?;
+        Ok(self.xattr(file, sys_acl::ACCESS).await? != acl)
     }
 
     /// Gives a folder that Samba made as one of its users, for another inode, to the service, so that no user puts

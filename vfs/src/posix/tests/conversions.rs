@@ -2,7 +2,8 @@
 
 use super::{
     cuts::mount,
-    streams::{in_depot, names, open},
+    streams::{folder_in_depot, in_depot, names, open},
+    users::open_to_all,
     *,
 };
 use crate::posix::{Converted, Moved, samba_xattr::depot_path};
@@ -233,6 +234,44 @@ fn a_folder_elsewhere_is_found_as_quickly() {
         set.await.unwrap();
         assert_eq!(cost().await, at_home);
         assert_eq!(names(&t, &file).await, [("s".to_owned(), 4)]);
+    });
+}
+
+/// Samba made the folder of the streams of alice's file as bob. No stream is made there that would not be opened.
+#[test]
+fn streams_in_another_users_folder_have_the_permissions_of_their_file() {
+    let disk = SimDisk::new(SimOptions::default());
+    block_on(async {
+        let t = mount(disk.clone(), StreamStore::Depot).await;
+        let (alice, _, root) = open_to_all(&t).await;
+        let new = NewNode::default();
+        let file = t.vfs.create(&alice, &root, "f", &new, false).await;
+        let file = file.unwrap().0;
+        let size = async |stream: &str, how: StreamOpen| {
+            let opened = t.vfs.open_stream(&alice, &file, stream, how).await;
+            let attr = t.vfs.attr(&opened?.0).await;
+            attr.map(|attr| attr.size)
+        };
+        let (made, found) = (StreamOpen::New, StreamOpen::Existing);
+        assert_eq!(size("one", made).await, Ok(0));
+        let (folder, bob) = (folder_in_depot(&t, &file).await.unwrap(), Some(4002));
+        disk.set_owner(ME, &folder, bob, bob).await.unwrap();
+        assert_eq!(size("two", made).await, Ok(0));
+        assert_eq!(size("two", found).await, Ok(0));
+        // An ACL permits more than the bits show.
+        let (how, acl) = (crate::disk::XattrSet::Either, "system.posix_acl_access");
+        let set = disk.set_xattr(ME, file.fd(), acl, b"bob's", how);
+        set.await.unwrap();
+        assert_eq!(size("two", found).await, Err(VfsError::AccessDenied));
+        assert_eq!(size("three", made).await, Err(VfsError::AccessDenied));
+        assert!(disk.stat_at(&folder, b":three:$DATA").await.is_err());
+        // Without the mark it is the folder of a dead inode, and the service takes it over.
+        let mark = "user.SAMBA_STREAMS";
+        disk.remove_xattr(ME, file.fd(), mark).await.unwrap();
+        assert_eq!(size("three", made).await, Ok(0));
+        assert_eq!(size("three", found).await, Ok(0));
+        assert_eq!(disk.stat(&folder).await.unwrap().uid, 0);
+        assert!(disk.stat_at(&folder, b":two:$DATA").await.is_err());
     });
 }
 
