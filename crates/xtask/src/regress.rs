@@ -367,6 +367,8 @@ fn bench(older: &Programs, newer: &Programs, folder: &Path) -> Result<Costs, Fai
             said(
                 Command::new(&programs.bench)
                     .args(["--bench", "--noplot", "--sample-size", "10"])
+                    // Only the median counts here, and intervals of 100,000 resamples take most of the time.
+                    .args(["--nresamples", "1000"])
                     .args([
                         "--warm-up-time",
                         "0.1",
