@@ -170,11 +170,25 @@ fn unproven(history: &History, event: &Event, terms: &Terms) -> Vec<Place> {
                 && !refused(op)
                 && (touches(op, event.object, place, true)
                     || (is_through(op)
-                        && !matches!(op.answered, Some((_, _, Answer::Failed)))
+                        && !own_sync_failed(history, op, event.object)
                         && touches(op, event.object, place, false)))
         })
     });
     out.into_iter().collect()
+}
+
+/// Whether a request failed because a sync of the object did so meanwhile. One that failed for an earlier failure alone
+/// may be durable itself.
+fn own_sync_failed(history: &History, op: &Op, object: Object) -> bool {
+    let Some((answered, _, Answer::Failed)) = op.answered else {
+        return false;
+    };
+    let meanwhile = op.issued.0..answered;
+    let mut events = history
+        .beneath
+        .iter()
+        .filter(|other| other.object == object);
+    events.any(|other| other.what.is_failure() && meanwhile.contains(&other.after))
 }
 
 /// Requests issued by this sequence number may be durable.
