@@ -65,6 +65,7 @@ pub struct Gate<V: Volume> {
     core: Arc<Durability<V>>,
     vfs: Arc<V>,
     share: Arc<Share>,
+    /// The share's name as given, which differs in case from the one of `share` after a reload that changes the case.
     name: String,
 }
 

@@ -2,11 +2,7 @@
 
 use std::rc::Rc;
 
-use smb_wire::{
-    header::Header,
-    ids::{Guid, SessionId},
-    msg::Dialect,
-};
+use smb_wire::header::Header;
 use vfs::{FileKey, Identity, SetAttr};
 
 use super::*;
@@ -15,7 +11,7 @@ use crate::{
     file::WaiterId,
     limits::ServerLimits,
     restore::world::{Back, HASTE, World, connection, run},
-    state::{Channel, NewSession, Session, Terms},
+    state::{Channel, NewSession, Session},
     token::Token,
 };
 
@@ -44,20 +40,7 @@ fn what_another_client_has_described_is_not_as_made() {
 fn call(limits: ServerLimits) -> Call<Back> {
     let server = World::new(false, limits).server;
     let connection = connection(&server, None);
-    let session = Session::new(NewSession {
-        id: SessionId(1),
-        connection: connection.id,
-        terms: Terms {
-            dialect: Dialect::SMB_3_1_1,
-            client_guid: Guid::default(),
-            cipher: None,
-        },
-        signing: None,
-        token: Token::guest(&server.config()),
-        signing_required: false,
-        encrypt_data: false,
-        sealing: None,
-    });
+    let session = Session::new(NewSession::plain(Token::guest(&server.config())));
     let channel = Channel {
         session: Arc::new(session),
         signing: None,

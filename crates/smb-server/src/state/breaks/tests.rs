@@ -7,11 +7,7 @@ use std::{
     task::{Context, Wake, Waker},
 };
 
-use smb_wire::{
-    access_mask::AccessMask,
-    ids::SessionId,
-    msg::{Dialect, ShareAccess},
-};
+use smb_wire::{access_mask::AccessMask, ids::SessionId, msg::ShareAccess};
 use tokio::sync::mpsc;
 use vfs::{Node, Timestamp, Volume};
 
@@ -24,7 +20,7 @@ use crate::{
     limits::ServerLimits,
     memory::Seen,
     restore::world::{Back, CLIENT, KEY, World, came, settle},
-    state::{Mail, NewSession, Peer, QuotaUser, Session, Terms},
+    state::{Mail, NewSession, Peer, QuotaUser, Session},
     token::Token,
 };
 
@@ -385,20 +381,7 @@ fn bind(
     open: &Arc<Open<Back>>,
     channel: ConnectionId,
 ) -> mpsc::Receiver<Mail> {
-    let session = Session::<Back>::new(NewSession {
-        id: SessionId(1),
-        connection: BY,
-        terms: Terms {
-            dialect: Dialect::SMB_3_1_1,
-            client_guid: CLIENT,
-            cipher: None,
-        },
-        signing: None,
-        token: Token::guest(&server.config()),
-        signing_required: false,
-        encrypt_data: false,
-        sealing: None,
-    });
+    let session = Session::<Back>::new(NewSession::plain(Token::guest(&server.config())));
     session.add_channel(channel).unwrap();
     let (id, of_session) = (open.file_id.volatile, Arc::clone(open));
     session.tables().opens.insert(id, of_session);
