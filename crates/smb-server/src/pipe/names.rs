@@ -25,44 +25,37 @@ const BUILTIN_NAME: &str = "BUILTIN";
 const UNIX_USER: &str = "Unix User";
 const UNIX_GROUP: &str = "Unix Group";
 const NT_AUTHORITY: &str = "NT AUTHORITY";
-const NT_AUTHORITY_SID: Sid = Sid::of(5, []);
 
-/// Well-known SIDs: authority's name, its SID, own name, SID.
-const WELL_KNOWN: [(&str, Sid, &str, Sid); 14] = [
-    ("", Sid::of(0, []), "NULL SID", Sid::NULL),
-    ("", Sid::of(1, []), "Everyone", Sid::EVERYONE),
-    ("", Sid::of(3, []), "CREATOR OWNER", Sid::CREATOR_OWNER),
-    ("", Sid::of(3, []), "CREATOR GROUP", Sid::CREATOR_GROUP),
-    ("", Sid::of(3, []), "OWNER RIGHTS", Sid::OWNER_RIGHTS),
-    (NT_AUTHORITY, NT_AUTHORITY_SID, "DIALUP", Sid::of(5, [1])),
-    (NT_AUTHORITY, NT_AUTHORITY_SID, "NETWORK", Sid::NETWORK),
-    (NT_AUTHORITY, NT_AUTHORITY_SID, "BATCH", Sid::of(5, [3])),
-    (
-        NT_AUTHORITY,
-        NT_AUTHORITY_SID,
-        "INTERACTIVE",
-        Sid::of(5, [4]),
-    ),
-    (
-        NT_AUTHORITY,
-        NT_AUTHORITY_SID,
-        "ANONYMOUS LOGON",
-        Sid::ANONYMOUS,
-    ),
-    (NT_AUTHORITY, NT_AUTHORITY_SID, "SELF", Sid::PRINCIPAL_SELF),
-    (
-        NT_AUTHORITY,
-        NT_AUTHORITY_SID,
-        "Authenticated Users",
-        Sid::AUTHENTICATED_USERS,
-    ),
-    (NT_AUTHORITY, NT_AUTHORITY_SID, "SYSTEM", Sid::LOCAL_SYSTEM),
-    (
-        NT_AUTHORITY,
-        NT_AUTHORITY_SID,
-        "LOCAL SERVICE",
-        Sid::of(5, [19]),
-    ),
+/// Well-known SIDs ([MS-LSAT] 3.1.1.1.1): the number of the authority, that of the account, and the name. They can be
+/// entries of any list that was copied from a Windows machine.
+const WELL_KNOWN: [(u64, u32, &str); 27] = [
+    (0, 0, "NULL SID"),
+    (1, 0, "Everyone"),
+    (2, 0, "LOCAL"),
+    (3, 0, "CREATOR OWNER"),
+    (3, 1, "CREATOR GROUP"),
+    (3, 2, "CREATOR OWNER SERVER"),
+    (3, 3, "CREATOR GROUP SERVER"),
+    (3, 4, "OWNER RIGHTS"),
+    (5, 1, "DIALUP"),
+    (5, 2, "NETWORK"),
+    (5, 3, "BATCH"),
+    (5, 4, "INTERACTIVE"),
+    (5, 6, "SERVICE"),
+    (5, 7, "ANONYMOUS LOGON"),
+    (5, 8, "PROXY"),
+    (5, 9, "ENTERPRISE DOMAIN CONTROLLERS"),
+    (5, 10, "SELF"),
+    (5, 11, "Authenticated Users"),
+    (5, 12, "RESTRICTED"),
+    (5, 13, "TERMINAL SERVER USER"),
+    (5, 14, "REMOTE INTERACTIVE LOGON"),
+    (5, 15, "This Organization"),
+    (5, 18, "SYSTEM"),
+    (5, 19, "LOCAL SERVICE"),
+    (5, 20, "NETWORK SERVICE"),
+    (5, 33, "WRITE RESTRICTED"),
+    (5, 1000, "Other Organization"),
 ];
 
 /// A name and what it stands for.
@@ -167,15 +160,24 @@ pub(super) fn of_sid(world: &World, sid: &Sid) -> Option<Found> {
     }
     WELL_KNOWN
         .into_iter()
-        .find(|(.., known)| known == sid)
+        .find(|(authority, account, _)| Sid::of(*authority, [*account]) == *sid)
         .map(well_known)
 }
 
-fn well_known((domain, authority, name, sid): (&str, Sid, &str, Sid)) -> Found {
+/// The name of the authority of well-known SIDs; only one has any.
+fn authority_name(authority: u64) -> &'static str {
+    match authority {
+        5 => NT_AUTHORITY,
+        _ => "",
+    }
+}
+
+fn well_known((authority, account, name): (u64, u32, &str)) -> Found {
+    let domain = authority_name(authority).to_owned();
     Found {
-        domain: (domain.to_owned(), authority),
+        domain: (domain, Sid::of(authority, [])),
         name: name.to_owned(),
-        sid,
+        sid: Sid::of(authority, [account]),
         kind: SidNameUse::WELL_KNOWN_GROUP,
     }
 }
@@ -207,7 +209,7 @@ fn of_domain(world: &World, name: &str) -> Option<Found> {
 fn bare(world: &World, name: &str) -> Option<Found> {
     WELL_KNOWN
         .into_iter()
-        .find(|(_, _, known, _)| known.eq_ignore_ascii_case(name))
+        .find(|(_, _, known)| known.eq_ignore_ascii_case(name))
         .map(well_known)
         .or_else(|| of_domain(world, name))
         .or_else(|| local(world, name))
@@ -252,6 +254,32 @@ fn qualified(world: &World, domain: &str, name: &str) -> Option<Found> {
     }
     WELL_KNOWN
         .into_iter()
-        .find(|(authority, _, known, _)| is(authority) && known.eq_ignore_ascii_case(name))
+        .find(|(authority, _, known)| {
+            is(authority_name(*authority)) && known.eq_ignore_ascii_case(name)
+        })
         .map(well_known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipe::tests::world;
+
+    #[test]
+    fn well_known_names_and_sids_stand_for_each_other() {
+        let world = world(false);
+        for (authority, account, name) in WELL_KNOWN {
+            let sid = Sid::of(authority, [account]);
+            let found = of_sid(&world, &sid).unwrap();
+            assert_eq!(found.name, name);
+            assert_eq!(found.kind, SidNameUse::WELL_KNOWN_GROUP);
+            assert_eq!(of_name(&world, name), Some(found.clone()));
+            let qualified = format!(r"{}\{name}", found.domain.0);
+            assert_eq!(of_name(&world, &qualified), Some(found));
+        }
+        let service = of_sid(&world, &Sid::of(5, [20])).unwrap();
+        assert_eq!(service.name, "NETWORK SERVICE");
+        let authority = ("NT AUTHORITY".to_owned(), Sid::of(5, []));
+        assert_eq!(service.domain, authority);
+    }
 }

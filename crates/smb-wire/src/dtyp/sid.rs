@@ -37,8 +37,6 @@ impl Sid {
     pub const NETWORK: Self = Self::of(5, [2]);
     /// S-1-5-7, anonymous users.
     pub const ANONYMOUS: Self = Self::of(5, [7]);
-    /// S-1-5-10, stands for the object itself.
-    pub const PRINCIPAL_SELF: Self = Self::of(5, [10]);
     /// S-1-5-11, users who proved their identity.
     pub const AUTHENTICATED_USERS: Self = Self::of(5, [11]);
     /// S-1-5-18, the system.
