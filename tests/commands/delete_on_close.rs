@@ -1,10 +1,13 @@
 //! DELETE_ON_CLOSE and pending deletion ([MS-FSA] 2.1.5.1, 2.1.5.5, 2.1.5.15.3; the cases of
 //! smb2.delete-on-close-perms).
 
+use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Tree};
 use smb_tests::{HoldfastServer, Options, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::name;
+use smb_wire::dtyp::{Acl, SecurityDescriptor};
 use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::{DispositionFlags, FileInformationClass};
 use smb_wire::msg::{CreateDisposition, CreateOptions, ShareAccess};
@@ -36,6 +39,27 @@ fn a_new_file_is_gone_after_its_close() {
         file.close().unwrap();
         assert!(!server.path("f").exists(), "{disposition:?}");
     }
+}
+
+/// Adobe Acrobat makes its temporary files so that nobody else can open them.
+#[test]
+fn a_new_file_that_nobody_may_open_is_gone_after_its_close() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let nobody = SecurityDescriptor {
+        dacl: Some(Acl::new(Vec::new())),
+        ..SecurityDescriptor::default()
+    };
+    let mut descriptor = BytesMut::new();
+    nobody.encode(&mut descriptor).unwrap();
+    let args = deleted_on_close("f", CreateDisposition::CREATE);
+    let args = args.context(name::SECURITY_DESCRIPTOR, &descriptor);
+    let file = tree.create(&args).unwrap();
+    file.write_all(0, b"x").unwrap();
+    let denied = tree.create_status(&CreateArgs::open("f")).unwrap();
+    assert_eq!(denied, Status::ACCESS_DENIED);
+    file.close().unwrap();
+    assert!(!server.path("f").exists());
 }
 
 #[test]
