@@ -17,9 +17,23 @@ const NONE_NAME: &str = "None";
 const GUEST_RID: u32 = 501;
 const GUEST_NAME: &str = "guest";
 
-/// Aliases of BUILTIN.
+/// Aliases of BUILTIN that this server has.
 pub(super) const BUILTIN_ALIASES: [(u32, &str); 3] =
     [(544, "Administrators"), (545, "Users"), (546, "Guests")];
+
+/// Aliases of BUILTIN ([MS-DTYP] 2.4.2.4) that nobody is a member of here. They are looked up but not listed, because
+/// only lists that were copied from a Windows machine name them.
+const FOREIGN_ALIASES: [(u32, &str); 9] = [
+    (547, "Power Users"),
+    (548, "Account Operators"),
+    (549, "Server Operators"),
+    (550, "Print Operators"),
+    (551, "Backup Operators"),
+    (552, "Replicator"),
+    (555, "Remote Desktop Users"),
+    (568, "IIS_IUSRS"),
+    (578, "Hyper-V Administrators"),
+];
 
 const BUILTIN_NAME: &str = "BUILTIN";
 const UNIX_USER: &str = "Unix User";
@@ -111,17 +125,18 @@ pub(super) fn account_named(world: &World, name: &str) -> Option<(String, u32, S
         .then(|| (GUEST_NAME.to_owned(), GUEST_RID, SidNameUse::USER))
 }
 
+fn aliases() -> impl Iterator<Item = (u32, &'static str)> {
+    BUILTIN_ALIASES.into_iter().chain(FOREIGN_ALIASES)
+}
+
 /// An alias of BUILTIN by its name.
 pub(super) fn builtin_named(name: &str) -> Option<(u32, &'static str)> {
-    BUILTIN_ALIASES
-        .into_iter()
-        .find(|(_, alias)| alias.eq_ignore_ascii_case(name))
+    aliases().find(|(_, alias)| alias.eq_ignore_ascii_case(name))
 }
 
 /// An alias of BUILTIN by its relative id.
 pub(super) fn builtin_of(rid: u32) -> Option<&'static str> {
-    BUILTIN_ALIASES
-        .into_iter()
+    aliases()
         .find(|(known, _)| *known == rid)
         .map(|(_, name)| name)
 }
@@ -281,5 +296,17 @@ mod tests {
         assert_eq!(service.name, "NETWORK SERVICE");
         let authority = ("NT AUTHORITY".to_owned(), Sid::of(5, []));
         assert_eq!(service.domain, authority);
+    }
+
+    #[test]
+    fn aliases_of_windows_are_known_by_name_and_sid() {
+        let world = world(false);
+        let sid = Sid::BUILTIN.child(551).unwrap();
+        let found = of_sid(&world, &sid).unwrap();
+        assert_eq!((&found.name[..], found.sid), ("Backup Operators", sid));
+        for text in ["backup operators", r"BUILTIN\Backup Operators"] {
+            assert_eq!(of_name(&world, text), Some(found.clone()), "{text}");
+        }
+        assert_eq!(of_sid(&world, &Sid::BUILTIN.child(553).unwrap()), None);
     }
 }
