@@ -1,6 +1,6 @@
 //! Signing and encryption ([MS-SMB2] 3.3.5.2.1, 3.3.5.2.4, 3.3.5.2.9, 3.3.5.2.11).
 
-use smb_client::{Break, CreateArgs, Encryption, Options, Request, Signing};
+use smb_client::{Break, CreateArgs, Encryption, Options, Request, Signing, Tree};
 use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, SEALED, SOON, USER, extents, outcome};
 use smb_wire::Status;
@@ -189,6 +189,47 @@ fn an_encrypted_share_refuses_unencrypted_requests() {
             Outcome::Answered(status) => assert_eq!(status, Status::ACCESS_DENIED),
             Outcome::Closed => {}
         }
+    }
+}
+
+/// [MS-SMB2] 3.3.4.1.4: what had to come encrypted is refused in an encrypted message.
+#[test]
+fn the_refusal_of_an_unencrypted_request_is_encrypted() {
+    let strict = HoldfastServer::start(&smb_tests::Options {
+        server: "encryption = \"required\"".into(),
+        ..smb_tests::Options::default()
+    });
+    let server = HoldfastServer::new();
+    let clear = |tree: &Tree, sign| {
+        let request = tree.address(CreateArgs::open_if("f").request());
+        request.overriding(|o| (o.encrypt, o.sign) = (Some(false), Some(sign)))
+    };
+    let refused = (Status::ACCESS_DENIED, true);
+    for options in [Options::default(), Options::dialect(Dialect::SMB_3_0)] {
+        let by_session = strict.tree_with(options.clone());
+        let by_share = server.session(options).tree(SEALED).unwrap();
+        for tree in [&by_session, &by_share] {
+            for sign in [true, false] {
+                let reply = tree.client().call(clear(tree, sign)).unwrap();
+                assert_eq!((reply.status(), reply.encrypted), refused, "{sign}");
+            }
+            let requests = vec![clear(tree, true), clear(tree, true).related()];
+            for reply in tree.client().compound(requests).unwrap() {
+                assert!(reply.encrypted, "{}", reply.status());
+            }
+            tree.write_file("f", b"x").unwrap();
+        }
+        // The answers of other elements of the message stay as their requests came.
+        let session = by_share.session();
+        let plain = session.tree(DATA).unwrap();
+        let requests = [&plain, &by_share, &plain].map(|tree| clear(tree, true));
+        let replies = session.client().compound(requests.into()).unwrap();
+        let answers: Vec<_> = replies
+            .iter()
+            .map(|reply| (reply.status(), reply.encrypted))
+            .collect();
+        let done = (Status::SUCCESS, false);
+        assert_eq!(answers, [done, refused, done]);
     }
 }
 

@@ -20,8 +20,8 @@ use super::{Call, Reply};
 use crate::{
     connection::{Connection, Rest},
     failure::Failure,
-    link::outbound::{self, HEADROOM, Outgoing, Unsendable},
-    state::{Channel, breaks::Granting},
+    link::outbound::{self, HEADROOM, Outgoing, Seal, Unsendable},
+    state::{Channel, Session, breaks::Granting},
 };
 
 /// The flags of a request that its responses repeat, the interim one included ([MS-SMB2] 3.3.4.2, 3.3.4.3).
@@ -245,8 +245,31 @@ impl<V: Vfs> Chain<V> {
         channel.signing.clone().filter(|_| wanted)
     }
 
+    /// Sends the refusal of a plain request as a message of its own, which this session seals ([MS-SMB2] 3.3.4.1.4).
+    pub(super) fn refuse_sealed(
+        &self,
+        call: &Call<V>,
+        refusal: Reply,
+        session: &Session<V>,
+    ) -> Result<(), Unsendable> {
+        self.flush()?;
+        self.answer(call, refusal);
+        self.flush_as(Some(session.seal().ok_or(Unsendable)?))
+    }
+
     /// Sends the answers that are ready as one message.
     pub(super) fn flush(&self) -> Result<(), Unsendable> {
+        if self.ready.borrow().is_empty() {
+            return Ok(());
+        }
+        self.flush_as(match &self.sealing {
+            None if self.sealed_by.is_some() => return Err(Unsendable),
+            None => None,
+            Some(channel) => Some(channel.session.seal().ok_or(Unsendable)?),
+        })
+    }
+
+    fn flush_as(&self, seal: Option<Seal<'_>>) -> Result<(), Unsendable> {
         let mut ready = std::mem::take(&mut *self.ready.borrow_mut());
         let Some(last) = ready.last_mut() else {
             return Ok(());
@@ -257,11 +280,6 @@ impl<V: Vfs> Chain<V> {
             last.header.status,
             last.header.session_id,
         );
-        let seal = match &self.sealing {
-            None if self.sealed_by.is_some() => return Err(Unsendable),
-            None => None,
-            Some(channel) => Some(channel.session.seal().ok_or(Unsendable)?),
-        };
         let mut frame = outbound::assemble(ready, seal)?;
         self.hash(hashed, &frame.head);
         match frame.file.take() {
@@ -337,7 +355,7 @@ mod tests {
         limits::ServerLimits,
         link::sealing::Sealing,
         restore::world::{Back, World, connection},
-        state::{NewSession, Session, Terms},
+        state::{NewSession, Terms},
         token::Token,
     };
 

@@ -34,7 +34,7 @@ use crate::{
         outbound::{self, HEADROOM},
     },
     race::{First, race},
-    state::SessionPhase,
+    state::{Session, SessionPhase},
     turn::WAITING_WORK,
 };
 
@@ -116,6 +116,7 @@ fn may_run<V: Vfs>(
 /// Queues the answer of an element.
 fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
     let (connection, chain) = (&call.connection, &call.chain);
+    let sealed_by = handled.is_err().then(|| sealer(call)).flatten();
     let reply = match handled {
         Ok(reply) => reply,
         Err(Failure::Disconnect(rule)) => return Err(rule),
@@ -127,7 +128,14 @@ fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
         .requests
         .count(connection.id, call.header.command, reply.status);
     refused::log(call, reply.status);
-    chain.answer(call, reply);
+    match sealed_by {
+        None => chain.answer(call, reply),
+        Some(session) => {
+            if chain.refuse_sealed(call, reply, session).is_err() {
+                connection.unsendable();
+            }
+        }
+    }
     chain.under_way.set(true);
     // Each of the following elements gets an answer of its own.
     chain.interim_sent.set(false);
@@ -135,6 +143,25 @@ fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
         connection.waiting.borrow_mut().remove(&id);
     }
     Ok(())
+}
+
+/// The session that seals the refusal of a plain request, because it or the share demands encryption ([MS-SMB2]
+/// 3.3.4.1.4).
+fn sealer<V: Vfs>(call: &Call<V>) -> Option<&Arc<Session<V>>> {
+    let session = call.session().ok().filter(|_| !call.encrypted)?;
+    let command = call.header.command;
+    let demanded = match &call.tree {
+        _ if session.encrypts() => command != Command::SESSION_SETUP,
+        Some(tree) => tree.encrypted,
+        None if table::needs_tree::<V>(command) => {
+            let tables = session.tables();
+            let tree = tables.trees.get(&call.header.tree_id);
+            tree.is_some_and(|tree| tree.encrypted)
+        }
+        None => false,
+    };
+    let can = || session.phase() == SessionPhase::Valid && session.sealing().is_some();
+    (demanded && can()).then_some(session)
 }
 
 /// The answer of an element that failed.
