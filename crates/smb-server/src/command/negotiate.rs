@@ -191,8 +191,9 @@ fn answer_contexts(
         }
     }
     let preauth = preauth.ok_or(Status::INVALID_PARAMETER)?;
-    if preauth.hash_algorithms.is_empty() {
-        // [MS-SMB2] 2.2.3.1.1, 3.3.5.2.6.
+    let no_cipher = (encryption.as_ref()).is_some_and(|offered| offered.ciphers.is_empty());
+    if preauth.hash_algorithms.is_empty() || no_cipher {
+        // [MS-SMB2] 2.2.3.1.1, 2.2.3.1.2, 3.3.5.2.6.
         return Err(Status::INVALID_PARAMETER.into());
     }
     if !preauth.hash_algorithms.contains(&HashAlgorithm::SHA_512) {
@@ -213,9 +214,7 @@ fn answer_contexts(
     })
 }
 
-/// Our first cipher among the client's; 0 says that there is none in common. A client that names no
-/// cipher has none in common with us: [MS-SMB2] 3.3.5.4 has a status for an empty list of signing
-/// algorithms, and none for this.
+/// Our first cipher among the client's; 0 says that there is none in common.
 fn answer_encryption(
     config: &ServerConfig,
     offered: Option<&EncryptionCapabilities>,
