@@ -4,7 +4,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
-use smb_client::{CreateArgs, Login, Options, Reply, Request};
+use smb_client::{CreateArgs, Login, Options, Reply, Request, Signing};
 use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, PASSWORD, USER, status};
 use smb_wire::Status;
 use smb_wire::ids::{FileTime, Guid, SessionId};
@@ -182,6 +182,37 @@ fn a_session_does_not_replace_itself() {
     file.write_all(0, b"still open").unwrap();
     let nobody = login().replacing(SessionId(0x1234_5678));
     let other = session.client().login_with(&nobody).unwrap();
+    other.tree(DATA).unwrap().read_file("f").unwrap();
+}
+
+/// [MS-SMB2] 3.3.5.5.3: a session that is authenticated again, or gets a channel, replaces another one as a new one
+/// does.
+#[test]
+fn a_reauthentication_and_a_binding_replace_another_session() {
+    let server = HoldfastServer::new();
+    let options = || {
+        let options = Options::default().signing(Signing::Required);
+        options.guid(Guid([8; 16]))
+    };
+    let session = server.session(options());
+    let second = server.client(options());
+    let replaces = |replace: &dyn Fn(&Login)| {
+        let old = server.tree();
+        old.write_file("f", b"x").unwrap();
+        replace(&login().replacing(old.session().id()));
+        let after = status(old.read_file("f"));
+        assert_eq!(after, Status::USER_SESSION_DELETED);
+    };
+    replaces(&|login| session.reauthenticate(login).unwrap());
+    replaces(&|login| {
+        let bound = second.bind(session.secret().unwrap(), login).unwrap();
+        bound.tree(DATA).unwrap();
+    });
+    // Another user's session stays.
+    let other = server.client(Options::default());
+    let other = other.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
+    let again = login().replacing(other.id());
+    session.reauthenticate(&again).unwrap();
     other.tree(DATA).unwrap().read_file("f").unwrap();
 }
 

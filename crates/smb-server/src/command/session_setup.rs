@@ -72,10 +72,11 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             session_key,
         }) => {
             let token = token.unwrap_or_default();
-            let done = finish(call, &request, &facts, id, setup, identity, &session_key).await;
-            answer(call, id, &token, rules, done?)
+            let done = finish(call, &request, &facts, id, setup, identity, &session_key)?;
+            end_replaced(call, request.previous_session_id, &done.channel.session).await;
+            answer(call, id, &token, rules, done)
         }
-        Err(error) => refuse(call, id, setup, &request, &facts, rules, error).await,
+        Err(error) => refuse(call, id, setup, &request, &facts, rules, error),
     }
 }
 
@@ -229,7 +230,7 @@ fn answer<V: Vfs>(
 }
 
 /// Finishes a setup whose peer proved an identity, or is anonymous.
-async fn finish<V: Vfs>(
+fn finish<V: Vfs>(
     call: &Call<V>,
     request: &SessionSetupRequest<'_>,
     facts: &Negotiated,
@@ -253,7 +254,7 @@ async fn finish<V: Vfs>(
         tracing::debug!(peer = %call.connection.peer, "anonymous session refused: no share allows guests, and anonymous_listing is off");
         return Err(Status::ACCESS_DENIED.into());
     }
-    establish(call, request, facts, id, &setup, token, Some(session_key)).await
+    establish(call, request, facts, id, &setup, token, Some(session_key))
 }
 
 /// Re-authentication: the keys stay, and the identity is replaced as a whole ([MS-SMB2] 3.3.5.5.3).
@@ -297,7 +298,7 @@ fn again<V: Vfs>(call: &Call<V>, token: Token) -> Result<Done<V>, Failure> {
 }
 
 /// Enters a new session into the tables.
-async fn establish<V: Vfs>(
+fn establish<V: Vfs>(
     call: &Call<V>,
     request: &SessionSetupRequest<'_>,
     facts: &Negotiated,
@@ -362,9 +363,6 @@ async fn establish<V: Vfs>(
     if !lists_only {
         (call.connection.authenticated)();
     }
-    if let Some(old) = old {
-        end_replaced(call, &old).await;
-    }
     Ok(Done { flags, channel })
 }
 
@@ -423,15 +421,19 @@ fn sealing<V: Vfs>(call: &Call<V>, keys: &SessionKeys) -> Option<Sealing> {
     ))
 }
 
-/// [MS-SMB2] 3.3.5.5.3: the session that a new one with this token replaces, if it is the same user's.
+/// [MS-SMB2] 3.3.5.5.3: the session that one with this token replaces, if it is the same user's.
 fn replaced<V: Vfs>(call: &Call<V>, previous: SessionId, token: &Token) -> Option<Arc<Session<V>>> {
     let known = !token.guest && !token.anonymous;
     let old = call.server().session(previous).filter(|_| known)?;
     (old.token().user_sid == token.user_sid).then_some(old)
 }
 
-async fn end_replaced<V: Vfs>(call: &Call<V>, old: &Arc<Session<V>>) {
-    if let Some(closing) = logoff::end(call.server(), old).await {
+/// Ends the session that `by` replaces, which is new, has just been authenticated again, or has got a channel.
+async fn end_replaced<V: Vfs>(call: &Call<V>, previous: SessionId, by: &Session<V>) {
+    let old = replaced(call, previous, &by.token()).filter(|old| old.id != by.id);
+    if let Some(old) = old
+        && let Some(closing) = logoff::end(call.server(), &old).await
+    {
         // The client may open the same files again at once, so their closes come first, unless a disk hangs.
         let env = &call.server().env;
         race(closing.ended(), env.sleep(CLOSES_WAIT)).await;
@@ -450,7 +452,7 @@ fn login_line<V: Vfs>(call: &Call<V>) -> Option<u64> {
 
 /// Authentication failed: a session in re-authentication ends ([MS-SMB2] 3.3.5.5.3), but a session that was to get a
 /// channel does not.
-async fn refuse<V: Vfs>(
+fn refuse<V: Vfs>(
     call: &Call<V>,
     id: SessionId,
     setup: Setup,
@@ -468,7 +470,7 @@ async fn refuse<V: Vfs>(
         if let Some(left_out) = login_line(call) {
             tracing::info!(peer = %call.connection.peer, %error, left_out, "signed in as guest; a client that requires signing (Windows 11 24H2) will refuse it");
         }
-        let done = establish(call, request, facts, id, &setup, token, None).await?;
+        let done = establish(call, request, facts, id, &setup, token, None)?;
         // The attempt was counted as failed when it began, but this path tests nobody's password.
         limiter(call).succeeded(name);
         return answer(call, id, &[], rules, done);

@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     command::chain::Chain,
     limits::ServerLimits,
-    restore::world::{Back, World, connection, run},
+    restore::world::{Back, World, connection},
 };
 
 /// The last leg of a login of nobody, whose connection may be lost by now.
@@ -54,7 +54,7 @@ fn is_established(call: &Call<Back>, id: SessionId) -> bool {
         _memory: None,
     };
     let token = Token::anonymous(&config);
-    run(establish(call, &request, &facts, id, &setup, token, None)).is_ok()
+    establish(call, &request, &facts, id, &setup, token, None).is_ok()
 }
 
 #[test]
