@@ -5,8 +5,8 @@ use smb_client::{ClientError, CreateArgs, Encryption, Options, Request, Tree};
 use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, Outcome, outcome, status};
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::header::HeaderFlags;
-use smb_wire::ids::{FileId, SessionId, TreeId};
-use smb_wire::msg::{EchoRequest, InfoType, WriteFlags};
+use smb_wire::ids::{AsyncId, FileId, SessionId, TreeId};
+use smb_wire::msg::{Dialect, EchoRequest, InfoType, WriteFlags};
 use smb_wire::{Command, Status};
 
 /// The longest message of a command without long data, in bytes.
@@ -99,6 +99,35 @@ fn a_response_repeats_the_ids_of_its_request() {
         let ids = (header.session_id, header.tree_id);
         assert_eq!(ids, (tree.session().id(), tree.id()));
         assert_eq!(header.next_command, 0);
+    }
+}
+
+/// docs/protocol-notes.md, "Header flags of a request".
+#[test]
+fn the_flags_of_a_request_depend_on_the_dialect() {
+    let server = HoldfastServer::new();
+    for dialect in Dialect::ALL {
+        let session = server.session(Options::dialect(dialect));
+        let echo = || Request::new(&EchoRequest).session(session.id());
+        let ask = |request| session.client().call(request).unwrap().status();
+        let since = |first: Dialect| match dialect >= first {
+            true => Status::SUCCESS,
+            false => Status::INVALID_PARAMETER,
+        };
+        for (flags, expected) in [
+            (HeaderFlags::DFS, Status::SUCCESS),
+            (HeaderFlags::PRIORITY_MASK, since(Dialect::SMB_3_1_1)),
+            (HeaderFlags::REPLAY, since(Dialect::SMB_3_0)),
+            (HeaderFlags(0x80), Status::INVALID_PARAMETER),
+            (HeaderFlags(0x4000_0000), Status::INVALID_PARAMETER),
+        ] {
+            let answer = ask(echo().flag(flags));
+            assert_eq!(answer, expected, "{dialect} {flags:?}");
+        }
+        // Only a CANCEL names an asynchronous request.
+        let mut asynchronous = echo();
+        asynchronous.async_id = Some(AsyncId(1));
+        assert_eq!(ask(asynchronous), Status::INVALID_PARAMETER, "{dialect}");
     }
 }
 

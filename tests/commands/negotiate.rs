@@ -9,7 +9,7 @@ use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_tests::{HoldfastServer, Outcome, SOON, outcome, status};
 use smb_wire::Status;
 use smb_wire::header::{HeaderFlags, TRANSPORT_HEADER_SIZE, transport_header, transport_length};
-use smb_wire::ids::Guid;
+use smb_wire::ids::{Guid, MessageId};
 use smb_wire::msg::{
     CancelRequest, Capabilities, Dialect, EchoRequest, NegotiateRequest, NegotiateResponse,
     SecurityMode,
@@ -388,6 +388,41 @@ fn the_answer_to_an_smb1_negotiate_has_the_capabilities_of_its_dialect() {
         assert_eq!(answer.dialect, dialect);
         assert_eq!(answer.capabilities & of_2_1, capabilities, "{dialect}");
     }
+}
+
+/// [MS-SMB2] 3.3.5.2.2, 3.3.5.3, 3.3.5.3.2: anything else ends the connection.
+#[test]
+fn an_smb1_negotiate_offers_smb2_and_comes_first() {
+    let server = HoldfastServer::new();
+    let smb1 = |dialects: &[&[u8]]| {
+        let mut message = BytesMut::new();
+        Smb1NegotiateRequest::encode(&mut message, dialects);
+        message
+    };
+    let wildcard = smb1(&[DIALECT_SMB_2_WILDCARD]);
+    let mut another = wildcard.clone();
+    another[4] = 0x73;
+    for messages in [
+        vec![smb1(&[])],
+        vec![smb1(&[&b"NT LM 0.12"[..], b"SMB 2.00"])],
+        vec![another],
+        vec![wildcard.clone(), wildcard.clone()],
+        vec![smb1(&[DIALECT_SMB_2_002]), wildcard.clone()],
+    ] {
+        let mut connection = fresh(&server);
+        for message in &messages {
+            connection.send_message(message).unwrap();
+        }
+        assert!(connection.closed_by_server(SOON).unwrap(), "{messages:x?}");
+    }
+    let client = server.client(Options::default());
+    client.connection().send_message(&wildcard).unwrap();
+    assert!(client.connection().closed_by_server(SOON).unwrap());
+    // A dialect is still to be chosen.
+    let mut connection = fresh(&server);
+    connection.send_message(&wildcard).unwrap();
+    let echo = Request::new(&EchoRequest).overriding(|o| o.message_id = Some(MessageId(1)));
+    assert_eq!(outcome(connection.call(echo)), Outcome::Closed);
 }
 
 #[test]

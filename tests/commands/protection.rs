@@ -1,14 +1,14 @@
 //! Signing and encryption ([MS-SMB2] 3.3.5.2.1, 3.3.5.2.4, 3.3.5.2.9, 3.3.5.2.11).
 
-use smb_client::{Break, CreateArgs, Encryption, Options, Request, Signing, Tree};
+use smb_client::{Break, CreateArgs, Encryption, Options, Overrides, Request, Signing, Tree};
 use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, SEALED, SOON, USER, extents, outcome};
 use smb_wire::Status;
 use smb_wire::fsctl::FsctlCode;
-use smb_wire::ids::SessionId;
+use smb_wire::ids::{FileId, SessionId};
 use smb_wire::msg::{
     Capabilities, Dialect, EchoRequest, OplockLevel, SecurityMode, SessionSetupFlags,
-    SessionSetupRequest,
+    SessionSetupRequest, WriteFlags,
 };
 
 #[test]
@@ -70,6 +70,32 @@ fn unsigned_requests_are_refused_where_signing_is_required() {
             Outcome::Closed => {}
         }
         assert!(!server.path("bare").exists());
+    }
+}
+
+/// [MS-SMB2] 3.3.5.2.4, 3.3.5.2.7.2: no element of a compound is covered by the signature of another.
+#[test]
+fn each_element_of_a_compound_is_signed() {
+    let server = HoldfastServer::new();
+    let spoils: [fn(&mut Overrides); 2] =
+        [|o| o.corrupt_signature = true, |o| o.sign = Some(false)];
+    for dialect in Dialect::ALL {
+        let tree = server.tree_with(Options::dialect(dialect).signing(Signing::Required));
+        for spoil in spoils {
+            let write = Request::write(FileId::ANY, 0, b"forged", WriteFlags::empty());
+            let replies = tree.client().compound(vec![
+                tree.address(CreateArgs::open_if("f").request()),
+                tree.address(write).related().overriding(spoil),
+            ]);
+            let answers: Vec<_> = replies
+                .unwrap()
+                .iter()
+                .map(|reply| (reply.status(), reply.signed))
+                .collect();
+            let expected = [(Status::SUCCESS, true), (Status::ACCESS_DENIED, true)];
+            assert_eq!(answers, expected, "{dialect}");
+            assert_eq!(std::fs::read(server.path("f")).unwrap(), b"");
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
-use smb_client::{CreateArgs, Login, Options, Reply, Request, Signing};
+use smb_client::core::LoginArgs;
+use smb_client::{CreateArgs, Credentials, Login, Options, Reply, Request, Signing};
 use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, PASSWORD, USER, status};
 use smb_wire::Status;
 use smb_wire::ids::{FileTime, Guid, SessionId};
@@ -100,6 +101,7 @@ fn contexts_of_unsupported_kinds_are_not_examined() {
     for context_type in [
         Type::COMPRESSION_CAPABILITIES,
         Type::RDMA_TRANSFORM_CAPABILITIES,
+        Type::TRANSPORT_CAPABILITIES,
         Type::NETNAME_NEGOTIATE_CONTEXT_ID,
         Type(0x4321),
     ] {
@@ -123,6 +125,25 @@ fn a_negotiation_that_counts_more_than_it_has_is_refused() {
         let refused = ask(&server, contexts).status();
         assert_eq!(refused, Status::INVALID_PARAMETER, "{count} contexts");
     }
+}
+
+/// [MS-SMB2] 3.3.5.4: only a negotiation that has succeeded is in the hash from which the keys are derived.
+#[test]
+fn a_negotiation_follows_one_that_was_refused() {
+    let server = HoldfastServer::new();
+    let mut connection = server.connection(Options::default());
+    for (dialect, expected) in [
+        (Dialect(0x0400), Status::NOT_SUPPORTED),
+        (Dialect::SMB_3_1_1, Status::INVALID_PARAMETER),
+    ] {
+        let refused = connection.call(negotiate(dialect, &[])).unwrap();
+        assert_eq!(refused.status(), expected, "{dialect}");
+    }
+    connection.negotiate().unwrap();
+    let credentials = Credentials::password(USER, "", PASSWORD);
+    let now = FileTime::from_unix(2_000_000_000, 0).0;
+    let login = LoginArgs::new(credentials, now);
+    connection.login(login).unwrap();
 }
 
 /// [MS-SMB2] 3.3.5.4: the security mode says whether the server requires signatures.

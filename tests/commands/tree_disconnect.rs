@@ -1,13 +1,14 @@
 //! TREE_DISCONNECT ([MS-SMB2] 3.3.5.8, 3.3.5.2.11).
 
-use smb_client::{Break, CreateArgs, Options, Request};
+use smb_client::{Break, CreateArgs, Login, Options, Request, Signing};
 use smb_tests::durable::KEY;
-use smb_tests::{DATA, HoldfastServer, Outcome, SOON, outcome, status};
+use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, SOON, USER, outcome, status};
 use smb_wire::Status;
 use smb_wire::create_context::LeaseState;
 use smb_wire::ids::{Guid, SessionId, TreeId};
 use smb_wire::msg::{
-    CreateDisposition, ShareAccess, TreeDisconnectRequest, TreeDisconnectResponse,
+    ChangeNotifyFlags, CreateDisposition, LockElement, LockFlags, NotifyFilter, ShareAccess,
+    TreeDisconnectRequest, TreeDisconnectResponse,
 };
 
 #[test]
@@ -64,6 +65,44 @@ fn a_create_that_waits_opens_and_empties_nothing_after_the_end_of_its_tree_or_se
         assert_eq!(reply.status(), expected);
         assert_eq!(std::fs::read(server.path("f")).unwrap(), b"kept");
     }
+}
+
+/// [MS-SMB2] 3.3.4.17: the requests that wait on an open end with it, on each connection of the session.
+#[test]
+fn a_tree_disconnect_ends_the_waiting_requests_of_other_channels() {
+    let server = HoldfastServer::new();
+    let options = || {
+        let options = Options::default().signing(Signing::Required);
+        options.guid(Guid([3; 16]))
+    };
+    let tree = server.tree_with(options());
+    let login = Login::user(USER, PASSWORD, "");
+    let second = server.client(options());
+    let second = second.bind(tree.session().secret().unwrap(), &login);
+    let through = second.unwrap().tree_of(tree.id(), *tree.info());
+    let holder = server.tree();
+    let held = holder.create(&CreateArgs::open_if("f")).unwrap();
+    held.lock(0, 10, LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY)
+        .unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    let element = LockElement {
+        offset: 0,
+        length: 10,
+        flags: LockFlags::EXCLUSIVE,
+    };
+    let lock = tree.send(file.lock_request(0, &[element])).unwrap();
+    let root = tree.create(&CreateArgs::directory("")).unwrap();
+    let notify = root
+        .notify(NotifyFilter::FILE_NAME, ChangeNotifyFlags::empty(), 4096)
+        .unwrap();
+    for id in [lock, notify] {
+        assert!(tree.client().wait_pending(id).unwrap().is_some());
+    }
+    through.disconnect().unwrap();
+    let end = |id| tree.client().wait(id).unwrap().status();
+    assert_eq!(end(lock), Status::RANGE_NOT_LOCKED);
+    assert_eq!(end(notify), Status::NOTIFY_CLEANUP);
+    held.unlock(0, 10).unwrap();
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The session whose key verifies an element of a compound, and the number of bytes that a frame is taken to hold.
+//! The session whose key verifies an element of a compound, the contents of encrypted messages, and the number of bytes
+//! that a frame is taken to hold.
 
 use smb_crypto::SigningAlgorithm;
 use smb_wire::ids::{FileId, MessageId};
@@ -42,9 +43,11 @@ type Sent = (Command, SessionId, HeaderFlags, Option<SessionId>);
 const RELATED: HeaderFlags = HeaderFlags::RELATED;
 const PLAIN: HeaderFlags = HeaderFlags::empty();
 
+/// The length of an element.
+const LENGTH: usize = Header::SIZE + 8;
+
 /// The signatures that a compound is found to have.
 fn verified(elements: &[Sent]) -> Vec<Signature> {
-    const LENGTH: usize = Header::SIZE + 8;
     let mut frame = BytesMut::new();
     for (index, (command, session_id, flags, signer)) in elements.iter().enumerate() {
         let last = index + 1 == elements.len();
@@ -109,6 +112,100 @@ fn nothing_is_taken_over_from_a_cancel() {
         Signature::Good(BOB),
     ];
     assert_eq!(got, expected);
+}
+
+/// A connection on which nothing is encrypted or signed.
+struct Clear;
+
+impl Keys for Clear {
+    fn admit(&self, _: &Header) -> Result<(), Misbehaved> {
+        Ok(())
+    }
+
+    fn signing(&self, _: SessionId) -> Option<Option<Arc<SigningKey>>> {
+        None
+    }
+
+    fn unseal(
+        &self,
+        _: SessionId,
+        _: impl FnOnce(&Sealing) -> Result<(), Misbehaved>,
+    ) -> Result<(), Misbehaved> {
+        Ok(())
+    }
+}
+
+/// An element that comes in an encrypted message.
+fn inner(session_id: SessionId, flags: HeaderFlags, last: bool) -> Vec<u8> {
+    let header = Header {
+        command: Command::ECHO,
+        flags,
+        next_command: if last { 0 } else { LENGTH as u32 },
+        session_id,
+        ..Header::default()
+    };
+    let mut element = header.to_bytes().to_vec();
+    element.resize(LENGTH, 0);
+    element
+}
+
+/// The rule that an encrypted message of ALICE's with this contents breaks.
+fn broken(contents: &[u8], spoil: impl FnOnce(&mut TransformHeader)) -> Option<Misbehaved> {
+    let mut header = TransformHeader {
+        original_message_size: contents.len() as u32,
+        flags: TransformHeader::ENCRYPTED,
+        session_id: ALICE,
+        ..TransformHeader::default()
+    };
+    spoil(&mut header);
+    let mut frame = BytesMut::from(&header.to_bytes()[..]);
+    frame.extend_from_slice(contents);
+    open(&Clear, frame).err()
+}
+
+/// [MS-SMB2] 3.3.5.2.1.1.
+#[test]
+fn an_encrypted_message_contains_requests_of_its_session() {
+    let rule = |contents: &[u8]| broken(contents, |_| ());
+    let alone = |session, flags| rule(&inner(session, flags, true));
+    let after = |first: SessionId, session, flags| {
+        let second = inner(session, flags, true);
+        rule(&[inner(first, PLAIN, false), second].concat())
+    };
+    assert_eq!(alone(ALICE, PLAIN), None);
+    assert_eq!(after(ALICE, ALICE, PLAIN), None);
+    // The id in a related element means nothing.
+    assert_eq!(after(ALICE, BOB, RELATED), None);
+    let another = Misbehaved::Encryption("session of an element is another");
+    assert_eq!(alone(BOB, PLAIN), Some(another));
+    assert_eq!(after(ALICE, BOB, PLAIN), Some(another));
+    assert_eq!(after(BOB, ALICE, RELATED), Some(another));
+    let related = Misbehaved::Encryption("first element is related");
+    assert_eq!(alone(ALICE, RELATED), Some(related));
+}
+
+/// [MS-SMB2] 3.3.5.2.1.1: SMB1, compressed and further encrypted messages have no place in an encrypted one.
+#[test]
+fn an_encrypted_message_contains_nothing_else() {
+    let good = inner(ALICE, PLAIN, true);
+    let rule = |contents: &[u8]| broken(contents, |_| ());
+    for protocol in [smb1::PROTOCOL_ID, transform::PROTOCOL_ID, *b"\xfeSMC"] {
+        let other = [&protocol[..], &good[4..]].concat();
+        assert_eq!(rule(&other), Some(Misbehaved::UnknownProtocol));
+    }
+    let compressed = [&COMPRESSED_PROTOCOL_ID[..], &good[4..]].concat();
+    assert_eq!(rule(&compressed), Some(Misbehaved::Compression));
+    let short = rule(&good[..Header::SIZE - 1]);
+    assert!(matches!(short, Some(Misbehaved::Malformed(_))), "{short:?}");
+    let size = Some(Misbehaved::Encryption("size"));
+    assert_eq!(rule(b""), size);
+    let more = broken(&good, |header| header.original_message_size += 1);
+    let less = broken(&good, |header| header.original_message_size -= 1);
+    assert_eq!((more, less), (size, size));
+    for flags in [0, 2, 3, 0x0100] {
+        let end = broken(&good, |header| header.flags = flags);
+        assert_eq!(end, Some(Misbehaved::Encryption("flags")), "{flags}");
+    }
 }
 
 /// A frame of `count` equal requests that are not signed.
