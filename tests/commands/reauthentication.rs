@@ -6,14 +6,17 @@ use smb_client::{
     Client, CreateArgs, Encryption, Login, Options, Reply, Request, Session, Signing,
 };
 use smb_tests::{
-    DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, PASSWORD, USER, adopt, status, wait_until,
+    DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, PASSWORD, SOON, USER, adopt, status,
+    wait_until,
 };
 use smb_wire::Status;
+use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{FileTime, SessionId};
 use smb_wire::msg::{
-    Capabilities, Dialect, SecurityMode, SessionFlags, SessionSetupFlags, SessionSetupRequest,
-    SessionSetupResponse,
+    Capabilities, Dialect, EchoRequest, SecurityMode, SessionFlags, SessionSetupFlags,
+    SessionSetupRequest, SessionSetupResponse,
 };
+use smb_wire::transform::TransformHeader;
 
 fn alice() -> Login {
     Login::user(USER, PASSWORD, "")
@@ -297,6 +300,7 @@ fn a_session_without_keys_cannot_become_a_users() {
         let turned = guest.reauthenticate(&Login::anonymous());
         assert_eq!(status(turned), Status::ACCESS_DENIED);
         guest.tree("open").unwrap();
+        signs_and_encrypts_nothing(&guest);
         let nobody = server.client(options);
         let nobody = nobody.login_with(&Login::anonymous()).unwrap();
         assert_eq!(
@@ -311,6 +315,24 @@ fn a_session_without_keys_cannot_become_a_users() {
         sessions.iter().filter(|one| one["user"] == name).count()
     };
     wait_until("no session is a user's", || users(USER) == 0);
+}
+
+/// Asserts that a guest can neither sign nor encrypt ([MS-SMB2] 3.3.5.2.4, 3.3.5.2.1.1), and ends the connection.
+fn signs_and_encrypts_nothing(guest: &Session) {
+    let client = guest.client();
+    let signed = Request::new(&EchoRequest).session(guest.id());
+    let refused = client.call(signed.flag(HeaderFlags::SIGNED)).unwrap();
+    assert_eq!(refused.status(), Status::NOT_SUPPORTED);
+    assert!(!refused.signed);
+    let header = TransformHeader {
+        original_message_size: 68,
+        flags: TransformHeader::ENCRYPTED,
+        session_id: guest.id(),
+        ..TransformHeader::default()
+    };
+    let sealed = [&header.to_bytes()[..], &[0; 68]].concat();
+    client.connection().send_message(&sealed).unwrap();
+    assert!(client.connection().closed_by_server(SOON).unwrap());
 }
 
 /// A copy of a signed request, sent on another connection, must not make the server sign a second message with the same

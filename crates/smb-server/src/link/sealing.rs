@@ -44,3 +44,25 @@ impl Sealing {
         Some(nonce)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use smb_crypto::Cipher;
+
+    use super::*;
+
+    #[test]
+    fn every_nonce_is_another_and_fits_both_modes() {
+        let key = || SealingKey::new(Cipher::Aes128Ccm, &[1; 16]).unwrap();
+        let sealing = Sealing::new(key(), key(), [7, 8, 9]);
+        let nonces = (0..1000).map(|_| sealing.next_nonce().unwrap());
+        let nonces: BTreeSet<_> = nonces.collect();
+        assert_eq!(nonces.len(), 1000);
+        let rest = [7, 8, 9, 0, 0, 0, 0, 0];
+        assert!(nonces.iter().all(|nonce| nonce.ends_with(&rest)));
+        sealing.next.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(sealing.next_nonce(), None);
+    }
+}
