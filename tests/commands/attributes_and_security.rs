@@ -19,7 +19,8 @@ use smb_wire::fscc::{
     DirectoryEntries, DirectoryFormat, FileBasicInformation, FileInformationClass,
 };
 use smb_wire::msg::{
-    InfoType, QueryDirectoryFlags, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse,
+    CreateDisposition, InfoType, QueryDirectoryFlags, QueryInfoFlags, QueryInfoRequest,
+    QueryInfoResponse,
 };
 
 /// Builds a FILE_FULL_EA_INFORMATION list ([MS-FSCC] 2.4.15).
@@ -136,6 +137,35 @@ fn a_create_with_attributes_of_wrong_form_makes_no_file() {
     }
     // FILE_NEED_EA.
     assert_eq!(create(4, 0x80), Status::SUCCESS);
+}
+
+/// [MS-FSA] 2.1.5.15.6: a file has 64 KiB less 5 bytes of attributes at most, also of those that a CREATE brings.
+#[test]
+fn a_create_brings_no_more_attributes_than_a_file_may_have() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("there", b"kept").unwrap();
+    // Each of them alone is allowed.
+    let half = vec![b'v'; 32_768];
+    let both = list(&[("A", &half), ("B", &half)]);
+    let create = |file: &str, disposition| {
+        let args = CreateArgs::new(file, disposition);
+        status(tree.create(&args.context(name::EXTENDED_ATTRIBUTES, &both)))
+    };
+    for (file, disposition) in [
+        ("new", CreateDisposition::CREATE),
+        ("new:s", CreateDisposition::OPEN_IF),
+        ("there", CreateDisposition::OVERWRITE),
+        ("there", CreateDisposition::SUPERSEDE),
+    ] {
+        let refused = create(file, disposition);
+        assert_eq!(refused, Status::EA_TOO_LARGE, "{file} {disposition}");
+    }
+    assert!(!server.path("new").exists());
+    assert_eq!(tree.read_file("there").unwrap(), b"kept");
+    // An existing file gets none of them ([MS-SMB2] 3.3.5.9.1).
+    let opened = create("there", CreateDisposition::OPEN_IF);
+    assert_eq!(opened, Status::SUCCESS);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod chain;
 mod change_notify;
 mod close;
 mod create;
+mod eas;
 mod echo;
 mod engine;
 mod flush;

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     access::{self, Above, Parent},
-    command::Call,
+    command::{Call, eas},
     failure::{Failure, of_eas},
     file::{Change, Link, Place, Remove, Step, Waiter},
     state::{Server, breaks::perform, notices},
@@ -275,15 +275,7 @@ async fn make<V: Vfs>(
         mode: None,
         dos_attributes: on.wanted.stored_attributes(directory),
         security,
-        eas: on
-            .contexts
-            .eas
-            .iter()
-            .map(|ea| {
-                let name = String::from_utf8_lossy(&ea.name).into_owned();
-                (name, ea.value.clone())
-            })
-            .collect(),
+        eas: eas::changes(&[], on.contexts.eas.clone())?,
         allocation: if directory { 0 } else { on.contexts.allocation },
         // If the request has waited since the lookup began, what the lookup saw may be outdated.
         above: (lookup.parent_seen.as_ref()).filter(|_| lookup.turn == on.turn.get()),

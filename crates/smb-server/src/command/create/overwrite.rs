@@ -9,12 +9,15 @@
 use std::collections::HashSet;
 
 use durability::{Meta, PendingChange, Receipt, RequestFlags};
-use smb_wire::{fscc::EaEntry, status::Status};
+use smb_wire::status::Status;
 use vfs::{Attr, Node, SetAttr, Vfs, VfsError};
 
 use super::{Opening, request::Wanted};
 use crate::{
-    command::Call,
+    command::{
+        Call,
+        eas::{self, Ea},
+    },
     failure::{Failure, of_eas},
     file::{Deleter, Place, Remove},
     state::records,
@@ -24,9 +27,6 @@ use crate::{
 /// Bits of an existing file that an overwrite keeps.
 const KEPT: u32 = smb_wire::file_attributes::FileAttributes::SPARSE_FILE.bits();
 
-/// An EA and its value; an empty value means no EA.
-type Ea = (String, Vec<u8>);
-
 /// Overwrites `node`, opened for writing, whose attributes are `attr`.
 pub(super) async fn overwrite<V: Vfs>(
     on: &Opening<'_, V>,
@@ -35,6 +35,7 @@ pub(super) async fn overwrite<V: Vfs>(
 ) -> Result<Receipt, Failure> {
     let share = on.share()?;
     let (vfs, gate) = (&share.vfs, &share.gate);
+    let new = eas::changes(&[], on.contexts.eas.clone())?;
     if on.contexts.allocation > vfs.fs_info(node).await?.available {
         return Err(Status::DISK_FULL.into());
     }
@@ -43,7 +44,7 @@ pub(super) async fn overwrite<V: Vfs>(
     let merging = on.server().merges.lock(node.key()).await;
     let old = vfs.eas(node).await.map_err(of_eas)?;
     // Without EAs it restores none, and other files share the lock.
-    let restores = !old.is_empty() || !on.contexts.eas.is_empty();
+    let restores = !old.is_empty() || !new.is_empty();
     let merging = restores.then_some(merging);
     let bits = on.wanted.stored_attributes(false);
     gate.watch_write_back(node).await;
@@ -56,9 +57,7 @@ pub(super) async fn overwrite<V: Vfs>(
         eas: Vec::new(),
     };
     let described = async {
-        overwriting
-            .describe(bits, attr, &on.contexts.eas, &old)
-            .await?;
+        overwriting.describe(bits, attr, &new, &old).await?;
         Ok(vfs.set_size(node, 0).await?)
     };
     if let Err(failure) = described.await {
@@ -78,10 +77,9 @@ pub(super) async fn overwrite<V: Vfs>(
     };
     let rest: Result<(), Failure> = rest.await;
     // The attributes that were set, and the old ones, which were replaced or removed.
-    let set = on.contexts.eas.iter().filter(|ea| !ea.value.is_empty());
-    let set: Vec<_> = set.map(ea_name).collect();
-    let names = set.iter().chain(old.iter().map(|(name, _)| name));
-    let marked = begun.overwritten(node, names.map(String::as_str), flags);
+    let set = new.iter().filter(|(_, value)| !value.is_empty());
+    let names = set.chain(&old).map(|(name, _)| name.as_str());
+    let marked = begun.overwritten(node, names, flags);
     let marked = marked.await;
     rest.and(Ok(marked?))
 }
@@ -153,10 +151,6 @@ async fn named_streams<V: Vfs>(call: &Call<V>, node: &V::Node) -> Result<Vec<V::
     Ok(streams)
 }
 
-fn ea_name(ea: &EaEntry) -> String {
-    String::from_utf8_lossy(&ea.name).into_owned()
-}
-
 /// The part of an overwrite that can be undone.
 struct Overwriting<'a, V: Vfs> {
     call: &'a Call<V>,
@@ -175,15 +169,13 @@ impl<V: Vfs> Overwriting<'_, V> {
         &mut self,
         bits: u32,
         attr: &Attr,
-        new: &[EaEntry],
+        new: &[Ea],
         old: &[Ea],
     ) -> Result<(), Failure> {
         self.set_attributes(bits).await?;
         self.attributes = Some(attr.dos_attributes);
         // The new EAs are set first, since there may be no room for them.
-        let mut set: Vec<Ea> = (new.iter())
-            .map(|ea| (ea_name(ea), ea.value.clone()))
-            .collect();
+        let mut set = new.to_vec();
         let named: HashSet<_> = set.iter().map(|(name, _)| vfs::fold(name)).collect();
         for (name, _) in old {
             if !named.contains(&vfs::fold(name)) {

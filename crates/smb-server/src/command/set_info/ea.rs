@@ -1,27 +1,21 @@
 //! FileFullEaInformation ([MS-FSA] 2.1.5.15.6). The whole list is checked before the first
 //! attribute is stored.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use smb_wire::{
-    access_mask::AccessMask,
-    fscc::{EaEntry, read_ea_list},
-    msg::NotifyFilter,
-    status::Status,
-};
+use smb_wire::{access_mask::AccessMask, fscc::read_ea_list, msg::NotifyFilter, status::Status};
 use vfs::{Vfs, VfsError};
 
 use super::{Changed, report_change};
 use crate::{
-    command::{archive, engine::OnDisk, kept_times::KeptChange},
-    failure::{Failure, of_eas},
+    command::{
+        archive,
+        eas::{self, Ea},
+        engine::OnDisk,
+        kept_times::KeptChange,
+    },
+    failure::of_eas,
 };
-
-/// Most bytes of all attributes of a file, as NTFS counts them.
-const ALL_BYTES_MAX: usize = 65_536 - 5;
-
-/// An attribute and its value; an empty value means no attribute.
-type Ea = (String, Vec<u8>);
 
 /// Sets, replaces and (with empty values) removes attributes.
 pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
@@ -35,7 +29,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let merging = on.server.merges.lock(on.disk.place.key).await;
     let begun = on.share.gate.begin(node);
     let known = on.vfs().eas(node).await.map_err(of_eas)?;
-    let changes = changes(&known, entries)?;
+    let changes = eas::changes(&known, entries)?;
     let kept = KeptChange::begin(on, Some(turn)).await;
     let flags = on.open.flags();
     match on.vfs().set_eas(node, &changes).await {
@@ -82,36 +76,9 @@ fn former(known: &[Ea], changes: &[Ea]) -> Vec<Ea> {
     former
 }
 
-/// The attributes to store, if there is room for all that the file has then.
-fn changes(known: &[Ea], entries: Vec<EaEntry>) -> Result<Vec<Ea>, Failure> {
-    let bytes = |name: &str, value: &[u8]| 5 + name.len() + value.len();
-    let mut all = HashMap::new();
-    for (name, value) in known {
-        all.insert(vfs::fold(name), bytes(name, value));
-    }
-    let mut changes = Vec::with_capacity(entries.len());
-    for entry in entries {
-        entry.check().map_err(|_| Status::INVALID_EA_NAME)?;
-        let name = String::from_utf8(entry.name).map_err(|_| Status::INVALID_EA_NAME)?;
-        match entry.value.is_empty() {
-            true => all.remove(&vfs::fold(&name)),
-            false => all.insert(vfs::fold(&name), bytes(&name, &entry.value)),
-        };
-        changes.push((name, entry.value));
-    }
-    if all.values().sum::<usize>() > ALL_BYTES_MAX {
-        return Err(Status::EA_TOO_LARGE.into());
-    }
-    Ok(changes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn entry(name: &str, value: &[u8]) -> EaEntry {
-        EaEntry::new(name, value)
-    }
 
     #[test]
     fn a_list_that_is_refused_halfway_is_taken_back() {
@@ -121,23 +88,5 @@ mod tests {
         // An empty value removes, and the last of a name counts.
         let back = [ea("new", b""), ea("ONE", b""), ea("One", b"1")];
         assert_eq!(former(&known, &changes), back);
-    }
-
-    #[test]
-    fn names_are_checked_and_the_sum_is_limited() {
-        let known = [("One".to_owned(), vec![1])];
-        let got = changes(&known, vec![entry("ONE", b""), entry("two", b"2")]).unwrap();
-        assert_eq!(
-            got,
-            [("ONE".to_owned(), vec![]), ("two".to_owned(), vec![b'2'])]
-        );
-        assert!(changes(&known, vec![entry("a*b", b"1")]).is_err());
-        let big = |n| entry(n, &[0; 60_000]);
-        assert!(changes(&known, vec![big("x")]).is_ok());
-        assert!(changes(&known, vec![big("x"), big("y")]).is_err());
-        assert!(changes(&known, vec![big("x"), entry("x", b""), big("y")]).is_ok());
-        assert!(changes(&known, vec![big("x"), big("X")]).is_ok());
-        assert!(changes(&[("Big".to_owned(), vec![0; 60_000])], vec![big("x")]).is_err());
-        assert!(changes(&[("Big".to_owned(), vec![0; 60_000])], vec![big("BIG")]).is_ok());
     }
 }
