@@ -82,17 +82,19 @@ fn an_attribute_that_is_asked_for_by_its_index_leaves_the_scan_where_it_is() {
     let three: [(&str, &[u8]); 3] = [("ONE", b"1"), ("TWO", b"22"), ("THREE", b"333")];
     file.set(FileInformationClass::FULL_EA, &list(&three))
         .unwrap();
-    let query = |flags: QueryInfoFlags, index: u32| {
-        let request = Request::new(&QueryInfoRequest {
+    let request = |flags: QueryInfoFlags, index, max| {
+        Request::new(&QueryInfoRequest {
             info_type: InfoType::FILE,
             info_class: FileInformationClass::FULL_EA.0,
-            output_buffer_length: 1024,
+            output_buffer_length: max,
             additional_information: index,
             flags: flags | QueryInfoFlags::RETURN_SINGLE_ENTRY,
             file_id: file.id(),
             input: &[],
-        });
-        let reply = tree.call(request).unwrap();
+        })
+    };
+    let query = |flags, index| {
+        let reply = tree.call(request(flags, index, 1024)).unwrap();
         QueryInfoResponse::read(&reply.message)
             .unwrap()
             .buffer
@@ -104,6 +106,12 @@ fn an_attribute_that_is_asked_for_by_its_index_leaves_the_scan_where_it_is() {
     assert_eq!(query(scan, 0), first);
     assert_eq!(query(at, 3), third);
     assert_eq!(query(scan, 0), second);
+    // A scan begins anew even if nothing fits into the answer.
+    let restart = QueryInfoFlags::RESTART_SCAN;
+    let short = status(tree.call(request(restart, 0, 8)));
+    assert_eq!(short, Status::BUFFER_TOO_SMALL);
+    assert_eq!(query(scan, 0), first);
+    assert_eq!(query(restart, 0), first);
 }
 
 #[test]

@@ -75,10 +75,12 @@ fn start<V: Vfs>(
             .filter(|index| *index < count)
             .ok_or(Failure::Status(Status::NONEXISTENT_EA_ENTRY));
     }
+    let mut state = open.state();
     if request.flags.contains(QueryInfoFlags::RESTART_SCAN) {
-        return Ok(0);
+        // [MS-SMB2] 3.3.5.20.1: the scan begins anew, even if no attribute fits into this answer.
+        state.ea_index = 0;
     }
-    Ok(open.state().ea_index)
+    Ok(state.ea_index)
 }
 
 /// The attributes named in the request, each once; one that does not exist is returned with an empty value.
