@@ -143,6 +143,14 @@ fn a_create_with_attributes_of_wrong_form_makes_no_file() {
         assert_eq!(create(at, byte), Status::INVALID_EA_NAME, "{at} {byte}");
         assert!(!server.path("f").exists());
     }
+    // A name of the server's own, and one that Linux has no room for.
+    for own in ["DOSATTRIB", &"n".repeat(251)] {
+        let list = list(&[("GOOD", b"value"), (own, b"value")]);
+        let new = CreateArgs::create("f").context(name::EXTENDED_ATTRIBUTES, &list);
+        let refused = status(tree.create(&new));
+        assert_eq!(refused, Status::INVALID_EA_NAME, "{own}");
+        assert!(!server.path("f").exists());
+    }
     // FILE_NEED_EA.
     assert_eq!(create(4, 0x80), Status::SUCCESS);
 }

@@ -46,6 +46,8 @@ pub enum VfsError {
     TooLarge,
     /// A new file has no room for the extended attributes that its client gives it.
     EasTooLarge,
+    /// An extended attribute of this name cannot be stored, or is the server's own.
+    InvalidEaName,
     /// An argument is out of range.
     InvalidArgument,
     /// This file system cannot do it.

@@ -59,6 +59,7 @@ fn of(error: VfsError) -> Status {
         VfsError::CrossDevice => Status::NOT_SAME_DEVICE,
         VfsError::TooLarge => Status::FILE_SYSTEM_LIMITATION,
         VfsError::EasTooLarge => Status::EA_TOO_LARGE,
+        VfsError::InvalidEaName => Status::INVALID_EA_NAME,
         VfsError::InvalidArgument => Status::INVALID_PARAMETER,
         VfsError::NotSupported => Status::NOT_SUPPORTED,
         VfsError::Exhausted | VfsError::NotStarted => Status::INSUFFICIENT_RESOURCES,
@@ -115,6 +116,7 @@ mod tests {
             (VfsError::NameTooLong, Status::NAME_TOO_LONG),
             (VfsError::TooLarge, Status::FILE_SYSTEM_LIMITATION),
             (VfsError::EasTooLarge, Status::EA_TOO_LARGE),
+            (VfsError::InvalidEaName, Status::INVALID_EA_NAME),
         ];
         for (error, status) in rows {
             assert_eq!(of(error), status, "{error:?}");

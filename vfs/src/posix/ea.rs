@@ -191,11 +191,9 @@ fn is_ea(attribute: &str) -> bool {
 /// Checks that an attribute is a client's, and that its name and value can be stored.
 fn check_ea(ea: &str, value: &[u8]) -> VfsResult<()> {
     let attribute = format!("{EA_PREFIX}{ea}");
-    if ea.is_empty() || ea.contains('\0') || is_hidden(&attribute) {
-        return Err(VfsError::InvalidName);
-    }
-    if ea.len() > EA_NAME_MAX || attribute.len() > XATTR_NAME_MAX {
-        return Err(VfsError::NameTooLong);
+    let is_unfit = ea.is_empty() || ea.contains('\0') || is_hidden(&attribute);
+    if is_unfit || ea.len() > EA_NAME_MAX || attribute.len() > XATTR_NAME_MAX {
+        return Err(VfsError::InvalidEaName);
     }
     if value.len() > EA_VALUE_MAX {
         return Err(VfsError::TooLarge);

@@ -280,7 +280,7 @@ pub(super) async fn extended_attributes<D: Disk>(t: Case<D>) {
     t.vfs.set_eas(&file, &several).await.unwrap();
     let refused = [ea("b", b"1"), ea("", b"1")];
     let refused = t.vfs.set_eas(&file, &refused).await;
-    assert_eq!(refused.unwrap_err(), VfsError::InvalidName);
+    assert_eq!(refused.unwrap_err(), VfsError::InvalidEaName);
     let expected = [ea("A", b"2"), ea("two", b"2")];
     assert_eq!(t.vfs.eas(&file).await.unwrap(), expected);
     set_ea(&t, &file, "a", b"").await.unwrap();
@@ -295,13 +295,13 @@ pub(super) async fn extended_attributes<D: Disk>(t: Case<D>) {
     ] {
         assert_eq!(
             set_ea(&t, &file, ours, b"x").await.unwrap_err(),
-            VfsError::InvalidName,
+            VfsError::InvalidEaName,
             "{ours}"
         );
     }
     assert_eq!(
         set_ea(&t, &file, &"x".repeat(251), b"x").await.unwrap_err(),
-        VfsError::NameTooLong
+        VfsError::InvalidEaName
     );
     let (stream, _) = t
         .vfs
