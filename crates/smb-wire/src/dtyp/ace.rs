@@ -48,6 +48,11 @@ impl AceType {
         )
     }
 
+    /// Returns whether the entry is for types of objects ([MS-DTYP] 2.4.4.3).
+    pub const fn is_of_object(self) -> bool {
+        matches!(self.0, 0x05..=0x08 | 0x0b | 0x0c | 0x0f | 0x10)
+    }
+
     /// Returns whether the body is mask and SID, possibly followed by application data.
     const fn is_mask_and_sid(self) -> bool {
         matches!(self.0, 0x00..=0x03 | 0x09 | 0x0a | 0x0d | 0x0e | 0x11..=0x13)

@@ -42,6 +42,16 @@ impl Acl {
         }
     }
 
+    /// A list of these entries, of the revision that their types need ([MS-DTYP] 2.4.5).
+    pub fn of(aces: Vec<Ace>) -> Self {
+        let has_object = aces.iter().any(|ace| ace.ace_type.is_of_object());
+        let revision = match has_object {
+            true => Self::REVISION_DS,
+            false => Self::REVISION,
+        };
+        Self { revision, aces }
+    }
+
     /// Reads a list from the front of `bytes` and ignores the rest.
     ///
     /// # Errors

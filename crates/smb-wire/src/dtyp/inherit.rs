@@ -71,7 +71,7 @@ pub fn inherit(
             return Acl::new(default_dacl(owner));
         }
         control |= Control::DACL_AUTO_INHERITED.when(automatic);
-        Acl::new(aces)
+        Acl::of(aces)
     });
     control |= Control::DACL_PROTECTED.when(dacl_protected);
 
@@ -88,7 +88,7 @@ pub fn inherit(
     );
     control |= Control::SACL_AUTO_INHERITED.when(automatic);
     control |= Control::SACL_PROTECTED.when(sacl_protected);
-    let sacl = (creator_sacl.is_some() || !aces.is_empty()).then(|| Acl::new(aces));
+    let sacl = (creator_sacl.is_some() || !aces.is_empty()).then(|| Acl::of(aces));
 
     SecurityDescriptor {
         control,
@@ -337,6 +337,11 @@ mod tests {
         let denied = Ace::deny(OWNER, READ, AceFlags(ID));
         assert_eq!(child(&above, false), std::slice::from_ref(&denied));
         assert_eq!(child(&above, true), [denied, entry(OI | CI | IO | ID)]);
+        // A list of the older revision has no entry for types of objects ([MS-DTYP] 2.4.5).
+        for (is_directory, revision) in [(false, Acl::REVISION), (true, Acl::REVISION_DS)] {
+            let new = inherit(Some(&above), None, is_directory, OWNER, GROUP);
+            assert_eq!(new.dacl.unwrap().revision, revision);
+        }
     }
 
     #[test]
