@@ -7,7 +7,7 @@ use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::{LeaseState, name};
-use smb_wire::dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, SecurityInformation, Sid};
+use smb_wire::dtyp::{Ace, AceFlags, AceType, Acl, SecurityDescriptor, SecurityInformation, Sid};
 use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::ids::LeaseKey;
@@ -255,6 +255,38 @@ fn audit_lists_are_not_opened() {
         );
     }
     assert!(!server.path("new").exists());
+}
+
+/// [MS-SMB2] 3.3.5.21.3: a CREATE brings no entries that a handle with all rights could not set afterwards.
+#[test]
+fn audit_entries_are_not_made_with_a_file() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let with = |args: CreateArgs, kind| {
+        let entry = Ace::new(kind, AceFlags::empty(), AccessMask(1), Sid::EVERYONE);
+        let mut descriptor = BytesMut::new();
+        SecurityDescriptor {
+            sacl: Some(Acl::new(vec![entry])),
+            ..SecurityDescriptor::default()
+        }
+        .encode(&mut descriptor)
+        .unwrap();
+        status(tree.create(&args.context(name::SECURITY_DESCRIPTOR, &descriptor)))
+    };
+    for kind in [AceType::SYSTEM_AUDIT, AceType::SYSTEM_SCOPED_POLICY_ID] {
+        for new in ["f", "f:s"] {
+            let refused = with(CreateArgs::create(new), kind);
+            assert_eq!(refused, Status::PRIVILEGE_NOT_HELD, "{new} {kind:?}");
+        }
+        let refused = with(CreateArgs::create_directory("f"), kind);
+        assert_eq!(refused, Status::PRIVILEGE_NOT_HELD, "{kind:?}");
+        assert!(!server.path("f").exists());
+    }
+    let label = with(CreateArgs::create("f"), AceType::SYSTEM_MANDATORY_LABEL);
+    assert_eq!(label, Status::SUCCESS);
+    // An existing file stays as it is ([MS-SMB2] 3.3.5.9.2).
+    let opened = with(CreateArgs::open_if("f"), AceType::SYSTEM_AUDIT);
+    assert_eq!(opened, Status::SUCCESS);
 }
 
 /// [MS-FSA] 2.1.5.1.1: the attributes that applications cannot set are cleared.

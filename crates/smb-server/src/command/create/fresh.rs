@@ -5,7 +5,7 @@ use std::{cell::Cell, sync::Arc, time::Duration};
 use durability::{PendingChange, Receipt};
 use smb_wire::{
     access_mask::AccessMask,
-    dtyp::{SecurityDescriptor, SecurityInformation, Sid},
+    dtyp::{AceType, SecurityDescriptor, SecurityInformation, Sid},
     file_attributes::FileAttributes,
     msg::CreateAction,
     status::Status,
@@ -248,12 +248,29 @@ fn descriptor<V: Vfs>(
         // The group gives no access by itself, only through entries, and the creator may choose those.
         let owner = SecurityInformation::OWNER;
         access::may_own(&nobody, given, owner, &token, |sid| *sid)?;
+        check_system_entries(given)?;
     }
     let new = access::for_new(inherited.as_ref(), &token, given, on.wanted.directory());
     // Inheritance can make two entries of one. A list that becomes too long cannot be truncated, because its last
     // entries may deny access.
     let bytes = new.map(|sd| encoded(&sd).map_err(|_| Status::BAD_INHERITANCE_ACL));
     Ok(bytes.transpose()?)
+}
+
+/// Nobody has SeSecurityPrivilege, without which only labels and resource attributes are set ([MS-SMB2] 3.3.5.21.3): no
+/// client could see or remove other system entries.
+fn check_system_entries(given: &SecurityDescriptor) -> Result<(), Failure> {
+    let mut entries = given.sacl.iter().flat_map(|list| &list.aces);
+    let are_free = entries.all(|entry| {
+        matches!(
+            entry.ace_type,
+            AceType::SYSTEM_MANDATORY_LABEL | AceType::SYSTEM_RESOURCE_ATTRIBUTE
+        )
+    });
+    match are_free {
+        true => Ok(()),
+        false => Err(Status::PRIVILEGE_NOT_HELD.into()),
+    }
 }
 
 async fn make<V: Vfs>(
