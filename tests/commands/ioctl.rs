@@ -481,6 +481,9 @@ fn extents_are_shared_with_a_source_that_may_be_read() {
     // An empty range shares nothing, whatever the source is.
     assert_eq!(share(&source, &target, 0), Status::SUCCESS);
     assert_eq!(share(&source, &target, 4096), Status::INVALID_PARAMETER);
+    let directory = tree.create(&CreateArgs::directory("")).unwrap();
+    let refused = share(&directory, &target, 4096);
+    assert_eq!(refused, Status::INVALID_PARAMETER);
 }
 
 /// [MS-FSA] 2.1.5.10.4: a range of whole clusters reaches beyond the end of a file that ends within one.
@@ -493,6 +496,10 @@ fn extents_are_shared_up_to_the_end_of_the_source() {
     let target = tree.create(&CreateArgs::create("target")).unwrap();
     target.set_end_of_file(5000).unwrap();
     assert_eq!(share(&source, &target, 1 << 30), Status::NOT_SUPPORTED);
+    // A part of a cluster is shared at the end only, if the file system shares anything.
+    let part = share(&source, &target, 4095);
+    let refusals = [Status::INVALID_PARAMETER, Status::INVALID_DEVICE_REQUEST];
+    assert!(refusals.contains(&part), "{part}");
     // The range ends within the last cluster, however large that is.
     let shared = share(&source, &target, 5120);
     if shared == Status::SUCCESS {

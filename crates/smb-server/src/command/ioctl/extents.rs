@@ -51,6 +51,8 @@ pub(super) async fn duplicate<V: Vfs>(
     let id = asked.source_file_id;
     // [MS-SMB2] 3.3.5.15.17.
     let source = source(call, |known| known == id, id.volatile)?.ok_or(Status::INVALID_HANDLE)?;
+    // [MS-FSA] 2.1.5.10.4: only an open of data is a source.
+    source.file().map_err(|_| Status::INVALID_PARAMETER)?;
     let ends = ends(call, &source, target)?;
     let number = |value: i64| u64::try_from(value).map_err(|_| Status::INVALID_PARAMETER);
     let from = number(asked.source_file_offset)?;
@@ -66,9 +68,10 @@ pub(super) async fn duplicate<V: Vfs>(
         return Err(Status::INVALID_PARAMETER.into());
     }
     let read = ends.from_share.vfs.attr(&ends.from.node).await?;
+    let volume = ends.from_share.vfs.fs_info(&ends.from.node).await?;
+    let cluster = u64::from(volume.block);
     let len = if source_end > read.size {
-        let cluster = ends.from_share.vfs.fs_info(&ends.from.node).await?.block;
-        tail(from, source_end, read.size, cluster.into()).ok_or(Status::NOT_SUPPORTED)?
+        tail(from, source_end, read.size, cluster).ok_or(Status::NOT_SUPPORTED)?
     } else {
         len
     };
@@ -76,13 +79,15 @@ pub(super) async fn duplicate<V: Vfs>(
         return Err(Status::INVALID_PARAMETER.into());
     }
     let written = ends.to.share.vfs.attr(&ends.to.disk.node).await?;
-    // Linux shares the end of the source at the end of the target alone.
-    if from + len < source_end && to.saturating_add(len) < written.size {
-        return Err(Status::NOT_SUPPORTED.into());
+    let span = Span { from, to, len };
+    // Any other file system shares no extents, whichever they are.
+    if volume.clones
+        && let Some(refusal) = refusal(span, (read.size, written.size), cluster)
+    {
+        return Err(refusal.into());
     }
     // [MS-FSA] 2.1.5.10.4: a file that is not sparse must not get holes from a sparse one.
     let only_source_sparse = is_sparse(&read) && !is_sparse(&written);
-    let span = Span { from, to, len };
     if ends.overlap(span) || only_source_sparse || ends.is_doubtful() {
         return Err(Status::NOT_SUPPORTED.into());
     }
@@ -103,6 +108,18 @@ pub(super) async fn duplicate<V: Vfs>(
 fn tail(from: u64, end: u64, size: u64, cluster: u64) -> Option<u64> {
     let whole = size.checked_next_multiple_of(cluster)?;
     (from < size && end <= whole).then(|| size - from)
+}
+
+/// [MS-FSA] 2.1.5.10.4: the status for a range that has not only whole clusters. It may end with its source, but Linux
+/// shares that end at the end of the target alone. `source` and `target` are the sizes of both.
+fn refusal(span: Span, (source, target): (u64, u64), cluster: u64) -> Option<Status> {
+    let whole = |bytes: u64| bytes.is_multiple_of(cluster);
+    let Span { from, to, len } = span;
+    let ends_early = !whole(len) && from + len != source;
+    if !whole(from) || !whole(to) || ends_early {
+        return Some(Status::INVALID_PARAMETER);
+    }
+    (!whole(len) && to.saturating_add(len) < target).then_some(Status::NOT_SUPPORTED)
 }
 
 async fn clone<V: Vfs>(
@@ -141,7 +158,23 @@ async fn clone<V: Vfs>(
 
 #[cfg(test)]
 mod tests {
-    use super::tail;
+    use super::*;
+
+    #[test]
+    fn a_range_has_whole_clusters_or_the_end_of_its_source() {
+        let refused = |from, to, len, target| {
+            let span = Span { from, to, len };
+            refusal(span, (5000, target), 4096)
+        };
+        let invalid = Some(Status::INVALID_PARAMETER);
+        assert_eq!(refused(0, 0, 4096, 9000), None);
+        assert_eq!(refused(1, 0, 4096, 9000), invalid);
+        assert_eq!(refused(0, 512, 4096, 9000), invalid);
+        assert_eq!(refused(0, 0, 4095, 9000), invalid);
+        assert_eq!(refused(0, 0, 5000, 5000), None);
+        assert_eq!(refused(4096, 8192, 904, 9096), None);
+        assert_eq!(refused(0, 0, 5000, 5001), Some(Status::NOT_SUPPORTED));
+    }
 
     #[test]
     fn a_range_ends_within_the_last_cluster_of_its_source() {
