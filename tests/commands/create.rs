@@ -496,6 +496,13 @@ fn attributes_of_new_files_are_stored() {
     file.close().unwrap();
     let again = tree.create(&CreateArgs::open("f")).unwrap();
     assert_eq!(again.created().facts.file_attributes, expected);
+    // [MS-FSA] 2.1.5.1.1: a directory gets ARCHIVE as any other attribute.
+    for (name, asked) in [("d", asked), ("e", asked | FileAttributes::ARCHIVE)] {
+        let new = CreateArgs::create_directory(name).attributes(asked);
+        let directory = tree.create(&new).unwrap();
+        let found = directory.created().facts.file_attributes;
+        assert_eq!(found, asked | FileAttributes::DIRECTORY, "{name}");
+    }
 }
 
 #[test]

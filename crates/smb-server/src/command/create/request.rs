@@ -102,14 +102,11 @@ impl Wanted {
         self.options.contains(CreateOptions::DELETE_ON_CLOSE)
     }
 
-    /// DOS attributes of the new object.
+    /// DOS attributes of the new object. [MS-FSA] 2.1.5.1.1: each file has ARCHIVE, a directory only if that is asked
+    /// for.
     pub(super) fn stored_attributes(&self, directory: bool) -> u32 {
-        let asked = self.attributes.bits() & ATTRIBUTES_STORED;
-        if directory {
-            asked & !FileAttributes::ARCHIVE.bits()
-        } else {
-            asked | FileAttributes::ARCHIVE.bits()
-        }
+        let archive = FileAttributes::ARCHIVE.when(!directory);
+        self.attributes.bits() & ATTRIBUTES_STORED | archive.bits()
     }
 }
 
