@@ -79,6 +79,7 @@ pub(super) async fn overwrite<V: Vfs>(
     // The attributes that were set, and the old ones, which were replaced or removed.
     let set = new.iter().filter(|(_, value)| !value.is_empty());
     let names = set.chain(&old).map(|(name, _)| name.as_str());
+    let names: Vec<&str> = names.collect();
     let marked = begun.overwritten(node, names, flags);
     let marked = marked.await;
     rest.and(Ok(marked?))
