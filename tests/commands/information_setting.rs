@@ -289,6 +289,26 @@ fn links_that_are_removed_already_are_counted_out_once() {
     assert_eq!((other.number_of_links, other.delete_pending), (1, false));
 }
 
+/// [MS-FSA] 2.1.5.5: a directory that is not empty stays, so the other handles have their name for as long.
+#[test]
+fn a_name_that_could_not_be_removed_stays_the_other_handles_name() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    let (deletes, stays) = (open(&tree, "d"), open(&tree, "d"));
+    let posix = DispositionFlags::DELETE | DispositionFlags::POSIX_SEMANTICS;
+    assert_eq!(dispose(&deletes, posix.bits()), Status::SUCCESS);
+    std::fs::write(server.path("d/by-hand"), b"").unwrap();
+    deletes.close().unwrap();
+    assert!(server.path("d").exists());
+    let named = standard(&stays);
+    assert_eq!((named.number_of_links, named.delete_pending), (1, false));
+    std::fs::remove_file(server.path("d/by-hand")).unwrap();
+    stays.set_delete(true).unwrap();
+    stays.close().unwrap();
+    assert!(!server.path("d").exists());
+}
+
 /// Linux counts each directory as a link to the one above.
 #[test]
 fn a_directory_has_one_link_whatever_is_in_it() {

@@ -4,8 +4,9 @@
 //! is also removed when the handle that asked for POSIX semantics closes. The close that must remove the name reports
 //! that to its caller, and until the caller has reported the result, no new open of the name is allowed.
 
-use super::Deleter;
+use super::{Deleter, Files};
 use smb_wire::Status;
+use vfs::FileKey;
 
 use super::caching::{Cause, Holder, Site};
 use super::inode::{Deletion, Inode, Open};
@@ -319,6 +320,17 @@ impl Inode {
         self.sweep();
     }
 
+    /// The removal by the close of the open `by` failed: the other opens of the name still have it.
+    fn name_stays(&mut self, by: OpenId) {
+        let removing = Deletion::Removing(Some(by));
+        let stays = self.links.iter().filter(|(_, going)| **going == removing);
+        for (link, _) in stays {
+            for open in self.opens.values_mut() {
+                open.unlinked &= open.link != *link;
+            }
+        }
+    }
+
     /// Another file takes this one's place until `open` is closed: see [`super::Files::replaces`].
     pub(super) fn replaces(&mut self, open: OpenId) {
         if let Some(open) = self.opens.get_mut(&open)
@@ -357,5 +369,13 @@ impl Inode {
                 || stream.renaming
                 || matches!(stream.deletion, Some(Deletion::Removing(_)))
         });
+    }
+}
+
+impl Files {
+    /// Called before [`Files::removed`] if the name that the close of the open `by` should have removed is still on
+    /// disk.
+    pub fn name_stays(&self, key: FileKey, by: OpenId) {
+        self.with(key, false, |inode| inode.name_stays(by));
     }
 }

@@ -280,15 +280,20 @@ impl<V: Vfs> Removal<'_, V> {
         {
             tried = self.attempt_by_link(&now(), link, *error).await;
         }
+        let stays = || server.files.name_stays(self.node.key(), open);
         match tried {
             Ok(marked) => marked.map(Some),
-            Err(VfsError::NotEmpty) => Ok(None),
+            Err(VfsError::NotEmpty) => {
+                stays();
+                Ok(None)
+            }
             Err(error)
                 if is_absent(&error) && matches!(self.share.vfs.links(self.node).await, Ok(0)) =>
             {
                 Ok(None)
             }
             Err(error) => {
+                stays();
                 let due = share_line_due(server, LineAbout::NameStays, self.share.id);
                 if let Some(left_out) = due {
                     let (share, path) = (&self.share.config.name, now().text());

@@ -135,6 +135,35 @@ fn posix_deletion_goes_with_its_own_handle() {
 }
 
 #[test]
+fn a_posix_deletion_that_fails_leaves_the_other_handles_their_name() {
+    let rig = Rig::new(Caching::None);
+    let (deleter, other) = (rig.request(1, DELETE), rig.request(1, DELETE));
+    let second = OpenRequest {
+        link: link(0, "second"),
+        ..rig.request(1, DELETE)
+    };
+    for request in [&deleter, &other, &second] {
+        rig.open(request);
+    }
+    for request in [&deleter, &second] {
+        let marked = (rig.files).set_delete_pending(&request.place, request.open, true, ME);
+        assert!(marked.is_ok());
+    }
+    let (remove, _) = rig.close(&deleter).remove.unwrap();
+    assert!(rig.files.is_unlinked(&other.place, other.open));
+    // A rename that began before follows meanwhile.
+    let to = (&path("new"), &link(0, "new"));
+    (rig.files).renamed(key(1), (&deleter.path, &deleter.link), to);
+    rig.files.name_stays(key(1), deleter.open);
+    (rig.files).removed(&deleter.place, &remove, Some(deleter.open));
+    assert!(!rig.files.is_delete_pending(&other.place, other.open));
+    assert!(rig.close(&second).remove.is_some());
+    rig.mark_deleted(&other);
+    let removed = rig.close(&other).remove.map(|(remove, _)| remove);
+    assert_eq!(removed, Some(Remove::Link(link(0, "new"))));
+}
+
+#[test]
 fn a_stream_is_deleted_alone_and_with_its_file() {
     let rig = Rig::new(Caching::None);
     let base = rig.request(1, DELETE);
