@@ -18,6 +18,8 @@ use super::net::{PORT, SECOND_SPEED, SERVER, ip, link};
 
 const SOON: Duration = Duration::from_secs(15);
 const MEANWHILE: Duration = Duration::from_millis(100);
+/// The time that a break has until the server goes on without an acknowledgment.
+const BREAK_MAX: Duration = Duration::from_secs(35);
 const EXCLUSIVE_NOW: LockFlags = LockFlags(LockFlags::EXCLUSIVE.0 | LockFlags::FAIL_IMMEDIATELY.0);
 const NAMES: NotifyFilter = NotifyFilter(3);
 
@@ -37,7 +39,7 @@ pub(crate) fn run(server: &str, folder: &Path, config: &Path) -> ExitCode {
         folder,
         config,
     };
-    let checks: [(&str, Check); 7] = [
+    let checks: [(&str, Check); 8] = [
         ("each interface has a worker of its own", workers),
         ("locks", locks),
         ("leases", leases),
@@ -45,6 +47,7 @@ pub(crate) fn run(server: &str, folder: &Path, config: &Path) -> ExitCode {
         ("both interfaces are announced", announced),
         ("a session over both", one_session),
         ("a link that fails", dead_link),
+        ("a break over a link that has failed", dead_break),
     ];
     let mut failed = 0;
     for (name, check) in checks {
@@ -292,4 +295,24 @@ fn dead_link(world: &World<'_>) {
     ip(&format!("-n {} link set {} up", world.server, link(0))).unwrap();
     kept.unlock(0, 4).unwrap();
     lonely.client().echo().unwrap();
+}
+
+/// The channel by which a file was opened fails, and the server cannot know: the break comes by the other one in time.
+fn dead_break(world: &World<'_>) {
+    let first = tree(0, 6);
+    let second = channel(1, &first);
+    let held = first
+        .create(&CreateArgs::open_if("broken").oplock(OplockLevel::BATCH))
+        .unwrap();
+    let other = tree(1, 2);
+    ip(&format!("-n {} link set {} down", world.server, link(0))).unwrap();
+    let opens = other.send(CreateArgs::open("broken").request()).unwrap();
+    let broken = second.client().next_break(BREAK_MAX).unwrap();
+    ip(&format!("-n {} link set {} up", world.server, link(0))).unwrap();
+    let broken = broken.expect("no break");
+    assert!(matches!(broken, Break::Oplock { file_id, .. } if file_id == held.id()));
+    held.through(&second)
+        .acknowledge_oplock(OplockLevel::II)
+        .unwrap();
+    assert!(other.client().wait(opens).unwrap().ok().is_ok());
 }

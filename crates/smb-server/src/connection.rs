@@ -291,6 +291,17 @@ impl<V: Vfs> Connection<V> {
         channels.insert(id, channel);
     }
 
+    /// Has a link that is dead noticed soon, if the client has other channels: the break that this connection carries
+    /// is sent again on one of them then ([MS-SMB2] 3.3.4.6, 3.3.4.7).
+    pub(crate) fn carries_break(&self) {
+        let several = |channel: &Rc<Channel<V>>| channel.session.channels().len() > 1;
+        if let Some(direct) = &self.direct
+            && self.channels.borrow().values().any(several)
+        {
+            direct.give_up_soon();
+        }
+    }
+
     /// Queues a frame for the socket.
     pub(crate) fn send(&self, frame: Frame) {
         if self.outbox.closed.get() {

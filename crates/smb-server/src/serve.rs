@@ -381,6 +381,7 @@ async fn deliver<V: Vfs, T>(
                 encrypted,
                 body,
             } => {
+                connection.carries_break();
                 if notify(&connection, session, encrypted, body).is_err() {
                     connection.close();
                 }

@@ -1,17 +1,26 @@
 //! The turns of the reading half, and the time that the writing half gets.
 
-use std::{cell::RefCell, future::pending, io, task::Poll};
+use std::{
+    cell::{Cell, RefCell},
+    future::pending,
+    io,
+    task::Poll,
+};
 
 use bytes::Bytes;
 use smb_wire::{
     header::transport_header,
     smb1::{DIALECT_SMB_2_WILDCARD, Smb1NegotiateRequest},
 };
+use vfs::disk::InMemory;
 
 use super::*;
 use crate::{
     limits::{CONNECTION_MEMORY, ServerLimits},
     restore::world::{self, Back, HASTE, World, run, settle},
+    state::{ConnectionId, NewSession},
+    token::Token,
+    transport::Direct,
 };
 
 /// Receives after which the sender ends, for a reader that never rests.
@@ -180,4 +189,38 @@ fn a_break_closes_no_connection_for_the_memory_of_its_requests() {
     let _requests = DataInFlight::new(&connection, CONNECTION_MEMORY);
     let post = || notify(&connection, SessionId::default(), false, outbound::blank());
     assert!(post().is_ok() && post().is_ok());
+}
+
+/// A socket that records whether it is to give up soon.
+struct GivesUp(Rc<Cell<bool>>);
+
+impl Direct for GivesUp {
+    fn send(&self, _: &mut Bytes, _: &mut dyn InMemory) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn give_up_soon(&self) {
+        self.0.set(true);
+    }
+}
+
+#[test]
+fn a_dead_link_is_noticed_soon_if_its_break_can_go_another_way() {
+    let server = World::new(false, ServerLimits::default()).server;
+    let soon = Rc::new(Cell::new(false));
+    let socket: Box<dyn Direct> = Box::new(GivesUp(Rc::clone(&soon)));
+    let connection = world::connection(&server, Some(socket));
+    connection.carries_break();
+    let new = NewSession::plain(Token::guest(&server.config()));
+    let session = Arc::new(Session::<Back>::new(new));
+    let channel = Rc::new(Channel {
+        session: Arc::clone(&session),
+        signing: None,
+    });
+    connection.add_channel(session.id, channel);
+    connection.carries_break();
+    assert!(!soon.get(), "it has no other channel");
+    session.add_channel(ConnectionId(2)).unwrap();
+    connection.carries_break();
+    assert!(soon.get());
 }

@@ -19,6 +19,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use rustix::net::SendFlags;
 use smb_server::transport::{Direct, Receive, Transmit};
 use smb_wire::header::TRANSPORT_HEADER_SIZE;
+use socket2::SockRef;
 use tokio::{
     io::{AsyncReadExt, AsyncWrite, Interest},
     net::{
@@ -42,6 +43,10 @@ const FAST_MIN: usize = 32 << 10;
 const LOW_WATER_MAX: usize = 512 << 10;
 /// The longest wait for them. A client that was fast once may be slow now, and what it sent by then counts.
 const LOW_WATER_TIME: Duration = Duration::from_millis(100);
+
+/// The time after which a connection that has carried a break is closed if the peer acknowledges nothing of the sent
+/// data. A break has 35 s, and its client may have to write back its data when it gets it on another connection.
+const UNACKNOWLEDGED_SOON: Duration = Duration::from_secs(15);
 
 /// The receiving half.
 #[derive(Debug)]
@@ -194,6 +199,15 @@ impl Direct for DirectTransmitter {
             sent => sent,
         }
     }
+
+    fn give_up_soon(&self) {
+        if let Some(half) = self.0.upgrade() {
+            let half = half.borrow();
+            let stream: &TcpStream = half.as_ref();
+            // If it cannot be set, the socket is broken already, or its loss is noticed later.
+            let _ = SockRef::from(stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED_SOON));
+        }
+    }
 }
 
 /// Takes `sent` bytes off the front.
@@ -291,6 +305,21 @@ mod tests {
         let client = client.await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
         (client, server)
+    }
+
+    #[test]
+    fn a_dead_link_is_noticed_before_the_time_of_a_break_is_over() {
+        run(async {
+            let (_client, server) = connected().await;
+            let (receiver, transmitter) = split(server);
+            let direct = transmitter.direct().unwrap();
+            direct.give_up_soon();
+            let stream: &TcpStream = receiver.stream.as_ref();
+            let timeout = SockRef::from(stream).tcp_user_timeout().unwrap();
+            assert_eq!(timeout, Some(UNACKNOWLEDGED_SOON));
+            drop((receiver, transmitter));
+            direct.give_up_soon();
+        });
     }
 
     #[test]
