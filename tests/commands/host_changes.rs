@@ -384,6 +384,39 @@ fn a_directory_lease_breaks() {
     }
 }
 
+/// [MS-FSA] 2.1.5.15.3: the removal of a directory ends the requests that wait for its changes.
+#[test]
+fn a_watched_directory_that_is_removed_has_no_news() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for flags in [FLAT, TREE] {
+        fs::create_dir(server.path("d")).unwrap();
+        let mut watcher = Watcher::new(&tree, "d", NAMES, flags);
+        fs::remove_dir(server.path("d")).unwrap();
+        for _ in 0..2 {
+            let end = tree.client().wait(watcher.waits).unwrap();
+            assert_eq!(end.status(), Status::DELETE_PENDING);
+            watcher.again();
+        }
+        watcher.directory.close().unwrap();
+    }
+}
+
+/// Its name may lead to a new directory by then.
+#[test]
+fn a_cached_handle_of_a_directory_that_is_removed_is_given_up() {
+    let server = HoldfastServer::new();
+    let tree = server.tree_with(Options::default().guid(Guid([1; 16])));
+    fs::create_dir(server.path("d")).unwrap();
+    let args = CreateArgs::directory("d").lease_v2(KEY, LeaseState::RWH, 1);
+    let directory = tree.create(&args).unwrap();
+    fs::remove_dir(server.path("d")).unwrap();
+    let (current, new) = lease_break(&tree);
+    assert!(current.contains(LeaseState::HANDLE) && !new.contains(LeaseState::HANDLE));
+    tree.acknowledge_lease(KEY, new).unwrap();
+    directory.close().unwrap();
+}
+
 #[test]
 fn watches_are_removed_with_their_last_user() {
     let server = HoldfastServer::new();

@@ -29,6 +29,8 @@ pub enum Interest {
     Changes {
         /// The watcher's id in reports.
         open: OpenId,
+        /// The directory's key in reports.
+        key: FileKey,
         /// WATCH_TREE.
         tree: bool,
     },
@@ -39,6 +41,21 @@ pub enum Interest {
         /// It is a directory.
         directory: bool,
     },
+}
+
+impl Interest {
+    /// The directory that is observed.
+    #[must_use]
+    pub fn directory(self) -> Option<FileKey> {
+        match self {
+            Self::Changes { key, .. }
+            | Self::Caching {
+                key,
+                directory: true,
+            } => Some(key),
+            Self::Caching { .. } => None,
+        }
+    }
 }
 
 /// The object is observed until this is dropped.

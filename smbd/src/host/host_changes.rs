@@ -7,7 +7,8 @@
 //!
 //! inotify does not report who made a change, so the server's own changes are recognised by [`OwnChanges`] and left
 //! out. It does not see writes through memory mappings (inotify(7)), changes by other clients of a remote file system,
-//! and files that the service's own user may not read.
+//! and files that the service's own user may not read. It reports the removal of a directory only when nobody has it
+//! open any more, so the thread looks at the directories of its interests every other second.
 //!
 //! `table` has the watches and the interests that use them, `read` evaluates the kernel's events, `walk` follows trees,
 //! and `jobs` decides the order. Bounds: [`table::WATCHES_MAX`] and the memory of their places, [`jobs::JOBS_MAX`] and
@@ -56,7 +57,8 @@ pub(crate) trait Listener: Send + Sync {
     fn changed(&self, open: OpenId, changes: &[HostChange]);
     /// Reports that host changes below an open that watches were missed; see [`Server::lost_outside`].
     fn lost(&self, open: OpenId);
-    /// Reports that a file which clients cache was changed on the host; see [`Server::touched_outside`].
+    /// Reports that a file which clients cache was changed on the host, or that a directory which they cache or watch
+    /// was removed; see [`Server::touched_outside`].
     fn touched(&self, key: FileKey, touched: Touched);
 }
 
@@ -212,6 +214,9 @@ impl HostChanges {
             let (sender, receiver) = tokio::sync::oneshot::channel();
             ready = Some(receiver);
             self.0.order(Job::Walk(Walk::whole(id, Some(sender))));
+        } else if interest.directory().is_some() {
+            // The thread may be waiting for an event alone.
+            self.0.wake.notify_one();
         }
         let guard = Guard {
             shared: Arc::clone(&self.0),

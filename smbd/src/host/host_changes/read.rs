@@ -8,13 +8,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem::MaybeUninit,
+    os::fd::AsFd,
     sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
 use rustix::{
     fs::{
-        OFlags,
+        AtFlags, OFlags, StatxFlags,
         inotify::{ReadFlags, Reader},
     },
     io::Errno,
@@ -28,13 +29,16 @@ use tokio::{
     net::unix::pipe::Receiver,
     runtime::{Builder, LocalOptions},
 };
-use vfs::{FileKey, linux::InodeId};
+use vfs::{
+    FileKey,
+    linux::{InodeId, LinuxFd},
+};
 
 use super::{
     Listener, Shared,
     jobs::Job,
     lock,
-    table::{Below, Seen},
+    table::{Below, Seen, magic},
     walk::{self, Listed, Walk},
 };
 
@@ -44,6 +48,8 @@ const REST: Duration = Duration::from_millis(5);
 const JOBS_FOR: Duration = Duration::from_millis(10);
 /// How long an own change that has ended waits for its drain.
 const DRAIN_AGAIN: Duration = Duration::from_millis(10);
+/// Between two looks for directories that were removed.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Events of one round; the rest is for the next.
 const ROUND_MAX: usize = 65_536;
 /// Bytes read at once.
@@ -92,8 +98,10 @@ async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
     let mut buffer = vec![MaybeUninit::uninit(); BUFFER];
     let mut told = Listed::new();
     let mut again = false;
+    let mut looked = Instant::now();
     while !shared.ended.load(Ordering::SeqCst) {
         let work = !lock(&shared.jobs).is_empty();
+        let idle = lock(&shared.table).is_empty();
         tokio::select! {
             biased;
             ready = readable.readable() => match ready {
@@ -103,6 +111,7 @@ async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
             () = shared.wake.notified() => {}
             () = std::future::ready(()), if work => {}
             () = tokio::time::sleep(DRAIN_AGAIN), if again => {}
+            () = tokio::time::sleep(LOOK_AGAIN), if !idle => {}
         }
         let drain = shared.own.begin_drain();
         let (events, all) = read(shared, &mut buffer);
@@ -114,6 +123,10 @@ async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
         }
         let begun = Instant::now();
         while job(shared, listener, &mut told) && begun.elapsed() < JOBS_FOR {}
+        if looked.elapsed() >= LOOK_AGAIN {
+            look(shared, listener);
+            looked = Instant::now();
+        }
         again = if all {
             shared.own.end_drain(drain)
         } else {
@@ -127,6 +140,27 @@ async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
             tokio::time::sleep(REST).await;
         }
     }
+}
+
+/// Reports the directories that were removed, of which there was no event. The server says so once for each look: a
+/// client may wait for changes of such a directory anew.
+fn look(shared: &Shared, listener: &dyn Listener) {
+    let directories = lock(&shared.table).directories();
+    let gone = directories.into_iter().filter(|(_, root)| is_removed(root));
+    let gone: BTreeSet<FileKey> = gone.map(|(key, _)| key).collect();
+    for key in gone {
+        listener.touched(key, Touched::Gone);
+    }
+}
+
+/// Whether a directory has no name any more, as far as the kernel knows without asking a remote file system. Some file
+/// systems of FUSE count no links, so the kernel's path decides as well.
+fn is_removed(directory: &LinuxFd) -> bool {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(directory, "", flags, StatxFlags::NLINK);
+    let path = || rustix::fs::readlink(magic(directory.as_fd()), Vec::<u8>::new());
+    found.is_ok_and(|found| found.stx_nlink == 0)
+        && path().is_ok_and(|path| path.to_bytes().ends_with(b" (deleted)"))
 }
 
 /// Does one slice of the other jobs, and returns whether there was any.
@@ -212,7 +246,7 @@ fn overflow(shared: &Shared, news: &mut News) {
     shared.overflows.fetch_add(1, Ordering::Relaxed);
     for seen in lock(&shared.table).all() {
         match seen.interest {
-            Interest::Changes { open, tree } => {
+            Interest::Changes { open, tree, .. } => {
                 news.lost.insert(open);
                 if tree {
                     shared.walk_anew(seen.id);

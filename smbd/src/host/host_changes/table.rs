@@ -16,7 +16,10 @@ use rustix::{
     io::Errno,
 };
 use smb_server::outside::Interest;
-use vfs::linux::{InodeId, LinuxFd};
+use vfs::{
+    FileKey,
+    linux::{InodeId, LinuxFd},
+};
 
 /// Most watches at a time; each costs the kernel about a kilobyte.
 pub(super) const WATCHES_MAX: usize = 262_144;
@@ -110,7 +113,7 @@ impl Default for Table {
 }
 
 /// The magic link to a descriptor: a path to its inode that no rename changes.
-fn magic(fd: BorrowedFd<'_>) -> String {
+pub(super) fn magic(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
@@ -257,6 +260,12 @@ impl Table {
         let none = Below::default();
         let each = self.uses.iter();
         each.map(|(id, user)| user.seen(*id, &none)).collect()
+    }
+
+    /// The directories that clients watch or cache.
+    pub(super) fn directories(&self) -> Vec<(FileKey, LinuxFd)> {
+        let directory = |user: &Use| Some((user.interest.directory()?, user.root.clone()));
+        self.uses.values().filter_map(directory).collect()
     }
 
     pub(super) fn root_of(&self, id: UseId) -> Option<(LinuxFd, Interest)> {

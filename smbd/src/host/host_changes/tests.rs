@@ -75,6 +75,7 @@ fn started() -> (TempDir, LinuxFd, Recorder, HostChanges) {
 fn interest(open: u64, tree: bool) -> Interest {
     Interest::Changes {
         open: OpenId(open),
+        key: key(7),
         tree,
     }
 }
@@ -128,6 +129,27 @@ fn lost_events_mean_that_all_look_anew() {
     assert_eq!(changes.status().watches, 1);
     drop(guards);
     assert_eq!(changes.status().watches, 0);
+}
+
+/// The kernel has no event of it as long as the server has the directory open.
+#[test]
+fn the_removal_of_an_open_directory_is_noticed() {
+    let (folder, _root, heard, changes) = started();
+    let cached = Interest::Caching {
+        key: key(8),
+        directory: true,
+    };
+    let mut guards = Vec::new();
+    for (name, interest) in [("watched", interest(1, false)), ("cached", cached)] {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        let root = LinuxDisk::open(&path).unwrap().root();
+        guards.extend(changes.begin(&root, interest));
+        std::fs::remove_dir(&path).unwrap();
+        let gone = format!("inode {} Gone", 7 + guards.len() - 1);
+        while !heard.wait().contains(&gone) {}
+    }
+    assert_eq!(guards.len(), 2);
 }
 
 #[test]

@@ -278,6 +278,18 @@ fn a_directory_marked_deleted_has_no_news() {
 }
 
 #[test]
+fn a_directory_that_the_host_removed_has_no_news() {
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "d");
+    let (waiter, _) = watch(&rig, &on, false, 1000);
+    let touched = |touched| rig.files.touched_outside(on.place.key, touched).wakes;
+    assert_eq!(touched(Touched::Name), []);
+    let outcome = Outcome::Failed(Status::DELETE_PENDING);
+    assert_eq!(touched(Touched::Gone), [Wake { waiter, outcome }]);
+    assert_eq!(touched(Touched::Gone), []);
+}
+
+#[test]
 fn delete_on_close_notifies_those_who_wait_when_it_marks() {
     let rig = Rig::new(Caching::None);
     let on = directory(&rig, "d");

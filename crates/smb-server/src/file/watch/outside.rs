@@ -2,6 +2,7 @@
 //!
 //! The observer names a watcher by its open and knows its directory, whatever path the engine has for it. Caching is
 //! broken as for an operation of another client on the inode; nothing waits, because the change has already happened.
+//! A directory that was removed has nothing more to report.
 
 use smb_wire::msg::NotifyFilter;
 use vfs::FileKey;
@@ -66,7 +67,8 @@ impl Files {
         effects
     }
 
-    /// Breaks the caching of an inode that another program on the host touched.
+    /// Breaks the caching of an inode that another program on the host touched. The requests that wait at a directory
+    /// without a name end.
     pub fn touched_outside(&self, key: FileKey, touched: Touched) -> Effects {
         let place = Place { key, stream: None };
         let operation = match touched {
@@ -75,6 +77,10 @@ impl Files {
             Touched::Gone => Operation::Delete,
             Touched::Entries => return self.entries_changed(key, None),
         };
-        self.operation(&place, Actor::Stranger, operation, None).1
+        let (_, mut effects) = self.operation(&place, Actor::Stranger, operation, None);
+        if touched == Touched::Gone {
+            self.directory_deleted(key, &mut effects);
+        }
+        effects
     }
 }
