@@ -13,7 +13,9 @@ use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::{DurableHandleFlags, LeaseState};
 use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{FileId, Guid};
-use smb_wire::msg::{CreateAction, CreateOptions, Dialect, OplockLevel, ShareAccess};
+use smb_wire::msg::{
+    ChangeNotifyFlags, CreateAction, CreateOptions, Dialect, NotifyFilter, OplockLevel, ShareAccess,
+};
 
 const CLIENT: Guid = Guid([0x55; 16]);
 const NONE: LeaseState = LeaseState(0);
@@ -136,6 +138,32 @@ fn the_client_is_notified_of_changes_in_the_directory() {
     );
     assert!(told, "{heard:?}");
     tree.acknowledge_lease(KEY, NONE).unwrap();
+}
+
+/// The watch is one of the open, which stays the same.
+#[test]
+fn a_change_on_the_host_is_reported_once_to_a_client_that_is_back() {
+    let server = start();
+    let watch = |directory: &File| {
+        let flags = ChangeNotifyFlags::empty();
+        let asked = directory.notify(NotifyFilter::FILE_NAME, flags, 65_536);
+        let asked = asked.unwrap();
+        let pending = directory.tree().client().wait_pending(asked).unwrap();
+        assert!(pending.is_some(), "answered at once");
+        asked
+    };
+    let tree = mine(&server);
+    let directory = open(&tree, plain());
+    watch(&directory);
+    server.lose(&tree);
+    let tree = mine(&server);
+    let directory = tree.create(&again(plain(), directory.id())).unwrap();
+    let asked = watch(&directory);
+    std::fs::write(server.path("d/new"), b"").unwrap();
+    let reply = tree.client().wait(asked).unwrap();
+    let changes = directory.changes(reply).unwrap().into_iter();
+    let names: Vec<_> = changes.map(|change| change.file_name).collect();
+    assert_eq!(names, ["new"]);
 }
 
 #[test]
