@@ -70,13 +70,13 @@ async fn file<V: Vfs>(
         // A FLUSH that comes while this waits covers it.
         change.queue(Some(open.engine.0));
     }
-    // [MS-FSA] 2.1.5.4: caching is broken first. A lock may be granted while this waits.
+    // [MS-FSA] 2.1.5.4: caching is broken first. A lock may be granted while this waits, or waits for its turn.
     on.data_operation(Operation::Write).await?;
+    let times = kept_times::begin(&on).await?;
     if disk.quick.ranges_in_use() {
         let files = &on.server.files;
         files.check_io(&disk.place, open.engine, request.offset, length, true)?;
     }
-    let times = kept_times::begin(&on).await?;
     let data = call.message.slice_ref(request.data);
     // On an error a part may have been written, or all without being as stable as the policy promises.
     let receipt = change.write(request.offset, data, flags).await;

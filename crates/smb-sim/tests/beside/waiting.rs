@@ -1,5 +1,5 @@
 //! Changes of a name, or moves above it, while a rename or link to it waits; a FLUSH while a change of data waits; a
-//! lease that is granted while a LOCK waits.
+//! lease that is granted while a LOCK waits; a lock that is granted while a change of data waits.
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, Created, Request};
@@ -9,6 +9,7 @@ use smb_wire::{
     access_mask::AccessMask,
     create_context::LeaseState,
     fscc::{FileBasicInformation, FileInformationClass},
+    fsctl::{DuplicateExtents, FsctlCode, SetZeroData},
     ids::{FileId, FileTime, LeaseKey},
     msg::{CreateOptions, FlushRequest, LockElement, LockFlags, LockRequest, OplockLevel},
 };
@@ -207,22 +208,28 @@ fn what_a_link_replaces_beside_a_sync_of_its_directory_keeps_its_other_name() {
     });
 }
 
-/// A handle keeps the times of the file, so changes take turns; `change` is sent and then a FLUSH, while a write of
-/// "have" has the turn. `left` is the content that the FLUSH promises.
+/// The second client opens `t` by a handle that keeps the times of the file, so that changes take turns.
+async fn keeps_times(world: &World) -> FileId {
+    let all = CreateArgs::open("t").access(AccessMask::FILE_ALL_ACCESS);
+    let keeper = world.second().create(&all).await.unwrap();
+    let mut times = BytesMut::new();
+    FileBasicInformation {
+        last_write_time: FileTime(133_000_000_000_000_000),
+        ..FileBasicInformation::default()
+    }
+    .encode(&mut times);
+    let keep = set(keeper, FileInformationClass::BASIC, &times);
+    world.second().call(keep).await.unwrap();
+    keeper
+}
+
+/// `change` is sent and then a FLUSH, while a write of "have" has the turn. `left` is the content that the FLUSH
+/// promises.
 fn flush_covers(change: fn(FileId) -> Request, left: &'static [u8]) {
     let mut world = World::new(10);
     world.play(async |world| {
         world.make("t").await;
-        let all = CreateArgs::open("t").access(AccessMask::FILE_ALL_ACCESS);
-        let keeper = world.second().create(&all).await.unwrap();
-        let mut times = BytesMut::new();
-        FileBasicInformation {
-            last_write_time: FileTime(133_000_000_000_000_000),
-            ..FileBasicInformation::default()
-        }
-        .encode(&mut times);
-        let keep = set(keeper, FileInformationClass::BASIC, &times);
-        world.second().call(keep).await.unwrap();
+        let keeper = keeps_times(world).await;
         let mut third = world.third();
         let file = third.create(&CreateArgs::open("t")).await.unwrap();
         // The write that has the turn, and its times.
@@ -277,6 +284,69 @@ fn locks(file_id: FileId, flags: LockFlags) -> Request {
             flags,
         }],
     })
+}
+
+/// `change` of the first file, which may read the second one, is sent while a write of "have" has the turn, and then
+/// the range is locked.
+fn locked_out(change: fn(FileId, FileId) -> Request) {
+    let mut world = World::new(11);
+    world.play(async |world| {
+        world.make("t").await;
+        world.make("g").await;
+        let keeper = keeps_times(world).await;
+        let mut third = world.third();
+        let file = third.create(&CreateArgs::open("t")).await.unwrap();
+        let source = third.create(&CreateArgs::open("g")).await.unwrap();
+        let holds = Holds::begin(world, &[SimOp::Write]);
+        let before = write_request(keeper, 0, b"have");
+        let before = world.second().send(before).unwrap();
+        holds.held(world, 1).await;
+        let waits = third.send(change(file, source)).unwrap();
+        world.env.sleep(PAUSE).await;
+        let mut first = world.first();
+        let locked = first.create(&CreateArgs::open("t")).await.unwrap();
+        let lock = locks(locked, LockFlags::EXCLUSIVE);
+        first.call(lock).await.unwrap();
+        holds.release();
+        let written = world.second().wait(before).await.unwrap();
+        assert_eq!(written.status(), Status::SUCCESS);
+        let refused = third.wait(waits).await.unwrap();
+        assert_eq!(refused.status(), Status::FILE_LOCK_CONFLICT);
+        assert_eq!(first.read_at(locked, 0, 4).await.unwrap(), b"have");
+    });
+}
+
+#[test]
+fn a_lock_keeps_out_a_write_that_waits_for_its_turn() {
+    locked_out(|file, _| write_request(file, 0, b"late"));
+}
+
+#[test]
+fn a_lock_keeps_out_zeros_that_wait_for_their_turn() {
+    locked_out(|file, _| {
+        let mut input = BytesMut::new();
+        SetZeroData {
+            file_offset: 0,
+            beyond_final_zero: 4,
+        }
+        .encode(&mut input);
+        Request::ioctl(file, FsctlCode::SET_ZERO_DATA, &input, 0)
+    });
+}
+
+#[test]
+fn a_lock_keeps_out_shared_extents_that_wait_for_their_turn() {
+    locked_out(|file, source_file_id| {
+        let mut input = BytesMut::new();
+        DuplicateExtents {
+            source_file_id,
+            source_file_offset: 0,
+            target_file_offset: 0,
+            byte_count: 4,
+        }
+        .encode(&mut input);
+        Request::ioctl(file, FsctlCode::DUPLICATE_EXTENTS_TO_FILE, &input, 0)
+    });
 }
 
 #[test]

@@ -95,6 +95,8 @@ pub(super) async fn duplicate<V: Vfs>(
     let change = ends.queued();
     ends.make_way().await?;
     let times = kept_times::begin(&ends.to).await?;
+    // Others may have locked the range while this has waited.
+    ends.check_locks(span)?;
     let outcome = clone(&ends, change, span).await;
     let kept = times.put_back(&ends.to).await;
     let broken = ends.to.data_changed(Operation::Write).await;

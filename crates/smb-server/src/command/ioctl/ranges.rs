@@ -98,10 +98,6 @@ pub(super) async fn zero<V: Vfs>(
         // Beyond the former end no caching was broken.
         end = end.min(within().await?);
     }
-    if end > from && on.disk.quick.ranges_in_use() {
-        let files = &on.server.files;
-        files.check_io(&on.disk.place, on.open.engine, from, end - from, true)?;
-    }
     let flags = on.open.flags();
     if end <= from {
         // Another request that is still under way may have moved the end of file: a client that writes through is
@@ -117,9 +113,14 @@ pub(super) async fn zero<V: Vfs>(
         offset: from,
         len: end - from,
     };
-    change.start();
     on.share.gate.watch_write_back(&on.disk.node).await;
     let times = kept_times::begin(on).await?;
+    // A lock may have been granted while this has waited.
+    if on.disk.quick.ranges_in_use() {
+        let files = &on.server.files;
+        files.check_io(&on.disk.place, on.open.engine, from, range.len, true)?;
+    }
+    change.start();
     let zeroed = on.vfs().zero(&on.disk.node, range).await;
     // The range does not count as rewritten, because a part that is a hole already is left as it is, even if a failed
     // sync lost the change that made the hole. On an error a part may have been zeroed.
