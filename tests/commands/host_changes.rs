@@ -352,6 +352,25 @@ fn a_lease_breaks() {
     file.close().unwrap();
 }
 
+/// As a program replaces a file of which it keeps the old version by a hard link.
+#[test]
+fn a_cached_handle_is_given_up_when_another_file_gets_its_name() {
+    let server = HoldfastServer::new();
+    let tree = server.tree_with(Options::default().guid(Guid([1; 16])));
+    let args = CreateArgs::open_if("f").lease(KEY, LeaseState::RWH);
+    let file = tree.create(&args).unwrap();
+    fs::hard_link(server.path("f"), server.path("old")).unwrap();
+    assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
+    fs::write(server.path("new"), b"new").unwrap();
+    fs::rename(server.path("new"), server.path("f")).unwrap();
+    let (current, new) = lease_break(&tree);
+    assert_eq!(current, LeaseState::RWH);
+    assert!(!new.contains(LeaseState::HANDLE), "{new:?}");
+    tree.acknowledge_lease(KEY, new).unwrap();
+    file.close().unwrap();
+    assert_eq!(tree.read_file("f").unwrap(), b"new");
+}
+
 #[test]
 fn a_directory_lease_breaks() {
     let server = HoldfastServer::new();

@@ -158,9 +158,14 @@ fn look(shared: &Shared, listener: &dyn Listener) {
 fn is_removed(directory: &LinuxFd) -> bool {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found = rustix::fs::statx(directory, "", flags, StatxFlags::NLINK);
-    let path = || rustix::fs::readlink(magic(directory.as_fd()), Vec::<u8>::new());
-    found.is_ok_and(|found| found.stx_nlink == 0)
-        && path().is_ok_and(|path| path.to_bytes().ends_with(b" (deleted)"))
+    found.is_ok_and(|found| found.stx_nlink == 0) && has_lost_name(directory)
+}
+
+/// Whether the name by which a file or directory was opened is gone, by the kernel's path of the descriptor (proc(5)).
+/// A name that ends so itself costs its client a cached handle at most.
+fn has_lost_name(fd: &LinuxFd) -> bool {
+    let path = rustix::fs::readlink(magic(fd.as_fd()), Vec::<u8>::new());
+    path.is_ok_and(|path| path.to_bytes().ends_with(b" (deleted)"))
 }
 
 /// Does one slice of the other jobs, and returns whether there was any.
@@ -317,8 +322,13 @@ fn itself(shared: &Shared, event: &Event, inode: InodeId, seen: &[Seen], news: &
         };
         // A removed name is a change of attributes, and the server breaks caching for its own removals: caching the
         // handles of a file without a name helps no client.
-        if event.is(ReadFlags::ATTRIB) && !directory && links(seen) == Some(0) {
-            news.touched.insert((key, Touched::Gone));
+        if event.is(ReadFlags::ATTRIB) && !directory {
+            if links(seen) == Some(0) {
+                news.touched.insert((key, Touched::Gone));
+            } else if has_lost_name(&seen.root) {
+                // It has another name, and another file may have the one by which it was opened.
+                news.touched.insert((key, Touched::Name));
+            }
         }
         if event.is(ReadFlags::UNMOUNT) {
             news.touched.insert((key, Touched::Gone));
