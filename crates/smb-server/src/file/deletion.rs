@@ -150,6 +150,15 @@ impl Inode {
         })
     }
 
+    /// Whether an open is one of a named stream whose file is marked for deletion by the open's link, and no close
+    /// removes that yet.
+    pub(super) fn is_file_marked(&self, open: OpenId) -> bool {
+        let open = self.opens.get(&open);
+        let open = open.filter(|open| open.stream.is_some() && !open.unlinked);
+        let deletion = open.and_then(|open| self.links.get(&open.link));
+        matches!(deletion, Some(Deletion::Pending { .. }))
+    }
+
     /// Whether CHANGE_NOTIFY on this handle ends at once ([MS-FSA] 2.1.5.11).
     pub(super) fn is_marked_deleted(&self, open: OpenId) -> bool {
         self.opens
@@ -157,7 +166,13 @@ impl Inode {
             .is_some_and(|open| open.marked_deleted || open.delete_on_close)
     }
 
-    fn mark(&mut self, stream: &StreamName, link: &Link, posix: Option<OpenId>, who: &Deleter) {
+    pub(super) fn mark(
+        &mut self,
+        stream: &StreamName,
+        link: &Link,
+        posix: Option<OpenId>,
+        who: &Deleter,
+    ) {
         let new = || Deletion::Pending {
             posix,
             who: who.clone(),

@@ -73,6 +73,8 @@ pub struct KeptOpen {
     pub delete_on_close: bool,
     /// Its name or stream is marked for deletion, by whichever open.
     pub marked_deleted: bool,
+    /// It is an open of a named stream whose file is marked for deletion by the name of the open.
+    pub link_marked: bool,
     /// The caching of the open.
     pub cache: KeptCache,
     /// The byte-range locks it holds, in the order in which they were granted.
@@ -83,7 +85,7 @@ pub struct KeptOpen {
 
 impl Inode {
     fn kept(&mut self, id: OpenId) -> Option<(KeptOpen, Option<(Owner, KeptLease)>)> {
-        let marked_deleted = self.is_marked(id);
+        let (marked_deleted, link_marked) = (self.is_marked(id), self.is_file_marked(id));
         let (stream, open) = self.stream_of(id)?;
         let holder = stream.holders.iter().find(|one| one.opens.contains(&id));
         let (mut cache, mut lease) = (KeptCache::None, None);
@@ -108,6 +110,7 @@ impl Inode {
             share: open.mode.share,
             delete_on_close: open.delete_on_close,
             marked_deleted,
+            link_marked,
             cache,
             locks: stream.locks.of(id),
             sequences: open.sequences.valid(),
@@ -178,6 +181,10 @@ impl Inode {
         if kept.marked_deleted && (mode.deletes() || !self.is_marked(request.open)) {
             // This cannot fail, because the open was just put in.
             let _ = self.set_delete_pending(request.open, false, who);
+        }
+        // An open of the file itself has set this mark. If that was restored before, its mark stays.
+        if kept.link_marked && !self.is_going(&request.link) {
+            self.mark(&None, &request.link, None, who);
         }
         let quick = Quick {
             shared,
@@ -253,7 +260,7 @@ impl Files {
     }
 
     /// Restores a recorded open. Of the request, its name, place, link, path, client and lease key are used; a link
-    /// or stream that it marked for deletion is removed on behalf of `who`. `None` if the open does not fit, or its
+    /// or stream that is marked for deletion is removed on behalf of `who`. `None` if the open does not fit, or its
     /// lease is unknown.
     pub fn put_back(
         &self,

@@ -37,6 +37,7 @@ const DELETE_ON_CLOSE: u8 = 4;
 const MARKED_DELETED: u8 = 8;
 const STREAM_MOVING: u8 = 16;
 const READ_UNASKED: u8 = 32;
+const LINK_MARKED: u8 = 64;
 const EXCLUSIVE: u8 = 1;
 
 /// A persistent open, whole.
@@ -175,6 +176,7 @@ impl OpenRecord {
             (self.engine.marked_deleted, MARKED_DELETED),
             (self.stream_to.is_some(), STREAM_MOVING),
             (self.read_unasked, READ_UNASKED),
+            (self.engine.link_marked, LINK_MARKED),
         ];
         out.put_u8(bits.iter().filter(|(is, _)| *is).map(|(_, bit)| bit).sum());
         out.put_slice(&self.create_guid.0);
@@ -218,7 +220,7 @@ impl OpenRecord {
     fn decode(id: u64, bytes: &[u8]) -> Option<Self> {
         let mut from = Reader::new(bytes, "persistent open");
         let (version, flags) = (from.u8().ok()?, from.u8().ok()?);
-        if version != VERSION || flags > 63 {
+        if version != VERSION || flags > 127 {
             return None;
         }
         let is = |bit: u8| flags & bit != 0;
@@ -263,6 +265,7 @@ impl OpenRecord {
         let mut engine = decode_engine(&mut from)?;
         engine.delete_on_close = is(DELETE_ON_CLOSE);
         engine.marked_deleted = is(MARKED_DELETED);
+        engine.link_marked = is(LINK_MARKED);
         from.take(1).is_err().then_some(Self {
             id,
             create_guid,
@@ -351,11 +354,10 @@ fn decode_engine(from: &mut Reader<'_>) -> Option<KeptOpen> {
     Some(KeptOpen {
         access,
         share,
-        delete_on_close: false,
-        marked_deleted: false,
         cache,
         locks,
         sequences,
+        ..KeptOpen::default()
     })
 }
 
@@ -435,7 +437,6 @@ mod tests {
                 access: AccessMask::FILE_READ_DATA,
                 share: ShareAccess::READ,
                 delete_on_close: true,
-                marked_deleted: false,
                 cache: KeptCache::Lease,
                 locks: vec![
                     KeptLock {
@@ -450,6 +451,7 @@ mod tests {
                     },
                 ],
                 sequences: vec![(1, 0), (64, 15)],
+                ..KeptOpen::default()
             },
         }
     }
@@ -480,11 +482,9 @@ mod tests {
             path: Vec::new(),
             engine: KeptOpen {
                 cache: KeptCache::Oplock(LeaseState::RWH),
-                locks: Vec::new(),
-                sequences: Vec::new(),
-                delete_on_close: false,
                 marked_deleted: true,
-                ..open().engine
+                link_marked: true,
+                ..KeptOpen::default()
             },
             ..open()
         };

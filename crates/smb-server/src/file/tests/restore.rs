@@ -220,6 +220,38 @@ fn what_another_open_has_marked_is_deleted_with_the_last_close() {
 }
 
 #[test]
+fn a_file_that_is_marked_is_deleted_with_the_last_close_of_a_stream() {
+    for on_close in [false, true] {
+        let old = Rig::new(Caching::Full);
+        let marks = OpenRequest {
+            delete_on_close: on_close,
+            ..old.request(1, DELETE)
+        };
+        let lasts = OpenRequest {
+            place: stream(1, "S"),
+            ..old.request(1, READ)
+        };
+        old.open(&marks);
+        old.open(&lasts);
+        if !on_close {
+            old.mark_deleted(&marks);
+        }
+        assert_eq!(old.close(&marks).remove, None);
+        let (kept, _) = old.files.kept(&lasts.place, lasts.open).unwrap();
+        assert!(kept.link_marked && !kept.marked_deleted);
+        let new = Rig::new(Caching::Full);
+        back(&new, &old, &lasts);
+        let late = OpenRequest {
+            open: OpenId(900),
+            ..new.request(1, READ)
+        };
+        assert_eq!(new.refused(&late), Status::DELETE_PENDING);
+        let removed = new.close(&lasts).remove;
+        assert!(matches!(removed, Some((Remove::Link(_), _))));
+    }
+}
+
+#[test]
 fn a_lease_is_taken_anew_if_the_clients_of_its_other_opens_are_away() {
     let rig = Rig::new(Caching::Full);
     let leased = || rig.leased(1, READ, 9, ONLY_R);
