@@ -72,7 +72,9 @@ async fn find_stream<V: Vfs>(
     }
 }
 
+/// Whether a file or directory is that of the open. A stream is no directory, but a directory may carry it.
 fn is_it<N: Node>(node: &N, record: &OpenRecord) -> bool {
     let key = node.key();
-    (key.ino, key.generation) == record.inode && node.is_directory() == record.directory
+    let same_kind = record.stream.is_some() || node.is_directory() == record.directory;
+    (key.ino, key.generation) == record.inode && same_kind
 }

@@ -18,7 +18,7 @@ use smb_wire::{
     msg::ShareAccess,
 };
 use vfs::{
-    Contents, Identity, IoAccess, NamedStreams, Node, Paths, StreamOpen, Volume, WriteMode,
+    Contents, Disk, Identity, IoAccess, NamedStreams, Node, Paths, StreamOpen, Volume, WriteMode,
     sim::{Fault, FaultAction, SimOp, SimYield},
 };
 
@@ -424,6 +424,34 @@ fn a_stream_is_found_under_both_names_of_a_rename() {
         let name = open.map(|open| open.disk().ok().unwrap().node.stream().unwrap().to_owned());
         assert_eq!(name.as_deref(), found, "{there:?}");
     }
+}
+
+#[test]
+fn a_stream_of_a_directory_comes_back() {
+    let world = World::new(false, ServerLimits::default());
+    let shares = world.server.shares();
+    let vfs = &shares.find("data").unwrap().vfs;
+    let key = run(async {
+        let (me, path, root) = (&Identity::Service, ["d".to_owned()], world.disk.root());
+        let made = world.disk.make_dir(me, &root, b"d", 0o700).await;
+        made.unwrap();
+        let directory = vfs.lookup(me, &path).await.unwrap().found.unwrap().0;
+        let how = StreamOpen::Either;
+        vfs.open_stream(me, &directory, "s", how).await.unwrap();
+        directory.key()
+    });
+    let record = OpenRecord {
+        path: vec!["d".to_owned()],
+        stream: Some("s".to_owned()),
+        inode: (key.ino, key.generation),
+        lease: None,
+        engine: KeptOpen {
+            cache: KeptCache::None,
+            ..world.record(10).engine
+        },
+        ..world.record(10)
+    };
+    assert_eq!(world.bring_back(&[record]), came(1, 0, 0));
 }
 
 #[test]
