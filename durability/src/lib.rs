@@ -35,7 +35,7 @@ use sync::planted;
 
 pub use gate::{
     Completion, Earlier, Gate, OpenPolicy, PendingChange, PendingContents, PendingRemoval,
-    PendingRename, Receipt, Unchanged,
+    PendingRename, Receipt, Replaced, Unchanged,
 };
 pub use metrics::{BUCKETS, Counters, HistogramView};
 #[cfg(feature = "planted-faults")]

@@ -46,7 +46,7 @@ pub use crate::dirty::Earlier;
 pub use change::PendingChange;
 pub use contents::PendingContents;
 pub use opens::OpenPolicy;
-pub use rename::{PendingRemoval, PendingRename};
+pub use rename::{PendingRemoval, PendingRename, Replaced};
 
 /// Streams of one inode that may be dirty at once; a change beyond it waits for a sync.
 const DIRTY_STREAMS_MAX: usize = 256;

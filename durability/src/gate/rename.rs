@@ -13,6 +13,7 @@ use crate::{
     dirty::{Held, Inode, Name},
     planted::Planted,
     policy::{Event, RequestFlags, Wait},
+    sync::Durability,
 };
 
 /// A name that is about to move. A guard like [`PendingChange`].
@@ -29,6 +30,34 @@ pub struct PendingRename<'a, V: Volume> {
 pub struct PendingRemoval<'a, V: Volume> {
     node: &'a V::Node,
     from: PendingChange<'a, V>,
+}
+
+/// A name that was removed.
+struct GoneName<V: Volume> {
+    judged: Judged,
+    /// The directories from which earlier names of the file were removed, where these removals are not stable.
+    left: Vec<Held<V>>,
+    /// The error of a sync that was to remove one of those.
+    comes_back: Option<VfsError>,
+}
+
+impl<V: Volume> GoneName<V> {
+    /// Waits until no earlier name can come back. `synced` is the result of the sync for the name itself.
+    async fn for_good(self, core: &Durability<V>, synced: VfsResult<()>) -> VfsResult<()> {
+        let mut result = self.comes_back.map_or(synced, Err);
+        for dir in self.left {
+            result = result.and(core.barrier(dir.key(), Some(dir)).await);
+        }
+        result
+    }
+}
+
+/// A file of which another one has taken a name, for the answer to the request that caused that.
+#[must_use = "the answer to the request depends on the replaced file as well"]
+pub struct Replaced<'a, V: Volume> {
+    gate: &'a Gate<V>,
+    dir: FileKey,
+    gone: GoneName<V>,
 }
 
 impl<V: Volume> Gate<V> {
@@ -93,22 +122,29 @@ impl<V: Volume> Gate<V> {
     }
 
     /// The name of `node` in a directory was replaced by another one, as announced by
-    /// [`Gate::begin_rename`] or [`Gate::begin_replacement`].
-    pub async fn replaced(&self, node: &V::Node, from: &V::Node) {
+    /// [`Gate::begin_rename`] or [`Gate::begin_replacement`]. `flags` are those of the request.
+    pub async fn replaced(
+        &self,
+        node: &V::Node,
+        from: &V::Node,
+        flags: RequestFlags,
+    ) -> Replaced<'_, V> {
         // A symbolic link is replaced itself; it is not followed.
         let name = RemovedName::Own;
-        self.name_removed(node, from, (name, RequestFlags::default()))
-            .await;
+        Replaced {
+            gate: self,
+            dir: from.key(),
+            gone: self.name_removed(node, from, (name, flags)).await,
+        }
     }
 
-    /// Marks a name that was removed from `from`. If it was the last one, the answer has the directories from which
-    /// earlier names were removed, where these removals are not stable, and the error of a sync that was to remove one.
+    /// Marks a name that was removed from `from`.
     async fn name_removed(
         &self,
         node: &V::Node,
         from: &V::Node,
         (name, flags): (RemovedName, RequestFlags),
-    ) -> (Judged, Vec<Held<V>>, Option<VfsError>) {
+    ) -> GoneName<V> {
         let core = &self.core;
         let left = core.names_in_other_directories(node.key(), from.key(), Name::has_left);
         let asked = Asked {
@@ -123,7 +159,12 @@ impl<V: Volume> Gate<V> {
         let last = name == RemovedName::Own
             && (node.is_directory() || self.vfs.links(node).await.is_ok_and(|links| links == 0));
         if !last {
-            return (judged, Vec::new(), None);
+            // It is not known which of the file's names had the earlier ones.
+            return GoneName {
+                judged,
+                left,
+                comes_back: None,
+            };
         }
         // The latch of the removed inode ends. Its dirty state is dropped, or under a bound becomes
         // part of the directory's state.
@@ -138,7 +179,27 @@ impl<V: Volume> Gate<V> {
             let names = lost.names.into_iter().chain(left.iter().map(Held::key));
             core.clear_stored_when_removed(node.key(), self.held(from), names.collect());
         }
-        (judged, left, comes_back)
+        GoneName {
+            judged,
+            left,
+            comes_back,
+        }
+    }
+}
+
+impl<V: Volume> Replaced<'_, V> {
+    /// Completes the answer to the request: where that must be stable, no earlier name of the file may come back. `own`
+    /// is the receipt of the file that has the name now.
+    ///
+    /// # Errors
+    /// That of `own`, or of a sync that was to remove an earlier name.
+    pub async fn answer(self, own: VfsResult<Receipt>) -> VfsResult<Receipt> {
+        let receipt = own?;
+        if self.gone.judged.barriers.wait != Wait::Parent {
+            return Ok(receipt);
+        }
+        let gone = Box::pin(self.gone.for_good(&self.gate.core, Ok(())));
+        self.gate.receipt(self.dir, gone.await).await
     }
 }
 
@@ -147,20 +208,14 @@ impl<V: Volume> PendingRemoval<'_, V> {
     pub async fn removed(&self, name: RemovedName, flags: RequestFlags) -> VfsResult<Receipt> {
         let (gate, from) = (self.from.gate, self.from.node);
         let core = &gate.core;
-        let removed = gate.name_removed(self.node, from, (name, flags));
-        let (judged, left, comes_back) = removed.await;
+        let gone = gate.name_removed(self.node, from, (name, flags)).await;
         core.entry_failed_since(from.key(), self.from.since);
-        if judged.barriers.wait != Wait::Parent {
-            return gate.acknowledge(from, judged).await;
+        if gone.judged.barriers.wait != Wait::Parent {
+            return gate.acknowledge(from, gone.judged).await;
         }
         let result = Box::pin(async {
             let synced = core.barrier(from.key(), Some(gate.held(from))).await;
-            let mut result = comes_back.map_or(synced, Err);
-            // Names that were removed earlier from other directories could come back as well.
-            for dir in left {
-                result = result.and(core.barrier(dir.key(), Some(dir)).await);
-            }
-            result
+            gone.for_good(core, synced).await
         });
         let result = result.await;
         gate.receipt(from.key(), result).await

@@ -115,7 +115,8 @@ fn a_trip_ends_with_the_latches_that_caused_it() {
         assert!(w.gate.poisoned().is_empty());
         fail(&w, &w.gate, 6).await;
         lock(&w.fake.state).links.insert(6, 0);
-        w.gate.replaced(&file(6), &super::fake::dir(10)).await;
+        let at = super::fake::dir(10);
+        drop(w.gate.replaced(&file(6), &at, PLAIN).await);
         assert!(w.gate.poisoned().is_empty());
         assert_eq!(w.gate.effective_policy(), Policy::Honor);
         assert_eq!(w.gate.clear_latches(), 0);

@@ -284,7 +284,7 @@ fn what_lost_its_last_name_is_dirty_under_a_bound_until_that_is_stable() {
         lock(&w.fake.state).links.insert(5, 0);
         w.gate.removed(&f, &a, PLAIN).await.unwrap();
         lock(&w.fake.state).links.insert(6, 0);
-        w.gate.replaced(&g, &a).await;
+        drop(w.gate.replaced(&g, &a, PLAIN).await);
         assert_eq!(f.held(), 1);
         let exposed = w.gate.exposure();
         assert_eq!((exposed.bytes, exposed.inodes), (3 * 4096, 3));

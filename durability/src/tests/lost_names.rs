@@ -64,7 +64,7 @@ fn a_latch_ends_with_the_last_name_of_its_inode() {
             w.engine
                 .restore_latch(&LatchRecord::whole(key(6), VfsError::Io));
             lock(&w.fake.state).links.insert(6, 0);
-            w.gate.replaced(&file(6), &d).await;
+            drop(w.gate.replaced(&file(6), &d, PLAIN).await);
             assert_eq!(w.flush(&file(6)).await, Ok(()));
         },
     );

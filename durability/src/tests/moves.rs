@@ -574,6 +574,41 @@ fn what_is_deleted_for_good_comes_back_under_no_earlier_name() {
     });
 }
 
+/// A rename or link over a file promises that the file is gone, as its removal does.
+#[test]
+fn what_is_replaced_for_good_comes_back_under_no_earlier_name() {
+    for (flags, fails) in [(PLAIN, false), (THROUGH, false), (THROUGH, true)] {
+        honor(move |w| async move {
+            let (a, b, f, g) = (dir(10), dir(11), file(5), file(6));
+            w.rename(&f, &a, &b).await.unwrap();
+            let mut moving = w.gate.begin_rename(&b, &b, Some(&f)).await.unwrap();
+            lock(&w.fake.state).links.insert(5, 0);
+            w.fake.name(11);
+            if fails {
+                w.fake.script(10, &[IO]);
+            }
+            let replaced = w.gate.replaced(&f, &b, flags).await;
+            let own = moving.renamed(&g, flags).await;
+            let answer = replaced.answer(own).await.map(drop);
+            assert_eq!(answer, if fails { IO } else { Ok(()) });
+            if !fails {
+                let stable = w.fake.is_stable_in(10) && w.fake.is_stable_in(11);
+                assert_eq!(stable, flags == THROUGH);
+            }
+        });
+    }
+}
+
+#[test]
+fn one_of_several_names_that_is_deleted_for_good_comes_back_under_no_earlier_name() {
+    honor(|w| async move {
+        let (a, b, f) = (dir(10), dir(11), file(5));
+        w.rename(&f, &a, &b).await.unwrap();
+        drop(w.gate.removed(&f, &b, THROUGH).await.unwrap());
+        assert!(w.fake.is_stable_in(10) && w.fake.is_stable_in(11));
+    });
+}
+
 /// A directory with too many dirty names is synced with any change of it, and that is not all a removal waits for.
 #[test]
 fn what_is_deleted_for_good_from_a_directory_of_many_names_does_not_come_back_either() {

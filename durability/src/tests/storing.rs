@@ -263,7 +263,7 @@ fn the_stored_latch_of_a_removed_file_ends_when_its_removal_is_on_disk() {
             }
             if replaced {
                 w.gate.begin_replacement(&f, &d).await.unwrap();
-                w.gate.replaced(&f, &d).await;
+                drop(w.gate.replaced(&f, &d, PLAIN).await);
             } else {
                 drop(w.gate.removed(&f, &d, PLAIN).await.unwrap());
             }

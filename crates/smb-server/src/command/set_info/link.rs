@@ -86,9 +86,10 @@ async fn attempt<V: Vfs>(
         room::end(room).await;
         return again(error, target.existing.is_none());
     }
+    let mut replaced = None;
     if let Some(room) = &room {
         room.is_replaced();
-        room::replaced(on, &target).await;
+        replaced = room::replaced(on, &target).await;
     }
     // The new name must be reported before anything else is waited for, because a sync in between
     // would not include it.
@@ -99,6 +100,7 @@ async fn attempt<V: Vfs>(
     report(on, &target, replace);
     entries_changed(on, target.parent.key());
     room::end(room).await;
+    let receipt = room::answer(replaced, receipt).await;
     archived?;
     shown?;
     Ok(Attempt::Done(receipt?.into()))

@@ -244,9 +244,10 @@ async fn carry_out<V: Vfs>(
     // be moved meanwhile.
     report(on, &one, &there);
     drop(turn);
-    if let There::Other(_) = &there {
-        room::replaced(on, to).await;
-    }
+    let replaced = match &there {
+        There::Other(_) => room::replaced(on, to).await,
+        There::Free | There::Itself => None,
+    };
     let mut flags = on.open.flags();
     // A persistent open of any client, also one that came since, must be found after a crash by the one name that its
     // record then has.
@@ -269,6 +270,7 @@ async fn carry_out<V: Vfs>(
         }
     }
     break_parents_leases(on, &one);
+    let receipt = room::answer(replaced, receipt).await;
     archived?;
     shown?;
     Ok(Attempt::Done(receipt?.into()))

@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
+use durability::{Receipt, Replaced};
 use smb_wire::{
     access_mask::AccessMask, file_attributes::FileAttributes, ids::Guid, msg::ShareAccess,
     status::Status,
 };
-use vfs::{Attr, FileKey, Kind, Node, Vfs, env::LocalTask};
+use vfs::{Attr, FileKey, Kind, Node, Vfs, VfsError, env::LocalTask};
 
 use super::target::{Target, Wanted};
 use crate::{
@@ -244,10 +245,26 @@ async fn hold<V: Vfs>(
     Ok(Some(room))
 }
 
-/// Records for the opens of a replaced file that the name is gone.
-pub(super) async fn replaced<V: Vfs>(on: &OnDisk<'_, V>, target: &Target<V>) {
-    if let Some((node, _)) = &target.existing {
-        on.share.gate.replaced(node, &target.parent).await;
-        records::inode_changed(on.server, node.key()).await;
+/// Records for the opens of a replaced file that the name is gone. The result is for [`answer`].
+pub(super) async fn replaced<'a, V: Vfs>(
+    on: &'a OnDisk<'_, V>,
+    target: &Target<V>,
+) -> Option<Replaced<'a, V>> {
+    let (node, _) = target.existing.as_ref()?;
+    let (gate, flags) = (&on.share.gate, on.open.flags());
+    let replaced = gate.replaced(node, &target.parent, flags).await;
+    records::inode_changed(on.server, node.key()).await;
+    Some(replaced)
+}
+
+/// The receipt of a rename or link that may have replaced a file. `own` is the receipt of the file that has the name
+/// now.
+pub(super) async fn answer<V: Vfs>(
+    replaced: Option<Replaced<'_, V>>,
+    own: Result<Receipt, VfsError>,
+) -> Result<Receipt, VfsError> {
+    match replaced {
+        Some(replaced) => replaced.answer(own).await,
+        None => own,
     }
 }
