@@ -4,7 +4,9 @@
 //! file with the same inode number on a file system that is mounted below the root. A noted place therefore counts only
 //! if the folder there is not labelled with another inode. So does the place of Samba's rule: where a file is removed
 //! on the host, its folder stays, and the owner of the next file with the same number may set the mark. A folder that
-//! an older version or Samba made has no label and counts; it gets one with the next stream that is made in it.
+//! an older version or Samba made has no label and counts; it gets one with the next stream that is made in it. On a
+//! file system that is mounted below the root, the label also names the file system: it shows that the inode with the
+//! folder's number is dead if another one of that file system has the number.
 
 use super::Found;
 use crate::{
@@ -19,8 +21,11 @@ use crate::{
 pub(super) const PLACE: &str = "user.DosStream./depot";
 /// The earlier name of [`PLACE`], which inodes written by old versions may still have.
 pub(super) const OLD_PLACE: &str = "user.holdfast.depot";
-/// The attribute of a folder with the generation of the inode that has it; its number is in the folder's name.
+/// The attribute of a folder with the generation of the inode that has it; its number is in the folder's name. Below
+/// the root, the identity of its file system follows, as far as it has one.
 const LABEL: &str = "user.holdfast.generation";
+/// The length of the generation in it.
+const GENERATION_DIGITS: usize = 16;
 
 impl<D: Disk> PosixVfs<D> {
     /// The place of the folder of an inode's streams: the one that the inode notes, or else that of Samba's rule.
@@ -89,15 +94,49 @@ impl<D: Disk> PosixVfs<D> {
         node: &PosixNode<D>,
         folder: &D::Fd,
     ) -> VfsResult<Option<bool>> {
-        let own = label_of(node);
-        let label = self.xattr(folder, LABEL).await?;
-        // A file system without generations labels nothing: a folder with a label is that of an inode elsewhere.
-        Ok(label.map(|label| !own.is_empty() && label == own.as_bytes()))
+        let Some(label) = self.xattr(folder, LABEL).await? else {
+            return Ok(None);
+        };
+        let alone = generation_of(node);
+        if alone.is_empty() {
+            // A file system without generations labels nothing: a folder with a label is that of an inode elsewhere.
+            return Ok(Some(false));
+        }
+        // Older versions did not name the file system.
+        let own = label == alone.as_bytes() || label == self.label_of(node).await?.as_bytes();
+        Ok(Some(own))
+    }
+
+    /// Whether the folder at the place of an inode below the root is labelled with another inode of the same file
+    /// system, which is dead, because this one has its number.
+    pub(super) async fn is_of_predecessor(
+        &self,
+        node: &PosixNode<D>,
+        folder: &D::Fd,
+    ) -> VfsResult<bool> {
+        let (own, label) = (self.label_of(node).await?, self.xattr(folder, LABEL).await?);
+        let system = own.as_bytes().get(GENERATION_DIGITS..);
+        let theirs = (label.as_deref()).and_then(|label| label.get(GENERATION_DIGITS..));
+        Ok(theirs == system && system.is_some_and(|system| !system.is_empty()))
+    }
+
+    /// The label of an inode; empty if its file system has no generations.
+    async fn label_of(&self, node: &PosixNode<D>) -> VfsResult<String> {
+        let alone = generation_of(node);
+        if alone.is_empty() || node.0.key.fs == self.root.0.key.fs {
+            return Ok(alone);
+        }
+        let system = self.disk.stat_fs(node.fd()).await?.id;
+        // It is the device number where the file system has no identity that lasts.
+        Ok(match system == node.0.key.fs {
+            true => alone,
+            false => format!("{alone}-{system:016X}"),
+        })
     }
 
     /// Labels the folder of an inode's streams, or removes another inode's label where the inode has none.
     pub(super) async fn label(&self, node: &PosixNode<D>, folder: &D::Fd) -> VfsResult<()> {
-        let own = label_of(node);
+        let own = self.label_of(node).await?;
         if own.is_empty() {
             if self.xattr(folder, LABEL).await?.is_some() {
                 let service = &Identity::Service;
@@ -120,8 +159,8 @@ impl<D: Disk> PosixVfs<D> {
     }
 }
 
-/// The label of an inode; empty if its file system has no generations.
-fn label_of<D: Disk>(node: &PosixNode<D>) -> String {
+/// The part of an inode's label that every file system has; empty if it has no generations.
+fn generation_of<D: Disk>(node: &PosixNode<D>) -> String {
     match node.0.key.generation {
         0 => String::new(),
         generation => format!("{generation:016X}"),

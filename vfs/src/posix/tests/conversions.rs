@@ -340,6 +340,19 @@ fn the_folder_of_an_inode_on_another_file_system_is_not_emptied() {
         set.await.unwrap();
         assert_eq!(make().await, Ok(()));
         assert_eq!(names(&t, &below).await, [("new".to_owned(), 0)]);
+        // An inode of the same file system had the number before, and was removed on the host.
+        let system = disk.stat_fs(other.fd()).await.unwrap().id;
+        for (id, made) in [
+            (system ^ 1, Err(VfsError::NotSupported)),
+            (system, Ok(())),
+        ] {
+            let foreign = format!("0000000000000008-{id:016X}");
+            let set = disk.set_xattr(ME, &there, label, foreign.as_bytes(), how);
+            set.await.unwrap();
+            let newer = t.vfs.open_stream(ME, &below, "newer", StreamOpen::New);
+            assert_eq!(newer.await.map(drop), made);
+        }
+        assert_eq!(names(&t, &below).await, [("newer".to_owned(), 0)]);
     });
 }
 
