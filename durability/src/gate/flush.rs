@@ -127,19 +127,21 @@ impl<V: Volume> Gate<V> {
         if self.covers_name(target) && !self.is_name_marked(key) {
             Box::pin(self.mark_found_name(node, false)).await?;
         }
-        self.check_failures(node)?;
-        if target == FlushTarget::ShareRoot {
-            self.check_share()?;
-        }
         if self.core.journal.get().is_some() {
             Box::pin(self.cover(key)).await?;
         }
         if judged.barriers.bounded {
-            count(&metrics.flushes_deferred);
             Box::pin(self.hold_back(key, judged.bound)).await;
-        } else {
-            count(&metrics.flushes_ignored);
         }
+        // This comes after the waits, because a sync may fail meanwhile.
+        self.check_failures(node)?;
+        if target == FlushTarget::ShareRoot {
+            self.check_share()?;
+        }
+        count(match judged.barriers.bounded {
+            true => &metrics.flushes_deferred,
+            false => &metrics.flushes_ignored,
+        });
         // This comes last, because a FLUSH that fails has promised nothing.
         if let (Some(mut record), Some(journal)) = (record, self.core.journal.get()) {
             Box::pin(self.measure(&mut record, node)).await;

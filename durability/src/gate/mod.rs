@@ -353,8 +353,6 @@ impl<V: Volume> Gate<V> {
             self.mark_found_name(node, waits).await?;
         }
         match barriers.wait {
-            // Answered before the disk, unless a failure is already known.
-            Wait::Nothing if barriers.deferred => self.check_failures(node)?,
             Wait::Nothing => {}
             Wait::Names => {
                 if core.with(key, |inode| !inode.names().is_empty())
@@ -373,6 +371,10 @@ impl<V: Volume> Gate<V> {
         }
         if barriers.bounded {
             self.keep_bound(key, judged).await?;
+        }
+        if barriers.deferred {
+            // It is answered before the disk, unless a failure is known by now.
+            self.check_failures(node)?;
         }
         Ok(())
     }

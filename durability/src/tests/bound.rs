@@ -2,11 +2,11 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use vfs::Env;
+use vfs::{Env, VfsError};
 
 use super::{
     fake::{dir, file, stream},
-    flush::{PLAIN, World, world},
+    flush::{PLAIN, THROUGH, World, world},
     sim::{join, ms},
 };
 use crate::{share::lock, *};
@@ -309,6 +309,33 @@ fn no_more_is_acknowledged_than_can_be_paid_in_time() {
 }
 
 /// A WRITE of almost all bytes of the bound does not have to wait until no other client writes.
+/// Both are held back behind the sync that runs from 260 to 360 ms, which fails.
+#[test]
+fn what_is_held_back_while_a_sync_fails_is_not_answered_with_success() {
+    world("bounded:500ms,64MiB", Limits::default(), |w| async move {
+        lock(&w.fake.times).sync = ms(100);
+        w.fake.script(5, &[Err(VfsError::Io)]);
+        let failed = Rc::new(Cell::new(0));
+        let task = |at: u64| {
+            let (w, failed) = (Rc::clone(&w), Rc::clone(&failed));
+            Box::pin(async move {
+                let f = file(5);
+                w.env.sleep(ms(at)).await;
+                let answer = match at {
+                    0 => w.write(&f, 0, 1).await,
+                    300 => w.write_as(&f, 1, 1, THROUGH).await,
+                    _ => w.flush(&f).await,
+                };
+                let io = answer == Err(VfsError::Io);
+                failed.set(failed.get() + u32::from(io));
+            }) as vfs::env::LocalTask
+        };
+        join(&w.env, vec![task(0), task(300), task(320)]).await;
+        assert_eq!(w.fake.take_log(), ["write 5", "write 5", "all 5!"]);
+        assert_eq!(failed.get(), 2);
+    });
+}
+
 #[test]
 fn a_large_write_ends_beside_a_stream_of_small_ones() {
     world("bounded:50ms,1MiB", Limits::default(), |w| async move {
