@@ -188,18 +188,23 @@ impl<V: Volume> Gate<V> {
 }
 
 impl<V: Volume> Replaced<'_, V> {
-    /// Completes the answer to the request: where that must be stable, no earlier name of the file may come back. `own`
-    /// is the receipt of the file that has the name now.
+    /// Completes the answer to the request: where the replaced file must be gone for good before it, none of its names
+    /// comes back. `own` is the receipt of the file that has the name now, which may be less strict.
     ///
     /// # Errors
-    /// That of `own`, or of a sync that was to remove an earlier name.
+    /// That of `own`, or of a sync that was to remove a name.
     pub async fn answer(self, own: VfsResult<Receipt>) -> VfsResult<Receipt> {
         let receipt = own?;
-        if self.gone.judged.barriers.wait != Wait::Parent {
+        let Self { gate, dir, gone } = self;
+        if gone.judged.barriers.wait != Wait::Parent {
             return Ok(receipt);
         }
-        let gone = Box::pin(self.gone.for_good(&self.gate.core, Ok(())));
-        self.gate.receipt(self.dir, gone.await).await
+        let result = Box::pin(async {
+            let synced = gate.core.barrier(dir, None).await;
+            gone.for_good(&gate.core, synced).await
+        });
+        let result = result.await;
+        gate.receipt(dir, result).await
     }
 }
 

@@ -599,6 +599,25 @@ fn what_is_replaced_for_good_comes_back_under_no_earlier_name() {
     }
 }
 
+/// The handles of the replaced file, too, decide how stable the answer is.
+#[test]
+fn what_is_replaced_is_gone_for_good_if_its_own_handles_are_strict() {
+    honor(|w| async move {
+        let (a, b, f, g) = (dir(10), dir(11), file(5), file(6));
+        let settings = ShareDurability::with_policy(Policy::StrictSync);
+        let strict = w.engine.share("strict", Arc::clone(&w.fake), settings);
+        w.rename(&f, &a, &b).await.unwrap();
+        let _open = strict.opened(&f, opener("b/f"));
+        let mut moving = w.gate.begin_rename(&b, &b, Some(&f)).await.unwrap();
+        lock(&w.fake.state).links.insert(5, 0);
+        w.fake.name(11);
+        let replaced = w.gate.replaced(&f, &b, PLAIN).await;
+        let own = moving.renamed(&g, PLAIN).await;
+        drop(replaced.answer(own).await.unwrap());
+        assert!(w.fake.is_stable_in(10) && w.fake.is_stable_in(11));
+    });
+}
+
 #[test]
 fn one_of_several_names_that_is_deleted_for_good_comes_back_under_no_earlier_name() {
     honor(|w| async move {
