@@ -205,7 +205,12 @@ impl Share {
 
     /// Sets the options of a share that comes back after it was removed. Failures are not forgotten.
     pub(crate) fn configure(&self, change: impl FnOnce(&mut ShareDurability)) {
+        let before = self.bound();
         change(&mut write(&self.settings));
+        if Bound::tightens(self.bound(), before) {
+            // Everything dirty was acknowledged under a bound that is not kept any more, so it is due now.
+            self.hurry(self.env.monotonic());
+        }
         self.policy_changed();
     }
 

@@ -309,6 +309,27 @@ fn no_more_is_acknowledged_than_can_be_paid_in_time() {
 }
 
 /// A WRITE of almost all bytes of the bound does not have to wait until no other client writes.
+/// A laxer policy is in force at once, but what was acknowledged before keeps the bound of that time.
+#[test]
+fn what_was_acknowledged_before_the_bound_was_loosened_is_on_disk_within_it() {
+    for laxer in ["treat-host-as-stable-storage", "bounded:20s,64MiB"] {
+        world(
+            "bounded:200ms,64MiB",
+            Limits::default(),
+            move |w| async move {
+                let f = file(5);
+                w.write(&f, 0, 1).await.unwrap();
+                w.flush(&f).await.unwrap();
+                w.gate.set_policy(laxer.parse().unwrap(), "test").await;
+                w.write(&f, 1, 1).await.unwrap();
+                w.env.sleep(ms(200)).await;
+                let durable = lock(&w.fake.state).pages[&(5, 0)].durable;
+                assert!(durable > 0, "{laxer}");
+            },
+        );
+    }
+}
+
 /// Both are held back behind the sync that runs from 260 to 360 ms, which fails.
 #[test]
 fn what_is_held_back_while_a_sync_fails_is_not_answered_with_success() {
