@@ -159,10 +159,11 @@ impl<V: Volume> Gate<V> {
         let last = name == RemovedName::Own
             && (node.is_directory() || self.vfs.links(node).await.is_ok_and(|links| links == 0));
         if !last {
-            // It is not known which of the file's names had the earlier ones.
+            // It is not known which of the file's names had the earlier ones. A symbolic link had none of them.
+            let own = name == RemovedName::Own;
             return GoneName {
                 judged,
-                left,
+                left: if own { left } else { Vec::new() },
                 comes_back: None,
             };
         }

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use vfs::{
-    Contents, Creation, Directories, Env, Identity, IoAccess, Paths, VfsError, Volume,
+    Contents, Creation, Directories, Env, Identity, IoAccess, Paths, RemovedName, VfsError, Volume,
     posix::PosixVfs,
     sim::{Cut, Profile, SimDisk, SimOp},
 };
@@ -623,6 +623,11 @@ fn one_of_several_names_that_is_deleted_for_good_comes_back_under_no_earlier_nam
     honor(|w| async move {
         let (a, b, f) = (dir(10), dir(11), file(5));
         w.rename(&f, &a, &b).await.unwrap();
+        let above = dir(12);
+        let link = w.gate.begin_removal(&f, &above).await.unwrap();
+        let gone = link.removed(RemovedName::SymbolicLink, THROUGH).await;
+        drop(gone.unwrap());
+        assert!(!w.fake.is_stable_in(10), "a link to the file was removed");
         drop(w.gate.removed(&f, &b, THROUGH).await.unwrap());
         assert!(w.fake.is_stable_in(10) && w.fake.is_stable_in(11));
     });
