@@ -29,7 +29,8 @@ use crate::{
     Identity,
     credentials::{self, give_up_set_ids},
     disk::{
-        Attempt, DiskResult, EntryAttrs, Errno, OpenHow, Stat, Wanted, check_name, entry_attrs,
+        Attempt, DiskResult, EntryAttrs, Errno, OVERLAY, OpenHow, Stat, Wanted, check_name,
+        entry_attrs,
     },
     lock, posix_sys as raw,
     uring::{self, ThreadRing},
@@ -55,6 +56,8 @@ enum Opened {
     Here(LinuxFd),
     /// The root of a file system that is mounted on the name, and its device number.
     Mounted((OwnedFd, u64)),
+    /// The inode (`O_PATH`), because a program on the host has a lease on it.
+    Leased(LinuxFd),
 }
 
 /// Marks a call that starts write-back as ended when it is dropped.
@@ -315,6 +318,9 @@ impl LinuxDisk {
                 Err(Errno(libc::EXDEV)) => {
                     return opens::open_mounted(dir, name, how).map(Opened::Mounted);
                 }
+                Err(Errno(libc::EAGAIN)) if how.create.is_none() && !how.path_only => {
+                    return opens::open(dir, name, OpenHow::PATH_ONLY).map(Opened::Leased);
+                }
                 opened => opened?,
             };
             if how.create.is_none() || how.path_only {
@@ -325,6 +331,36 @@ impl LinuxDisk {
         match self.run_at(who, dir, name, open).await? {
             Opened::Here(fd) => Ok(fd),
             Opened::Mounted((fd, device)) => self.enter(who, fd, device, how).await,
+            Opened::Leased(fd) => self.open_again(who, &fd, how.read, how.write).await,
+        }
+    }
+
+    /// Opens an inode again. Where a program on the host has a lease on it, the kernel lets the open wait until that
+    /// program gives it up, or for 45 seconds. These waits have threads of their own: somebody who may write in a
+    /// share could keep all threads of its file system waiting otherwise.
+    pub(super) async fn open_again(
+        &self,
+        who: &Identity,
+        fd: &LinuxFd,
+        read: bool,
+        write: bool,
+    ) -> DiskResult<LinuxFd> {
+        let open = move |fd: &LinuxFd, wait| opens::reopen(fd, read, write, wait);
+        if fd.class().remote {
+            return self.run(who, fd, move |fd| open(fd, true)).await;
+        }
+        // Overlayfs copies a whole file of its lower layer when it is opened for writing.
+        let copies = write && fd.class().kind == OVERLAY;
+        let opened = match copies {
+            true => self.run(who, fd, move |fd| Ok(open(fd, false))).await?,
+            false => credentials::with(who, || open(fd, false)),
+        };
+        match opened {
+            Err(Errno(libc::EAGAIN)) => {
+                let fd = fd.clone();
+                pool::run(pool::LEASES, who.clone(), move || open(&fd, true)).await
+            }
+            opened => opened,
         }
     }
 

@@ -119,7 +119,8 @@ pub(super) fn open_way(dir: &LinuxFd, names: &[Box<[u8]>]) -> Vec<Option<DiskRes
     way
 }
 
-/// Opens a name, and waits if need be. EXDEV if it creates nothing and another file system is mounted there.
+/// Opens a name, and waits for the disk if need be. If it creates nothing: EXDEV where another file system is mounted
+/// there, and EAGAIN where a program has a lease on the file.
 pub(super) fn open(dir: &LinuxFd, name: &[u8], how: OpenHow) -> DiskResult<LinuxFd> {
     let (flags, mode) = (open_flags(how), create_mode(how));
     let resolve = resolve(how);
@@ -130,10 +131,7 @@ pub(super) fn open(dir: &LinuxFd, name: &[u8], how: OpenHow) -> DiskResult<Linux
     }
     // Without O_NONBLOCK a FIFO would hold the thread; with it only a lease causes EAGAIN, and only
     // regular files have leases.
-    match open(OFlags::NONBLOCK) {
-        Err(Errno(libc::EAGAIN)) => Ok(LinuxFd::new(open(OFlags::empty())?, false, on)),
-        opened => waiting(opened?, on),
-    }
+    waiting(open(OFlags::NONBLOCK)?, on)
 }
 
 /// Opens with `O_PATH` the root of the file system that is mounted on a name, without waiting for that file system.

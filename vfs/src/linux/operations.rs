@@ -17,7 +17,7 @@ use crate::{
     Identity, Timestamp, credentials,
     disk::{
         Allocate, Attempt, Created, Disk, DiskResult, EntriesLooked, EntryAttrs, Errno, InMemory,
-        Mark, OVERLAY, OpenHow, RawEntry, Stat, StatFs, Wanted, XattrLengths, XattrSet, check_name,
+        Mark, OpenHow, RawEntry, Stat, StatFs, Wanted, XattrLengths, XattrSet, check_name,
     },
     posix_sys as raw,
 };
@@ -150,16 +150,7 @@ impl Disk for LinuxDisk {
         read: bool,
         write: bool,
     ) -> DiskResult<LinuxFd> {
-        // Overlayfs copies a whole file of its lower layer when it is opened for writing.
-        let copies = write && fd.class().kind == OVERLAY;
-        if !fd.class().remote && !copies {
-            match credentials::with(who, || opens::reopen(fd, read, write, false)) {
-                Err(Errno(libc::EAGAIN)) => {}
-                other => return other,
-            }
-        }
-        self.run(who, fd, move |fd| opens::reopen(fd, read, write, true))
-            .await
+        self.open_again(who, fd, read, write).await
     }
 
     fn close_beside(&self, fd: LinuxFd, other: &LinuxFd) {

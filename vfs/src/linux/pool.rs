@@ -85,6 +85,12 @@ pub(crate) struct Place {
 /// A device number that no file system has, for the jobs of those beyond [`FILE_SYSTEMS_MAX`].
 const ANY: u64 = 0;
 
+/// The place of opens that wait for a program on the host to give up a lease, and not for a file system.
+pub(crate) const LEASES: Place = Place {
+    lane: Lane::Io,
+    device: u64::MAX,
+};
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The purpose of a job.

@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod ext4;
+mod leases;
 mod mounted;
 mod xfs_log;
 

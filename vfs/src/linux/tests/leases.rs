@@ -1,0 +1,102 @@
+//! Files on which another program has a lease.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use tokio::{
+    runtime::Builder,
+    task::{LocalSet, spawn_local},
+    time::{sleep, timeout},
+};
+
+use super::*;
+
+const ME: &Identity = &Identity::Service;
+
+/// A program that takes a lease and ignores the signal by which the kernel asks for it.
+const HOLDER: &str = "
+import fcntl, os, signal, sys, time
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+file = os.open(sys.argv[1], os.O_RDWR)
+for _ in range(1000):
+    try:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        print('held', flush=True)
+        break
+    except BlockingIOError:
+        # A process that another test is starting has the file open for a moment.
+        time.sleep(0.001)
+sys.stdin.read()
+";
+
+/// A program that has a lease on a file until this is dropped.
+struct Holder(Child);
+
+impl Holder {
+    fn of(file: &Path) -> Option<Self> {
+        let started = Command::new("python3")
+            .args(["-c", HOLDER])
+            .arg(file)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut holder = Self(started.ok()?);
+        let mut line = String::new();
+        let said = BufReader::new(holder.0.stdout.take()?).read_line(&mut line);
+        (said.is_ok() && line == "held\n").then_some(holder)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Many wait for a program that keeps its lease. Nobody else waits who needs its file system.
+#[test]
+fn a_lease_of_another_program_holds_up_only_those_who_open_its_file() {
+    const ASK: usize = 2 * pool::IO_THREADS_MAX;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    std::fs::write(&path, b"x").unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
+    let fd = block_on(disk.open_at(ME, &disk.root(), b"f", OpenHow::PATH_ONLY)).unwrap();
+    let Some(holder) = Holder::of(&path) else {
+        crate::testing::missing("python3, or leases");
+        return;
+    };
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let run = async move {
+        let read = OpenHow {
+            read: true,
+            ..OpenHow::default()
+        };
+        let mut waiting = Vec::new();
+        for number in 0..ASK {
+            let (disk, fd) = (disk.clone(), fd.clone());
+            waiting.push(spawn_local(async move {
+                match number % 2 {
+                    0 => disk.reopen(ME, &fd, true, false).await,
+                    _ => disk.open_at(ME, &disk.root(), b"f", read).await,
+                }
+            }));
+        }
+        sleep(Duration::from_millis(200)).await;
+        assert!(waiting.iter().all(|one| !one.is_finished()));
+        let root = disk.root();
+        let listed = timeout(Duration::from_secs(20), disk.entries(ME, &root, 10)).await;
+        assert_eq!(listed.unwrap().unwrap().len(), 1);
+        drop(holder);
+        for one in waiting {
+            let opened = timeout(Duration::from_secs(20), one).await;
+            assert!(opened.unwrap().unwrap().is_ok());
+        }
+    };
+    LocalSet::new().block_on(&runtime, run);
+}
