@@ -1,8 +1,8 @@
 //! An open descriptor, and the facts known about it.
 //!
-//! It closes when the last clone is dropped; the pool then frees the blocks of a large removed file, and closes the
-//! descriptors of remote file systems. A descriptor opened with `O_PATH` has no calls of its own for attributes, times
-//! and modes: those go through its magic link in `/proc/self/fd`.
+//! It closes when the last clone is dropped; the pool then frees the blocks of a large removed file, writes back a large
+//! one that was truncated, and closes the descriptors of remote file systems. A descriptor opened with `O_PATH` has no
+//! calls of its own for attributes, times and modes: those go through its magic link in `/proc/self/fd`.
 
 use std::{
     ffi::{CStr, CString},
@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{disk::DiskResult, lock, uring::HeldFd};
 
-/// Removed files with more 512-byte blocks than this are closed by the pool.
+/// Removed and truncated files with more 512-byte blocks than this are closed by the pool.
 const CLOSE_BLOCKS_MAX: u64 = 8192;
 
 struct Inner {
@@ -44,6 +44,8 @@ struct Inner {
     listing: Mutex<()>,
     /// `O_NONBLOCK` is still set from the open; see [`LinuxFd::for_ring`].
     nonblock: AtomicBool,
+    /// The file was truncated through it.
+    truncated: AtomicBool,
     /// The number of open descriptors of this inode that share this count: this one and those opened again from it. It
     /// is made with the second one.
     beside: OnceLock<Arc<AtomicUsize>>,
@@ -84,6 +86,9 @@ impl Drop for Inner {
     /// one. (Of two that close at the same moment, the one that did not check may close last; then this thread frees
     /// the blocks.)
     ///
+    /// ext4, XFS and btrfs write a truncated file's new data back when it is closed, and wait while the device's queue is
+    /// full. A large file that was truncated through this descriptor is therefore closed by the pool, too.
+    ///
     /// On a remote file system each close of a descriptor for data waits for the other side (FLUSH of FUSE, the
     /// write-back of NFS), so the pool closes all of these.
     fn drop(&mut self) {
@@ -95,8 +100,9 @@ impl Drop for Inner {
             pool::close(Lane::Io.of(self.file_system.device), fd);
             return;
         }
+        let truncated = *self.truncated.get_mut();
         // The query may wait for another host (9p, GFS2, OCFS2), and the blocks are freed there.
-        if others || remote {
+        if remote || (others && !truncated) {
             return;
         }
         // One of these is closed for each component of a path that is looked up.
@@ -108,7 +114,7 @@ impl Drop for Inner {
         let Ok(stat) = rustix::fs::statx(&fd, c"", flags, asked) else {
             return;
         };
-        if stat.stx_nlink == 0 && stat.stx_blocks > CLOSE_BLOCKS_MAX {
+        if stat.stx_blocks > CLOSE_BLOCKS_MAX && (truncated || stat.stx_nlink == 0) {
             pool::close(Lane::Io.of(self.file_system.device), fd);
         }
     }
@@ -123,6 +129,7 @@ impl LinuxFd {
             directory: AtomicBool::new(false),
             listing: Mutex::new(()),
             nonblock: AtomicBool::new(false),
+            truncated: AtomicBool::new(false),
             beside: OnceLock::new(),
         }))
     }
@@ -212,6 +219,11 @@ impl LinuxFd {
         }
     }
 
+    /// To be called before the file is truncated through this descriptor.
+    pub(super) fn truncates(&self) {
+        self.0.truncated.store(true, Relaxed);
+    }
+
     pub(super) fn is_path_only(&self) -> bool {
         self.0.path_only
     }
@@ -262,7 +274,63 @@ fn links() -> Option<BorrowedFd<'static>> {
 mod tests {
     use std::{io, sync::mpsc, thread, time::Duration};
 
+    use rustix::fs::FlockOperation;
+
     use super::*;
+
+    /// Jobs that hold all threads of a file system until the result is dropped.
+    fn hold_up(place: Place, jobs: usize) -> mpsc::Sender<()> {
+        let (release, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        for _ in 0..jobs {
+            let gate = Arc::clone(&gate);
+            pool::post(place, move || {
+                let _ = lock(&gate).recv();
+            });
+        }
+        release
+    }
+
+    /// The kernel writes back in `close` what was written after a truncation.
+    #[test]
+    fn a_large_file_that_was_truncated_is_closed_by_the_pool() {
+        const LARGE: usize = (CLOSE_BLOCKS_MAX as usize + 1024) * 512;
+        let on = FileSystem::with(4003, Class::default());
+        let folder = tempfile::tempdir().unwrap();
+        // The lock goes with the descriptor.
+        let locked = |name: &str, len: usize| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, vec![1_u8; len]).unwrap();
+            let open = || std::fs::File::options().write(true).open(&path).unwrap();
+            let fd = LinuxFd::new(open().into(), false, &on);
+            rustix::fs::flock(&fd, FlockOperation::LockExclusive).unwrap();
+            (fd, open())
+        };
+        let is_closed = |other: &std::fs::File| {
+            let lock = rustix::fs::flock(other, FlockOperation::NonBlockingLockExclusive);
+            lock.is_ok()
+        };
+        // A process that another test is starting may have the descriptor for a moment.
+        let closes = |other: &std::fs::File| {
+            (0..10_000).any(|_| {
+                thread::sleep(Duration::from_millis(1));
+                is_closed(other)
+            })
+        };
+        let [plain, small, large] = [("plain", LARGE), ("small", 1), ("large", LARGE)]
+            .map(|(name, len)| locked(name, len));
+        let release = hold_up(plain.0.place(Lane::Io), pool::IO_THREADS_MAX);
+        drop(plain.0);
+        assert!(closes(&plain.1), "it was not truncated");
+        small.0.truncates();
+        drop(small.0);
+        assert!(closes(&small.1), "it is small");
+        large.0.truncates();
+        drop(large.0);
+        assert!(!is_closed(&large.1));
+        drop(release);
+        assert!(closes(&large.1), "the pool never closes it");
+    }
 
     /// The thread that drops the last clone does not wait, even if no more jobs have room.
     #[test]

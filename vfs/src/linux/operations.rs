@@ -226,6 +226,7 @@ impl Disk for LinuxDisk {
 
     async fn truncate(&self, fd: &LinuxFd, size: u64) -> DiskResult<()> {
         let _own = self.own.inode(fd);
+        fd.truncates();
         self.wait(fd, move |fd| calls::truncate(fd, size)).await
     }
 
