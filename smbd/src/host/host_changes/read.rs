@@ -214,8 +214,28 @@ fn read(shared: &Shared, buffer: &mut [MaybeUninit<u8>]) -> (Vec<Event>, bool) {
 #[derive(Default)]
 struct News {
     changes: BTreeMap<OpenId, Vec<HostChange>>,
+    /// About the memory of the changes.
+    memory: usize,
     lost: BTreeSet<OpenId>,
     touched: BTreeSet<(FileKey, Touched)>,
+}
+
+impl News {
+    /// Adds a change for a watcher. Where the changes for all take too much memory, its client must list the directory
+    /// again instead: thousands of opens may watch one busy directory.
+    fn add(&mut self, open: OpenId, change: HostChange) {
+        if self.lost.contains(&open) {
+            return;
+        }
+        self.memory = self.memory.saturating_add(walk::memory_of(&change));
+        self.changes.entry(open).or_default().push(change);
+        if self.memory > walk::NEWS_MAX {
+            let dropped = self.changes.remove(&open).unwrap_or_default();
+            let freed: usize = dropped.iter().map(walk::memory_of).sum();
+            self.memory = self.memory.saturating_sub(freed);
+            self.lost.insert(open);
+        }
+    }
 }
 
 pub(super) fn judge(shared: &Shared, listener: &dyn Listener, events: &[Event], told: &mut Listed) {
@@ -300,10 +320,9 @@ fn one(shared: &Shared, event: &Event, around: Around<'_>, told: &mut Listed, ne
         match seen.interest {
             Interest::Changes { open, .. } => {
                 let same = other.is_some_and(|other| is_beside(&other, &here));
-                news.changes
-                    .entry(open)
-                    .or_default()
-                    .extend(change(event, &here, same));
+                if let Some(change) = change(event, &here, same) {
+                    news.add(open, change);
+                }
             }
             Interest::Caching { key, directory } => {
                 if directory {

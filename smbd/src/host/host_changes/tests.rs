@@ -25,7 +25,7 @@ use super::{
     jobs::{JOBS_MAX, Job},
     lock,
     read::{Event, judge},
-    walk::{Listed, Walk},
+    walk::{Listed, NEWS_MAX, Walk},
 };
 
 #[derive(Default, Clone)]
@@ -150,6 +150,29 @@ fn the_removal_of_an_open_directory_is_noticed() {
         while !heard.wait().contains(&gone) {}
     }
     assert_eq!(guards.len(), 2);
+}
+
+/// Each of many watchers gets each change of a busy folder.
+#[test]
+fn changes_for_many_watchers_take_so_much_memory_and_no_more() {
+    const NAME: usize = 255;
+    const EVENTS: usize = NEWS_MAX / 2 / NAME;
+    let (_folder, root, heard, changes) = started();
+    let _guards = [1, 2].map(|open| changes.begin(&root, interest(open, false)).unwrap());
+    let created = |number: usize| Event {
+        // The first watch of an instance has this number.
+        watch: 1,
+        flags: ReadFlags::CREATE,
+        cookie: 0,
+        name: Some(format!("{number:0NAME$}").into_bytes().into()),
+    };
+    let events: Vec<Event> = (0..EVENTS).map(created).collect();
+    judge(&changes.0, &heard, &events, &mut Listed::new());
+    let said = heard.take();
+    assert_eq!(said[0], "1 lost");
+    // The changes for the first have made room for those of the second.
+    assert!(said[1..].iter().all(|one| one.starts_with("2 1 ")));
+    assert_eq!(said.len(), 1 + EVENTS);
 }
 
 #[test]

@@ -30,11 +30,17 @@ use vfs::{
 
 use super::{
     Listener, Shared, lock,
-    table::{Below, UseId},
+    table::{Below, UseId, WATCHES_MAX},
 };
 
 /// Directories visited before events are read again.
 const SLICE: usize = 128;
+
+/// Most memory of the changes of one round of events or one directory, in bytes.
+pub(super) const NEWS_MAX: usize = 16 << 20;
+/// The memory of a change, and of each of its names, besides the names' bytes.
+const CHANGE_MEMORY: usize = 64;
+const NAME_MEMORY: usize = 48;
 
 /// Names that a listing has reported already, by watch; their events are not reported again.
 pub(super) type Listed = HashSet<(i32, Box<[u8]>)>;
@@ -42,10 +48,13 @@ pub(super) type Listed = HashSet<(i32, Box<[u8]>)>;
 /// A walk under way.
 pub(super) struct Walk {
     id: UseId,
-    due: Vec<Below>,
+    /// The directories to visit: a name in the one above, or that one itself.
+    due: Vec<(Below, Option<Box<[u8]>>)>,
     aloud: bool,
     /// Changes may have gone unseen until the end of this walk.
     unseen: bool,
+    /// There were more entries than can be reported.
+    missed: bool,
     done: Option<oneshot::Sender<()>>,
     pub(super) begun: Instant,
 }
@@ -55,9 +64,10 @@ impl Walk {
     pub(super) fn whole(id: UseId, done: Option<oneshot::Sender<()>>) -> Self {
         Self {
             id,
-            due: vec![Below::default()],
+            due: vec![(Below::default(), None)],
             aloud: false,
             unseen: false,
+            missed: false,
             done,
             begun: Instant::now(),
         }
@@ -83,7 +93,7 @@ impl Walk {
     /// A walk through a directory that was added, and everything below it. With `aloud`, its entries are reported.
     pub(super) fn new_directory(id: UseId, below: Below, aloud: bool) -> Self {
         Self {
-            due: vec![below],
+            due: vec![(below, None)],
             aloud,
             ..Self::whole(id, None)
         }
@@ -97,11 +107,11 @@ impl Walk {
         told: &mut Listed,
     ) -> Option<Self> {
         for _ in 0..SLICE {
-            let Some(below) = self.due.pop() else {
+            let Some((above, name)) = self.due.pop() else {
                 let unheard = self.done.take().is_some_and(|done| done.send(()).is_err());
                 let late = unheard && self.begun.elapsed() >= OBSERVE_MAX;
                 let user = lock(&shared.table).root_of(self.id);
-                if (late || self.unseen)
+                if (late || self.unseen || self.missed)
                     && let Some((_, Interest::Changes { open, .. })) = user
                 {
                     // The client got STATUS_PENDING before everything was watched.
@@ -109,6 +119,7 @@ impl Walk {
                 }
                 return None;
             };
+            let below = name.map_or_else(|| Arc::clone(&above), |name| join(&above, &name));
             let (root, interest) = lock(&shared.table).root_of(self.id)?;
             match self.visit(shared, &root, &below, told) {
                 Ok(news) => {
@@ -146,7 +157,7 @@ impl Walk {
             return Ok(Vec::new());
         };
         let inode = InodeId::of(&fd);
-        let mut news = Vec::new();
+        let (mut news, mut memory) = (Vec::new(), 0);
         for entry in Dir::read_from(&fd)? {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
@@ -158,18 +169,26 @@ impl Walk {
                 kind => kind,
             };
             let directory = kind == FileType::Directory;
-            let here = join(below, name);
             let ours = inode.is_some_and(|inode| shared.own.is_name(inode, name));
             if self.aloud && !ours {
-                news.push(HostChange {
-                    names: shown(&here),
+                let change = HostChange {
+                    names: shown(&join(below, name)),
                     action: Change::ADDED,
                     filter: name_filter(directory),
-                });
-                told.insert((watch, name.into()));
+                };
+                memory += memory_of(&change);
+                if memory > NEWS_MAX {
+                    (self.aloud, self.missed) = (false, true);
+                } else {
+                    news.push(change);
+                    told.insert((watch, name.into()));
+                }
             }
             if directory {
-                self.due.push(here);
+                if self.due.len() >= WATCHES_MAX {
+                    return Err(Errno::NOSPC);
+                }
+                self.due.push((Arc::clone(below), Some(name.into())));
             }
         }
         Ok(news)
@@ -208,6 +227,12 @@ pub(super) fn join(below: &Below, name: &[u8]) -> Below {
 /// The path as clients see it.
 pub(super) fn shown(below: &Below) -> Vec<String> {
     below.iter().map(|name| name::to_client(name)).collect()
+}
+
+/// About the memory of a change.
+pub(super) fn memory_of(change: &HostChange) -> usize {
+    let names = change.names.iter().map(|name| name.len() + NAME_MEMORY);
+    CHANGE_MEMORY + names.sum::<usize>()
 }
 
 /// The filter for a name that is made or removed.
