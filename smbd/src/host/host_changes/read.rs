@@ -15,7 +15,7 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, OFlags, StatxFlags,
+        AtFlags, StatxFlags,
         inotify::{ReadFlags, Reader},
     },
     io::Errno,
@@ -380,7 +380,7 @@ fn is_ours(shared: &Shared, event: &Event, dir: InodeId, name: &[u8], seen: &[Se
     let Some(seen) = seen.first() else {
         return false;
     };
-    let folder = walk::directory(&seen.root, &seen.below, OFlags::PATH);
+    let folder = walk::directory(&seen.root, &seen.below);
     match folder.ok().and_then(|dir| InodeId::at(dir, name)) {
         Some(child) => shared.own.is_inode(child),
         // The entry was removed or moved since, which has an event of its own.

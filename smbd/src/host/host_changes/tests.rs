@@ -1,6 +1,9 @@
 //! Cases that black-box tests cannot cause: events that the kernel lost, and the end of the thread.
 
 use std::{
+    os::fd::AsRawFd,
+    path::PathBuf,
+    process::Command,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -8,7 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::fs::inotify::ReadFlags;
+use rustix::{
+    fs::{Mode, OFlags, inotify::ReadFlags},
+    io::FdFlags,
+};
 use smb_server::{
     file::{HostChange, OpenId, Touched},
     outside::{Interest, OBSERVE_MAX},
@@ -27,6 +33,7 @@ use super::{
     read::{Event, judge},
     walk::{Listed, NEWS_MAX, Walk},
 };
+use crate::host::loop_mount::missing;
 
 #[derive(Default, Clone)]
 struct Recorder(Arc<Mutex<Vec<String>>>);
@@ -275,6 +282,56 @@ fn a_walk_that_comes_late_means_look_yourself() {
     walk.begun -= 2 * OBSERVE_MAX;
     shared.order(Job::Walk(walk));
     assert_eq!(heard.wait(), ["1 lost"]);
+}
+
+/// Something mounted on a new directory; unmounted when dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(at: PathBuf, kind: &str, options: &str) -> Option<Self> {
+        std::fs::create_dir(&at).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-i", "-t", kind, "-o", options, "none"]);
+        let mounted = mount.arg(&at).status();
+        mounted
+            .is_ok_and(|status| status.success())
+            .then_some(Self(at))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let mut unmount = Command::new("umount");
+        let _ = unmount.args(["-q", "-l"]).arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_file_system_that_hangs_below_a_tree_keeps_no_change_from_being_seen() {
+    let (folder, root, heard, changes) = started();
+    let at = |name: &str| folder.path().join(name);
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let Ok(server) = rustix::fs::open("/dev/fuse", flags, Mode::empty()) else {
+        return missing("FUSE");
+    };
+    // `mount` inherits it. Nobody answers what the kernel asks there.
+    rustix::io::fcntl_setfd(&server, FdFlags::empty()).unwrap();
+    let number = server.as_raw_fd();
+    let options = format!("fd={number},rootmode=40000,user_id=0,group_id=0");
+    let hung = Mounted::new(at("hung"), "fuse", &options);
+    rustix::io::fcntl_setfd(&server, FdFlags::CLOEXEC).unwrap();
+    let local = Mounted::new(at("local"), "tmpfs", "size=1m");
+    if hung.is_none() || local.is_none() {
+        return missing("root, or mount");
+    }
+    let _guard = changes.begin(&root, interest(1, true)).unwrap();
+    let end = Instant::now() + Duration::from_secs(10);
+    while changes.status().watches < 2 && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::fs::write(at("local/f"), b"").unwrap();
+    assert_eq!(heard.wait(), ["1 1 local/f"]);
+    assert_eq!(changes.status().watches, 2);
 }
 
 /// More directories are added than the thread can walk: the tree is walked again, and then the

@@ -1,10 +1,11 @@
 //! Follows trees: watches for everything below a watched directory.
 //!
-//! A walk proceeds in slices, so that events are read meanwhile. A directory is watched first and listed
-//! afterwards, so that no new entry is missed; the entries of a directory that an event reported are reported, too,
-//! because they may be older than the watch. Links are never followed, and no name leads out of the watched
-//! directory. If a walk ends after its client has got STATUS_PENDING, or makes up for lost events, the client must
-//! list the directory itself.
+//! A walk proceeds in slices, so that events are read meanwhile. A directory is watched first and listed afterwards, so
+//! that no new entry is missed; the entries of a directory that an event reported are reported, too, because they may
+//! be older than the watch. Links are never followed, and no name leads out of the watched directory. File systems that
+//! wait for another host or process are not entered: while this thread waited for one, no client would learn of changes
+//! anywhere, and nothing would end what it caches. If a walk ends after its client has got STATUS_PENDING, or makes up
+//! for lost events, the client must list the directory itself.
 
 use std::{
     collections::HashSet,
@@ -14,7 +15,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx},
     io::Errno,
 };
 use smb_server::{
@@ -35,6 +36,11 @@ use super::{
 
 /// Directories visited before events are read again.
 const SLICE: usize = 128;
+
+/// Types of file systems that wait for no other host or process.
+const LOCAL: &str = "\
+    bcachefs btrfs erofs exfat ext2 ext3 ext4 f2fs hfsplus iso9660 jfs minix nilfs2 ntfs3 overlay \
+    ramfs reiserfs squashfs tmpfs ubifs udf vfat xfs zfs";
 
 /// Most memory of the changes of one round of events or one directory, in bytes.
 pub(super) const NEWS_MAX: usize = 16 << 20;
@@ -127,8 +133,16 @@ impl Walk {
                         listener.changed(open, &news);
                     }
                 }
-                // The directory was removed or moved meanwhile, which is another event, or the service may not read it.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::PERM) => {}
+                // The directory was removed or moved meanwhile, which is another event, or the service may not read it,
+                // or it is not entered.
+                Err(
+                    Errno::NOENT
+                    | Errno::NOTDIR
+                    | Errno::LOOP
+                    | Errno::ACCESS
+                    | Errno::PERM
+                    | Errno::XDEV,
+                ) => {}
                 Err(error) => {
                     shared.refused(error);
                     if let Interest::Changes { open, .. } = interest {
@@ -148,7 +162,7 @@ impl Walk {
         below: &Below,
         told: &mut Listed,
     ) -> Result<Vec<HostChange>, Errno> {
-        let fd = directory(root, below, OFlags::RDONLY)?;
+        let fd = enter(root, below)?;
         let added = {
             let mut table = lock(&shared.table);
             table.add(&shared.inotify, self.id, fd.as_fd(), Arc::clone(below))?
@@ -201,16 +215,53 @@ fn kind_of(dir: &OwnedFd, name: &[u8]) -> FileType {
     })
 }
 
-/// Opens a directory below `root`.
-pub(super) fn directory(root: &LinuxFd, below: &Below, how: OFlags) -> Result<OwnedFd, Errno> {
+/// Opens a directory below `root` with `O_PATH`, and so without waiting for a file system that is mounted on it. With
+/// `O_DIRECTORY`, the mount point of an automounter would make it mount something.
+pub(super) fn directory(root: &LinuxFd, below: &Below) -> Result<OwnedFd, Errno> {
+    look(root, below, ResolveFlags::empty())
+}
+
+fn look(root: &LinuxFd, below: &Below, more: ResolveFlags) -> Result<OwnedFd, Errno> {
     let path = if below.is_empty() {
         b".".to_vec()
     } else {
         below.join(&b'/')
     };
-    let flags = how | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    openat2(root, path, flags, Mode::empty(), resolve)
+    openat2(root, path, flags, Mode::empty(), resolve | more)
+}
+
+/// Opens a directory below `root` to list it; XDEV if it is on a file system that is not entered.
+fn enter(root: &LinuxFd, below: &Below) -> Result<OwnedFd, Errno> {
+    let found = match look(root, below, ResolveFlags::NO_XDEV) {
+        Err(Errno::XDEV) => {
+            let mounted = directory(root, below)?;
+            let kind = kind_of_mount(&mounted).ok_or(Errno::XDEV)?;
+            let is_local = LOCAL.split_ascii_whitespace().any(|local| local == kind);
+            is_local.then_some(mounted).ok_or(Errno::XDEV)?
+        }
+        found => found?,
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat2(&found, c".", flags, Mode::empty(), ResolveFlags::BENEATH)
+}
+
+/// The type of a descriptor's file system by the kernel's table of mounts, since a query of the file system itself may
+/// wait for it. `None` if it is not known (before Linux 5.8).
+fn kind_of_mount(fd: &OwnedFd) -> Option<String> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(fd, c"", flags, StatxFlags::MNT_ID).ok()?;
+    let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);
+    let id = known.then(|| stat.stx_mnt_id.to_string())?;
+    // proc(5): the line begins with the number, and the type follows the optional fields.
+    let table = std::fs::read("/proc/self/mountinfo").ok()?;
+    table.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let own = fields.next() == Some(id.as_bytes());
+        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+        own.then(|| String::from_utf8_lossy(kind).into_owned())
+    })
 }
 
 /// Whether clients never see the name.
