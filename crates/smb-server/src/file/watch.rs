@@ -8,8 +8,8 @@
 //! Invariant: a watcher has parked requests only while its queue is empty and has not overflowed, or while it is
 //! being decided whether the user of the oldest request may see the changes that it got. Bounds: [`QUEUE_BYTES_MAX`]
 //! and [`PARKED_MAX`] per watcher, and the server's memory budget; when a queue exceeds one of them, its client must
-//! list the directory again. [`WATCHERS_PER_USER_MAX`] bounds the watchers of a directory. Queued changes are counted
-//! as they will be encoded ([MS-FSCC] 2.7.1).
+//! list the directory again. [`WATCHERS_PER_USER_MAX`] bounds the watchers of a directory, and [`TREES_PER_USER_MAX`]
+//! those of trees. Queued changes are counted as they will be encoded ([MS-FSCC] 2.7.1).
 
 mod outside;
 mod reach;
@@ -41,6 +41,9 @@ pub(super) const PARKED_MAX: usize = 256;
 /// Watchers of one directory that a user may have: each of them costs everybody who changes something there. One more
 /// gives INSUFFICIENT_RESOURCES.
 pub(super) const WATCHERS_PER_USER_MAX: usize = 2_048;
+/// Watchers of trees that a user may have: a change reaches those of all directories above it. One more gives
+/// INSUFFICIENT_RESOURCES.
+pub(super) const TREES_PER_USER_MAX: usize = 8 * WATCHERS_PER_USER_MAX;
 
 /// One change of a watched directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -245,6 +248,8 @@ pub(super) struct Watches {
     by_key: BTreeSet<(FileKey, OpenId)>,
     /// The number of watchers of a directory that each user has.
     of_users: BTreeMap<(FileKey, CountedUser), usize>,
+    /// The number of watchers of trees that each user has.
+    trees: BTreeMap<CountedUser, usize>,
     /// The folders that several shares show, by their path in each of them: that path, and one in another share.
     same_folders: BTreeMap<IndexKey, Vec<(SharePath, SharePath)>>,
 }
@@ -256,12 +261,16 @@ impl Watches {
 
     fn watch(&mut self, request: &WatchRequest, path: SharePath) -> Watching {
         if !self.by_open.contains_key(&request.open) {
-            let mine = (request.place.key, request.user);
-            let mine = self.of_users.entry(mine).or_default();
-            if *mine >= WATCHERS_PER_USER_MAX {
+            let (directory, user) = ((request.place.key, request.user), request.user);
+            let mine = self.of_users.get(&directory).copied().unwrap_or(0);
+            let trees = self.trees.get(&user).copied().unwrap_or(0);
+            if mine >= WATCHERS_PER_USER_MAX || (request.tree && trees >= TREES_PER_USER_MAX) {
                 return Watching::Done(Outcome::Failed(Status::INSUFFICIENT_RESOURCES));
             }
-            *mine += 1;
+            *self.of_users.entry(directory).or_default() += 1;
+            if request.tree {
+                *self.trees.entry(user).or_default() += 1;
+            }
             self.by_path.insert(path.key(request.open));
             self.by_key.insert((request.place.key, request.open));
         }
@@ -335,12 +344,9 @@ impl Watches {
         let watcher = self.by_open.remove(&open)?;
         self.by_path.remove(&watcher.path.key(open));
         self.by_key.remove(&(watcher.key, open));
-        let user = (watcher.key, watcher.user);
-        if let Some(count) = self.of_users.get_mut(&user) {
-            *count -= 1;
-            if *count == 0 {
-                self.of_users.remove(&user);
-            }
+        forget_one(&mut self.of_users, &(watcher.key, watcher.user));
+        if watcher.tree {
+            forget_one(&mut self.trees, &watcher.user);
         }
         Some(watcher)
     }
@@ -352,6 +358,16 @@ impl Watches {
             if let Some(watcher) = self.by_open.get_mut(open) {
                 watcher.end(status, effects);
             }
+        }
+    }
+}
+
+/// Counts one less.
+fn forget_one<K: Ord>(counts: &mut BTreeMap<K, usize>, of: &K) {
+    if let Some(count) = counts.get_mut(of) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(of);
         }
     }
 }

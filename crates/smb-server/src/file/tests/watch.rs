@@ -3,7 +3,7 @@
 use smb_wire::msg::NotifyFilter;
 
 use super::*;
-use crate::file::watch::WATCHERS_PER_USER_MAX;
+use crate::file::watch::{TREES_PER_USER_MAX, WATCHERS_PER_USER_MAX};
 
 const NAMES: NotifyFilter = NotifyFilter(3);
 
@@ -541,4 +541,31 @@ fn a_user_has_so_many_watchers_of_a_directory_and_no_more() {
     assert_eq!(rig.files.watch(&of_another), Watching::Pending);
     let _ = rig.close(&opens[0]);
     assert_eq!(watch(&rig, &one_more, false, 10).1, Watching::Pending);
+}
+
+/// The watchers of all directories count together.
+#[test]
+fn a_user_has_so_many_watchers_of_trees_and_no_more() {
+    let rig = Rig::new(Caching::None);
+    let open = |ino: u64| {
+        let request = OpenRequest {
+            directory: true,
+            ..rig.request(ino, READ | DELETE)
+        };
+        rig.open(&request);
+        request
+    };
+    let most = u64::try_from(TREES_PER_USER_MAX).unwrap();
+    let opens: Vec<_> = (1..=most).map(open).collect();
+    for on in &opens {
+        assert_eq!(watch(&rig, on, true, 10).1, Watching::Pending);
+    }
+    let (one_more, plain) = (open(most + 1), open(most + 2));
+    let refused = Watching::Done(Outcome::Failed(Status::INSUFFICIENT_RESOURCES));
+    assert_eq!(watch(&rig, &one_more, true, 10).1, refused);
+    assert_eq!(watch(&rig, &plain, false, 10).1, Watching::Pending);
+    let _ = rig.close(&plain);
+    assert_eq!(watch(&rig, &one_more, true, 10).1, refused);
+    let _ = rig.close(&opens[0]);
+    assert_eq!(watch(&rig, &one_more, true, 10).1, Watching::Pending);
 }
