@@ -25,25 +25,12 @@ use super::locks::CountedUser;
 use super::names::{Claims, Moves, Paths, Renamed, SharePath};
 use super::types::{
     Actor, CacheGrant, CacheRequest, Caching, Closed, Decision, Effects, Granted, Link, OpenId,
-    OpenRequest, Operation, Outcome, Owner, Place, Remove, Step, Waiter, WaiterId,
+    OpenRequest, Outcome, Owner, Place, Remove, WaiterId,
 };
 use super::watch::Watches;
 
 /// How many locks the inodes are spread over.
 pub(super) const SHARDS: usize = 64;
-
-/// The opens below a directory that is to be renamed ([MS-FSA] 2.1.4.2).
-#[derive(Debug)]
-pub struct Below {
-    /// The number of opens there: if any are left after the wait, the rename fails with ACCESS_DENIED.
-    pub open: usize,
-    /// The file whose holder was asked to give up its handle.
-    pub asked: Option<Place>,
-    /// Whether to wait for handles to be given up.
-    pub step: Step,
-    /// The effects to carry out.
-    pub effects: Effects,
-}
 
 pub(super) type Shard = BTreeMap<FileKey, Inode>;
 
@@ -287,8 +274,8 @@ impl Files {
     }
 
     /// Marks the link or stream of `open` for deletion, on behalf of `who`. The caller must first call
-    /// [`Files::operation`] with [`Operation::Delete`]. A client that has cached a handle since, which would keep the
-    /// name, is asked for it. Watchers of a directory end with DELETE_PENDING.
+    /// [`Files::operation`] with [`Operation::Delete`](super::Operation::Delete). A client that has cached a handle
+    /// since, which would keep the name, is asked for it. Watchers of a directory end with DELETE_PENDING.
     ///
     /// # Errors
     /// FILE_CLOSED for an unknown open.
@@ -435,54 +422,6 @@ impl Files {
     #[must_use]
     pub fn opens_below(&self, directory: &SharePath) -> Vec<(OpenId, Place)> {
         self.paths.lock().below(directory)
-    }
-
-    /// Before a directory is renamed: breaks the caching of handles below it, one file after the other. `before` says
-    /// how many opens there were at the last break, and which file that concerned. If no fewer are open now and that
-    /// file has no caching left to give up, the rename is refused: the file is really in use, or somebody opened
-    /// another one ([MS-FSA] 2.1.5.15.12, note 186).
-    #[must_use]
-    pub fn clear_below(
-        &self,
-        directory: &SharePath,
-        waiter: Waiter,
-        before: Option<&(usize, Place)>,
-    ) -> Below {
-        let mut opens = self.opens_below(directory);
-        // A handle whose name was removed or replaced by POSIX semantics has its last path, but is below no directory.
-        opens.retain(|(open, place)| !self.is_unlinked(place, *open));
-        let mut below = Below {
-            open: opens.len(),
-            asked: None,
-            step: Step::Go,
-            effects: Effects::default(),
-        };
-        let ask =
-            |place: &Place| self.operation(place, Actor::Stranger, Operation::Rename, Some(waiter));
-        if let Some((_, last)) = before.filter(|(count, _)| below.open >= *count) {
-            // The break of that file may go in several steps, of which some are left.
-            let (step, effects) = ask(last);
-            below.effects = effects;
-            below.asked = Some(last.clone());
-            below.step = match step {
-                Step::Go => Step::Refused(Status::ACCESS_DENIED),
-                step => step,
-            };
-            return below;
-        }
-        let mut places: Vec<Place> = opens.into_iter().map(|(_, place)| place).collect();
-        places.sort_unstable();
-        places.dedup();
-        for place in places {
-            let (step, effects) = ask(&place);
-            below.effects.merge(effects);
-            if step != Step::Go {
-                below.step = step;
-                below.asked = Some(place);
-                break;
-            }
-        }
-        below
     }
 
     /// Follows a rename that happened on disk, announced by [`Files::expect`]. Moves the entry from the present path of

@@ -13,6 +13,7 @@
 //! never both granted; a request that must wait is woken when the reason is gone; entries are removed with their last
 //! open.
 
+mod below;
 mod breaks;
 mod caching;
 mod contention;
@@ -35,9 +36,10 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
+pub use below::{Below, Clearing};
 pub use breaks::Acknowledged;
 pub use deleter::Deleter;
-pub use files::{Below, Files};
+pub use files::Files;
 pub use lock_sequences::LockSequence;
 pub(crate) use lock_series::can_lock;
 pub(crate) use locks::before_bad_flags;

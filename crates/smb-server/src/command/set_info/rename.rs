@@ -27,6 +27,8 @@ use crate::{
     state::{Renaming, Server, breaks::perform, notices, records},
 };
 
+/// A portion of the opens below a directory.
+const CLEARING_WORK: usize = 128 << 10;
 /// How often the new name of a rename is recorded again because directories above it were moved.
 const RECORDED_MAX: usize = 32;
 
@@ -177,7 +179,15 @@ async fn clear_below<V: Vfs>(on: &OnDisk<'_, V>, directory: &SharePath) -> Resul
         let (waiter, woken) = on.call.waiter()?;
         let id = waiter.id;
         let files = &on.server.files;
-        let below = files.clear_below(directory, waiter, before.as_ref());
+        let mut clearing = files.clear_below(directory);
+        let below = loop {
+            if let Some(below) = clearing.go_on(files, waiter, before.as_ref()) {
+                break below;
+            }
+            let turn = &on.call.connection.turn;
+            turn.did(CLEARING_WORK);
+            turn.wait().await;
+        };
         before = below.asked.map(|asked| (below.open, asked));
         perform(on.server, below.effects);
         match below.step {

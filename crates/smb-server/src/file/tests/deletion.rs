@@ -256,7 +256,7 @@ fn a_handle_without_a_name_is_below_no_directory() {
     let (deletes, lasting) = (at(DELETE), at(READ));
     rig.open(&deletes);
     rig.open(&lasting);
-    let below = || rig.files.clear_below(&path("dir"), waiter(99), None).open;
+    let below = || rig.clear_below(&path("dir"), waiter(99), None).open;
     let marked = (rig.files).set_delete_pending(&deletes.place, deletes.open, true, ME);
     assert!(marked.is_ok());
     assert_eq!(below(), 2);
@@ -278,10 +278,7 @@ fn until_a_name_is_removed_what_is_above_knows_of_it() {
     rig.open(&file);
     let (remove, _) = rig.close(&file).remove.unwrap();
     assert_eq!(rig.files.path_of(file.open), None);
-    assert_eq!(
-        rig.files.clear_below(&path("dir"), waiter(99), None).open,
-        1
-    );
+    assert_eq!(rig.clear_below(&path("dir"), waiter(99), None).open, 1);
     // A request may have passed that point already.
     rig.files.renamed(
         key(9),
@@ -291,10 +288,7 @@ fn until_a_name_is_removed_what_is_above_knows_of_it() {
     assert_eq!(rig.files.leaving(file.open).unwrap().text(), "new\\1");
     rig.files.removed(&file.place, &remove, Some(file.open));
     assert_eq!(rig.files.leaving(file.open), None);
-    assert_eq!(
-        rig.files.clear_below(&path("new"), waiter(99), None).open,
-        0
-    );
+    assert_eq!(rig.clear_below(&path("new"), waiter(99), None).open, 0);
     assert!(rig.files.is_empty());
 }
 

@@ -163,6 +163,21 @@ impl Rig {
         }
     }
 
+    /// The opens below a directory that is to be renamed, and what to do about them.
+    pub(super) fn clear_below(
+        &self,
+        directory: &SharePath,
+        waiter: Waiter,
+        before: Option<&(usize, Place)>,
+    ) -> Below {
+        let mut clearing = self.files.clear_below(directory);
+        loop {
+            if let Some(below) = clearing.go_on(&self.files, waiter, before) {
+                return below;
+            }
+        }
+    }
+
     /// A request with a lease: client and key `n`.
     pub(super) fn leased(
         &self,

@@ -2,6 +2,7 @@
 
 use super::caching::ack;
 use super::*;
+use crate::file::below::PORTION;
 use crate::file::inode::OPENS_PER_USER_MAX;
 
 #[test]
@@ -169,7 +170,7 @@ fn a_rename_above_waits_for_a_break_that_goes_in_steps() {
         short_form(&rig.waits(&rig.request(1, READ))),
         [(7, 3, true)]
     );
-    let first = rig.files.clear_below(&path("dir"), waiter(98), None);
+    let first = rig.clear_below(&path("dir"), waiter(98), None);
     assert_eq!(first.step, Step::Wait);
     let before = (first.open, first.asked.unwrap());
     let (answer, effects) = ack(&rig, 1, RH);
@@ -178,11 +179,10 @@ fn a_rename_above_waits_for_a_break_that_goes_in_steps() {
         (Ok(RH), vec![(3, 1, true)])
     );
     // Its holder is asked for the handle only now.
-    let files = &rig.files;
-    let second = files.clear_below(&path("dir"), waiter(99), Some(&before));
+    let second = rig.clear_below(&path("dir"), waiter(99), Some(&before));
     assert_eq!(second.step, Step::Wait);
     assert!(ack(&rig, 1, ONLY_R).0.is_ok());
-    let third = files.clear_below(&path("dir"), waiter(100), Some(&before));
+    let third = rig.clear_below(&path("dir"), waiter(100), Some(&before));
     assert_eq!(third.step, Step::Refused(Status::ACCESS_DENIED));
 }
 
@@ -387,9 +387,30 @@ fn paths_follow_renames() {
     );
     assert_eq!(rig.files.path_of(directory.open).unwrap().text(), "New");
     assert_eq!(rig.files.count(key(2), Some(&to_link)), 1);
-    let below = rig.files.clear_below(&to, waiter(9), None);
+    let below = rig.clear_below(&to, waiter(9), None);
     assert!(below.open == 1 && below.step == Step::Go);
-    assert_eq!(rig.files.clear_below(&path("Dir"), waiter(9), None).open, 0);
+    assert_eq!(rig.clear_below(&path("Dir"), waiter(9), None).open, 0);
+}
+
+/// A user may have very many handles below a directory.
+#[test]
+fn the_opens_below_a_directory_are_looked_at_in_portions() {
+    let rig = Rig::new(Caching::None);
+    let open = |ino: u64| {
+        let request = OpenRequest {
+            path: path(&format!("dir\\{ino}")),
+            ..rig.request(ino, READ)
+        };
+        rig.open(&request);
+    };
+    let most = u64::try_from(PORTION).unwrap();
+    (1..=most + 1).for_each(open);
+    let mut clearing = rig.files.clear_below(&path("dir"));
+    let mut portion = || clearing.go_on(&rig.files, waiter(99), None);
+    // The second one looks at the last open, and asks the holders of the others.
+    assert!(portion().is_none() && portion().is_none());
+    let below = portion().unwrap();
+    assert!(below.open == PORTION + 1 && below.step == Step::Go);
 }
 
 #[test]
@@ -400,17 +421,14 @@ fn a_rename_above_waits_for_cached_handles() {
         ..rig.leased(1, READ, 1, RH)
     };
     rig.open(&inside);
-    let below = rig.files.clear_below(&path("dir"), waiter(99), None);
+    let below = rig.clear_below(&path("dir"), waiter(99), None);
     assert!(below.open == 1 && below.step == Step::Wait);
     assert_eq!(short_form(&below.effects.breaks), [(3, 1, true)]);
     // The holder had closed its file long ago: now it really does.
     let closed = rig.close(&inside);
     assert_eq!(closed.effects.wakes.len(), 1);
     assert_eq!(closed.effects.wakes[0].waiter, WaiterId(99));
-    assert_eq!(
-        rig.files.clear_below(&path("dir"), waiter(99), None).open,
-        0
-    );
+    assert_eq!(rig.clear_below(&path("dir"), waiter(99), None).open, 0);
 }
 
 #[test]

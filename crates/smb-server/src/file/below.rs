@@ -1,0 +1,113 @@
+//! The opens below a directory that is to be renamed ([MS-FSA] 2.1.4.2, 2.1.5.15.12).
+//!
+//! There may be as many as a user may have, so the caller looks at them in portions, and lets others have their turn in
+//! between. An open that is closed meanwhile still counts; only if there is none at the beginning may the rename go on.
+
+use std::{collections::BTreeSet, vec};
+
+use smb_wire::Status;
+
+use super::{
+    files::Files,
+    names::SharePath,
+    types::{Actor, Effects, OpenId, Operation, Place, Step, Waiter},
+};
+
+/// Opens or objects of one portion.
+pub(super) const PORTION: usize = 256;
+
+/// The opens below a directory that is to be renamed.
+#[derive(Debug)]
+pub struct Below {
+    /// The number of opens there: if any are left after the wait, the rename fails with ACCESS_DENIED.
+    pub open: usize,
+    /// The file whose holder was asked to give up its handle.
+    pub asked: Option<Place>,
+    /// Whether to wait for handles to be given up.
+    pub step: Step,
+    /// The effects to carry out.
+    pub effects: Effects,
+}
+
+/// The search for [`Below`] under way.
+#[derive(Debug)]
+pub struct Clearing {
+    /// The opens that were not looked at yet.
+    opens: vec::IntoIter<(OpenId, Place)>,
+    /// The number of those that were and are below the directory.
+    open: usize,
+    /// The objects that they have open and whose holders were not asked yet.
+    places: BTreeSet<Place>,
+    effects: Effects,
+}
+
+impl Files {
+    /// Before a directory is renamed: breaks the caching of handles below it, one file after the other, by
+    /// [`Clearing::go_on`].
+    #[must_use]
+    pub fn clear_below(&self, directory: &SharePath) -> Clearing {
+        Clearing {
+            opens: self.opens_below(directory).into_iter(),
+            open: 0,
+            places: BTreeSet::new(),
+            effects: Effects::default(),
+        }
+    }
+}
+
+impl Clearing {
+    /// Does the next portion; `None` if there is more to do. `before` says how many opens there were at the last break,
+    /// and which file that concerned. If no fewer are open now and that file has no caching left to give up, the rename
+    /// is refused: the file is really in use, or somebody opened another one ([MS-FSA] 2.1.5.15.12, note 186).
+    pub fn go_on(
+        &mut self,
+        files: &Files,
+        waiter: Waiter,
+        before: Option<&(usize, Place)>,
+    ) -> Option<Below> {
+        for (open, place) in self.opens.by_ref().take(PORTION) {
+            // A handle whose name was removed or replaced by POSIX semantics has its last path, but is below no
+            // directory.
+            if !files.is_unlinked(&place, open) {
+                self.open += 1;
+                self.places.insert(place);
+            }
+        }
+        if self.opens.len() > 0 {
+            return None;
+        }
+        let ask = |place: &Place| {
+            files.operation(place, Actor::Stranger, Operation::Rename, Some(waiter))
+        };
+        if let Some((_, last)) = before.filter(|(count, _)| self.open >= *count) {
+            // The break of that file may go in several steps, of which some are left.
+            let (step, effects) = ask(last);
+            self.effects.merge(effects);
+            let step = match step {
+                Step::Go => Step::Refused(Status::ACCESS_DENIED),
+                step => step,
+            };
+            return Some(self.found(step, Some(last.clone())));
+        }
+        for _ in 0..PORTION {
+            let Some(place) = self.places.pop_first() else {
+                return Some(self.found(Step::Go, None));
+            };
+            let (step, effects) = ask(&place);
+            self.effects.merge(effects);
+            if step != Step::Go {
+                return Some(self.found(step, Some(place)));
+            }
+        }
+        None
+    }
+
+    fn found(&mut self, step: Step, asked: Option<Place>) -> Below {
+        Below {
+            open: self.open,
+            asked,
+            step,
+            effects: std::mem::take(&mut self.effects),
+        }
+    }
+}
