@@ -311,15 +311,25 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
+    /// Checks that a stream may be changed through a node, and opens its file in the depot. The open may wait for a
+    /// program on the host that has a lease on that file, and other files share the lock of the inode.
+    async fn open_ahead(&self, node: &PosixNode<D>) -> VfsResult<()> {
+        if !Self::base_of(node)?.io.write {
+            return Err(VfsError::AccessDenied);
+        }
+        if self.options.streams == StreamStore::Depot {
+            self.place(node).await?;
+        }
+        Ok(())
+    }
+
     pub(super) async fn stream_write(
         &self,
         node: &PosixNode<D>,
         offset: u64,
         data: Bytes,
     ) -> VfsResult<()> {
-        if !Self::base_of(node)?.io.write {
-            return Err(VfsError::AccessDenied);
-        }
+        self.open_ahead(node).await?;
         let _inode = self.locks.inode(node.0.key).await;
         let end = offset
             .checked_add(data.len() as u64)
@@ -354,9 +364,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     pub(super) async fn stream_set_size(&self, node: &PosixNode<D>, size: u64) -> VfsResult<()> {
-        if !Self::base_of(node)?.io.write {
-            return Err(VfsError::AccessDenied);
-        }
+        self.open_ahead(node).await?;
         let _inode = self.locks.inode(node.0.key).await;
         let fd = match self.place(node).await? {
             Place::Depot(fd) => fd,

@@ -4,6 +4,7 @@ use std::{
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
+    rc::Rc,
     time::Duration,
 };
 
@@ -14,6 +15,10 @@ use tokio::{
 };
 
 use super::*;
+use crate::{
+    Attributes, Contents, IoAccess, NamedStreams, SetAttr, StreamOpen, WriteMode,
+    posix::StreamStore,
+};
 
 const ME: &Identity = &Identity::Service;
 
@@ -97,6 +102,61 @@ fn a_lease_of_another_program_holds_up_only_those_who_open_its_file() {
             let opened = timeout(Duration::from_secs(20), one).await;
             assert!(opened.unwrap().unwrap().is_ok());
         }
+    };
+    LocalSet::new().block_on(&runtime, run);
+}
+
+#[test]
+fn a_lease_on_a_stream_holds_up_no_other_change_of_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), b"").unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
+    let options = PosixOptions {
+        streams: StreamStore::Depot,
+        ..PosixOptions::default()
+    };
+    let vfs = Rc::new(block_on(PosixVfs::new(disk, options)).unwrap());
+    let found = block_on(vfs.lookup(ME, &["f".to_owned()])).unwrap();
+    let (file, _) = found.found.unwrap();
+    let Ok((made, _)) = block_on(vfs.open_stream(ME, &file, "s", StreamOpen::New)) else {
+        crate::testing::missing("extended attributes");
+        return;
+    };
+    drop(made);
+    // Two hash folders, the folder of the inode, and the file of the stream.
+    let mut at = dir.path().join(".streams");
+    for _ in 0..4 {
+        at = std::fs::read_dir(&at).unwrap().next().unwrap().unwrap().path();
+    }
+    let Some(holder) = Holder::of(&at) else {
+        crate::testing::missing("python3, or leases");
+        return;
+    };
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let run = async move {
+        let io = IoAccess {
+            read: true,
+            write: true,
+        };
+        let existing = StreamOpen::Existing;
+        let (stream, _) = vfs.open_stream(ME, &file, "s", existing).await.unwrap();
+        let stream = vfs.open(ME, &stream, io).await.unwrap();
+        let writer = Rc::clone(&vfs);
+        let writing = spawn_local(async move {
+            let (data, mode) = (Bytes::from_static(b"x"), WriteMode::default());
+            writer.write(&stream, 0, data, mode).await
+        });
+        sleep(Duration::from_millis(200)).await;
+        assert!(!writing.is_finished());
+        let hidden = SetAttr {
+            dos_attributes: Some(2),
+            ..SetAttr::default()
+        };
+        let set = timeout(Duration::from_secs(20), vfs.set_attr(ME, &file, &hidden)).await;
+        assert_eq!(set.unwrap(), Ok(()));
+        drop(holder);
+        let wrote = timeout(Duration::from_secs(20), writing).await;
+        assert_eq!(wrote.unwrap().unwrap(), Ok(()));
     };
     LocalSet::new().block_on(&runtime, run);
 }
