@@ -28,7 +28,7 @@ use smb_load::{
 };
 
 use crate::{
-    ReadPassword,
+    ReadPassword, print, remark,
     verify_flush::{Access, Door, Place},
 };
 
@@ -283,7 +283,7 @@ fn ended(good: Result<bool, Failure>) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(why) => {
-            eprintln!("error: {why}");
+            remark(format_args!("error: {why}"));
             ExitCode::from(2)
         }
     }
@@ -337,14 +337,16 @@ impl Bench {
 
     /// All steps; whether each has a result.
     fn run(&self, find: bool) -> Result<bool, Failure> {
-        eprint!("{}", self.door.make_folders(&self.paths)?);
-        println!(
-            "{} on {} ({})",
+        let remarks = self.door.make_folders(&self.paths)?;
+        if !remarks.is_empty() {
+            remark(remarks.trim_end());
+        }
+        print(&format!(
+            "{} on {} ({})\n{HEAD}\n",
             self.workload.name(),
             self.common.place,
             self.label
-        );
-        println!("{HEAD}");
+        ))?;
         if find {
             return self.find();
         }
@@ -367,7 +369,9 @@ impl Bench {
         let Some(threads) = highest_good((FIND_MAX / groups).max(1), judge)? else {
             return Ok(false);
         };
-        println!("the highest number of threads of each group that passes: {threads}");
+        print(&format!(
+            "the highest number of threads of each group that passes: {threads}\n"
+        ))?;
         Ok(true)
     }
 
@@ -390,19 +394,24 @@ impl Bench {
         };
         let outcome = experiment::run(&self.workload, clients, step, target, &());
         let outcome = outcome.map_err(|error| error.to_string());
-        match &outcome {
-            Ok(outcome) => println!(
-                "{}{}",
+        let printed = match &outcome {
+            Ok(outcome) => print(&format!(
+                "{}{}\n",
                 line(clients, outcome),
                 shares::lines(&self.shares, &outcome.measured)
-            ),
-            Err(error) => eprintln!("error: {clients} clients: {error}"),
-        }
+            )),
+            Err(error) => {
+                remark(format_args!("error: {clients} clients: {error}"));
+                Ok(())
+            }
+        };
         let mut record = Record::new(&self.label, &self.workload, clients, step, machine, outcome);
         if !self.paths.is_empty() {
             record.shares.clone_from(&self.shares);
         }
         self.append(&record)?;
+        // A table that nobody reads is not continued.
+        printed?;
         Ok(record.outcome)
     }
 

@@ -5,12 +5,19 @@
 //! joins the two: terminal and files of passwords ([`ReadPassword`]), and the place of the state folder
 //! ([`FindState`]), are the caller's business.
 #![forbid(unsafe_code)]
+// The macros panic where nobody reads their output any more.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod bench;
 pub mod durability_report;
 pub mod verify_flush;
 
-use std::{path::Path, process::ExitCode};
+use std::{
+    fmt::Display,
+    io::{self, Write as _},
+    path::Path,
+    process::ExitCode,
+};
 
 use clap::Subcommand;
 use zeroize::Zeroizing;
@@ -52,4 +59,19 @@ impl Command {
             Self::Bench { command } => bench::run(command, password),
         }
     }
+}
+
+/// Writes to standard output.
+///
+/// # Errors
+/// Of the write, also if its reader has gone (`| head`).
+fn print(text: &str) -> Result<(), String> {
+    let mut out = io::stdout().lock();
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    printed.map_err(|error| format!("standard output: {error}"))
+}
+
+/// Writes a line to standard error, as far as that can be written.
+fn remark(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
 }

@@ -31,7 +31,7 @@ use std::{
 
 use clap::Subcommand;
 
-use crate::ReadPassword;
+use crate::{ReadPassword, remark};
 
 pub(crate) use access::Door;
 pub use access::{Access, Place};
@@ -103,7 +103,7 @@ pub fn run(command: &VerifyCommand, password: ReadPassword) -> ExitCode {
         VerifyCommand::Check(args) => check::check(args, password).map(Verdict::exit),
     };
     done.unwrap_or_else(|why| {
-        eprintln!("error: {why}");
+        remark(format_args!("error: {why}"));
         ExitCode::from(2)
     })
 }

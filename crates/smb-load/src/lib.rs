@@ -7,6 +7,8 @@
 //! [`redirector`] caches as a workstation's client does, for workloads that ask for it. [`experiment`] runs one
 //! workload for a time and makes a record of it. [`limit`] is what the same requests cost without a protocol. [`rig`]
 //! starts servers and makes disks on this machine for the programs that compare several.
+// The macros panic where nobody reads their output any more.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod cpu;
 mod error;

@@ -19,5 +19,6 @@ mod schema;
 mod shutdown;
 mod status;
 mod support;
+mod unread;
 
 use support::loop_mount;

@@ -27,7 +27,7 @@ use super::{
     result::{Disk, write_whole},
 };
 use crate::{
-    ReadPassword,
+    ReadPassword, remark,
     verify_flush::{Access, Door, Place},
 };
 
@@ -401,7 +401,7 @@ impl Settings {
 impl Drop for Settings {
     fn drop(&mut self) {
         if let Err(error) = self.restore() {
-            eprintln!("vm.* is not restored: {error}");
+            remark(format_args!("vm.* is not restored: {error}"));
         }
     }
 }

@@ -24,7 +24,7 @@ use super::{
     program::{self, Build},
     result::{self, FORMAT, Run},
 };
-use crate::ReadPassword;
+use crate::{ReadPassword, remark};
 
 /// The plan beside its results, so that the results of two plans are never mixed.
 const PLAN: &str = "plan.toml";
@@ -171,7 +171,10 @@ impl Matrix {
         bed::clear(&self.scratch)?;
         let failed = result::failures(&self.results)?;
         if failed > 0 {
-            eprintln!("{failed} of {} measurements failed", cells.len());
+            remark(format_args!(
+                "{failed} of {} measurements failed",
+                cells.len()
+            ));
         }
         Ok(failed == 0)
     }
@@ -288,9 +291,15 @@ impl Progress {
             planned: planned / u32::try_from(left.max(1)).unwrap_or(u32::MAX),
         };
         if left < all {
-            eprintln!("{} of {all} measurements are there already", all - left);
+            remark(format_args!(
+                "{} of {all} measurements are there already",
+                all - left
+            ));
         }
-        eprintln!("{left} measurements, about {}", minutes(this.time_left()));
+        remark(format_args!(
+            "{left} measurements, about {}",
+            minutes(this.time_left())
+        ));
         this
     }
 
@@ -314,7 +323,7 @@ impl Progress {
                 format!("FAILED: {first}")
             }
         };
-        eprintln!(
+        remark(format_args!(
             "{} {} left | round {}, {}, {}, {} clients, {}: {measured}",
             bar(self.all - self.left, self.all),
             minutes(self.time_left()),
@@ -323,7 +332,7 @@ impl Progress {
             run.title,
             record.clients,
             record.server,
-        );
+        ));
     }
 }
 

@@ -26,6 +26,7 @@ use super::{
     matrix,
     result::{self, Run},
 };
+use crate::print;
 
 /// The name of the page.
 const PAGE: &str = "report.html";
@@ -43,15 +44,15 @@ pub(super) fn run(results: &Path) -> Result<(), String> {
     let store = |name: &str, text: String| {
         let path = results.join(name);
         fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
-        println!("{}", path.display());
-        Ok::<_, String>(())
+        Ok::<_, String>(format!("{}\n", path.display()))
     };
-    store(SHEET, sheet::text(&runs))?;
+    let mut stored = store(SHEET, sheet::text(&runs))?;
     match sheet::groups(&runs) {
-        Some(text) => store(GROUPS, text)?,
+        Some(text) => stored += &store(GROUPS, text)?,
         None => remove(&results.join(GROUPS))?,
     }
-    store(PAGE, html(&runs, matrix::missing(results))?)
+    stored += &store(PAGE, html(&runs, matrix::missing(results))?)?;
+    print(&stored)
 }
 
 /// Takes away a file of an earlier report, whose results may be others now.

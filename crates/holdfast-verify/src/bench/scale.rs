@@ -34,7 +34,10 @@ use super::{
     report,
     result::{self, Disk, FORMAT, Run},
 };
-use crate::verify_flush::{Door, Place};
+use crate::{
+    remark,
+    verify_flush::{Door, Place},
+};
 
 /// Set in the program that runs in the namespace.
 const INSIDE: &str = "HOLDFAST_BENCH_SCALE";
@@ -183,7 +186,9 @@ fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
     let (scratch, _lock) = matrix::begin(&results, &settings(args))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     for workers in args.workers.iter().filter(|workers| **workers > cores) {
-        eprintln!("left out: {workers} workers, as this machine has {cores} cores");
+        remark(format_args!(
+            "left out: {workers} workers, as this machine has {cores} cores"
+        ));
     }
     let shapes = shapes(args, cores);
     let setting = ServerKind::holdfast(POLICY);
@@ -207,19 +212,19 @@ fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
             }
             let run = measure(args, *shape, round, (&scratch, &cards, &build))?;
             match (&run.record.outcome, &run.record.error) {
-                (Some(outcome), _) => eprintln!(
+                (Some(outcome), _) => remark(format_args!(
                     "round {}, {}: {:.0} ops/s, {:.1} us of server CPU for each",
                     round + 1,
                     shape.name(),
                     outcome.measured.per_second,
                     run.server_cpu.unwrap_or(f64::NAN) * 1e6
                         / outcome.measured.operations.max(1) as f64
-                ),
-                (None, error) => eprintln!(
+                )),
+                (None, error) => remark(format_args!(
                     "{}: FAILED: {}",
                     shape.name(),
                     error.as_deref().unwrap_or("")
-                ),
+                )),
             }
             run.store(&path)?;
         }
@@ -266,7 +271,7 @@ impl Cards {
 impl Drop for Cards {
     fn drop(&mut self) {
         if let Err(error) = ip(&format!("netns delete {}", self.namespace)) {
-            eprintln!("left behind: {error}");
+            remark(format_args!("left behind: {error}"));
         }
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use serde::Deserialize;
 
 use super::{
-    Failure,
+    Failure, left_behind,
     slow::{SlowDisk, Speed},
 };
 
@@ -214,7 +214,7 @@ pub fn unescaped(field: &str) -> String {
 impl Drop for Device {
     fn drop(&mut self) {
         if let Err(failure) = self.unmake() {
-            eprintln!("left behind: {failure}");
+            left_behind(failure);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use super::Failure;
+use super::{Failure, left_behind};
 
 /// How often a group is tried to be removed.
 const REMOVALS_MAX: u32 = 100;
@@ -91,7 +91,7 @@ impl Drop for Group {
             }
             sleep(Duration::from_millis(20));
         }
-        eprintln!("left behind: {}", self.0.display());
+        left_behind(self.0.display());
     }
 }
 

@@ -13,5 +13,15 @@ pub mod pin;
 pub mod server;
 pub mod slow;
 
+use std::{
+    fmt::Display,
+    io::{self, Write as _},
+};
+
 /// Any error, for people to read.
 pub type Failure = Box<dyn std::error::Error>;
+
+/// Reports what could not be unmade, as far as standard error can be written.
+fn left_behind(what: impl Display) {
+    let _ = writeln!(io::stderr(), "left behind: {what}");
+}

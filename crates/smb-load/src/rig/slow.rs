@@ -12,7 +12,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Failure, device::text};
+use super::{Failure, device::text, left_behind};
 
 const START_MAX: Duration = Duration::from_secs(20);
 const STOP_MAX: Duration = Duration::from_secs(10);
@@ -107,7 +107,7 @@ impl Drop for SlowDisk {
             let late = Instant::now().saturating_duration_since(until);
             if late > STOP_MAX {
                 // It waits in the kernel, where no signal reaches it.
-                eprintln!("left behind: qemu-storage-daemon {}", self.child.id());
+                left_behind(format_args!("qemu-storage-daemon {}", self.child.id()));
                 return;
             }
             if !late.is_zero() {

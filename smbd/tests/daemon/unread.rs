@@ -1,0 +1,56 @@
+//! Commands whose output nobody reads any more, as behind `| head`.
+
+use std::{io::PipeWriter, process::Command};
+
+use crate::support::{Plan, USER};
+
+/// A pipe whose reader has gone.
+fn unread() -> PipeWriter {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer
+}
+
+fn holdfast(words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.args(words.split(' '));
+    command
+}
+
+#[test]
+fn no_command_panics_where_nobody_reads() {
+    let daemon = Plan::default().start();
+    let path = |name: &str| daemon.path(name).display().to_string();
+    let (config, password, ledger) = (path("h.toml"), path("password"), path("ledger"));
+    let client = format!(
+        "//{}/data/bench --user {USER} --password-file {password}",
+        daemon.address
+    );
+    let bench = format!("bench flush-ladder {client} --clients 1,1 --seconds 1 --warm-up 0");
+    let commands = [
+        "--help".to_owned(),
+        format!("status --config {config}"),
+        format!("status --check --config {config}"),
+        format!("policy show --json --config {config}"),
+        format!("reload --config {config}"),
+        format!("user list --config {config}"),
+        format!("check-config {config}"),
+        format!("durability report --config {config}"),
+        format!("verify-flush write {client} --ledger {ledger} --files 1 --records 2"),
+        format!("verify-flush check {client} --ledger {ledger}"),
+        format!("verify-flush check {client} --ledger {config}"),
+        bench.clone(),
+        "bench report /no/such/folder".to_owned(),
+    ];
+    for words in &commands {
+        let ended = holdfast(words).stdout(unread()).stderr(unread()).status();
+        // A panic has 101.
+        let code = ended.unwrap().code();
+        assert!(code.is_some_and(|code| code <= 3), "{words}: {code:?}");
+    }
+    // It does not measure on for nobody.
+    let ended = holdfast(&bench).stdout(unread()).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("error: standard output: "), "{said}");
+    assert_eq!(ended.status.code(), Some(2), "{said}");
+}
