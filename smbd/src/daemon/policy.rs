@@ -17,7 +17,7 @@ use crate::{
     Error,
     answers::{Explained, LastChange, PolicyChange, ShareStatus},
     config::{self, Policy},
-    control::{Caller, protocol::Question},
+    control::protocol::Question,
     service::{PolicySetting, Service},
     status::{explain, utc},
 };
@@ -89,40 +89,32 @@ impl<S: Service> Front<S> {
         Ok(answer)
     }
 
-    /// Sets the policy of one share, or of all.
+    /// Sets the policy of one share, or of all, for `who`.
     pub(super) async fn set_policy(
         &self,
         change: Change,
-        caller: Caller,
+        who: &str,
     ) -> Result<Vec<PolicyChange>, Error> {
-        let (accept_loss, without_rules) = (change.accept_loss, change.without_rules);
-        // This may take a while, in which a reload can withdraw the consent.
-        let who = tokio::task::spawn_blocking(move || caller.describe()).await?;
         let policy = config::policy::parse(&change.policy)
             .map_err(|error| format!("{error}\n  = {}", error.way_out()))?;
-        let share = change.share;
-        self.check_served(share.as_deref())?;
+        self.check_served(change.share.as_deref())?;
+        let without_rules = change.without_rules;
         let setting = PolicySetting {
-            share: share.clone(),
+            share: change.share,
             policy,
-            accept_loss,
+            accept_loss: change.accept_loss,
             without_rules,
-            who: who.clone(),
+            who: who.to_owned(),
         };
         setting.check(&self.config())?;
         let answer = self
             .on_worker(move |service| service.set_policy(setting))
             .await;
-        let answer = answer.unwrap_or_else(|| Err("the worker that answers is gone".into()));
-        let ok = answer.is_ok();
-        tracing::warn!(
-            ?share, %policy, who, accept_loss, without_rules, ok, "policy set by control socket"
-        );
-        let mut answer = answer?;
+        let mut answer = answer.ok_or("the worker that answers is gone")??;
         for change in &mut answer {
             // A reload may have brought another one into force while dirty data were synced for this one.
             if change.share.configured_policy == policy.to_string() {
-                self.changes.note(change, without_rules, &who);
+                self.changes.note(change, without_rules, who);
             }
             self.complete(&mut change.share);
         }

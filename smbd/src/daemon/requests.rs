@@ -1,7 +1,7 @@
 //! The requests of the control socket, each with the part of the front or of the service that answers it.
 //!
-//! Answers are types; they become JSON here, on their way to the socket or the log. Each `reload`, `close`
-//! and `clear-latch` is logged with its caller, whether or not it succeeded.
+//! Answers are types; they become JSON here, on their way to the socket or the log. Each `reload`, `close`,
+//! `clear-latch` and `policy set` is logged with its caller, whether or not it succeeded.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Front, policy};
 use crate::{
     Error,
-    answers::{ClearedLatches, ClosedObjects, Reloaded},
+    answers::{ClearedLatches, ClosedObjects, PolicyChange, Reloaded},
     control::{
         Answer, Caller, Control,
         protocol::{Closing, Request},
@@ -41,7 +41,7 @@ impl<S: Service> Control for Front<S> {
                         accept_loss,
                         without_rules,
                     };
-                    to_value(&self.set_policy(change, caller).await?)
+                    to_value(&self.set_policy_for(change, caller).await?)
                 }
             }
         })
@@ -78,11 +78,33 @@ impl<S: Service> Front<S> {
     async fn close_named(&self, what: Closing, caller: Caller) -> Result<ClosedObjects, Error> {
         let named = what.clone();
         let closing = self.on_worker(move |service| service.close_named(named));
-        let closed = closing.await;
-        let closed = closed.ok_or("the worker that closes is gone")?;
+        let gone = || Err("the worker that closes is gone".into());
+        let closed = closing.await.unwrap_or_else(gone);
         let who = described(caller).await;
         tracing::warn!(?what, who, ok = closed.is_ok(), "closed by control socket");
         closed
+    }
+
+    /// `holdfast policy set`.
+    async fn set_policy_for(
+        &self,
+        change: policy::Change,
+        caller: Caller,
+    ) -> Result<Vec<PolicyChange>, Error> {
+        // This may take a while, in which a reload can withdraw the consent that is looked for next.
+        let who = described(caller).await;
+        let asked = change.clone();
+        let set = self.set_policy(change, &who).await;
+        tracing::warn!(
+            share = ?asked.share,
+            policy = asked.policy,
+            who,
+            accept_loss = asked.accept_loss,
+            without_rules = asked.without_rules,
+            ok = set.is_ok(),
+            "policy set by control socket"
+        );
+        set
     }
 
     /// `holdfast policy clear-latch`.

@@ -155,6 +155,7 @@ fn a_policy_is_shown_and_changed() {
     assert!(shown.contains("honor: when a client's flush"), "{shown}");
     let refused = ["policy", "set", "data", "treat-host-as-stable-storage"];
     assert!(daemon.ask(&refused).unwrap_err().contains("--accept-loss"));
+    daemon.ask(&["policy", "set", "data", "x\ny"]).unwrap_err();
     let set = daemon
         .ask(&["policy", "set", "data", "strict-sync"])
         .unwrap();
@@ -168,10 +169,23 @@ fn a_policy_is_shown_and_changed() {
     // The caller and the time are in the log, and in the status until the next reload.
     let who = format!("(uid {}", rustix::process::geteuid().as_raw());
     let log = daemon.log();
-    let line = log
-        .lines()
-        .find(|line| line.contains("policy set by control socket"));
-    assert!(line.is_some_and(|line| line.contains(&who)), "{log}");
+    // A refused change is logged, too, in one line whatever was asked for.
+    let is_change = |line: &&str| line.contains("policy set by control socket");
+    let logged: Vec<&str> = log.lines().filter(is_change).collect();
+    let asked = [
+        ("treat-host-as-stable-storage", false),
+        ("x\\ny", false),
+        ("strict-sync", true),
+    ];
+    assert_eq!(logged.len(), asked.len(), "{log}");
+    for (line, (policy, ok)) in logged.into_iter().zip(asked) {
+        let parts = [
+            format!("policy=\"{policy}\""),
+            format!("ok={ok}"),
+            who.clone(),
+        ];
+        assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+    }
     let status = daemon.ask(&["status"]).unwrap();
     let set_at = status
         .lines()
