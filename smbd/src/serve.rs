@@ -25,7 +25,7 @@ use crate::{
     args::Encrypt,
     commands::banner,
     config::{self, CommandLine, Config, InvalidValue, Listener, LocalIds, local_users, places},
-    daemon::Setup,
+    daemon::{self, Setup},
     host::sandbox,
     runtime::{listener, log},
     state::state_dir,
@@ -106,14 +106,16 @@ impl FromStr for ListenAt {
 /// Serves until stopped.
 pub(crate) fn serve(
     args: &ServeArgs,
-    daemon: impl FnOnce(Setup) -> Result<(), Error>,
+    run: impl FnOnce(Setup) -> Result<(), Error>,
 ) -> Result<(), Error> {
     match &args.config {
         Some(file) => {
+            // Reading the files may wait for a disk, and an administrator may order a reload meanwhile.
+            daemon::outlive_hangup()?;
             let config = config::load(file)?;
             let log = log::start(&config.log)?;
             let setup = from_file(file, config)?;
-            confined(setup, log, daemon)
+            confined(setup, log, run)
         }
         None => {
             let (setup, text) = from_paths(args)?;
@@ -121,7 +123,7 @@ pub(crate) fn serve(
             // `println!` is not used, because it would panic on a closed pipe, and the server
             // should run nevertheless.
             let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
-            confined(setup, log, daemon)
+            confined(setup, log, run)
         }
     }
 }
@@ -130,7 +132,7 @@ pub(crate) fn serve(
 fn confined(
     mut setup: Setup,
     log: log::Unwritten<io::Stderr>,
-    daemon: impl FnOnce(Setup) -> Result<(), Error>,
+    run: impl FnOnce(Setup) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let folder = &setup.config.server.state_dir;
     state_dir::prepare(folder)
@@ -139,7 +141,7 @@ fn confined(
     let _flush = log
         .begin()
         .map_err(|error| format!("the thread of the log: {error}"))?;
-    daemon(setup)
+    run(setup)
 }
 
 fn from_file(file: &Path, config: Config) -> Result<Setup, Error> {

@@ -54,6 +54,8 @@ use crate::{
     state::{state_dir, unclean},
 };
 
+pub(crate) use starting::outlive_hangup;
+
 /// Wait after an accept that failed for want of descriptors or memory.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Even if the grace period is zero for connections, the disk gets this long to answer.

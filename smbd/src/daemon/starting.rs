@@ -23,6 +23,16 @@ use tokio::{
 use super::Order;
 use crate::lock;
 
+/// From here on SIGHUP does not end this process. Its handler stays; [`EarlyStop`] receives the signal.
+///
+/// # Errors
+/// The signal cannot be received.
+pub(crate) fn outlive_hangup() -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let _in_runtime = runtime.enter();
+    signal(SignalKind::hangup()).map(drop)
+}
+
 /// While this lives, SIGTERM and SIGINT end the process at once.
 #[derive(Debug)]
 pub(super) struct EarlyStop {

@@ -193,6 +193,45 @@ fn an_order_to_reload_waits_for_the_start() {
     assert!(hung.wait(Duration::from_secs(15)).success());
 }
 
+/// The configuration does not answer, here a FIFO that nobody writes to.
+#[test]
+fn an_order_to_reload_before_the_files_are_read_does_not_end_the_start() {
+    let mut daemon = Plan::default().start();
+    let again = Plan {
+        users: Vec::new(),
+        ..Plan::default()
+    };
+    daemon.signal("TERM");
+    assert!(daemon.wait(Duration::from_secs(15)).success());
+    let config = daemon.path("h.toml");
+    let text = std::fs::read(&config).unwrap();
+    std::fs::remove_file(&config).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &config, mode).unwrap();
+    let address = daemon.address;
+    let mut hung = again.begin_in(daemon.into_folder(), address);
+    let status = format!("/proc/{}/status", hung.pid());
+    eventually("SIGHUP is not caught", || {
+        let status = std::fs::read_to_string(&status).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
+        caught & 1 != 0
+    });
+    hung.signal("HUP");
+    std::thread::sleep(Duration::from_millis(200));
+    // Opened for both, it waits for no reader.
+    let mut how = std::fs::File::options();
+    let mut fifo = how.read(true).write(true).open(&config).unwrap();
+    std::io::Write::write_all(&mut fifo, &text).unwrap();
+    drop(fifo);
+    eventually("it does not start", || {
+        hung.path("state/control.sock").exists()
+    });
+    hung.tree().write_file("a", b"b").unwrap();
+    hung.signal("TERM");
+    assert!(hung.wait(Duration::from_secs(15)).success());
+}
+
 /// `serve PATH` belongs to the terminal in which it was started, unless its caller has it ignore that (nohup).
 #[test]
 fn a_server_without_a_file_ends_with_its_terminal() {
