@@ -78,6 +78,16 @@ impl<V: Volume> Durability<V> {
         }
     }
 
+    /// The latch of this inode, if it has one, concerns the shares of these names, too: one of them may be another name
+    /// of a share that it concerns. Lazy ones that it did not concern before honor flushes.
+    pub fn extend_latch(&self, key: FileKey, names: &[String]) {
+        let mut shares = self.shares();
+        shares.retain(|share| names.iter().any(|name| share.is_named(name)));
+        for share in self.with(key, |inode| inode.extend_latch(shares)) {
+            share.trip(self.now(), false);
+        }
+    }
+
     /// A file system of this share (by its name) lost data of unknown files: lazy policies of the share are set
     /// aside until its policy is set or its latches are cleared. True if the share had not tripped yet.
     pub fn write_back_lost(&self, share: &str) -> bool {

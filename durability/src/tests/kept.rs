@@ -253,6 +253,33 @@ fn a_restored_latch_that_names_no_share_of_this_server_is_one_of_each() {
     });
 }
 
+/// As by a reload that gives a share another name.
+#[test]
+fn a_latch_is_extended_to_another_share_once() {
+    let limits = Limits::default();
+    world("treat-host-as-stable-storage", limits, |w| async move {
+        w.engine.restore_latch(&LatchRecord {
+            shares: vec!["share".to_owned()],
+            ..LatchRecord::whole(key(5), VfsError::Io)
+        });
+        let lazy = Policy::TreatHostAsStableStorage;
+        let settings = ShareDurability::with_policy(lazy);
+        let other = w.engine.share("other", Arc::clone(&w.fake), settings);
+        let extend = |ino| w.engine.extend_latch(key(ino), &["Other".to_owned()]);
+        extend(6);
+        assert_eq!(other.effective_policy(), lazy, "it is not poisoned");
+        extend(5);
+        assert_eq!(other.effective_policy(), Policy::Honor);
+        assert_eq!(other.exposure().latched_inodes, 1);
+        // An administrator who sets the policy accepts the loss, also for the time after the next reload.
+        other.set_policy(lazy, "root").await;
+        extend(5);
+        assert_eq!(other.effective_policy(), lazy);
+        assert!(w.engine.clear_latch(key(5)));
+        assert_eq!(other.exposure().latched_inodes, 0);
+    });
+}
+
 /// Once the store no longer hangs, later errors wait for their latches again.
 #[test]
 fn after_a_hang_errors_wait_for_the_store_again() {

@@ -9,6 +9,7 @@ use vfs::{Disk, FileKey, Node, VfsError, Volume, linux::LinuxDisk};
 use super::*;
 use crate::{
     accounts::users,
+    host::loop_mount::LoopMount,
     host_vfs::apart,
     runtime::transport,
     state::{flush_journal, latches},
@@ -154,6 +155,53 @@ fn a_share_that_comes_back_has_its_new_policy_and_rules() {
             drop(old);
         });
     }
+}
+
+/// The share of a stored latch has another name at the start, and yet another one after a reload. A share on another
+/// file system is not concerned.
+#[test]
+fn a_latch_concerns_its_share_under_another_name() {
+    let place = Place::new();
+    let env: Arc<dyn vfs::Env> = Arc::new(TokioEnv::new());
+    run(async {
+        let store = latches::open(place.state.path(), &[], env).unwrap();
+        store.set(place.record("a")).await.unwrap();
+    });
+    let mount = LoopMount::new("ext4", 16);
+    let lazy = "durability = \"treat-host-as-stable-storage\"\naccept_loss = true\n";
+    let other = mount.as_ref().map(|mount| {
+        let path = mount.path();
+        format!("{lazy}[[share]]\nname = \"other\"\npath = {path:?}\n{lazy}")
+    });
+    let config = |name: &str| {
+        let config = place.config(&["a"], other.as_deref().unwrap_or(lazy));
+        let mut config = Config::clone(&config);
+        config.shares[0].name = name.to_owned();
+        Arc::new(config)
+    };
+    run(async {
+        let users = || users::empty().unwrap();
+        let holdfast = Holdfast::new(config("c"), users()).unwrap();
+        let gate = |name: &str| {
+            let shares = holdfast.server.shares();
+            shares.find(name).map(|share| Arc::clone(&share.gate))
+        };
+        for name in ["c", "d"] {
+            let applied = Arc::clone(&holdfast).apply(config(name), users(), Why::Reload);
+            applied.await.unwrap().settled.await.unwrap();
+            let renamed = gate(name).unwrap();
+            assert_eq!(renamed.effective_policy(), Policy::Honor, "{name}");
+            assert_eq!(renamed.poisoned().len(), 1, "{name}");
+            if let Some(other) = gate("other") {
+                let policy = other.effective_policy();
+                assert_eq!(policy, Policy::TreatHostAsStableStorage, "{name}");
+                assert_eq!(other.poisoned(), [], "{name}");
+            }
+        }
+        let cleared = Arc::clone(&holdfast).clear_latch(Some("d".to_owned()));
+        assert_eq!(cleared.await.unwrap()[0].cleared_inodes, 1);
+        assert_eq!(holdfast.server.durability.poisoned(), []);
+    });
 }
 
 /// A reload may have come into force since the front checked the consent.

@@ -119,6 +119,13 @@ impl Sentinels {
         watched.clone()
     }
 
+    /// The shares that have a file system of this device.
+    pub(crate) fn shares_on(&self, device: u64) -> Vec<String> {
+        let all = self.all().into_iter();
+        let on = all.filter(|watched| watched.block.dev() == device);
+        on.flat_map(|watched| watched.shares.clone()).collect()
+    }
+
     /// The file systems whose shares counted anything since they were last asked, and which [`Watched::ask`] is to ask
     /// now. `activity` returns the count of a share.
     pub(crate) fn due(&self, activity: impl Fn(&str) -> u64) -> Vec<Arc<Watched>> {

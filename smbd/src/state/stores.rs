@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use durability::{Durability, LatchMap, LatchStore};
+use durability::{Durability, LatchMap, LatchRecord, LatchStore};
 use vfs::{Env, linux::LinuxDisk};
 
 use crate::{
@@ -70,8 +70,9 @@ impl Stores {
         let folder = config.server.state_dir.clone();
         let latches = latches::open(&folder, &config.shares, Arc::clone(&env))?;
         let journal = flush_journal::open(&folder, &config.shares, Arc::clone(&env))?;
-        let restored = latches.restore();
-        for record in &restored {
+        let sentinels = Sentinels::default();
+        sentinels.adopt(sentinel::look(&config.shares), |_| true);
+        for record in latches.restore() {
             tracing::error!(
                 path = record.path,
                 shares = record.shares.join(", "),
@@ -79,7 +80,8 @@ impl Stores {
                 error = %record.error,
                 "a sync of this file failed in an earlier run and it was not repaired since"
             );
-            durability.restore_latch(record);
+            let shares = concerned(&record, &config.shares, &sentinels);
+            durability.restore_latch(&LatchRecord { shares, ..record });
         }
         if latches.has_overflow() {
             durability.restore_overflow();
@@ -88,8 +90,6 @@ impl Stores {
         if let Some(journal) = &journal {
             durability.keep_journal(Arc::clone(journal) as _);
         }
-        let sentinels = Sentinels::default();
-        sentinels.adopt(sentinel::look(&config.shares), |_| true);
         Ok(Arc::new(Self {
             env,
             folder,
@@ -144,6 +144,10 @@ impl Stores {
         durability: &Arc<Durability<HostVfs>>,
     ) {
         self.seen(prepared.look, shares, durability);
+        for record in durability.poisoned() {
+            let shares = concerned(&record, shares, &self.sentinels);
+            durability.extend_latch(record.key, &shares);
+        }
         if let Some(journal) = prepared.journal {
             journal.set_shares(flush_journal::wanted(shares));
             let mut mine = lock(&self.journal);
@@ -160,11 +164,12 @@ impl Stores {
         shares: &[config::ShareSettings],
         durability: &Arc<Durability<HostVfs>>,
     ) {
-        for record in look.latches.learned(&self.latches) {
-            durability.restore_latch(&record);
-        }
         let stays = |name: &str| shares.iter().any(|share| share.name == name);
         self.sentinels.adopt(look.sentinels, stays);
+        for record in look.latches.learned(&self.latches) {
+            let shares = concerned(&record, shares, &self.sentinels);
+            durability.restore_latch(&LatchRecord { shares, ..record });
+        }
     }
 
     /// Examines again the shares that a reload leaves as they are, because a file system may have been mounted below.
@@ -304,5 +309,23 @@ impl Stores {
         if let Some(journal) = self.journal() {
             flush_journal::metrics(&journal, page);
         }
+    }
+}
+
+/// The names of the shares that a latch concerns under this configuration; none if it can concern any. If none of those
+/// that its record names is here, one of the others may be the same folder under another name: all those on its file
+/// system then count.
+fn concerned(
+    record: &LatchRecord,
+    shares: &[config::ShareSettings],
+    sentinels: &Sentinels,
+) -> Vec<String> {
+    let is_here = |name: &String| {
+        let (folded, mut shares) = (name.to_uppercase(), shares.iter());
+        shares.any(|share| share.name.to_uppercase() == folded)
+    };
+    match record.shares.iter().any(is_here) {
+        true => record.shares.clone(),
+        false => sentinels.shares_on(record.key.fs),
     }
 }

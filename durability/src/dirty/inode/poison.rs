@@ -200,6 +200,19 @@ impl<V: Volume> Inode<V> {
         self.latch_event = None;
     }
 
+    /// The latch, if there is one, concerns these shares, too. Returns those that it did not concern before.
+    pub(crate) fn extend_latch(&mut self, mut shares: Vec<Arc<Share>>) -> Vec<Arc<Share>> {
+        let Some(latch) = &mut self.latch else {
+            return Vec::new();
+        };
+        shares.retain(|share| !self.shares.iter().any(|known| Arc::ptr_eq(known, share)));
+        for share in &shares {
+            latch.lost(share);
+            self.shares.push(Arc::clone(share));
+        }
+        shares
+    }
+
     /// The latch, as a store records it.
     pub(crate) fn latch_record(&self, key: FileKey) -> Option<LatchRecord> {
         let latch = self.latch.as_ref()?;
