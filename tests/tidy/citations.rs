@@ -161,6 +161,39 @@ pub(crate) fn missing_tests(tree: &Tree) -> Findings {
     findings
 }
 
+/// Environment variables of the programs that no page names, except those by which a test starts itself anew.
+pub(crate) fn unnamed_variables(tree: &Tree) -> Findings {
+    let mut findings = Findings::new();
+    let pages = || tree.pages.iter().filter(|(path, _)| path != "CHANGELOG.md");
+    for source in tree.rust.iter().filter(|source| !source.is_test()) {
+        let words = source.text.split('"');
+        let named = words.filter(|word| {
+            let is_variable = |c: char| c.is_ascii_uppercase() || c == '_';
+            word.starts_with("HOLDFAST_") && word.chars().all(is_variable)
+        });
+        for word in named.filter(|word| !word.starts_with("HOLDFAST_TEST_")) {
+            if !pages().any(|(_, text)| text.contains(word)) {
+                *findings
+                    .entry(format!("{}: {word}", source.path))
+                    .or_default() += 1;
+            }
+        }
+    }
+    findings
+}
+
+#[test]
+fn variables_that_no_page_names_are_found() {
+    let text = "env(\"HOLDFAST_ONE\"); env(\"HOLDFAST_TWO\"); env(\"HOLDFAST_TEST_A\");";
+    let tree = Tree {
+        paths: Vec::new(),
+        rust: vec![Source::new("a.rs".into(), text.into())],
+        pages: vec![("docs/a.md".into(), "`HOLDFAST_TWO`".into())],
+    };
+    let unnamed = unnamed_variables(&tree).into_keys();
+    assert_eq!(unnamed.collect::<Vec<_>>(), ["a.rs: HOLDFAST_ONE"]);
+}
+
 #[test]
 fn tests_that_are_elsewhere_are_found() {
     let source = |path: &str, text: &str| Source::new(path.into(), text.into());

@@ -44,6 +44,11 @@ fn tests_against_attacks_are_where_the_page_says() {
 }
 
 #[test]
+fn pages_name_the_environment_variables() {
+    hold("variables", citations::unnamed_variables(&Tree::read()));
+}
+
+#[test]
 fn imports_make_no_circles_across_folders() {
     hold("circles-of-folders", circles::across_folders(&Tree::read()));
 }

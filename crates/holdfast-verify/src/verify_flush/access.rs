@@ -131,7 +131,7 @@ pub struct Access {
     /// First line is the password; - is standard input. Without it, it is asked for
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
-    /// The password is in this environment variable
+    /// The password is in this environment variable (HOLDFAST_PASSWORD, unless another one is named)
     #[arg(long, value_name = "VARIABLE", num_args = 0..=1, require_equals = true,
           conflicts_with = "password_file",
           default_missing_value = "HOLDFAST_PASSWORD")]
