@@ -402,6 +402,27 @@ mod tests {
         assert_eq!(child.join().unwrap(), [false; 2]);
     }
 
+    /// docs/security.md says so of every thread that has taken on a user.
+    #[test]
+    fn a_user_has_no_capability_that_overrides_permissions() {
+        remember_service();
+        if !can_switch() {
+            crate::testing::missing("root with CAP_SETUID");
+            return;
+        }
+        let effective = || -> DiskResult<CapabilitySet> { Ok(capabilities(None)?.effective) };
+        let overriding = CapabilitySet::CHOWN
+            | CapabilitySet::FOWNER
+            | CapabilitySet::DAC_OVERRIDE
+            | CapabilitySet::DAC_READ_SEARCH;
+        let own = effective().unwrap();
+        let of_user = with(&user(1001, &[]), effective).unwrap();
+        assert_eq!(of_user & overriding, CapabilitySet::empty());
+        let admin = CapabilitySet::SYS_ADMIN;
+        assert_eq!(of_user & admin, own & admin, "it stays");
+        assert_eq!(effective(), Ok(own), "the service has them again");
+    }
+
     /// The kernel may refuse to restore the uid (for want of memory, say): that is detected before the thread acts for
     /// another user or creates anything.
     #[test]
