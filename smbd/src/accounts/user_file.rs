@@ -26,6 +26,9 @@ pub enum UserFileError {
     /// It does not exist.
     #[error("there is no user file {}\n  = make the first user: holdfast user add NAME, with the --config or --users-file of the server", .0.display())]
     Missing(PathBuf),
+    /// Its folder does not exist.
+    #[error("the folder of the user file {} does not exist\n  = make that folder, or correct users_file in [server] or --users-file", .0.display())]
+    NoFolder(PathBuf),
     /// Others can read or write it.
     #[error("others can read {path} (mode {mode:04o}); it holds hashes that are as good as passwords\n  = chmod 600 {path}", path = .path.display())]
     Exposed {
@@ -152,7 +155,10 @@ pub fn edit<T>(
         .truncate(false)
         .mode(0o600)
         .open(lock_path)
-        .map_err(failed)?;
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => UserFileError::NoFolder(path.clone()),
+            _ => failed(error),
+        })?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
     let text = match load(path) {
         Err(UserFileError::Missing(_)) => None,
@@ -198,6 +204,16 @@ mod tests {
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o600
         );
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("none/users");
+        let error = append(&path, "a").unwrap_err().to_string();
+        for part in ["none/users does not exist", "\n  = make that folder"] {
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     #[test]

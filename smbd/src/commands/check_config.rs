@@ -11,7 +11,7 @@ use smb_auth::UserDb;
 use super::out;
 use crate::{
     Error,
-    accounts::{acting, users},
+    accounts::{acting, user_file::UserFileError, users},
     config::{self, Config, places},
     control,
     host::{protection, sandbox},
@@ -65,7 +65,16 @@ fn starter() -> &'static str {
 fn obstacles(config: &Config) -> (Option<UserDb>, Vec<String>) {
     let mut found = Vec::new();
     let users = match users::read(&config.server.users_file) {
-        Ok(users) => users.or_else(|| users::empty().ok()),
+        Ok(users) => {
+            let file = &config.server.users_file;
+            // The start makes the state folder, and no other.
+            let state_dir = config.server.state_dir.as_path();
+            let missing = |folder: &&Path| *folder != state_dir && !folder.is_dir();
+            if file.parent().filter(missing).is_some() {
+                found.push(UserFileError::NoFolder(file.clone()).to_string());
+            }
+            users.or_else(|| users::empty().ok())
+        }
         Err(error) => {
             found.push(error.to_string());
             None
@@ -78,6 +87,7 @@ fn obstacles(config: &Config) -> (Option<UserDb>, Vec<String>) {
         let rules = service::check_groups(config, users).err();
         found.extend(rules.map(|error| error.to_string()));
     }
+    found.extend(config.shares.iter().filter_map(closed_folder));
     let wishes = config.listeners.iter().map(placement::CoreWish::of);
     let plan = placement::plan(&wishes.collect::<Vec<_>>(), &placement::allowed_cores());
     found.extend(plan.err().map(|error| error.to_string()));
@@ -103,6 +113,18 @@ fn obstacles(config: &Config) -> (Option<UserDb>, Vec<String>) {
     ];
     found.extend(others.into_iter().flatten().map(|error| error.to_string()));
     (users, found)
+}
+
+/// The error of a share whose folder this user may not open. A disk that fails or hangs keeps no server from starting.
+fn closed_folder(share: &config::ShareSettings) -> Option<String> {
+    let folder = share.path.clone();
+    let opened = config::in_time(&share.path, move || std::fs::read_dir(folder));
+    let error = opened?.err().filter(config::is_mistake)?;
+    Some(format!(
+        "share {}: {}: {error}\n  = the service must be allowed to open it",
+        share.name,
+        share.path.display()
+    ))
 }
 
 /// Names in the lists of shares that no account has.

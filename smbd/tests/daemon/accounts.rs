@@ -16,7 +16,7 @@ use smb_wire::{
 
 use crate::{
     loop_mount::LoopMount,
-    support::{Daemon, PASSWORD, Plan},
+    support::{Daemon, PASSWORD, Plan, binary_for_all, possible},
 };
 
 /// Two users without a local user of their own, so that the stored descriptors decide.
@@ -234,6 +234,29 @@ fn check_config_finds_what_keeps_a_server_from_starting() {
     fs::set_permissions(&users, fs::Permissions::from_mode(0o644)).unwrap();
     let said = check().unwrap_err();
     assert!(said.contains("chmod 600"), "{said}");
+    daemon.edit(|text| text.replace("[server]\n", "[server]\nusers_file = \"none/users\"\n"));
+    let said = check().unwrap_err();
+    assert!(said.contains("none/users does not exist"), "{said}");
+}
+
+/// The folder is there, and the user who will start the server may not list it.
+#[test]
+fn check_config_finds_a_folder_that_the_server_may_not_open() {
+    if !possible(&["setpriv"]) {
+        return;
+    }
+    let daemon = start();
+    let data = daemon.path("data");
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o711)).unwrap();
+    let mut check = std::process::Command::new("setpriv");
+    check.args(["--reuid", "12345", "--regid", "12345", "--clear-groups"]);
+    check.arg(binary_for_all(data.parent().unwrap()));
+    check.arg("check-config").arg(daemon.path("h.toml"));
+    let output = check.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let refused = format!("share data: {}: Permission denied", data.display());
+    assert!(said.contains(&refused), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
 }
 
 #[test]
