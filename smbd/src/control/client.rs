@@ -16,6 +16,8 @@ use crate::config::places::{CONTROL_SOCKET, check_private, of_last_resort};
 
 /// A stricter policy first syncs everything that is dirty, which takes as long as the disk needs.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// The status waits for no disk, and a monitor that asks for it soon gives up itself.
+const PATIENCE_FOR_STATUS: Duration = Duration::from_secs(8);
 /// The way out for a user whom the server does not obey.
 const NOT_OBEYED: &str =
     "only root and the user who runs the server may ask it: use sudo, or become that user";
@@ -27,9 +29,26 @@ const SERVERS_MAX: usize = 64;
 /// # Errors
 /// A message for the administrator.
 pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, Error> {
-    let failed = |error| unanswered(socket, &error);
+    ask_within(socket, request, patience(request))
+}
+
+/// How long an answer to this request may take.
+pub(super) fn patience(request: &Request) -> Duration {
+    match request {
+        Request::Status {} => PATIENCE_FOR_STATUS,
+        _ => PATIENCE,
+    }
+}
+
+/// As [`ask`], with the longest wait for the answer.
+pub(super) fn ask_within<T: DeserializeOwned>(
+    socket: &Path,
+    request: &Request,
+    most: Duration,
+) -> Result<T, Error> {
+    let failed = |error| unanswered(socket, &error, most);
     let mut stream = UnixStream::connect(socket).map_err(failed)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    stream.set_read_timeout(Some(most)).map_err(failed)?;
     stream
         .write_all(request_line(request).as_bytes())
         .map_err(failed)?;
@@ -52,8 +71,11 @@ pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, E
 }
 
 /// An error of the socket, with a way out.
-fn unanswered(socket: &Path, error: &io::Error) -> Error {
-    let way_out = match error.kind() {
+fn unanswered(socket: &Path, error: &io::Error, waited: Duration) -> Error {
+    let hangs = format!(
+        "it has not answered for {waited:?}: a disk may hang; `holdfast status` and the log say what is in force"
+    );
+    let way_out: &str = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             "no server runs there: start it, or name the one that runs by --config FILE or --socket PATH; if state_dir \
              was edited since its start, its socket is still in the former folder"
@@ -62,9 +84,7 @@ fn unanswered(socket: &Path, error: &io::Error) -> Error {
         io::ErrorKind::PermissionDenied
         | io::ErrorKind::ConnectionReset
         | io::ErrorKind::BrokenPipe => NOT_OBEYED,
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            "it has not answered for ten minutes: a disk may hang; `holdfast status` and the log say what is in force"
-        }
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => &hangs,
         _ => "the log of the server may say why",
     };
     format!("{}: {error}\n  = {way_out}", socket.display()).into()

@@ -182,3 +182,16 @@ fn a_server_that_does_not_answer_has_a_way_out() {
     let killed = reason();
     assert!(killed.contains("\n  = no server runs there"), "{killed}");
 }
+
+#[test]
+fn a_monitor_is_not_kept_waiting_by_a_server_that_hangs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control.sock");
+    let _hangs = net::UnixListener::bind(&path).unwrap();
+    let status = Request::Status {};
+    assert!(client::patience(&status) < Duration::from_secs(10));
+    let short = Duration::from_millis(50);
+    let error = client::ask_within::<Value>(&path, &status, short).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("has not answered for 50ms"), "{error}");
+}
