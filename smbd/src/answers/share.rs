@@ -59,6 +59,10 @@ pub struct ShareStatus {
     pub changed: Option<LastChange>,
 }
 
+/// The [`ShareStatus::warning`] of a share whose path leads to another folder than the one that is served.
+pub const REPLACED: &str = "clients see the folder that was there at the start: another file system is mounted over \
+                            it since, or the folder was replaced; `holdfast reload` serves the new one";
+
 /// Why the lazy policies of a share are not in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

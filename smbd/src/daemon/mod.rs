@@ -41,6 +41,7 @@ use tokio::{
 
 use crate::{
     Error,
+    answers::REPLACED,
     config::{self, Config, places},
     control::{self, Control},
     host::{notify, protection, sandbox},
@@ -385,7 +386,7 @@ impl<S: Service> Front<S> {
             self.protection.put(&config, found);
             for share in &replaced {
                 if !self.replaced.borrow().contains(share) {
-                    tracing::warn!(share, "{}", policy::REPLACED);
+                    tracing::warn!(share, "{REPLACED}");
                 }
             }
             self.replaced.replace(replaced);

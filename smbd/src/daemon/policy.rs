@@ -15,7 +15,7 @@ use std::{
 use super::Front;
 use crate::{
     Error,
-    answers::{Explained, LastChange, PolicyChange, ShareStatus},
+    answers::{Explained, LastChange, PolicyChange, REPLACED, ShareStatus},
     config::{self, Policy},
     control::protocol::Question,
     service::{PolicySetting, Service},
@@ -25,9 +25,6 @@ use crate::{
 /// The line of `status` about a share whose promise ends with the host.
 const WARNING: &str = "acknowledged flushes are NOT on stable storage: a crash or power failure \
                        of this machine loses them";
-/// The line of `status` about a share whose path leads elsewhere.
-pub(super) const REPLACED: &str = "clients see the folder that was there at the start: another file system is mounted over it since, \
-                        or the folder was replaced; `holdfast reload` serves the new one";
 /// Shares whose last change is remembered; more than a configuration can have.
 const CHANGES_MAX: usize = 10_000;
 

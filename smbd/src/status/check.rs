@@ -5,7 +5,7 @@
 //! stay in the line until a restart.
 
 use super::text::Text;
-use crate::answers::{KeptStatus, StatusReport};
+use crate::answers::{KeptStatus, REPLACED, StatusReport};
 
 /// The line, and whether nothing is wrong.
 pub(crate) fn in_a_line(status: &StatusReport) -> (String, bool) {
@@ -37,6 +37,9 @@ fn problems(status: &StatusReport) -> Vec<String> {
         }
     }
     for share in &server.shares {
+        if share.warning.as_deref() == Some(REPLACED) {
+            found.push(format!("{}: ANOTHER FOLDER IS AT ITS PATH", share.share));
+        }
         if share.latched_inodes > 0 {
             let (name, inodes) = (&share.share, share.latched_inodes);
             found.push(format!("{name}: LATCHED {inodes} inodes whose sync failed"));
@@ -110,6 +113,7 @@ mod tests {
         let server = &mut status.server;
         for share in &mut server.shares {
             (share.latched_inodes, share.lost_at_start) = (2, Some("l".to_owned()));
+            share.warning = Some(REPLACED.to_owned());
         }
         server.host_changes = None;
         server.handles.persistent = Some(PersistentStatus::default());
@@ -127,7 +131,8 @@ mod tests {
             }],
         };
         let line = "WARNING: a\\nb is NOT SERVED; data: ACKNOWLEDGED DATA MAY BE LOST; a\\nb: ACKNOWLEDGED DATA MAY \
-                    BE LOST; data: LATCHED 2 inodes whose sync failed; EVERY FLUSH FAILS; LATCHES CANNOT BE STORED; \
+                    BE LOST; data: ANOTHER FOLDER IS AT ITS PATH; data: LATCHED 2 inodes whose sync failed; EVERY FLUSH \
+                    FAILS; LATCHES CANNOT BE STORED; \
                     THE FLUSH JOURNAL CANNOT BE WRITTEN; 3 WRITE-BACK ERRORS on /srv; PERSISTENT HANDLES CANNOT BE \
                     RECORDED; CHANGES MADE ON THIS HOST ARE NOT SEEN\n";
         assert_eq!(in_a_line(&status), (line.to_owned(), false));
