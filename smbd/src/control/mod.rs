@@ -63,6 +63,17 @@ pub trait Control: 'static {
 /// If the path is too long for a socket, or the socket cannot be made.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     check_path(path)?;
+    make(path).map_err(|error| {
+        let text = format!(
+            "control socket {}: {error}\n  = remove what is in its place, there or with the ending .new; the state \
+             folder must have room",
+            path.display()
+        );
+        io::Error::new(error.kind(), text)
+    })
+}
+
+fn make(path: &Path) -> io::Result<UnixListener> {
     // Under its name there is a socket that accepts connections, or none: a client may come between bind and listen.
     let new = path.with_extension("new");
     match fs::remove_file(&new) {

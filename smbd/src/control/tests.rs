@@ -184,6 +184,23 @@ fn a_server_that_does_not_answer_has_a_way_out() {
 }
 
 #[test]
+fn what_is_in_the_way_of_the_socket_is_named() {
+    for name in ["control.sock", "control.new"] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join(name).join("full")).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let _in_runtime = runtime.enter();
+        let path = folder.path().join("control.sock");
+        let error = bind(&path).unwrap_err().to_string();
+        assert!(error.contains("control.sock: "), "{name}: {error}");
+        assert!(error.contains("\n  = remove"), "{name}: {error}");
+    }
+}
+
+#[test]
 fn a_monitor_is_not_kept_waiting_by_a_server_that_hangs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("control.sock");
