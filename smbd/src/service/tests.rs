@@ -204,6 +204,34 @@ fn a_latch_concerns_its_share_under_another_name() {
     });
 }
 
+/// As where the file system of the share hung at the start.
+#[test]
+fn a_latch_concerns_its_share_when_that_is_served_again() {
+    let place = Place::new();
+    let env: Arc<dyn vfs::Env> = Arc::new(TokioEnv::new());
+    run(async {
+        let store = latches::open(place.state.path(), &[], env).unwrap();
+        let record = LatchRecord {
+            shares: vec!["b".into()],
+            ..place.record("a")
+        };
+        store.set(record).await.unwrap();
+    });
+    let lazy = "durability = \"treat-host-as-stable-storage\"\naccept_loss = true\n";
+    run(async {
+        let users = || users::empty().unwrap();
+        let holdfast = Holdfast::new(place.config(&["a"], lazy), users()).unwrap();
+        let both = place.config(&["a", "b"], lazy);
+        let applied = Arc::clone(&holdfast).apply(both, users(), Why::LateShares);
+        applied.await.unwrap().settled.await.unwrap();
+        for share in holdfast.server.shares().iter() {
+            let name = &share.config.name;
+            assert_eq!(share.gate.effective_policy(), Policy::Honor, "{name}");
+            assert_eq!(share.gate.poisoned().len(), 1, "{name}");
+        }
+    });
+}
+
 /// A reload may have come into force since the front checked the consent.
 #[test]
 fn consent_is_that_of_the_configuration_in_force() {

@@ -144,7 +144,8 @@ impl Stores {
         durability: &Arc<Durability<HostVfs>>,
     ) {
         self.seen(prepared.look, shares, durability);
-        for record in durability.poisoned() {
+        // The names in the store are those of the shares through which the inode was changed.
+        for record in self.latches.restore() {
             let shares = concerned(&record, shares, &self.sentinels);
             durability.extend_latch(record.key, &shares);
         }
