@@ -204,6 +204,9 @@ fn without_a_journal_the_way_to_one_is_reported() {
     place.run("b", Vec::new(), None);
     let error = report(&place.state("b"), Some("other")).unwrap_err();
     assert!(error.contains("\"other\""), "{error}");
+    assert!(error.ends_with("= it knows data"), "{error}");
+    let found = report(&place.state("b"), Some("DATA")).unwrap();
+    assert_eq!(found.shares[0].share, "data");
     // Any bytes under such a name.
     let file = place.state.path().join("flushes/00000000000000ff.flushes");
     fs::write(file, [0x48, 0x46, 0x4A, 0x32, 1, 2, 3]).unwrap();

@@ -148,13 +148,17 @@ pub fn report(state: &StateFolder, share: Option<&str>) -> Result<DurabilityRepo
         Some((last, [.., before])) if alive && last.end.is_none() => (before, false),
         Some((last, _)) => (last, alive && last.end.is_none()),
     };
+    let is_wanted = |name: &String| share.is_none_or(|wanted| is_same(wanted, name));
     if let Some(share) = share
-        && !run.shares.contains_key(share)
+        && !run.shares.keys().any(is_wanted)
     {
-        return Err(format!("the journal knows no share {share:?} in that run"));
+        let known: Vec<&str> = run.shares.keys().map(String::as_str).collect();
+        return Err(format!(
+            "the journal knows no share {share:?} in that run\n  = it knows {}",
+            known.join(", ")
+        ));
     }
-    let shares = run.shares.iter();
-    let shares = shares.filter(|(name, _)| share.is_none_or(|wanted| wanted == *name));
+    let shares = run.shares.iter().filter(|(name, _)| is_wanted(name));
     Ok(DurabilityReport {
         journal: journal.to_string(),
         runs: all.len(),
@@ -212,6 +216,11 @@ fn poisoned(folder: &Path, share: Option<&str>) -> FailedFiles {
     }
 }
 
+/// Whether these name one share: as for clients, case does not count.
+fn is_same(one: &str, other: &str) -> bool {
+    one.to_uppercase() == other.to_uppercase()
+}
+
 /// The segments of a store, by number.
 fn segments(folder: &Path, kind: &str) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
@@ -228,7 +237,7 @@ fn segments(folder: &Path, kind: &str) -> io::Result<Vec<(u64, PathBuf)>> {
 fn failed_files(read: &StoredLatches, share: Option<&str>) -> Vec<FailedFile> {
     let wanted = |record: &&LatchRecord| {
         let mut shares = record.shares.iter();
-        share.is_none_or(|name| record.shares.is_empty() || shares.any(|one| one == name))
+        share.is_none_or(|name| record.shares.is_empty() || shares.any(|one| is_same(one, name)))
     };
     let known = read.records.iter().filter(wanted).map(|record| FailedFile {
         path: record.path.clone(),
