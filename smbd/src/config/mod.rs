@@ -143,9 +143,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// A listener with defaults.
+    /// A listener with defaults. An IPv4 address that is written as one of IPv6 is bound as what it is: the kernel
+    /// takes it from no socket that is for IPv6 only.
     #[must_use]
-    pub fn at(address: SocketAddr) -> Self {
+    pub fn at(mut address: SocketAddr) -> Self {
+        address.set_ip(address.ip().to_canonical());
         Self {
             address,
             interface: None,

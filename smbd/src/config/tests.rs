@@ -505,6 +505,19 @@ fn listeners_that_the_kernel_keeps_apart() {
 }
 
 #[test]
+fn an_ipv4_address_in_the_form_of_ipv6_is_one_of_ipv4() {
+    let mapped = "[[listener]]\naddress = \"[::ffff:192.0.2.1]:445\"\n";
+    let listener = accept(mapped, "").listeners.remove(0);
+    assert_eq!(listener.address.to_string(), "192.0.2.1:445");
+    let both = format!("{mapped}[[listener]]\naddress = \"192.0.2.1:445\"\n");
+    let refused = refuse(&both, "");
+    assert!(
+        refused.contains("two listeners on 192.0.2.1:445"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn all_complaints_come_at_once_and_in_order() {
     let text = refuse("[limits]\nconnections = 0\ncredits = 1", "guest = true");
     assert_eq!(text.matches("error: ").count(), 3);

@@ -425,12 +425,12 @@ fn listener(table: &raw::ListenerTable, findings: &mut Findings) -> Listener {
         }
     }
     Listener {
-        address,
         interface: given(&table.interface),
         cores,
         pin: get(&table.pin, true),
         speed: given(&table.speed).map(|rate| rate.0),
         rss: given(&table.rss),
+        ..Listener::at(address)
     }
 }
 
@@ -440,7 +440,7 @@ fn metrics(
     findings: &mut Findings,
 ) -> Option<SocketAddr> {
     let listen = table.listen.as_ref()?;
-    let address = *listen.get_ref();
+    let Listener { address, .. } = Listener::at(*listen.get_ref());
     if !is_loopback(address.ip()) {
         findings.add(
             Some(listen.span()),

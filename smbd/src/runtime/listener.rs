@@ -202,6 +202,12 @@ mod tests {
         TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     }
 
+    #[test]
+    fn an_ipv4_address_in_the_form_of_ipv6_is_bound() {
+        let listener = listen("[::ffff:127.0.0.1]:0").unwrap();
+        assert_eq!(listener.local_addr().unwrap().ip(), Ipv4Addr::LOCALHOST);
+    }
+
     /// Tries ports against a table of the kernel's results.
     fn choose(
         verdict: impl Fn(u16) -> Option<io::ErrorKind>,
