@@ -45,6 +45,9 @@ pub enum UserFileError {
         /// Its owner.
         uid: u32,
     },
+    /// This user may not open it.
+    #[error("{}: this user may not open it\n  = it must belong to the user who runs the server, and its folder must let that user in", .0.display())]
+    Closed(PathBuf),
     /// It is no regular file, or too long.
     #[error("{} is no user file: {what}\n  = name that of the server in users_file or by --users-file, or put back a copy of it", .path.display())]
     NoUserFile {
@@ -73,6 +76,7 @@ pub enum UserFileError {
 pub fn load(path: &Path) -> Result<Zeroizing<String>, UserFileError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => UserFileError::Missing(path.to_owned()),
+        io::ErrorKind::PermissionDenied => UserFileError::Closed(path.to_owned()),
         _ => UserFileError::Io {
             path: path.to_owned(),
             source,

@@ -152,7 +152,7 @@ fn read_again(
         // A folder that may only be read is no obstacle if the file can be read.
         match sandbox.reaches(users_file.parent()) {
             Ok(()) => error,
-            Err(outside) => format!("{error}: {outside}").into(),
+            Err(outside) => format!("{outside}\n{error}").into(),
         }
     })?;
     sandbox.reaches(config.shares.iter().map(|share| share.path.as_path()))?;

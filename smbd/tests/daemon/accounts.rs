@@ -255,7 +255,8 @@ fn check_config_finds_a_folder_that_the_server_may_not_open() {
     let output = check.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     let refused = format!("share data: {}: Permission denied", data.display());
-    assert!(said.contains(&refused), "{said}");
+    let users = "must belong to the user who runs the server";
+    assert!(said.contains(&refused) && said.contains(users), "{said}");
     assert_eq!(output.status.code(), Some(1), "{said}");
 }
 
