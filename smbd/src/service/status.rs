@@ -1,6 +1,6 @@
 //! The status of the protocol: connections, sessions, opens, shares and stores, read from the server as it runs.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use smb_server::{OpenReport, SessionReport, Share};
 
@@ -77,6 +77,9 @@ fn open_status(open: OpenReport) -> OpenStatus {
 }
 
 fn session_status(session: SessionReport) -> SessionStatus {
+    // A client may have a thousand tree connects to one share, in each of thousands of sessions: more than the answer
+    // to an administrator has room for.
+    let trees: BTreeSet<String> = session.trees.into_iter().collect();
     SessionStatus {
         id: session.id,
         channels: session.channels.iter().map(|channel| channel.0).collect(),
@@ -84,7 +87,7 @@ fn session_status(session: SessionReport) -> SessionStatus {
         acts_as: acts_as(session.local_ids),
         signed: session.signed,
         encrypted: session.encrypted,
-        trees: session.trees,
+        trees: trees.into_iter().collect(),
         open_count: session.open_count as u64,
         opens: session.opens.into_iter().map(open_status).collect(),
     }

@@ -13,6 +13,8 @@ fn everything_that_goes_on_is_shown() {
     };
     let daemon = plan.start();
     let tree = daemon.tree();
+    // A second tree connect to the same share.
+    let _again = tree.session().tree("data").unwrap();
     let file = tree.create(&CreateArgs::create("open.txt")).unwrap();
     file.write_all(0, &[5; 20_480]).unwrap();
     file.lock(0, 10, smb_wire::msg::LockFlags::EXCLUSIVE)
