@@ -53,9 +53,9 @@ impl<V: Volume> Gate<V> {
         let slow = judged.barriers.bounded && self.is_too_slow(key, judged);
         let result = if slow || judged.barriers.wait != Wait::Nothing {
             // The future is boxed only here, so that a FLUSH that is answered at once stays small.
-            Box::pin(self.honor(node, target, (judged, slow), (bytes, earlier))).await
+            Box::pin(self.honor(node, target, judged, slow, bytes, earlier)).await
         } else {
-            self.answer_at_once(node, target, (judged, bytes)).await
+            self.answer_at_once(node, target, judged, bytes).await
         };
         if result.is_err() {
             self.core.latches_stored().await;
@@ -80,8 +80,10 @@ impl<V: Volume> Gate<V> {
         &self,
         node: &V::Node,
         target: FlushTarget,
-        (judged, slow): (Judged, bool),
-        (bytes, earlier): (u64, Earlier),
+        judged: Judged,
+        slow: bool,
+        bytes: u64,
+        earlier: Earlier,
     ) -> VfsResult<()> {
         let core = &self.core;
         let mut record = self.note(node, bytes);
@@ -103,7 +105,7 @@ impl<V: Volume> Gate<V> {
         }
         let whole_share =
             judged.barriers.wait == Wait::Share || (slow && target == FlushTarget::ShareRoot);
-        self.make_stable(node, (whole_share, slow)).await?;
+        self.make_stable(node, whole_share, slow).await?;
         named?;
         if let (Some(mut record), Some(journal)) = (record, core.journal.get()) {
             // It is stable, and recorded before the reply. A journal that cannot write reports that itself.
@@ -119,7 +121,8 @@ impl<V: Volume> Gate<V> {
         &self,
         node: &V::Node,
         target: FlushTarget,
-        (judged, bytes): (Judged, u64),
+        judged: Judged,
+        bytes: u64,
     ) -> VfsResult<()> {
         let (key, metrics) = (node.key(), &self.share.metrics);
         // The record is made now, so that its policy is the one that answers the FLUSH.
@@ -153,11 +156,7 @@ impl<V: Volume> Gate<V> {
     /// Waits until the target, or the `whole_share`, is on stable storage. A FLUSH that waits only
     /// because the disk is `slow` promises what clients changed, which is known: where a sync has
     /// covered that already, no other one is needed.
-    async fn make_stable(
-        &self,
-        node: &V::Node,
-        (whole_share, slow): (bool, bool),
-    ) -> VfsResult<()> {
+    async fn make_stable(&self, node: &V::Node, whole_share: bool, slow: bool) -> VfsResult<()> {
         let key = node.key();
         let unless_clean = (!slow).then(|| self.held(node));
         if whole_share {
@@ -282,7 +281,7 @@ impl<V: Volume> Gate<V> {
                 // that has not poisoned the directory yet gets a number above `since` when it does.
                 self.core.check_latch(parent.key())?;
             }
-            if self.mark_found(node, &parent, path, (dirty, since)) {
+            if self.mark_found(node, &parent, path, dirty, since) {
                 return Ok(());
             }
         }
@@ -298,7 +297,8 @@ impl<V: Volume> Gate<V> {
         node: &V::Node,
         parent: &V::Node,
         path: String,
-        (dirty, since): (bool, u64),
+        dirty: bool,
+        since: u64,
     ) -> bool {
         let (core, key) = (&self.core, node.key());
         let dir = self.held(parent);
