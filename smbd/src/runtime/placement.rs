@@ -40,7 +40,10 @@ pub struct Plan {
 
 /// A core that the process may not use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a [[listener]] names core {core}, but this process may use only {allowed:?}")]
+#[error(
+    "a [[listener]] names core {core}, but this process may use only {allowed:?}\n  = take it out of `cores`, or let \
+     the process have it (CPUAffinity= of a systemd unit, the CPU set of a container)"
+)]
 pub struct NoSuchCore {
     /// The number of the core that the listener names.
     pub core: usize,
@@ -206,10 +209,9 @@ mod tests {
     #[test]
     fn cores_that_are_not_ours_are_refused() {
         let error = plan(&[pinned(&[0]), pinned(&[7])], &[0, 1]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "a [[listener]] names core 7, but this process may use only [0, 1]"
-        );
+        let error = error.to_string();
+        let mistake = "a [[listener]] names core 7, but this process may use only [0, 1]\n  = ";
+        assert!(error.starts_with(mistake), "{error}");
     }
 
     #[test]
