@@ -35,10 +35,8 @@ fn main() -> ExitCode {
 fn find_state(file: Option<&Path>, folder: Option<&Path>) -> Result<StateFolder, String> {
     let path = match (folder, file) {
         (Some(folder), _) => folder.to_owned(),
-        (None, Some(file)) => {
-            let config = config::load(file).map_err(|error| error.to_string())?;
-            config.server.state_dir
-        }
+        // The folders of the shares do not matter: after a crash, a disk may not have come back.
+        (None, Some(file)) => config::state_dir_of(file).map_err(|error| error.to_string())?,
         (None, None) => places::default(),
     };
     Ok(StateFolder {

@@ -65,6 +65,9 @@ fn after_a_kill_the_report_says_what_had_been_promised() {
         "{text}"
     );
     assert!(text.contains("GONE"), "{text}");
+    // A disk that has not come back is no obstacle.
+    daemon.edit(|text| format!("{text}\n[[share]]\nname = \"gone\"\npath = \"gone\"\n"));
+    assert_eq!(report(&daemon)["run"]["end"], "server");
 
     // The next server's run is not the one asked for; its orderly end is.
     let mut daemon = again(&plan).start_in(daemon.into_folder());
