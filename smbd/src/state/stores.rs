@@ -80,7 +80,7 @@ impl Stores {
                 error = %record.error,
                 "a sync of this file failed in an earlier run and it was not repaired since"
             );
-            let shares = concerned(&record, &config.shares, &sentinels);
+            let shares = concerned(&record, &sentinels);
             durability.restore_latch(&LatchRecord { shares, ..record });
         }
         if latches.has_overflow() {
@@ -146,8 +146,7 @@ impl Stores {
         self.seen(prepared.look, shares, durability);
         // The names in the store are those of the shares through which the inode was changed.
         for record in self.latches.restore() {
-            let shares = concerned(&record, shares, &self.sentinels);
-            durability.extend_latch(record.key, &shares);
+            durability.extend_latch(record.key, &concerned(&record, &self.sentinels));
         }
         if let Some(journal) = prepared.journal {
             journal.set_shares(flush_journal::wanted(shares));
@@ -168,7 +167,7 @@ impl Stores {
         let stays = |name: &str| shares.iter().any(|share| share.name == name);
         self.sentinels.adopt(look.sentinels, stays);
         for record in look.latches.learned(&self.latches) {
-            let shares = concerned(&record, shares, &self.sentinels);
+            let shares = concerned(&record, &self.sentinels);
             durability.restore_latch(&LatchRecord { shares, ..record });
         }
     }
@@ -313,20 +312,16 @@ impl Stores {
     }
 }
 
-/// The names of the shares that a latch concerns under this configuration; none if it can concern any. If none of those
-/// that its record names is here, one of the others may be the same folder under another name: all those on its file
-/// system then count.
-fn concerned(
-    record: &LatchRecord,
-    shares: &[config::ShareSettings],
-    sentinels: &Sentinels,
-) -> Vec<String> {
-    let is_here = |name: &String| {
-        let (folded, mut shares) = (name.to_uppercase(), shares.iter());
-        shares.any(|share| share.name.to_uppercase() == folded)
+/// The names of the shares that a latch concerns under this configuration. If none of those that its record names is on
+/// its file system, one of those that are may be the same folder under another name: all of these count then.
+fn concerned(record: &LatchRecord, sentinels: &Sentinels) -> Vec<String> {
+    let mut on = sentinels.shares_on(record.key.fs);
+    let is_named = |share: &String| {
+        let (folded, mut names) = (share.to_uppercase(), record.shares.iter());
+        names.any(|name| name.to_uppercase() == folded)
     };
-    match record.shares.iter().any(is_here) {
-        true => record.shares.clone(),
-        false => sentinels.shares_on(record.key.fs),
+    if on.iter().any(is_named) {
+        on.clear();
     }
+    [record.shares.clone(), on].concat()
 }
