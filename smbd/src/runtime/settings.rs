@@ -203,6 +203,14 @@ pub(crate) fn share(share: &config::ShareSettings, users: &UserDb) -> io::Result
         })?;
         group_rids.push(record.rid);
     }
+    // This is no mistake: a user may be added later.
+    for user in (share.users.iter()).filter(|name| users.user(name).is_none()) {
+        tracing::warn!(
+            share = share.name,
+            user,
+            "a share names a user who does not exist\n  = holdfast user add, or correct the name"
+        );
+    }
     let everybody = share.users.is_empty() && share.groups.is_empty();
     Ok(ShareConfig {
         comment: share.comment.clone(),

@@ -261,6 +261,18 @@ fn check_config_finds_a_folder_that_the_server_may_not_open() {
 }
 
 #[test]
+fn a_reload_logs_users_of_shares_who_do_not_exist() {
+    let daemon = start();
+    let data = "name = \"data\"\n";
+    let users = format!("{data}users = [\"carol\", \"erni\"]\n");
+    daemon.edit(|text| text.replace(data, &users));
+    daemon.ask(&["reload"]).unwrap();
+    let log = daemon.log();
+    assert!(log.contains("user=\"erni\""), "{log}");
+    assert!(!log.contains("user=\"carol\""), "{log}");
+}
+
+#[test]
 fn removing_a_group_names_the_shares_that_have_it() {
     let daemon = start();
     daemon.ask(&["group", "add", "staff"]).unwrap();
