@@ -7,7 +7,7 @@
 //! Every method that changes something returns [`Effects`] to carry out after it.
 
 use std::collections::{BTreeMap, btree_map::Entry};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -433,8 +433,9 @@ impl Files {
         let mut paths = self.paths.lock();
         let (from, to) = (paths.path_of(done.open)?, paths.coming(done.rename)?);
         paths.rename(key, &from, &to);
-        // Only directories are watched. Opens and watches must follow renames in the same order.
-        if done.directory && self.watchers.load(Ordering::SeqCst) > 0 {
+        // Only directories are watched, or are folders of shares. Opens and watches must follow renames in the same
+        // order.
+        if done.directory {
             self.watches.lock().rename(key, &from, &to);
         }
         Some((from, to))
@@ -509,7 +510,7 @@ impl Files {
         self.shards.iter().all(|shard| shard.lock().is_empty())
             && self.leases.lock().is_empty()
             && self.paths.lock().is_empty()
-            && self.watchers.load(Ordering::SeqCst) == 0
+            && self.watchers.load(std::sync::atomic::Ordering::SeqCst) == 0
             && self.claims.lock().is_empty()
     }
 }

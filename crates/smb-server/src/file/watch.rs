@@ -311,13 +311,15 @@ impl Watches {
         Watching::Pending
     }
 
-    /// Watched directories at or below `from` are at or below `to` now, also in other shares that show both.
+    /// Watched directories at or below `from` are at or below `to` now, also in other shares that show both, and so are
+    /// the folders of other shares.
     pub(super) fn rename(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
         let targets = self.elsewhere(to);
         for source in self.elsewhere(from) {
             let target = targets.iter().find(|target| target.share == source.share);
-            if let Some(target) = target {
-                self.follow(key, &source, target);
+            match target {
+                Some(target) => self.follow(key, &source, target),
+                None => self.move_folders(&source, None),
             }
         }
         self.follow(key, from, to);
@@ -325,6 +327,7 @@ impl Watches {
 
     /// As [`Watches::rename`], in the share of the paths.
     fn follow(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
+        self.move_folders(from, Some(to));
         let moved: Vec<IndexKey> = from.at_or_below(&self.by_path).cloned().collect();
         for old in moved {
             let open = old.2;

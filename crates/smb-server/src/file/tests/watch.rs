@@ -481,6 +481,53 @@ fn watchers_in_another_share_move_with_their_directory() {
     assert_eq!(effects.wakes, [changes(waiter, &[change(1, "t\\x")])]);
 }
 
+/// Share 0 shows the folder of share 1 as `\in`, and both show that of share 2 as `d` in there.
+#[test]
+fn folders_of_shares_are_followed_when_another_share_renames_them() {
+    let rig = Rig::new(Caching::None);
+    let third = || SharePath::new(ShareId(2), [""; 0], str::to_uppercase);
+    rig.files.set_same_folders(vec![
+        (path("in"), elsewhere("")),
+        (path("in\\d"), third()),
+        (elsewhere("d"), third()),
+    ]);
+    let below = OpenRequest {
+        directory: true,
+        path: third(),
+        ..rig.request(2, READ | DELETE)
+    };
+    rig.open(&below);
+    let through = |at: SharePath| {
+        let report = Reported {
+            path: at,
+            ..reported(Change::ADDED, "")
+        };
+        rig.files.changed(&[report])
+    };
+    let renamed = |from: SharePath, to: SharePath| {
+        let links = (link(0, "FROM"), link(0, "TO"));
+        rig.files
+            .renamed(key(9), (&from, &links.0), (&to, &links.1));
+    };
+    let seen = |at: SharePath| {
+        let (waiter, _) = watch(&rig, &below, true, 1000);
+        let effects = through(at);
+        assert_eq!(effects.wakes, [changes(waiter, &[change(1, "x")])]);
+    };
+    seen(elsewhere("d\\x"));
+    renamed(path("in"), path("new"));
+    seen(path("new\\d\\x"));
+    seen(elsewhere("d\\x"));
+    // Out of what share 1 shows: other directories have the old paths from now on.
+    renamed(path("new\\d"), path("out"));
+    seen(path("out\\x"));
+    let (_, watching) = watch(&rig, &below, true, 1000);
+    assert_eq!(watching, Watching::Pending);
+    for old in [path("in\\d\\x"), path("new\\d\\x"), elsewhere("d\\x")] {
+        assert!(through(old).is_empty());
+    }
+}
+
 #[test]
 fn a_watch_of_another_directory_at_that_path_stays() {
     let rig = Rig::new(Caching::None);

@@ -41,6 +41,27 @@ impl Watches {
             .collect()
     }
 
+    /// A directory at `from` is at `to` now, or is not in this share any more, and so are the folders at or below it
+    /// that other shares show.
+    pub(super) fn move_folders(&mut self, from: &SharePath, to: Option<&SharePath>) {
+        let is_moved = |(one, _): &(SharePath, SharePath)| one.starts_with(from);
+        if !self.same_folders.values().flatten().any(is_moved) {
+            return;
+        }
+        let moved = |path: SharePath| match path.starts_with(from) {
+            // The request that moves the directory pays for its own path, not for these.
+            true => Some(path.moved(from, to?)?.charged(None)),
+            false => Some(path),
+        };
+        let pairs = std::mem::take(&mut self.same_folders);
+        for (one, other) in pairs.into_values().flatten() {
+            if let Some(pair) = moved(one).zip(moved(other)) {
+                let same = self.same_folders.entry(pair.0.key(OpenId(0)));
+                same.or_default().push(pair);
+            }
+        }
+    }
+
     /// Queues one change for the watchers of the directories above it on `path`, those of the first `depths` ones.
     fn queue_above(
         &mut self,
