@@ -1,4 +1,4 @@
-//! The dirty state of one inode: a plain state machine without locks, clocks or I/O.
+//! The dirty state of one inode and the requests that wait for it: a plain state machine without locks, clocks or I/O.
 //!
 //! The changes since the last clean sync have two parts. Data, size, metadata and streams are one
 //! epoch (`epoch.rs`): a sync takes it as a whole, and either drops it (success) or hands it to the
@@ -16,7 +16,8 @@ mod syncs;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use vfs::{FileKey, Node, Volume};
+use tokio::sync::{Notify, oneshot};
+use vfs::{FileKey, Node, VfsResult, Volume};
 
 pub(crate) use syncs::{FoundAt, Job, Name};
 
@@ -57,6 +58,9 @@ impl<V: Volume> Held<V> {
     }
 }
 
+/// A request that waits for a sync.
+type Waiter = oneshot::Sender<VfsResult<()>>;
+
 pub(crate) struct Inode<V: Volume> {
     node: Option<Held<V>>,
     /// `node` was open before contents changed, so it observes a failed write-back.
@@ -81,7 +85,13 @@ pub(crate) struct Inode<V: Volume> {
     in_flight: BTreeMap<u64, bool>,
     /// Writes that were accepted and are not in flight: tickets, with the open if it is known.
     queued: BTreeMap<u64, Option<u64>>,
+    /// Notified when a write has ended; made by the first request that waits for one.
+    pub(crate) ended: Option<Arc<Notify>>,
     asked: Vec<Held<V>>,
+    /// Requests that the next sync will serve.
+    pub(crate) waiters: Vec<Waiter>,
+    /// Requests that joined the running sync, because it covers the changes that they wait for.
+    pub(crate) joined: Vec<Waiter>,
     /// A request that waits for the next sync wants the times as well.
     times_wanted: bool,
     /// The place at which a client's handle found the inode, once that name was marked dirty: another
@@ -113,7 +123,10 @@ impl<V: Volume> Default for Inode<V> {
             gone: false,
             in_flight: BTreeMap::new(),
             queued: BTreeMap::new(),
+            ended: None,
             asked: Vec::new(),
+            waiters: Vec::new(),
+            joined: Vec::new(),
             times_wanted: false,
             found_at: None,
             syncing: false,
@@ -128,8 +141,6 @@ impl<V: Volume> Default for Inode<V> {
 /// The facts about an inode that the table counts: it compares them before and after each step.
 pub(crate) struct InodeFacts {
     pub(crate) dirty: bool,
-    /// Writes that are queued or in flight.
-    pub(crate) writes: usize,
     /// How often the latch has grown; `None` without one.
     pub(crate) grown: Option<u64>,
     /// It is a directory whose own name is lost, so everything below it may be unreachable.
@@ -140,7 +151,6 @@ impl<V: Volume> Inode<V> {
     pub(crate) fn facts(&self) -> InodeFacts {
         InodeFacts {
             dirty: self.is_dirty(),
-            writes: self.writes(),
             grown: self.latch.as_ref().map(|latch| latch.grown),
             unreachable: self.is_unreachable(),
         }
@@ -168,10 +178,6 @@ impl<V: Volume> Inode<V> {
     /// Something is dirty or being written.
     pub(crate) fn is_busy(&self) -> bool {
         self.is_dirty() || !self.in_flight.is_empty()
-    }
-
-    fn writes(&self) -> usize {
-        self.queued.len() + self.in_flight.len()
     }
 
     /// End of file was set, and bytes of the stream beyond `size` are gone.
@@ -296,6 +302,9 @@ impl<V: Volume> Inode<V> {
         if let Some(ticket) = ticket {
             self.in_flight.remove(&ticket);
             self.queued.remove(&ticket);
+            if let Some(ended) = &self.ended {
+                ended.notify_waiters();
+            }
         }
     }
 
@@ -332,7 +341,7 @@ impl<V: Volume> Inode<V> {
     /// Whether a failed write-back may concern more than the one write in flight. Call this while it is in flight.
     pub(crate) fn has_more_than_one_write(&self) -> bool {
         let in_parts = self.in_flight.values().any(|in_parts| *in_parts);
-        self.is_dirty() || self.writes() > 1 || in_parts
+        self.is_dirty() || self.queued.len() + self.in_flight.len() > 1 || in_parts
     }
 
     /// Whether only descriptors open for writing would report a failed write-back: that of the node that is held, or,

@@ -16,12 +16,12 @@ use std::sync::{Arc, Weak};
 use tokio::sync::oneshot;
 use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume};
 
-use super::table::{Durability, Waiters};
 use crate::{
     dirty::{Failure, Held, Inode, Job, LatchEvent},
     metrics::count,
     planted::Planted,
     share::Share,
+    sync::Durability,
     tasks::OnDrop,
 };
 
@@ -46,8 +46,8 @@ impl<V: Volume> Durability<V> {
     pub(crate) async fn sync_one(&self, key: FileKey, node: Option<Held<V>>) -> VfsResult<()> {
         let asked = node.is_some();
         let (tx, outcome) = oneshot::channel();
-        let (run, share) = self.with_waiters(key, |inode, waiters| {
-            waiters.next.push(tx);
+        let (run, share) = self.with(key, |inode| {
+            inode.waiters.push(tx);
             (inode.ask(node), inode.shares().first().cloned())
         });
         if let Some(share) = share {
@@ -77,12 +77,12 @@ impl<V: Volume> Durability<V> {
     /// the running sync if that did and covers the whole directory.
     pub(crate) async fn sync_names_in(&self, dir: &Held<V>, marked: u64) -> VfsResult<()> {
         let key = dir.key();
-        let running = self.with_waiters(key, |inode, waiters| {
+        let running = self.with(key, |inode| {
             if !inode.running_saves(marked) {
                 return None;
             }
             let (tx, outcome) = oneshot::channel();
-            waiters.running.push(tx);
+            inode.joined.push(tx);
             if let Some(share) = inode.shares().first() {
                 count(&share.metrics.sync_waiters);
                 count(&share.metrics.sync_joined);
@@ -98,7 +98,7 @@ impl<V: Volume> Durability<V> {
         self.sync_one(key, Some(dir.clone())).await
     }
 
-    async fn run(&self, job: &Job<V>, waiters: usize) -> VfsResult<()> {
+    async fn run(&self, job: &Job<V>) -> VfsResult<()> {
         if job.targets.is_empty() {
             // Nothing was left to sync. This does not count as a sync, because it took no time.
             return Ok(());
@@ -139,7 +139,7 @@ impl<V: Volume> Durability<V> {
             if result != Err(VfsError::NotStarted) {
                 share.sync_took(span);
             }
-            share.metrics.join_factor.add(waiters as u64);
+            share.metrics.join_factor.add(job.waiters.len() as u64);
         }
         result
     }
@@ -245,29 +245,26 @@ impl<V: Volume> Durability<V> {
         loop {
             // Changes that were marked before this belong to this sync as a whole.
             let now = self.now();
-            let taken = self.with_waiters(key, |inode, waiters| {
-                let job = inode.take_job(!waiters.next.is_empty(), (self.tick(), now))?;
-                Some((job, std::mem::take(&mut waiters.next)))
-            });
-            let Some((job, waiters)) = taken else { break };
+            let taken = self.with(key, |inode| inode.take_job((self.tick(), now)));
+            let Some(job) = taken else { break };
             if self.planted(Planted::CleanBeforeResult) {
                 self.finish(key, Ok(()));
             }
-            let result = self.run(&job, waiters.len()).await;
+            let result = self.run(&job).await;
             self.finish(key, result);
             if result.is_err() {
                 // The latch is stored before anybody receives the error.
                 self.latches_stored().await;
             }
             let all = self.planted(Planted::JoinsRunningSync);
-            let joined = self.with_waiters(key, |_, waiters| {
-                let mut joined = std::mem::take(&mut waiters.running);
+            let joined = self.with(key, |inode| {
+                let mut joined = std::mem::take(&mut inode.joined);
                 if all {
-                    joined.append(&mut waiters.next);
+                    joined.append(&mut inode.waiters);
                 }
                 joined
             });
-            for waiter in waiters.into_iter().chain(joined) {
+            for waiter in job.waiters.into_iter().chain(joined) {
                 // A waiter may have been dropped meanwhile.
                 let _ = waiter.send(result);
             }
@@ -275,16 +272,12 @@ impl<V: Volume> Durability<V> {
     }
 
     /// The driver of an inode is gone, and the result of its sync will never be known, so the sync
-    /// counts as failed. The requests that waited receive an error.
+    /// counts as failed.
     pub(crate) fn abandon_sync(&self, key: FileKey) {
         let failure = self.note_failure(key, VfsError::Io);
         let entries = !self.names_in(key).is_empty();
         // In one step: a request that came between would wait for a driver that is gone.
-        let poisoned = self.with_waiters(key, |inode, waiters| {
-            *waiters = Waiters::default();
-            inode.abandon(failure, entries)
-        });
-        if poisoned {
+        if self.with(key, |inode| inode.abandon(failure, entries)) {
             // If it is a directory, the names that the sync was to save are lost with it.
             self.directory_failed(key, failure);
         }

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use vfs::{Env, FileKey, Node, VfsError, VfsResult, Volume};
 
 use crate::{
@@ -39,37 +39,7 @@ const SHARDS: usize = 64;
 const RESERVE: usize = 16;
 
 /// Boxed: entries come and go with every open, and a node of the tree has room for eleven.
-type Shard<V> = BTreeMap<FileKey, Box<Entry<V>>>;
-
-/// One inode of the table, and the requests that wait for it.
-struct Entry<V: Volume> {
-    inode: Inode<V>,
-    waiters: Waiters,
-    /// Notified when a write has ended; made by the first request that waits for one.
-    write_ended: Option<Arc<Notify>>,
-}
-
-/// A request that waits for a sync.
-pub(crate) type Waiter = oneshot::Sender<VfsResult<()>>;
-
-/// The requests that wait for syncs of one inode.
-#[derive(Default)]
-pub(crate) struct Waiters {
-    /// Requests that the next sync will serve.
-    pub(crate) next: Vec<Waiter>,
-    /// Requests that the running sync serves, because it covers the changes that they wait for.
-    pub(crate) running: Vec<Waiter>,
-}
-
-impl<V: Volume> Default for Entry<V> {
-    fn default() -> Self {
-        Self {
-            inode: Inode::default(),
-            waiters: Waiters::default(),
-            write_ended: None,
-        }
-    }
-}
+type Shard<V> = BTreeMap<FileKey, Box<Inode<V>>>;
 
 /// The durability engine of a server.
 pub struct Durability<V: Volume> {
@@ -270,26 +240,11 @@ impl<V: Volume> Durability<V> {
 
     /// One step on the state of an inode, under its lock.
     pub(crate) fn with<T>(&self, key: FileKey, step: impl FnOnce(&mut Inode<V>) -> T) -> T {
-        self.with_waiters(key, |inode, _| step(inode))
-    }
-
-    /// As [`Durability::with`], with the requests that wait for syncs of the inode.
-    pub(crate) fn with_waiters<T>(
-        &self,
-        key: FileKey,
-        step: impl FnOnce(&mut Inode<V>, &mut Waiters) -> T,
-    ) -> T {
         let mut shard = lock(self.shard(key));
-        let entry = shard.entry(key).or_default();
-        let inode = &mut entry.inode;
+        let inode: &mut Inode<V> = shard.entry(key).or_default();
         let before = inode.facts();
-        let out = step(inode, &mut entry.waiters);
+        let out = step(inode);
         let mut now = inode.facts();
-        if now.writes < before.writes
-            && let Some(ended) = &entry.write_ended
-        {
-            ended.notify_waiters();
-        }
         match (before.dirty, now.dirty) {
             (false, true) => {
                 self.dirty.fetch_add(1, SeqCst);
@@ -348,16 +303,14 @@ impl<V: Volume> Durability<V> {
 
     /// Looks at an inode, if it is known.
     pub(crate) fn peek<T>(&self, key: FileKey, look: impl FnOnce(&Inode<V>) -> T) -> Option<T> {
-        lock(self.shard(key))
-            .get(&key)
-            .map(|entry| look(&entry.inode))
+        lock(self.shard(key)).get(&key).map(|inode| look(inode))
     }
 
     /// Looks at every inode, one shard after the other.
     pub(crate) fn each(&self, mut look: impl FnMut(FileKey, &Inode<V>)) {
         for shard in &self.shards {
-            for (key, entry) in &*lock(shard) {
-                look(*key, &entry.inode);
+            for (key, inode) in &*lock(shard) {
+                look(*key, inode);
             }
         }
     }
@@ -376,8 +329,7 @@ impl<V: Volume> Durability<V> {
     pub(crate) fn judge_anew(&self, share: &Arc<Share>) -> bool {
         let mut tightens = false;
         for shard in &self.shards {
-            for entry in lock(shard).values_mut() {
-                let inode = &mut entry.inode;
+            for inode in lock(shard).values_mut() {
                 let old = inode.opens.strictest();
                 inode.opens.judge_anew(share);
                 if let (Some(old), Some(new)) = (old, inode.opens.strictest()) {
@@ -432,13 +384,10 @@ impl<V: Volume> Durability<V> {
         loop {
             let ended = {
                 let mut shard = lock(self.shard(key));
-                let Some(entry) = shard.get_mut(&key) else {
+                let Some(inode) = shard.get_mut(&key).filter(|inode| is_pending(inode)) else {
                     return;
                 };
-                if !is_pending(&entry.inode) {
-                    return;
-                }
-                Arc::clone(entry.write_ended.get_or_insert_default())
+                Arc::clone(inode.ended.get_or_insert_default())
             };
             let mut ended = std::pin::pin!(ended.notified());
             ended.as_mut().enable();

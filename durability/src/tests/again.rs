@@ -154,12 +154,13 @@ fn a_sync_whose_worker_is_gone_counts_as_failed() {
         // The sync is begun by a worker that dies in the middle of it.
         let take = |key| {
             let (tx, outcome) = oneshot::channel();
-            let job = w.engine.with_waiters(key, |inode, _| {
+            let job = w.engine.with(key, |inode| {
                 assert!(inode.ask(None), "a driver must be started");
-                inode.take_job(true, (0, ms(0)))
+                inode.waiters.push(oneshot::channel().0);
+                let job = inode.take_job((0, ms(0)));
+                inode.waiters.push(tx);
+                job
             });
-            w.engine
-                .with_waiters(key, |_, waiters| waiters.next.push(tx));
             (job, outcome)
         };
         let (job, outcome) = take(key);

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use vfs::{FileKey, Node, SyncScope, VfsError, Volume};
 
-use super::{Held, Inode};
+use super::{Held, Inode, Waiter};
 use crate::{
     dirty::{
         epoch::{Account, Changed, WriteBackHint, rename_size},
@@ -21,6 +21,8 @@ use crate::{
 pub(crate) struct Job<V: Volume> {
     pub(crate) targets: Vec<(Held<V>, SyncScope)>,
     pub(crate) share: Option<Arc<Share>>,
+    /// The requests that it serves, apart from those that join it later.
+    pub(crate) waiters: Vec<Waiter>,
 }
 
 impl<V: Volume> Inode<V> {
@@ -46,13 +48,14 @@ impl<V: Volume> Inode<V> {
         opened.unwrap_or_else(|| shares.any(|share| share.asked(None).times))
     }
 
-    /// The next sync, if one is `wanted`. It covers everything that was marked before `now`.
-    pub(crate) fn take_job(&mut self, wanted: bool, now: (u64, Duration)) -> Option<Job<V>> {
+    /// The next sync, if a request waits for one. It covers everything that was marked before `now`.
+    pub(crate) fn take_job(&mut self, now: (u64, Duration)) -> Option<Job<V>> {
         self.last_sync = now;
-        if !wanted {
+        if self.waiters.is_empty() {
             self.syncing = false;
             return None;
         }
+        let waiters = std::mem::take(&mut self.waiters);
         let epoch = std::mem::take(&mut self.pending);
         let times = std::mem::take(&mut self.times_wanted);
         self.write_back = WriteBackHint::default();
@@ -91,7 +94,11 @@ impl<V: Volume> Inode<V> {
         }
         let share = self.shares.first().cloned();
         self.running = Some(epoch);
-        Some(Job { targets, share })
+        Some(Job {
+            targets,
+            share,
+            waiters,
+        })
     }
 
     /// The sync succeeded, which may end a latch.
@@ -130,10 +137,13 @@ impl<V: Volume> Inode<V> {
     }
 
     /// The worker that ran the syncs is gone. The sync under way may have failed, and the kernel
-    /// reports that only once: its part is unproven. True if the inode is poisoned now.
+    /// reports that only once: its part is unproven. The requests that waited receive an error. True if
+    /// the inode is poisoned now.
     pub(crate) fn abandon(&mut self, failure: Failure, entries: bool) -> bool {
         self.syncing = false;
         self.asked.clear();
+        self.waiters.clear();
+        self.joined.clear();
         self.running.is_some() && self.failed(failure, entries)
     }
 }
