@@ -320,11 +320,6 @@ impl<V: Volume> Durability<V> {
         self.shards.get(place).unwrap_or(&self.shards[0])
     }
 
-    #[cfg(test)]
-    pub(crate) fn known_inodes(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).len()).sum()
-    }
-
     /// Applies the rules of a share anew to every open through it. True if that promises something new.
     pub(crate) fn judge_anew(&self, share: &Arc<Share>) -> bool {
         let mut tightens = false;
