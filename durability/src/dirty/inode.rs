@@ -428,11 +428,6 @@ impl<V: Volume> Inode<V> {
             .retain(|stream, _| pending.streams.contains(stream));
     }
 
-    /// The root folder of the share through which a node is held.
-    pub(crate) fn root(&self) -> Option<FileKey> {
-        self.vfs().map(|vfs| vfs.root().key())
-    }
-
     /// The back end through which a node is held.
     pub(crate) fn vfs(&self) -> Option<Arc<V>> {
         self.held().map(|held| Arc::clone(&held.vfs))

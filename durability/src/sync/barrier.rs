@@ -58,7 +58,8 @@ impl<V: Volume> Durability<V> {
         let has_dirty_names = self.peek(key, |inode| !inode.names().is_empty()) == Some(true);
         if itself.is_some() || has_dirty_names || !self.moves.outstanding(key.fs).is_empty() {
             let since = (marked, named);
-            if self.may_half_rename(key, asked.as_ref()) {
+            let vfs = self.vfs_of(key, asked.as_ref());
+            if vfs.is_some_and(|vfs| !vfs.renames_are_atomic(key.fs)) {
                 let still = self.moves.lock_of(key.fs).read_owned().await;
                 self.to_its_end(move |me| async move {
                     let _still = still;
@@ -214,14 +215,6 @@ impl<V: Volume> Durability<V> {
         1 + self.plan(key).len()
     }
 
-    /// Whether the inode is on a file system whose renames are not atomic. False if no node of it is
-    /// held, because then there is nothing to sync.
-    fn may_half_rename(&self, key: FileKey, node: Option<&Held<V>>) -> bool {
-        let own = node.map(|held| Arc::clone(&held.vfs));
-        let vfs = own.or_else(|| self.peek(key, Inode::vfs).flatten());
-        vfs.is_some_and(|vfs| !vfs.renames_are_atomic(key.fs))
-    }
-
     /// If the inode is on a file system that is mounted below the share's folder: makes the outstanding
     /// moves on the folder's file system stable.
     async fn settle_above(&self, key: FileKey, node: Option<&Held<V>>) -> VfsResult<()> {
@@ -275,6 +268,7 @@ impl<V: Volume> Durability<V> {
         // The sender is dropped only if the worker that ran the step is gone.
         end.await.unwrap_or(Err(VfsError::Io))
     }
+
     /// The error of the inode's latch, or of a directory above it whose own name is lost.
     pub(crate) fn check_stable(&self, key: FileKey, node: Option<&Held<V>>) -> VfsResult<()> {
         self.check_latch(key)?;
@@ -331,8 +325,8 @@ impl<V: Volume> Durability<V> {
         inode: &Inode<V>,
         stored: String,
     ) -> (BTreeSet<FileKey>, Option<String>) {
-        let above = match inode.root() {
-            Some(root) => (BTreeSet::from([root]), inode.path_hint()),
+        let above = match inode.vfs() {
+            Some(vfs) => (BTreeSet::from([vfs.root().key()]), inode.path_hint()),
             None => {
                 let shares = inode.shares().iter();
                 let roots = shares.flat_map(|share| share.roots()).collect();
@@ -343,10 +337,16 @@ impl<V: Volume> Durability<V> {
         (above.0, above.1.map(|path| path.to_lowercase()))
     }
 
-    /// The folder of the share through which an inode was reached, by `node` or by the node that is held of the inode.
+    /// The back end through which an inode was reached, by `node` or by the node that is held of the inode. With
+    /// neither there is nothing to sync.
+    fn vfs_of(&self, key: FileKey, node: Option<&Held<V>>) -> Option<Arc<V>> {
+        let own = node.map(|held| Arc::clone(&held.vfs));
+        own.or_else(|| self.peek(key, Inode::vfs).flatten())
+    }
+
+    /// The folder of the share through which an inode was reached.
     fn root(&self, key: FileKey, node: Option<&Held<V>>) -> Option<FileKey> {
-        let own = node.map(|held| held.vfs.root().key());
-        own.or_else(|| self.peek(key, Inode::root).flatten())
+        self.vfs_of(key, node).map(|vfs| vfs.root().key())
     }
 }
 
