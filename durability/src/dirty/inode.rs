@@ -31,6 +31,13 @@ use crate::{
     share::{Opens, Reservation, Share},
 };
 
+/// The most streams of one inode that may be dirty at once.
+const DIRTY_STREAMS_MAX: usize = 256;
+/// The most pieces of metadata, each extended attribute counted.
+const DIRTY_METADATA_MAX: usize = 256;
+/// The most directories with dirty names, each with a descriptor.
+const DIRTY_NAMES_MAX: usize = 16;
+
 /// A node and the file system that made it.
 pub(crate) struct Held<V: Volume> {
     pub(crate) vfs: Arc<V>,
@@ -205,6 +212,13 @@ impl<V: Volume> Inode<V> {
         !self.pending.is_clean()
             || self.running.as_ref().is_some_and(|epoch| !epoch.is_clean())
             || !self.names.is_empty()
+    }
+
+    /// Whether more of it is dirty than may be at once: a further change waits for a sync.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.streams.len() > DIRTY_STREAMS_MAX
+            || self.pending.set_meta.len() > DIRTY_METADATA_MAX
+            || self.names.len() > DIRTY_NAMES_MAX
     }
 
     /// Whether the inode is known not to be a directory.
@@ -444,10 +458,5 @@ impl<V: Volume> Inode<V> {
         let held = self.node.as_ref().or_else(|| self.streams.values().next());
         held.and_then(|held| held.vfs.path_hint(&held.node))
             .or_else(|| self.opens.path())
-    }
-
-    /// The number of dirty streams.
-    pub(crate) fn dirty_streams(&self) -> usize {
-        self.streams.len()
     }
 }

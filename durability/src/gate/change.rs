@@ -20,7 +20,7 @@ use super::{Asked, Gate, Judged, Receipt};
 use crate::{
     dirty::{Account, Changed, Failure, Held, Inode},
     planted::Planted,
-    policy::{Event, Meta, RequestFlags},
+    policy::{Event, Meta, RequestFlags, Wait},
     sync::Durability,
 };
 
@@ -252,7 +252,9 @@ impl<V: Volume> Gate<V> {
                 inode.keep_first();
             }
             change(inode, &account, core.failed_since(key, since));
-            judged.limit(inode);
+            if inode.is_overfull() {
+                judged.barriers.wait = judged.barriers.wait.max(Wait::Inode);
+            }
             judged
         })
     }

@@ -48,15 +48,6 @@ pub use contents::PendingContents;
 pub use opens::OpenPolicy;
 pub use rename::{PendingRemoval, PendingRename, Replaced};
 
-/// Streams of one inode that may be dirty at once; a change beyond it waits for a sync.
-const DIRTY_STREAMS_MAX: usize = 256;
-
-/// Pieces of metadata of one inode, each extended attribute counted, that may be dirty at once; as above.
-const DIRTY_METADATA_MAX: usize = 256;
-
-/// The most directories with dirty names of one inode at once, each with a descriptor; as above.
-const DIRTY_NAMES_MAX: usize = 16;
-
 /// The sequence number of a change that no failed sync can concern.
 const BEYOND_DOUBT: u64 = u64::MAX;
 
@@ -83,18 +74,6 @@ struct Judged {
     kind: PolicyKind,
     /// The bound that the acknowledgement must keep if the change stays dirty.
     bound: Option<Bound>,
-}
-
-impl Judged {
-    /// An inode with too many dirty streams, names or pieces of metadata is synced before the answer.
-    fn limit<V: Volume>(&mut self, inode: &Inode<V>) {
-        if inode.dirty_streams() > DIRTY_STREAMS_MAX
-            || inode.pending.set_meta.len() > DIRTY_METADATA_MAX
-            || inode.names().len() > DIRTY_NAMES_MAX
-        {
-            self.barriers.wait = self.barriers.wait.max(Wait::Inode);
-        }
-    }
 }
 
 impl<V: Volume> Durability<V> {
