@@ -85,7 +85,7 @@ impl<V: Volume> Gate<V> {
         bytes: u64,
         earlier: Earlier,
     ) -> VfsResult<()> {
-        let core = &self.core;
+        let (core, key) = (&self.core, node.key());
         let mut record = self.note(node, bytes);
         // If the name cannot be made stable, the data still are, and the FLUSH fails after that.
         let named = match self.covers_name(target) {
@@ -97,15 +97,24 @@ impl<V: Volume> Gate<V> {
         }
         if !core.planted(Planted::FlushBeforeEarlierWrites) {
             let accepted = !core.planted(Planted::FlushBeforeAcceptedWrites);
-            core.wait_for_writes(node.key(), accepted.then_some(earlier))
-                .await;
+            core.wait_for_writes(key, accepted.then_some(earlier)).await;
         }
         if let Some(record) = &mut record {
             self.measure(record, node).await;
         }
-        let whole_share =
-            judged.barriers.wait == Wait::Share || (slow && target == FlushTarget::ShareRoot);
-        self.make_stable(node, whole_share, slow).await?;
+        // A FLUSH that waits only because the disk is slow promises what clients changed, which is known: where a sync
+        // has covered that already, no other one is needed.
+        let unless_clean = (!slow).then(|| self.held(node));
+        if judged.barriers.wait == Wait::Share || (slow && target == FlushTarget::ShareRoot) {
+            let report = core.sync_root(&self.share, &self.vfs, key).await;
+            core.barrier(key, unless_clean).await?;
+            self.check_share()?;
+            if let Some((_, error)) = report.errors.first() {
+                return Err(*error);
+            }
+        } else {
+            core.barrier(key, unless_clean).await?;
+        }
         named?;
         if let (Some(mut record), Some(journal)) = (record, core.journal.get()) {
             // It is stable, and recorded before the reply. A journal that cannot write reports that itself.
@@ -151,24 +160,6 @@ impl<V: Volume> Gate<V> {
             journal.promised(*record);
         }
         Ok(())
-    }
-
-    /// Waits until the target, or the `whole_share`, is on stable storage. A FLUSH that waits only
-    /// because the disk is `slow` promises what clients changed, which is known: where a sync has
-    /// covered that already, no other one is needed.
-    async fn make_stable(&self, node: &V::Node, whole_share: bool, slow: bool) -> VfsResult<()> {
-        let key = node.key();
-        let unless_clean = (!slow).then(|| self.held(node));
-        if whole_share {
-            let report = self.core.sync_root(&self.share, &self.vfs, key).await;
-            self.core.barrier(key, unless_clean).await?;
-            self.check_share()?;
-            return report
-                .errors
-                .first()
-                .map_or(Ok(()), |(_, error)| Err(*error));
-        }
-        self.core.barrier(key, unless_clean).await
     }
 
     /// The first error of all poisoned inodes of the share, whatever its policy.
