@@ -316,16 +316,6 @@ pub(crate) struct OpenEntry {
     pub(crate) rule: Option<Arc<Rule>>,
 }
 
-impl OpenEntry {
-    /// The policy that it asks for now.
-    pub(crate) fn policy(&self) -> Policy {
-        match &self.rule {
-            Some(rule) => self.share.in_force(rule.policy),
-            None => self.share.policy(),
-        }
-    }
-}
-
 /// The number of opens through one share that matched one rule.
 struct Counted {
     share: Arc<Share>,

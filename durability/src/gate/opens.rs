@@ -131,8 +131,10 @@ impl<V: Volume> Gate<V> {
     pub fn in_force(&self, key: FileKey) -> Option<InForce> {
         self.core.peek(key, |inode| {
             let asked = inode.opens.strictest()?;
-            let same = |policy: Policy| policy.kind() == asked.policy.kind();
-            let because = inode.opens.iter().find(|open| same(open.policy()))?;
+            let because = inode.opens.iter().find(|open| {
+                let terms = open.share.asked(open.rule.as_deref());
+                terms.policy.kind() == asked.policy.kind()
+            })?;
             Some(InForce {
                 policy: asked.policy,
                 bound: asked.bound,
