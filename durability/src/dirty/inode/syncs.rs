@@ -378,7 +378,7 @@ impl<V: Volume> Inode<V> {
         self.pending.entries_removed(account, left.removed);
         for mut charge in left.charges {
             let mut mine = self.pending.charges.iter_mut();
-            match mine.find(|mine| mine.is_for(&charge.share, charge.kind())) {
+            match mine.find(|mine| mine.is_for(&charge.share, charge.kind)) {
                 Some(mine) => mine.join(charge, key),
                 None => {
                     charge.move_to(key);

@@ -53,23 +53,12 @@ pub(crate) struct Ages {
 }
 
 impl Ages {
-    fn add(&mut self, at: (Duration, u64), charged: Charged) {
-        self.charges.insert(at, charged);
-        *self.inodes.entry(charged.key).or_default() += 1;
-    }
-
     fn update(&mut self, at: (Duration, u64), change: impl FnOnce(&mut Charged)) {
         if let Some(charged) = self.charges.get_mut(&at) {
             let old = charged.key;
             change(charged);
             *self.inodes.entry(charged.key).or_default() += 1;
             self.uncount(old);
-        }
-    }
-
-    fn remove(&mut self, at: (Duration, u64)) {
-        if let Some(charged) = self.charges.remove(&at) {
-            self.uncount(charged.key);
         }
     }
 
@@ -86,14 +75,9 @@ impl Ages {
         self.bytes.iter().sum()
     }
 
+    #[expect(clippy::indexing_slicing, reason = "there is a place for each kind")]
     fn bytes_of(&mut self, kind: PolicyKind) -> &mut u64 {
-        let [host, bounded, honor, strict] = &mut self.bytes;
-        match kind {
-            PolicyKind::TreatHostAsStableStorage => host,
-            PolicyKind::Bounded => bounded,
-            PolicyKind::Honor => honor,
-            PolicyKind::StrictSync => strict,
-        }
+        &mut self.bytes[kind as usize]
     }
 }
 
@@ -253,7 +237,7 @@ pub(crate) struct Charge {
     pub(crate) share: Arc<Share>,
     at: (Duration, u64),
     bytes: u64,
-    kind: PolicyKind,
+    pub(crate) kind: PolicyKind,
 }
 
 impl Charge {
@@ -281,7 +265,8 @@ impl Charge {
         ages.next += 1;
         let at = (since, ages.next);
         let removed = 0;
-        ages.add(at, Charged { key, kind, removed });
+        ages.charges.insert(at, Charged { key, kind, removed });
+        *ages.inodes.entry(key).or_default() += 1;
         let share = Arc::clone(share);
         Self {
             share,
@@ -303,10 +288,6 @@ impl Charge {
     /// Takes the bytes of a write that ended and that it [covers](Charge::covers).
     pub(crate) fn absorb(&mut self, mut reservation: Reservation) {
         self.bytes += std::mem::take(&mut reservation.bytes);
-    }
-
-    pub(crate) fn kind(&self) -> PolicyKind {
-        self.kind
     }
 
     /// Whether this is the charge of this share under this policy.
@@ -374,7 +355,9 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         let mut ages = lock(&self.share.ages);
-        ages.remove(self.at);
+        if let Some(charged) = ages.charges.remove(&self.at) {
+            ages.uncount(charged.key);
+        }
         *ages.bytes_of(self.kind) -= self.bytes;
         drop(ages);
         if self.kind == PolicyKind::Bounded
