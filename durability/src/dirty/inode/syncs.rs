@@ -242,24 +242,17 @@ impl<V: Volume> Inode<V> {
         key: FileKey,
     ) {
         self.pending.meta = true;
-        let mut front = 0;
         for dir in [new, old].into_iter().flatten() {
-            let place = self
-                .names
-                .iter()
-                .position(|name| name.dir.key() == dir.key());
-            let is_new = new.is_some_and(|new| new.key() == dir.key());
-            let mut name = match place {
-                // An old parent that is dirty already keeps its place behind the newer ones.
-                Some(i) if !is_new && i >= front => {
-                    if let Some(name) = self.names.get_mut(i) {
-                        name.seq = seq;
-                        name.here = false;
-                        name.left = true;
-                    }
-                    continue;
-                }
-                Some(i) => self.names.remove(i),
+            let is = |other: &Held<V>| other.key() == dir.key();
+            let (is_new, is_old) = (new.is_some_and(is), old.is_some_and(is));
+            let known = self.names.iter().position(|name| is(&name.dir));
+            // An old parent that is dirty already keeps its place behind the newer ones.
+            if !is_new && let Some(name) = known.and_then(|at| self.names.get_mut(at)) {
+                (name.seq, name.here, name.left) = (seq, false, true);
+                continue;
+            }
+            let mut name = match known {
+                Some(at) => self.names.remove(at),
                 None => Name {
                     dir: dir.clone(),
                     seq,
@@ -269,18 +262,10 @@ impl<V: Volume> Inode<V> {
                     charges: Vec::new(),
                 },
             };
-            name.seq = seq;
-            name.here = is_new;
-            name.found = false;
-            name.left |= old.is_some_and(|old| old.key() == dir.key());
+            (name.seq, name.here, name.found) = (seq, is_new, false);
+            name.left |= is_old;
             account.charge(&mut name.charges, key, now);
-            let at = if is_new {
-                0
-            } else {
-                front.min(self.names.len())
-            };
-            self.names.insert(at, name);
-            front = 1;
+            self.names.insert(usize::from(!is_new && new.is_some()), name);
         }
         if old.is_some() {
             self.latch_moved();
