@@ -169,15 +169,16 @@ impl<V: Volume> Gate<V> {
         }
         // The latch of the removed inode ends. Its dirty state is dropped, or under a bound becomes
         // part of the directory's state.
-        let mut rest = core.with(node.key(), Inode::unlinked);
-        let comes_back = rest.comes_back();
-        let lost = rest.lost.take();
+        let (rest, lost) = core.with(node.key(), Inode::unlinked);
         let plain = Asked::of(Event::Remove, RequestFlags::default());
         self.mark(from, plain, BEYOND_DOUBT, |inode, account, _| {
             inode.inherit(account, from.key(), rest);
         });
-        if let Some(lost) = lost {
-            let names = lost.names.into_iter().chain(left.iter().map(Held::key));
+        let mut comes_back = None;
+        if let Some((error, names)) = lost {
+            // The sync that failed was to remove another name.
+            comes_back = (!names.is_empty()).then_some(error);
+            let names = names.into_iter().chain(left.iter().map(Held::key));
             core.clear_stored_when_removed(node.key(), self.held(from), names.collect());
         }
         GoneName {

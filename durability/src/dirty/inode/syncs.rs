@@ -188,23 +188,6 @@ pub(crate) struct Remains {
     charges: Vec<Charge>,
     /// Of a directory: the entries that were removed from it before and that no charge handed on counts.
     removed: u64,
-    /// The inode was poisoned.
-    pub(crate) lost: Option<LostRemains>,
-}
-
-/// The latch that a removed inode had.
-pub(crate) struct LostRemains {
-    error: VfsError,
-    /// The directories in which a name was or may be left.
-    pub(crate) names: BTreeSet<FileKey>,
-}
-
-impl Remains {
-    /// The error of the sync that was to remove another name.
-    pub(crate) fn comes_back(&self) -> Option<VfsError> {
-        let lost = self.lost.as_ref().filter(|lost| !lost.names.is_empty());
-        lost.map(|lost| lost.error)
-    }
 }
 
 impl<V: Volume> Inode<V> {
@@ -325,8 +308,9 @@ impl<V: Volume> Inode<V> {
 
     /// The last name is gone: once that is stable, nothing of the inode can be read after a
     /// crash, so nothing is dirty and nothing is unproven. Until then the directory that lost
-    /// the name is charged with the rest.
-    pub(crate) fn unlinked(&mut self) -> Remains {
+    /// the name is charged with the rest. Of a poisoned inode the answer has the error and the directories
+    /// in which a name was or may be left.
+    pub(crate) fn unlinked(&mut self) -> (Remains, Option<(VfsError, BTreeSet<FileKey>)>) {
         self.gone = true;
         let mut charges = std::mem::take(&mut self.pending).charges;
         if let Some(running) = &mut self.running {
@@ -344,18 +328,11 @@ impl<V: Volume> Inode<V> {
         }
         self.release_at_rest();
         // A latch that stayed would poison a later file that gets the same inode number.
-        let latch = self.latch.take();
-        if let Some(latch) = &latch {
-            self.latch_event = Some(LatchEvent::Deleted(latch.path.clone()));
-        }
-        Remains {
-            charges,
-            removed,
-            lost: latch.map(|latch| LostRemains {
-                error: latch.first.error,
-                names: latch.names,
-            }),
-        }
+        let lost = self.latch.take().map(|latch| {
+            self.latch_event = Some(LatchEvent::Deleted(latch.path));
+            (latch.first.error, latch.names)
+        });
+        (Remains { charges, removed }, lost)
     }
 
     /// For a directory from which the last name of an inode was removed: takes over what remains of that inode.
