@@ -44,18 +44,16 @@ impl<V: Volume> Gate<V> {
 
     /// The shares whose bound a change must keep, each with its own: this one if it has one, and those that something
     /// dirty of the inode is charged to.
-    fn bounded(&self, key: FileKey, bound: Bound) -> Vec<(Arc<Share>, Bound)> {
-        let mut all = self
-            .core
-            .peek(key, Inode::bounded_shares)
-            .unwrap_or_default();
-        all.retain(|share| !Arc::ptr_eq(share, &self.share));
-        let others = all.into_iter().map(|share| {
+    fn bounded(&self, key: FileKey, bound: Bound) -> impl Iterator<Item = (Arc<Share>, Bound)> {
+        let all = self.core.peek(key, Inode::bounded_shares);
+        let others = all.into_iter().flatten();
+        let others = others.filter(move |share| !Arc::ptr_eq(share, &self.share));
+        let others = others.map(move |share| {
             let bound = share.bound().unwrap_or(bound);
             (share, bound)
         });
         let own = self.share.bound().map(|_| (Arc::clone(&self.share), bound));
-        own.into_iter().chain(others).collect()
+        own.into_iter().chain(others)
     }
 
     /// Holds an answer back until the change that it acknowledges keeps the bound, by waiting for this share's syncs,
@@ -68,9 +66,7 @@ impl<V: Volume> Gate<V> {
         if self.share.bound().is_some() {
             return self.hold_back_for(&self.share, key, bound).await;
         }
-        let shares = self.core.peek(key, Inode::bounded_shares);
-        for share in shares.into_iter().flatten() {
-            let bound = share.bound().unwrap_or(bound);
+        for (share, bound) in self.bounded(key, bound) {
             Box::pin(self.hold_back_for(&share, key, bound)).await;
         }
     }
