@@ -5,7 +5,7 @@
 //! - Nothing in an epoch ever becomes clean. A sync takes an epoch as a whole, and drops it or hands it
 //!   to the latch.
 //! - A dirty or unproven set of ranges may be too large. A set of *rewritten* ranges, which repairs, may
-//!   not: one that had to be widened is marked as such (`exact`), and repairs nothing.
+//!   not: one that had to be widened is marked as such, and repairs nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -212,19 +212,10 @@ impl Epoch {
 const RANGES_MAX: usize = 1024;
 
 /// Disjoint, non-touching ranges `start..end`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Ranges {
     ends: BTreeMap<u64, u64>,
-    exact: bool,
-}
-
-impl Default for Ranges {
-    fn default() -> Self {
-        Self {
-            ends: BTreeMap::new(),
-            exact: true,
-        }
-    }
+    widened: bool,
 }
 
 impl Ranges {
@@ -267,7 +258,7 @@ impl Ranges {
                 (self.ends.first_key_value(), self.ends.last_key_value())
         {
             self.ends = BTreeMap::from([(start, end)]);
-            self.exact = false;
+            self.widened = true;
         }
     }
 
@@ -299,7 +290,7 @@ impl Extents {
     pub(crate) fn add_within(&mut self, stream: &str, start: u64, end: u64) {
         let ranges = self.streams.entry(stream.to_owned()).or_default();
         ranges.add(start, end);
-        ranges.exact = false;
+        ranges.widened = true;
     }
 
     /// As a store keeps them.
@@ -316,14 +307,14 @@ impl Extents {
         for (stream, ranges) in &other.streams {
             let mine = self.streams.entry(stream.clone()).or_default();
             ranges.ends.iter().for_each(|(s, e)| mine.add(*s, *e));
-            mine.exact &= ranges.exact;
+            mine.widened |= ranges.widened;
         }
     }
 
     /// Takes away what `rewritten` surely covers.
     pub(crate) fn repair(&mut self, rewritten: &Extents) {
         for (stream, ranges) in &rewritten.streams {
-            if ranges.exact
+            if !ranges.widened
                 && let Some(mine) = self.streams.get_mut(stream)
             {
                 ranges.ends.iter().for_each(|(s, e)| mine.remove(*s, *e));
