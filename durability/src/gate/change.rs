@@ -272,7 +272,6 @@ impl<V: Volume> Gate<V> {
             others: self.asked_of([new, old].into_iter().flatten()),
             ..Asked::of(event, flags)
         };
-        let dirs: Vec<FileKey> = new.into_iter().chain(old).map(Node::key).collect();
         let new = new.map(|dir| self.held(dir));
         let old = old.map(|dir| self.held(dir));
         let judged = self.mark(node, asked, since, |inode, account, doubt| {
@@ -288,8 +287,8 @@ impl<V: Volume> Gate<V> {
             }
             self.mark_parents(inode, account, (new.as_ref(), old.as_ref()), (key, since));
         });
-        for dir in dirs {
-            core.entry_failed_since(dir, since);
+        for dir in new.iter().chain(&old) {
+            core.entry_failed_since(dir.key(), since);
         }
         judged
     }
