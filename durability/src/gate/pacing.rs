@@ -60,9 +60,7 @@ impl<V: Volume> Gate<V> {
     /// which run anyway. If this share has no bound, the answer waits in the same way for the bound of each other share
     /// that the change is charged to.
     pub(super) async fn hold_back(&self, key: FileKey, bound: Option<Bound>) {
-        let Some(bound) = bound else {
-            return;
-        };
+        let Some(bound) = bound else { return };
         if self.share.bound().is_some() {
             return self.hold_back_for(&self.share, key, bound).await;
         }

@@ -117,16 +117,15 @@ impl<V: Volume> Durability<V> {
             let dirs = std::iter::once((above, Some(dir))).chain(others.map(|dir| (dir, None)));
             let mut result = Ok(());
             for (key, held) in dirs {
-                let mut synced = me.barrier(key, held.clone()).await;
-                // A sync that was not begun, for want of memory or descriptors, is begun later.
-                for _ in 0..RETRIES {
-                    if synced != Err(VfsError::NotStarted) {
-                        break;
+                let mut pauses = 0..RETRIES;
+                result = result.and(loop {
+                    let synced = me.barrier(key, held.clone()).await;
+                    // A sync that was not begun, for want of memory or descriptors, is begun later.
+                    if synced != Err(VfsError::NotStarted) || pauses.next().is_none() {
+                        break synced;
                     }
                     me.env.sleep(RETRY).await;
-                    synced = me.barrier(key, held.clone()).await;
-                }
-                result = result.and(synced);
+                });
             }
             if result.is_ok() {
                 // The inode number may belong to another file by now, which may be poisoned itself.

@@ -345,10 +345,8 @@ impl<V: Volume> Durability<V> {
         if self.has_overflow() {
             return Err(VfsError::Io);
         }
-        match self.has_latches() {
-            true => self.latch_error(key).map_or(Ok(()), Err),
-            false => Ok(()),
-        }
+        let poisoned = self.has_latches().then(|| self.latch_error(key));
+        poisoned.flatten().map_or(Ok(()), Err)
     }
 
     /// The first error of the inode, if it is poisoned.
