@@ -107,8 +107,8 @@ pub(crate) struct Inode<V: Volume> {
     syncing: bool,
     /// The shares it was changed or flushed through.
     shares: Vec<Arc<Share>>,
-    /// The latch event of the present step, which the table reports.
-    latch_event: Option<LatchEvent>,
+    /// The latch event of the present step, which the table takes and reports.
+    pub(crate) latch_event: Option<LatchEvent>,
     /// The handles on it, whose policies decide.
     pub(crate) opens: Opens,
     pub(crate) write_back: WriteBackHint,
@@ -168,12 +168,6 @@ impl<V: Volume> Inode<V> {
         !self.file && self.latch.as_ref().is_some_and(lost)
     }
 
-    /// The latch event of the step that ends now.
-    pub(crate) fn take_latch_event(&mut self) -> Option<LatchEvent> {
-        self.latch_event.take()
-    }
-
-    /// The shares it was changed or flushed through.
     pub(crate) fn shares(&self) -> &[Arc<Share>] {
         &self.shares
     }
@@ -221,7 +215,6 @@ impl<V: Volume> Inode<V> {
             || self.names.len() > DIRTY_NAMES_MAX
     }
 
-    /// Whether the inode is known not to be a directory.
     pub(crate) fn is_file(&self) -> bool {
         self.file
     }

@@ -124,8 +124,7 @@ impl Share {
         self.in_force(self.settings().policy)
     }
 
-    /// A policy of the share or of one of its rules, as in force: a share that is tripped or
-    /// guarded honors.
+    /// The same of a policy of the share or of one of its rules.
     pub(crate) fn in_force(&self, policy: Policy) -> Policy {
         match policy.is_lazy() && (self.is_tripped() || self.is_guarded()) {
             true => Policy::Honor,
@@ -147,7 +146,6 @@ impl Share {
         }
     }
 
-    /// The engine's guard is on.
     pub(crate) fn is_guarded(&self) -> bool {
         self.guard.load(SeqCst)
     }
@@ -186,7 +184,6 @@ impl Share {
         lock(&self.roots).insert(root);
     }
 
-    /// The root folders of the share.
     pub(crate) fn roots(&self) -> BTreeSet<FileKey> {
         lock(&self.roots).clone()
     }

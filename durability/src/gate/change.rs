@@ -1,9 +1,5 @@
-//! The guard of a change, from before it is made until its receipt.
-//!
-//! [`Gate::begin`], [`Gate::begin_rename`], [`Gate::begin_removal`] and [`Gate::contents`] announce
-//! a change and hand out a guard; the last three stand in `rename.rs` and `contents.rs`. The caller makes
-//! the change through the `Vfs` and reports it with one of the guard's methods, which marks the inode
-//! dirty, waits for the policy's barrier and returns the [`Receipt`].
+//! The guard of a change, from before it is made until its receipt. Renames, removals (`rename.rs`) and changes of
+//! contents (`contents.rs`) have guards of the same kind.
 //!
 //! Invariants:
 //! - Every guard draws a sequence number before its change. If a sync of the inode fails between

@@ -197,15 +197,12 @@ pub enum Meta {
 /// A state change, or a request for stability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// FLUSH.
     Flush(FlushTarget),
     /// WRITE to a file's unnamed stream.
     Write,
     /// WRITE to a named stream.
     WriteStream,
-    /// A file or directory was created.
     Create,
-    /// A handle is closed.
     Close,
     /// End of file or allocation was set.
     Resize,
@@ -214,15 +211,12 @@ pub(crate) enum Event {
     /// The name of a directory moved, by which other names are reached, or a name of whose move the file system may
     /// keep only one half.
     Move,
-    /// A name was added.
     Link,
-    /// A name was removed.
     Remove,
     /// A named stream was created, renamed or removed.
     Stream,
     /// Contents changed otherwise: copied, cloned, zeroed.
     Content,
-    /// Metadata changed.
     Meta(Meta),
 }
 
@@ -244,7 +238,6 @@ pub struct RequestFlags {
 /// The syncs that must have ended before the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum Wait {
-    /// Nothing.
     #[default]
     Nothing,
     /// The dirty names of the inode, if it has any, and then the inode as well: a stable name of

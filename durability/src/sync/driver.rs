@@ -253,7 +253,6 @@ impl<V: Volume> Durability<V> {
             let result = self.run(&job).await;
             self.finish(key, result);
             if result.is_err() {
-                // The latch is stored before anybody receives the error.
                 self.latches_stored().await;
             }
             let all = self.planted(Planted::JoinsRunningSync);

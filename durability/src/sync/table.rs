@@ -282,7 +282,7 @@ impl<V: Volume> Durability<V> {
             (true, false) => _ = lock(&self.unreachable).remove(&key),
             _ => {}
         }
-        let event = inode.take_latch_event();
+        let event = inode.latch_event.take();
         // The stored latch of a deleted inode is cleared later, when the removal is stable.
         if before.grown != now.grown && !matches!(event, Some(LatchEvent::Deleted(_))) {
             self.latch_changed(key, inode);
