@@ -336,7 +336,7 @@ impl Counted {
 pub(crate) struct Opens {
     by_id: BTreeMap<u64, OpenEntry>,
     /// Since the inode last had no open, its opens did not all come by one path of one share.
-    several_names: bool,
+    pub(crate) several_names: bool,
     counted: Vec<Counted>,
     /// The path by which the last of all opens reached the inode, once all are closed.
     last: Option<Arc<Opener>>,
@@ -356,11 +356,6 @@ impl Opens {
         let open = self.by_id.values().next().map(|open| &open.opener);
         open.or(self.last.as_ref())
             .map(|opener| opener.path.to_string())
-    }
-
-    /// Whether the opens may have come by several names of the inode.
-    pub(crate) fn have_several_names(&self) -> bool {
-        self.several_names
     }
 
     /// A new open, judged by its share's rules as they are now.

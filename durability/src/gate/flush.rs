@@ -244,7 +244,7 @@ impl<V: Volume> Gate<V> {
         let root = self.vfs.root().key();
         let marked = |inode: &Inode<V>| {
             let found = inode.found_at.as_ref();
-            found.is_some_and(|at| at.root == root) && !inode.opens.have_several_names()
+            found.is_some_and(|at| at.root == root) && !inode.opens.several_names
         };
         self.core.peek(key, marked) == Some(true) || self.core.planted(Planted::NoParentSync)
     }

@@ -10,7 +10,7 @@ use vfs::{FileKey, Node, RemovedName, VfsError, VfsResult, Volume};
 
 use super::{Asked, BEYOND_DOUBT, Gate, Judged, PendingChange, Receipt};
 use crate::{
-    dirty::{Held, Inode, Name},
+    dirty::{Held, Inode},
     planted::Planted,
     policy::{Event, RequestFlags, Wait},
     sync::Durability,
@@ -110,7 +110,7 @@ impl<V: Volume> Gate<V> {
     /// As of [`Gate::begin_rename`].
     pub async fn begin_replacement(&self, node: &V::Node, from: &V::Node) -> VfsResult<()> {
         let (core, key) = (&self.core, node.key());
-        let elsewhere = || core.names_in_other_directories(key, from.key(), Name::is_here);
+        let elsewhere = || core.names_in_other_directories(key, from.key(), |name| name.here);
         if self.vfs.renames_are_atomic(key.fs) || elsewhere().is_empty() {
             return Ok(());
         }
@@ -146,7 +146,7 @@ impl<V: Volume> Gate<V> {
         (name, flags): (RemovedName, RequestFlags),
     ) -> GoneName<V> {
         let core = &self.core;
-        let left = core.names_in_other_directories(node.key(), from.key(), Name::has_left);
+        let left = core.names_in_other_directories(node.key(), from.key(), |name| name.left);
         let asked = Asked {
             others: self.asked_of([node]),
             ..Asked::of(Event::Remove, flags)

@@ -153,9 +153,9 @@ pub(crate) struct Name<V: Volume> {
     pub(crate) dir: Held<V>,
     pub(crate) seq: u64,
     /// The directory has a name of the inode now.
-    here: bool,
+    pub(crate) here: bool,
     /// A name was removed from the directory. It may come back, whatever names were made since.
-    left: bool,
+    pub(crate) left: bool,
     /// A client found the inode by this name, which this process did not make (`gate/flush.rs`).
     found: bool,
     pub(crate) charges: Vec<Charge>,
@@ -169,16 +169,6 @@ pub(crate) struct FoundAt {
     pub(crate) root: FileKey,
     /// The path from there.
     pub(crate) path: String,
-}
-
-impl<V: Volume> Name<V> {
-    pub(crate) fn is_here(&self) -> bool {
-        self.here
-    }
-
-    pub(crate) fn has_left(&self) -> bool {
-        self.left
-    }
 }
 
 /// The state that remains of an inode whose last name was removed.
