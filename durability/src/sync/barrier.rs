@@ -117,11 +117,10 @@ impl<V: Volume> Durability<V> {
     /// reached. `marked` was drawn before the inode itself was synced; `done` if that sync surely ran.
     async fn names(&self, key: FileKey, (marked, done): (u64, bool)) -> VfsResult<()> {
         let planned = self.tick();
-        let plan = if self.planted(Planted::NoParentSync) {
-            Vec::new()
-        } else {
-            self.plan(key)
-        };
+        let mut plan = self.plan(key);
+        if self.planted(Planted::NoParentSync) {
+            plan.clear();
+        }
         let (mut first, mut failed) = (None, BTreeSet::new());
         let mut until = BTreeMap::new();
         for dir in &plan {

@@ -232,10 +232,8 @@ impl<V: Volume> Durability<V> {
 
     /// The last failure of the inode, if a sync of it may have failed after `sequence`.
     pub(crate) fn failed_since(&self, key: FileKey, sequence: u64) -> Option<Failure> {
-        match self.last_failure.load(SeqCst) > sequence {
-            true => lock(&self.failed_syncs).since(key, sequence),
-            false => None,
-        }
+        let failed = self.last_failure.load(SeqCst) > sequence;
+        failed.then(|| lock(&self.failed_syncs).since(key, sequence))?
     }
 
     /// One step on the state of an inode, under its lock.
