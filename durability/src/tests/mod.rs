@@ -25,6 +25,7 @@ mod moves;
 mod opens;
 mod planted;
 mod policy_table;
+mod promises;
 mod properties;
 mod repairs;
 mod rows;
