@@ -13,9 +13,8 @@ use tokio::sync::{Notify, oneshot};
 use vfs::{Disk, VfsError};
 
 use super::{
-    flush_record::{ExposureRecord, shorten},
     journal::JournalFile,
-    journal_format::JournalRecord,
+    journal_format::{ExposureRecord, JournalRecord, shorten},
     log::{StoreTask, Waiter, answer_all},
 };
 use crate::{
@@ -47,7 +46,7 @@ pub(super) struct Covered {
 }
 
 impl<D: Disk> JournalFile<D> {
-    /// See [`FlushJournal::cover`](super::flush_record::FlushJournal::cover).
+    /// See [`FlushJournal::cover`](super::journal::FlushJournal::cover).
     pub(super) fn cover_exposure(
         &self,
         share: &str,

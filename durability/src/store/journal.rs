@@ -1,8 +1,13 @@
-//! The journal of acknowledged flushes: a log (`log.rs`) in a folder of its own; its bytes:
-//! `journal_format.rs`.
+//! The journal of acknowledged flushes, for shares that want it (`flush_journal`): a log (`log.rs`) in a folder of its
+//! own; its records and their bytes: `journal_format.rs`.
 //!
-//! Flushes that could not be stored are counted as lost, and the next segment that can be made begins
-//! with a gap record. `exposure.rs` makes the exposure records; the engine knows when the disk was synced.
+//! Invariants: the record of a FLUSH that waits for the disk is stored after the sync that it describes and before the
+//! success reply, so a journal that can be written never lacks an acknowledged flush, and no journal claims one that
+//! was not done. Under the lazy policies no change is acknowledged beyond the allowance of bytes and time of the last
+//! stored *exposure record* (`exposure.rs`), which is thus an upper bound of what a crash can lose.
+//!
+//! The journal is evidence: one that cannot write reports that itself and fails no request. Flushes that could not be
+//! stored are counted as lost, and the next segment that can be made begins with a gap record.
 
 use std::{
     collections::BTreeMap,
@@ -14,8 +19,9 @@ use vfs::{Disk, Env, VfsError, VfsResult, disk::DiskResult};
 
 use super::{
     exposure::Covered,
-    flush_record::{ExposureSource, FlushJournal, FlushRecord, shorten},
-    journal_format::{JournalRecord, MAGIC, ShareRoot, StartRecord, fitting},
+    journal_format::{
+        ExposureRecord, FlushRecord, JournalRecord, MAGIC, ShareRoot, StartRecord, fitting, shorten,
+    },
     log::{Contents, Log, LogCounts, StoreTask},
     segments::{Segments, Shape},
 };
@@ -32,6 +38,34 @@ pub const FLUSHES: Shape = Shape {
 };
 /// The name of the segment that version 0.1 was making when it ended.
 const OLD_SPARE: &str = "segment.new";
+
+/// A source of the exposure of shares at this moment; the engine is one.
+pub trait ExposureSource: Send + Sync + 'static {
+    /// The exposure of `share`. `None`: no such share any more. `at` of the record is the moment of
+    /// the answer; it allows no more than is dirty.
+    fn exposure_of(&self, share: &str) -> Option<ExposureRecord>;
+}
+
+/// Stores the records of acknowledged flushes.
+pub trait FlushJournal: Send + Sync + 'static {
+    /// Whether this share's flushes are to be stored. Ask this first, to save making records.
+    fn wants(&self, share: &str) -> bool;
+
+    /// The sync of a FLUSH ended well. The task ends when the record is on stable storage, or with an
+    /// error if it cannot be stored or a reply may wait no longer.
+    fn flushed(&self, record: FlushRecord) -> StoreTask;
+
+    /// A FLUSH is answered before the disk. Never waits.
+    fn promised(&self, record: FlushRecord);
+
+    /// A change is about to be acknowledged with which the share has `bytes` dirty. `None`: the
+    /// last durable exposure record allows for it at `now` (monotonic). Otherwise acknowledge
+    /// after the task; if the task fails, nothing bounds the change: make it stable first.
+    fn cover(&self, share: &str, bytes: u64, now: Duration) -> Option<StoreTask>;
+
+    /// Sets where exposures come from. Call this once, at start.
+    fn set_source(&self, source: Arc<dyn ExposureSource>);
+}
 
 /// The state from which the first frame of each segment is made.
 pub(super) struct Run {

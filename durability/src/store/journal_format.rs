@@ -1,22 +1,27 @@
-//! The bytes of the journal of acknowledged flushes, and a reader that takes nothing on trust.
+//! The records of the journal of acknowledged flushes, their bytes, and a reader that takes nothing on trust.
 //!
 //! The journal is a row of segments (`segments.rs`) of frames (`frames.rs`, with `HFJ1`), whose payload
 //! is records, each: u8 kind ([`JournalRecord`]; others are skipped), u32 length, body (`bytes.rs`).
 //! Frame 0 of a segment begins with a start record.
 
-use vfs::Timestamp;
+use std::{collections::BTreeMap, time::Duration};
+
+use vfs::{FileKey, Timestamp};
 
 use super::{
     bytes::{Field, bytes, fields},
-    flush_record::{ExposedFile, ExposureRecord, FlushRecord},
     frames::{self, Damage, Magic},
 };
-use crate::report::Exposure;
+use crate::{policy::Policy, report::Exposure};
 
 /// Largest segment that is read.
 pub const SEGMENT_READ_MAX: u64 = 256 << 20;
 /// Most bytes of shares named in a start record; further ones are left out.
 const SHARES_BYTES_MAX: usize = 24 << 10;
+/// Most files named in one exposure record.
+const EXPOSED_FILES_MAX: usize = 32;
+/// Most bytes of a path that are recorded; only people read it.
+const PATH_MAX: usize = 1024;
 pub(crate) const MAGIC: &Magic = b"HFJ1";
 
 /// One share of a run.
@@ -43,6 +48,61 @@ pub struct StartRecord {
     pub first: bool,
     /// Shares whose flushes are stored.
     pub shares: Vec<ShareRoot>,
+}
+
+/// A FLUSH that is about to be answered with success.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlushRecord {
+    /// When, wall clock.
+    pub at: Timestamp,
+    /// The share.
+    pub share: String,
+    /// Which inode.
+    pub key: FileKey,
+    /// The stream flushed, empty for the unnamed one.
+    pub stream: String,
+    /// Where it is, from the root of the share; empty if unknown. Only a hint.
+    pub path: String,
+    /// Size in bytes of the stream as it was before the sync began; zero for a directory.
+    pub size: u64,
+    /// The engine's sequence number of the FLUSH, which orders records within a run.
+    pub sequence: u64,
+    /// The policy that answered.
+    pub policy: Policy,
+    /// Bytes that were dirty when the FLUSH came.
+    pub bytes: u64,
+    /// A directory was flushed.
+    pub directory: bool,
+}
+
+/// The exposure of a share at one moment, and the limits that hold until the next record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExposureRecord {
+    /// When, wall clock.
+    pub at: Timestamp,
+    /// The share.
+    pub share: String,
+    /// The policy in force.
+    pub policy: Policy,
+    /// Dirty and unproven bytes, inodes, age of the oldest change.
+    pub exposure: Exposure,
+    /// No change is acknowledged under this record with which more bytes than this would be dirty.
+    pub allowance: u64,
+    /// No change is acknowledged under this record later than this long after it; zero: none at all.
+    pub lease: Duration,
+    /// The files with most dirty bytes, at most `EXPOSED_FILES_MAX`.
+    pub files: Vec<ExposedFile>,
+}
+
+/// One dirty file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExposedFile {
+    /// Which inode.
+    pub key: FileKey,
+    /// Where it is, from the root of the share; empty if unknown.
+    pub path: String,
+    /// Its dirty bytes.
+    pub bytes: u64,
 }
 
 /// One record of the journal.
@@ -126,6 +186,19 @@ fields! {
 }
 fields! { FlushRecord { at, share, key, stream, path, size, sequence, policy, bytes, directory } }
 
+/// Shortens a path, at a character's edge.
+pub(super) fn shorten(path: &mut String) {
+    path.truncate(path.floor_char_boundary(PATH_MAX));
+}
+
+/// The files with most dirty bytes, at most as many as a record names, in descending order.
+pub(crate) fn most_exposed(bytes: BTreeMap<FileKey, u64>) -> Vec<(FileKey, u64)> {
+    let mut all: Vec<(FileKey, u64)> = bytes.into_iter().collect();
+    all.sort_by_key(|(key, bytes)| (std::cmp::Reverse(*bytes), *key));
+    all.truncate(EXPOSED_FILES_MAX);
+    all
+}
+
 /// The first of the shares, as far as one record has room for them.
 pub(super) fn fitting(shares: &[ShareRoot]) -> Vec<ShareRoot> {
     let mut room = SHARES_BYTES_MAX;
@@ -169,4 +242,25 @@ pub fn read_segment(file: &[u8]) -> Segment {
     });
     (out.number, out.torn, out.damage) = (ending.segment, ending.torn, ending.damage);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_with_most_are_named() {
+        let key = |ino| FileKey {
+            ino,
+            ..FileKey::default()
+        };
+        let more = (4..100).map(|ino| (key(ino), 1));
+        let all = [(key(1), 5), (key(2), 9), (key(3), 9)].into_iter();
+        let most = most_exposed(all.chain(more).collect());
+        assert_eq!(most.len(), EXPOSED_FILES_MAX);
+        assert_eq!(
+            most[..4],
+            [(key(2), 9), (key(3), 9), (key(1), 5), (key(4), 1)]
+        );
+    }
 }

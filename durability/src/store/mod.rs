@@ -7,7 +7,6 @@
 
 mod bytes;
 mod exposure;
-mod flush_record;
 mod folder;
 mod frames;
 mod journal;
@@ -21,12 +20,12 @@ mod map_format;
 mod segments;
 
 pub use exposure::LEASE;
-pub(crate) use flush_record::most_exposed;
-pub use flush_record::{ExposedFile, ExposureRecord, ExposureSource, FlushJournal, FlushRecord};
 pub use frames::Damage;
-pub use journal::{FLUSHES, JournalFile};
+pub use journal::{ExposureSource, FLUSHES, FlushJournal, JournalFile};
+pub(crate) use journal_format::most_exposed;
 pub use journal_format::{
-    JournalRecord, SEGMENT_READ_MAX, Segment, ShareRoot, StartRecord, read_segment,
+    ExposedFile, ExposureRecord, FlushRecord, JournalRecord, SEGMENT_READ_MAX, Segment, ShareRoot,
+    StartRecord, read_segment,
 };
 pub use latch_format::{StoredLatches, read_latches};
 pub use latch_record::{LatchRecord, LatchStore, UnprovenStream};
