@@ -334,16 +334,11 @@ impl<V: Volume> PendingContents<'_, V> {
         let admitted: Result<_, Arc<Share>> = core.with(self.held.key(), |inode| {
             let mut judged = gate.judge(inode, &Asked::of(event, flags));
             let account = gate.account(inode, judged.kind, Others::default());
-            let mut bounded = None;
-            if let Some(bound) = judged.bound
-                && judged.barriers.bounded
-            {
-                if bytes > bound.max_bytes / 2 {
-                    // It may never fit beside what others write, so it is made stable before its reply.
-                    judged.barriers = Barriers::stored(event);
-                } else {
-                    bounded = Some(bound);
-                }
+            let mut bounded = judged.bound.filter(|_| judged.barriers.bounded);
+            let is_large = |bound: &mut Bound| bytes > bound.max_bytes / 2;
+            if bounded.take_if(is_large).is_some() {
+                // It may never fit beside what others write, so it is made stable before its reply.
+                judged.barriers = Barriers::stored(event);
             }
             let reserve = |one: &Arc<Share>, kind, bound: Option<Bound>| {
                 let late = bound.is_some_and(|bound| {
