@@ -282,15 +282,12 @@ impl<V: Volume> Inode<V> {
     /// A FLUSH through `share` is answered before the disk: the dirty state of the inode is acknowledged under that
     /// policy from now on.
     pub(crate) fn promised(&mut self, share: &Arc<Share>, kind: PolicyKind) {
-        let own = [Some(&mut self.pending), self.running.as_mut()];
-        let own = own
-            .into_iter()
-            .flatten()
-            .flat_map(|epoch| &mut epoch.charges);
+        let epochs = std::iter::once(&mut self.pending).chain(&mut self.running);
+        let own = epochs.flat_map(|epoch| &mut epoch.charges);
         let names = self.names.iter_mut().flat_map(|name| &mut name.charges);
-        own.chain(names)
-            .filter(|charge| Arc::ptr_eq(&charge.share, share))
-            .for_each(|charge| charge.change(kind));
+        let all = own.chain(names);
+        let mine = all.filter(|charge| Arc::ptr_eq(&charge.share, share));
+        mine.for_each(|charge| charge.change(kind));
     }
 
     /// A write was accepted and waits. `open` is the open that it came through, if that is known.
@@ -407,11 +404,8 @@ impl<V: Volume> Inode<V> {
 
     /// The shares with a bound that are charged with dirty state of this inode.
     pub(crate) fn bounded_shares(&self) -> Vec<Arc<Share>> {
-        let epochs = [Some(&self.pending), self.running.as_ref()];
-        let own = epochs
-            .into_iter()
-            .flatten()
-            .flat_map(|epoch| &epoch.charges);
+        let epochs = std::iter::once(&self.pending).chain(&self.running);
+        let own = epochs.flat_map(|epoch| &epoch.charges);
         let names = self.names.iter().flat_map(|name| &name.charges);
         let mut shares: Vec<Arc<Share>> = Vec::new();
         for charge in own.chain(names).filter(|charge| charge.is_bounded()) {
