@@ -61,10 +61,8 @@ impl Exposure {
     /// The part that was acknowledged under this policy. Under a lazy policy a client may believe it
     /// to be stable; under the others no client has flushed it yet.
     pub fn of(&self, kind: PolicyKind) -> PolicyExposure {
-        self.by_policy
-            .get(kind as usize)
-            .copied()
-            .unwrap_or_default()
+        let part = self.by_policy.get(kind as usize);
+        part.copied().unwrap_or_default()
     }
 }
 

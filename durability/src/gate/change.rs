@@ -91,11 +91,9 @@ impl<V: Volume> PendingChange<'_, V> {
         parent: &V::Node,
         flags: RequestFlags,
     ) -> VfsResult<Receipt> {
-        let parents = (Some(parent), None);
-        let judged = self
-            .gate
-            .mark_name(event, node, parents, (flags, self.since));
-        self.gate.acknowledge(node, judged).await
+        let (gate, parents) = (self.gate, (Some(parent), None));
+        let judged = gate.mark_name(event, node, parents, (flags, self.since));
+        gate.acknowledge(node, judged).await
     }
 
     /// A client set metadata of `node`.

@@ -121,9 +121,8 @@ impl<V: Volume> Gate<V> {
 
     /// The policy that decides a request on this inode through this share now.
     pub fn policy_of(&self, key: FileKey) -> Policy {
-        let opened = self
-            .core
-            .peek(key, |inode| inode.opens.effective(&self.share));
+        let core = &self.core;
+        let opened = core.peek(key, |inode| inode.opens.effective(&self.share));
         opened.map_or_else(|| self.effective_policy(), |effective| effective.policy)
     }
 

@@ -70,28 +70,26 @@ impl<V: Volume> Gate<V> {
     }
 
     async fn hold_back_for(&self, share: &Arc<Share>, key: FileKey, mut bound: Bound) {
-        let at_once = self.core.limits.syncs_in_flight_max;
-        let marked = self.core.tick();
+        let core = &self.core;
+        let (at_once, marked) = (core.limits.syncs_in_flight_max, core.tick());
         let mut held_back = false;
         loop {
             let mut room = pin!(share.room.notified());
             room.as_mut().enable();
-            let now = self.core.now();
-            let keeping = share.keeping(&bound, self.core.chain(key));
+            let now = core.now();
+            let keeping = share.keeping(&bound, core.chain(key));
             let allowed = Bound {
                 max_delay: keeping.oldest,
                 ..bound
             };
-            let behind = self
-                .core
-                .peek(key, |inode| inode.begun_before(marked))
-                .flatten();
+            let behind = core.peek(key, |inode| inode.begun_before(marked));
+            let behind = behind.flatten();
             let until = behind.map_or(Duration::ZERO, |begun| keeping.held_until(begun));
             if until <= now && !share.breaks(&allowed, now) && !share.is_behind(at_once, &keeping) {
                 return;
             }
             // A tripped share keeps no bound any more: everything dirty is synced and errors are reported.
-            let asked = self.core.peek(key, |inode| inode.opens.effective(share));
+            let asked = core.peek(key, |inode| inode.opens.effective(share));
             let asked = asked.unwrap_or_else(|| share.asked(None));
             match asked.bound {
                 // Another share has only its own bound to keep, however tight the bounds of others are.
@@ -109,7 +107,7 @@ impl<V: Volume> Gate<V> {
             }
             share.kick.notify_one();
             match until > now {
-                true => race(self.core.env.sleep(until - now), room).await,
+                true => race(core.env.sleep(until - now), room).await,
                 false => room.await,
             }
         }

@@ -51,9 +51,8 @@ impl FromStr for Policy {
         let bound = text.strip_prefix("bounded:").ok_or(InvalidPolicy(
             "expected honor, treat-host-as-stable-storage, strict-sync or bounded:50ms,4MiB",
         ))?;
-        let (delay, bytes) = bound
-            .split_once(',')
-            .ok_or(InvalidPolicy("expected a delay, a comma and bytes"))?;
+        let limits = bound.split_once(',');
+        let (delay, bytes) = limits.ok_or(InvalidPolicy("expected a delay, a comma and bytes"))?;
         let micros = parse(delay, &DELAYS, "a delay needs a unit: us, ms or s")?;
         let bytes = parse(bytes, &BYTES, "bytes need a unit: B, KiB, MiB, GiB or TiB")?;
         Bound::new(Duration::from_micros(micros), bytes).map(Self::Bounded)
@@ -65,9 +64,8 @@ fn parse(text: &str, units: &[(&str, u64)], unknown: &'static str) -> Result<u64
     let text = text.trim();
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let digits = text.strip_suffix(unit).unwrap_or_default();
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| InvalidPolicy("expected a number"))?;
+    let number = digits.parse::<u64>();
+    let number = number.map_err(|_| InvalidPolicy("expected a number"))?;
     let known = units.iter().find(|(name, _)| *name == unit.trim());
     let (_, factor) = known.ok_or(InvalidPolicy(unknown))?;
     let product = number.checked_mul(*factor);

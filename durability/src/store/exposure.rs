@@ -155,9 +155,8 @@ impl<D: Disk> JournalFile<D> {
         if let Some(one) = lock(&self.covered).get_mut(&share) {
             one.allowance = one.allowance.min(allowance);
         }
-        let written = self
-            .append(&JournalRecord::Exposure(record), 0, false)
-            .await;
+        let record = JournalRecord::Exposure(record);
+        let written = self.append(&record, 0, false).await;
         if written.is_ok()
             && !lease.is_zero()
             && let Some(one) = lock(&self.covered).get_mut(&share)

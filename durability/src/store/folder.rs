@@ -54,9 +54,8 @@ impl<D: Disk> Folder<D> {
                 return Err(Errno(libc::EIO));
             }
             offset += wrote as u64;
-            rest = rest
-                .get(wrote..)
-                .map_or(Bytes::new(), |left| rest.slice_ref(left));
+            let left = rest.get(wrote..);
+            rest = left.map_or(Bytes::new(), |left| rest.slice_ref(left));
         }
         Ok(())
     }

@@ -251,10 +251,9 @@ impl<D: Disk> LogMap<D> {
             found.damage.extend(more.damage);
             found.entries.extend(more.entries);
         }
-        found.entries.sort_by(|a, b| a.key.cmp(&b.key));
-        found
-            .entries
-            .dedup_by(|later, first| later.key == first.key);
+        let entries = &mut found.entries;
+        entries.sort_by(|a, b| a.key.cmp(&b.key));
+        entries.dedup_by(|later, first| later.key == first.key);
         let known = found.damage.len();
         let all = (spec.take)(&mut found);
         if found.damage.len() > known {

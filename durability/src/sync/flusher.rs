@@ -66,10 +66,8 @@ impl<V: Volume> Durability<V> {
                 self.start_background_sync(key, share, late);
             }
             planned = next.unwrap_or(Duration::MAX);
-            let span = next
-                .map_or(SLEEP_MAX, |at| at.saturating_sub(now))
-                .min(SLEEP_MAX);
-            race(self.env.sleep(span), kicked).await;
+            let span = next.map_or(SLEEP_MAX, |at| at.saturating_sub(now));
+            race(self.env.sleep(span.min(SLEEP_MAX)), kicked).await;
         }
     }
 
@@ -255,9 +253,8 @@ impl<V: Volume> Durability<V> {
             queues.entry(key.fs).or_default().push_back(key);
         }
         let most = self.limits.syncs_in_flight_max.max(1);
-        let tasks = queues
-            .iter()
-            .flat_map(|(fs, queue)| vec![*fs; queue.len().min(most)]);
+        let tasks = queues.iter();
+        let tasks = tasks.flat_map(|(fs, queue)| vec![*fs; queue.len().min(most)]);
         let tasks: Vec<u64> = tasks.collect();
         let work = Arc::new(Mutex::new((queues, StopReport::default())));
         let mut ends = Vec::with_capacity(tasks.len());

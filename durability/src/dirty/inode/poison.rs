@@ -74,9 +74,8 @@ impl<V: Volume> Inode<V> {
 
     /// The sync of a directory failed: the dirty names in it are unproven.
     pub(crate) fn name_failed(&mut self, dir: FileKey, failure: Failure) {
-        let (failed, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.names)
-            .into_iter()
-            .partition(|name| name.dir.key() == dir);
+        let names = std::mem::take(&mut self.names).into_iter();
+        let (failed, kept): (Vec<_>, Vec<_>) = names.partition(|name| name.dir.key() == dir);
         self.names = kept;
         if !failed.is_empty() {
             self.latch_with(failure).add_names(&failed);
@@ -245,10 +244,8 @@ impl<V: Volume> Inode<V> {
     fn latch_with(&mut self, failure: Failure) -> &mut Latch {
         let unnamed = self.latch.as_ref().is_none_or(|one| one.path.is_empty());
         let path = unnamed.then(|| self.path_hint()).flatten();
-        let shares = &self.shares;
-        let latch = self
-            .latch
-            .get_or_insert_with(|| Latch::new(failure, shares));
+        let known = &mut self.latch;
+        let latch = known.get_or_insert_with(|| Latch::new(failure, &self.shares));
         latch.mark = latch.mark.max(failure.sequence);
         latch.grown += 1;
         latch.path = path.unwrap_or(std::mem::take(&mut latch.path));

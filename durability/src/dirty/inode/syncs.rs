@@ -30,13 +30,11 @@ impl<V: Volume> Inode<V> {
     pub(crate) fn ask(&mut self, node: Option<Held<V>>) -> bool {
         self.times_wanted |= node.is_none() || self.flushes_times();
         self.file |= node.as_ref().is_some_and(Held::is_file);
-        if let Some(held) = node
-            && !self
-                .asked
-                .iter()
-                .any(|known| known.node.stream() == held.node.stream())
-        {
-            self.asked.push(held);
+        if let Some(held) = node {
+            let mut asked = self.asked.iter();
+            if !asked.any(|known| known.node.stream() == held.node.stream()) {
+                self.asked.push(held);
+            }
         }
         !std::mem::replace(&mut self.syncing, true)
     }
@@ -283,11 +281,8 @@ impl<V: Volume> Inode<V> {
         };
         if let Some(latch) = &mut self.latch {
             // The name moved after the failure, and the move is on disk. Another name proves nothing about a lost one.
-            for name in self
-                .names
-                .iter()
-                .filter(|name| name.left && !owed(name) && name.seq > latch.mark)
-            {
+            let left = self.names.iter().filter(|name| name.left && !owed(name));
+            for name in left.filter(|name| name.seq > latch.mark) {
                 latch.names.remove(&name.dir.key());
             }
         }
