@@ -243,9 +243,8 @@ impl<D: Disk, C: Contents> Log<D, C> {
         } else if idle {
             self.look_after(LAZY_DELAY);
         }
-        Some(Box::pin(
-            async move { told.await.unwrap_or(Err(VfsError::Io)) },
-        ))
+        let written = async move { told.await.unwrap_or(Err(VfsError::Io)) };
+        Some(Box::pin(written))
     }
 
     /// The end of the write that covers all calls so far; `None` if none is under way or waits.
