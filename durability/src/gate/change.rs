@@ -17,7 +17,6 @@ use crate::{
     dirty::{Account, Changed, Failure, Held, Inode},
     planted::Planted,
     policy::{Event, Meta, RequestFlags, Wait},
-    sync::Durability,
 };
 
 /// A new name, metadata, a size or a stream, about to be made or changed.
@@ -30,15 +29,6 @@ pub struct PendingChange<'a, V: Volume> {
     /// Drawn before the change.
     pub(super) since: u64,
     pub(super) node: &'a V::Node,
-}
-
-impl<V: Volume> Gate<V> {
-    /// Metadata, a size or a stream of `node` are about to be changed, a name to be added to it, or something new to
-    /// be created in it.
-    pub fn begin<'a>(&'a self, node: &'a V::Node) -> PendingChange<'a, V> {
-        let (gate, since) = (self, self.since(Planted::ChangeBesideFailureTrusted));
-        PendingChange { gate, since, node }
-    }
 }
 
 /// If a panic drops the guard, anything of the node may have changed.
@@ -226,6 +216,13 @@ impl<V: Volume> PendingChange<'_, V> {
 }
 
 impl<V: Volume> Gate<V> {
+    /// Metadata, a size or a stream of `node` are about to be changed, a name to be added to it, or something new to
+    /// be created in it.
+    pub fn begin<'a>(&'a self, node: &'a V::Node) -> PendingChange<'a, V> {
+        let (gate, since) = (self, self.since(Planted::ChangeBesideFailureTrusted));
+        PendingChange { gate, since, node }
+    }
+
     /// Marks a change, and reads the policy for it in the same step. `change` receives the failure
     /// of a sync of the inode after `since`.
     pub(super) fn mark(
@@ -303,16 +300,6 @@ impl<V: Volume> Gate<V> {
             if let Some(failure) = core.failed_since(dir, since) {
                 inode.name_failed(dir, failure);
             }
-        }
-    }
-}
-
-impl<V: Volume> Durability<V> {
-    /// A name in `dir` was just marked as added or removed; that change began at `since`. If a sync
-    /// of the directory failed meanwhile, it may have dropped the change.
-    pub(super) fn entry_failed_since(&self, dir: FileKey, since: u64) {
-        if let Some(failure) = self.failed_since(dir, since) {
-            self.with(dir, |inode| inode.entry_failed(failure));
         }
     }
 }

@@ -214,30 +214,7 @@ impl<V: Volume> PendingContents<'_, V> {
             }
         })
     }
-}
 
-impl<V: Volume> Drop for PendingContents<'_, V> {
-    fn drop(&mut self) {
-        match &self.phase {
-            Phase::Idle => {}
-            Phase::Queued => {
-                let (core, ticket) = (&self.gate.core, self.ticket.take());
-                core.with(self.held.key(), |inode| inode.write_ended(ticket));
-            }
-            Phase::InFlight => {
-                self.changed.push((Where::UNKNOWN, 0));
-                self.mark(RequestFlags::default());
-            }
-            // If its own sync reported an earlier failure, no other sync will report it.
-            Phase::Writing(Writing { durable: true, .. }) => {
-                self.end_write(Outcome::Failed(VfsError::Io));
-            }
-            Phase::Writing(_) => self.end_write(Outcome::Doubtful),
-        }
-    }
-}
-
-impl<V: Volume> PendingContents<'_, V> {
     /// Writes `data` at `offset`, durably where the policy requires that, and waits for the rest of
     /// the policy's barrier.
     ///
@@ -432,6 +409,27 @@ impl<V: Volume> PendingContents<'_, V> {
         });
         if let Some(range) = hint {
             held.vfs.start_write_back(&held.node, range);
+        }
+    }
+}
+
+impl<V: Volume> Drop for PendingContents<'_, V> {
+    fn drop(&mut self) {
+        match &self.phase {
+            Phase::Idle => {}
+            Phase::Queued => {
+                let (core, ticket) = (&self.gate.core, self.ticket.take());
+                core.with(self.held.key(), |inode| inode.write_ended(ticket));
+            }
+            Phase::InFlight => {
+                self.changed.push((Where::UNKNOWN, 0));
+                self.mark(RequestFlags::default());
+            }
+            // If its own sync reported an earlier failure, no other sync will report it.
+            Phase::Writing(Writing { durable: true, .. }) => {
+                self.end_write(Outcome::Failed(VfsError::Io));
+            }
+            Phase::Writing(_) => self.end_write(Outcome::Doubtful),
         }
     }
 }

@@ -201,6 +201,14 @@ impl<V: Volume> Durability<V> {
         }
     }
 
+    /// A name in `dir` was just marked as added or removed; that change began at `since`. If a sync
+    /// of the directory failed meanwhile, it may have dropped the change.
+    pub(crate) fn entry_failed_since(&self, dir: FileKey, since: u64) {
+        if let Some(failure) = self.failed_since(dir, since) {
+            self.with(dir, |inode| inode.entry_failed(failure));
+        }
+    }
+
     /// Reports the latch event of a step to the shares of its inode. Call without the inode's lock.
     pub(crate) fn report_latch(&self, key: FileKey, shares: &[Arc<Share>], event: LatchEvent) {
         match event {

@@ -291,9 +291,7 @@ impl<V: Volume> Durability<V> {
         }
         std::mem::take(report)
     }
-}
 
-impl<V: Volume> Durability<V> {
     /// Syncs everything dirty of shares that want it (`sync_on_stop`), and inodes of no known share, when the
     /// server stops. Call it when no request is being handled any more.
     pub async fn sync_all(&self) -> StopReport {

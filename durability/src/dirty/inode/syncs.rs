@@ -25,6 +25,38 @@ pub(crate) struct Job<V: Volume> {
     pub(crate) waiters: Vec<Waiter>,
 }
 
+/// A directory that must be synced for a name of the inode.
+pub(crate) struct Name<V: Volume> {
+    pub(crate) dir: Held<V>,
+    pub(crate) seq: u64,
+    /// The directory has a name of the inode now.
+    pub(crate) here: bool,
+    /// A name was removed from the directory. It may come back, whatever names were made since.
+    pub(crate) left: bool,
+    /// A client found the inode by this name, which this process did not make (`gate/flush.rs`).
+    found: bool,
+    pub(crate) charges: Vec<Charge>,
+}
+
+/// Where a client found an inode. Shares over different folders may find one inode at equal paths, by names in
+/// different directories.
+#[derive(PartialEq, Eq)]
+pub(crate) struct FoundAt {
+    /// The root of the share.
+    pub(crate) root: FileKey,
+    /// The path from there.
+    pub(crate) path: String,
+}
+
+/// The state that remains of an inode whose last name was removed.
+pub(crate) struct Remains {
+    /// Charges of shares that promise a bound, because written data may come back with the name, and of all shares for
+    /// names that were removed before.
+    charges: Vec<Charge>,
+    /// Of a directory: the entries that were removed from it before and that no charge handed on counts.
+    removed: u64,
+}
+
 impl<V: Volume> Inode<V> {
     /// Asks for a sync that starts after now. True if a driver must be started for it.
     pub(crate) fn ask(&mut self, node: Option<Held<V>>) -> bool {
@@ -144,41 +176,7 @@ impl<V: Volume> Inode<V> {
         self.joined.clear();
         self.running.is_some() && self.failed(failure, entries)
     }
-}
 
-/// A directory that must be synced for a name of the inode.
-pub(crate) struct Name<V: Volume> {
-    pub(crate) dir: Held<V>,
-    pub(crate) seq: u64,
-    /// The directory has a name of the inode now.
-    pub(crate) here: bool,
-    /// A name was removed from the directory. It may come back, whatever names were made since.
-    pub(crate) left: bool,
-    /// A client found the inode by this name, which this process did not make (`gate/flush.rs`).
-    found: bool,
-    pub(crate) charges: Vec<Charge>,
-}
-
-/// Where a client found an inode. Shares over different folders may find one inode at equal paths, by names in
-/// different directories.
-#[derive(PartialEq, Eq)]
-pub(crate) struct FoundAt {
-    /// The root of the share.
-    pub(crate) root: FileKey,
-    /// The path from there.
-    pub(crate) path: String,
-}
-
-/// The state that remains of an inode whose last name was removed.
-pub(crate) struct Remains {
-    /// Charges of shares that promise a bound, because written data may come back with the name, and of all shares for
-    /// names that were removed before.
-    charges: Vec<Charge>,
-    /// Of a directory: the entries that were removed from it before and that no charge handed on counts.
-    removed: u64,
-}
-
-impl<V: Volume> Inode<V> {
     /// A stream has a new name. From now on a sync of that name goes through the node of this stream, not through the
     /// node of an earlier stream of that name whose removal is not on disk yet.
     pub(crate) fn stream_named(&mut self, stream: &str, held: Held<V>) {
