@@ -1,9 +1,8 @@
 //! Durability: what must be stable before which reply, by policy.
 //!
-//! The crate owns the dirty state of every inode that was changed through the server, and decides
-//! when it is synced. There is one [`Durability`] per server and one [`Gate`] per share. Each change
-//! passes its gate and obtains a [`Receipt`], without which no success reply can be built.
-//! `promise/policy.rs` is the policy as a pure function.
+//! The crate owns the dirty state of every inode that was changed through the server, and decides when it is synced.
+//! There is one [`Durability`] per server and one [`Gate`] per share. Each change passes its gate and obtains a
+//! [`Receipt`], without which no success reply can be built. `promise/policy.rs` is the policy as a pure function.
 //!
 //! Invariants:
 //! - Only fsync of the file and of every directory concerned is relied on.

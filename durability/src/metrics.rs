@@ -40,8 +40,7 @@ impl Histogram {
 /// A histogram as read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistogramView {
-    /// Bucket `i` counts the values below `2^i` that no lower bucket counts; the last counts
-    /// everything larger.
+    /// Bucket `i` counts the values below `2^i` that no lower bucket counts; the last counts everything larger.
     pub buckets: [u64; BUCKETS],
     /// Sum of all values.
     pub sum: u64,

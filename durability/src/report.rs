@@ -19,8 +19,7 @@ pub struct Limits {
     pub dirty_inodes_max: usize,
     /// Longest time an inode stays dirty without a background sync, whatever the policy.
     pub dirty_age_max: Duration,
-    /// Most syncs in flight on one file system that background work, a share's flush or the stop
-    /// causes.
+    /// Most syncs in flight on one file system that background work, a share's flush or the stop causes.
     pub syncs_in_flight_max: usize,
     /// Most poisoned inodes remembered; beyond it every FLUSH fails until latches are cleared.
     pub latched_max: usize,

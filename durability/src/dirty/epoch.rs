@@ -2,8 +2,7 @@
 //! are charged with it.
 //!
 //! Invariants:
-//! - Nothing in an epoch ever becomes clean. A sync takes an epoch as a whole, and drops it or hands it
-//!   to the latch.
+//! - Nothing in an epoch ever becomes clean. A sync takes an epoch as a whole, and drops it or hands it to the latch.
 //! - A dirty or unproven set of ranges may be too large. A set of *rewritten* ranges, which repairs, may
 //!   not: one that had to be widened is marked as such, and repairs nothing.
 
@@ -126,8 +125,7 @@ impl Epoch {
         !self.data && !self.times && !self.meta && !self.entries && self.streams.is_empty()
     }
 
-    /// The scope of the sync. If no request that waits for it wants the times, `fdatasync` is enough for
-    /// data and size.
+    /// The scope of the sync. If no request that waits for it wants the times, `fdatasync` is enough for data and size.
     pub(crate) fn scope(&self, times: bool) -> SyncScope {
         if times || self.meta || self.entries || !self.streams.is_empty() {
             SyncScope::All
@@ -358,11 +356,10 @@ const HINT_BYTES: u64 = 8 << 20;
 /// The bytes at the end of a piece that are left for the next time.
 const KEPT_BYTES: u64 = 1 << 20;
 
-/// The writes since write-back was last started. Once enough was written in one piece, write-back is
-/// started, so that FLUSH finds little left to do. This promises nothing, and what is dirty stays dirty.
-/// Data that are rewritten or scattered are left to the kernel: early write-back would write them more
-/// often, and would hold pages that the client is about to write again. The end of the piece is left as
-/// well, because the client goes on there.
+/// The writes since write-back was last started. Once enough was written in one piece, write-back is started, so that
+/// FLUSH finds little left to do. This promises nothing, and what is dirty stays dirty. Data that are rewritten or
+/// scattered are left to the kernel: early write-back would write them more often, and would hold pages that the client
+/// is about to write again. The end of the piece is left as well, because the client goes on there.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBackHint {
     start: u64,

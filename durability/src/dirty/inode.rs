@@ -8,8 +8,7 @@
 //! Invariants:
 //! - Nothing becomes clean except through a sync that started after it was marked.
 //! - A node is held while anything of the inode is dirty.
-//! - Data that were dirty when a sync failed never become clean by a later sync, only by being
-//!   rewritten.
+//! - Data that were dirty when a sync failed never become clean by a later sync, only by being rewritten.
 
 mod poison;
 mod syncs;

@@ -1,8 +1,7 @@
 //! The latch: the first error of a sync of one inode, and everything that it left unproven.
 //!
-//! Invariant: until all of it was rewritten and synced, or an administrator cleared it, the inode
-//! answers no request for stability with success. A latch only grows; the inode removes what a sync
-//! has proven.
+//! Invariant: until all of it was rewritten and synced, or an administrator cleared it, the inode answers no request
+//! for stability with success. A latch only grows; the inode removes what a sync has proven.
 //!
 //! A failing sync may also drop a change that is made at that moment and marked only afterwards. By then
 //! the latch may be gone, because everything else was rewritten and synced, or because it was cleared. So
@@ -25,8 +24,7 @@ use crate::share::{Charge, Share, Unproven};
 /// The most changes of metadata that a latch records; beyond that only an administrator ends it.
 const METADATA_MAX: usize = 256;
 
-/// The most inodes whose last failure is remembered; an entry that does not fit counts as a failure of
-/// every inode.
+/// The most inodes whose last failure is remembered; an entry that does not fit counts as a failure of every inode.
 const FAILURES_MAX: usize = 1024;
 
 /// One step made a latch, let it grow, or ended it.

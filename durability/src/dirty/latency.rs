@@ -1,9 +1,8 @@
 //! The sync latency of one share: how long its syncs take, and what follows for keeping a bound.
 //!
-//! A [`SyncLatency`] remembers the last few syncs. The *usual* latency is a high percentile of these:
-//! one slow sync decides nothing, and a disk that recovers is trusted again after about as many quick
-//! ones. Before the first sync it is a guess. These are predictions, not promises: a disk may always
-//! take longer than before.
+//! A [`SyncLatency`] remembers the last few syncs. The *usual* latency is a high percentile of these: one slow sync
+//! decides nothing, and a disk that recovers is trusted again after about as many quick ones. Before the first sync it
+//! is a guess. These are predictions, not promises: a disk may always take longer than before.
 //!
 //! An inode takes one sync, and one more for each directory with a dirty name of it, one after the
 //! other. The sync of a directory may have to wait for one that runs already, for another inode's name.
@@ -20,8 +19,7 @@ const REMEMBERED: usize = 16;
 /// The longest background sync is remembered for at least this long, and for at most twice as long.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// After so long without a sync the latency counts as unknown again, because the disk may have been
-/// put to sleep.
+/// After so long without a sync the latency counts as unknown again, because the disk may have been put to sleep.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// On a disk that is slower than the bound, answers wait when a sync takes this many times as long as those before it:
@@ -107,8 +105,7 @@ pub(crate) struct Keeping {
 }
 
 impl Keeping {
-    /// Until when an answer waits because of the sync of the inode that began then and does not
-    /// cover the change.
+    /// Until when an answer waits because of the sync of the inode that began then and does not cover the change.
     pub(crate) fn held_until(&self, begun: Duration) -> Duration {
         match self.hold {
             Duration::ZERO => Duration::ZERO,

@@ -5,10 +5,9 @@
 //! - Every guard draws a sequence number before its change. If a sync of the inode fails between
 //!   that and the report, it may have dropped the change, and a later sync would not save it. Such a
 //!   change is added to the latch, and a latch is made if that of the failed sync is already gone.
-//! - A guard that is dropped without a report marks nothing, because the change was not made. There are
-//!   two exceptions, which count as a change of anything: a guard that a panic drops, since the panic may
-//!   have come between the change and its report, and a change of contents that has begun and may have been
-//!   made in part (`contents.rs`).
+//! - A guard that is dropped without a report marks nothing, because the change was not made. There are two exceptions,
+//!   which count as a change of anything: a guard that a panic drops, since the panic may have come between the change
+//!   and its report, and a change of contents that has begun and may have been made in part (`contents.rs`).
 
 use vfs::{FileKey, Node, VfsResult, Volume};
 
@@ -191,8 +190,7 @@ impl<V: Volume> PendingChange<'_, V> {
         self.changed(Event::Stream, node, flags, change).await
     }
 
-    /// A stream was removed; `node` is the stream. The object that held it is synced through that
-    /// node.
+    /// A stream was removed; `node` is the stream. The object that held it is synced through that node.
     pub async fn stream_removed(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
         let change = |inode: &mut Inode<V>| inode.stream_removed(stream);

@@ -132,10 +132,9 @@ impl<V: Volume> Gate<V> {
         !self.settings().ignore_full_sync || !self.share.has_lazy()
     }
 
-    /// Changes the policy, for `who`, whom the log names. A loosening holds at once. A
-    /// tightening, or a policy under which nothing is answered before the disk, holds for every
-    /// request from now on; the future completes when everything dirty so far is stable, or reports
-    /// what failed.
+    /// Changes the policy, for `who`, whom the log names. A loosening holds at once. A tightening, or a policy under
+    /// which nothing is answered before the disk, holds for every request from now on; the future completes when
+    /// everything dirty so far is stable, or reports what failed.
     pub async fn set_policy(&self, policy: Policy, who: &str) -> StopReport {
         let old = self.share.settings().policy;
         let tightens = self.share.policy().tightens_to(&policy) || old.tightens_to(&policy);
@@ -223,9 +222,8 @@ impl<V: Volume> Gate<V> {
         self.core.check_latch(node.key()).is_err()
     }
 
-    /// An administrator accepts the loss of each poisoned inode that was changed or flushed through
-    /// this share; the configured policy is in force again if nothing is left. Answers how many
-    /// inodes were poisoned.
+    /// An administrator accepts the loss of each poisoned inode that was changed or flushed through this share; the
+    /// configured policy is in force again if nothing is left. Answers how many inodes were poisoned.
     pub fn clear_latches(&self) -> usize {
         let latched = self.poisoned();
         let cleared = latched.iter().filter(|one| self.core.clear_latch(one.key));

@@ -70,10 +70,9 @@ impl<V: Volume> Gate<V> {
         self.share.rules()
     }
 
-    /// Changes the rules, for `who`; handles open now are judged anew. As with
-    /// [`Gate::set_policy`] a loosening holds at once, and after a tightening the future completes
-    /// when everything dirty is stable. An administrator who sets the same rules again asks whether
-    /// they hold by now: an earlier attempt may have been given up, or have failed.
+    /// Changes the rules, for `who`; handles open now are judged anew. As with [`Gate::set_policy`] a loosening holds
+    /// at once, and after a tightening the future completes when everything dirty is stable. An administrator who sets
+    /// the same rules again asks whether they hold by now: an earlier attempt may have been given up, or have failed.
     pub async fn set_rules(&self, rules: Arc<Rules>, who: &str) -> StopReport {
         let (old, bound) = (self.share.rules(), self.share.bound());
         if old == rules {

@@ -1,8 +1,7 @@
 //! Keeps the bound when a change is acknowledged.
 //!
-//! FLUSH and write-through wait for the disk if it is too slow for the bound; other changes wait for
-//! the background syncs to keep up. No change is synced here for its own sake. `dirty/latency.rs`
-//! judges what the disk can do.
+//! FLUSH and write-through wait for the disk if it is too slow for the bound; other changes wait for the background
+//! syncs to keep up. No change is synced here for its own sake. `dirty/latency.rs` judges what the disk can do.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 

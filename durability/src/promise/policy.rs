@@ -1,5 +1,4 @@
-//! The four policies, and the event table as one pure function: (event, settings, flags of the request)
-//! to barriers.
+//! The four policies, and the event table as one pure function: (event, settings, flags of the request) to barriers.
 //!
 //! The table decides only; `gate/` marks, syncs and waits. Every change is marked dirty under every policy,
 //! because what is dirty must be known when the policy tightens, so marking is no part of the answer.
@@ -162,8 +161,7 @@ impl Policy {
     pub fn tightens_to(&self, to: &Policy) -> bool {
         match (self, to) {
             (Self::Bounded(a), Self::Bounded(b)) => Bound::tightens(Some(*a), Some(*b)),
-            // `bounded` covers plain writes that nobody flushed, `honor` does not: neither
-            // promise contains the other.
+            // `bounded` covers plain writes that nobody flushed, `honor` does not: neither promise contains the other.
             (Self::Honor, Self::Bounded(_)) => true,
             _ => to.kind() > self.kind(),
         }

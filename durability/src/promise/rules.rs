@@ -24,8 +24,7 @@ pub struct Opener {
     pub groups: Arc<[Box<str>]>,
     /// Dialect of the connection, as on the wire: 0x0202 to 0x0311.
     pub dialect: u16,
-    /// Path from the share's root, `/` between components, without the stream; empty for the
-    /// root.
+    /// Path from the share's root, `/` between components, without the stream; empty for the root.
     pub path: Box<str>,
     /// Opened with FILE_WRITE_THROUGH.
     pub write_through: bool,

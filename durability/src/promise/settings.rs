@@ -77,8 +77,7 @@ fn parse(text: &str, units: &[(&str, u64)], unknown: &'static str) -> Result<u64
 pub struct ShareDurability {
     /// The policy.
     pub policy: Policy,
-    /// Treat Apple's full sync as an ordinary FLUSH. Off: a full sync is honored under every
-    /// policy.
+    /// Treat Apple's full sync as an ordinary FLUSH. Off: a full sync is honored under every policy.
     pub ignore_full_sync: bool,
     /// A change of a security descriptor is stable before its reply (a lost revocation is a
     /// security fault). Under `bounded` it stays dirty like the rest.

@@ -60,8 +60,7 @@ impl<D: Disk> Folder<D> {
         Ok(())
     }
 
-    /// Zeros up to `end`, so that later writes there change data only and need no room; all of the
-    /// file is stable then.
+    /// Zeros up to `end`, so that later writes there change data only and need no room; all of the file is stable then.
     pub(super) async fn fill(&self, fd: &D::Fd, mut from: u64, end: u64) -> DiskResult<()> {
         while from < end {
             let len = (end - from).min(CHUNK as u64);

@@ -3,12 +3,11 @@
 //! Key of an entry: u64 inode, u64 generation, u32 that separates inodes of several file systems,
 //! big-endian. The value of [`OVERFLOW_KEY`] is 1 if more inodes were poisoned than are named, else 0.
 //!
-//! **Value** (little-endian; a *text* is u16 length and UTF-8): the file systems (u16, each: u64
-//! `f_type`, 16 bytes UUID, u64 `f_fsid`, text root of a share on it), then the body: u16 file
-//! system (65535: unknown), u64 inode, u64 generation, u8 error (`bytes.rs`), u64 + u32 time, u64
-//! sequence, u8 flags (1 metadata, 2 size, 4 entries, 8 overflow and no inode, in 0.1 only, 16 not a
-//! directory), u16 streams (each: text, u16 ranges of u64 from, u64 to), u16 names (each: u16 file
-//! system, u64 inode, u64 generation), text path, u16 shares (each a text).
+//! **Value** (little-endian; a *text* is u16 length and UTF-8): the file systems (u16, each: u64 `f_type`, 16 bytes
+//! UUID, u64 `f_fsid`, text root of a share on it), then the body: u16 file system (65535: unknown), u64 inode, u64
+//! generation, u8 error (`bytes.rs`), u64 + u32 time, u64 sequence, u8 flags (1 metadata, 2 size, 4 entries, 8 overflow
+//! and no inode, in 0.1 only, 16 not a directory), u16 streams (each: text, u16 ranges of u64 from, u64 to), u16 names
+//! (each: u16 file system, u64 inode, u64 generation), text path, u16 shares (each a text).
 //!
 //! **The file of 0.1**: `HFLATCH1`, u32 entries, u32 CRC-32C of that number and of the file systems,
 //! which follow; then every entry: u32 length, u32 CRC-32C of the body, body.

@@ -1,10 +1,9 @@
 //! The latch of one inode as it is stored, so that it outlives the server process.
 //!
-//! Invariants: a [`LatchRecord`] is always the whole state of the latch, and a superset of what is
-//! unproven: ranges beyond a limit become one that covers them, and a repair need not be stored before
-//! its reply. A store that cannot write reports that itself, and the original error is reported all the
-//! same. The order of the calls to the store is the order of events, so they are made under the lock of
-//! the inode.
+//! Invariants: a [`LatchRecord`] is always the whole state of the latch, and a superset of what is unproven: ranges
+//! beyond a limit become one that covers them, and a repair need not be stored before its reply. A store that cannot
+//! write reports that itself, and the original error is reported all the same. The order of the calls to the store is
+//! the order of events, so they are made under the lock of the inode.
 
 use vfs::{FileKey, Timestamp, VfsError};
 
@@ -145,9 +144,8 @@ fn limit_ranges(ranges: &mut Vec<(u64, u64)>) {
 
 /// Stores latches across restarts of the server.
 pub trait LatchStore: Send + Sync + 'static {
-    /// The latch of `record.key` is this from now on. The task ends when that is on stable
-    /// storage; its error (already reported by the store) changes nothing about the latch or
-    /// about the error of the reply.
+    /// The latch of `record.key` is this from now on. The task ends when that is on stable storage; its error (already
+    /// reported by the store) changes nothing about the latch or about the error of the reply.
     fn set(&self, record: LatchRecord) -> StoreTask;
 
     /// The latch of `key` ended. The task ends when that is on stable storage; until then a

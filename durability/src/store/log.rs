@@ -3,11 +3,10 @@
 //! Records that come while a frame is being written share the next one, so one durable write serves
 //! all requests that wait. A new segment (`segments.rs`) begins with the frames that the log's [`Contents`] give.
 //!
-//! **Failure.** Records that could not be written are written anew to another segment. If none
-//! can be made, the contents note the loss, waiters get an error, and a new segment is tried with
-//! the next record ([`BACK_OFF`] later at the earliest) and after [`RETRY`]. If the disk hangs, one wait
-//! lasts [`WAIT_MAX`]; then no request waits until the disk answers again, and the records are written
-//! then. Both make the log unhealthy, which is reported once.
+//! **Failure.** Records that could not be written are written anew to another segment. If none can be made, the
+//! contents note the loss, waiters get an error, and a new segment is tried with the next record ([`BACK_OFF`] later at
+//! the earliest) and after [`RETRY`]. If the disk hangs, one wait lasts [`WAIT_MAX`]; then no request waits until the
+//! disk answers again, and the records are written then. Both make the log unhealthy, which is reported once.
 //!
 //! The log knows nothing of files, or of the meaning of records.
 

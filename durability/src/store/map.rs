@@ -1,15 +1,13 @@
 //! A small map of bytes to bytes that is itself durable, in a log (`log.rs`) over any [`Disk`].
 //!
-//! Changes that are made together ([`LogMap::change`]) are kept or lost together, and are on stable
-//! storage when their task completes. A segment holds the whole map, then groups of changes.
-//! Format: `map_format.rs`.
+//! Changes that are made together ([`LogMap::change`]) are kept or lost together, and are on stable storage when their
+//! task completes. A segment holds the whole map, then groups of changes. Format: `map_format.rs`.
 //!
-//! Invariants: the map in memory is what was asked for, whether it could be stored or not. If a task
-//! fails, the disk may have the change or not, and the next segment that can be made has it; a caller
-//! that wants to undo it makes another change. Limits: [`MapSpec`]; a change beyond them is refused as a
-//! whole and nothing happens. A file of version 0.1 is read if there is one, and removed when the first
-//! segment, which holds the same, is stable.
-//! The owner knows what keys and values mean, and whether clients are served without the map.
+//! Invariants: the map in memory is what was asked for, whether it could be stored or not. If a task fails, the disk
+//! may have the change or not, and the next segment that can be made has it; a caller that wants to undo it makes
+//! another change. Limits: [`MapSpec`]; a change beyond them is refused as a whole and nothing happens. A file of
+//! version 0.1 is read if there is one, and removed when the first segment, which holds the same, is stable. The owner
+//! knows what keys and values mean, and whether clients are served without the map.
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
@@ -233,8 +231,7 @@ impl<D: Disk> LogMap<D> {
         let newest = segments.newest();
         let mut found = ReadMap::default();
         let mut damaged = None;
-        // If both files exist, the conversion was cut off, or an older server ran in between. The
-        // entries of both hold.
+        // If both files exist, the conversion was cut off, or an older server ran in between. The entries of both hold.
         let read_new: ReadFile = |file| read(file, true);
         let files = [(Some(kind), spec.read_old), (newest.as_deref(), read_new)];
         for (file, read) in files {

@@ -1,9 +1,8 @@
 //! The bytes of a [`LogMap`](super::map::LogMap), and a reader that takes nothing on trust.
 //!
-//! A segment is a row of frames (`frames.rs`, with `HFM1`), then zeros. The first frames are the
-//! whole map as it was when the segment was made; every later one is a group of changes. A payload
-//! is records: u8 kind (1 put, 2 removed), u8 length of the key, key, and for *put* u32 length of
-//! the value, value. All little-endian.
+//! A segment is a row of frames (`frames.rs`, with `HFM1`), then zeros. The first frames are the whole map as it was
+//! when the segment was made; every later one is a group of changes. A payload is records: u8 kind (1 put, 2 removed),
+//! u8 length of the key, key, and for *put* u32 length of the value, value. All little-endian.
 //!
 //! A damaged frame may have changed any key known so far: every entry from before it that is not put
 //! again after it is [`MapEntry::doubtful`]. The owner decides what such an entry means.

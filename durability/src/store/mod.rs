@@ -1,9 +1,8 @@
 //! Stores the state that outlives the process, over any [`vfs::Disk`], so that it can be simulated.
 //!
-//! One log (`log.rs`, `segments.rs`, `frames.rs`); on it the journal of acknowledged flushes
-//! (`journal.rs`, `exposure.rs`) and a map (`map.rs`), in which persistent handles and error latches
-//! (`latches.rs`) are values. `bytes.rs` and `folder.rs` are fields and files. The engine's side is
-//! `sync/stored.rs`.
+//! One log (`log.rs`, `segments.rs`, `frames.rs`); on it the journal of acknowledged flushes (`journal.rs`,
+//! `exposure.rs`) and a map (`map.rs`), in which persistent handles and error latches (`latches.rs`) are values.
+//! `bytes.rs` and `folder.rs` are fields and files. The engine's side is `sync/stored.rs`.
 
 mod bytes;
 mod exposure;

@@ -1,9 +1,8 @@
 //! The segment files of a log: numbered, in one folder, the newest of them written to.
 //!
-//! A segment is filled with zeros when it is made, so that a frame changes data only and needs no
-//! room of the file system. It is made as `spare.KIND`, whole and synced, and only then gets its
-//! name (`0123456789abcdef.KIND`); then older ones go. Nothing more is written to a segment after a write
-//! to it failed, because its pages may hold anything.
+//! A segment is filled with zeros when it is made, so that a frame changes data only and needs no room of the file
+//! system. It is made as `spare.KIND`, whole and synced, and only then gets its name (`0123456789abcdef.KIND`); then
+//! older ones go. Nothing more is written to a segment after a write to it failed, because its pages may hold anything.
 //!
 //! **Room.** A log whose head repeats its whole state (a *snapshot*) keeps a second file of the same
 //! size: the next segment overwrites it in place, and the segment before that becomes the next

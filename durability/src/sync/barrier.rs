@@ -15,9 +15,8 @@
 //!   from before the rename until it is marked and, where the policy requires that, synced; syncs of
 //!   directories share the lock. So no sync can persist that a name left one directory before the other
 //!   directory is stable, and at most one such rename is outstanding.
-//! - While the name of a directory is lost, no request is answered with success for anything that is, or
-//!   may be, below it. The paths show what is below; where a path is not known, everything of the file
-//!   system may be.
+//! - While the name of a directory is lost, no request is answered with success for anything that is, or may be, below
+//!   it. The paths show what is below; where a path is not known, everything of the file system may be.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,10 +34,9 @@ use crate::{
 };
 
 impl<V: Volume> Durability<V> {
-    /// Makes everything dirty of an inode stable: the inode, then its names. With `node`, the inode
-    /// is synced even if nothing is known to be dirty. Fails with the first error: while the inode
-    /// is poisoned that is the error of its latch, whatever the disk says now. Dropping the future
-    /// undoes nothing; what was not reached stays dirty.
+    /// Makes everything dirty of an inode stable: the inode, then its names. With `node`, the inode is synced even if
+    /// nothing is known to be dirty. Fails with the first error: while the inode is poisoned that is the error of its
+    /// latch, whatever the disk says now. Dropping the future undoes nothing; what was not reached stays dirty.
     pub(crate) async fn barrier(&self, key: FileKey, node: Option<Held<V>>) -> VfsResult<()> {
         let result = self.sync_in_order(key, node).await;
         result.map_err(|error| self.latch_error(key).unwrap_or(error))
@@ -74,9 +72,8 @@ impl<V: Volume> Durability<V> {
         self.check_stable(key, asked.as_ref())
     }
 
-    /// Makes the names of an inode stable, and the inode itself if that is still to be done; the
-    /// outstanding moves of its file system first. Where renames are not atomic, the caller holds the
-    /// lock of [`Moves`].
+    /// Makes the names of an inode stable, and the inode itself if that is still to be done; the outstanding moves of
+    /// its file system first. Where renames are not atomic, the caller holds the lock of [`Moves`].
     pub(crate) async fn directories(
         &self,
         key: FileKey,

@@ -7,9 +7,8 @@
 //! - A failed sync latches the inode, and for a directory every inode whose name depended on it. The
 //!   latch is stored before anybody receives the error.
 //! - If the task of a driver is dropped, its sync counts as failed.
-//! - The syncs that a back end makes inside other operations ([`vfs::Volume::on_failed_sync`]) count as
-//!   syncs of the engine: the kernel reports a failed write-back only once, and it concerns
-//!   everything that was dirty.
+//! - The syncs that a back end makes inside other operations ([`vfs::Volume::on_failed_sync`]) count as syncs of the
+//!   engine: the kernel reports a failed write-back only once, and it concerns everything that was dirty.
 
 use std::sync::{Arc, Weak};
 
@@ -278,8 +277,7 @@ impl<V: Volume> Durability<V> {
         }
     }
 
-    /// The driver of an inode is gone, and the result of its sync will never be known, so the sync
-    /// counts as failed.
+    /// The driver of an inode is gone, and the result of its sync will never be known, so the sync counts as failed.
     pub(crate) fn abandon_sync(&self, key: FileKey) {
         let failure = self.note_failure(key, VfsError::Io);
         let entries = !self.names_in(key).is_empty();

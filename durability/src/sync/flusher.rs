@@ -1,11 +1,9 @@
 //! The flusher: syncs in the background what is dirty, by age, by bytes and by number.
 //!
 //! Invariants:
-//! - Each share has one flusher task while anything of it is dirty. If its worker dies, the next
-//!   change starts another.
-//! - A dirty inode is due at half the bound's delay (earlier if the disk is slow or much is dirty),
-//!   or without a bound at `dirty_age_max`. Under a bound it is also due when half of the bytes are
-//!   used up.
+//! - Each share has one flusher task while anything of it is dirty. If its worker dies, the next change starts another.
+//! - A dirty inode is due at half the bound's delay (earlier if the disk is slow or much is dirty), or without a bound
+//!   at `dirty_age_max`. Under a bound it is also due when half of the bytes are used up.
 //! - The flusher only starts syncs: waiting for one never delays the next.
 //! - A file system whose disk hangs uses up neither the syncs nor the dirty inodes of another one.
 
@@ -158,8 +156,7 @@ impl<V: Volume> Durability<V> {
         }));
     }
 
-    /// Holds the caller back while more inodes are dirty than may be, after a change on this file
-    /// system.
+    /// Holds the caller back while more inodes are dirty than may be, after a change on this file system.
     pub(crate) async fn limit_dirty(&self, share: &Share, fs: u64) {
         let mut held_back = false;
         while self.is_too_dirty(fs) {
@@ -303,8 +300,7 @@ impl<V: Volume> Durability<V> {
         self.sync_many(keys).await
     }
 
-    /// Syncs everything dirty of shares with a lazy policy, their own or a rule's, including the writes
-    /// under way.
+    /// Syncs everything dirty of shares with a lazy policy, their own or a rule's, including the writes under way.
     pub async fn sync_lazy(&self) -> StopReport {
         let mut lazy = self.shares();
         lazy.retain(|share| share.has_lazy());

@@ -7,8 +7,7 @@
 //!   folder on a disk that hangs must not hide the error.
 //! - The stored latch of a deleted file ends when its removal is stable: until then a crash brings
 //!   back the file, with what is lost of it.
-//! - A latch that became smaller is not stored: after a restart a part may have to be rewritten once
-//!   more.
+//! - A latch that became smaller is not stored: after a restart a part may have to be rewritten once more.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

@@ -159,8 +159,7 @@ impl<V: Volume> Durability<V> {
         self.dirty_inodes() > most && on(&lock(&self.dirty_of)) > most / RESERVE
     }
 
-    /// Whether everything acknowledged is on stable storage: nothing is dirty, in flight or
-    /// unproven.
+    /// Whether everything acknowledged is on stable storage: nothing is dirty, in flight or unproven.
     pub fn is_stable(&self) -> bool {
         let mut stable = !self.has_overflow();
         self.each(|_, inode| stable &= !inode.is_busy() && inode.latch_error().is_none());
@@ -392,9 +391,8 @@ impl<V: Volume> Durability<V> {
         self.env.monotonic()
     }
 
-    /// Puts the guard on, or takes it off again, for `who`, whom the log names. It is in force for every
-    /// request from now on; earlier lazy changes are stable once [`Durability::sync_lazy`] succeeds.
-    /// True if the guard changed.
+    /// Puts the guard on, or takes it off again, for `who`, whom the log names. It is in force for every request from
+    /// now on; earlier lazy changes are stable once [`Durability::sync_lazy`] succeeds. True if the guard changed.
     pub fn set_guard(&self, on: bool, who: &str) -> bool {
         if self.guard.swap(on, SeqCst) == on {
             return false;

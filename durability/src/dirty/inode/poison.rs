@@ -132,9 +132,8 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// A durable write failed. Its sync may have reported the failure of any earlier write-back,
-    /// which is not reported again: everything dirty is unproven, including what a sync that is
-    /// running covers. Names and times stay dirty.
+    /// A durable write failed. Its sync may have reported the failure of any earlier write-back, which is not reported
+    /// again: everything dirty is unproven, including what a sync that is running covers. Names and times stay dirty.
     pub(crate) fn write_failed(
         &mut self,
         share: &Arc<Share>,

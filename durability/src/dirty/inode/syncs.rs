@@ -166,9 +166,8 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// The worker that ran the syncs is gone. The sync under way may have failed, and the kernel
-    /// reports that only once: its part is unproven. The requests that waited receive an error. True if
-    /// the inode is poisoned now.
+    /// The worker that ran the syncs is gone. The sync under way may have failed, and the kernel reports that only
+    /// once: its part is unproven. The requests that waited receive an error. True if the inode is poisoned now.
     pub(crate) fn abandon(&mut self, failure: Failure, entries: bool) -> bool {
         self.syncing = false;
         self.asked.clear();
@@ -289,10 +288,9 @@ impl<V: Volume> Inode<V> {
         self.end_latch();
     }
 
-    /// The last name is gone: once that is stable, nothing of the inode can be read after a
-    /// crash, so nothing is dirty and nothing is unproven. Until then the directory that lost
-    /// the name is charged with the rest. Of a poisoned inode the answer has the error and the directories
-    /// in which a name was or may be left.
+    /// The last name is gone: once that is stable, nothing of the inode can be read after a crash, so nothing is dirty
+    /// and nothing is unproven. Until then the directory that lost the name is charged with the rest. Of a poisoned
+    /// inode the answer has the error and the directories in which a name was or may be left.
     pub(crate) fn unlinked(&mut self) -> (Remains, Option<(VfsError, BTreeSet<FileKey>)>) {
         self.gone = true;
         let mut charges = std::mem::take(&mut self.pending).charges;

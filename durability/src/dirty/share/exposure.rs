@@ -1,5 +1,4 @@
-//! The exposure of one share: how much of what it has acknowledged is dirty or unproven, and how its
-//! bound is kept.
+//! The exposure of one share: how much of what it has acknowledged is dirty or unproven, and how its bound is kept.
 //!
 //! Invariants:
 //! - A [`Charge`] is owned by the dirty state that it stands for, and dropping it is the only way to
@@ -337,8 +336,7 @@ impl Charge {
         self.update(|owed| owed.key = key);
     }
 
-    /// Takes over another charge of the same share. The result stands for `key` and is as old as the
-    /// older of the two.
+    /// Takes over another charge of the same share. The result stands for `key` and is as old as the older of the two.
     pub(crate) fn join(&mut self, mut other: Self, key: FileKey) {
         self.bytes += std::mem::take(&mut other.bytes);
         if other.at < self.at {
