@@ -96,8 +96,8 @@ impl<V: Volume> Gate<V> {
             return Ok(());
         }
         if !core.planted(Planted::FlushBeforeEarlierWrites) {
-            let accepted = !core.planted(Planted::FlushBeforeAcceptedWrites);
-            core.wait_for_writes(key, accepted.then_some(earlier)).await;
+            let queued = (!core.planted(Planted::FlushBeforeAcceptedWrites)).then_some(earlier);
+            core.wait_for_writes(key, queued).await;
         }
         if let Some(record) = &mut record {
             self.measure(record, node).await;
