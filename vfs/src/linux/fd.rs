@@ -317,8 +317,8 @@ mod tests {
                 is_closed(other)
             })
         };
-        let [plain, small, large] = [("plain", LARGE), ("small", 1), ("large", LARGE)]
-            .map(|(name, len)| locked(name, len));
+        let [plain, small, large] =
+            [("plain", LARGE), ("small", 1), ("large", LARGE)].map(|(name, len)| locked(name, len));
         let release = hold_up(plain.0.place(Lane::Io), pool::IO_THREADS_MAX);
         drop(plain.0);
         assert!(closes(&plain.1), "it was not truncated");

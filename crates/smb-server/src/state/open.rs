@@ -256,7 +256,8 @@ impl<V: Vfs> Open<V> {
         });
         open.replayable.store(old.is_replayable(), Ordering::SeqCst);
         // The interest in changes on the host stays, and a second one would report each of them twice.
-        open.watches.store(old.watches.load(Ordering::SeqCst), Ordering::SeqCst);
+        open.watches
+            .store(old.watches.load(Ordering::SeqCst), Ordering::SeqCst);
         {
             let mut state = open.state();
             let sequence = std::mem::take(&mut state.sequence);

@@ -233,7 +233,8 @@ impl<V: Volume> Inode<V> {
             (name.seq, name.here, name.found) = (seq, is_new, false);
             name.left |= is_old;
             account.charge(&mut name.charges, key, now);
-            self.names.insert(usize::from(!is_new && new.is_some()), name);
+            self.names
+                .insert(usize::from(!is_new && new.is_some()), name);
         }
         if old.is_some() {
             self.latch_moved();

@@ -126,7 +126,12 @@ fn a_lease_on_a_stream_holds_up_no_other_change_of_its_file() {
     // Two hash folders, the folder of the inode, and the file of the stream.
     let mut at = dir.path().join(".streams");
     for _ in 0..4 {
-        at = std::fs::read_dir(&at).unwrap().next().unwrap().unwrap().path();
+        at = std::fs::read_dir(&at)
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path();
     }
     let Some(holder) = Holder::of(&at) else {
         crate::testing::missing("python3, or leases");

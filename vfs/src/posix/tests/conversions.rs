@@ -342,10 +342,7 @@ fn the_folder_of_an_inode_on_another_file_system_is_not_emptied() {
         assert_eq!(names(&t, &below).await, [("new".to_owned(), 0)]);
         // An inode of the same file system had the number before, and was removed on the host.
         let system = disk.stat_fs(other.fd()).await.unwrap().id;
-        for (id, made) in [
-            (system ^ 1, Err(VfsError::NotSupported)),
-            (system, Ok(())),
-        ] {
+        for (id, made) in [(system ^ 1, Err(VfsError::NotSupported)), (system, Ok(()))] {
             let foreign = format!("0000000000000008-{id:016X}");
             let set = disk.set_xattr(ME, &there, label, foreign.as_bytes(), how);
             set.await.unwrap();
