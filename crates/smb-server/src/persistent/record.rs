@@ -231,10 +231,8 @@ impl OpenRecord {
         if count > 2 * MOVING_MAX {
             return None;
         }
-        let mut moving = Vec::new();
-        for _ in 0..count {
-            moving.push(read_names(&mut from)?);
-        }
+        let moving: Option<_> = (0..count).map(|_| read_names(&mut from)).collect();
+        let moving = moving?;
         let stream = read_option(&mut from, read_text)?;
         let stream_to = is(STREAM_MOVING).then(|| read_text(&mut from).ok_or(()));
         let stream_to = stream_to.transpose().ok()?;
@@ -252,16 +250,7 @@ impl OpenRecord {
             guid(from).ok()?;
             Some(LeaseKey(from.array().ok()?))
         })?;
-        let app = read_option(&mut from, |from| {
-            let id = guid(from).ok()?;
-            let version = read_option(from, |from| {
-                Some(AppInstanceVersion {
-                    high: from.u64().ok()?,
-                    low: from.u64().ok()?,
-                })
-            })?;
-            Some((id, version))
-        })?;
+        let app = read_option(&mut from, decode_app)?;
         let mut engine = decode_engine(&mut from)?;
         engine.delete_on_close = is(DELETE_ON_CLOSE);
         engine.marked_deleted = is(MARKED_DELETED);
@@ -316,6 +305,17 @@ fn encode_engine(out: &mut BytesMut, engine: &KeptOpen) {
         out.put_u8(*bucket as u8);
         out.put_u8(*number);
     }
+}
+
+fn decode_app(from: &mut Reader<'_>) -> Option<(Guid, Option<AppInstanceVersion>)> {
+    let id = guid(from).ok()?;
+    let version = read_option(from, |from| {
+        Some(AppInstanceVersion {
+            high: from.u64().ok()?,
+            low: from.u64().ok()?,
+        })
+    })?;
+    Some((id, version))
 }
 
 fn decode_engine(from: &mut Reader<'_>) -> Option<KeptOpen> {

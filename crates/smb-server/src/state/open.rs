@@ -261,10 +261,8 @@ impl<V: Vfs> Open<V> {
         {
             let mut state = open.state();
             let sequence = std::mem::take(&mut state.sequence);
-            *state = OpenState {
-                sequence,
-                ..std::mem::take(&mut *old.state())
-            };
+            *state = std::mem::take(&mut *old.state());
+            state.sequence = sequence;
         }
         Some(open)
     }
