@@ -291,14 +291,17 @@ impl<V: Vfs> Connection<V> {
         channels.insert(id, channel);
     }
 
-    /// Has a link that is dead noticed soon, if the client has other channels: the break that this connection carries
-    /// is sent again on one of them then ([MS-SMB2] 3.3.4.6, 3.3.4.7).
-    pub(crate) fn carries_break(&self) {
+    /// Whether the client has other channels: if the link of this connection is dead, a break that it carries is sent
+    /// again on one of them ([MS-SMB2] 3.3.4.6, 3.3.4.7).
+    pub(crate) fn is_one_of_several(&self) -> bool {
         let several = |channel: &Rc<Channel<V>>| channel.session.channels().len() > 1;
-        if let Some(direct) = &self.direct
-            && self.channels.borrow().values().any(several)
-        {
-            direct.give_up_soon();
+        self.channels.borrow().values().any(several)
+    }
+
+    /// Says whether a dead link is to be noticed soon.
+    pub(crate) fn gives_up_soon(&self, soon: bool) {
+        if let Some(direct) = &self.direct {
+            direct.gives_up_soon(soon);
         }
     }
 

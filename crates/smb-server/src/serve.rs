@@ -5,7 +5,7 @@
 
 use std::{
     collections::VecDeque,
-    future::{Future, poll_fn},
+    future::{Future, pending, poll_fn},
     pin::pin,
     rc::Rc,
     sync::{
@@ -36,7 +36,7 @@ use crate::{
         receive_buffer::{self, FrameError, Next, ReceiveBuffer},
     },
     race::{First, race, race_aside},
-    state::{Channel, EndReason, Mail, Server, Session},
+    state::{Channel, EndReason, Mail, Server, Session, breaks::BREAK_TIMEOUT},
     transport::{Receive, Transmit},
     turn::SMALL_WORK,
 };
@@ -207,7 +207,7 @@ async fn ended<V: Vfs>(connection: &Rc<Connection<V>>) {
 async fn stays_a_stranger<V: Vfs>(connection: &Connection<V>, patience: Duration) {
     connection.server.env.sleep(patience).await;
     if somebody_logged_in(connection) {
-        std::future::pending::<()>().await;
+        pending::<()>().await;
     }
 }
 
@@ -374,14 +374,30 @@ async fn deliver<V: Vfs, T>(
     stuck: Arc<AtomicBool>,
     parts: Rc<Parts<T>>,
 ) {
-    while let First::Right(Some(mail)) = race(connection.closed_for_mail(), mailbox.recv()).await {
+    // The time of the last break.
+    let mut break_time: LocalTask = Box::pin(pending());
+    loop {
+        let next = race(connection.closed_for_mail(), mailbox.recv());
+        let next = race(next, break_time.as_mut()).await;
+        let mail = match next {
+            First::Left(First::Right(Some(mail))) => mail,
+            First::Left(_) => return,
+            First::Right(()) => {
+                connection.gives_up_soon(false);
+                break_time = Box::pin(pending());
+                continue;
+            }
+        };
         match mail {
             Mail::Notify {
                 session,
                 encrypted,
                 body,
             } => {
-                connection.carries_break();
+                if connection.is_one_of_several() {
+                    connection.gives_up_soon(true);
+                    break_time = connection.server.env.sleep(BREAK_TIMEOUT);
+                }
                 if notify(&connection, session, encrypted, body).is_err() {
                     connection.close();
                 }
@@ -389,6 +405,7 @@ async fn deliver<V: Vfs, T>(
             Mail::Evict { bytes } => connection.evict(bytes),
             Mail::Close => connection.close(),
             Mail::Leave => {
+                connection.gives_up_soon(false);
                 parts.mailbox.set(Some(mailbox));
                 return Outbox::wake(&connection.outbox.end);
             }

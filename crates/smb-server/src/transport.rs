@@ -41,7 +41,7 @@ pub trait Direct {
     /// The connection is broken.
     fn send(&self, head: &mut Bytes, file: &mut dyn InMemory) -> io::Result<()>;
 
-    /// From now on the connection counts as broken already when its peer has acknowledged nothing for so long that a
+    /// Says whether the connection counts as broken already when its peer has acknowledged nothing for so long that a
     /// break can still be sent on another one before its time is over.
-    fn give_up_soon(&self) {}
+    fn gives_up_soon(&self, _soon: bool) {}
 }

@@ -27,7 +27,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_RETRIES: u32 = 4;
 
 /// The time after which a connection is closed if the peer acknowledges nothing of the sent data.
-const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
+pub(super) const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
 /// The time between two lines of the log about errors of `accept`.
 const ACCEPT_ERROR_AGAIN: Duration = Duration::from_secs(60);

@@ -29,7 +29,7 @@ use tokio::{
 };
 use vfs::{disk::InMemory, linux::socket::set_receive_low_water};
 
-use super::timers::sleep;
+use super::{listener::UNACKNOWLEDGED_MAX, timers::sleep};
 
 /// Segments given to one system call; the kernel takes up to 1,024.
 const SEGMENTS_MAX: usize = 64;
@@ -44,8 +44,10 @@ const LOW_WATER_MAX: usize = 512 << 10;
 /// The longest wait for them. A client that was fast once may be slow now, and what it sent by then counts.
 const LOW_WATER_TIME: Duration = Duration::from_millis(100);
 
-/// The time after which a connection that has carried a break is closed if the peer acknowledges nothing of the sent
-/// data. A break has 35 s, and its client may have to write back its data when it gets it on another connection.
+/// The time after which a connection that carries a break is closed if the peer acknowledges nothing of the sent data.
+/// The break has 35 s, and its client may have to write back its data when it gets it on another connection. This holds
+/// no longer than the break: the kernel closes the connection also if one keepalive probe is lost, or if the client
+/// takes nothing for as long.
 const UNACKNOWLEDGED_SOON: Duration = Duration::from_secs(15);
 
 /// The receiving half.
@@ -200,12 +202,16 @@ impl Direct for DirectTransmitter {
         }
     }
 
-    fn give_up_soon(&self) {
+    fn gives_up_soon(&self, soon: bool) {
+        let time = match soon {
+            true => UNACKNOWLEDGED_SOON,
+            false => UNACKNOWLEDGED_MAX,
+        };
         if let Some(half) = self.0.upgrade() {
             let half = half.borrow();
             let stream: &TcpStream = half.as_ref();
             // If it cannot be set, the socket is broken already, or its loss is noticed later.
-            let _ = SockRef::from(stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED_SOON));
+            let _ = SockRef::from(stream).set_tcp_user_timeout(Some(time));
         }
     }
 }
@@ -313,12 +319,14 @@ mod tests {
             let (_client, server) = connected().await;
             let (receiver, transmitter) = split(server);
             let direct = transmitter.direct().unwrap();
-            direct.give_up_soon();
-            let stream: &TcpStream = receiver.stream.as_ref();
-            let timeout = SockRef::from(stream).tcp_user_timeout().unwrap();
-            assert_eq!(timeout, Some(UNACKNOWLEDGED_SOON));
+            for (soon, time) in [(true, UNACKNOWLEDGED_SOON), (false, UNACKNOWLEDGED_MAX)] {
+                direct.gives_up_soon(soon);
+                let stream: &TcpStream = receiver.stream.as_ref();
+                let timeout = SockRef::from(stream).tcp_user_timeout().unwrap();
+                assert_eq!(timeout, Some(time));
+            }
             drop((receiver, transmitter));
-            direct.give_up_soon();
+            direct.gives_up_soon(true);
         });
     }
 

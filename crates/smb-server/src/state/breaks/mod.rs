@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// How long a holder has to acknowledge ([MS-SMB2] 3.3.4.6 <246>, 3.3.4.7 <247>).
-const BREAK_TIMEOUT: Duration = Duration::from_secs(35);
+pub(crate) const BREAK_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// Carries out what the engine asks for: breaks first, then wake-ups.
 pub(crate) fn perform<V: Vfs>(server: &Arc<Server<V>>, effects: Effects) {
