@@ -144,7 +144,7 @@ async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
 
 /// Reports the directories that were removed, of which there was no event. The server says so once for each look: a
 /// client may wait for changes of such a directory anew.
-fn look(shared: &Shared, listener: &dyn Listener) {
+pub(super) fn look(shared: &Shared, listener: &dyn Listener) {
     let directories = lock(&shared.table).directories();
     let gone = directories.into_iter().filter(|(_, root)| is_removed(root));
     let gone: BTreeSet<FileKey> = gone.map(|(key, _)| key).collect();
