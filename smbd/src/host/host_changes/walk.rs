@@ -61,6 +61,8 @@ pub(super) struct Walk {
     unseen: bool,
     /// There were more entries than can be reported.
     missed: bool,
+    /// The mount below the interest's directory that it met last, and whether it enters it.
+    mount: Option<(u64, bool)>,
     done: Option<oneshot::Sender<()>>,
     pub(super) begun: Instant,
 }
@@ -74,6 +76,7 @@ impl Walk {
             aloud: false,
             unseen: false,
             missed: false,
+            mount: None,
             done,
             begun: Instant::now(),
         }
@@ -162,7 +165,7 @@ impl Walk {
         below: &Below,
         told: &mut Listed,
     ) -> Result<Vec<HostChange>, Errno> {
-        let fd = enter(root, below)?;
+        let fd = self.enter(root, below)?;
         let added = {
             let mut table = lock(&shared.table);
             table.add(&shared.inotify, self.id, fd.as_fd(), Arc::clone(below))?
@@ -207,6 +210,24 @@ impl Walk {
         }
         Ok(news)
     }
+
+    /// Opens a directory below `root` to list it; XDEV if it is on a file system that is not entered.
+    fn enter(&mut self, root: &LinuxFd, below: &Below) -> Result<OwnedFd, Errno> {
+        let found = match look(root, below, ResolveFlags::NO_XDEV) {
+            Err(Errno::XDEV) => {
+                let mounted = directory(root, below)?;
+                let mount = mount_of(&mounted).ok_or(Errno::XDEV)?;
+                let known = self.mount.filter(|(known, _)| *known == mount);
+                // The kernel's table may be long, and a tree may have many directories on one mount.
+                let (_, enters) = known.unwrap_or_else(|| (mount, is_local(mount)));
+                self.mount = Some((mount, enters));
+                enters.then_some(mounted).ok_or(Errno::XDEV)?
+            }
+            found => found?,
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat2(&found, c".", flags, Mode::empty(), ResolveFlags::BENEATH)
+    }
 }
 
 fn kind_of(dir: &OwnedFd, name: &[u8]) -> FileType {
@@ -232,36 +253,28 @@ fn look(root: &LinuxFd, below: &Below, more: ResolveFlags) -> Result<OwnedFd, Er
     openat2(root, path, flags, Mode::empty(), resolve | more)
 }
 
-/// Opens a directory below `root` to list it; XDEV if it is on a file system that is not entered.
-fn enter(root: &LinuxFd, below: &Below) -> Result<OwnedFd, Errno> {
-    let found = match look(root, below, ResolveFlags::NO_XDEV) {
-        Err(Errno::XDEV) => {
-            let mounted = directory(root, below)?;
-            let kind = kind_of_mount(&mounted).ok_or(Errno::XDEV)?;
-            let is_local = LOCAL.split_ascii_whitespace().any(|local| local == kind);
-            is_local.then_some(mounted).ok_or(Errno::XDEV)?
-        }
-        found => found?,
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat2(&found, c".", flags, Mode::empty(), ResolveFlags::BENEATH)
-}
-
-/// The type of a descriptor's file system by the kernel's table of mounts, since a query of the file system itself may
-/// wait for it. `None` if it is not known (before Linux 5.8).
-fn kind_of_mount(fd: &OwnedFd) -> Option<String> {
+/// The number of a descriptor's mount; `None` before Linux 5.8.
+fn mount_of(fd: &OwnedFd) -> Option<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = statx(fd, c"", flags, StatxFlags::MNT_ID).ok()?;
     let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);
-    let id = known.then(|| stat.stx_mnt_id.to_string())?;
+    known.then_some(stat.stx_mnt_id)
+}
+
+/// Whether the file system of a mount is a [`LOCAL`] one by the kernel's table of mounts, since a query of the file
+/// system itself may wait for it.
+fn is_local(mount: u64) -> bool {
+    let id = mount.to_string();
     // proc(5): the line begins with the number, and the type follows the optional fields.
-    let table = std::fs::read("/proc/self/mountinfo").ok()?;
-    table.split(|byte| *byte == b'\n').find_map(|line| {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let kind = table.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ');
         let own = fields.next() == Some(id.as_bytes());
         let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-        own.then(|| String::from_utf8_lossy(kind).into_owned())
-    })
+        own.then_some(kind)
+    });
+    let mut local = LOCAL.split_ascii_whitespace();
+    local.any(|local| kind == Some(local.as_bytes()))
 }
 
 /// Whether clients never see the name.
