@@ -153,12 +153,13 @@ pub(super) fn look(shared: &Shared, listener: &dyn Listener) {
     }
 }
 
-/// Whether a directory has no name any more, as far as the kernel knows without asking a remote file system. Some file
-/// systems of FUSE count no links, so the kernel's path decides as well.
+/// Whether a directory has no name any more. The kernel's path is looked at first, because some file systems (9p, GFS2,
+/// OCFS2) ask another host for the number of links all the same. That decides as well, because the kernel forgets names
+/// of remote file systems that are still there; and alone it would not do, because some of FUSE count no links.
 fn is_removed(directory: &LinuxFd) -> bool {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found = rustix::fs::statx(directory, "", flags, StatxFlags::NLINK);
-    found.is_ok_and(|found| found.stx_nlink == 0) && has_lost_name(directory)
+    let links = || rustix::fs::statx(directory, "", flags, StatxFlags::NLINK);
+    has_lost_name(directory) && links().is_ok_and(|found| found.stx_nlink == 0)
 }
 
 /// Whether the name by which a file or directory was opened is gone, by the kernel's path of the descriptor (proc(5)).
