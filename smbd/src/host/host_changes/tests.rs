@@ -31,7 +31,7 @@ use super::{
     jobs::{JOBS_MAX, Job},
     lock,
     read::{Event, judge, look},
-    walk::{Listed, NEWS_MAX, Walk},
+    walk::{LISTED_MAX, Listed, NEWS_MAX, Walk, join},
 };
 use crate::host::loop_mount::missing;
 
@@ -290,6 +290,26 @@ fn a_walk_that_comes_late_means_look_yourself() {
     walk.begun -= 2 * OBSERVE_MAX;
     shared.order(Job::Walk(walk));
     assert_eq!(heard.wait(), ["1 lost"]);
+}
+
+/// A walk may visit many new directories with many entries before events are read.
+#[test]
+fn the_entries_of_new_directories_take_so_much_memory_and_no_more() {
+    let (folder, root, heard, changes) = started();
+    std::fs::create_dir(folder.path().join("d")).unwrap();
+    std::fs::write(folder.path().join("d/f"), b"").unwrap();
+    let shared = &changes.0;
+    let interest = interest(1, true);
+    let id = lock(&shared.table).begin(&shared.inotify, &root, interest);
+    let id = id.unwrap();
+    let listed = (1..LISTED_MAX).map(|number| (0, number.to_string().into_bytes().into()));
+    let mut listed: Listed = listed.collect();
+    for said in ["1 1 d/f", "1 lost"] {
+        let walk = Walk::new_directory(id, join(&Arc::default(), b"d"), true);
+        assert!(walk.go_on(shared, &heard, &mut listed).is_none());
+        assert_eq!(heard.take(), [said]);
+        assert_eq!(listed.len(), LISTED_MAX);
+    }
 }
 
 /// Something mounted on a new directory; unmounted when dropped.

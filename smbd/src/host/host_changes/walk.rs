@@ -48,6 +48,9 @@ pub(super) const NEWS_MAX: usize = 16 << 20;
 const CHANGE_MEMORY: usize = 64;
 const NAME_MEMORY: usize = 48;
 
+/// Most names that listings report before all events are read.
+pub(super) const LISTED_MAX: usize = 65_536;
+
 /// Names that a listing has reported already, by watch; their events are not reported again.
 pub(super) type Listed = HashSet<(i32, Box<[u8]>)>;
 
@@ -194,7 +197,7 @@ impl Walk {
                     filter: name_filter(directory),
                 };
                 memory += memory_of(&change);
-                if memory > NEWS_MAX {
+                if memory > NEWS_MAX || told.len() >= LISTED_MAX {
                     (self.aloud, self.missed) = (false, true);
                 } else {
                     news.push(change);
