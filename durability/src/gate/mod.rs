@@ -177,7 +177,7 @@ impl<V: Volume> Gate<V> {
         if dirty {
             count(&self.share.metrics.dirty_at_close);
             if waits {
-                result = Box::pin(core.barrier(key, None)).await;
+                result = Box::pin(core.barrier_unless_clean(self.held(node))).await;
             }
         }
         let result = result.and_then(|()| match waits {
@@ -332,15 +332,18 @@ impl<V: Volume> Gate<V> {
         match barriers.wait {
             Wait::Nothing => {}
             Wait::Names => {
+                let held = self.held(node);
                 if core.with(key, |inode| !inode.names().is_empty())
-                    || core.has_outstanding(key, &self.held(node))
+                    || core.has_outstanding(key, &held)
                 {
-                    core.barrier(key, None).await?;
+                    core.barrier_unless_clean(held).await?;
                 }
                 self.check_failures(node)?;
             }
             // Only a FLUSH waits for the whole share, and a FLUSH does not come here.
-            Wait::Inode | Wait::Parent | Wait::Share => core.barrier(key, None).await?,
+            Wait::Inode | Wait::Parent | Wait::Share => {
+                core.barrier_unless_clean(self.held(node)).await?;
+            }
         }
         core.limit_dirty(&self.share, key.fs).await;
         if judged.kind.is_lazy() {

@@ -56,7 +56,7 @@ impl<V: Volume> GoneName<V> {
 #[must_use = "the answer to the request depends on the replaced file as well"]
 pub struct Replaced<'a, V: Volume> {
     gate: &'a Gate<V>,
-    dir: FileKey,
+    dir: Held<V>,
     gone: GoneName<V>,
 }
 
@@ -133,7 +133,7 @@ impl<V: Volume> Gate<V> {
         let name = RemovedName::Own;
         Replaced {
             gate: self,
-            dir: from.key(),
+            dir: self.held(from),
             gone: self.name_removed(node, from, (name, flags)).await,
         }
     }
@@ -201,12 +201,13 @@ impl<V: Volume> Replaced<'_, V> {
         if gone.judged.barriers.wait != Wait::Parent {
             return Ok(receipt);
         }
+        let key = dir.key();
         let result = Box::pin(async {
-            let synced = gate.core.barrier(dir, None).await;
+            let synced = gate.core.barrier_unless_clean(dir).await;
             gone.for_good(&gate.core, synced).await
         });
         let result = result.await;
-        gate.receipt(dir, result).await
+        gate.receipt(key, result).await
     }
 }
 

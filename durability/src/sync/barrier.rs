@@ -38,15 +38,29 @@ impl<V: Volume> Durability<V> {
     /// nothing is known to be dirty. Fails with the first error: while the inode is poisoned that is the error of its
     /// latch, whatever the disk says now. Dropping the future undoes nothing; what was not reached stays dirty.
     pub(crate) async fn barrier(&self, key: FileKey, node: Option<Held<V>>) -> VfsResult<()> {
-        let result = self.sync_in_order(key, node).await;
+        let asked = node.clone();
+        let result = self.sync_in_order(key, node, asked).await;
         result.map_err(|error| self.latch_error(key).unwrap_or(error))
     }
 
-    async fn sync_in_order(&self, key: FileKey, node: Option<Held<V>>) -> VfsResult<()> {
-        let asked = node.clone();
+    /// As [`Durability::barrier`] without a node: the inode is synced only if something of it is known to be dirty.
+    /// `asked` is a node of it, which shows where it is even when nothing of it is dirty any more.
+    pub(crate) async fn barrier_unless_clean(&self, asked: Held<V>) -> VfsResult<()> {
+        let key = asked.key();
+        let result = self.sync_in_order(key, None, Some(asked)).await;
+        result.map_err(|error| self.latch_error(key).unwrap_or(error))
+    }
+
+    /// `asked` is any node of the inode; `node` is one by which it is synced in any case.
+    async fn sync_in_order(
+        &self,
+        key: FileKey,
+        node: Option<Held<V>>,
+        asked: Option<Held<V>>,
+    ) -> VfsResult<()> {
         let marked = self.tick();
         // An inode that is not known to be a file may be a directory, and its sync saves names.
-        let file = node.as_ref().is_some_and(Held::is_file)
+        let file = asked.as_ref().is_some_and(Held::is_file)
             || self.peek(key, Inode::is_file) == Some(true);
         let named = node.is_some();
         let mut itself = Some(node);

@@ -168,6 +168,33 @@ fn what_is_below_a_directory_whose_name_is_lost_is_lost() {
     });
 }
 
+/// A file that is stable is not held any more, and the request knows where it is all the same.
+#[test]
+fn what_is_made_stable_beside_a_directory_whose_name_is_lost_is_not_lost() {
+    honor(|w| async move {
+        let (d, x, f, g) = (dir(10), dir(20), file(5), file(6));
+        {
+            let mut state = lock(&w.fake.state);
+            let all = [(10, "d", 1), (20, "x", 1), (5, "x/f", 20), (6, "x/g", 20)];
+            for (ino, path, parent) in all {
+                state.paths.insert(ino, path.to_owned());
+                state.parents.insert(ino, parent);
+            }
+        }
+        w.create(&d, &dir(1)).await.unwrap();
+        w.fake.script(1, &[IO]);
+        assert_eq!(w.flush(&d).await, IO);
+        let made = w.gate.created(&f, &x, THROUGH).await;
+        assert_eq!(made.map(drop), Ok(()));
+        let mut moving = w.gate.begin_rename(&x, &x, Some(&f)).await.unwrap();
+        lock(&w.fake.state).links.insert(5, 0);
+        let replaced = w.gate.replaced(&f, &x, THROUGH).await;
+        let own = moving.renamed(&g, THROUGH).await;
+        assert_eq!(replaced.answer(own).await.map(drop), Ok(()));
+        assert_eq!(w.flush(&d).await, IO);
+    });
+}
+
 #[test]
 fn a_name_beside_a_lost_one_does_not_repair_it() {
     honor(|w| async move {
