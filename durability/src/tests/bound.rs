@@ -308,7 +308,6 @@ fn no_more_is_acknowledged_than_can_be_paid_in_time() {
     });
 }
 
-/// A WRITE of almost all bytes of the bound does not have to wait until no other client writes.
 /// A laxer policy is in force at once, but what was acknowledged before keeps the bound of that time.
 #[test]
 fn what_was_acknowledged_before_the_bound_was_loosened_is_on_disk_within_it() {
@@ -357,6 +356,7 @@ fn what_is_held_back_while_a_sync_fails_is_not_answered_with_success() {
     });
 }
 
+/// A WRITE of almost all bytes of the bound does not have to wait until no other client writes.
 #[test]
 fn a_large_write_ends_beside_a_stream_of_small_ones() {
     world("bounded:50ms,1MiB", Limits::default(), |w| async move {
