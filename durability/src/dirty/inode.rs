@@ -86,7 +86,7 @@ pub(crate) struct Inode<V: Volume> {
     file: bool,
     /// The inode has no name any more, so a failure leaves nothing unproven. The nodes of operations in flight keep the
     /// kernel from using its number again until this entry is dropped.
-    gone: bool,
+    pub(crate) gone: bool,
     /// Writes in flight: tickets, and whether the change is made in several parts.
     in_flight: BTreeMap<u64, bool>,
     /// Writes that were accepted and are not in flight: tickets, with the open if it is known.

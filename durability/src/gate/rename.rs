@@ -122,7 +122,8 @@ impl<V: Volume> Gate<V> {
     }
 
     /// The name of `node` in a directory was replaced by another one, as announced by
-    /// [`Gate::begin_rename`] or [`Gate::begin_replacement`]. `flags` are those of the request.
+    /// [`Gate::begin_rename`] or [`Gate::begin_replacement`]. `flags` are those of the request. Call this before the
+    /// new name is reported.
     pub async fn replaced(
         &self,
         node: &V::Node,
@@ -191,20 +192,27 @@ impl<V: Volume> Gate<V> {
 
 impl<V: Volume> Replaced<'_, V> {
     /// Completes the answer to the request: where the replaced file must be gone for good before it, none of its names
-    /// comes back. `own` is the receipt of the file that has the name now, which may be less strict.
+    /// comes back. `own` is the receipt of `node`, which has the name now and may be judged less strictly.
     ///
     /// # Errors
     /// That of `own`, or of a sync that was to remove a name.
-    pub async fn answer(self, own: VfsResult<Receipt>) -> VfsResult<Receipt> {
+    pub async fn answer(self, node: &V::Node, own: VfsResult<Receipt>) -> VfsResult<Receipt> {
         let receipt = own?;
         let Self { gate, dir, gone } = self;
         if gone.judged.barriers.wait != Wait::Parent {
             return Ok(receipt);
         }
-        let key = dir.key();
+        let (core, key) = (&gate.core, node.key());
         let result = Box::pin(async {
-            let synced = gate.core.barrier_unless_clean(dir).await;
-            gone.for_good(&gate.core, synced).await
+            // The new name was marked after the old one, so a sync of the directory for it has covered both. The data
+            // of `node` are stable before that, because nothing else has the name then.
+            let synced = match core.peek(key, |inode| (inode.names().is_empty(), inode.gone)) {
+                Some((false, _)) => core.barrier_unless_clean(gate.held(node)).await,
+                // Another request has removed it since.
+                Some((true, true)) => core.barrier_unless_clean(dir).await,
+                _ => gate.check_failures(node),
+            };
+            gone.for_good(core, synced).await
         });
         let result = result.await;
         gate.receipt(key, result).await

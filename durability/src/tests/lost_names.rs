@@ -190,7 +190,7 @@ fn what_is_made_stable_beside_a_directory_whose_name_is_lost_is_not_lost() {
         lock(&w.fake.state).links.insert(5, 0);
         let replaced = w.gate.replaced(&f, &x, THROUGH).await;
         let own = moving.renamed(&g, THROUGH).await;
-        assert_eq!(replaced.answer(own).await.map(drop), Ok(()));
+        assert_eq!(replaced.answer(&g, own).await.map(drop), Ok(()));
         assert_eq!(w.flush(&d).await, IO);
     });
 }

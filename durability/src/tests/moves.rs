@@ -589,7 +589,11 @@ fn what_is_replaced_for_good_comes_back_under_no_earlier_name() {
             }
             let replaced = w.gate.replaced(&f, &b, flags).await;
             let own = moving.renamed(&g, flags).await;
-            let answer = replaced.answer(own).await.map(drop);
+            // A removal in the directory since costs no second sync of it.
+            drop(w.gate.removed(&file(7), &b, PLAIN).await.unwrap());
+            w.fake.take_log();
+            let answer = replaced.answer(&g, own).await.map(drop);
+            assert!(!w.fake.take_log().contains(&"all 11".to_owned()));
             assert_eq!(answer, if fails { IO } else { Ok(()) });
             if !fails {
                 let stable = w.fake.is_stable_in(10) && w.fake.is_stable_in(11);
@@ -602,20 +606,33 @@ fn what_is_replaced_for_good_comes_back_under_no_earlier_name() {
 /// The handles of the replaced file, too, decide how stable the answer is.
 #[test]
 fn what_is_replaced_is_gone_for_good_if_its_own_handles_are_strict() {
-    honor(|w| async move {
-        let (a, b, f, g) = (dir(10), dir(11), file(5), file(6));
-        let settings = ShareDurability::with_policy(Policy::StrictSync);
-        let strict = w.engine.share("strict", Arc::clone(&w.fake), settings);
-        w.rename(&f, &a, &b).await.unwrap();
-        let _open = strict.opened(&f, opener("b/f"));
-        let mut moving = w.gate.begin_rename(&b, &b, Some(&f)).await.unwrap();
-        lock(&w.fake.state).links.insert(5, 0);
-        w.fake.name(11);
-        let replaced = w.gate.replaced(&f, &b, PLAIN).await;
-        let own = moving.renamed(&g, PLAIN).await;
-        drop(replaced.answer(own).await.unwrap());
-        assert!(w.fake.is_stable_in(10) && w.fake.is_stable_in(11));
-    });
+    for removed in [false, true] {
+        honor(move |w| async move {
+            let (a, b, f, g) = (dir(10), dir(11), file(5), file(6));
+            let settings = ShareDurability::with_policy(Policy::StrictSync);
+            let strict = w.engine.share("strict", Arc::clone(&w.fake), settings);
+            w.rename(&f, &a, &b).await.unwrap();
+            let _old = strict.opened(&f, opener("b/f"));
+            let _new = w.gate.opened(&g, opener("b/g"));
+            let mut moving = w.gate.begin_rename(&b, &b, Some(&f)).await.unwrap();
+            lock(&w.fake.state).links.insert(5, 0);
+            w.fake.name(11);
+            let replaced = w.gate.replaced(&f, &b, PLAIN).await;
+            w.write(&g, 0, 1).await.unwrap();
+            let own = moving.renamed(&g, PLAIN).await;
+            if removed {
+                lock(&w.fake.state).links.insert(6, 0);
+                drop(w.gate.removed(&g, &b, PLAIN).await.unwrap());
+            }
+            w.fake.take_log();
+            drop(replaced.answer(&g, own).await.unwrap());
+            assert!(w.fake.is_stable_in(10) && w.fake.is_stable_in(11));
+            if !removed {
+                // The file that has the name now is stable before the name.
+                assert_eq!(w.fake.take_log(), ["all 6", "all 11", "all 10"]);
+            }
+        });
+    }
 }
 
 #[test]

@@ -100,7 +100,7 @@ async fn attempt<V: Vfs>(
     report(on, &target, replace);
     entries_changed(on, target.parent.key());
     room::end(room).await;
-    let receipt = room::answer(replaced, receipt).await;
+    let receipt = room::answer(replaced, &on.disk.node, receipt).await;
     archived?;
     shown?;
     Ok(Attempt::Done(receipt?.into()))

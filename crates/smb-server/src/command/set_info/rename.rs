@@ -280,7 +280,7 @@ async fn carry_out<V: Vfs>(
         }
     }
     break_parents_leases(on, &one);
-    let receipt = room::answer(replaced, receipt).await;
+    let receipt = room::answer(replaced, one.node, receipt).await;
     archived?;
     shown?;
     Ok(Attempt::Done(receipt?.into()))

@@ -257,14 +257,15 @@ pub(super) async fn replaced<'a, V: Vfs>(
     Some(replaced)
 }
 
-/// The receipt of a rename or link that may have replaced a file. `own` is the receipt of the file that has the name
+/// The receipt of a rename or link that may have replaced a file. `own` is the receipt of `node`, which has the name
 /// now.
 pub(super) async fn answer<V: Vfs>(
     replaced: Option<Replaced<'_, V>>,
+    node: &V::Node,
     own: Result<Receipt, VfsError>,
 ) -> Result<Receipt, VfsError> {
     match replaced {
-        Some(replaced) => replaced.answer(own).await,
+        Some(replaced) => replaced.answer(node, own).await,
         None => own,
     }
 }
