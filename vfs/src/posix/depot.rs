@@ -3,8 +3,8 @@
 //! `.streams/XX/YY/<device and inode in hex>/:<name>:$DATA`, and everything is created and opened by the service (the
 //! inode that carries a stream decides who may use it; a stream's file gets that inode's owner and permission bits). An
 //! inode that has streams here carries the mark `user.SAMBA_STREAMS`; a folder whose inode has no mark, or that is
-//! labelled with another inode, belongs to a dead inode of the same number and is emptied before use. Below the root that
-//! is certain only if the label names the same file system ([`PosixVfs::clear_folder`]).
+//! labelled with another inode, belongs to a dead inode of the same number and is emptied before use. Below the root
+//! that is certain only if the label names the same file system ([`PosixVfs::clear_folder`]).
 //!
 //! Device numbers are assigned at each start (by btrfs at each mount), so an inode also stores the place of its
 //! folder, in [`PLACE`]. Samba does not know this attribute and shows it to no client. A folder that Samba made is
