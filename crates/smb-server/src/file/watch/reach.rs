@@ -44,8 +44,12 @@ impl Watches {
     /// A directory at `from` is at `to` now, or is not in this share any more, and so are the folders at or below it
     /// that other shares show.
     pub(super) fn move_folders(&mut self, from: &SharePath, to: Option<&SharePath>) {
-        let is_moved = |(one, _): &(SharePath, SharePath)| one.starts_with(from);
-        if !self.same_folders.values().flatten().any(is_moved) {
+        // Each pair is there in both orders, so a path that moves is a key, and the first one from here on.
+        let mut keys = self.same_folders.range(from.key(OpenId(0))..);
+        let is_moved = keys.next().is_some_and(|((share, folded, _), _)| {
+            *share == from.share && folded.starts_with(from.folded())
+        });
+        if !is_moved {
             return;
         }
         let moved = |path: SharePath| match path.starts_with(from) {
