@@ -20,8 +20,11 @@ use smb_wire::dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, SecurityDescriptorC
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::msg::{CreateDisposition as Disposition, CreateOptions as With, InfoType};
 
-use crate::open_model::{
-    ABOVE, ACCESSES, ALL, Case, DISPOSITIONS, Entry, FEW, OPTIONS, Part, STORED, Stored, Who,
+use crate::{
+    open_model::{
+        ABOVE, ACCESSES, ALL, Case, DISPOSITIONS, Entry, FEW, OPTIONS, Part, STORED, Stored, Who,
+    },
+    random::is_played,
 };
 
 const CAROL: u32 = 12_345;
@@ -187,6 +190,8 @@ pub(crate) struct World {
     cases: u32,
     refused: u32,
     wrong: Vec<String>,
+    /// The cases so far, including those that were not played.
+    drawn: u32,
 }
 
 impl World {
@@ -206,6 +211,7 @@ impl World {
             cases: 0,
             refused: 0,
             wrong: Vec::new(),
+            drawn: 0,
         }
     }
 
@@ -213,6 +219,12 @@ impl World {
     pub(crate) fn count(&mut self, refused: bool) {
         self.cases += 1;
         self.refused += u32::from(refused);
+    }
+
+    /// Whether the next case is played.
+    pub(crate) fn draw(&mut self) -> bool {
+        self.drawn += 1;
+        is_played(self.drawn)
     }
 
     /// A case that was decided otherwise than it should have been.
@@ -253,6 +265,7 @@ impl World {
                 ..case
             })
             .filter(|case| case.depends_on_access() || FEW.contains(&case.access))
+            .filter(|_| self.draw())
             .partition(|case| case.decision().is_err());
         let owner = self.owner.clone();
         // An empty list denies its owner access, too.

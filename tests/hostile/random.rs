@@ -1,4 +1,4 @@
-//! A small random generator, so that a failure can be repeated from its seed.
+//! A small random generator, so that a failure can be repeated from its seed, and the sample of large matrices.
 
 /// xorshift64*; the seed is not zero.
 pub(crate) struct Random(pub(crate) u64);
@@ -45,4 +45,10 @@ impl Random {
         }
         bad
     }
+}
+
+/// Whether a case of a large matrix is played: one of three, the same in every run, or all with `HOSTILE_ALL=1`.
+pub(crate) fn is_played(number: u32) -> bool {
+    // The high bits of this product differ from case to case, so that no axis of the matrix is left out.
+    number.wrapping_mul(0x9e37_79b1) < u32::MAX / 3 || std::env::var_os("HOSTILE_ALL").is_some()
 }
