@@ -151,6 +151,11 @@ impl<V: Volume> Gate<V> {
         self.core.sync_share(&self.share).await
     }
 
+    /// Makes everything of the share stable that is dirty so far, and reports what failed.
+    pub async fn sync(&self) -> StopReport {
+        self.core.sync_share(&self.share).await
+    }
+
     /// Changes options other than the policy (which is ignored here). They hold from now on.
     pub fn set_options(&self, options: ShareDurability) {
         self.share.set_options(options);

@@ -86,7 +86,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// A new file with something acknowledged, and flushed as its policy has it; still open.
-async fn write(share: &Share<HostVfs>, name: &str) -> OpenPolicy<HostVfs> {
+pub(super) async fn write(share: &Share<HostVfs>, name: &str) -> OpenPolicy<HostVfs> {
     let (vfs, gate, plain) = (&share.vfs, &share.gate, RequestFlags::default());
     let (root, new) = (vfs.root(), NewNode::default());
     let begun = gate.begin(&root);

@@ -244,10 +244,12 @@ pub(super) async fn first_terms(
 ) {
     let name = share.name.clone();
     // The wanted policy and rules are in force as soon as this future is polled for the first time.
-    if tokio::time::timeout(FIRST_TERMS_MAX, reload(gate, wanted, share))
-        .await
-        .is_err()
-    {
+    let terms = async {
+        reload(Arc::clone(&gate), wanted, share).await;
+        // The engine has given a share that comes back its policy already, so the reload saw no change of that.
+        gate.sync().await
+    };
+    if tokio::time::timeout(FIRST_TERMS_MAX, terms).await.is_err() {
         tracing::error!(
             share = name,
             "changes from before the share came back are not on disk yet"

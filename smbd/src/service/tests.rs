@@ -157,6 +157,27 @@ fn a_share_that_comes_back_has_its_new_policy_and_rules() {
     }
 }
 
+/// The stricter policy promises what was dirty when the share was removed, too.
+#[test]
+fn a_share_that_comes_back_with_a_stricter_policy_has_nothing_dirty() {
+    let place = Place::new();
+    let lazy = "durability = \"treat-host-as-stable-storage\"\naccept_loss = true\n";
+    run(async {
+        let users = || users::empty().unwrap();
+        let holdfast = Holdfast::new(place.config(&["a", "b"], lazy), users()).unwrap();
+        let share = Arc::clone(holdfast.server.shares().find("a").unwrap());
+        drop(power_tests::write(&share, "new").await);
+        drop(share);
+        for (shares, dirty) in [(&["b"][..], true), (&["a", "b"][..], false)] {
+            let config = place.config(shares, "durability = \"strict-sync\"\n");
+            let applied = Arc::clone(&holdfast).apply(config, users(), Why::Reload);
+            applied.await.unwrap().settled.await.unwrap();
+            let inodes = holdfast.server.durability.dirty_inodes();
+            assert_eq!(inodes > 0, dirty, "{shares:?}");
+        }
+    });
+}
+
 /// The share of a stored latch has another name at the start, and yet another one after a reload. A share on another
 /// file system is not concerned.
 #[test]
