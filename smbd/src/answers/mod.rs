@@ -24,8 +24,8 @@ pub use changes::{
 pub use explained::{Asked, Explained, InForceNow, InForcePolicy, NotOpen, RuleExplained};
 pub use protection::{DeviceStatus, FileSystemStatus, FindingStatus, ProtectionStatus};
 pub use share::{
-    LastChange, LateShareStatus, PoisonedStatus, PolicyExposureStatus, REPLACED, RuleStatus,
-    SetAsideReason, ShareStatus, TooSlowStatus,
+    LastChange, LateShareStatus, PoisonedStatus, PolicyExposureStatus, REPLACED, RemovedShareStatus,
+    RuleStatus, SetAsideReason, ShareStatus, TooSlowStatus,
 };
 pub use stores::{
     HandlesStatus, JournalStatus, KeptStatus, LatchStoreStatus, PersistentStatus, WatchedFileSystem,
@@ -141,6 +141,8 @@ pub struct ServerStatus {
     pub waiting: Vec<OpenStatus>,
     /// Shares that are served.
     pub shares: Vec<ShareStatus>,
+    /// Shares that are not served any more and have acknowledged something that is not stable.
+    pub removed_shares: Vec<RemovedShareStatus>,
     /// The stores that outlive the process.
     pub kept: KeptStatus,
     /// The power supply of this machine.

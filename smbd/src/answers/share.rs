@@ -151,6 +151,22 @@ pub struct LastChange {
     pub unix_s: u64,
 }
 
+/// A share that a reload removed, as long as something that it acknowledged is not stable.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RemovedShareStatus {
+    /// Its name.
+    pub share: String,
+    /// Bytes acknowledged and not known to be stable, at most.
+    pub exposed_bytes: u64,
+    /// Inodes with anything not known to be stable.
+    pub exposed_inodes: u64,
+    /// Age of the oldest of these changes.
+    pub oldest_ms: u64,
+    /// Inodes whose sync failed and that are not repaired.
+    pub latched_inodes: u64,
+}
+
 /// A share that is not served yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

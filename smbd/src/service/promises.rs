@@ -108,7 +108,7 @@ fn poisoned_status(one: &LatchRecord) -> PoisonedStatus {
     }
 }
 
-fn millis(span: Duration) -> u64 {
+pub(super) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -7,7 +7,9 @@ use smb_server::{OpenReport, SessionReport, Share};
 use super::{Holdfast, HostVfs, promises};
 use crate::{
     accounts::acting,
-    answers::{ConnectionStatus, OpenStatus, ServerStatus, SessionStatus, ShareStatus},
+    answers::{
+        ConnectionStatus, OpenStatus, RemovedShareStatus, ServerStatus, SessionStatus, ShareStatus,
+    },
     config,
     metrics::exposition,
     runtime::settings,
@@ -32,6 +34,7 @@ impl Holdfast {
             waiting_count: report.waiting_count,
             waiting: report.waiting.into_iter().map(open_status).collect(),
             shares: self.shares_status(),
+            removed_shares: self.removed_shares(),
             kept: self.stores.status(),
             power: self.power.status(),
             handles: persistent_store::status(&self.server),
@@ -55,6 +58,25 @@ impl Holdfast {
             }
         };
         self.server.shares().iter().map(status).collect()
+    }
+
+    /// Shares that a reload removed, as long as something that they acknowledged is not stable.
+    pub(super) fn removed_shares(&self) -> Vec<RemovedShareStatus> {
+        let served = self.server.shares();
+        let mut left = self.server.durability.exposures();
+        left.retain(|(share, exposed)| {
+            let any = exposed.inodes > 0 || exposed.bytes > 0 || exposed.latched_inodes > 0;
+            any && served.find(share).is_none()
+        });
+        let left = left.into_iter();
+        left.map(|(share, exposed)| RemovedShareStatus {
+            share,
+            exposed_bytes: exposed.bytes,
+            exposed_inodes: exposed.inodes,
+            oldest_ms: promises::millis(exposed.oldest_age),
+            latched_inodes: exposed.latched_inodes,
+        })
+        .collect()
     }
 }
 

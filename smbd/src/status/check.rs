@@ -45,6 +45,11 @@ fn problems(status: &StatusReport) -> Vec<String> {
             found.push(format!("{name}: LATCHED {inodes} inodes whose sync failed"));
         }
     }
+    let removed = server.removed_shares.iter();
+    for removed in removed.filter(|one| one.latched_inodes > 0) {
+        let (name, inodes) = (&removed.share, removed.latched_inodes);
+        found.push(format!("{name} (removed): LATCHED {inodes} inodes whose sync failed"));
+    }
     of_stores(&server.kept, &mut found);
     let handles = server.handles.persistent.as_ref();
     if handles.is_some_and(|store| !store.healthy) {
@@ -80,7 +85,7 @@ mod tests {
     use super::*;
     use crate::answers::{
         HostChangesStatus, JournalStatus, LatchStoreStatus, LateShareStatus, PersistentStatus,
-        ShareStatus, WatchedFileSystem,
+        RemovedShareStatus, ShareStatus, WatchedFileSystem,
     };
 
     /// The status of a server with which nothing is wrong.
@@ -115,6 +120,11 @@ mod tests {
             (share.latched_inodes, share.lost_at_start) = (2, Some("l".to_owned()));
             share.warning = Some(REPLACED.to_owned());
         }
+        server.removed_shares.push(RemovedShareStatus {
+            share: "old".to_owned(),
+            latched_inodes: 1,
+            ..RemovedShareStatus::default()
+        });
         server.host_changes = None;
         server.handles.persistent = Some(PersistentStatus::default());
         server.kept = KeptStatus {
@@ -131,8 +141,8 @@ mod tests {
             }],
         };
         let line = "WARNING: a\\nb is NOT SERVED; data: ACKNOWLEDGED DATA MAY BE LOST; a\\nb: ACKNOWLEDGED DATA MAY \
-                    BE LOST; data: ANOTHER FOLDER IS AT ITS PATH; data: LATCHED 2 inodes whose sync failed; EVERY FLUSH \
-                    FAILS; LATCHES CANNOT BE STORED; \
+                    BE LOST; data: ANOTHER FOLDER IS AT ITS PATH; data: LATCHED 2 inodes whose sync failed; \
+                    old (removed): LATCHED 1 inodes whose sync failed; EVERY FLUSH FAILS; LATCHES CANNOT BE STORED; \
                     THE FLUSH JOURNAL CANNOT BE WRITTEN; 3 WRITE-BACK ERRORS on /srv; PERSISTENT HANDLES CANNOT BE \
                     RECORDED; CHANGES MADE ON THIS HOST ARE NOT SEEN\n";
         assert_eq!(in_a_line(&status), (line.to_owned(), false));

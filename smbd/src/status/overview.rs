@@ -25,6 +25,9 @@ pub(crate) fn in_words(status: &StatusReport) -> String {
     for share in &server.shares {
         shares::write(&mut out, share);
     }
+    for removed in &server.removed_shares {
+        shares::write_removed(&mut out, removed);
+    }
     for late in &status.late_shares {
         shares::write_late(&mut out, late);
     }
@@ -277,7 +280,7 @@ mod tests {
                 "file_io": "io_uring",
                 "memory": { "limit_bytes": 1073741824, "used_bytes": 5, "waiting": 1, "waits": 7,
                             "evictions": 2, "refusals": 0 },
-                "waiting": [], "waiting_count": 0, "tables": {},
+                "waiting": [], "waiting_count": 0, "tables": {}, "removed_shares": [],
                 "kept": { "latches": { "healthy": true, "dormant": 0, "overflow": false },
                           "file_systems": [] },
                 "power": { "power": "mains", "guard": false, "trips": 0 },

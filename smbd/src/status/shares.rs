@@ -2,7 +2,7 @@
 
 use super::text::{Text, bytes, put, short_bytes, span};
 use crate::{
-    answers::{LateShareStatus, PolicyChange, SetAsideReason, ShareStatus},
+    answers::{LateShareStatus, PolicyChange, RemovedShareStatus, SetAsideReason, ShareStatus},
     config,
 };
 
@@ -32,6 +32,20 @@ pub(super) fn write(out: &mut Text, share: &ShareStatus) {
     write_exposure(out, share);
     write_lost(out, share.lost_at_start.as_deref());
     write_poisoned(out, share);
+}
+
+/// A share that is not served any more and has acknowledged something that is not stable.
+pub(super) fn write_removed(out: &mut Text, removed: &RemovedShareStatus) {
+    put!(out, 1; "{} (removed from the configuration)", removed.share);
+    if removed.exposed_inodes > 0 || removed.exposed_bytes > 0 {
+        let (exposed, inodes) = (bytes(removed.exposed_bytes), removed.exposed_inodes);
+        let oldest = span(removed.oldest_ms);
+        put!(out, 2;
+            "acknowledged and not known to be stable: {exposed} in {inodes} inodes, the oldest for {oldest}");
+    }
+    if removed.latched_inodes > 0 {
+        put!(out, 2; "LATCHED: {} inodes whose sync failed", removed.latched_inodes);
+    }
 }
 
 /// A share that is not served yet.
@@ -203,6 +217,28 @@ mod tests {
         });
         let text = in_words(&[share]);
         assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn a_removed_share_reads_well() {
+        let mut out = Text::default();
+        let mut removed = RemovedShareStatus {
+            share: "old".to_owned(),
+            exposed_bytes: 4096,
+            exposed_inodes: 2,
+            oldest_ms: 80,
+            latched_inodes: 1,
+        };
+        write_removed(&mut out, &removed);
+        (removed.exposed_bytes, removed.exposed_inodes) = (0, 0);
+        write_removed(&mut out, &removed);
+        let text = "  old (removed from the configuration)
+    acknowledged and not known to be stable: 4096 bytes in 2 inodes, the oldest for 80 ms
+    LATCHED: 1 inodes whose sync failed
+  old (removed from the configuration)
+    LATCHED: 1 inodes whose sync failed
+";
+        assert_eq!(out.finish(), text);
     }
 
     #[test]
