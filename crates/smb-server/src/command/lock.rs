@@ -2,7 +2,7 @@
 
 use smb_wire::{
     access_mask::AccessMask,
-    msg::{Dialect, LockFlags, LockRequest, LockResponse},
+    msg::{Dialect, LockElement, LockFlags, LockRequest, LockResponse},
     status::Status,
 };
 use tokio::sync::oneshot;
@@ -217,7 +217,10 @@ async fn lock<V: Vfs>(
     let answer = match locking {
         Locking::Done(status) => (status, false),
         Locking::Replayed => (Status::SUCCESS, true),
-        Locking::Pending => return Ok((wait(call, open, id, woken).await?, false)),
+        Locking::Pending => {
+            let blocked = (&*request.locks, sequence);
+            return Ok((wait(call, open, blocked, (id, woken)).await?, false));
+        }
     };
     server.forget_waiter(id);
     Ok(answer)
@@ -227,8 +230,8 @@ async fn lock<V: Vfs>(
 async fn wait<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
-    id: WaiterId,
-    woken: oneshot::Receiver<Outcome>,
+    (locks, sequence): (&[LockElement], Option<LockSequence>),
+    (id, woken): (WaiterId, oneshot::Receiver<Outcome>),
 ) -> Result<Status, Failure> {
     let server = call.server();
     let disk = open.disk()?;
@@ -247,7 +250,16 @@ async fn wait<V: Vfs>(
         // The lock was granted as the wait ended: it is held, and the client must be informed.
         (Ok(EndReason::Cancelled) | Err(_), Withdrawal::Granted) => Ok(Status::SUCCESS),
         (Ok(EndReason::Cancelled), _) => Ok(Status::CANCELLED),
-        (Ok(EndReason::Closed | EndReason::Gone), _) => Ok(Status::RANGE_NOT_LOCKED),
+        (Ok(EndReason::Closed | EndReason::Gone), withdrawal) => {
+            let granted = withdrawal == Withdrawal::Granted;
+            let take_back = || (server.files).take_back(&disk.place, open.engine, locks, sequence);
+            // An open that outlives its connection would hold a lock that its client knows nothing of.
+            if let Some(effects) = granted.then(take_back).flatten() {
+                records::queue(server, open);
+                perform(server, effects);
+            }
+            Ok(Status::RANGE_NOT_LOCKED)
+        }
         (Err(failure), _) => Err(failure),
     }
 }
@@ -270,4 +282,57 @@ fn sequence<V: Vfs>(
         index: request.sequence_index(),
         number: request.sequence_number(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use smb_wire::{header::Header, ids::AsyncId};
+
+    use super::*;
+    use crate::{
+        command::chain::Chain,
+        limits::ServerLimits,
+        restore::world::{Back, World, connection, run},
+    };
+
+    const RANGE: LockElement = LockElement {
+        offset: 0,
+        length: 1,
+        flags: LockFlags::EXCLUSIVE,
+    };
+    const UNLOCKED: LockElement = LockElement {
+        flags: LockFlags::UNLOCK,
+        ..RANGE
+    };
+
+    #[test]
+    fn a_lock_that_is_granted_as_the_channel_is_lost_does_not_stay() {
+        let world = World::new(false, ServerLimits::default());
+        world.changes_seen(true);
+        let _back = world.bring_back(&[world.record(10), world.record(11)]);
+        let (server, durables) = (&world.server, &world.server.durables);
+        let open = |id| InFlight::new(durables.find(id).unwrap()).unwrap();
+        let (holder, blocked): (InFlight<Back>, _) = (open(10), open(11));
+        let place = holder.disk().unwrap().place;
+        let lock = |open: &InFlight<Back>, element, id| {
+            let (files, any) = (&server.files, LockBounds::ANY);
+            files.lock(&place, open.engine, &[element], None, id, any)
+        };
+        let (id, woken) = server.waiter();
+        let _held = lock(&holder, RANGE, WaiterId(0));
+        assert_eq!(lock(&blocked, RANGE, id).0, Locking::Pending);
+        // The wake-up is under way.
+        let _granted = lock(&holder, UNLOCKED, WaiterId(0));
+        let connection = connection(server, None);
+        let chain = Rc::new(Chain::new(&connection, None, 1));
+        // It is registered with the connection no more.
+        chain.registered.set(Some(AsyncId(1)));
+        let mut call = Call::new(&chain, &connection, Header::default());
+        call.last = true;
+        let ended = run(wait(&call, &blocked, (&[RANGE], None), (id, woken)));
+        assert_eq!(ended.ok(), Some(Status::RANGE_NOT_LOCKED));
+        assert_eq!(server.files.locks_of(&place, blocked.engine), 0);
+    }
 }
