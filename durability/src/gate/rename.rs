@@ -139,6 +139,26 @@ impl<V: Volume> Gate<V> {
         }
     }
 
+    /// A handle that was to remove a name of `node` in the directory `from` is closed, and another request has removed
+    /// that name already. Where a removal by the handle itself would be answered when it is stable, so is this.
+    ///
+    /// # Errors
+    /// The removal is not stable, and cannot be proven to become so.
+    pub async fn removed_beside(
+        &self,
+        node: &V::Node,
+        from: FileKey,
+        flags: RequestFlags,
+    ) -> VfsResult<Receipt> {
+        let asked = Asked::of(Event::Remove, flags);
+        let judged = (self.core).with(node.key(), |inode| self.judge(inode, &asked));
+        let result = match judged.barriers.wait {
+            Wait::Parent => Box::pin(self.core.barrier(from, None)).await,
+            _ => Ok(()),
+        };
+        self.receipt(from, result).await
+    }
+
     /// Marks a name that was removed from `from`.
     async fn name_removed(
         &self,

@@ -268,6 +268,25 @@ fn a_removal_that_a_sync_failed_beside_is_lost_with_it() {
     });
 }
 
+/// Another handle, with POSIX semantics, has removed the name for the one that is closed.
+#[test]
+fn a_removal_by_another_handle_is_stable_where_the_own_one_would_be() {
+    honor(|w| async move {
+        let (f, d) = (file(5), dir(50));
+        w.gate.removed(&f, &d, PLAIN).await.unwrap();
+        let beside = async |how| {
+            let closed = w.gate.removed_beside(&f, d.key_of(), how).await;
+            (closed.map(drop), w.fake.take_log())
+        };
+        assert_eq!(beside(PLAIN).await, (Ok(()), vec![]));
+        assert_eq!(beside(THROUGH).await, (Ok(()), vec!["all 50".to_owned()]));
+        w.gate.removed(&f, &d, PLAIN).await.unwrap();
+        w.fake.script(50, &[IO]);
+        assert_eq!(beside(THROUGH).await.0, IO);
+        assert_eq!(beside(THROUGH).await.0, IO, "the other one's sync failed");
+    });
+}
+
 #[test]
 fn each_name_that_went_away_counts_as_an_inode() {
     world(

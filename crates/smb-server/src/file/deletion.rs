@@ -231,12 +231,23 @@ impl Inode {
             closed: Closed {
                 found: true,
                 remove,
+                unlinked: self.unlinked(&open),
                 effects,
             },
             released,
             marked: marking.is_some() && open.stream.is_none(),
             undone: deletes.is_none() && open.delete_on_close,
         }
+    }
+
+    /// As [`Closed::unlinked`].
+    fn unlinked(&self, open: &Open) -> Option<(FileKey, Option<OpenId>)> {
+        let asked = open.stream.is_none() && (open.marked_deleted || open.delete_on_close);
+        let by = match self.links.get(&open.link) {
+            Some(Deletion::Removing(by)) => *by,
+            _ => None,
+        };
+        (asked && open.unlinked).then_some((open.link.parent, by))
     }
 
     /// Whether a break of what an open caches awaits its acknowledgment.
@@ -392,5 +403,16 @@ impl Files {
     /// disk.
     pub fn name_stays(&self, key: FileKey, by: OpenId) {
         self.with(key, false, |inode| inode.name_stays(by));
+    }
+
+    /// Whether the close of the open `by` is removing a name of the inode and has not reported back.
+    #[must_use]
+    pub fn is_removing(&self, key: FileKey, by: OpenId) -> bool {
+        let removing = Deletion::Removing(Some(by));
+        self.with(key, false, |inode| {
+            let mut links = inode.links.values();
+            links.any(|deletion| *deletion == removing)
+        })
+        .unwrap_or(false)
     }
 }

@@ -442,6 +442,9 @@ pub struct Closed {
     /// The removal to carry out, and the client on whose behalf it is done. New opens of the name get DELETE_PENDING
     /// until `Files::removed` is called.
     pub remove: Option<(Remove, Deleter)>,
+    /// The open was to delete its name, and another one removes it or has removed it: the directory of the name, and
+    /// that open if its removal is under way ([`super::Files::is_removing`]).
+    pub unlinked: Option<(FileKey, Option<OpenId>)>,
     /// The effects to carry out.
     pub effects: Effects,
 }

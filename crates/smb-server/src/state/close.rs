@@ -17,7 +17,7 @@ use super::{
     disconnected, notices, records, share_line_due,
 };
 use crate::{
-    file::{Change, Deleter, Link, OpenId, Remove, SharePath},
+    file::{Change, Deleter, Link, OpenId, Place, Remove, SharePath},
     turn::{NAME_WORK, Turn},
 };
 
@@ -167,7 +167,7 @@ pub(crate) async fn finish<V: Vfs>(
             directory,
         };
         receipt = Box::pin(removal.run(remove, open.engine)).await;
-        server.files.removed(&disk.place, remove, Some(open.engine));
+        server.removed(&disk.place, remove, open.engine);
     }
     if record_last {
         if server.files.count(disk.place.key, None) > 0 {
@@ -179,6 +179,11 @@ pub(crate) async fn finish<V: Vfs>(
     // A request that waited for this close must find the name already removed.
     perform(server, closed.effects);
     breaks::acknowledged(server, disconnected::owner(open));
+    if let Some((from, by)) = closed.unlinked {
+        server.removal_ended(disk.place.key, by).await;
+        let gone = share.gate.removed_beside(&disk.node, from, flags).await;
+        receipt = gone.map(Some);
+    }
     // The barrier and the errors of the close count whether or not the name was removed.
     let closed = share.gate.closed(&disk.node, flags).await;
     open.end_policy();
@@ -211,6 +216,30 @@ fn report_changes<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
         if let Some(parent) = server.files.parent_of(&disk.place, open.engine) {
             let after = server.files.entries_changed(parent, open.parent_lease);
             perform(server, after);
+        }
+    }
+}
+
+impl<V: Vfs> Server<V> {
+    /// The close of the open `by` has removed the name, or has failed to.
+    pub(crate) fn removed(&self, place: &Place, remove: &Remove, by: OpenId) {
+        self.files.removed(place, remove, Some(by));
+        self.removals.notify_waiters();
+    }
+
+    /// Waits until the close of the open `by` has removed the name, or has failed to. No other request may wait for the
+    /// caller.
+    async fn removal_ended(&self, key: FileKey, by: Option<OpenId>) {
+        let Some(by) = by else {
+            return;
+        };
+        loop {
+            let mut ended = pin!(self.removals.notified());
+            ended.as_mut().enable();
+            if !self.files.is_removing(key, by) {
+                return;
+            }
+            ended.await;
         }
     }
 }
@@ -362,5 +391,42 @@ impl<V: Vfs> Removal<'_, V> {
         }
         let path = SharePath::of(path.share.0, &lookup.path);
         self.attempt(&path, None).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::{limits::ServerLimits, restore::world::World};
+
+    #[test]
+    fn a_close_waits_for_the_removal_that_another_one_carries_out() {
+        let world = World::new(false, ServerLimits::default());
+        world.changes_seen(true);
+        let _back = world.bring_back(&[world.record(10), world.record(11)]);
+        let (server, files) = (&world.server, &world.server.files);
+        let open = |id| server.durables.find(id).unwrap();
+        let (posix, plain) = (open(10), open(11));
+        let place = plain.disk().unwrap().place;
+        let who = Deleter::new(&Identity::Service, None);
+        for (open, posix) in [(&posix, true), (&plain, false)] {
+            let marked = files.set_delete_pending(&place, open.engine, posix, &who);
+            assert!(marked.is_ok());
+        }
+        let closed = files.close(&place, posix.engine, None);
+        let ((remove, _), None) = (closed.remove.unwrap(), closed.unlinked) else {
+            panic!("it carries out the removal itself");
+        };
+        let closed = files.close(&place, plain.engine, None);
+        assert!(closed.remove.is_none());
+        let (_, by) = closed.unlinked.unwrap();
+        assert_eq!(by, Some(posix.engine));
+        let mut waits = pin!(server.removal_ended(place.key, by));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        server.removed(&place, &remove, posix.engine);
+        assert_eq!(waits.as_mut().poll(&mut context), Poll::Ready(()));
     }
 }

@@ -26,6 +26,7 @@ use smb_wire::{
     status::Status,
 };
 use tokio::sync::{
+    Notify,
     mpsc::{self, error::TrySendError},
     oneshot,
 };
@@ -108,6 +109,8 @@ pub struct Server<V: Vfs> {
     pub(crate) persistence: Persistence,
     pub(crate) change_times: ChangeTimes,
     pub(crate) name_turns: NameTurns,
+    /// The close of an open has removed its name, or has failed to.
+    pub(super) removals: Notify,
     /// Locked while a part of a security descriptor is merged into the stored one, and while a list of EAs is set that
     /// may have to be taken back.
     pub(crate) merges: vfs::disk::InodeLocks,
@@ -164,6 +167,7 @@ impl<V: Vfs> Server<V> {
             persistence: Persistence::default(),
             change_times: ChangeTimes::default(),
             name_turns: NameTurns::default(),
+            removals: Notify::new(),
             merges: vfs::disk::InodeLocks::default(),
             memory: Memory::new(config.limits.buffer_memory),
             config: RwLock::new(Arc::new(config)),

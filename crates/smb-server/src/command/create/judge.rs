@@ -283,7 +283,7 @@ pub(super) async fn undo<V: Vfs>(
                 directory: None,
             };
             let removed = Box::pin(removal.run(remove, open)).await;
-            server.files.removed(place, remove, Some(open));
+            server.removed(place, remove, open);
             removed.map(drop).map_err(Failure::from)
         }
     };

@@ -85,7 +85,7 @@ impl<V: Vfs> Room<V> {
                 directory: None,
             };
             let removed = removal.run(&remove, open).await;
-            server.files.removed(&place, &remove, Some(open));
+            server.removed(&place, &remove, open);
             // A request that waited for this must find the name already removed.
             perform(&server, closed.effects);
             if let Err(error) = removed {
