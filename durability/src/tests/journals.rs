@@ -428,6 +428,25 @@ fn a_change_that_nothing_bounds_is_not_covered() {
     });
 }
 
+/// The lease of a record begins when the exposure is looked at, and not when the record is stored.
+#[test]
+fn a_record_that_is_stored_too_late_covers_nothing() {
+    let disk = disk(PROFILES[0]);
+    let env = Arc::new(TestEnv::default());
+    let (on, inner) = (disk.clone(), Arc::clone(&env));
+    run(&env, async move {
+        let journal = open_with_source(&on, &inner).await;
+        let clock = Arc::clone(&inner);
+        on.set_hook(Some(Arc::new(move |_| Some(clock.sleep(LEASE + ms(500))))));
+        let task = journal.cover("data", 1, inner.monotonic()).unwrap();
+        task.await.unwrap_err();
+        on.set_hook(None);
+        inner.sleep(ms(10_000)).await;
+        let task = journal.cover("data", 1, inner.monotonic()).unwrap();
+        task.await.unwrap();
+    });
+}
+
 /// A disk that is full for a while, and one that takes segments and no frames: neither removes a
 /// segment that holds flushes, and no file is left over.
 #[test]
