@@ -258,7 +258,11 @@ impl LinuxDisk {
         durable: bool,
     ) -> Option<DiskResult<usize>> {
         let (class, on) = (fd.class(), fd.file_system());
-        if !class.memory && (durable || on.writes_wait()) {
+        let waits = match class.memory {
+            true => on.has_long_call(),
+            false => durable || on.writes_wait(),
+        };
+        if waits {
             return None;
         }
         match raw::write_at(fd.as_fd(), offset, data, durable, !class.memory) {

@@ -12,7 +12,10 @@ use std::{
     os::fd::AsFd,
     sync::{
         Arc, Mutex, RwLock, Weak,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicUsize,
+            Ordering::{AcqRel, Acquire, Relaxed},
+        },
     },
 };
 
@@ -37,6 +40,8 @@ pub(crate) struct FileSystem {
     writes_wait: AtomicBool,
     /// A call that starts write-back is under way.
     pub(super) starting: AtomicBool,
+    /// Calls under way that may hold the lock of an inode for long.
+    long_calls: AtomicUsize,
     /// By inode: held alone while times are set, and by many while access times are set to what they are
     /// (`xfs_log.rs`).
     pub(super) times: [RwLock<()>; TIMES_LOCKS],
@@ -61,6 +66,7 @@ impl FileSystem {
             class,
             writes_wait: AtomicBool::new(class.remote),
             starting: AtomicBool::default(),
+            long_calls: AtomicUsize::default(),
             times: Default::default(),
         });
         let mut open = lock(&OPEN);
@@ -95,6 +101,7 @@ impl FileSystem {
             class,
             writes_wait: AtomicBool::new(true),
             starting: AtomicBool::default(),
+            long_calls: AtomicUsize::default(),
             times: Default::default(),
         })
     }
@@ -107,5 +114,54 @@ impl FileSystem {
     /// Records that a write with `RWF_NOWAIT` was refused.
     pub(super) fn set_writes_wait(&self) {
         self.writes_wait.store(true, Relaxed);
+    }
+
+    /// Whether a [`LongCall`] is under way.
+    pub(super) fn has_long_call(&self) -> bool {
+        self.long_calls.load(Acquire) > 0
+    }
+}
+
+/// A call under way that allocates or frees many blocks of a file, and has the inode's lock meanwhile. A write in
+/// memory waits for that lock: it has no `RWF_NOWAIT`.
+pub(super) struct LongCall(Arc<FileSystem>);
+
+impl LongCall {
+    /// To be made before the call, and to be dropped on its thread.
+    pub(super) fn begin(on: &Arc<FileSystem>) -> Self {
+        on.long_calls.fetch_add(1, AcqRel);
+        Self(Arc::clone(on))
+    }
+}
+
+impl Drop for LongCall {
+    fn drop(&mut self) {
+        self.0.long_calls.fetch_sub(1, AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linux::{LinuxDisk, LinuxFd};
+
+    #[test]
+    fn writes_in_memory_leave_the_worker_while_a_call_may_hold_their_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = LinuxDisk::open(folder.path()).unwrap();
+        let class = Class {
+            memory: true,
+            ..Class::default()
+        };
+        let on = FileSystem::with(4011, class);
+        let file = std::fs::File::create(folder.path().join("f")).unwrap();
+        let fd = LinuxFd::new(file.into(), false, &on);
+        let written = || disk.try_write(&fd, 0, b"x", false);
+        assert_eq!(written(), Some(Ok(1)));
+        let calls = [LongCall::begin(&on), LongCall::begin(&on)];
+        assert_eq!(written(), None);
+        drop(calls);
+        crate::testing::block_on(crate::Disk::truncate(&disk, &fd, 4)).unwrap();
+        assert_eq!(written(), Some(Ok(1)));
     }
 }
