@@ -166,12 +166,16 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn push(&mut self, change: Change) {
+    /// Thousands of watchers may be reached by one change and have no use for its long name, so it is copied here.
+    fn push(&mut self, action: u32, name: &str) {
         // Repeated writes to one file are one change.
-        let repeats = change.action == Change::MODIFIED && self.queue.back() == Some(&change);
+        let same = |last: &Change| last.action == action && last.name == name;
+        let repeats = action == Change::MODIFIED && self.queue.back().is_some_and(same);
         if self.overflowed || repeats {
             return;
         }
+        let name = name.to_owned();
+        let change = Change { action, name };
         self.queued = self.queued.next_multiple_of(4) + change.encoded_len();
         self.memory += size_of::<Change>() + change.name.capacity();
         self.queue.push_back(change);

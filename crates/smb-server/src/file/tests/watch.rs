@@ -224,6 +224,26 @@ fn repeated_modifications_are_one() {
     assert_eq!(watching, Watching::Done(Outcome::Changes(told.to_vec())));
 }
 
+/// The name is made once for the watchers of a directory.
+#[test]
+fn each_watcher_gets_the_name_from_where_it_is() {
+    let rig = Rig::new(Caching::None);
+    let all = ["", "", "d", "d\\sub"].map(|at| directory(&rig, at));
+    for on in &all {
+        let (waiter, watching) = watch(&rig, on, true, 1000);
+        assert_eq!(watching, Watching::Pending);
+        assert!(rig.files.cancel_watch(on.open, waiter));
+    }
+    let report = || reported(Change::MODIFIED, "d\\sub\\x");
+    assert!(rig.files.changed(&[report(), report()]).is_empty());
+    assert!(rig.files.changed(&[report()]).is_empty());
+    let names = ["d\\sub\\x", "d\\sub\\x", "sub\\x", "x"];
+    for (on, name) in all.iter().zip(names) {
+        let news = Outcome::Changes(vec![change(Change::MODIFIED, name)]);
+        assert_eq!(watch(&rig, on, true, 1000).1, Watching::Done(news));
+    }
+}
+
 #[test]
 fn closing_ends_what_is_parked() {
     let rig = Rig::new(Caching::None);

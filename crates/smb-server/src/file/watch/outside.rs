@@ -7,7 +7,7 @@
 use smb_wire::msg::NotifyFilter;
 use vfs::FileKey;
 
-use super::{Change, Effects, Files, OpenId, Place};
+use super::{Effects, Files, OpenId, Place};
 use crate::file::{Actor, Operation};
 
 /// A change below a watched directory made by another program on the host.
@@ -15,7 +15,7 @@ use crate::file::{Actor, Operation};
 pub struct HostChange {
     /// The path relative to the watched directory; at least one component.
     pub names: Vec<String>,
-    /// The action's number, see [`Change`].
+    /// The action's number, see [`Change`](super::Change).
     pub action: u32,
     /// The kinds of change; the watcher gets a report if it is interested in any of them.
     pub filter: NotifyFilter,
@@ -46,10 +46,7 @@ impl Files {
         for change in changes {
             let near = change.names.len() <= 1;
             if (near || watcher.tree) && watcher.filter.intersects(change.filter) {
-                watcher.push(Change {
-                    action: change.action,
-                    name: change.names.join("\\"),
-                });
+                watcher.push(change.action, &change.names.join("\\"));
             }
         }
         watcher.deliver(&mut effects);

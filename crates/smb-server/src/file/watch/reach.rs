@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vfs::FileKey;
 
-use super::{Change, Files, IndexKey, OpenId, Reported, SharePath, Watches};
+use super::{Files, IndexKey, OpenId, Reported, SharePath, Watches};
 
 impl Watches {
     /// Queues one change for the watchers of the directories above it, and collects the opens of these watchers.
@@ -79,16 +79,15 @@ impl Watches {
         for depth in (0..depths).rev() {
             let above: Arc<[Box<str>]> = folded.get(..depth).unwrap_or_default().into();
             let key = |open| (path.share, Arc::clone(&above), OpenId(open));
+            let mut name = None;
             for (_, _, open) in self.by_path.range(key(0)..=key(u64::MAX)) {
                 let Some(watcher) = self.by_open.get_mut(open) else {
                     continue;
                 };
                 let near = depth + 1 == folded.len();
                 if (near || watcher.tree) && watcher.filter.intersects(reported.filter) {
-                    watcher.push(Change {
-                        action: reported.action,
-                        name: relative(reported, path, depth),
-                    });
+                    let name = name.get_or_insert_with(|| relative(reported, path, depth));
+                    watcher.push(reported.action, name);
                     reached.push(*open);
                 }
             }
@@ -103,16 +102,15 @@ impl Watches {
             return;
         };
         let all = (parent, OpenId(0))..=(parent, OpenId(u64::MAX));
+        let mut name = None;
         for (_, open) in self.by_key.range(all) {
             let Some(watcher) = self.by_open.get_mut(open) else {
                 continue;
             };
             let same = watcher.path.share == path.share && watcher.path.folded() == above;
             if !same && watcher.filter.intersects(reported.filter) {
-                watcher.push(Change {
-                    action: reported.action,
-                    name: relative(reported, path, above.len()),
-                });
+                let name = name.get_or_insert_with(|| relative(reported, path, above.len()));
+                watcher.push(reported.action, name);
                 reached.push(*open);
             }
         }
