@@ -60,6 +60,19 @@ pub(crate) struct Chain<V: Vfs> {
     pub(super) rest: Cell<Option<Rest>>,
 }
 
+/// The header of a response, without its credits, which the last one of its message carries. Encoding sets ASYNC.
+fn response_header(request: Header, status: Status, async_id: Option<AsyncId>) -> Header {
+    Header {
+        status,
+        credits: 0,
+        flags: HeaderFlags::RESPONSE | (request.flags & REPEATED),
+        next_command: 0,
+        async_id,
+        signature: [0; 16],
+        ..request
+    }
+}
+
 impl<V: Vfs> Chain<V> {
     /// The chain of a frame with `count` elements.
     pub(super) fn new(
@@ -182,23 +195,11 @@ impl<V: Vfs> Chain<V> {
 
     /// Queues an answer behind those of the chain.
     pub(super) fn answer(&self, call: &Call<V>, reply: Reply) {
-        let mut header = call.header;
-        header.status = reply.status;
-        header.flags = HeaderFlags::RESPONSE | (call.header.flags & REPEATED);
-        header.next_command = 0;
-        header.signature = [0; 16];
+        let mut header = response_header(call.header, reply.status, self.pending());
         header.session_id = reply.session.unwrap_or(header.session_id);
         header.tree_id = reply.tree.unwrap_or(header.tree_id);
-        header.async_id = self.pending();
-        header.credits = 0;
-        if header.async_id.is_some() {
-            header.flags |= HeaderFlags::ASYNC;
-        } else {
-            self.credits.set(
-                self.credits
-                    .get()
-                    .saturating_add(self.grant(call, reply.status)),
-            );
+        if header.async_id.is_none() {
+            self.grant(call, reply.status);
         }
         let sign = self.signer(call);
         // [MS-SMB2] 3.3.4.1.1: an encrypted answer has no signature.
@@ -218,15 +219,16 @@ impl<V: Vfs> Chain<V> {
         });
     }
 
-    /// The credits that a response grants ([MS-SMB2] 3.3.1.2): as many as the request asks for, but 1 before a login,
+    /// Grants the credits of a response ([MS-SMB2] 3.3.1.2): as many as the request asks for, but 1 before a login,
     /// and for a SESSION_SETUP that has not succeeded (docs/protocol-notes.md, "Credits of the first requests").
-    fn grant(&self, call: &Call<V>, status: Status) -> u16 {
+    fn grant(&self, call: &Call<V>, status: Status) {
         let wanted = match call.header.command {
             Command::SESSION_SETUP if status != Status::SUCCESS => 1,
             _ if self.connection.is_a_strangers() => 1,
             _ => call.header.credits.max(call.header.credit_charge).max(1),
         };
-        self.connection.credits.borrow_mut().grant(wanted)
+        let granted = self.connection.credits.borrow_mut().grant(wanted);
+        self.credits.set(self.credits.get().saturating_add(granted));
     }
 
     /// The key that signs an answer, if it is to be signed ([MS-SMB2] 3.3.4.1.1).
@@ -323,18 +325,8 @@ impl<V: Vfs> Chain<V> {
         let mut head = outbound::blank();
         ErrorResponse::EMPTY.encode(&mut head, HEADROOM);
         self.interim_sent.set(true);
-        let mut header = call.header;
-        header.status = Status::PENDING;
-        header.flags = HeaderFlags::RESPONSE | HeaderFlags::ASYNC | (call.header.flags & REPEATED);
-        header.next_command = 0;
-        header.signature = [0; 16];
-        header.async_id = Some(id);
-        header.credits = 0;
-        self.credits.set(
-            self.credits
-                .get()
-                .saturating_add(self.grant(call, Status::PENDING)),
-        );
+        self.grant(call, Status::PENDING);
+        let header = response_header(call.header, Status::PENDING, Some(id));
         let interim = Outgoing::new(head, header);
         self.ready.borrow_mut().push(interim);
         self.flush()
