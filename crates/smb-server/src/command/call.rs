@@ -201,7 +201,7 @@ impl<V: Vfs> Call<V> {
             channel: None,
             tree: None,
             signed: false,
-            encrypted: chain.sealed_by().is_some(),
+            encrypted: chain.sealed_by.is_some(),
             last: false,
             sign_with: RefCell::new(None),
             replayable: Cell::new(false),

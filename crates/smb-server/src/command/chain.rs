@@ -32,7 +32,7 @@ const REPEATED: HeaderFlags = HeaderFlags::RELATED
 /// State shared by the elements of one frame.
 pub(crate) struct Chain<V: Vfs> {
     connection: Rc<Connection<V>>,
-    sealed_by: Option<SessionId>,
+    pub(super) sealed_by: Option<SessionId>,
     /// The channel of that session. It seals the answers even if the session has ended since and the connection keeps
     /// it no longer.
     sealing: Option<Rc<Channel<V>>>,
@@ -42,13 +42,14 @@ pub(crate) struct Chain<V: Vfs> {
     credits: Cell<u16>,
     /// Ids the next related element takes over.
     session: Cell<SessionId>,
-    tree: Cell<Option<TreeId>>,
-    file: Cell<Option<FileId>>,
+    pub(super) tree: Cell<Option<TreeId>>,
+    pub(super) file: Cell<Option<FileId>>,
     /// Why every related element fails.
     pub(super) failed: Cell<Option<Status>>,
     /// Why related elements that name a FileId fail: the CREATE that should have given it failed.
     lacks_file: Cell<Option<Status>>,
     started: Cell<bool>,
+    /// An earlier element of this frame was carried out.
     pub(super) under_way: Cell<bool>,
     /// The grants in answers not sent yet: breaks of that caching wait for the answers.
     grants: RefCell<Vec<Granting<V>>>,
@@ -98,10 +99,6 @@ impl<V: Vfs> Chain<V> {
             interim_sent: Cell::new(false),
             rest: Cell::new(None),
         }
-    }
-
-    pub(crate) fn sealed_by(&self) -> Option<SessionId> {
-        self.sealed_by
     }
 
     /// Puts the chain's ids into a related element ([MS-SMB2] 3.3.5.2.7.2).
@@ -154,20 +151,10 @@ impl<V: Vfs> Chain<V> {
         self.lacks_file.set(Some(status));
     }
 
-    /// The FileId that was named last.
-    pub(super) fn named_file(&self) -> Option<FileId> {
-        self.file.get()
-    }
-
     /// Whether the answer of an element is a message of its own that is neither signed nor sealed.
     pub(super) fn is_alone(&self, call: &Call<V>) -> bool {
-        let first = !self.is_under_way() && self.ready.borrow().is_empty();
+        let first = !self.under_way.get() && self.ready.borrow().is_empty();
         first && call.last && self.sealed_by.is_none() && self.signer(call).is_none()
-    }
-
-    /// Whether an earlier element of this frame was carried out.
-    pub(super) fn is_under_way(&self) -> bool {
-        self.under_way.get()
     }
 
     pub(crate) fn set_file_id(&self, id: FileId) {
@@ -187,10 +174,6 @@ impl<V: Vfs> Chain<V> {
             return Ok(());
         }
         self.flush()
-    }
-
-    pub(crate) fn set_tree(&self, id: TreeId) {
-        self.tree.set(Some(id));
     }
 
     /// Queues an answer behind those of the chain.

@@ -50,7 +50,7 @@ fn path<V: Vfs>(call: &Call<V>) -> String {
             TreeConnectRequest::read(&call.message).map_or_else(|_| String::new(), |r| text(r.path))
         }
         _ => {
-            let open = call.chain.named_file().and_then(|id| {
+            let open = call.chain.file.get().and_then(|id| {
                 let session = call.session().ok()?;
                 session.tables().opens.get(&id.volatile).cloned()
             });

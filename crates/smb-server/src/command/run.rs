@@ -272,7 +272,7 @@ fn check<V: Vfs>(call: &mut Call<V>, signature: Signature) -> Result<(), Failure
     let Some(row) = table::row::<V>(command) else {
         // An unknown command as the first element ends the connection; behind others, which must still be answered, it
         // gets an error.
-        return Err(if call.chain.is_under_way() {
+        return Err(if call.chain.under_way.get() {
             Status::INVALID_PARAMETER.into()
         } else {
             Failure::Disconnect(Misbehaved::UnknownCommand)

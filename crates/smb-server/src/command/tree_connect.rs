@@ -100,7 +100,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             return Err(Status::ACCESS_DENIED.into());
         }
     }
-    call.chain.set_tree(id);
+    call.chain.tree.set(Some(id));
     let mut reply = Reply::read_only(&response);
     reply.tree = Some(id);
     Ok(reply)
