@@ -217,17 +217,14 @@ impl<V: Vfs> Call<V> {
 
     /// The session, for a command that requires one.
     pub(crate) fn session(&self) -> Result<&Arc<Session<V>>, Failure> {
-        self.channel
-            .as_ref()
-            .map(|channel| &channel.session)
-            .ok_or(Failure::Status(Status::USER_SESSION_DELETED))
+        let channel = self.channel.as_ref();
+        Ok(&channel.ok_or(Status::USER_SESSION_DELETED)?.session)
     }
 
     /// The tree connect, for a command that requires one.
     pub(crate) fn tree(&self) -> Result<&Arc<TreeConnect<V>>, Failure> {
-        self.tree
-            .as_ref()
-            .ok_or(Failure::Status(Status::NETWORK_NAME_DELETED))
+        let tree = self.tree.as_ref();
+        Ok(tree.ok_or(Status::NETWORK_NAME_DELETED)?)
     }
 
     /// Connection.ClientGuid.
@@ -238,10 +235,8 @@ impl<V: Vfs> Call<V> {
 
     /// The share of the tree; IPC$ has none.
     pub(crate) fn share(&self) -> Result<&Arc<Share<V>>, Failure> {
-        self.tree()?
-            .share
-            .as_ref()
-            .ok_or(Failure::Status(Status::INVALID_DEVICE_REQUEST))
+        let share = self.tree()?.share.as_ref();
+        Ok(share.ok_or(Status::INVALID_DEVICE_REQUEST)?)
     }
 
     /// The identity on whose behalf the request is carried out.
@@ -299,18 +294,10 @@ impl<V: Vfs> Call<V> {
     /// the chain's id is used, whatever the request says.
     pub(crate) fn open(&self, id: FileId) -> Result<InFlight<V>, Failure> {
         let id = self.chain.file_id(&self.header, id)?;
-        let open = self
-            .session()?
-            .tables()
-            .opens
-            .get(&id.volatile)
-            .cloned()
-            .ok_or(Status::FILE_CLOSED)?;
-        let here = self.tree()?.id == open.tree.id;
-        if open.file_id != id || !here {
-            return Err(Status::FILE_CLOSED.into());
-        }
-        let mut open = InFlight::new(open).ok_or(Status::FILE_CLOSED)?;
+        let open = self.session()?.tables().opens.get(&id.volatile).cloned();
+        let tree = self.tree()?.id;
+        let open = open.filter(|open| open.file_id == id && open.tree.id == tree);
+        let mut open = open.and_then(InFlight::new).ok_or(Status::FILE_CLOSED)?;
         open.used();
         self.chain.set_file_id(id);
         self.check_channel_sequence(&mut open)?;
@@ -344,9 +331,8 @@ impl<V: Vfs> Call<V> {
 
     /// MaxReadSize, MaxWriteSize and MaxTransactSize of the connection.
     pub(crate) fn io_max(&self) -> u32 {
-        self.connection
-            .negotiated()
-            .map_or(0, |facts| facts.io_bytes)
+        let facts = self.connection.negotiated();
+        facts.map_or(0, |facts| facts.io_bytes)
     }
 
     /// Whether bytes of a file may be sent after the answer's head straight from the page cache: the answer must be a
@@ -371,14 +357,10 @@ impl<V: Vfs> Call<V> {
 
     /// [MS-SMB2] 3.3.5.2.5: the charge must cover the larger of the bytes sent and the bytes requested.
     pub(crate) fn check_charge(&self, sent: usize, asked: usize) -> Result<(), Failure> {
-        let Some(facts) = self.connection.negotiated() else {
-            return Err(Status::INVALID_PARAMETER.into());
-        };
-        if !facts.multi_credit {
-            return Ok(());
-        }
+        let facts = self.connection.negotiated();
+        let facts = facts.ok_or(Status::INVALID_PARAMETER)?;
         let needed = sent.max(asked).saturating_sub(1) / 65536 + 1;
-        if usize::from(self.header.credit_charge.max(1)) < needed {
+        if facts.multi_credit && usize::from(self.header.credit_charge.max(1)) < needed {
             return Err(Status::INVALID_PARAMETER.into());
         }
         Ok(())
