@@ -12,7 +12,7 @@ use crate::{
     failure::Failure,
     limits::INTERIM_SET_INFO_MS,
     race::{First, race},
-    state::{EndReason, Ender, Open, Session},
+    state::{EndReason, Ender, Open},
 };
 
 /// The value of an event, or the reason why the wait for it ended first.
@@ -65,10 +65,7 @@ impl<V: Vfs> Call<V> {
         event: impl Future<Output = T>,
     ) -> Result<Result<T, EndReason>, Failure> {
         let (id, mut ended) = self.endable(open)?;
-        let early = match race(before, &mut ended).await {
-            First::Left(()) => None,
-            First::Right(reason) => Some(reason.unwrap_or(EndReason::Gone)),
-        };
+        let early = first(before, &mut ended).await.err();
         if self.chain.pending().is_none() && self.chain.interim(self, id).is_err() {
             return Ok(Err(EndReason::Gone));
         }
@@ -137,15 +134,10 @@ impl<V: Vfs> Call<V> {
         Ok((self.register(ender)?, ended))
     }
 
-    /// The session of a request that continues after its channel is lost, because the client can ask for the result on
-    /// another one: a CREATE with a CreateGuid.
-    fn outlives_channel(&self) -> Option<Arc<Session<V>>> {
-        let session = self.session().ok()?;
-        self.replayable.get().then(|| Arc::clone(session))
-    }
-
     fn register(&self, ender: Arc<Ender>) -> Result<AsyncId, Failure> {
-        let session = self.outlives_channel();
+        // The request continues after its channel is lost if the client can ask for the result on another one: a CREATE
+        // with a CreateGuid.
+        let session = self.session().ok().filter(|_| self.replayable.get());
         if let Some(id) = self.chain.registered.get() {
             // It has waited before, or STATUS_PENDING was sent because of a slow disk: the same AsyncId stays.
             let mut waiting = self.connection.waiting.borrow_mut();
@@ -161,9 +153,8 @@ impl<V: Vfs> Call<V> {
             }
             return Ok(id);
         }
-        let id = self
-            .connection
-            .register(self.header.message_id, ender, session);
+        let message_id = self.header.message_id;
+        let id = (self.connection).register(message_id, ender, session.cloned());
         self.chain.registered.set(id);
         id.ok_or(Failure::Status(Status::INSUFFICIENT_RESOURCES))
     }

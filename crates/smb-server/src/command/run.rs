@@ -100,16 +100,15 @@ fn may_run<V: Vfs>(
     admitted: Result<(), Failure>,
     too_many: bool,
 ) -> Result<(), Failure> {
-    match admitted {
-        Ok(()) if too_many => return Err(Status::INVALID_PARAMETER.into()),
-        Ok(()) => announce_changes(call),
-        Err(failure) => {
-            let failed = &call.chain.failed;
-            // [MS-SMB2] 3.3.5.2.7.2: without a session or tree a related element cannot take any over.
-            failed.set(failed.get().or(Some(Status::INVALID_PARAMETER)));
-            return Err(failure);
-        }
+    admitted.inspect_err(|_| {
+        let failed = &call.chain.failed;
+        // [MS-SMB2] 3.3.5.2.7.2: without a session or tree a related element cannot take any over.
+        failed.set(failed.get().or(Some(Status::INVALID_PARAMETER)));
+    })?;
+    if too_many {
+        return Err(Status::INVALID_PARAMETER.into());
     }
+    announce_changes(call);
     Ok(())
 }
 
@@ -123,10 +122,8 @@ fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
         Err(Failure::Status(status)) => refusal(call, status, None),
         Err(Failure::WithData(status, data)) => refusal(call, status, Some(&data)),
     };
-    connection
-        .server
-        .requests
-        .count(connection.id, call.header.command, reply.status);
+    let requests = &connection.server.requests;
+    requests.count(connection.id, call.header.command, reply.status);
     refused::log(call, reply.status);
     match sealed_by {
         None => chain.answer(call, reply),
@@ -362,13 +359,9 @@ fn check_signature<V: Vfs>(
 
 /// [MS-SMB2] 3.3.5.2.11.
 fn check_tree<V: Vfs>(call: &mut Call<V>) -> Result<(), Failure> {
-    let tree = call
-        .session()?
-        .tables()
-        .trees
-        .get(&call.header.tree_id)
-        .map(Arc::clone)
-        .ok_or(Status::NETWORK_NAME_DELETED)?;
+    let id = call.header.tree_id;
+    let tree = call.session()?.tables().trees.get(&id).cloned();
+    let tree = tree.ok_or(Status::NETWORK_NAME_DELETED)?;
     let admitted = call.is_admitted_by(&tree);
     call.tree = Some(tree);
     admitted
