@@ -24,6 +24,7 @@ use crate::{
     failure::Failure,
     file::{CountedUser, Outcome, Waiter},
     link::outbound::{self, HEADROOM},
+    memory::Held,
     state::{Channel, InFlight, QuotaPlace, QuotaUser, Server, Session, Share, TreeConnect},
     token::Token,
 };
@@ -327,6 +328,12 @@ impl<V: Vfs> Call<V> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Charges `bytes` to the server's memory budget.
+    pub(crate) fn keep(&self, bytes: usize) -> Result<Held, Failure> {
+        let held = self.connection.account().keep(bytes);
+        Ok(held.ok_or(Status::INSUFFICIENT_RESOURCES)?)
     }
 
     /// MaxReadSize, MaxWriteSize and MaxTransactSize of the connection.

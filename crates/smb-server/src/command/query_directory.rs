@@ -219,9 +219,7 @@ fn kept<'a, V: Vfs>(
     call: &Call<V>,
     names: impl IntoIterator<Item = &'a DirName>,
 ) -> Result<Held, Failure> {
-    let bytes = names.into_iter().map(DirName::memory).sum();
-    let held = call.connection.account().keep(bytes);
-    held.ok_or(Failure::Status(Status::INSUFFICIENT_RESOURCES))
+    call.keep(names.into_iter().map(DirName::memory).sum())
 }
 
 /// Returns the `names` that match by any of their spellings ([MS-FSA] 2.1.5.6.3).

@@ -108,11 +108,8 @@ fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Fa
     if setups.len() >= most {
         return Err(Status::INSUFFICIENT_RESOURCES.into());
     }
-    let mut memory = None;
-    if setups.len() >= SETUPS_UNCHARGED {
-        let kept = connection.account().keep(SETUP_MEMORY);
-        memory = Some(kept.ok_or(Status::INSUFFICIENT_RESOURCES)?);
-    }
+    let charged = setups.len() >= SETUPS_UNCHARGED;
+    let memory = charged.then(|| call.keep(SETUP_MEMORY)).transpose()?;
     let (id, purpose) = if binding {
         (asked, Purpose::Bind)
     } else if asked != SessionId::default() {

@@ -79,11 +79,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         if tables.trees.len() >= most {
             return Err(Status::INSUFFICIENT_RESOURCES.into());
         }
-        let mut memory = None;
-        if tables.trees.len() >= TREES_UNCHARGED {
-            let kept = call.connection.account().keep(TREE_MEMORY);
-            memory = Some(kept.ok_or(Status::INSUFFICIENT_RESOURCES)?);
-        }
+        let charged = tables.trees.len() >= TREES_UNCHARGED;
+        let memory = charged.then(|| call.keep(TREE_MEMORY)).transpose()?;
         let id = tables.new_tree_id();
         let tree = TreeConnect {
             id,

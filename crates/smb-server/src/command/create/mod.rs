@@ -208,9 +208,7 @@ pub(in crate::command) fn path_memory<V: Vfs>(
     if beyond == 0 {
         return Ok(None);
     }
-    let held = call.connection.account().keep(beyond);
-    held.map(|held| Some(Arc::new(held)))
-        .ok_or(Failure::Status(Status::INSUFFICIENT_RESOURCES))
+    Ok(Some(Arc::new(call.keep(beyond)?)))
 }
 
 /// A CREATE that opens or creates something: the request, and what it asks for.
