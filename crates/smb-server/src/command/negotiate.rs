@@ -6,7 +6,6 @@ use smb_auth::Acceptor;
 use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_wire::{
     header::{Command, Header, HeaderFlags},
-    ids::FileTime,
     msg::{Capabilities, Dialect, NegotiateRequest, NegotiateResponse, SecurityMode},
     negotiate_context::{
         self as context, EncryptionCapabilities, HashAlgorithm, NegotiateContextList,
@@ -17,7 +16,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply};
+use super::{Call, Handled, Reply, file_time};
 use crate::{
     config::ServerConfig,
     connection::{Connection, Negotiated},
@@ -71,10 +70,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let hint = Acceptor::negotiate_hint();
     let contexts = contexts.reply.contexts();
     let response = response(call.server(), &config, &facts, &hint, contexts);
-    let mut preauth = call.connection.preauth.borrow_mut();
-    preauth.update(&call.message);
-    drop(preauth);
-    call.connection.set_negotiated(facts);
+    let connection = &call.connection;
+    connection.preauth.borrow_mut().update(&call.message);
+    connection.set_negotiated(facts);
     Ok(Reply::read_only(&response))
 }
 
@@ -136,7 +134,6 @@ fn response<'a, V: Vfs>(
     contexts: context::NegotiateContexts<'a>,
 ) -> NegotiateResponse<'a> {
     let io = facts.io_bytes;
-    let now = server.env.realtime();
     NegotiateResponse {
         security_mode: facts.server_security_mode,
         dialect: facts.dialect,
@@ -145,7 +142,7 @@ fn response<'a, V: Vfs>(
         max_transact_size: io,
         max_read_size: io,
         max_write_size: io,
-        system_time: FileTime::from_unix(now.secs, now.nanos),
+        system_time: file_time(server.env.realtime()),
         security_buffer: hint,
         contexts,
     }

@@ -125,13 +125,11 @@ fn unknown<V: Vfs>(call: &Call<V>, facts: &Negotiated, id: SessionId) -> Status 
 }
 
 fn check_algorithm<V: Vfs>(session: &Session<V>, here: SigningAlgorithm) -> Result<(), Failure> {
-    let Some(there) = session.signing.as_ref().map(|key| key.algorithm()) else {
-        return Ok(());
-    };
-    match (there, here) {
-        (SigningAlgorithm::AesGmac, SigningAlgorithm::AesGmac) => Ok(()),
-        (SigningAlgorithm::AesGmac, _) => Err(Status::REQUEST_OUT_OF_SEQUENCE.into()),
-        (_, SigningAlgorithm::AesGmac) => Err(Status::NOT_SUPPORTED.into()),
+    let is_gmac = |algorithm: SigningAlgorithm| algorithm == SigningAlgorithm::AesGmac;
+    let there = session.signing.as_ref().map(|key| key.algorithm());
+    match (there.map(is_gmac), is_gmac(here)) {
+        (Some(true), false) => Err(Status::REQUEST_OUT_OF_SEQUENCE.into()),
+        (Some(false), true) => Err(Status::NOT_SUPPORTED.into()),
         _ => Ok(()),
     }
 }

@@ -3,14 +3,14 @@
 //! A session in setup exists on its connection only and cannot be found from elsewhere. It becomes a `Session` of
 //! the server when its setup succeeds. `session_bind.rs` binds a connection to an existing session.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{collections::btree_map::Entry, rc::Rc, sync::Arc, time::Duration};
 
 use smb_auth::{
     Acceptor, AcceptorParams, AuthEnv, AuthError, AuthStep, LoginGate, PeerIdentity, SessionKey,
 };
 use smb_crypto::{SessionKeys, SigningKey, derive_keys};
 use smb_wire::{
-    ids::{FileTime, SessionId},
+    ids::SessionId,
     msg::{
         Dialect, SecurityMode, SessionFlags, SessionSetupFlags, SessionSetupRequest,
         SessionSetupResponse,
@@ -19,7 +19,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, logoff, revoke, session_bind};
+use super::{Call, Handled, Reply, file_time, logoff, revoke, session_bind};
 use crate::{
     config::ServerConfig,
     connection::Negotiated,
@@ -37,10 +37,8 @@ use crate::{
 /// Handles one leg of an authentication.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = SessionSetupRequest::read(&call.message)?;
-    let facts = call
-        .connection
-        .negotiated()
-        .ok_or(Status::INVALID_PARAMETER)?;
+    let facts = call.connection.negotiated();
+    let facts = facts.ok_or(Status::INVALID_PARAMETER)?;
     // [MS-SMB2] 3.3.5.5: a client that could not encrypt its session is refused before it proves anything.
     if call.server().config().encryption_required && facts.cipher.is_none() {
         return Err(Status::ACCESS_DENIED.into());
@@ -93,16 +91,13 @@ fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Fa
     let mut setups = connection.setups.borrow_mut();
     // The first token of an authentication must not be taken for the next one of a setup that was given up long ago.
     setups.retain(|_, setup| now.saturating_sub(setup.started) < patience);
-    if let Some(setup) = setups.get(&asked) {
-        if (setup.purpose == Purpose::Bind) != binding {
+    if let Entry::Occupied(setup) = setups.entry(asked) {
+        if (setup.get().purpose == Purpose::Bind) != binding {
             // A setup that began as a binding cannot be finished without the flag. Nothing proves that this request
             // comes from the client that binds, so that setup continues.
             return Err(Status::USER_SESSION_DELETED.into());
         }
-        return setups
-            .remove(&asked)
-            .map(|setup| (asked, setup))
-            .ok_or(Status::USER_SESSION_DELETED.into());
+        return Ok((asked, setup.remove()));
     }
     let most = SETUPS_UNCHARGED.saturating_add(config.limits.sessions_per_connection);
     if setups.len() >= most {
@@ -134,15 +129,12 @@ fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Fa
 /// leg away from the client. A session that requires neither trusts the network for all of its requests, and clients
 /// send these legs unsigned.
 fn check_again<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
-    let channel = call.channel.as_ref().ok_or(Status::USER_SESSION_DELETED)?;
-    if channel.session.phase() == SessionPhase::Closed {
-        call.connection
-            .setups
-            .borrow_mut()
-            .remove(&channel.session.id);
+    let session = call.session()?;
+    if session.phase() == SessionPhase::Closed {
+        call.connection.setups.borrow_mut().remove(&session.id);
         return Err(Status::USER_SESSION_DELETED.into());
     }
-    let protects = channel.session.must_sign() || channel.session.encrypts();
+    let protects = session.must_sign() || session.encrypts();
     if protects && !call.signed && !call.encrypted {
         return Err(Status::ACCESS_DENIED.into());
     }
@@ -166,12 +158,11 @@ async fn step<V: Vfs>(
 ) -> Result<AuthStep, AuthError> {
     let server = call.server();
     let users = server.users();
-    let now = server.env.realtime();
     let entropy = Arc::clone(&server.env);
     let mut random = move |out: &mut [u8]| entropy.fill_random(out);
     let gate = limiter(call);
     let mut env = AuthEnv {
-        now_filetime: FileTime::from_unix(now.secs, now.nanos).0,
+        now_filetime: file_time(server.env.realtime()).0,
         users: &*users,
         random: &mut random,
         gate: &gate,
@@ -262,10 +253,8 @@ fn finish<V: Vfs>(
 /// no more. A refusal here changes nothing: the client has proved an identity, so this is not a failed
 /// authentication, which would end the session.
 fn again<V: Vfs>(call: &Call<V>, token: Token) -> Result<Done<V>, Failure> {
-    let channel = call
-        .channel
-        .clone()
-        .ok_or(Failure::Status(Status::USER_SESSION_DELETED))?;
+    let channel = call.channel.clone();
+    let channel = channel.ok_or(Status::USER_SESSION_DELETED)?;
     let session = &channel.session;
     if session.phase() == SessionPhase::Closed {
         return Err(Status::USER_SESSION_DELETED.into());
