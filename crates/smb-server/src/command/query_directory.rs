@@ -47,7 +47,8 @@ type Ahead = std::vec::IntoIter<VfsResult<Option<Looked>>>;
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = QueryDirectoryRequest::read(&call.message)?;
     let open = super::directory(call, request.file_id, request.output_buffer_length)?;
-    let format = format(request.info_class)?;
+    let class = FileInformationClass(request.info_class);
+    let format = DirectoryFormat::of(class).ok_or(Status::INVALID_INFO_CLASS)?;
     let _alone = open.listing.lock().await;
     let mut cursor = std::mem::take(&mut open.state().cursor);
     let answered = fill(call, &open, &request, format, &mut cursor).await;
@@ -56,11 +57,6 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     Ok(Reply::read_only(&QueryDirectoryResponse {
         buffer: &buffer,
     }))
-}
-
-fn format(class: u8) -> Result<DirectoryFormat, Failure> {
-    DirectoryFormat::of(FileInformationClass(class))
-        .ok_or(Failure::Status(Status::INVALID_INFO_CLASS))
 }
 
 fn pattern(bytes: &[u8]) -> Result<String, Failure> {
@@ -104,11 +100,10 @@ async fn fill<V: Vfs>(
         ahead = start(call, open, (pattern, format), cursor, looked).await?;
     }
     let mut writer = DirectoryWriter::new(format, room);
-    let expected = if single { 1 } else { cursor.names.len() };
-    writer.reserve(expected.min(LOOKED_AT_MAX) * ENTRY_BYTES_USUAL);
-    let (vfs, mut short) = (&*call.share()?.vfs, String::new());
     let most = if single { 1 } else { LOOKED_AT_MAX };
-    while !cursor.names.is_empty() {
+    writer.reserve(cursor.names.len().min(most) * ENTRY_BYTES_USUAL);
+    let (vfs, mut short) = (&*call.share()?.vfs, String::new());
+    while let Some(name) = cursor.names.front() {
         let fitting = (room.saturating_sub(writer.len()), most);
         let looked = match next(call, open, &cursor.names, fitting, format, &mut ahead).await {
             Ok(looked) => looked,
@@ -116,9 +111,6 @@ async fn fill<V: Vfs>(
             // name first, and the error with it.
             Err(_) if !writer.is_empty() => break,
             Err(failure) => return Err(failure),
-        };
-        let Some(name) = cursor.names.front() else {
-            break;
         };
         if let Some((mut attr, ea_size)) = looked {
             call.server().change_times.apply(&mut attr);
@@ -265,13 +257,11 @@ async fn plain<V: Vfs>(
     open: &InFlight<V>,
     text: &str,
 ) -> Result<Option<Vec<DirName>>, Failure> {
-    let Ok(name) = create::parse_name(&utf16::encode(text)) else {
+    let name = create::parse_name(&utf16::encode(text)).ok();
+    // "." names the directory itself, which is not one of its names here.
+    let Some(name) = name.filter(|name| name.path.len() == 1) else {
         return Ok(Some(Vec::new()));
     };
-    // "." names the directory itself, which is not one of its names here.
-    if name.path.len() != 1 {
-        return Ok(Some(Vec::new()));
-    }
     let directory = open.disk()?.node.key();
     let is_it = |parent: Option<&V::Node>| parent.is_some_and(|node| node.key() == directory);
     let path = call.server().path_of(open)?;
@@ -455,8 +445,6 @@ fn entry<'a>(
     (attr, ea_size): &Looked,
     index: u32,
 ) -> DirectoryEntry<&'a str> {
-    let mut id = [0; 16];
-    id[..8].copy_from_slice(&attr.file_id.to_le_bytes());
     DirectoryEntry {
         file_index: index,
         creation_time: file_time(attr.created),
@@ -469,7 +457,7 @@ fn entry<'a>(
         ea_size: *ea_size,
         short_name,
         file_id: attr.file_id,
-        file_id_128: id,
+        file_id_128: u128::from(attr.file_id).to_le_bytes(),
         reparse_tag: 0,
         file_name: &name.name,
         aapl: None,
