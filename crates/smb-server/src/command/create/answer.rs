@@ -45,10 +45,9 @@ pub(super) async fn reply<V: Vfs>(on: &Opening<'_, V>, mut opened: Opened<V>) ->
     let granting = opened.engine.granting.take();
     let is_observed = observe(on, &opened);
     let answers = match attributes(on, &mut opened).await {
-        Ok(mut attr) => {
+        Ok(attr) => {
             let object = (&opened.node, opened.parent.as_ref());
-            let list = answers(on, on.contexts, object, &mut attr).await;
-            list.map(|list| (attr, list))
+            answers(on, on.contexts, object, attr).await
         }
         Err(failure) => Err(failure),
     };
@@ -282,17 +281,17 @@ pub(super) fn parent_lease(contexts: &Contexts) -> Option<LeaseKey> {
 }
 
 /// The answers to create contexts that query the object; needs its node, and its directory where that is known. `attr`
-/// comes from the disk, and is shown as it is afterwards.
+/// comes from the disk, and is returned as it is to be shown.
 pub(super) async fn answers<V: Vfs>(
     call: &Call<V>,
     contexts: &Contexts,
     object: (&V::Node, Option<&V::Node>),
-    attr: &mut Attr,
-) -> Result<CreateContextList, Failure> {
-    call.server().change_times.apply(attr);
+    mut attr: Attr,
+) -> Result<(Attr, CreateContextList), Failure> {
+    call.server().change_times.apply(&mut attr);
     let mut list = CreateContextList::new();
     if let Some(asked) = contexts.maximal_access {
-        let answer = maximal_access(call, asked, object, attr).await?;
+        let answer = maximal_access(call, asked, object, &attr).await?;
         list.push_with(name::QUERY_MAXIMAL_ACCESS, |out| answer.encode(out));
     }
     if contexts.on_disk_id {
@@ -305,7 +304,7 @@ pub(super) async fn answers<V: Vfs>(
     if let Some(asked) = contexts.apple {
         apple::push_answer(call, asked, &mut list)?;
     }
-    Ok(list)
+    Ok((attr, list))
 }
 
 /// [MS-SMB2] 3.3.5.9.5.

@@ -115,10 +115,7 @@ pub(super) async fn resume<V: Vfs>(
     old.quiesce(0).await;
     let node = old.disk()?.node;
     let answers = match call.share()?.vfs.attr(&node).await {
-        Ok(mut attr) => {
-            let list = answer::answers(call, contexts, (&node, None), &mut attr).await;
-            list.map(|list| (attr, list))
-        }
+        Ok(attr) => answer::answers(call, contexts, (&node, None), attr).await,
         Err(error) => Err(error.into()),
     };
     let (attr, mut list) = match answers {

@@ -199,9 +199,9 @@ fn away<V: Vfs>(
 pub(super) async fn answer<V: Vfs>(on: &Opening<'_, V>, open: &Arc<Open<V>>) -> Handled {
     let disk = open.disk()?;
     let share = on.share()?;
-    let mut attr = share.vfs.attr(&disk.node).await?;
+    let attr = share.vfs.attr(&disk.node).await?;
     let object = (&disk.node, None);
-    let mut list = answer::answers(on, on.contexts, object, &mut attr).await?;
+    let (attr, mut list) = answer::answers(on, on.contexts, object, attr).await?;
     let server = on.server();
     // From here on breaks follow the answer. The client may have received an earlier break already, so the answer
     // must not report caching that it would wrongly rely on.
