@@ -101,7 +101,7 @@ pub(super) async fn open<V: Vfs>(
                 place,
                 granted,
                 engine: granted_by,
-                action: action(on.wanted.disposition),
+                action: action(on.wanted.disposition, false),
                 receipt,
                 policy: Some(policy),
                 known: Some(known(on.wanted, attr, turn)),

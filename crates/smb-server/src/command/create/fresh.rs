@@ -45,13 +45,13 @@ impl<V: Vfs> Drop for Claim<V> {
 }
 
 /// Claims a name. `None` means that another request had claimed it meanwhile, so the caller must look it up again.
-pub(super) async fn claim<V: Vfs>(call: &Call<V>, link: Link) -> Result<Option<Claim<V>>, Failure> {
-    let server = call.server();
+pub(super) async fn claim<V: Vfs>(
+    call: &Call<V>,
+    link: Link,
+) -> Result<Option<HeldClaim<V>>, Failure> {
+    let server = Arc::clone(call.server());
     let free = is_free(call, |waiter| server.files.claim(&link, waiter)).await?;
-    Ok(free.then(|| Claim {
-        server: Arc::clone(server),
-        link,
-    }))
+    Ok(free.then(|| Cell::new(Some(Claim { server, link }))))
 }
 
 /// Waits for a request that has made the object of this name and is not in the tables yet. False if there was one: then
@@ -107,7 +107,6 @@ pub(super) async fn claimed<V: Vfs>(
     let Some(claim) = claim(on, Link::of(lookup)).await? else {
         return Ok(Attempt::Again);
     };
-    let claim = Cell::new(Some(claim));
     create(on, lookup, &claim).await
 }
 

@@ -427,9 +427,10 @@ fn holder<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Holder {
     }
 }
 
-/// The CreateAction of a successful open of an existing object.
-fn action(disposition: CreateDisposition) -> CreateAction {
+/// The CreateAction of a successful open of an object that existed before, or whose stream was just `created`.
+fn action(disposition: CreateDisposition, created: bool) -> CreateAction {
     match disposition {
+        _ if created => CreateAction::CREATED,
         CreateDisposition::SUPERSEDE => CreateAction::SUPERSEDED,
         CreateDisposition::OVERWRITE | CreateDisposition::OVERWRITE_IF => CreateAction::OVERWRITTEN,
         _ => CreateAction::OPENED,

@@ -6,7 +6,7 @@ use durability::{Completion, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
     file_attributes::FileAttributes,
-    msg::{CreateAction, CreateDisposition, NotifyFilter},
+    msg::{CreateDisposition, NotifyFilter},
     status::Status,
 };
 use vfs::{Attr, Kind, Node, StreamOpen, Vfs, VfsError};
@@ -34,35 +34,27 @@ pub(super) async fn open<V: Vfs>(
     lookup: &Seen<V::Node>,
     stream: &Stream,
 ) -> Result<Attempt<V>, Failure> {
-    let (node, attr) = match (&lookup.found, stream) {
-        (Some((node, attr)), Stream::Unnamed) => {
-            if attr.kind == Kind::Directory {
-                // A directory has no unnamed data stream; and no stream is a directory.
-                return Err(match on.wanted.directory() {
-                    true => Status::NOT_A_DIRECTORY.into(),
-                    false => Status::FILE_IS_A_DIRECTORY.into(),
-                });
-            }
-            return existing::open(on, lookup, node, attr).await;
+    match (&lookup.found, stream) {
+        (Some((_, attr)), Stream::Unnamed) if attr.kind == Kind::Directory => {
+            // A directory has no unnamed data stream; and no stream is a directory.
+            Err(match on.wanted.directory() {
+                true => Status::NOT_A_DIRECTORY.into(),
+                false => Status::FILE_IS_A_DIRECTORY.into(),
+            })
         }
+        (Some((node, attr)), Stream::Unnamed) => existing::open(on, lookup, node, attr).await,
         (Some((_, attr)), Stream::Named(_)) if attr.kind == Kind::Special => {
-            return Err(Status::ACCESS_DENIED.into());
+            Err(Status::ACCESS_DENIED.into())
         }
-        (Some((node, attr)), Stream::Named(_)) => (node, attr),
+        (Some((node, attr)), Stream::Named(name)) => {
+            let claim = None;
+            named(on, lookup, Carrier { node, attr, claim }, name).await
+        }
         (None, Stream::Named(name)) if on.wanted.creates() => {
-            return Box::pin(with_file(on, lookup, name)).await;
+            Box::pin(with_file(on, lookup, name)).await
         }
-        (None, _) => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
-    };
-    let Stream::Named(name) = stream else {
-        return Err(Status::OBJECT_NAME_INVALID.into());
-    };
-    let file = Carrier {
-        node,
-        attr,
-        claim: None,
-    };
-    named(on, lookup, file, name).await
+        (None, _) => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+    }
 }
 
 /// The file or directory that carries the stream.
@@ -71,14 +63,6 @@ struct Carrier<'a, V: Vfs> {
     attr: &'a Attr,
     /// The claim on its name, if this request has made it.
     claim: Option<&'a HeldClaim<V>>,
-}
-
-fn stream_action(wanted: &Wanted, created: bool) -> CreateAction {
-    if created {
-        CreateAction::CREATED
-    } else {
-        action(wanted.disposition)
-    }
 }
 
 /// The attributes of a stream that was just created or emptied, if querying it fails.
@@ -105,7 +89,6 @@ async fn with_file<V: Vfs>(
     let Some(claim) = fresh::claim(on, Link::of(lookup)).await? else {
         return Ok(Attempt::Again);
     };
-    let claim = Cell::new(Some(claim));
     let mut file = match Box::pin(carrier(on, lookup, &claim)).await? {
         Attempt::Done(file) => *file,
         again => return Ok(again),
@@ -237,7 +220,7 @@ async fn named<V: Vfs>(
             place,
             granted,
             engine,
-            action: stream_action(on.wanted, created),
+            action: action(on.wanted.disposition, created),
             receipt,
             policy: Some(policy),
             made: None,
@@ -339,11 +322,8 @@ pub(super) async fn unmake<V: Vfs>(
             return Ok(None);
         }
         let begun = share.gate.begin(node);
-        share
-            .vfs
-            .remove_stream(who, node)
-            .await
-            .map(|()| Some(begun))
+        let removed = share.vfs.remove_stream(who, node).await;
+        removed.map(|()| Some(begun))
     };
     let removed = removed.await;
     files.removed(place, &Remove::Stream, None);
