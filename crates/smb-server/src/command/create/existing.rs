@@ -155,12 +155,10 @@ fn check_kind(wanted: &Wanted, attr: &Attr, root: bool) -> Result<bool, Failure>
         return Err(Status::NOT_A_DIRECTORY.into());
     }
     if directory && wanted.overwrites() {
-        let status = if root {
-            Status::ACCESS_DENIED
-        } else {
-            Status::OBJECT_NAME_COLLISION
-        };
-        return Err(status.into());
+        return Err(match root {
+            true => Status::ACCESS_DENIED.into(),
+            false => Status::OBJECT_NAME_COLLISION.into(),
+        });
     }
     if root && wanted.delete_on_close() {
         return Err(Status::ACCESS_DENIED.into());
@@ -254,17 +252,12 @@ async fn grant<V: Vfs>(
 }
 
 fn check_attributes(wanted: &Wanted, attr: &Attr) -> Result<(), Failure> {
-    if wanted.overwrites() {
-        // [MS-FSA] 2.1.5.1.2: an overwrite may not take HIDDEN or SYSTEM away. It takes away nothing that only follows
-        // from the name.
-        let hidden = FileAttributes::HIDDEN.when(!attr.hidden_by_name);
-        let marks = hidden | FileAttributes::SYSTEM;
-        if !wanted
-            .attributes
-            .contains(FileAttributes(attr.dos_attributes) & marks)
-        {
-            return Err(Status::ACCESS_DENIED.into());
-        }
+    // [MS-FSA] 2.1.5.1.2: an overwrite may not take HIDDEN or SYSTEM away. It takes away nothing that only follows from
+    // the name.
+    let marks = FileAttributes::HIDDEN.when(!attr.hidden_by_name) | FileAttributes::SYSTEM;
+    let marked = FileAttributes(attr.dos_attributes) & marks;
+    if wanted.overwrites() && !wanted.attributes.contains(marked) {
+        return Err(Status::ACCESS_DENIED.into());
     }
     Ok(())
 }

@@ -23,7 +23,6 @@ use crate::{
         OpenRequest, Operation, Outcome, Owner, Place, Quick, SharePath, WaiterId,
     },
     state::{
-        Server,
         breaks::{Granting, perform},
         close::Removal,
         records,
@@ -116,6 +115,8 @@ pub(super) async fn open<V: Vfs>(
     {
         return Err(Status::FILE_NOT_AVAILABLE.into());
     }
+    // Somebody may come back to a persistent open of the file, which must not be deleted meanwhile.
+    let awaited = || (server.persistence).any_at(case.place, |open| durables.is_kept(open));
     let (waiter, woken) = on.waiter()?;
     let id = waiter.id;
     let share = on.share()?;
@@ -129,7 +130,7 @@ pub(super) async fn open<V: Vfs>(
         share: case.share,
         effect: case.effect,
         delete_on_close: on.wanted.delete_on_close(),
-        patient: on.patient.get() || is_awaited(server, case.place),
+        patient: on.patient.get() || awaited(),
         client: on.client()?,
         cache: cache(on.wanted, on.contexts),
         allocation: case.allocation,
@@ -175,14 +176,6 @@ pub(super) async fn open<V: Vfs>(
             Ok(Judged::Again)
         }
     }
-}
-
-/// Whether somebody may come back to a persistent open of the file, which must not be deleted meanwhile.
-fn is_awaited<V: Vfs>(server: &Server<V>, place: &Place) -> bool {
-    let durables = &server.durables;
-    server
-        .persistence
-        .any_at(place, |open| durables.is_kept(open))
 }
 
 /// Waits while holders give up their caching; an open that will delete waits [`PATIENCE`] at most.

@@ -402,17 +402,15 @@ fn enter_policy<V: Vfs>(
     node: &V::Node,
 ) -> Result<OpenPolicy<V>, Failure> {
     let token = on.session()?.token();
+    let asks = |option| on.wanted.options.contains(option);
     let opener = Opener {
         client: Some(on.connection.peer.ip()),
         user: token.user.as_str().into(),
-        groups: std::sync::Arc::clone(&token.groups),
+        groups: Arc::clone(&token.groups),
         dialect: on.connection.dialect().0,
         path: lookup.path.join("/").into(),
-        write_through: on.wanted.options.contains(CreateOptions::WRITE_THROUGH),
-        unbuffered: on
-            .wanted
-            .options
-            .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
+        write_through: asks(CreateOptions::WRITE_THROUGH),
+        unbuffered: asks(CreateOptions::NO_INTERMEDIATE_BUFFERING),
     };
     Ok(on.share()?.gate.opened(node, opener.into()))
 }

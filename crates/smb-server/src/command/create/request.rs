@@ -300,9 +300,6 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
         if take(call, &mut found, &context, &mut seen) {
             continue;
         }
-        if let RequestContext::Lease(lease) = &context {
-            found.lease_named = Some(*lease);
-        }
         match context {
             // [MS-SMB2] 2.2.13: a client that knows no extended attributes sends none.
             RequestContext::ExtendedAttributes(_)
@@ -327,11 +324,12 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
             RequestContext::Apple(request) => found.apple = apple::asked(request),
             // There are no snapshots, so there is none of this time.
             RequestContext::TimewarpToken(_) => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
-            RequestContext::Lease(lease)
-                if request.oplock_level == OplockLevel::LEASE
-                    && call.connection.dialect() >= lease_dialect(&lease) =>
-            {
-                found.lease = Some(lease);
+            RequestContext::Lease(lease) => {
+                found.lease_named = Some(lease);
+                let is_known = call.connection.dialect() >= lease_dialect(&lease);
+                if is_known && request.oplock_level == OplockLevel::LEASE {
+                    found.lease = Some(lease);
+                }
             }
             _ => {}
         }
@@ -436,12 +434,9 @@ impl Seen {
 /// Whether an open of this tree can be persistent ([MS-SMB2] 3.3.5.9, 3.3.5.9.10).
 pub(super) fn offers_persistence<V: Vfs>(call: &Call<V>) -> bool {
     let agreed = call.connection.negotiated().is_some_and(|facts| {
-        facts
-            .server_capabilities
-            .contains(Capabilities::PERSISTENT_HANDLES)
+        let capabilities = facts.server_capabilities;
+        capabilities.contains(Capabilities::PERSISTENT_HANDLES)
     });
-    agreed
-        && call
-            .share()
-            .is_ok_and(|share| share.config.continuous_availability)
+    let share = call.share().ok().filter(|_| agreed);
+    share.is_some_and(|share| share.config.continuous_availability)
 }
