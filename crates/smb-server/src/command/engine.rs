@@ -5,6 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use durability::PendingContents;
 use smb_wire::status::Status;
 use tokio::sync::oneshot;
 use vfs::{Attr, FileKey, Lookup, Node, Vfs, VfsError};
@@ -80,15 +81,8 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
 
     /// Breaks the caching of others that conflicts with an operation, and waits until the breaks are over.
     pub(super) async fn operation(&self, operation: Operation) -> Result<(), Failure> {
-        let actor = Actor::Open(self.open.engine);
-        make_way(
-            self.call,
-            Some(self.open),
-            &self.disk.place,
-            actor,
-            operation,
-        )
-        .await
+        let (place, actor) = (&self.disk.place, Actor::Open(self.open.engine));
+        make_way(self.call, Some(self.open), place, actor, operation).await
     }
 
     /// As [`Self::operation`] on the data of the open, at little cost if nobody else caches them: then it only waits
@@ -109,6 +103,13 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         self.data_operation(done).await
     }
 
+    /// Announces a change of the data of the open, so that a FLUSH that comes meanwhile covers it.
+    pub(super) fn queued(&self) -> PendingContents<'_, V> {
+        let mut change = self.share.gate.contents(&self.disk.node);
+        change.queue(Some(self.open.engine.0));
+        change
+    }
+
     /// Whether a change of the data of the open may have to wait: in [`Self::data_operation`], or for its turn.
     pub(super) fn may_wait(&self) -> bool {
         let quick = self.disk.quick;
@@ -122,14 +123,8 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         place: &Place,
         operation: Operation,
     ) -> Result<(), Failure> {
-        make_way(
-            self.call,
-            Some(self.open),
-            place,
-            Actor::Stranger,
-            operation,
-        )
-        .await
+        let actor = Actor::Stranger;
+        make_way(self.call, Some(self.open), place, actor, operation).await
     }
 
     /// Breaks the caching of handles of named streams before their file is renamed or replaced.

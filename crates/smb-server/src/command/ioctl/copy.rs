@@ -166,18 +166,6 @@ impl<V: Vfs> Ends<'_, V> {
         }
         Ok(())
     }
-
-    /// Announces a change of the target, so that a FLUSH that comes meanwhile covers it.
-    pub(super) fn queued(&self) -> PendingContents<'_, V> {
-        let mut change = self.to.share.gate.contents(&self.to.disk.node);
-        change.queue(Some(self.to.open.engine.0));
-        change
-    }
-
-    /// Breaks the caching of the target by others, so that no cache holds old data afterwards.
-    pub(super) async fn make_way(&self) -> Result<(), Failure> {
-        self.to.data_operation(Operation::Write).await
-    }
 }
 
 /// How far a copy has come.
@@ -309,8 +297,8 @@ async fn run<V: Vfs>(
     if chunks.is_empty() {
         return Ok(Unchanged::because("no chunks").into());
     }
-    let mut change = ends.queued();
-    ends.make_way().await?;
+    let mut change = ends.to.queued();
+    ends.to.data_operation(Operation::Write).await?;
     let gate = &ends.to.share.gate;
     change.start();
     gate.watch_write_back(&ends.to.disk.node).await;

@@ -92,8 +92,8 @@ pub(super) async fn duplicate<V: Vfs>(
         return Err(Status::NOT_SUPPORTED.into());
     }
     ends.check_locks(span)?;
-    let change = ends.queued();
-    ends.make_way().await?;
+    let change = ends.to.queued();
+    ends.to.data_operation(Operation::Write).await?;
     let times = kept_times::begin(&ends.to).await?;
     // Others may have locked the range while this has waited.
     ends.check_locks(span)?;

@@ -87,9 +87,7 @@ pub(super) async fn zero<V: Vfs>(
     if to == from {
         return Ok(Answer::done(Unchanged::because("an empty range")));
     }
-    // A FLUSH that comes meanwhile covers it.
-    let mut change = on.share.gate.contents(&on.disk.node);
-    change.queue(Some(on.open.engine.0));
+    let mut change = on.queued();
     // [MS-FSA] 2.1.5.10.39: the end of file does not move, and beyond it no lock is met and no caching broken.
     let within = async || Ok::<_, Failure>(on.vfs().attr(&on.disk.node).await?.size.min(to));
     let mut end = within().await?;

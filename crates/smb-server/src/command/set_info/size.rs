@@ -37,9 +37,7 @@ pub(super) async fn end_of_file<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Ch
     if on.is_deleted_stream() {
         return Ok(Unchanged::because("the stream is to be deleted").into());
     }
-    // A FLUSH that comes meanwhile covers it.
-    let mut change = on.share.gate.contents(&on.disk.node);
-    change.queue(Some(on.open.engine.0));
+    let _change = on.queued();
     on.data_operation(Operation::SetSize).await?;
     set_size(on, size).await
 }
@@ -55,9 +53,7 @@ pub(super) async fn allocation<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Cha
     if on.is_deleted_stream() {
         return Ok(Unchanged::because("the stream is to be deleted").into());
     }
-    // A FLUSH that comes meanwhile covers it.
-    let mut change = on.share.gate.contents(&on.disk.node);
-    change.queue(Some(on.open.engine.0));
+    let _change = on.queued();
     on.data_operation(Operation::SetSize).await?;
     let attr = on.vfs().attr(&on.disk.node).await?;
     if rounded < attr.size {
