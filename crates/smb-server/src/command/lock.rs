@@ -201,14 +201,8 @@ async fn lock<V: Vfs>(
     let disk = open.disk()?;
     let (id, woken) = server.waiter();
     let (sequence, bounds) = (sequence(call, open, request), bounds(call, open));
-    let (locking, effects) = server.files.lock(
-        &disk.place,
-        open.engine,
-        &request.locks,
-        sequence,
-        id,
-        bounds,
-    );
+    let (place, locks) = (&disk.place, &request.locks);
+    let (locking, effects) = (server.files).lock(place, open.engine, locks, sequence, id, bounds);
     if unlocks(request) {
         // The store must get the unlock before the lock of anybody else who gets the range. Nothing waits for it here.
         records::queue(server, open);

@@ -75,12 +75,10 @@ pub(super) fn source<V: Vfs>(
 }
 
 fn by_key<V: Vfs>(call: &Call<V>, key: &ResumeKey) -> Result<InFlight<V>, Failure> {
-    let volatile = key
-        .get(8..16)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map_or(0, u64::from_le_bytes);
-    source(call, |id| key_of(id) == *key, volatile)?
-        .ok_or(Failure::Status(Status::OBJECT_NAME_NOT_FOUND))
+    let volatile = key.get(8..16).and_then(|bytes| bytes.try_into().ok());
+    let volatile = volatile.map_or(0, u64::from_le_bytes);
+    let found = source(call, |id| key_of(id) == *key, volatile)?;
+    Ok(found.ok_or(Status::OBJECT_NAME_NOT_FOUND)?)
 }
 
 /// Both ends of a copy.
@@ -115,11 +113,8 @@ pub(super) fn ends<'a, V: Vfs>(
 ) -> Result<Ends<'a, V>, Failure> {
     let from = source.file()?;
     let to = OnDisk::file(call, target)?;
-    let from_share = source
-        .tree
-        .share
-        .as_ref()
-        .ok_or(Status::INVALID_DEVICE_REQUEST)?;
+    let from_share = source.tree.share.as_ref();
+    let from_share = from_share.ok_or(Status::INVALID_DEVICE_REQUEST)?;
     let sealed = to.share.config.encryption_required || call.session()?.encrypts();
     if from_share.config.encryption_required && !sealed {
         // The source's share requires encryption, and a copy in this share could be read without it.
@@ -374,17 +369,8 @@ async fn by_the_kernel<V: Vfs>(
     span: Span,
     change: &mut PendingContents<'_, V>,
 ) -> Outcome {
-    let vfs = &ends.to.share.vfs;
-    let copied = vfs
-        .copy(
-            &ends.from.node,
-            span.from,
-            &ends.to.disk.node,
-            span.to,
-            span.len,
-        )
-        .await;
-    match copied {
+    let (vfs, from, to) = (&ends.to.share.vfs, &ends.from.node, &ends.to.disk.node);
+    match vfs.copy(from, span.from, to, span.to, span.len).await {
         Ok(done) => {
             change.rewrote(Span { len: done, ..span }.target());
             (done, Ok(()))
@@ -414,12 +400,8 @@ async fn by_hand<V: Vfs>(
         let at = if backwards { len - done - piece } else { done };
         let want = usize::try_from(piece).unwrap_or(0);
         let buffer = BytesMut::with_capacity(want);
-        let read = ends
-            .from_share
-            .vfs
-            .read(&ends.from.node, from + at, want, buffer)
-            .await;
-        let data = match read {
+        let (vfs, node) = (&ends.from_share.vfs, &ends.from.node);
+        let data = match vfs.read(node, from + at, want, buffer).await {
             Ok(data) if data.len() == want => data.freeze(),
             // The source was truncated meanwhile; the incomplete piece is not written.
             Ok(_) => return (done, Ok(())),
