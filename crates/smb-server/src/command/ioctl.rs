@@ -41,10 +41,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if request.flags != IoctlFlags::IS_FSCTL {
         return Err(Status::NOT_SUPPORTED.into());
     }
-    let code = FsctlCode(request.ctl_code);
-    let Some(row) = table::row_of(code) else {
-        return unknown(call, &request);
-    };
+    let row = table::row_of(FsctlCode(request.ctl_code));
     if row.does.without_handle() {
         if request.file_id != FileId::ANY {
             return Err(Status::INVALID_PARAMETER.into());
@@ -58,13 +55,6 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     check_access(&open, row)?;
     let answer = with_handle(call, &request, row, &open).await?;
     Ok(reply(&request, open.file_id, answer))
-}
-
-/// [MS-SMB2] 3.3.5.15: the answer to an unknown code on a valid handle.
-fn unknown<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Handled {
-    call.open(request.file_id)?;
-    check_sizes(call, request)?;
-    Err(Status::INVALID_DEVICE_REQUEST.into())
 }
 
 /// Sizes against the connection's limit and the credits paid ([MS-SMB2] 3.3.5.15, 3.3.5.2.5).

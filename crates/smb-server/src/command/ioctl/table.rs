@@ -1,7 +1,7 @@
 //! The table of control codes: the effect of each and the access it needs.
 //!
 //! A code that changes something requires a right to change; a code that reads data requires the right to read. A
-//! row that requires no right says why. A code that is not in the table is not supported.
+//! row that requires no right says why. A code that is not in the table gets [`UNKNOWN`].
 
 use smb_wire::{access_mask::AccessMask, fsctl::FsctlCode, status::Status};
 
@@ -92,18 +92,11 @@ const WRITE_OR_APPEND: AccessMask =
 /// FILE_APPEND_DATA as well.
 const SPARSE: AccessMask = AccessMask(WRITE_OR_APPEND.0 | AccessMask::FILE_WRITE_ATTRIBUTES.0);
 
+const FORBIDDEN: Does = Does::Refuse(Status::NOT_SUPPORTED);
+const UNSUPPORTED: Does = Does::Refuse(Status::INVALID_DEVICE_REQUEST);
+
 const fn row(code: FsctlCode, access: AccessMask, does: Does) -> Row {
     Row { code, access, does }
-}
-
-/// A known code that this file system does not support; clients do without it.
-const fn lacking(code: FsctlCode) -> Row {
-    row(code, NONE, Does::Refuse(Status::INVALID_DEVICE_REQUEST))
-}
-
-/// Not allowed over SMB ([MS-SMB2] 3.3.5.15, note 380), or a service that is not offered.
-const fn forbidden(code: FsctlCode) -> Row {
-    row(code, NONE, Does::Refuse(Status::NOT_SUPPORTED))
 }
 
 /// The table.
@@ -179,21 +172,12 @@ const TABLE: &[Row] = &[
         AccessMask(WRITE.0 | AccessMask::FILE_WRITE_ATTRIBUTES.0),
         Does::Refuse(Status::NOT_A_REPARSE_POINT),
     ),
-    lacking(FsctlCode::SET_REPARSE_POINT),
-    lacking(FsctlCode::FILE_LEVEL_TRIM),
-    lacking(FsctlCode::OFFLOAD_READ),
-    lacking(FsctlCode::OFFLOAD_WRITE),
-    lacking(FsctlCode::READ_FILE_USN_DATA),
-    lacking(FsctlCode::WRITE_USN_CLOSE_RECORD),
-    lacking(FsctlCode::GET_INTEGRITY_INFORMATION),
-    lacking(FsctlCode::SET_INTEGRITY_INFORMATION),
-    lacking(FsctlCode::SET_INTEGRITY_INFORMATION_EX),
     // It is refused whatever it asks for.
     row(FsctlCode::MARK_HANDLE, NONE, Does::MarkHandle),
     // Concerns the handle's own end only.
     row(FsctlCode::LMR_REQUEST_RESILIENCY, NONE, Does::Resiliency),
-    // [MS-SMB2] 3.3.5.15.7.
-    forbidden(FsctlCode::SRV_READ_HASH),
+    // [MS-SMB2] 3.3.5.15.7: a service that is not offered.
+    row(FsctlCode::SRV_READ_HASH, NONE, FORBIDDEN),
 ];
 
 /// The codes that Windows passes to no file system ([MS-SMB2] 3.3.5.15.8, note 397), and FSCTL_OPLOCK_BREAK_ACK_NO_2:
@@ -246,12 +230,19 @@ const BLOCKED: &[u32] = &[
     0x0009_817c,
     0x0011_0000,
 ];
-const BLOCKED_ROW: &Row = &forbidden(FsctlCode(0));
+/// The row of every code in [`BLOCKED`] ([MS-SMB2] 3.3.5.15, note 380).
+const BLOCKED_ROW: &Row = &row(FsctlCode(0), NONE, FORBIDDEN);
+/// [MS-SMB2] 3.3.5.15: the row of every other code. Clients do without those that are known, such as offloaded copies,
+/// trimming and integrity.
+const UNKNOWN: &Row = &row(FsctlCode(0), NONE, UNSUPPORTED);
 
 /// The row of a code.
-pub(super) fn row_of(code: FsctlCode) -> Option<&'static Row> {
-    let row = TABLE.iter().find(|row| row.code == code);
-    row.or_else(|| BLOCKED.contains(&code.0).then_some(BLOCKED_ROW))
+pub(super) fn row_of(code: FsctlCode) -> &'static Row {
+    let other = match BLOCKED.contains(&code.0) {
+        true => BLOCKED_ROW,
+        false => UNKNOWN,
+    };
+    TABLE.iter().find(|row| row.code == code).unwrap_or(other)
 }
 
 #[cfg(test)]
@@ -268,7 +259,7 @@ mod tests {
             );
         }
         assert!(TABLE.iter().all(|row| !BLOCKED.contains(&row.code.0)));
-        assert_eq!(row_of(FsctlCode(0x1234)), None);
+        assert_eq!(row_of(FsctlCode(0x1234)), UNKNOWN);
     }
 
     /// The access bits inside a code ([MS-FSCC] 2.3) are the least access that its row requires, except where the
@@ -282,7 +273,7 @@ mod tests {
                 assert!(row.access.intersects(WRITE), "{}", row.code);
             }
         }
-        let sparse = row_of(FsctlCode::SET_SPARSE).unwrap();
+        let sparse = row_of(FsctlCode::SET_SPARSE);
         assert!(!sparse.access.intersects(AccessMask::FILE_READ_DATA));
     }
 }
