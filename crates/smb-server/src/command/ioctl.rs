@@ -120,11 +120,6 @@ impl Answer {
             completion: completion.into(),
         }
     }
-
-    fn with_status(mut self, status: Status) -> Self {
-        self.status = status;
-        self
-    }
 }
 
 fn reply(request: &IoctlRequest<'_>, file_id: FileId, answer: Answer) -> Reply {

@@ -225,7 +225,10 @@ pub(super) async fn chunks<V: Vfs>(
 fn over_limits() -> Answer {
     let mut out = BytesMut::new();
     CopyChunkResponse::LIMITS.encode(&mut out);
-    Answer::of_query(out).with_status(Status::INVALID_PARAMETER)
+    Answer {
+        status: Status::INVALID_PARAMETER,
+        ..Answer::of_query(out)
+    }
 }
 
 fn within_limits(copy: &CopyChunkCopy) -> bool {

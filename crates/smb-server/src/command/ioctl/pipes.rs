@@ -60,12 +60,11 @@ pub(super) fn peek<V: Vfs>(
     if max > 0 {
         response.encode(&mut out);
     }
-    let answer = Answer::of_query(out);
-    Ok(if more {
-        answer.with_status(Status::BUFFER_OVERFLOW)
-    } else {
-        answer
-    })
+    let mut answer = Answer::of_query(out);
+    if more {
+        answer.status = Status::BUFFER_OVERFLOW;
+    }
+    Ok(answer)
 }
 
 /// Named pipes here accept any number of clients, so waiting for an existing pipe succeeds at once.

@@ -176,12 +176,11 @@ pub(super) async fn allocated<V: Vfs>(
     let fitted = encode_allocated_ranges(&ranges, max, &mut out);
     // More ranges may follow a full answer.
     let cut = fitted < ranges.len() || fitted >= RANGES_MAX;
-    let answer = Answer::of_query(out);
-    Ok(if cut {
-        answer.with_status(Status::BUFFER_OVERFLOW)
-    } else {
-        answer
-    })
+    let mut answer = Answer::of_query(out);
+    if cut {
+        answer.status = Status::BUFFER_OVERFLOW;
+    }
+    Ok(answer)
 }
 
 fn on_wire(range: Range) -> AllocatedRange {
