@@ -11,7 +11,7 @@ use vfs::{Attr, Identity, Kind, SetAttr, Vfs};
 use super::{engine::OnDisk, set_info::break_parent_leases};
 use crate::{
     failure::Failure,
-    file::{Place, Quick},
+    file::Place,
     state::{Server, Share},
 };
 
@@ -40,21 +40,8 @@ pub(super) async fn changed<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
     done
 }
 
-/// As [`changed`], for a file that is just being opened.
-pub(super) async fn changed_at<V: Vfs>(
-    server: &Server<V>,
-    share: &Share<V>,
-    node: &V::Node,
-    quick: &Quick,
-    flags: RequestFlags,
-) -> Result<(), Failure> {
-    if !quick.lacks_archive() {
-        return Ok(());
-    }
-    Box::pin(set(server, share, node, flags)).await
-}
-
-async fn set<V: Vfs>(
+/// Sets the attribute of a file that lacks it. It is rare, so callers box it.
+pub(super) async fn set<V: Vfs>(
     server: &Server<V>,
     share: &Share<V>,
     node: &V::Node,

@@ -24,28 +24,19 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
     open.end_parked(EndReason::Closed);
     open.quiesce(1).await;
+    let mut response = CloseResponse::default();
     // [MS-SMB2] 3.3.5.10: the attributes are those before the close.
-    let asked = request.flags.contains(CloseFlags::POSTQUERY_ATTRIB);
-    let attr = if asked {
-        attr(call, &open).await.ok()
-    } else {
-        None
-    };
+    if request.flags.contains(CloseFlags::POSTQUERY_ATTRIB)
+        && let Ok(attr) = attr(call, &open).await
+    {
+        response.flags = CloseFlags::POSTQUERY_ATTRIB;
+        response.facts = facts(&attr);
+    }
     let session = Arc::clone(call.session()?);
     let receipt = close::finish(call.server(), Some(&session), &open).await?;
-    Ok(Reply::changed(&response(attr.as_ref()), receipt))
+    Ok(Reply::changed(&response, receipt))
 }
 
 async fn attr<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<Attr, Failure> {
     OnDisk::new(call, open)?.attr().await
-}
-
-fn response(attr: Option<&Attr>) -> CloseResponse {
-    let Some(attr) = attr else {
-        return CloseResponse::default();
-    };
-    CloseResponse {
-        flags: CloseFlags::POSTQUERY_ATTRIB,
-        facts: facts(attr),
-    }
 }

@@ -272,7 +272,7 @@ async fn archive_of<V: Vfs>(
     if !changed || !quick.lacks_archive() {
         return Ok(());
     }
-    let done = archive::changed_at(server, share, stream, quick, on.wanted.flags()).await;
+    let done = Box::pin(archive::set(server, share, stream, on.wanted.flags())).await;
     // Listings show the attribute.
     on.entries_changed(lookup);
     done

@@ -3,7 +3,7 @@
 //!
 //! Linux has no call that sets the change time; `ChangeTimes` remembers the time that a client set.
 
-use durability::{Meta, PendingChange, RequestFlags, Unchanged};
+use durability::{Completion, Meta, PendingChange, RequestFlags, Unchanged};
 use smb_wire::{
     access_mask::AccessMask, file_attributes::FileAttributes, fscc::FileBasicInformation,
     ids::FileTime, msg::NotifyFilter, status::Status,
@@ -115,16 +115,13 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         timed.then_some(Meta::Times),
         described.then_some(Meta::Attributes),
     ];
-    let mut receipts = Vec::with_capacity(changed.len());
+    let mut completion = Ok(Unchanged::because("no stored attribute changed").into());
     for what in changed.into_iter().flatten() {
-        receipts.push(begun.metadata_changed(node, what, on.open.flags()).await);
+        let receipt = begun.metadata_changed(node, what, on.open.flags()).await;
+        completion = completion.and(receipt.map(Completion::from));
     }
     shown?;
-    let mut completion = Unchanged::because("no stored attribute changed").into();
-    for receipt in receipts {
-        completion = receipt?.into();
-    }
-    Ok(completion)
+    Ok(completion?)
 }
 
 /// Stores times and attributes.

@@ -73,7 +73,10 @@ async fn check<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Result<()
         return Err(Status::CANNOT_DELETE.into());
     }
     if on.disk.directory {
-        check_empty(on).await?;
+        let who = &on.token()?.identity;
+        if !on.vfs().is_empty(who, &on.disk.node).await? {
+            return Err(Status::DIRECTORY_NOT_EMPTY.into());
+        }
     }
     if on.disk.place.stream.is_none() {
         check_kernel(on).await?;
@@ -86,19 +89,16 @@ async fn mark<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Result<(),
     on.operation(Operation::Delete).await?;
     let posix = flags.contains(DispositionFlags::POSIX_SEMANTICS);
     let who = Deleter::new(&on.token()?.identity, on.open.parent_lease);
-    let effects =
-        on.server
-            .files
-            .set_delete_pending(&on.disk.place, on.open.engine, posix, &who)?;
+    let (files, place) = (&on.server.files, &on.disk.place);
+    let effects = files.set_delete_pending(place, on.open.engine, posix, &who)?;
     records::inode_changed(on.server, on.disk.place.key).await;
     perform(on.server, effects);
     Ok(())
 }
 
 async fn clear<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
-    on.server
-        .files
-        .clear_delete_pending(&on.disk.place, on.open.engine)?;
+    let files = &on.server.files;
+    files.clear_delete_pending(&on.disk.place, on.open.engine)?;
     records::inode_changed(on.server, on.disk.place.key).await;
     Ok(())
 }
@@ -120,12 +120,4 @@ async fn check_kernel<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
     };
     let (who, node) = (&token.identity, &on.disk.node);
     Ok(vfs.may_remove(who, node, &parent, name).await?)
-}
-
-async fn check_empty<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
-    let who = &on.token()?.identity;
-    match on.vfs().is_empty(who, &on.disk.node).await? {
-        true => Ok(()),
-        false => Err(Status::DIRECTORY_NOT_EMPTY.into()),
-    }
 }
