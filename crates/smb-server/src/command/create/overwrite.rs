@@ -80,8 +80,7 @@ pub(super) async fn overwrite<V: Vfs>(
     let set = new.iter().filter(|(_, value)| !value.is_empty());
     let names = set.chain(&old).map(|(name, _)| name.as_str());
     let names: Vec<&str> = names.collect();
-    let marked = begun.overwritten(node, names, flags);
-    let marked = marked.await;
+    let marked = begun.overwritten(node, names, flags).await;
     rest.and(Ok(marked?))
 }
 
@@ -129,11 +128,8 @@ async fn remove_stream<V: Vfs>(call: &Call<V>, stream: &V::Node) -> Result<(), F
     let removed = share.vfs.remove_stream(identity, stream).await;
     server.files.removed(&place, &Remove::Stream, None);
     removed?;
-    drop(
-        begun
-            .stream_removed(stream, RequestFlags::default())
-            .await?,
-    );
+    let flags = RequestFlags::default();
+    drop(begun.stream_removed(stream, flags).await?);
     Ok(())
 }
 

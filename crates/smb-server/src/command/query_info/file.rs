@@ -201,30 +201,18 @@ fn position<V: Vfs>(open: &Open<V>) -> FilePositionInformation {
 /// The mode of an open.
 pub(in crate::command) fn mode<V: Vfs>(open: &Open<V>) -> FileModeInformation {
     FileModeInformation {
-        mode: open
-            .state()
-            .mode
-            .unwrap_or(open.options.bits() & MODE_OPTIONS),
+        mode: (open.state().mode).unwrap_or(open.options.bits() & MODE_OPTIONS),
     }
 }
 
 async fn ea_size<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FileEaInformation, Failure> {
-    let entries = match ea::entries(on).await {
+    let ea_size = match ea::entries(on).await {
         // The EAs are too many to be read, but all else about the file can be. Clients make buffers of this size, so it
         // is the most that NTFS has.
-        Err(VfsError::TooLarge) => {
-            return Ok(FileEaInformation {
-                ea_size: u16::MAX.into(),
-            });
-        }
-        other => other?,
+        Err(VfsError::TooLarge) => u16::MAX.into(),
+        other => vfs::ea_size(other?.iter().map(|ea| (ea.name.len(), ea.value.len()))),
     };
-    let lengths = entries
-        .iter()
-        .map(|entry| (entry.name.len(), entry.value.len()));
-    Ok(FileEaInformation {
-        ea_size: vfs::ea_size(lengths),
-    })
+    Ok(FileEaInformation { ea_size })
 }
 
 /// [MS-FSA] 2.1.5.12.4.

@@ -136,13 +136,8 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// Bytes of a unit.
-    fn unit(&self) -> u32 {
-        self.sectors.saturating_mul(SECTOR)
-    }
-
     fn count(&self, bytes: u64) -> u64 {
-        bytes / u64::from(self.unit())
+        bytes / u64::from(self.sectors.saturating_mul(SECTOR))
     }
 
     fn size(&self) -> FileFsSizeInformation {

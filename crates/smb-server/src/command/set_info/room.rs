@@ -5,10 +5,7 @@
 use std::sync::Arc;
 
 use durability::{Receipt, Replaced};
-use smb_wire::{
-    access_mask::AccessMask, file_attributes::FileAttributes, ids::Guid, msg::ShareAccess,
-    status::Status,
-};
+use smb_wire::{access_mask::AccessMask, ids::Guid, msg::ShareAccess, status::Status};
 use vfs::{Attr, FileKey, Kind, Node, Vfs, VfsError, env::LocalTask};
 
 use super::target::{Target, Wanted};
@@ -141,8 +138,7 @@ pub(super) async fn make_room<V: Vfs>(
             if wanted.posix {
                 // [MS-FSA] 2.1.5.15.12 breaks caching as for a change of the size, because the name belongs to another
                 // file from now on.
-                let change = Operation::SetSize;
-                on.operation_at(&place, change).await?;
+                on.operation_at(&place, Operation::SetSize).await?;
             }
         }
         if let Some(room) = hold(on, &place, node, target, wanted.posix).await? {
@@ -160,7 +156,7 @@ async fn check_replaceable<V: Vfs>(
     attr: &Attr,
     wanted: &Wanted,
 ) -> Result<(), Failure> {
-    let readonly = FileAttributes(attr.dos_attributes).contains(FileAttributes::READONLY);
+    let readonly = access::readonly(attr);
     if attr.kind == Kind::Directory || (readonly && !wanted.ignore_readonly) {
         return Err(Status::ACCESS_DENIED.into());
     }
@@ -189,12 +185,11 @@ async fn hold<V: Vfs>(
     posix: bool,
 ) -> Result<Option<Room<V>>, Failure> {
     let (waiter, _) = on.call.waiter()?;
-    let alone = (
-        AccessMask::FILE_READ_DATA,
-        ShareAccess::READ | ShareAccess::DELETE,
-    );
-    let among_others = (AccessMask::DELETE, alone.1 | ShareAccess::WRITE);
-    let (access, shared) = if posix { among_others } else { alone };
+    let shared = ShareAccess::READ | ShareAccess::DELETE;
+    let (access, share) = match posix {
+        true => (AccessMask::DELETE, shared | ShareAccess::WRITE),
+        false => (AccessMask::FILE_READ_DATA, shared),
+    };
     let request = OpenRequest {
         open: OpenId(on.server.fresh_id()),
         place: place.clone(),
@@ -202,7 +197,7 @@ async fn hold<V: Vfs>(
         path: target.existing_path(),
         directory: false,
         access,
-        share: shared,
+        share,
         effect: AccessMask::empty(),
         delete_on_close: false,
         patient: true,

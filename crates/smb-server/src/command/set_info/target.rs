@@ -111,10 +111,8 @@ pub(super) fn read(
     }
     // [MS-FSA] 2.1.5.15.7 allows a leading backslash for links. 2.1.5.15.12 refuses it for renames, but Samba and its
     // clients do not. It does not change the name.
-    let (name, from_root) = match name.strip_prefix('\\') {
-        Some(rest) => (rest, true),
-        None => (name.as_str(), false),
-    };
+    let stripped = name.strip_prefix('\\');
+    let (name, from_root) = (stripped.unwrap_or(&name), stripped.is_some());
     let links = matches!(
         class,
         FileInformationClass::LINK | FileInformationClass::LINK_EX
