@@ -49,22 +49,30 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
     let name = share_name(request.path)?;
     let lists_only = session.lists_only(call.server());
-    let (tree, response) = if name.eq_ignore_ascii_case("IPC$") {
-        pipes(session)
+    let (mut tree, share_type, capabilities) = if name.eq_ignore_ascii_case("IPC$") {
+        (pipes(session), ShareType::PIPE, ShareCapabilities::empty())
     } else if lists_only {
         // The client must not learn which share names exist.
         return Err(Status::ACCESS_DENIED.into());
     } else {
         let shares = call.server().shares();
-        let share = shares.find(&name).cloned().ok_or({
-            // [MS-SMB2] 3.3.4.4: clients try again.
-            if shares.is_late(&name) {
-                Status::SHARE_UNAVAILABLE
-            } else {
-                Status::BAD_NETWORK_NAME
-            }
-        })?;
-        disk(call, session, &token, share)?
+        // [MS-SMB2] 3.3.4.4: clients try again.
+        let absent = match shares.is_late(&name) {
+            true => Status::SHARE_UNAVAILABLE,
+            false => Status::BAD_NETWORK_NAME,
+        };
+        let share = shares.find(&name).cloned().ok_or(absent)?;
+        // [MS-SMB2] 3.3.5.7.
+        let available = share.config.continuous_availability && dialect >= Dialect::SMB_3_0;
+        let capabilities = ShareCapabilities::CONTINUOUS_AVAILABILITY.when(available);
+        let tree = disk(call, session, &token, share)?;
+        (tree, ShareType::DISK, capabilities)
+    };
+    let response = TreeConnectResponse {
+        share_type,
+        share_flags: tree.flags,
+        capabilities,
+        maximal_access: tree.maximal_access,
     };
     let most = match lists_only {
         true => LISTING_TREES,
@@ -80,13 +88,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             return Err(Status::INSUFFICIENT_RESOURCES.into());
         }
         let charged = tables.trees.len() >= TREES_UNCHARGED;
-        let memory = charged.then(|| call.keep(TREE_MEMORY)).transpose()?;
+        tree._memory = charged.then(|| call.keep(TREE_MEMORY)).transpose()?;
         let id = tables.new_tree_id();
-        let tree = TreeConnect {
-            id,
-            _memory: memory,
-            ..tree
-        };
+        tree.id = id;
         tables.trees.insert(id, Arc::new(tree));
         id
     };
@@ -117,8 +121,8 @@ fn share_name(path: &[u8]) -> Result<String, Failure> {
     Ok(name.to_owned())
 }
 
-fn pipes<V: Vfs>(session: &Session<V>) -> (TreeConnect<V>, TreeConnectResponse) {
-    let tree = TreeConnect {
+fn pipes<V: Vfs>(session: &Session<V>) -> TreeConnect<V> {
+    TreeConnect {
         id: Default::default(),
         acting: Default::default(),
         _memory: None,
@@ -127,14 +131,7 @@ fn pipes<V: Vfs>(session: &Session<V>) -> (TreeConnect<V>, TreeConnectResponse) 
         flags: ShareFlags::NO_CACHING,
         encrypted: session.encrypts(),
         limits_hosts: false,
-    };
-    let response = TreeConnectResponse {
-        share_type: ShareType::PIPE,
-        share_flags: tree.flags,
-        capabilities: ShareCapabilities::empty(),
-        maximal_access: tree.maximal_access,
-    };
-    (tree, response)
+    }
 }
 
 fn disk<V: Vfs>(
@@ -142,7 +139,7 @@ fn disk<V: Vfs>(
     session: &Session<V>,
     token: &Token,
     share: Arc<Share<V>>,
-) -> Result<(TreeConnect<V>, TreeConnectResponse), Failure> {
+) -> Result<TreeConnect<V>, Failure> {
     let config = &share.config;
     if !config.hosts.admits(call.connection.peer.ip()) || !admits(config, token) {
         log_refused(call, token, config);
@@ -162,15 +159,7 @@ fn disk<V: Vfs>(
     let flags = ShareFlags::empty()
         .union(ShareFlags::ENCRYPT_DATA.when(config.encryption_required))
         .union(ShareFlags::ACCESS_BASED_DIRECTORY_ENUM.when(config.access_based_enumeration));
-    // [MS-SMB2] 3.3.5.7.
-    let available = config.continuous_availability && call.connection.dialect() >= Dialect::SMB_3_0;
-    let response = TreeConnectResponse {
-        share_type: ShareType::DISK,
-        share_flags: flags,
-        capabilities: ShareCapabilities::CONTINUOUS_AVAILABILITY.when(available),
-        maximal_access,
-    };
-    let tree = TreeConnect {
+    Ok(TreeConnect {
         id: Default::default(),
         acting: Default::default(),
         _memory: None,
@@ -179,8 +168,7 @@ fn disk<V: Vfs>(
         share: Some(share),
         maximal_access,
         flags,
-    };
-    Ok((tree, response))
+    })
 }
 
 /// Logs that a user or an address was not let into a share. Any client can ask again and again.
