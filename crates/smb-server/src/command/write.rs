@@ -85,9 +85,7 @@ async fn file<V: Vfs>(
     let kept = times.put_back(&on).await;
     let broken = on.data_changed(Operation::Write).await;
     let receipt = receipt?;
-    archived?;
-    kept?;
-    broken?;
+    archived.and(kept).and(broken)?;
     Ok(receipt.into())
 }
 

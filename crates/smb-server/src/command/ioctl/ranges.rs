@@ -131,9 +131,7 @@ pub(super) async fn zero<V: Vfs>(
     let archived = archive::changed(on).await;
     let kept = times.put_back(on).await;
     let broken = on.data_changed(Operation::ZeroData).await;
-    archived?;
-    kept?;
-    broken?;
+    archived.and(kept).and(broken)?;
     zeroed?;
     Ok(Answer::done(receipt?))
 }

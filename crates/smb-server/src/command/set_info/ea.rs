@@ -49,8 +49,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     report_change(on, NotifyFilter::EA | NotifyFilter::ATTRIBUTES);
     let names = written(&known, &changes);
     let receipt = begun.eas_changed(node, names, flags).await?;
-    archived?;
-    shown?;
+    archived.and(shown)?;
     Ok(receipt.into())
 }
 

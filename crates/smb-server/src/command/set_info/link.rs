@@ -101,8 +101,7 @@ async fn attempt<V: Vfs>(
     entries_changed(on, target.parent.key());
     room::end(room).await;
     let receipt = room::answer(replaced, &on.disk.node, receipt).await;
-    archived?;
-    shown?;
+    archived.and(shown)?;
     Ok(Attempt::Done(receipt?.into()))
 }
 

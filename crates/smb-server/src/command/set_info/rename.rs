@@ -281,8 +281,7 @@ async fn carry_out<V: Vfs>(
     }
     break_parents_leases(on, &one);
     let receipt = room::answer(replaced, one.node, receipt).await;
-    archived?;
-    shown?;
+    archived.and(shown)?;
     Ok(Attempt::Done(receipt?.into()))
 }
 

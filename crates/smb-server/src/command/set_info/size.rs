@@ -106,8 +106,6 @@ async fn done<V: Vfs>(
     };
     report_size(on);
     let receipt = receipt?;
-    archived?;
-    kept?;
-    broken?;
+    archived.and(kept).and(broken)?;
     Ok(receipt.into())
 }
