@@ -72,6 +72,14 @@ fn facts(attr: &Attr) -> FileFacts {
     }
 }
 
+/// The text before the first `separator`, and the text after it if there is one.
+fn split(text: &str, separator: char) -> (&str, Option<&str>) {
+    match text.split_once(separator) {
+        Some((before, after)) => (before, Some(after)),
+        None => (text, None),
+    }
+}
+
 /// The open directory of a request whose answer takes at most `output` bytes, if its handle has the right to list it.
 fn directory<V: Vfs>(call: &Call<V>, id: FileId, output: u32) -> Result<InFlight<V>, Failure> {
     // [MS-SMB2] 3.3.5.18, 3.3.5.19: the open is looked up before the length is checked.

@@ -6,7 +6,7 @@
 use smb_wire::{status::Status, utf16};
 use vfs::{PATH_DEPTH_MAX, fold, posix::name::shown};
 
-use crate::failure::Failure;
+use crate::{command::split, failure::Failure};
 
 /// Longest path in UTF-16 units.
 const PATH_MAX: usize = 32_760;
@@ -89,10 +89,7 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
         None => (None, text),
         Some((above, last)) => (Some(above), last),
     };
-    let (last, part) = match last.split_once(':') {
-        None => (last, None),
-        Some((last, part)) => (last, Some(part)),
-    };
+    let (last, part) = split(last, ':');
     // [MS-FSA] 2.1.5.1, phase 1: a last component without a name is invalid, whatever is above it.
     if last.is_empty() && above.is_some() {
         return Err(Status::OBJECT_NAME_INVALID.into());
@@ -178,10 +175,7 @@ enum Part {
 /// Parses the part after the first colon: `name`, `name:$DATA`, `:$DATA`, `:$INDEX_ALLOCATION`,
 /// `$I30:$INDEX_ALLOCATION`.
 fn part_of(text: &str) -> Result<Part, Failure> {
-    let (name, kind) = match text.split_once(':') {
-        Some((name, kind)) => (name, Some(kind)),
-        None => (text, None),
-    };
+    let (name, kind) = split(text, ':');
     match kind {
         Some(kind) if kind.eq_ignore_ascii_case("$INDEX_ALLOCATION") => {
             return match name.is_empty() || name.eq_ignore_ascii_case("$I30") {

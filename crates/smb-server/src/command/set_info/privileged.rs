@@ -9,7 +9,7 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::Changed;
-use crate::command::engine::OnDisk;
+use crate::command::{engine::OnDisk, split};
 
 /// Bytes of FileValidDataLengthInformation.
 const VALID_DATA_LENGTH_BYTES: usize = 8;
@@ -43,10 +43,7 @@ pub(super) fn valid_data_length<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Ch
 
 /// [MS-FSCC] 2.1.5.2.1.
 fn is_8_3(name: &str) -> bool {
-    let (base, extension) = match name.split_once('.') {
-        Some((base, extension)) => (base, Some(extension)),
-        None => (name, None),
-    };
+    let (base, extension) = split(name, '.');
     let fits = |part: &str, max| (1..=max).contains(&part.len());
     let legal = |c: char| c.is_ascii_graphic() && !r#""\/:|<>*?."#.contains(c);
     fits(base, 8)

@@ -7,7 +7,7 @@ use vfs::{Node, StreamOpen, Vfs, VfsError};
 
 use super::Changed;
 use crate::{
-    command::{archive, engine::OnDisk},
+    command::{archive, engine::OnDisk, split},
     failure::Failure,
     file::{Change, Operation, Place},
     state::{At, breaks::perform, notices, records},
@@ -39,10 +39,7 @@ impl NewStream {
     /// # Errors
     /// `INVALID_PARAMETER` where [MS-FSA] 2.1.5.15.12.1 has it for the form of the name.
     pub(super) fn read(text: &str) -> Result<Self, Failure> {
-        let (name, kind) = match text.split_once(':') {
-            Some((name, kind)) => (name, Some(kind)),
-            None => (text, None),
-        };
+        let (name, kind) = split(text, ':');
         let ends_early = kind.map_or(name.is_empty(), str::is_empty);
         let forbidden = |c| matches!(c, '\0' | '\\' | '/' | ':');
         if ends_early
