@@ -164,9 +164,7 @@ fn report_size<V: Vfs>(on: &OnDisk<'_, V>) {
 
 /// [MS-FSA] 2.1.4.12 with PARENT_OBJECT: leases on the directory, except the actor's own.
 fn entries_changed<V: Vfs>(on: &OnDisk<'_, V>, directory: FileKey) {
-    let after = on
-        .server
-        .files
-        .entries_changed(directory, on.open.parent_lease);
+    let files = &on.server.files;
+    let after = files.entries_changed(directory, on.open.parent_lease);
     perform(on.server, after);
 }

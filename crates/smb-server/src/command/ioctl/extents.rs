@@ -133,10 +133,8 @@ async fn clone<V: Vfs>(
     let Span { from, to, len } = span;
     change.start();
     share.gate.watch_write_back(target).await;
-    let cloned = share
-        .vfs
-        .clone_range(&ends.from.node, from, target, to, len);
-    let cloned = cloned.await;
+    let (vfs, source) = (&share.vfs, &ends.from.node);
+    let cloned = vfs.clone_range(source, from, target, to, len).await;
     let range = span.target();
     match cloned {
         Ok(()) => change.rewrote(range),

@@ -72,17 +72,9 @@ async fn attempt<V: Vfs>(
     }
     let kept = KeptChange::begin(on, None).await;
     let begun = on.share.gate.begin(&on.disk.node);
-    let linked = on
-        .vfs()
-        .link(
-            &token.identity,
-            &on.disk.node,
-            &target.parent,
-            &target.name,
-            room.as_ref().map(Room::key),
-        )
-        .await;
-    if let Err(error) = linked {
+    let (vfs, who, key) = (on.vfs(), &token.identity, room.as_ref().map(Room::key));
+    let linked = vfs.link(who, &on.disk.node, &target.parent, &target.name, key);
+    if let Err(error) = linked.await {
         room::end(room).await;
         return again(error, target.existing.is_none());
     }
@@ -120,13 +112,9 @@ async fn keep<V: Vfs>(
     let kept = KeptChange::begin(on, None).await;
     let begun = on.share.gate.begin(node);
     if differs {
-        let (token, replaced) = (on.token()?, Some(node.key()));
-        let (parent, name) = (&target.parent, &target.name);
-        let linked = on
-            .vfs()
-            .link(&token.identity, node, parent, name, replaced)
-            .await;
-        if let Err(error) = linked {
+        let (vfs, token, key) = (on.vfs(), on.token()?, Some(node.key()));
+        let linked = vfs.link(&token.identity, node, &target.parent, &target.name, key);
+        if let Err(error) = linked.await {
             return again(error, false);
         }
     }

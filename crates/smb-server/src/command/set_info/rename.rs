@@ -148,21 +148,15 @@ async fn decide<V: Vfs>(
         let receipt = found.linked(node, one.parent, flags).await?;
         return Ok(Attempt::Done(receipt.into()));
     }
-    let same_file = target
-        .existing
-        .as_ref()
-        .is_some_and(|(node, _)| node.key() == one.node.key());
+    let existing = target.existing.as_ref();
+    let same_file = existing.is_some_and(|(node, _)| node.key() == one.node.key());
     let there = if !same_file {
         let room = room::make_room(on, target, wanted).await?;
         room.map_or(There::Free, There::Other)
     } else if same_parent && target.stored == source.name {
         // Only the case of letters changes.
         There::Free
-    } else if on
-        .server
-        .files
-        .is_going(one.node.key(), &target.existing_link())
-    {
+    } else if (on.server.files).is_going(one.node.key(), &target.existing_link()) {
         // The new name is about to be removed; without the old name, the file would be removed with it.
         return Err(Status::DELETE_PENDING.into());
     } else {
@@ -227,19 +221,10 @@ async fn carry_out<V: Vfs>(
         }
     };
     let kept = KeptChange::begin(on, None).await;
-    let renamed = on
-        .vfs()
-        .rename(
-            &token.identity,
-            one.node,
-            one.parent,
-            one.name,
-            &to.parent,
-            &to.name,
-            there.key(one.node),
-        )
-        .await;
-    if let Err(error) = renamed {
+    let (vfs, who, key) = (on.vfs(), &token.identity, there.key(one.node));
+    let (node, parent, name) = (one.node, one.parent, one.name);
+    let renamed = vfs.rename(who, node, parent, name, &to.parent, &to.name, key);
+    if let Err(error) = renamed.await {
         // The replaced object may have to be removed next, and the removal needs a turn of its own.
         drop((moving, turn));
         there.end().await;

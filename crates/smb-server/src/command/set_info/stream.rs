@@ -104,11 +104,9 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
         return Err(error.into());
     }
     let begun = on.share.gate.begin(&on.disk.node);
-    let renamed = on
-        .vfs()
-        .rename_stream(&token.identity, &on.disk.node, to, replace)
-        .await;
-    let node = match renamed {
+    let vfs = on.vfs();
+    let renamed = vfs.rename_stream(&token.identity, &on.disk.node, to, replace);
+    let node = match renamed.await {
         Ok(node) => node,
         Err(error) => {
             failed(on, begun, error).await;
@@ -158,13 +156,10 @@ async fn failed<V: Vfs>(on: &OnDisk<'_, V>, begun: PendingChange<'_, V>, error: 
 /// Checks the stream that has the new name: it may be replaced only if it is empty and nobody has
 /// it open.
 async fn check_target<V: Vfs>(on: &OnDisk<'_, V>, to: &str, replace: bool) -> Result<(), Failure> {
-    let token = on.token()?;
-    let file = on.vfs().carrier(&on.disk.node);
-    let existing = on
-        .vfs()
-        .open_stream(&token.identity, &file, to, StreamOpen::Existing)
-        .await;
-    let node = match existing {
+    let (vfs, token) = (on.vfs(), on.token()?);
+    let file = vfs.carrier(&on.disk.node);
+    let existing = vfs.open_stream(&token.identity, &file, to, StreamOpen::Existing);
+    let node = match existing.await {
         Err(VfsError::NotFound | VfsError::NoAttribute) => return Ok(()),
         other => other?.0,
     };
