@@ -173,10 +173,8 @@ async fn record<V: Vfs>(
 }
 
 fn unlocks(request: &LockRequest) -> bool {
-    request
-        .locks
-        .first()
-        .is_some_and(|lock| lock.flags.contains(LockFlags::UNLOCK))
+    let first = request.locks.first();
+    first.is_some_and(|lock| lock.flags.contains(LockFlags::UNLOCK))
 }
 
 /// The most byte-range locks that the open may have, and the user whose limit it shares with other opens.

@@ -218,11 +218,8 @@ fn answer_encryption(
     reply: &mut NegotiateContextList,
 ) -> Option<Cipher> {
     let offered = offered?;
-    let chosen = config
-        .ciphers
-        .iter()
-        .copied()
-        .find(|cipher| offered.ciphers.contains(&context::CipherId(cipher.id())));
+    let is_theirs = |ours: &Cipher| offered.ciphers.contains(&context::CipherId(ours.id()));
+    let chosen = config.ciphers.iter().copied().find(is_theirs);
     let ours = EncryptionCapabilities {
         ciphers: vec![context::CipherId(chosen.map_or(0, Cipher::id))],
     };
@@ -242,16 +239,12 @@ fn answer_signing(
     if offered.algorithms.is_empty() {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    let chosen = config
-        .signing_algorithms
-        .iter()
-        .copied()
-        .find(|algorithm| {
-            offered
-                .algorithms
-                .contains(&context::SigningAlgorithmId(algorithm.id()))
-        })
-        .unwrap_or(SigningAlgorithm::AesCmac);
+    let is_theirs = |ours: &SigningAlgorithm| {
+        let id = context::SigningAlgorithmId(ours.id());
+        offered.algorithms.contains(&id)
+    };
+    let chosen = config.signing_algorithms.iter().copied().find(is_theirs);
+    let chosen = chosen.unwrap_or(SigningAlgorithm::AesCmac);
     let ours = SigningCapabilities {
         algorithms: vec![context::SigningAlgorithmId(chosen.id())],
     };

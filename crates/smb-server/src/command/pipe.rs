@@ -53,12 +53,8 @@ pub(super) async fn create<V: Vfs>(call: &Call<V>) -> Handled {
         return Err(Status::NOT_A_DIRECTORY.into());
     }
     let asked = request.desired_access.map_generic();
-    let granted = if asked.contains(AccessMask::MAXIMUM_ALLOWED) {
-        AccessMask::FILE_ALL_ACCESS
-    } else {
-        asked
-    };
-    let granted = granted & call.tree()?.maximal_access;
+    let all = AccessMask::FILE_ALL_ACCESS.when(asked.contains(AccessMask::MAXIMUM_ALLOWED));
+    let granted = (asked | all) & call.tree()?.maximal_access;
     if granted.is_empty() {
         return Err(Status::ACCESS_DENIED.into());
     }

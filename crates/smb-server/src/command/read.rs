@@ -62,9 +62,8 @@ async fn file<V: Vfs>(
     let length = u64::from(request.length);
     range_end(request.offset, length)?;
     if disk.quick.ranges_in_use() {
-        call.server()
-            .files
-            .check_io(&disk.place, open.engine, request.offset, length, false)?;
+        let files = &call.server().files;
+        files.check_io(&disk.place, open.engine, request.offset, length, false)?;
     }
     let share = call.share()?;
     let length = size(request.length);
@@ -83,8 +82,6 @@ async fn file<V: Vfs>(
     let _reading = disk.quick.read();
     let read = share.vfs.read(&disk.node, request.offset, length, head);
     let head = read.await?;
-    Ok((
-        outbound::data_len(&head),
-        Reply::read(outbound::fitted(head)),
-    ))
+    let count = outbound::data_len(&head);
+    Ok((count, Reply::read(outbound::fitted(head))))
 }

@@ -144,12 +144,8 @@ impl<V: Vfs> Server<V> {
 /// Checks a session once more, because the rules may have changed since they were checked for it, or its user
 /// authenticated again: whatever is no longer allowed ends.
 pub(super) fn look_again<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>) {
-    look_at(
-        server,
-        &AccessRules::of(server),
-        session,
-        &mut Ended::default(),
-    );
+    let (now, mut ended) = (AccessRules::of(server), Ended::default());
+    look_at(server, &now, session, &mut ended);
 }
 
 /// Checks once more an open that should have been given back to its client and stays disconnected.

@@ -7,7 +7,7 @@ use smb_wire::{
     access_mask::AccessMask,
     dtyp::{AceType, SecurityDescriptor, SecurityInformation, Sid},
     file_attributes::FileAttributes,
-    msg::CreateAction,
+    msg::{CreateAction, CreateDisposition},
     status::Status,
 };
 use vfs::{Attr, Kind, NewNode, NewSecurity, Node, Permissions, Timestamp, Vfs, VfsError};
@@ -120,17 +120,14 @@ pub(super) async fn create<V: Vfs>(
     let mut whole = lookup.clone();
     whole.lookup.path.push(whole.name.clone());
     let lookup = &whole;
-    let parent = lookup
-        .parent
-        .as_ref()
-        .ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+    let parent = lookup.parent.as_ref();
+    let parent = parent.ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
     let inherited = check(on, lookup, parent).await?;
     judge::check_new(on, None)?;
     let granted = grant(on)?;
     let descriptor = descriptor(on, inherited)?;
     let begun = on.share()?.gate.begin(parent);
-    let made = make(on, lookup, parent, descriptor).await;
-    let (node, attr) = match made {
+    let (node, attr) = match make(on, lookup, parent, descriptor).await {
         // Another request was faster: the object that exists now is opened by the rules for existing objects.
         Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Taken),
         other => other?,
@@ -157,8 +154,11 @@ pub(super) async fn create<V: Vfs>(
     let (id, engine) = match judge::open(on, case).await {
         Ok(Judged::Granted(id, engine)) => (id, engine),
         // Another client opened the new object first, with a share mode that excludes this open: the object stays, and
-        // the attempt is repeated.
-        Ok(Judged::Again) => return left_to_others(on, lookup),
+        // is reported here, because nobody else does. The request has waited for that client's caching.
+        Ok(Judged::Again) => {
+            announce(on, lookup, Change::ADDED)?;
+            return Ok(Attempt::Waited);
+        }
         // The new object is not at the requested path: the directory was moved, or another request has opened or
         // removed the object already.
         Ok(Judged::Moved) => {
@@ -299,9 +299,7 @@ async fn make<V: Vfs>(
     let name = &lookup.name;
     let made = vfs.create(&token.identity, parent, name, &new, directory);
     match made.await {
-        Err(VfsError::Exists)
-            if on.wanted.disposition == smb_wire::msg::CreateDisposition::CREATE =>
-        {
+        Err(VfsError::Exists) if on.wanted.disposition == CreateDisposition::CREATE => {
             Err(Status::OBJECT_NAME_COLLISION.into())
         }
         // It is the descriptor that is too large.
@@ -345,16 +343,6 @@ async fn undone<V: Vfs>(
         announce(on, lookup, Change::ADDED)?;
     }
     Err(failure)
-}
-
-/// Reports an object that this request has made and another client has opened first, because nobody else does. The
-/// request has waited for that client's caching and is attempted again.
-fn left_to_others<V: Vfs>(
-    on: &Opening<'_, V>,
-    lookup: &Seen<V::Node>,
-) -> Result<Attempt<V>, Failure> {
-    announce(on, lookup, Change::ADDED)?;
-    Ok(Attempt::Waited)
 }
 
 /// Removes an object that was created and announced, and whose open was undone since.

@@ -6,7 +6,7 @@ use durability::{Completion, Unchanged};
 use smb_wire::{
     access_mask::AccessMask,
     file_attributes::FileAttributes,
-    msg::{CreateDisposition, NotifyFilter},
+    msg::{CreateDisposition, CreateOptions, NotifyFilter, OplockLevel},
     status::Status,
 };
 use vfs::{Attr, Kind, Node, StreamOpen, Vfs, VfsError};
@@ -120,10 +120,8 @@ async fn carrier<V: Vfs>(
     let mut plain = on.wanted.clone();
     plain.disposition = CreateDisposition::CREATE;
     plain.access = AccessMask::FILE_READ_ATTRIBUTES;
-    plain.oplock = smb_wire::msg::OplockLevel::NONE;
-    plain.options = plain
-        .options
-        .without(smb_wire::msg::CreateOptions::DELETE_ON_CLOSE);
+    plain.oplock = OplockLevel::NONE;
+    plain.options = plain.options.without(CreateOptions::DELETE_ON_CLOSE);
     let contexts = Contexts {
         lease: None,
         // The size is that of the stream that is opened, not of its file.
@@ -362,12 +360,10 @@ async fn find_or_make<V: Vfs>(
     if let Some(node) = known {
         return Ok((node, false, Unchanged::because("the stream exists").into()));
     }
-    let who = &on.token()?.identity;
+    let (vfs, who) = (&share.vfs, &on.token()?.identity);
     let begun = share.gate.begin(file);
-    let (node, created) = share
-        .vfs
-        .open_stream(who, file, name, StreamOpen::Either)
-        .await?;
+    let opened = vfs.open_stream(who, file, name, StreamOpen::Either);
+    let (node, created) = opened.await?;
     if !created {
         // Another request has created it meanwhile.
         return match on.wanted.disposition {
