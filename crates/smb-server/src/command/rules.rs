@@ -20,16 +20,6 @@ pub struct AccessRules<V: Vfs> {
     users: Arc<dyn UserStore>,
 }
 
-impl<V: Vfs> Clone for AccessRules<V> {
-    fn clone(&self) -> Self {
-        Self {
-            config: Arc::clone(&self.config),
-            shares: Arc::clone(&self.shares),
-            users: Arc::clone(&self.users),
-        }
-    }
-}
-
 impl<V: Vfs> AccessRules<V> {
     /// The rules in force.
     pub fn of(server: &Server<V>) -> Self {
