@@ -53,10 +53,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let mut cursor = std::mem::take(&mut open.state().cursor);
     let answered = fill(call, &open, &request, format, &mut cursor).await;
     open.state().cursor = cursor;
-    let buffer = answered?;
-    Ok(Reply::read_only(&QueryDirectoryResponse {
-        buffer: &buffer,
-    }))
+    let buffer: &[u8] = &answered?;
+    Ok(Reply::read_only(&QueryDirectoryResponse { buffer }))
 }
 
 fn pattern(bytes: &[u8]) -> Result<String, Failure> {

@@ -55,17 +55,12 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         _ => return Err(Status::INVALID_PARAMETER.into()),
     };
     let answer = answer.map_err(with_context)?;
-    let status = if answer.cut {
-        Status::BUFFER_OVERFLOW
-    } else {
-        Status::SUCCESS
+    let status = match answer.cut {
+        true => Status::BUFFER_OVERFLOW,
+        false => Status::SUCCESS,
     };
-    Ok(Reply::with_status(
-        status,
-        &QueryInfoResponse {
-            buffer: &answer.bytes,
-        },
-    ))
+    let buffer: &[u8] = &answer.bytes;
+    Ok(Reply::with_status(status, &QueryInfoResponse { buffer }))
 }
 
 /// [MS-SMB2] 3.3.5.20.1, 3.3.5.20.2: a buffer that is too short is refused with an error context without data.

@@ -173,7 +173,13 @@ fn refusal<V: Vfs>(call: &Call<V>, status: Status, data: Option<&[u8]>) -> Reply
         }
         _ => {}
     }
-    error(call.connection.dialect(), status, data)
+    // An ERROR response ([MS-SMB2] 2.2.2).
+    let mut head = outbound::blank();
+    match data {
+        None => ErrorResponse::EMPTY.encode(&mut head, HEADROOM),
+        Some(data) => error_data(call.connection.dialect(), data, &mut head),
+    }
+    Reply::new(status, head)
 }
 
 /// Announces that a request may change a file of a continuously available share.
@@ -209,16 +215,6 @@ async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
     call.send_pending();
     turn.run(work.as_mut()).await
-}
-
-/// An ERROR response ([MS-SMB2] 2.2.2).
-fn error(dialect: Dialect, status: Status, data: Option<&[u8]>) -> Reply {
-    let mut head = outbound::blank();
-    match data {
-        None => ErrorResponse::EMPTY.encode(&mut head, HEADROOM),
-        Some(data) => error_data(dialect, data, &mut head),
-    }
-    Reply::new(status, head)
 }
 
 /// [MS-SMB2] 2.2.2: from 3.1.1 on the data stand in an error context.

@@ -29,24 +29,20 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         return Err(Status::INVALID_PARAMETER.into());
     }
     call.check_charge(request.data.len(), 0)?;
+    let response = WriteResponse { count };
     if let OpenKind::Pipe(pipe) = &open.kind {
-        if request
-            .flags
-            .intersects(WriteFlags::WRITE_THROUGH | WriteFlags::WRITE_UNBUFFERED)
-        {
+        let durable = WriteFlags::WRITE_THROUGH | WriteFlags::WRITE_UNBUFFERED;
+        if request.flags.intersects(durable) {
             return Err(Status::INVALID_PARAMETER.into());
         }
         pipe.write(call, &open, request.data).await?;
-        return Ok(Reply::unchanged(
-            &WriteResponse { count },
-            "a pipe has no file",
-        ));
+        return Ok(Reply::unchanged(&response, "a pipe has no file"));
     }
     // [MS-SMB2] appendix A on 3.3.5.13: Windows accepts either right, for writes within the file
     // and beyond its end.
     open.need_any(AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA)?;
     let receipt = file(call, &open, &request).await?;
-    Ok(Reply::changed(&WriteResponse { count }, receipt))
+    Ok(Reply::changed(&response, receipt))
 }
 
 async fn file<V: Vfs>(

@@ -127,10 +127,7 @@ pub(super) async fn make_room<V: Vfs>(
         return Err(Status::OBJECT_NAME_COLLISION.into());
     }
     check_replaceable(on, target, node, attr, wanted).await?;
-    let place = Place {
-        key: node.key(),
-        stream: None,
-    };
+    let place = Place::of(node);
     for _ in 0..HOLDS_MAX {
         if on.server.files.count(node.key(), None) > 0 {
             on.operation_at(&place, Operation::Rename).await?;

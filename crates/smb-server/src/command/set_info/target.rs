@@ -265,10 +265,7 @@ async fn look_up<V: Vfs>(
     }
     let directly_above = access::Parent::seen(&parent, lookup.parent_seen.as_ref());
     access::may_add(on.vfs(), directly_above, &token, directory).await?;
-    let place = Place {
-        key: parent.key(),
-        stream: None,
-    };
+    let place = Place::of(&parent);
     let ask = |waiter| files.admit_entry(&place, directory, waiter);
     engine::wait_for(on.call, Some(on.open), &place, ask).await?;
     let whole = whole.charged(path_memory(on.call, path)?);
