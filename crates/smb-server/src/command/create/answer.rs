@@ -165,7 +165,7 @@ async fn enter<V: Vfs>(
         granted: opened.granted,
         options: on.wanted.options,
         kind: OpenKind::Disk {
-            directory: opened.node.is_directory(),
+            directory,
             at: Mutex::new(At {
                 node: opened.node.clone(),
                 place: opened.place.clone(),

@@ -171,12 +171,10 @@ async fn take_lease_anew<V: Vfs>(
 /// [MS-SMB2] 3.3.5.9.12: a persistent open is known by its CreateGuid as well.
 fn by_create_guid<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Option<Arc<Open<V>>> {
     let (create_guid, flags) = back.v2?;
-    let asked = flags.contains(DurableHandleFlags::PERSISTENT);
-    let client = call.client().ok()?;
-    let known = || call.server().durables.find_persistent(client, create_guid);
-    (asked && request::offers_persistence(call))
-        .then(known)
-        .flatten()
+    if !flags.contains(DurableHandleFlags::PERSISTENT) || !request::offers_persistence(call) {
+        return None;
+    }
+    (call.server().durables).find_persistent(call.client().ok()?, create_guid)
 }
 
 /// Makes every check of the specification, and first those that fail with OBJECT_NAME_NOT_FOUND. The specification
@@ -273,9 +271,7 @@ async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>
         volatile: server.fresh_file_id().volatile,
         channel_sequence: call.header.channel_sequence(),
     };
-    let Some(open) = Open::reconnected(&old, new) else {
-        return Err(Status::OBJECT_NAME_NOT_FOUND.into());
-    };
+    let open = Open::reconnected(&old, new).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
     let open = Arc::new(open);
     if let Some(policy) = &*open.policy.lock() {
         let connection = &call.connection;
