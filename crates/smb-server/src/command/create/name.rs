@@ -70,15 +70,6 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
     let trailing = text.ends_with('\\');
     // [MS-FSA] 2.1.5.1, phase 3: redundant and trailing backslashes are stripped.
     let text = text.trim_end_matches('\\');
-    if text.is_empty() {
-        return Ok(Name {
-            path: Vec::new(),
-            stream: None,
-            index: false,
-            foreign_index: false,
-            trailing,
-        });
-    }
     // [MS-FSA] 2.1.5.1: a path that is too deep is refused like one that is too long, before anything is looked up on
     // the disk or stored.
     if components(text).nth(PATH_DEPTH_MAX).is_some() {
@@ -98,7 +89,7 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
         path.extend(component_name(directory_name(component)?, path.is_empty())?);
     }
     let part = part.map(part_of).transpose()?;
-    // A stream without a name before it is one of the root of the share.
+    // The root of the share has no name, whether or not one of its streams is named.
     if !last.is_empty() {
         path.extend(component_name(last, path.is_empty())?);
     }
