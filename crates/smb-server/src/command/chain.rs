@@ -112,12 +112,9 @@ impl<V: Vfs> Chain<V> {
             self.lacks_file.set(None);
             return Ok(());
         }
-        if first {
-            self.failed.set(Some(Status::INVALID_PARAMETER));
-        }
         header.session_id = self.session.get();
-        if needs_tree && self.tree.get().is_none() {
-            // The element before has no tree to take over.
+        // There is no element before, or it has no tree to take over.
+        if first || (needs_tree && self.tree.get().is_none()) {
             self.failed.set(Some(Status::INVALID_PARAMETER));
         }
         header.tree_id = self.tree.get().unwrap_or(header.tree_id);

@@ -227,8 +227,7 @@ async fn wait<V: Vfs>(
 ) -> Result<Status, Failure> {
     let server = call.server();
     let disk = open.disk()?;
-    let waited = call.park(Some(open), woken).await;
-    let ended = match waited {
+    let ended = match call.park(Some(open), woken).await {
         Ok(Ok(Ok(Outcome::Locked))) => return Ok(Status::SUCCESS),
         Ok(Ok(Ok(Outcome::Failed(status)))) => return Ok(status),
         Ok(Ok(_)) => Ok(EndReason::Gone),

@@ -34,7 +34,7 @@ use crate::{
 
 /// The session of other connections that a binding request names, if the request is signed with its key. The
 /// answer will be signed with that key too, unless the binding succeeds and the channel gets its own.
-pub(super) fn signer<V: Vfs>(call: &Call<V>) -> Option<Arc<Session<V>>> {
+fn signer<V: Vfs>(call: &Call<V>) -> Option<Arc<Session<V>>> {
     let header = &call.header;
     if call.channel.is_some() || call.encrypted || !header.flags.contains(HeaderFlags::SIGNED) {
         return None;
@@ -56,19 +56,16 @@ pub(super) fn signer<V: Vfs>(call: &Call<V>) -> Option<Arc<Session<V>>> {
     Some(session)
 }
 
-/// Every check of [MS-SMB2] 3.3.5.5 on one leg of a binding, in the order of the text; `signed` is the result of
-/// [`signer`]. In addition:
+/// Every check of [MS-SMB2] 3.3.5.5 on one leg of a binding, in the order of the text. In addition:
 ///
 /// - AES-GMAC on one side only is checked first, as in Windows: such a signature cannot be verified.
 /// - A connection that is a channel already has had its signature checked with the channel's own key (3.3.5.2.4); a
 ///   wrong one was refused there.
 /// - Another cipher is refused like another dialect, since the sealing keys are the session's.
 /// - Another ClientGuid is refused, as the text allows: leases and durable opens belong to it.
-pub(super) fn check<V: Vfs>(
-    call: &Call<V>,
-    facts: &Negotiated,
-    signed: bool,
-) -> Result<(), Failure> {
+pub(super) fn check<V: Vfs>(call: &Call<V>, facts: &Negotiated) -> Result<(), Failure> {
+    // This comes first, because a refusal is signed as well.
+    let signed = signer(call).is_some();
     let id = call.header.session_id;
     if id == SessionId::default() {
         return Err(Status::INVALID_PARAMETER.into());

@@ -45,8 +45,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
     let binding = request.flags.contains(SessionSetupFlags::BINDING);
     if binding {
-        let signed = session_bind::signer(call).is_some();
-        session_bind::check(call, &facts, signed)?;
+        session_bind::check(call, &facts)?;
     }
     let rules = call.server().rules_replaced();
     let (id, mut setup) = begin(call, binding)?;
@@ -316,12 +315,8 @@ fn establish<V: Vfs>(
     }
     let old = replaced(call, request.previous_session_id, &token);
     let place = place(call, &config, &token, lists_only, old.as_deref())?;
-    let client_requires = request
-        .security_mode
-        .contains(SecurityMode::SIGNING_REQUIRED)
-        || facts
-            .client_security_mode
-            .contains(SecurityMode::SIGNING_REQUIRED);
+    let modes = request.security_mode | facts.client_security_mode;
+    let client_requires = modes.contains(SecurityMode::SIGNING_REQUIRED);
     let flags = SessionFlags::IS_GUEST
         .when(token.guest)
         .union(SessionFlags::IS_NULL.when(token.anonymous))
@@ -388,13 +383,9 @@ pub(super) fn derive(
     setup: &Setup,
     session_key: &SessionKey,
 ) -> Result<SessionKeys, Failure> {
-    derive_keys(
-        facts.dialect.0,
-        session_key.as_bytes(),
-        Some(setup.preauth.value()),
-        facts.cipher,
-    )
-    .map_err(|_| Failure::Status(Status::INTERNAL_ERROR))
+    let (key, preauth) = (session_key.as_bytes(), Some(setup.preauth.value()));
+    let keys = derive_keys(facts.dialect.0, key, preauth, facts.cipher);
+    Ok(keys.map_err(|_| Status::INTERNAL_ERROR)?)
 }
 
 fn sealing<V: Vfs>(call: &Call<V>, keys: &SessionKeys) -> Option<Sealing> {

@@ -358,15 +358,14 @@ pub(super) async fn withdraw<V: Vfs>(on: &Opening<'_, V>, made: &Made<V>) -> Res
 }
 
 /// Removes the object that was created, unless another client has it open by now or has changed it; returns whether it
-/// did. `made` is the object with the change time that it was made with, as for [`is_as_made`]. If it cannot be
+/// did. `changed` is the change time that it was made with, as for [`is_as_made`]. If it cannot be
 /// removed, it stays and remains dirty. The client gets the error for which its request failed.
 async fn take_back<V: Vfs>(
     call: &Call<V>,
     parent: &V::Node,
     lookup: &Seen<V::Node>,
-    made: (&V::Node, Option<Timestamp>),
+    (node, changed): (&V::Node, Option<Timestamp>),
 ) -> Result<bool, Failure> {
-    let (node, changed) = made;
     let token = call.token()?;
     let share = call.share()?;
     let files = &call.server().files;

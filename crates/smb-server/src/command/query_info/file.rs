@@ -270,10 +270,7 @@ async fn streams<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failu
     if max < StreamEntry::MIN {
         return Err(Status::INFO_LENGTH_MISMATCH.into());
     }
-    let mut entries = Vec::new();
-    if let Some(unnamed) = unnamed(on).await? {
-        entries.push(unnamed);
-    }
+    let mut entries = Vec::from_iter(unnamed(on).await?);
     let named = match on.vfs().streams(&on.disk.node).await {
         Err(VfsError::NotSupported) => Vec::new(),
         other => other?,
