@@ -93,92 +93,60 @@ const WRITE_OR_APPEND: AccessMask =
 const SPARSE: AccessMask = AccessMask(WRITE_OR_APPEND.0 | AccessMask::FILE_WRITE_ATTRIBUTES.0);
 
 const FORBIDDEN: Does = Does::Refuse(Status::NOT_SUPPORTED);
+const NO_REPARSE: Does = Does::Refuse(Status::NOT_A_REPARSE_POINT);
 const UNSUPPORTED: Does = Does::Refuse(Status::INVALID_DEVICE_REQUEST);
 
 const fn row(code: FsctlCode, access: AccessMask, does: Does) -> Row {
     Row { code, access, does }
 }
 
+/// Rows of code, access and effect.
+macro_rules! rows {
+    ($($code:ident, $access:expr, $does:expr;)+) => {
+        &[$(row(FsctlCode::$code, $access, $does)),+]
+    };
+}
+
 /// The table.
-const TABLE: &[Row] = &[
+const TABLE: &[Row] = rows! {
     // These need no handle. VALIDATE_NEGOTIATE_INFO is protected by the signature of its request.
-    row(
-        FsctlCode::VALIDATE_NEGOTIATE_INFO,
-        NONE,
-        Does::ValidateNegotiate,
-    ),
-    row(FsctlCode::PIPE_WAIT, NONE, Does::WaitForPipe),
+    VALIDATE_NEGOTIATE_INFO, NONE, Does::ValidateNegotiate;
+    PIPE_WAIT, NONE, Does::WaitForPipe;
     // [MS-SMB2] 3.3.5.15.2: this is no DFS server.
-    row(
-        FsctlCode::DFS_GET_REFERRALS,
-        NONE,
-        Does::WithoutHandle(Status::FS_DRIVER_REQUIRED),
-    ),
-    row(
-        FsctlCode::DFS_GET_REFERRALS_EX,
-        NONE,
-        Does::WithoutHandle(Status::FS_DRIVER_REQUIRED),
-    ),
-    row(
-        FsctlCode::QUERY_NETWORK_INTERFACE_INFO,
-        NONE,
-        Does::NetworkInterfaces,
-    ),
+    DFS_GET_REFERRALS, NONE, Does::WithoutHandle(Status::FS_DRIVER_REQUIRED);
+    DFS_GET_REFERRALS_EX, NONE, Does::WithoutHandle(Status::FS_DRIVER_REQUIRED);
+    QUERY_NETWORK_INTERFACE_INFO, NONE, Does::NetworkInterfaces;
     // Pipes: the pipe itself checks the rights for both directions.
-    row(
-        FsctlCode::PIPE_TRANSCEIVE,
-        AccessMask(READ.0 | WRITE.0),
-        Does::Transceive,
-    ),
-    row(FsctlCode::PIPE_PEEK, READ, Does::Peek),
+    PIPE_TRANSCEIVE, AccessMask(READ.0 | WRITE.0), Does::Transceive;
+    PIPE_PEEK, READ, Does::Peek;
     // The key names the handle and grants nothing beyond its rights: copying checks them again.
-    row(FsctlCode::SRV_REQUEST_RESUME_KEY, NONE, Does::ResumeKey),
+    SRV_REQUEST_RESUME_KEY, NONE, Does::ResumeKey;
     // [MS-SMB2] 3.3.5.15.6 prescribes its own order of checks: access is checked by `copy.rs`, after the sizes, and
     // once more for the source.
-    row(FsctlCode::SRV_COPYCHUNK, NONE, Does::CopyChunk),
-    row(FsctlCode::SRV_COPYCHUNK_WRITE, NONE, Does::CopyChunk),
-    row(
-        FsctlCode::DUPLICATE_EXTENTS_TO_FILE,
-        WRITE,
-        Does::DuplicateExtents { extended: false },
-    ),
-    row(
-        FsctlCode::DUPLICATE_EXTENTS_TO_FILE_EX,
-        WRITE,
-        Does::DuplicateExtents { extended: true },
-    ),
-    row(FsctlCode::SET_SPARSE, SPARSE, Does::SetSparse),
-    row(FsctlCode::SET_ZERO_DATA, WRITE, Does::ZeroData),
-    row(
-        FsctlCode::QUERY_ALLOCATED_RANGES,
-        READ,
-        Does::AllocatedRanges,
-    ),
+    SRV_COPYCHUNK, NONE, Does::CopyChunk;
+    SRV_COPYCHUNK_WRITE, NONE, Does::CopyChunk;
+    DUPLICATE_EXTENTS_TO_FILE, WRITE, Does::DuplicateExtents { extended: false };
+    DUPLICATE_EXTENTS_TO_FILE_EX, WRITE, Does::DuplicateExtents { extended: true };
+    SET_SPARSE, SPARSE, Does::SetSparse;
+    SET_ZERO_DATA, WRITE, Does::ZeroData;
+    QUERY_ALLOCATED_RANGES, READ, Does::AllocatedRanges;
     // The answer is the same for every file.
-    row(FsctlCode::GET_COMPRESSION, NONE, Does::GetCompression),
-    row(FsctlCode::SET_COMPRESSION, WRITE, Does::SetCompression),
+    GET_COMPRESSION, NONE, Does::GetCompression;
+    SET_COMPRESSION, WRITE, Does::SetCompression;
     // The id is made of the inode number, which the create context QFid returns as well.
-    row(FsctlCode::CREATE_OR_GET_OBJECT_ID, NONE, Does::ObjectId),
-    row(FsctlCode::GET_OBJECT_ID, NONE, Does::ObjectId),
+    CREATE_OR_GET_OBJECT_ID, NONE, Does::ObjectId;
+    GET_OBJECT_ID, NONE, Does::ObjectId;
     // There are no snapshots.
-    row(FsctlCode::SRV_ENUMERATE_SNAPSHOTS, NONE, Does::Snapshots),
-    row(
-        FsctlCode::GET_REPARSE_POINT,
-        NONE,
-        Does::Refuse(Status::NOT_A_REPARSE_POINT),
-    ),
-    row(
-        FsctlCode::DELETE_REPARSE_POINT,
-        AccessMask(WRITE.0 | AccessMask::FILE_WRITE_ATTRIBUTES.0),
-        Does::Refuse(Status::NOT_A_REPARSE_POINT),
-    ),
+    SRV_ENUMERATE_SNAPSHOTS, NONE, Does::Snapshots;
+    GET_REPARSE_POINT, NONE, NO_REPARSE;
+    DELETE_REPARSE_POINT, AccessMask(WRITE.0 | AccessMask::FILE_WRITE_ATTRIBUTES.0), NO_REPARSE;
     // It is refused whatever it asks for.
-    row(FsctlCode::MARK_HANDLE, NONE, Does::MarkHandle),
+    MARK_HANDLE, NONE, Does::MarkHandle;
     // Concerns the handle's own end only.
-    row(FsctlCode::LMR_REQUEST_RESILIENCY, NONE, Does::Resiliency),
+    LMR_REQUEST_RESILIENCY, NONE, Does::Resiliency;
     // [MS-SMB2] 3.3.5.15.7: a service that is not offered.
-    row(FsctlCode::SRV_READ_HASH, NONE, FORBIDDEN),
-];
+    SRV_READ_HASH, NONE, FORBIDDEN;
+};
 
 /// The codes that Windows passes to no file system ([MS-SMB2] 3.3.5.15.8, note 397), and FSCTL_OPLOCK_BREAK_ACK_NO_2:
 /// oplocks are asked for by CREATE, and most others concern the volume, its journal or transactions.
