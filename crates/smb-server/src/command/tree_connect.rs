@@ -27,9 +27,6 @@ use crate::{
 /// Longest share name, in characters ([MS-SRVS] allows 80 for the name itself).
 const SHARE_NAME_MAX: usize = 80;
 
-/// Rights of the pipe share.
-const PIPE_ACCESS: AccessMask = AccessMask::FILE_ALL_ACCESS;
-
 /// Connects the session to a share.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = TreeConnectRequest::read(&call.message)?;
@@ -127,7 +124,7 @@ fn pipes<V: Vfs>(session: &Session<V>) -> TreeConnect<V> {
         acting: Default::default(),
         _memory: None,
         share: None,
-        maximal_access: PIPE_ACCESS,
+        maximal_access: AccessMask::FILE_ALL_ACCESS,
         flags: ShareFlags::NO_CACHING,
         encrypted: session.encrypts(),
         limits_hosts: false,

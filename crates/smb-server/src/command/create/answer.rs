@@ -131,9 +131,8 @@ fn observe<V: Vfs>(call: &Call<V>, opened: &Opened<V>) -> bool {
         directory: opened.node.is_directory(),
     };
     // No delay is allowed here, because caching applies to the node itself.
-    let observed = call
-        .server()
-        .observe_ahead(opened.id, &opened.node, interest);
+    let server = call.server();
+    let observed = server.observe_ahead(opened.id, &opened.node, interest);
     observed.is_ok()
 }
 
@@ -349,21 +348,19 @@ pub(super) fn push_granted(
     if let (Some(_), Some(answer)) = (&contexts.lease_named, lease(cache)) {
         list.push_with(name::REQUEST_LEASE, |out| answer.encode(out));
     }
-    let (
-        Some(asked),
-        Endurance::Durable {
-            timeout,
-            persistent,
-        },
-    ) = (contexts.durable, got)
+    let Endurance::Durable {
+        timeout,
+        persistent,
+    } = got
     else {
         return;
     };
-    match asked {
-        Asked::V1 => list.push_with(name::DURABLE_HANDLE_REQUEST, |out| {
+    match contexts.durable {
+        None => {}
+        Some(Asked::V1) => list.push_with(name::DURABLE_HANDLE_REQUEST, |out| {
             DurableHandleResponse.encode(out);
         }),
-        Asked::V2(_) => {
+        Some(Asked::V2(_)) => {
             let answer = DurableHandleResponseV2 {
                 timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
                 flags: DurableHandleFlags::PERSISTENT.when(persistent),

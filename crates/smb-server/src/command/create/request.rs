@@ -221,12 +221,10 @@ fn desired_access(request: &CreateRequest<'_>) -> Result<AccessMask, Failure> {
     if request.impersonation_level > ImpersonationLevel::DELEGATE {
         return Err(Status::BAD_IMPERSONATION_LEVEL.into());
     }
-    let unbuffered = request
-        .options
-        .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING);
-    let access = request
-        .desired_access
-        .without(AccessMask::FILE_APPEND_DATA.when(unbuffered));
+    let options = request.options;
+    let unbuffered = options.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING);
+    let append = AccessMask::FILE_APPEND_DATA.when(unbuffered);
+    let access = request.desired_access.without(append);
     // [MS-FSA] 2.1.5.1: an open without any right.
     if access.is_empty() || access.bits() & ACCESS_UNDEFINED != 0 {
         return Err(Status::ACCESS_DENIED.into());

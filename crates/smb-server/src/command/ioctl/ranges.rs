@@ -41,7 +41,8 @@ pub(super) async fn set_sparse<V: Vfs>(
     request: &IoctlRequest<'_>,
 ) -> Result<Answer, Failure> {
     let wanted = SetSparse::read(request.input).set_sparse;
-    let attr = on.vfs().attr(&on.disk.node).await?;
+    let (vfs, node) = (on.vfs(), &on.disk.node);
+    let attr = vfs.attr(node).await?;
     // A flag that is set already is set again: another request may just have set it without its being stable yet, or
     // a failed sync may have lost it.
     let set = SetAttr {
@@ -51,17 +52,14 @@ pub(super) async fn set_sparse<V: Vfs>(
     let token = on.token()?;
     let turn = kept_times::turn(on.disk.quick).await;
     let kept = KeptChange::begin(on, turn).await;
-    let begun = on.share.gate.begin(&on.disk.node);
-    on.vfs()
-        .set_attr(&token.identity, &on.disk.node, &set)
-        .await?;
+    let begun = on.share.gate.begin(node);
+    vfs.set_attr(&token.identity, node, &set).await?;
     let shown = kept.show(on).await;
     if is_sparse(&attr) != wanted {
         report_change(on, NotifyFilter::ATTRIBUTES);
     }
-    let receipt = begun
-        .metadata_changed(&on.disk.node, Meta::Attributes, on.open.flags())
-        .await?;
+    let marked = begun.metadata_changed(node, Meta::Attributes, on.open.flags());
+    let receipt = marked.await?;
     shown?;
     Ok(Answer::done(receipt))
 }

@@ -58,17 +58,15 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -
     sd.encode(&mut bytes)
         .map_err(|_| Status::INVALID_SECURITY_DESCR)?;
     let kept = KeptChange::begin(on, turn).await;
-    let begun = on.share.gate.begin(&on.disk.node);
-    on.vfs()
-        .set_security(&token.identity, &on.disk.node, &bytes)
-        .await?;
+    let (vfs, node) = (on.vfs(), &on.disk.node);
+    let begun = on.share.gate.begin(node);
+    vfs.set_security(&token.identity, node, &bytes).await?;
     drop(merging);
     let archived = archive::changed(on).await;
     let shown = kept.show(on).await;
     report_change(on, NotifyFilter::SECURITY);
-    let receipt = begun
-        .metadata_changed(&on.disk.node, Meta::Security, on.open.flags())
-        .await?;
+    let marked = begun.metadata_changed(node, Meta::Security, on.open.flags());
+    let receipt = marked.await?;
     archived.and(shown)?;
     Ok(receipt.into())
 }
