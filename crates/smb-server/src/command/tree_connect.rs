@@ -213,11 +213,7 @@ pub(crate) fn admits(config: &ShareConfig, token: &Token) -> bool {
     let Some(users) = &config.users else {
         return true;
     };
-    users
-        .iter()
-        .any(|user| fold_name(user) == fold_name(&token.user))
-        || config
-            .group_rids
-            .iter()
-            .any(|rid| token.group_rids.contains(rid))
+    let is_named = |user: &String| fold_name(user) == fold_name(&token.user);
+    let is_member = |rid: &u32| token.group_rids.contains(rid);
+    users.iter().any(is_named) || config.group_rids.iter().any(is_member)
 }

@@ -179,11 +179,8 @@ fn attributes(
 
 /// NORMAL alone clears everything; the share's root keeps HIDDEN and SYSTEM as they are.
 fn replaced(old: FileAttributes, wanted: FileAttributes, root: bool) -> FileAttributes {
-    let settable = if root {
-        SETTABLE.without(FileAttributes::HIDDEN | FileAttributes::SYSTEM)
-    } else {
-        SETTABLE
-    };
+    let fixed = (FileAttributes::HIDDEN | FileAttributes::SYSTEM).when(root);
+    let settable = SETTABLE.without(fixed);
     old.without(settable | FileAttributes::NORMAL) | FileAttributes(wanted.bits() & settable.bits())
 }
 

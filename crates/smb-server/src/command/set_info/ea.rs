@@ -68,10 +68,8 @@ fn former(known: &[Ea], changes: &[Ea]) -> Vec<Ea> {
     let mut former: Vec<Ea> = (changes.iter())
         .map(|(name, _)| (name.clone(), Vec::new()))
         .collect();
-    let before = known
-        .iter()
-        .filter(|(name, _)| named.contains(&vfs::fold(name)));
-    former.extend(before.cloned());
+    let is_named = |(name, _): &&Ea| named.contains(&vfs::fold(name));
+    former.extend(known.iter().filter(is_named).cloned());
     former
 }
 

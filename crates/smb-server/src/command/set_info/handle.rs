@@ -24,10 +24,8 @@ pub(super) fn position<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Result<Completi
     let info = parse!(FilePositionInformation, buffer);
     let position =
         u64::try_from(info.current_byte_offset).map_err(|_| Status::INVALID_PARAMETER)?;
-    let unbuffered = open
-        .options
-        .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING);
-    if unbuffered && !position.is_multiple_of(SECTOR) {
+    let unbuffered = CreateOptions::NO_INTERMEDIATE_BUFFERING;
+    if open.options.contains(unbuffered) && !position.is_multiple_of(SECTOR) {
         return Err(Status::INVALID_PARAMETER.into());
     }
     open.state().position = position;
@@ -52,11 +50,8 @@ fn changed(old: CreateOptions, new: CreateOptions) -> Result<CreateOptions, Fail
     if foreign || switched || new.contains(synchronous) {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    let kept = if old.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING) {
-        settable.without(CreateOptions::WRITE_THROUGH)
-    } else {
-        settable
-    };
+    let unbuffered = old.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING);
+    let kept = settable.without(CreateOptions::WRITE_THROUGH.when(unbuffered));
     Ok(old.without(kept) | CreateOptions(new.bits() & kept.bits()))
 }
 
