@@ -63,7 +63,7 @@ impl<V: Volume> Gate<V> {
         }
         let took = self.core.now().saturating_sub(started);
         metrics.flush_micros.add_time(took);
-        result.map(|()| Receipt::new())
+        result.map(Receipt)
     }
 
     /// Whether a FLUSH promises the name by which a client found the target.

@@ -23,10 +23,7 @@ mod opens;
 mod pacing;
 mod rename;
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::Ordering::SeqCst},
-};
+use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use vfs::{FileKey, Node, VfsResult, Volume, lock};
 
@@ -308,7 +305,7 @@ impl<V: Volume> Gate<V> {
             || core.is_too_dirty(node.key().fs)
             || (judged.kind.is_lazy() && core.journal.get().is_some());
         if !waits {
-            return Ok(Receipt::new());
+            return Ok(Receipt(()));
         }
         // Boxed only where something is waited for, so that not every change carries this future.
         Box::pin(async {
@@ -324,7 +321,7 @@ impl<V: Volume> Gate<V> {
         if result.is_err() || self.core.check_latch(key).is_err() {
             self.core.latches_stored().await;
         }
-        result.map(|()| Receipt::new())
+        result.map(Receipt)
     }
 
     async fn barriers(&self, node: &V::Node, judged: Judged) -> VfsResult<()> {
@@ -401,9 +398,9 @@ impl Asked {
 
 /// Proof that the policy's barrier for a change completed. Only this crate can make one:
 ///
-/// ```compile_fail,E0451
+/// ```compile_fail,E0423
 /// // The field is private, so no other crate can construct a receipt.
-/// let forged = durability::Receipt { private: () };
+/// let forged = durability::Receipt(());
 /// ```
 ///
 /// ```compile_fail,E0599
@@ -424,23 +421,9 @@ impl Asked {
 ///     one
 /// }
 /// ```
+#[derive(Debug)]
 #[must_use = "a success reply needs the receipt of its barrier"]
-pub struct Receipt {
-    private: (),
-}
-
-impl Receipt {
-    fn new() -> Self {
-        Self { private: () }
-    }
-}
-
-impl fmt::Debug for Receipt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let () = self.private;
-        f.write_str("Receipt")
-    }
-}
+pub struct Receipt(());
 
 /// The statement that a successful request changed nothing on any disk. It proves nothing: the
 /// caller is responsible for the reason that it gives.
