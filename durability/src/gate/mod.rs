@@ -430,18 +430,14 @@ pub struct Receipt(());
 #[derive(Debug)]
 #[must_use = "a success reply is built from it"]
 pub struct Unchanged {
-    reason: &'static str,
+    /// Why nothing was changed.
+    pub reason: &'static str,
 }
 
 impl Unchanged {
     /// States why nothing was changed.
     pub const fn because(reason: &'static str) -> Self {
         Self { reason }
-    }
-
-    /// Why nothing was changed.
-    pub const fn reason(&self) -> &'static str {
-        self.reason
     }
 }
 

@@ -104,6 +104,6 @@ impl<V: Volume> Gate<V> {
 fn receipt(completion: Completion) -> Said {
     match completion {
         Completion::Changed(receipt) => Ok(receipt),
-        Completion::Unchanged(why) => panic!("{}", why.reason()),
+        Completion::Unchanged(why) => panic!("{}", why.reason),
     }
 }
