@@ -258,7 +258,7 @@ impl<V: Volume> Inode<V> {
     }
 
     pub(crate) fn seen_through(&mut self, share: &Arc<Share>) {
-        if !self.shares.iter().any(|known| Arc::ptr_eq(known, share)) {
+        if !self.shares.contains(share) {
             self.shares.push(Arc::clone(share));
         }
     }
@@ -285,7 +285,7 @@ impl<V: Volume> Inode<V> {
         let own = epochs.flat_map(|epoch| &mut epoch.charges);
         let names = self.names.iter_mut().flat_map(|name| &mut name.charges);
         let all = own.chain(names);
-        let mine = all.filter(|charge| Arc::ptr_eq(&charge.share, share));
+        let mine = all.filter(|charge| charge.share == *share);
         mine.for_each(|charge| charge.change(kind));
     }
 
@@ -408,7 +408,7 @@ impl<V: Volume> Inode<V> {
         let names = self.names.iter().flat_map(|name| &name.charges);
         let mut shares: Vec<Arc<Share>> = Vec::new();
         for charge in own.chain(names).filter(|charge| charge.is_bounded()) {
-            if !shares.iter().any(|known| Arc::ptr_eq(known, &charge.share)) {
+            if !shares.contains(&charge.share) {
                 shares.push(Arc::clone(&charge.share));
             }
         }

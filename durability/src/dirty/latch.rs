@@ -124,7 +124,7 @@ impl Latch {
     #[expect(clippy::indexing_slicing, reason = "the place was just found or made")]
     pub(crate) fn lost(&mut self, share: &Arc<Share>) -> &mut Unproven {
         let mut all = self.lost.iter();
-        let known = all.position(|lost| Arc::ptr_eq(&lost.share, share));
+        let known = all.position(|lost| lost.share == *share);
         let place = known.unwrap_or_else(|| {
             self.lost.push(Unproven::new(share));
             self.lost.len() - 1

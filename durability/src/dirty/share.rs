@@ -81,6 +81,13 @@ pub(crate) struct Share {
     pub(crate) metrics: Metrics,
 }
 
+/// A share equals only itself.
+impl PartialEq for Share {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
 impl Share {
     pub(crate) fn new(
         name: &str,
@@ -323,7 +330,7 @@ struct Counted {
 
 impl Counted {
     fn has(&self, open: &OpenEntry) -> bool {
-        Arc::ptr_eq(&self.share, &open.share) && self.rule == open.rule
+        self.share == open.share && self.rule == open.rule
     }
 
     fn asked(&self) -> Effective {
@@ -361,7 +368,7 @@ impl Opens {
     /// A new open, judged by its share's rules as they are now.
     pub(crate) fn insert(&mut self, id: u64, share: &Arc<Share>, opener: Arc<Opener>) {
         self.several_names = self.by_id.values().next().is_some_and(|first| {
-            let one_name = Arc::ptr_eq(&first.share, share) && first.opener.path == opener.path;
+            let one_name = first.share == *share && first.opener.path == opener.path;
             self.several_names || !one_name
         });
         let rule = share.rules().find(&opener).cloned();
@@ -412,7 +419,7 @@ impl Opens {
         self.counted.clear();
         let mut all = std::mem::take(&mut self.by_id);
         for entry in all.values_mut() {
-            if Arc::ptr_eq(&entry.share, share) {
+            if entry.share == *share {
                 entry.rule = rules.find(&entry.opener).cloned();
             }
             self.add(entry);
@@ -440,10 +447,9 @@ impl Opens {
 
     /// The terms of a request through `own`.
     pub(crate) fn effective(&self, own: &Arc<Share>) -> Effective {
-        let opened = |counted: &Counted| Arc::ptr_eq(&counted.share, own);
         let asked = self.strictest();
         if let Some(asked) = asked
-            && self.counted.iter().any(opened)
+            && self.counted.iter().any(|counted| counted.share == *own)
         {
             return asked;
         }
@@ -457,8 +463,7 @@ impl Opens {
         let mut shares: Vec<Arc<Share>> = Vec::new();
         let counted = self.counted.iter();
         for Counted { share, .. } in counted.filter(|one| one.asked().bound.is_some()) {
-            let is_known = |known: &Arc<Share>| Arc::ptr_eq(known, share);
-            if !is_known(own) && !shares.iter().any(is_known) {
+            if share != own && !shares.contains(share) {
                 shares.push(Arc::clone(share));
             }
         }

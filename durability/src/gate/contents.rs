@@ -276,7 +276,7 @@ impl<V: Volume> PendingContents<'_, V> {
             room.as_mut().enable();
             match self.admit(range, flags) {
                 Ok(admitted) => return admitted,
-                Err(share) if Arc::ptr_eq(&share, &full) => {}
+                Err(share) if share == full => {}
                 Err(share) => {
                     full = share;
                     continue;

@@ -207,7 +207,7 @@ impl<V: Volume> Gate<V> {
             return Vec::new();
         }
         let mut latched = core.poisoned_where(|inode| {
-            inode.shares().is_empty() || inode.is_of(|share| Arc::ptr_eq(share, &self.share))
+            inode.shares().is_empty() || inode.shares().contains(&self.share)
         });
         let known: Vec<FileKey> = latched.iter().map(|latched| latched.key).collect();
         let fs = self.vfs.root().key().fs;

@@ -151,13 +151,9 @@ impl<V: Volume> Gate<V> {
         let folded = vfs::fold(path);
         let mut found = None;
         self.core.each(|key, inode| {
-            let mut opens = inode.opens.iter();
-            let mut is_here = || {
-                opens.any(|open| {
-                    Arc::ptr_eq(&open.share, &self.share) && vfs::fold(&open.opener.path) == folded
-                })
-            };
-            if found.is_none() && is_here() {
+            let opens = inode.opens.iter().filter(|open| open.share == self.share);
+            let mut paths = opens.map(|open| vfs::fold(&open.opener.path));
+            if found.is_none() && paths.any(|path| path == folded) {
                 found = Some(key);
             }
         });

@@ -46,7 +46,7 @@ impl<V: Volume> Gate<V> {
     fn bounded(&self, key: FileKey, bound: Bound) -> impl Iterator<Item = (Arc<Share>, Bound)> {
         let all = self.core.peek(key, Inode::bounded_shares);
         let others = all.into_iter().flatten();
-        let others = others.filter(move |share| !Arc::ptr_eq(share, &self.share));
+        let others = others.filter(move |share| *share != self.share);
         let others = others.map(move |share| {
             let bound = share.bound().unwrap_or(bound);
             (share, bound)
@@ -92,7 +92,7 @@ impl<V: Volume> Gate<V> {
             let asked = asked.unwrap_or_else(|| share.asked(None));
             match asked.bound {
                 // Another share has only its own bound to keep, however tight the bounds of others are.
-                Some(all) if !Arc::ptr_eq(share, &self.share) => {
+                Some(all) if *share != self.share => {
                     bound = share.bound().unwrap_or(all);
                 }
                 Some(now) => bound = now,

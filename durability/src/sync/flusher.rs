@@ -194,7 +194,7 @@ impl<V: Volume> Durability<V> {
 
     /// Syncs everything dirty of a share, including the writes in flight.
     pub(crate) async fn sync_share(&self, share: &Arc<Share>) -> StopReport {
-        let seen = |inode: &Inode<V>| inode.is_of(|known| Arc::ptr_eq(known, share));
+        let seen = |inode: &Inode<V>| inode.shares().contains(share);
         let mut report = self.sync_many(self.keys(|_, inode| seen(inode))).await;
         // Inodes that failed before are not stable either, and nothing syncs them any more.
         for latched in self.poisoned_where(seen) {
@@ -295,7 +295,7 @@ impl<V: Volume> Durability<V> {
         let shares = self.shares();
         let keys = self.keys(|_, inode| {
             inode.is_of(|share| share.settings().sync_on_stop)
-                || !inode.is_of(|share| shares.iter().any(|known| Arc::ptr_eq(known, share)))
+                || !inode.is_of(|share| shares.contains(share))
         });
         self.sync_many(keys).await
     }
@@ -304,8 +304,7 @@ impl<V: Volume> Durability<V> {
     pub async fn sync_lazy(&self) -> StopReport {
         let mut lazy = self.shares();
         lazy.retain(|share| share.has_lazy());
-        let is_lazy = |known: &Arc<Share>| lazy.iter().any(|share| Arc::ptr_eq(share, known));
-        let keys = self.keys(|_, inode: &Inode<V>| inode.is_of(is_lazy));
+        let keys = self.keys(|_, inode| inode.is_of(|share| lazy.contains(share)));
         self.sync_many(keys).await
     }
 

@@ -203,7 +203,7 @@ impl<V: Volume> Inode<V> {
         let Some(latch) = &mut self.latch else {
             return Vec::new();
         };
-        shares.retain(|share| !self.shares.iter().any(|known| Arc::ptr_eq(known, share)));
+        shares.retain(|share| !self.shares.contains(share));
         for share in &shares {
             latch.lost(share);
             self.shares.push(Arc::clone(share));

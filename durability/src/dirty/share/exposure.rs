@@ -291,7 +291,7 @@ impl Charge {
 
     /// Whether this is the charge of this share under this policy.
     pub(crate) fn is_for(&self, share: &Arc<Share>, kind: PolicyKind) -> bool {
-        Arc::ptr_eq(&self.share, share) && self.kind == kind
+        self.share == *share && self.kind == kind
     }
 
     /// Whether the bytes of a write under way become its own.
