@@ -235,7 +235,7 @@ impl<D: Disk> LatchStore for LatchMap<D> {
     }
 
     fn settled(&self) -> Option<StoreTask> {
-        self.map.settled()
+        self.map.log.settled()
     }
 }
 

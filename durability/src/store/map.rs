@@ -159,7 +159,7 @@ pub struct OpenedMap<D: Disk> {
 }
 
 /// The map in memory, as segments begin with it.
-struct Live {
+pub(super) struct Live {
     all: Entries,
     bytes: usize,
     last_word: Option<(&'static [u8], &'static [u8])>,
@@ -210,7 +210,7 @@ impl Contents for Live {
 
 /// See the module head.
 pub struct LogMap<D: Disk> {
-    log: Arc<Log<D, Live>>,
+    pub(super) log: Arc<Log<D, Live>>,
     spec: &'static MapSpec,
 }
 
@@ -317,11 +317,6 @@ impl<D: Disk> LogMap<D> {
             Some(out)
         })?;
         Some(self.log.in_time(task))
-    }
-
-    /// The end of the write that covers all calls so far; `None` if none is under way or waits.
-    pub(super) fn settled(&self) -> Option<StoreTask> {
-        self.log.settled()
     }
 
     /// Waits until the changes so far are stored and their writer is done, as long as a reply may wait: the worker that
