@@ -1,10 +1,23 @@
-//! Two small parts of tasks that may be dropped with the worker that runs them.
+//! Small parts of tasks that may be dropped with the worker that runs them.
 
 use std::{
     future::{Future, poll_fn},
     pin::pin,
     task::Poll,
 };
+
+use tokio::sync::oneshot;
+use vfs::VfsResult;
+
+/// Sends the result to one task that waits.
+pub(crate) type Waiter = oneshot::Sender<VfsResult<()>>;
+
+pub(crate) fn answer_all(waiters: impl IntoIterator<Item = Waiter>, what: VfsResult<()>) {
+    for waiter in waiters {
+        // A waiter that went away needs no answer.
+        let _ = waiter.send(what);
+    }
+}
 
 /// Runs a step when it is dropped, unless it was disarmed.
 pub(crate) struct OnDrop<F: FnOnce()>(Option<F>);

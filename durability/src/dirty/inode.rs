@@ -15,8 +15,8 @@ mod syncs;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tokio::sync::{Notify, oneshot};
-use vfs::{FileKey, Node, VfsResult, Volume};
+use tokio::sync::Notify;
+use vfs::{FileKey, Node, Volume};
 
 pub(crate) use syncs::{FoundAt, Job, Name};
 
@@ -28,6 +28,7 @@ use crate::{
     dirty::Earlier,
     policy::PolicyKind,
     share::{Opens, Reservation, Share},
+    tasks::Waiter,
 };
 
 /// The most streams of one inode that may be dirty at once.
@@ -63,9 +64,6 @@ impl<V: Volume> Held<V> {
         self.node.stream().is_none() && !self.node.is_directory()
     }
 }
-
-/// A request that waits for a sync.
-type Waiter = oneshot::Sender<VfsResult<()>>;
 
 pub(crate) struct Inode<V: Volume> {
     node: Option<Held<V>>,

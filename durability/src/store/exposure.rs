@@ -15,11 +15,11 @@ use vfs::{Disk, VfsError};
 use super::{
     journal::JournalFile,
     journal_format::{ExposureRecord, JournalRecord, shorten},
-    log::{StoreTask, Waiter, answer_all},
+    log::StoreTask,
 };
 use crate::{
     share::lock,
-    tasks::{OnDrop, race},
+    tasks::{OnDrop, Waiter, answer_all, race},
 };
 
 /// How long changes may be acknowledged under one exposure record.

@@ -34,7 +34,7 @@ use super::{
     frames::PAYLOAD_MAX,
     segments::{Segments, Shape},
 };
-use crate::tasks::OnDrop;
+use crate::tasks::{OnDrop, Waiter, answer_all};
 
 /// No new segment is tried for so long after one could not be made.
 const BACK_OFF: Duration = Duration::from_secs(1);
@@ -51,15 +51,6 @@ const QUEUE_BYTES_MAX: usize = 16 << 20;
 /// Completes when the store has done what was asked, or could not. The work goes on if the task is
 /// dropped. It is not `Send`: poll it on the worker that made it.
 pub type StoreTask = Pin<Box<dyn Future<Output = VfsResult<()>>>>;
-/// Sends the result to one task that waits.
-pub(super) type Waiter = oneshot::Sender<VfsResult<()>>;
-
-pub(super) fn answer_all(waiters: impl IntoIterator<Item = Waiter>, what: VfsResult<()>) {
-    for waiter in waiters {
-        // A waiter that went away needs no answer.
-        let _ = waiter.send(what);
-    }
-}
 
 /// The state that a log stores: it gives the frames that a new segment begins with.
 pub(super) trait Contents: Send + 'static {

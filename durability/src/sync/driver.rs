@@ -21,7 +21,7 @@ use crate::{
     planted::Planted,
     share::Share,
     sync::Durability,
-    tasks::OnDrop,
+    tasks::{OnDrop, answer_all},
 };
 
 impl<V: Volume> Durability<V> {
@@ -270,10 +270,7 @@ impl<V: Volume> Durability<V> {
                 }
                 joined
             });
-            for waiter in job.waiters.into_iter().chain(joined) {
-                // A waiter may have been dropped meanwhile.
-                let _ = waiter.send(result);
-            }
+            answer_all(job.waiters.into_iter().chain(joined), result);
         }
     }
 

@@ -8,13 +8,14 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use vfs::{FileKey, Node, SyncScope, VfsError, Volume};
 
-use super::{Held, Inode, Waiter};
+use super::{Held, Inode};
 use crate::{
     dirty::{
         epoch::{Account, Changed, WriteBackHint, rename_size},
         latch::{Failure, LatchEvent},
     },
     share::{Charge, Share},
+    tasks::Waiter,
 };
 
 /// One sync of an inode, taken out of its state.
