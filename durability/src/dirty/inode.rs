@@ -78,10 +78,10 @@ pub(crate) struct Inode<V: Volume> {
     /// (for a directory: with the names in it).
     last_sync: (u64, Duration),
     syncs_all: bool,
-    names: Vec<Name<V>>,
+    pub(crate) names: Vec<Name<V>>,
     latch: Option<Latch>,
     /// The inode is known not to be a directory.
-    file: bool,
+    pub(crate) file: bool,
     /// The inode has no name any more, so a failure leaves nothing unproven. The nodes of operations in flight keep the
     /// kernel from using its number again until this entry is dropped.
     pub(crate) gone: bool,
@@ -103,7 +103,7 @@ pub(crate) struct Inode<V: Volume> {
     pub(crate) found_at: Option<FoundAt>,
     syncing: bool,
     /// The shares it was changed or flushed through.
-    shares: Vec<Arc<Share>>,
+    pub(crate) shares: Vec<Arc<Share>>,
     /// The latch event of the present step, which the table takes and reports.
     pub(crate) latch_event: Option<LatchEvent>,
     /// The handles on it, whose policies decide.
@@ -165,10 +165,6 @@ impl<V: Volume> Inode<V> {
         !self.file && self.latch.as_ref().is_some_and(lost)
     }
 
-    pub(crate) fn shares(&self) -> &[Arc<Share>] {
-        &self.shares
-    }
-
     pub(crate) fn is_of(&self, wanted: impl Fn(&Arc<Share>) -> bool) -> bool {
         self.shares.iter().any(wanted)
     }
@@ -210,10 +206,6 @@ impl<V: Volume> Inode<V> {
         self.streams.len() > DIRTY_STREAMS_MAX
             || self.pending.set_meta.len() > DIRTY_METADATA_MAX
             || self.names.len() > DIRTY_NAMES_MAX
-    }
-
-    pub(crate) fn is_file(&self) -> bool {
-        self.file
     }
 
     /// Whether nothing here must be remembered.

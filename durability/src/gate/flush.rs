@@ -177,7 +177,7 @@ impl<V: Volume> Gate<V> {
             })
         };
         let mine = |inode: &Inode<V>| {
-            inode.shares().is_empty()
+            inode.shares.is_empty()
                 || inode.is_of(|share| share.is_within(&roots))
                 || is_below(inode)
         };
@@ -261,7 +261,7 @@ impl<V: Volume> Gate<V> {
                 return Ok(());
             };
             let is_dirty = |inode: &Inode<V>| {
-                let mut names = inode.names().iter();
+                let mut names = inode.names.iter();
                 names.any(|name| name.dir.key() == parent.key())
             };
             let dirty = self.core.peek(key, is_dirty) == Some(true);

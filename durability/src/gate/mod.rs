@@ -207,7 +207,7 @@ impl<V: Volume> Gate<V> {
             return Vec::new();
         }
         let mut latched = core.poisoned_where(|inode| {
-            inode.shares().is_empty() || inode.shares().contains(&self.share)
+            inode.shares.is_empty() || inode.shares.contains(&self.share)
         });
         let known: Vec<FileKey> = latched.iter().map(|latched| latched.key).collect();
         let fs = self.vfs.root().key().fs;
@@ -335,7 +335,7 @@ impl<V: Volume> Gate<V> {
             Wait::Nothing => {}
             Wait::Names => {
                 let held = self.held(node);
-                if core.with(key, |inode| !inode.names().is_empty())
+                if core.with(key, |inode| !inode.names.is_empty())
                     || core.has_outstanding(key, &held)
                 {
                     core.barrier_unless_clean(held).await?;

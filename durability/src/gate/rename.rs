@@ -226,7 +226,7 @@ impl<V: Volume> Replaced<'_, V> {
         let result = Box::pin(async {
             // The new name was marked after the old one, so a sync of the directory for it has covered both. The data
             // of `node` are stable before that, because nothing else has the name then.
-            let synced = match core.peek(key, |inode| (inode.names().is_empty(), inode.gone)) {
+            let synced = match core.peek(key, |inode| (inode.names.is_empty(), inode.gone)) {
                 Some((false, _)) => core.barrier_unless_clean(gate.held(node)).await,
                 // Another request has removed it since.
                 Some((true, true)) => core.barrier_unless_clean(dir).await,

@@ -47,7 +47,7 @@ impl<V: Volume> Durability<V> {
         let (tx, outcome) = oneshot::channel();
         let (run, share) = self.with(key, |inode| {
             inode.waiters.push(tx);
-            (inode.ask(node), inode.shares().first().cloned())
+            (inode.ask(node), inode.shares.first().cloned())
         });
         if let Some(share) = share {
             count(&share.metrics.sync_waiters);
@@ -82,7 +82,7 @@ impl<V: Volume> Durability<V> {
             }
             let (tx, outcome) = oneshot::channel();
             inode.joined.push(tx);
-            if let Some(share) = inode.shares().first() {
+            if let Some(share) = inode.shares.first() {
                 count(&share.metrics.sync_waiters);
                 count(&share.metrics.sync_joined);
             }
@@ -169,13 +169,13 @@ impl<V: Volume> Durability<V> {
         error: VfsError,
     ) {
         let failure = self.note_failure(key, error);
-        let directory = !file && self.peek(key, Inode::is_file) != Some(true);
+        let directory = !file && self.peek(key, |inode| inode.file) != Some(true);
         let owing = match directory {
             true => self.names_in(key),
             false => Vec::new(),
         };
         // The failure also affects the shares through which these inodes were changed.
-        let shares_of = |key: &FileKey| self.peek(*key, |inode| inode.shares().to_vec());
+        let shares_of = |key: &FileKey| self.peek(*key, |inode| inode.shares.clone());
         shares.extend(owing.iter().filter_map(shares_of).flatten());
         self.with(key, |inode| {
             shares.iter().for_each(|share| inode.seen_through(share));
@@ -188,7 +188,7 @@ impl<V: Volume> Durability<V> {
 
     /// The inodes with a dirty name in a directory.
     fn names_in(&self, dir: FileKey) -> Vec<FileKey> {
-        self.keys(|_, inode| inode.names().iter().any(|name| name.dir.key() == dir))
+        self.keys(|_, inode| inode.names.iter().any(|name| name.dir.key() == dir))
     }
 
     /// The sync of a directory failed, and it is poisoned: the dirty names in it are as lost as its entries.

@@ -284,7 +284,7 @@ impl<V: Volume> Durability<V> {
         if before.grown != now.grown && !matches!(event, Some(LatchEvent::Deleted(_))) {
             self.latch_changed(key, inode);
         }
-        let shares = (ended || event.is_some()).then(|| inode.shares().to_vec());
+        let shares = (ended || event.is_some()).then(|| inode.shares.clone());
         if inode.is_idle() {
             shard.remove(&key);
         }

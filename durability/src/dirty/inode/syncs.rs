@@ -263,10 +263,6 @@ impl<V: Volume> Inode<V> {
         names
     }
 
-    pub(crate) fn names(&self) -> &[Name<V>] {
-        &self.names
-    }
-
     /// The names that were marked no later than `until` says for their directory are stable, except those
     /// in directories of `failed`. That may end a latch.
     pub(crate) fn names_synced(
