@@ -418,11 +418,6 @@ impl<V: Volume> Inode<V> {
             .retain(|stream, _| pending.streams.contains(stream));
     }
 
-    /// The back end through which a node is held.
-    pub(crate) fn vfs(&self) -> Option<Arc<V>> {
-        self.held().map(|held| Arc::clone(&held.vfs))
-    }
-
     /// A node of the inode, or else a directory that has a dirty name of it.
     pub(crate) fn held(&self) -> Option<&Held<V>> {
         let held = self.node.as_ref().or_else(|| self.streams.values().next());

@@ -335,8 +335,8 @@ impl<V: Volume> Durability<V> {
         inode: &Inode<V>,
         stored: String,
     ) -> (BTreeSet<FileKey>, Option<String>) {
-        let above = match inode.vfs() {
-            Some(vfs) => (BTreeSet::from([vfs.root().key()]), inode.path_hint()),
+        let above = match inode.held() {
+            Some(held) => (BTreeSet::from([held.vfs.root().key()]), inode.path_hint()),
             None => {
                 let shares = inode.shares.iter();
                 let roots = shares.flat_map(|share| share.roots()).collect();
@@ -350,8 +350,9 @@ impl<V: Volume> Durability<V> {
     /// The back end through which an inode was reached, by `node` or by the node that is held of the inode. With
     /// neither there is nothing to sync.
     fn vfs_of(&self, key: FileKey, node: Option<&Held<V>>) -> Option<Arc<V>> {
-        let own = node.map(|held| Arc::clone(&held.vfs));
-        own.or_else(|| self.peek(key, Inode::vfs).flatten())
+        let vfs = |held: &Held<V>| Arc::clone(&held.vfs);
+        let known = || self.peek(key, |inode| inode.held().map(vfs));
+        node.map(vfs).or_else(|| known().flatten())
     }
 
     /// The folder of the share through which an inode was reached.
