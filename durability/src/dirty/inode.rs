@@ -67,8 +67,9 @@ impl<V: Volume> Held<V> {
 
 pub(crate) struct Inode<V: Volume> {
     node: Option<Held<V>>,
-    /// `node` was open before contents changed, so it observes a failed write-back.
-    wrote: bool,
+    /// `node` was open before contents changed, so it observes a failed write-back. A change of contents wants
+    /// [`Inode::keep`] first where this is false.
+    pub(crate) wrote: bool,
     streams: BTreeMap<String, Held<V>>,
     /// The changes since the last sync began. Each is added after [`Inode::mark_dirty`].
     pub(crate) pending: Epoch,
@@ -88,7 +89,7 @@ pub(crate) struct Inode<V: Volume> {
     /// Writes in flight: tickets, and whether the change is made in several parts.
     in_flight: BTreeMap<u64, bool>,
     /// Writes that were accepted and are not in flight: tickets, with the open if it is known.
-    queued: BTreeMap<u64, Option<u64>>,
+    pub(crate) queued: BTreeMap<u64, Option<u64>>,
     /// Notified when a write has ended; made by the first request that waits for one.
     pub(crate) ended: Option<Arc<Notify>>,
     asked: Vec<Held<V>>,
@@ -279,11 +280,6 @@ impl<V: Volume> Inode<V> {
         mine.for_each(|charge| charge.change(kind));
     }
 
-    /// A write was accepted and waits. `open` is the open that it came through, if that is known.
-    pub(crate) fn queue_write(&mut self, ticket: u64, open: Option<u64>) {
-        self.queued.insert(ticket, open);
-    }
-
     /// A write is in flight from now on, and no longer queued. `in_parts`: the change is made in several parts.
     pub(crate) fn start_write(&mut self, ticket: u64, in_parts: bool) {
         self.in_flight.insert(ticket, in_parts);
@@ -313,11 +309,6 @@ impl<V: Volume> Inode<V> {
     /// For a planted fault: the descriptor that is held now stays.
     pub(crate) fn keep_first(&mut self) {
         self.wrote |= self.node.is_some();
-    }
-
-    /// Whether a change of contents wants [`Inode::keep`] first.
-    pub(crate) fn wants_keeper(&self) -> bool {
-        !self.wrote
     }
 
     /// Whether the inode holds, because of metadata, a descriptor that keeps the file from being

@@ -91,7 +91,7 @@ impl<V: Volume> Gate<V> {
     /// the change, or it would not observe a failed write-back that was reported elsewhere first.
     /// It is a separate descriptor where the caller's would keep the file from being executed.
     pub async fn watch_write_back(&self, node: &V::Node) {
-        let watched = || self.core.peek(node.key(), |inode| !inode.wants_keeper());
+        let watched = || self.core.peek(node.key(), |inode| inode.wrote);
         if node.forbids_execution()
             && watched() != Some(true)
             && let Some(keeper) = self.vfs.keeper(node).await
@@ -118,7 +118,7 @@ impl<V: Volume> PendingContents<'_, V> {
         if let Phase::Idle = self.phase {
             self.ticket = Some(core.with(self.held.key(), |inode| {
                 let ticket = core.tick();
-                inode.queue_write(ticket, open);
+                inode.queued.insert(ticket, open);
                 ticket
             }));
             self.phase = Phase::Queued;
@@ -342,7 +342,7 @@ impl<V: Volume> PendingContents<'_, V> {
             let ticket = known.unwrap_or_else(|| core.tick());
             inode.start_write(ticket, false);
             // A durable write leaves nothing to be synced later.
-            let watch = !writing.durable && inode.wants_keeper();
+            let watch = !writing.durable && !inode.wrote;
             Ok((judged, writing, ticket, watch))
         });
         let (judged, writing, ticket, watch) = admitted?;
