@@ -116,7 +116,7 @@ impl Keeping {
 
 /// Since when the disk has been too slow for the bound unless FLUSH waits, and when that was last seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Slow {
+pub(super) struct Slow {
     since: Duration,
     seen: Duration,
 }
@@ -136,7 +136,8 @@ pub(crate) struct SyncLatency {
     background: Largest<Duration>,
     /// The most syncs, one after the other, that made one inode stable.
     syncs: Largest<usize>,
-    slow: Option<Slow>,
+    /// `None` again when the settings change: nothing is known to be too slow for them.
+    pub(super) slow: Option<Slow>,
 }
 
 impl SyncLatency {
@@ -223,11 +224,6 @@ impl SyncLatency {
     pub(crate) fn too_slow(&self) -> Option<(Duration, Duration)> {
         let slow = self.slow?;
         Some((slow.since, self.sync.usual))
-    }
-
-    /// The settings changed: nothing is known to be too slow for them.
-    pub(crate) fn forget_slow(&mut self) {
-        self.slow = None;
     }
 
     /// How long a round of background syncs takes, which everything that is dirty at that time shares. Where that is

@@ -61,7 +61,7 @@ pub(crate) struct Share {
     /// Gates of the share: more than one while a reload replaces its back end.
     pub(crate) gates: AtomicUsize,
     /// The root folders of the share: several after a reload.
-    roots: Mutex<BTreeSet<FileKey>>,
+    pub(crate) roots: Mutex<BTreeSet<FileKey>>,
     /// How long syncs take.
     latency: Mutex<SyncLatency>,
     /// After a failed sync: treated as `honor` until no latch is left or an administrator acts.
@@ -176,7 +176,7 @@ impl Share {
     }
 
     fn policy_changed(&self) {
-        lock(&self.latency).forget_slow();
+        lock(&self.latency).slow = None;
         self.room.notify_waiters();
         self.kick.notify_one();
     }
@@ -185,10 +185,6 @@ impl Share {
     /// It holds for a tripped share too, because earlier changes were acknowledged under it.
     pub(crate) fn bound(&self) -> Option<Bound> {
         Bound::tightest([self.settings().policy.bound(), read(&self.ruled).bound])
-    }
-
-    pub(crate) fn add_root(&self, root: FileKey) {
-        lock(&self.roots).insert(root);
     }
 
     pub(crate) fn roots(&self) -> BTreeSet<FileKey> {

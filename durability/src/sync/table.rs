@@ -129,7 +129,7 @@ impl<V: Volume> Durability<V> {
             share.configure(|old| *old = settings);
         }
         drop(shares);
-        share.add_root(vfs.root().key());
+        lock(&share.roots).insert(vfs.root().key());
         let mut back_ends = lock(&self.back_ends);
         back_ends.retain(|one| one.strong_count() > 0);
         back_ends.push(Arc::downgrade(vfs));
