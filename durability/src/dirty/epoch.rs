@@ -88,11 +88,6 @@ pub(crate) enum Where {
     Latched,
 }
 
-impl Where {
-    /// Anywhere in the stream.
-    pub(crate) const UNKNOWN: Self = Self::Within(0, u64::MAX);
-}
-
 /// All changes of one epoch, except names.
 #[derive(Default)]
 pub(crate) struct Epoch {

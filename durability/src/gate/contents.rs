@@ -420,7 +420,7 @@ impl<V: Volume> Drop for PendingContents<'_, V> {
                 core.with(self.held.key(), |inode| inode.write_ended(ticket));
             }
             Phase::InFlight => {
-                self.changed.push((Where::UNKNOWN, 0));
+                self.changed.push((Where::Within(0, u64::MAX), 0));
                 self.mark(RequestFlags::default());
             }
             // If its own sync reported an earlier failure, no other sync will report it.
