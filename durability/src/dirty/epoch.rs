@@ -186,7 +186,7 @@ impl Epoch {
     /// The changes of a stream count for its new name from now on.
     pub(crate) fn rename_stream(&mut self, from: &str, to: &str) {
         // The changes of an earlier stream of the new name prove nothing about this one.
-        self.extents.remove_stream(to);
+        self.extents.streams.remove(to);
         self.cut.remove(to);
         self.set_meta.remove(&Changed::Size(to.to_owned()));
         self.extents.rename(from, to);
@@ -206,7 +206,7 @@ const RANGES_MAX: usize = 1024;
 
 /// Disjoint, non-touching ranges `start..end`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Ranges {
+pub(super) struct Ranges {
     ends: BTreeMap<u64, u64>,
     widened: bool,
 }
@@ -263,7 +263,7 @@ impl Ranges {
 /// Ranges by stream; the empty name is the unnamed stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Extents {
-    streams: BTreeMap<String, Ranges>,
+    pub(super) streams: BTreeMap<String, Ranges>,
 }
 
 impl Extents {
@@ -330,15 +330,6 @@ impl Extents {
                 streams: BTreeMap::from([(to.to_owned(), ranges)]),
             });
         }
-    }
-
-    /// Whether anything of a stream is in the set.
-    pub(crate) fn has(&self, stream: &str) -> bool {
-        self.streams.contains_key(stream)
-    }
-
-    pub(crate) fn remove_stream(&mut self, stream: &str) {
-        self.streams.remove(stream);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
