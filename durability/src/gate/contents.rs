@@ -13,7 +13,7 @@
 //! - A failure of write-back that a WRITE may have reported instead of the sync poisons the inode.
 //! - Only ranges that were certainly rewritten repair a latch.
 
-use std::{pin::pin, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use vfs::{Node, Range, VfsError, VfsResult, Volume, WriteMode};
@@ -272,8 +272,7 @@ impl<V: Volume> PendingContents<'_, V> {
         let mut full = Arc::clone(share);
         loop {
             let in_the_way = Arc::clone(&full);
-            let mut room = pin!(in_the_way.room.notified());
-            room.as_mut().enable();
+            let room = in_the_way.room.notified();
             match self.admit(range, flags) {
                 Ok(admitted) => return admitted,
                 Err(share) if share == full => {}

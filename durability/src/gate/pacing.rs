@@ -3,7 +3,7 @@
 //! FLUSH and write-through wait for the disk if it is too slow for the bound; other changes wait for the background
 //! syncs to keep up. No change is synced here for its own sake. `dirty/latency.rs` judges what the disk can do.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use vfs::{FileKey, VfsResult, Volume};
 
@@ -73,8 +73,7 @@ impl<V: Volume> Gate<V> {
         let (at_once, marked) = (core.limits.syncs_in_flight_max, core.tick());
         let mut held_back = false;
         loop {
-            let mut room = pin!(share.room.notified());
-            room.as_mut().enable();
+            let room = share.room.notified();
             let now = core.now();
             let keeping = share.keeping(&bound, core.chain(key));
             let allowed = Bound {

@@ -160,8 +160,7 @@ impl<V: Volume> Durability<V> {
     pub(crate) async fn limit_dirty(&self, share: &Share, fs: u64) {
         let mut held_back = false;
         while self.is_too_dirty(fs) {
-            let mut room = pin!(self.room.notified());
-            room.as_mut().enable();
+            let room = self.room.notified();
             if !self.is_too_dirty(fs) {
                 return;
             }

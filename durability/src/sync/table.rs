@@ -379,8 +379,7 @@ impl<V: Volume> Durability<V> {
                 };
                 Arc::clone(inode.ended.get_or_insert_default())
             };
-            let mut ended = std::pin::pin!(ended.notified());
-            ended.as_mut().enable();
+            let ended = ended.notified();
             if self.peek(key, is_pending) == Some(true) {
                 ended.await;
             }
