@@ -30,7 +30,7 @@ use crate::{
     settings::ShareDurability,
 };
 
-pub(crate) use exposure::{Ages, Charge, Charged, Reservation, Unproven};
+pub(crate) use exposure::{Ages, Charge, Charged, Reservation, Unproven, uncount};
 
 /// As [`lock`].
 pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {

@@ -26,7 +26,7 @@ use crate::{
     dirty::{Earlier, FailedSyncs, Failure, Inode, LatchEvent},
     report::{Exposure, Limits},
     settings::ShareDurability,
-    share::{Share, lock, read, write},
+    share::{Share, lock, read, uncount, write},
     store::{FlushJournal, LatchRecord, LatchStore},
     sync::barrier::Moves,
 };
@@ -249,13 +249,7 @@ impl<V: Volume> Durability<V> {
             }
             (true, false) => {
                 self.dirty.fetch_sub(1, SeqCst);
-                let mut all = lock(&self.dirty_of);
-                let left = all.get(&key.fs).map_or(0, |one| one.saturating_sub(1));
-                match left {
-                    0 => _ = all.remove(&key.fs),
-                    left => _ = all.insert(key.fs, left),
-                }
-                drop(all);
+                uncount(&mut lock(&self.dirty_of), key.fs);
                 self.room.notify_waiters();
             }
             _ => {}

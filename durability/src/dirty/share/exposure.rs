@@ -32,6 +32,16 @@ pub(crate) struct Charged {
     removed: u64,
 }
 
+/// One less of this key.
+pub(crate) fn uncount<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
+    if let Entry::Occupied(mut count) = counts.entry(key) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
+        }
+    }
+}
+
 /// Everything that a share is charged with.
 #[derive(Default)]
 pub(crate) struct Ages {
@@ -57,16 +67,7 @@ impl Ages {
             let old = charged.key;
             change(charged);
             *self.inodes.entry(charged.key).or_default() += 1;
-            self.uncount(old);
-        }
-    }
-
-    fn uncount(&mut self, key: FileKey) {
-        if let Entry::Occupied(mut count) = self.inodes.entry(key) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
+            uncount(&mut self.inodes, old);
         }
     }
 
@@ -354,7 +355,7 @@ impl Drop for Charge {
     fn drop(&mut self) {
         let mut ages = lock(&self.share.ages);
         if let Some(charged) = ages.charges.remove(&self.at) {
-            ages.uncount(charged.key);
+            uncount(&mut ages.inodes, charged.key);
         }
         *ages.bytes_of(self.kind) -= self.bytes;
         drop(ages);
