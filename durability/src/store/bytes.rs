@@ -155,21 +155,6 @@ impl Field for Policy {
     }
 }
 
-/// Inode and generation. The device number is left out, because it does not outlive a reboot.
-impl Field for FileKey {
-    fn put(&self, out: &mut Vec<u8>) {
-        (self.ino, self.generation).put(out);
-    }
-    fn take(from: &mut &[u8]) -> Option<Self> {
-        let (ino, generation) = Field::take(from)?;
-        Some(Self {
-            fs: 0,
-            ino,
-            generation,
-        })
-    }
-}
-
 impl<A: Field, B: Field> Field for (A, B) {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);
@@ -205,6 +190,9 @@ macro_rules! fields {
     };
 }
 pub(super) use fields;
+
+// The device number is left out, because it does not outlive a reboot.
+fields! { FileKey { ino, generation, ..FileKey::default() } }
 
 /// Errors as numbers that never change; an error that is not in this list is stored and read as `Io`.
 const ERRORS: [(u8, VfsError); 8] = [
