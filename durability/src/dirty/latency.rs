@@ -170,32 +170,25 @@ impl SyncLatency {
         let round = self.round(sync, delay, now);
         let rounds = (delay / 2).as_nanos() / round.as_nanos().max(1);
         let rounds = usize::try_from(rounds).unwrap_or(usize::MAX).max(1);
-        if chain <= delay / 2 {
-            return Keeping {
-                at_once: true,
-                oldest: delay,
-                rounds,
-                // Where nothing is known, an answer waits: the running sync shows how long one takes.
-                hold: if known { Duration::ZERO } else { delay },
-            };
-        }
-        if chain >= delay {
+        let at_once = chain <= delay / 2;
+        let (oldest, hold) = if at_once {
+            // Where nothing is known, an answer waits: the running sync shows how long one takes.
+            (delay, if known { Duration::ZERO } else { delay })
+        } else if chain >= delay {
             // The bound cannot be kept. An answer waits only until the sync of its change can begin within the bound.
             // If it waited for the syncs of others as well, FLUSHes would no longer share syncs.
-            return Keeping {
-                at_once: false,
-                oldest: delay + (chain + sync) * STALLED,
-                rounds,
-                hold: sync.saturating_sub(delay),
-            };
-        }
-        // Both syncs must end in time, even if each takes as long as the slowest one of late.
-        let both = longest + times(longest, syncs);
+            let oldest = delay + (chain + sync) * STALLED;
+            (oldest, sync.saturating_sub(delay))
+        } else {
+            // Both syncs must end in time, even if each takes as long as the slowest one of late.
+            let both = longest + times(longest, syncs);
+            (delay + longest, both.saturating_sub(delay).min(longest))
+        };
         Keeping {
-            at_once: false,
-            oldest: delay + longest,
+            at_once,
+            oldest,
             rounds,
-            hold: both.saturating_sub(delay).min(longest),
+            hold,
         }
     }
 
