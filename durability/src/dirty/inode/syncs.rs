@@ -90,7 +90,6 @@ impl<V: Volume> Inode<V> {
         let epoch = std::mem::take(&mut self.pending);
         let times = std::mem::take(&mut self.times_wanted);
         self.write_back = WriteBackHint::default();
-        let mut targets: Vec<(Held<V>, SyncScope)> = Vec::new();
         let mut streams = epoch.streams.clone();
         let mut base = (!epoch.is_clean()).then(|| match self.latch {
             None => epoch.scope(times),
@@ -108,11 +107,8 @@ impl<V: Volume> Inode<V> {
                 base_node = base_node.or(Some(held));
             }
         }
-        for stream in &streams {
-            if let Some(held) = self.streams.get(stream) {
-                targets.push((held.clone(), SyncScope::All));
-            }
-        }
+        let nodes = streams.iter().filter_map(|name| self.streams.get(name));
+        let mut targets: Vec<_> = nodes.map(|held| (held.clone(), SyncScope::All)).collect();
         if !streams.is_empty() {
             base = Some(SyncScope::All);
         }
