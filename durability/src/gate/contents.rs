@@ -38,7 +38,7 @@ pub struct PendingContents<'a, V: Volume> {
     ticket: Option<u64>,
     phase: Phase<'a>,
     /// The ranges that changed, and the number of bytes that count as written.
-    changed: Vec<(Where, u64)>,
+    pub(crate) changed: Vec<(Where, u64)>,
 }
 
 enum Phase<'a> {
@@ -142,13 +142,13 @@ impl<V: Volume> PendingContents<'_, V> {
     /// All of the range has been rewritten.
     pub fn rewrote(&mut self, range: Range) {
         let place = Where::At(range.offset, range.offset.saturating_add(range.len));
-        self.add(place, range.len);
+        self.changed.push((place, range.len));
     }
 
     /// Something within the range may have changed.
     pub fn touched(&mut self, range: Range) {
         let place = Where::Within(range.offset, range.offset.saturating_add(range.len));
-        self.add(place, range.len);
+        self.changed.push((place, range.len));
     }
 
     /// The change failed with `error`, and something within the range may have changed.
@@ -168,10 +168,6 @@ impl<V: Volume> PendingContents<'_, V> {
     #[must_use]
     pub fn has_changed(&self) -> bool {
         self.changed.iter().any(|(_, bytes)| *bytes > 0)
-    }
-
-    pub(crate) fn add(&mut self, place: Where, bytes: u64) {
-        self.changed.push((place, bytes));
     }
 
     /// The change that [`PendingContents::start`] began is over: the ranges that were reported are
