@@ -63,16 +63,15 @@ impl<V: Volume> Durability<V> {
             for key in due {
                 self.start_background_sync(key, share, late);
             }
-            planned = next.unwrap_or(Duration::MAX);
-            let span = next.map_or(SLEEP_MAX, |at| at.saturating_sub(now));
-            race(self.env.sleep(span.min(SLEEP_MAX)), kicked).await;
+            planned = next;
+            let span = next.saturating_sub(now).min(SLEEP_MAX);
+            race(self.env.sleep(span), kicked).await;
         }
     }
 
-    /// The inodes to sync now, and when to look again (`None`: when kicked). `None` if nothing
+    /// The inodes to sync now, and when to look again at the latest (`Duration::MAX`: when kicked). `None` if nothing
     /// is dirty: the flusher ends then.
-    #[allow(clippy::type_complexity)]
-    fn due(&self, share: &Share, now: Duration) -> Option<(Vec<FileKey>, Option<Duration>)> {
+    fn due(&self, share: &Share, now: Duration) -> Option<(Vec<FileKey>, Duration)> {
         let (delay, all) = match share.bound() {
             Some(bound) => (
                 share.start_age(&bound, self.limits.syncs_in_flight_max, now),
@@ -91,10 +90,10 @@ impl<V: Volume> Durability<V> {
         let mut rooms: BTreeMap<u64, usize> = BTreeMap::new();
         let most = self.limits.syncs_in_flight_max.max(1);
         let mut due = Vec::new();
-        let mut next = None;
+        let mut next = Duration::MAX;
         for ((since, _), Charged { key, .. }) in &ages.charges {
             if !all && now < *since + delay && !share.is_due_now(*since) {
-                next = Some(*since + delay);
+                next = *since + delay;
                 break;
             }
             let begun = in_background.get(key);
@@ -114,7 +113,7 @@ impl<V: Volume> Durability<V> {
             }
             due.push(*key);
         }
-        ages.flusher_rests = next.is_none();
+        ages.flusher_rests = next == Duration::MAX;
         Some((due, next))
     }
 
