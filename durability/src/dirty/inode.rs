@@ -374,12 +374,8 @@ impl<V: Volume> Inode<V> {
             Where::Within(start, end) => self.pending.extents.add_within(stream, start, end),
             Where::Latched => {}
         }
-        for reservation in reservations {
-            let mut charges = self.pending.charges.iter_mut();
-            if let Some(charge) = charges.find(|charge| charge.covers(&reservation)) {
-                charge.absorb(reservation);
-            }
-        }
+        let reservations = reservations.into_iter();
+        reservations.for_each(|one| one.charge(&mut self.pending.charges));
     }
 
     /// The shares with a bound that are charged with dirty state of this inode.

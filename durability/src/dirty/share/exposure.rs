@@ -223,6 +223,16 @@ pub(crate) struct Reservation {
     kind: PolicyKind,
 }
 
+impl Reservation {
+    /// The write has ended: its bytes become those of the charge of its share, if that is among `charges`.
+    pub(crate) fn charge(mut self, charges: &mut [Charge]) {
+        let mut charges = charges.iter_mut();
+        if let Some(charge) = charges.find(|one| one.is_for(&self.share, self.kind)) {
+            charge.bytes += std::mem::take(&mut self.bytes);
+        }
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         if self.bytes > 0 {
@@ -285,19 +295,9 @@ impl Charge {
         Some(Self::since(&self.share, &mut ages, of, self.at.0))
     }
 
-    /// Takes the bytes of a write that ended and that it [covers](Charge::covers).
-    pub(crate) fn absorb(&mut self, mut reservation: Reservation) {
-        self.bytes += std::mem::take(&mut reservation.bytes);
-    }
-
     /// Whether this is the charge of this share under this policy.
     pub(crate) fn is_for(&self, share: &Arc<Share>, kind: PolicyKind) -> bool {
         self.share == *share && self.kind == kind
-    }
-
-    /// Whether the bytes of a write under way become its own.
-    pub(crate) fn covers(&self, write: &Reservation) -> bool {
-        self.is_for(&write.share, write.kind)
     }
 
     /// A client received the promise of another policy for it.
