@@ -197,7 +197,7 @@ impl Epoch {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.charges.iter().map(Charge::bytes).sum()
+        self.charges.iter().map(|charge| charge.bytes).sum()
     }
 }
 

@@ -246,7 +246,7 @@ impl Drop for Reservation {
 pub(crate) struct Charge {
     pub(crate) share: Arc<Share>,
     at: (Duration, u64),
-    bytes: u64,
+    pub(crate) bytes: u64,
     pub(crate) kind: PolicyKind,
 }
 
@@ -321,10 +321,6 @@ impl Charge {
 
     fn update(&self, change: impl FnOnce(&mut Charged)) {
         lock(&self.share.ages).update(self.at, change);
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// Whether the share bounds the age of what is charged.
