@@ -254,10 +254,6 @@ impl Ranges {
             self.widened = true;
         }
     }
-
-    fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
 }
 
 /// Ranges by stream; the empty name is the unnamed stream.
@@ -313,14 +309,14 @@ impl Extents {
                 ranges.ends.iter().for_each(|(s, e)| mine.remove(*s, *e));
             }
         }
-        self.streams.retain(|_, ranges| !ranges.is_empty());
+        self.streams.retain(|_, ranges| !ranges.ends.is_empty());
     }
 
     pub(crate) fn truncate(&mut self, stream: &str, size: u64) {
         if let Some(ranges) = self.streams.get_mut(stream) {
             ranges.remove(size, u64::MAX);
         }
-        self.streams.retain(|_, ranges| !ranges.is_empty());
+        self.streams.retain(|_, ranges| !ranges.ends.is_empty());
     }
 
     /// A stream has another name from now on. Its ranges stay unproven or dirty.
@@ -333,7 +329,7 @@ impl Extents {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.streams.values().all(Ranges::is_empty)
+        self.streams.values().all(|ranges| ranges.ends.is_empty())
     }
 }
 
