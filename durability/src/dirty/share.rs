@@ -63,7 +63,7 @@ pub(crate) struct Share {
     /// The root folders of the share: several after a reload.
     pub(crate) roots: Mutex<BTreeSet<FileKey>>,
     /// How long syncs take.
-    latency: Mutex<SyncLatency>,
+    pub(crate) latency: Mutex<SyncLatency>,
     /// After a failed sync: treated as `honor` until no latch is left or an administrator acts.
     tripped: AtomicBool,
     /// One of its file systems lost data of an unknown file: `honor` until an administrator acts.

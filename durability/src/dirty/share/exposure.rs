@@ -19,7 +19,7 @@ use crate::{
     dirty::latency::{Keeping, Turn},
     metrics::count,
     policy::{Bound, PolicyKind},
-    report::{Exposure, PolicyExposure, TooSlow},
+    report::{Exposure, PolicyExposure},
 };
 
 /// The inode of a charge, and the policy under which it was acknowledged.
@@ -200,14 +200,6 @@ impl Share {
         let bound_ms = bound.max_delay.as_millis();
         tracing::warn!(share = self.name, bound_ms, sync_ms, "the disk is {what}");
         keeping
-    }
-
-    /// For how long the disk has been too slow for the bound unless FLUSH waits; `None` if it is quick enough.
-    pub(crate) fn too_slow(&self) -> Option<TooSlow> {
-        self.bound()?;
-        let (since, sync) = lock(&self.latency).too_slow()?;
-        let lasts = self.env.monotonic().saturating_sub(since);
-        Some(TooSlow { lasts, sync })
     }
 
     /// Whether more is dirty than background syncs can make stable in time, round after round.
