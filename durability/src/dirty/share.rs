@@ -209,7 +209,7 @@ impl Share {
         change(&mut write(&self.settings));
         if Bound::tightens(self.bound(), before) {
             // Everything dirty was acknowledged under a bound that is not kept any more, so it is due now.
-            self.hurry(self.env.monotonic());
+            self.hurry();
         }
         self.policy_changed();
     }
@@ -222,9 +222,9 @@ impl Share {
         };
     }
 
-    /// Makes the share honor flushes if its policy answers before the disk does; everything dirty by `now` is due. With
+    /// Makes the share honor flushes if its policy answers before the disk does; everything dirty by now is due. With
     /// `for_good` no latch stands for the loss. Returns whether this is news.
-    pub(crate) fn trip(&self, now: Duration, for_good: bool) -> bool {
+    pub(crate) fn trip(&self, for_good: bool) -> bool {
         if !self.has_lazy() {
             return false;
         }
@@ -232,14 +232,14 @@ impl Share {
         let known = self.is_tripped();
         self.tripped.store(true, SeqCst);
         self.tripped_for_good.fetch_or(for_good, SeqCst);
-        self.hurry(now);
+        self.hurry();
         self.room.notify_waiters();
         !known
     }
 
-    /// Everything dirty by `now` is due at once.
-    pub(crate) fn hurry(&self, now: Duration) {
-        self.urgent.fetch_max(nanos(now), SeqCst);
+    /// Everything dirty by now is due at once.
+    pub(crate) fn hurry(&self) {
+        self.urgent.fetch_max(nanos(self.env.monotonic()), SeqCst);
         self.kick.notify_one();
     }
 

@@ -261,8 +261,7 @@ impl<V: Volume> PendingContents<'_, V> {
 
     /// Queues a WRITE and waits until it is admitted.
     async fn wait_for_room(&mut self, range: (u64, u64), flags: RequestFlags) -> (Judged, bool) {
-        let gate = self.gate;
-        let (core, share) = (&gate.core, &gate.share);
+        let share = &self.gate.share;
         count(&share.metrics.backpressure);
         self.queue(None);
         let mut full = Arc::clone(share);
@@ -278,7 +277,7 @@ impl<V: Volume> PendingContents<'_, V> {
                 }
             }
             // Everything dirty is in the way now, however recent it is.
-            full.hurry(core.now());
+            full.hurry();
             room.await;
         }
     }

@@ -237,7 +237,7 @@ impl<V: Volume> Durability<V> {
                 "sync failed; FLUSH, write-through and CLOSE of this inode fail until it is \
                  rewritten or the latch is cleared"
             );
-            if share.trip(self.now(), false) {
+            if share.trip(false) {
                 count(&share.metrics.trips);
                 tracing::error!(
                     share = share.name,

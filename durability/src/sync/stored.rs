@@ -73,7 +73,7 @@ impl<V: Volume> Durability<V> {
         }
         self.with(record.key, |inode| inode.restore(record, failure, &shares));
         for share in &shares {
-            share.trip(self.now(), false);
+            share.trip(false);
         }
     }
 
@@ -83,7 +83,7 @@ impl<V: Volume> Durability<V> {
         let mut shares = self.shares();
         shares.retain(|share| names.iter().any(|name| share.is_named(name)));
         for share in self.with(key, |inode| inode.extend_latch(shares)) {
-            share.trip(self.now(), false);
+            share.trip(false);
         }
     }
 
@@ -92,7 +92,7 @@ impl<V: Volume> Durability<V> {
     pub fn write_back_lost(&self, share: &str) -> bool {
         let mut news = false;
         for share in self.shares().iter().filter(|one| one.is_named(share)) {
-            if share.trip(self.now(), true) {
+            if share.trip(true) {
                 count(&share.metrics.trips);
                 news = true;
             }
