@@ -12,10 +12,9 @@ use crate::{
 /// Limits of a server's durability engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most dirty inodes, each of which holds a descriptor. Beyond the limit the
-    /// oldest is synced in the background and replies wait. A request marks before it waits, so
-    /// there are at most this many plus two for each request in flight. Changes on a file system that has no
-    /// more than a sixteenth of the limit dirty do not wait, even if the limit is exceeded.
+    /// Most dirty inodes, each of which holds a descriptor. Beyond it the oldest is synced in the background and
+    /// replies wait. A request marks before it waits: there are at most this many plus two for each request in flight.
+    /// Changes on a file system with no more than a sixteenth of the limit dirty do not wait even then.
     pub dirty_inodes_max: usize,
     /// Longest time an inode stays dirty without a background sync, whatever the policy.
     pub dirty_age_max: Duration,
@@ -42,8 +41,7 @@ impl Default for Limits {
 pub struct Exposure {
     /// Bytes written and not synced since, those of writes still running included.
     pub bytes: u64,
-    /// Dirty inodes: their data, metadata or a name changed. Each name that went away is counted
-    /// once more for what it named.
+    /// Dirty inodes: data, metadata or a name changed. Each name that went away is counted once more for what it named.
     pub inodes: u64,
     /// Time since the oldest dirty change; zero if nothing is dirty.
     pub oldest_age: Duration,
@@ -86,8 +84,7 @@ pub struct TooSlow {
     pub sync: Duration,
 }
 
-/// Why the lazy policies of a share, its own or a rule's, are in force as `honor`. Both are false
-/// for a share that has no lazy policy.
+/// Why the lazy policies of a share or its rules are in force as `honor`. Both are false for a share without any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetAside {
     /// A sync failed: until no latch is left or an administrator acts.

@@ -109,8 +109,7 @@ pub(crate) struct Epoch {
     /// Streams, by name.
     pub(crate) streams: BTreeSet<String>,
     pub(crate) extents: Extents,
-    /// Streams that were cut short, to these sizes, or removed: once that is on disk, nothing beyond these sizes is
-    /// unproven.
+    /// Streams that were cut short to these sizes, or removed: once that is on disk, nothing beyond them is unproven.
     pub(crate) cut: BTreeMap<String, u64>,
     pub(crate) charges: Vec<Charge>,
 }
@@ -274,8 +273,7 @@ impl Extents {
         }
     }
 
-    /// Something within the range changed, but not known where: all of it is dirty, and nothing of it counts as
-    /// rewritten.
+    /// Something within the range changed, it is not known where: all of it is dirty, and nothing counts as rewritten.
     pub(crate) fn add_within(&mut self, stream: &str, start: u64, end: u64) {
         let ranges = self.streams.entry(stream.to_owned()).or_default();
         ranges.add(start, end);

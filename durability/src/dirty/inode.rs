@@ -58,8 +58,7 @@ impl<V: Volume> Held<V> {
         self.node.key()
     }
 
-    /// A sync through this node is certainly no sync of a directory. A stream's node may be one, because directories
-    /// have streams.
+    /// A sync through this node is certainly none of a directory. A stream's node may be one: directories have streams.
     pub(crate) fn is_file(&self) -> bool {
         self.node.stream().is_none() && !self.node.is_directory()
     }
@@ -75,8 +74,7 @@ pub(crate) struct Inode<V: Volume> {
     pub(crate) pending: Epoch,
     /// The changes that the running sync covers.
     running: Option<Epoch>,
-    /// Sequence number and time of the last sync that began, and whether it is one of the whole inode
-    /// (for a directory: with the names in it).
+    /// Number and time of the last sync that began; `syncs_all`: it is one of the whole inode, with the names in it.
     last_sync: (u64, Duration),
     syncs_all: bool,
     pub(crate) names: Vec<Name<V>>,
@@ -269,8 +267,7 @@ impl<V: Volume> Inode<V> {
         account.charge(&mut self.pending.charges, held.key(), now);
     }
 
-    /// A FLUSH through `share` is answered before the disk: the dirty state of the inode is acknowledged under that
-    /// policy from now on.
+    /// A FLUSH through `share` is answered before the disk: that policy acknowledges what is dirty from now on.
     pub(crate) fn promised(&mut self, share: &Arc<Share>, kind: PolicyKind) {
         let epochs = std::iter::once(&mut self.pending).chain(&mut self.running);
         let own = epochs.flat_map(|epoch| &mut epoch.charges);
@@ -297,8 +294,7 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// Contents are about to change, and `held` was opened before that. The next sync goes through it, unless an
-    /// earlier descriptor is held.
+    /// Contents are about to change, and `held` is open. The next sync goes through it, or an earlier descriptor.
     pub(crate) fn keep(&mut self, held: Held<V>) {
         if !self.wrote {
             self.node = Some(held);
@@ -360,8 +356,7 @@ impl<V: Volume> Inode<V> {
     ) {
         let stream = held.node.stream().unwrap_or_default();
         if stream.is_empty() {
-            // Only a descriptor opened before the write observes a failed write-back: the
-            // writer's own, if there is no other.
+            // Only a descriptor opened before the write observes a failed write-back, if need be the writer's own.
             self.keep(held.clone());
             self.pending.data = true;
             self.pending.times = true;

@@ -50,8 +50,7 @@ pub(crate) struct Latch {
     pub(crate) metadata: BTreeSet<Changed>,
     /// Directories whose sync with a name of the inode failed or was never reached.
     pub(crate) names: BTreeSet<FileKey>,
-    /// Entries of a directory, or a name that went away, are lost. Rewriting proves neither again, so only an
-    /// administrator ends this.
+    /// Entries of a directory, or a removed name, are lost. No rewriting proves them: only an administrator ends this.
     pub(crate) entries: bool,
     lost: Vec<Unproven>,
 }

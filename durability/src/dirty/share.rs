@@ -139,8 +139,7 @@ impl Share {
         }
     }
 
-    /// The terms in force of the share, or of one of its rules instead. A guarded share keeps
-    /// its bounds, too; a tripped one keeps none.
+    /// The terms in force of the share, or of one of its rules. A guarded share keeps its bounds; a tripped one none.
     pub(crate) fn asked(&self, rule: Option<&Rule>) -> Effective {
         let settings = self.settings();
         let policy = rule.map_or(settings.policy, |rule| rule.policy);

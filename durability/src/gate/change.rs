@@ -20,8 +20,7 @@ use crate::{
 
 /// A new name, metadata, a size or a stream, about to be made or changed.
 ///
-/// The methods that report it fail with the error of the syncs that the policy requires. The change was
-/// made all the same.
+/// The methods that report it fail with the error of the syncs that the policy requires. The change was made anyway.
 #[must_use = "a change that was made must be reported"]
 pub struct PendingChange<'a, V: Volume> {
     pub(super) gate: &'a Gate<V>,
@@ -133,8 +132,7 @@ impl<V: Volume> PendingChange<'_, V> {
         self.changed(Event::Resize, node, flags, change).await
     }
 
-    /// A file was overwritten: its attributes, all of its extended attributes and its size were set. `eas` as in
-    /// [`PendingChange::eas_changed`].
+    /// A file was overwritten: attributes, extended attributes and size. `eas` as in [`PendingChange::eas_changed`].
     pub async fn overwritten<'n>(
         &self,
         node: &V::Node,
@@ -214,15 +212,13 @@ impl<V: Volume> PendingChange<'_, V> {
 }
 
 impl<V: Volume> Gate<V> {
-    /// Metadata, a size or a stream of `node` are about to be changed, a name to be added to it, or something new to
-    /// be created in it.
+    /// Metadata, size or a stream of `node` are about to change, or it is to have another name or a new entry.
     pub fn begin<'a>(&'a self, node: &'a V::Node) -> PendingChange<'a, V> {
         let (gate, since) = (self, self.since(Planted::ChangeBesideFailureTrusted));
         PendingChange { gate, since, node }
     }
 
-    /// Marks a change, and reads the policy for it in the same step. `change` receives the failure
-    /// of a sync of the inode after `since`.
+    /// Marks a change and reads its policy in one step. `change` receives the failure of a sync after `since`.
     pub(super) fn mark(
         &self,
         node: &V::Node,

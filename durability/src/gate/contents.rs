@@ -73,8 +73,7 @@ enum Outcome {
 }
 
 impl<V: Volume> Gate<V> {
-    /// Contents of `node` are about to change. Nothing counts as changed before
-    /// [`PendingContents::start`] or [`PendingContents::write`].
+    /// Contents of `node` are about to change, once [`PendingContents::start`] or [`PendingContents::write`] is called.
     pub fn contents(&self, node: &V::Node) -> PendingContents<'_, V> {
         PendingContents {
             gate: self,
@@ -209,8 +208,7 @@ impl<V: Volume> PendingContents<'_, V> {
         })
     }
 
-    /// Writes `data` at `offset`, durably where the policy requires that, and waits for the rest of
-    /// the policy's barrier.
+    /// Writes `data` at `offset`, durably where the policy requires that, and waits for the rest of its barrier.
     ///
     /// # Errors
     /// The error of the write or of its syncs. A part may have been written.

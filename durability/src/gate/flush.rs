@@ -217,8 +217,7 @@ impl<V: Volume> Gate<V> {
         }
     }
 
-    /// Ensures that a change that is acknowledged lazily is within the last durable
-    /// exposure record; otherwise it is made stable first.
+    /// Ensures that a lazy acknowledgement is within the last durable exposure record; or else makes the inode stable.
     pub(super) async fn cover(&self, key: FileKey) -> VfsResult<()> {
         let Some(journal) = self.journal() else {
             return Ok(());

@@ -74,9 +74,8 @@ struct Judged {
 }
 
 impl<V: Volume> Durability<V> {
-    /// A gate of a share. Two shares over one inode know of each other's changes. Gates made for
-    /// one name (case aside) while one of them lives are of one share: policy, rules, trip and
-    /// counters are common, and `settings` hold only for the first.
+    /// A gate of a share. Two shares over one inode know of each other's changes. Gates made for one name (case aside)
+    /// while one lives are of one share: policy, rules, trip and counters are common, and `settings` are the first's.
     pub fn share(
         self: &Arc<Self>,
         name: &str,

@@ -24,8 +24,7 @@ impl<V: Volume> Gate<V> {
         Ok(())
     }
 
-    /// Whether the disk is too slow for a bound that the inode's dirty state must keep. If so, a request
-    /// for stability waits as under `honor`.
+    /// Whether the disk is too slow for a bound of the inode's dirty state. If so, FLUSH waits as under `honor`.
     pub(super) fn is_too_slow(&self, key: FileKey, judged: Judged) -> bool {
         let Some(bound) = judged.bound else {
             return false;
@@ -55,9 +54,8 @@ impl<V: Volume> Gate<V> {
         own.into_iter().chain(others)
     }
 
-    /// Holds an answer back until the change that it acknowledges keeps the bound, by waiting for this share's syncs,
-    /// which run anyway. If this share has no bound, the answer waits in the same way for the bound of each other share
-    /// that the change is charged to.
+    /// Holds an answer back until its change keeps the bound, by waiting for this share's syncs, which run anyway. If
+    /// this share has no bound, it waits likewise for that of each other share that the change is charged to.
     pub(super) async fn hold_back(&self, key: FileKey, bound: Option<Bound>) {
         let Some(bound) = bound else { return };
         if self.share.bound().is_some() {
@@ -111,8 +109,7 @@ impl<V: Volume> Gate<V> {
         }
     }
 
-    /// For how long the disk has been too slow for the share's bound to be kept while FLUSH is answered at
-    /// once; `None` if it is quick enough.
+    /// For how long the disk has been too slow for the share's bound unless FLUSH waits; `None` if it is quick enough.
     pub fn too_slow(&self) -> Option<TooSlow> {
         self.share.bound()?;
         let (since, sync) = lock(&self.share.latency).too_slow()?;

@@ -121,9 +121,8 @@ impl<V: Volume> Gate<V> {
         }
     }
 
-    /// The name of `node` in a directory was replaced by another one, as announced by
-    /// [`Gate::begin_rename`] or [`Gate::begin_replacement`]. `flags` are those of the request. Call this before the
-    /// new name is reported.
+    /// The name of `node` in a directory was replaced by another one, as announced by [`Gate::begin_rename`] or
+    /// [`Gate::begin_replacement`]. `flags` are those of the request. Call this before the new name is reported.
     pub async fn replaced(
         &self,
         node: &V::Node,
@@ -188,8 +187,7 @@ impl<V: Volume> Gate<V> {
                 comes_back: None,
             };
         }
-        // The latch of the removed inode ends. Its dirty state is dropped, or under a bound becomes
-        // part of the directory's state.
+        // The latch of the removed inode ends. Its dirty state is dropped, or under a bound goes to the directory.
         let (rest, lost) = core.with(node.key(), Inode::unlinked);
         let plain = Asked::of(Event::Remove, RequestFlags::default());
         self.mark(from, plain, BEYOND_DOUBT, |inode, account, _| {

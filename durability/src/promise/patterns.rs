@@ -7,10 +7,9 @@ use vfs::fold;
 
 use super::policy::InvalidPolicy;
 
-/// A pattern over paths from the share's root, without regard to case. `*` stands for any
-/// characters of one component and `?` for one; `**` as a whole component stands for any number
-/// of components, none included. A pattern without `/` is matched against the last component, at any
-/// depth; one with `/` (a leading `/` has no other meaning) against the whole path.
+/// A pattern over paths from the share's root, without regard to case. `*` stands for any characters of one component
+/// and `?` for one; `**` as a whole component stands for any number of components, even none. A pattern without `/` is
+/// matched against the last component; one with `/` (a leading `/` means nothing else) against the whole path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathPattern {
     text: String,

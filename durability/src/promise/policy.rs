@@ -17,8 +17,7 @@ pub enum Policy {
     TreatHostAsStableStorage,
     /// Every change is durable before its success reply, whether or not the client asked for that.
     StrictSync,
-    /// FLUSH is answered at once; every change that was acknowledged longer than the delay ago, or that exceeds the
-    /// number of bytes, is durable.
+    /// FLUSH is answered at once; a change acknowledged longer than the delay ago, or beyond the bytes, is durable.
     Bounded(Bound),
 }
 
@@ -140,8 +139,7 @@ impl Policy {
         self.kind().is_lazy()
     }
 
-    /// Whether a FLUSH covers the times of a file whose contents changed, given the setting
-    /// `flush_times`. Under strict-sync every answer does.
+    /// Whether a FLUSH covers the times of changed contents, by this setting. Under strict-sync every answer does.
     #[must_use]
     pub fn flushes_times(&self, flush_times: bool) -> bool {
         flush_times || *self == Self::StrictSync
@@ -206,8 +204,7 @@ pub(crate) enum Event {
     Resize,
     /// A name of a file moved, within a directory or where the file system keeps a rename whole.
     Rename,
-    /// The name of a directory moved, by which other names are reached, or a name of whose move the file system may
-    /// keep only one half.
+    /// The name of a directory moved, or one of whose move the file system may keep only one half.
     Move,
     Link,
     Remove,
@@ -238,8 +235,7 @@ pub struct RequestFlags {
 pub(crate) enum Wait {
     #[default]
     Nothing,
-    /// The dirty names of the inode, if it has any, and then the inode as well: a stable name of
-    /// an inode that is not stable is worth nothing.
+    /// The dirty names of the inode, and with any the inode as well: without that a stable name is worth nothing.
     Names,
     /// The inode, then its dirty names.
     Inode,
@@ -270,8 +266,7 @@ impl Barriers {
         }
     }
 
-    /// The barriers that make a WRITE stable before its reply. A stream may live in an extended
-    /// attribute, which only fsync covers.
+    /// Makes a WRITE stable before its reply. A stream may live in an extended attribute, which only fsync covers.
     pub(crate) fn stored(event: Event) -> Self {
         match event {
             Event::Write => Self {

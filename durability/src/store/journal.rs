@@ -41,8 +41,7 @@ const OLD_SPARE: &str = "segment.new";
 
 /// A source of the exposure of shares at this moment; the engine is one.
 pub trait ExposureSource: Send + Sync + 'static {
-    /// The exposure of `share`. `None`: no such share any more. `at` of the record is the moment of
-    /// the answer; it allows no more than is dirty.
+    /// The exposure of `share` when this answers, with an allowance of no more than is dirty. `None`: it is gone.
     fn exposure_of(&self, share: &str) -> Option<ExposureRecord>;
 }
 
@@ -72,8 +71,7 @@ pub(super) struct Run {
     env: Arc<dyn Env>,
     /// The start record; in the first segment it says that no segment of this run was there before.
     start: StartRecord,
-    /// The number of lost flushes that no gap record reports yet; `telling` counts those of them that the next one
-    /// reports.
+    /// Lost flushes that no gap record reports yet; `telling` counts those of them that the next one reports.
     untold: u64,
     telling: u64,
 }
@@ -119,8 +117,7 @@ pub struct JournalFile<D: Disk> {
 }
 
 impl<D: Disk> JournalFile<D> {
-    /// Begins a run in the folder that `disk` starts at: makes its first segment. The caller
-    /// names the boot, the server and the shares in `start`.
+    /// Begins a run in the folder that `disk` starts at. `start` names the boot, the server and the shares.
     ///
     /// # Errors
     /// Errors of the disk. The caller reports them, because an administrator asked for a journal and there is none.

@@ -11,8 +11,7 @@ use super::log::StoreTask;
 
 /// Most ranges kept of one stream; the last of them covers all further ones.
 pub(super) const STORED_RANGES_MAX: usize = 64;
-/// Most streams kept of one inode; beyond it [`LatchRecord::entries`] is set, which only an
-/// administrator or the inode's deletion ends.
+/// Most streams kept of one inode; beyond it [`LatchRecord::entries`] is set.
 pub(super) const STORED_STREAMS_MAX: usize = 32;
 /// Most directories kept in [`LatchRecord::names`]; beyond it [`LatchRecord::entries`] is set as well.
 pub(super) const STORED_NAMES_MAX: usize = 32;
@@ -47,8 +46,7 @@ pub struct LatchRecord {
     pub metadata: bool,
     /// A size that was set is not proven.
     pub size: bool,
-    /// Entries of this directory are lost, or more is than could be recorded: only an administrator
-    /// or deletion ends the latch.
+    /// Entries of this directory, or more than can be recorded, are lost: only an administrator or deletion ends it.
     pub entries: bool,
     /// The inode is known not to be a directory, so nothing is below it.
     pub file: bool,
@@ -106,8 +104,7 @@ impl LatchRecord {
         }
     }
 
-    /// Covers more in fewer bytes: only an administrator or deletion ends the latch then. The names
-    /// stay, because they make a directory count as lost.
+    /// Covers more in fewer bytes. The names stay, because they make a directory count as lost.
     pub(super) fn coarsen(&mut self) {
         self.entries = true;
         self.unproven.clear();
@@ -148,8 +145,7 @@ pub trait LatchStore: Send + Sync + 'static {
     /// reported by the store) changes nothing about the latch or about the error of the reply.
     fn set(&self, record: LatchRecord) -> StoreTask;
 
-    /// The latch of `key` ended. The task ends when that is on stable storage; until then a
-    /// crash brings the latch back, which is safe.
+    /// The latch of `key` ended. Until that is stable, and the task ends, a crash brings it back, which is safe.
     fn cleared(&self, key: FileKey) -> StoreTask;
 
     /// More inodes failed than the engine can remember (`true`), or an administrator accepted that

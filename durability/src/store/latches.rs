@@ -124,8 +124,7 @@ impl<D: Disk> LatchMap<D> {
         })
     }
 
-    /// The inode of this dormant latch was found by its path: it is `key`. Returns the record to
-    /// restore; `None` if the latch is dormant no more.
+    /// This dormant latch was found by its path: its inode is `key`. Returns the record to restore, if it was dormant.
     pub fn found(&self, dormant: &LatchRecord, key: FileKey) -> Option<LatchRecord> {
         let mut state = lock(&self.state);
         let mut all = state.dormant.iter();
@@ -150,8 +149,7 @@ impl<D: Disk> LatchMap<D> {
         })
     }
 
-    /// Latches whose file system is not known now, so that no client can reach their inodes. They
-    /// are shown to the administrator.
+    /// Latches whose file system is not known now, so no client can reach their inodes. An administrator sees them.
     pub fn dormant(&self) -> Vec<LatchRecord> {
         let state = lock(&self.state);
         state.dormant.values().cloned().collect()

@@ -319,8 +319,7 @@ impl<D: Disk> LogMap<D> {
         Some(self.log.in_time(task))
     }
 
-    /// Waits until the changes so far are stored and their writer is done, as long as a reply may wait: the worker that
-    /// made them may end then.
+    /// Waits for the changes so far and the end of their writer, as long as a reply may wait: its worker may end then.
     pub async fn at_rest(&self) {
         self.log.at_rest().await;
     }

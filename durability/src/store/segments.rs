@@ -65,8 +65,7 @@ struct Newest<F> {
     /// The number of the next frame, and the place that it goes to.
     frame: u32,
     offset: u64,
-    /// Where frames end. Behind it there is a sector for a last word, and one of zeros; a file
-    /// without these zeros was cut off.
+    /// Where frames end. Then there is a sector for a last word, and one of zeros; a file without these was cut off.
     end: u64,
     /// The mark behind the last frame is not written yet.
     unmarked: bool,
@@ -145,8 +144,7 @@ impl<D: Disk> Segments<D> {
         self.folder.link(file, &aside).await
     }
 
-    /// Gives up the newest segment: from now on nothing is written to it, and neither it nor a spare that is being made
-    /// is overwritten.
+    /// Nothing is written to the newest segment any more, and neither it nor a spare in the making is overwritten.
     pub(super) fn give_up(&mut self) {
         self.spoilt
             .extend(self.newest.take().map(|newest| newest.number));

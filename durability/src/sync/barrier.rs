@@ -260,8 +260,7 @@ impl<V: Volume> Durability<V> {
         names.unwrap_or_default()
     }
 
-    /// Runs a step in a task of its own, so that it completes even if the caller is dropped, and
-    /// its locks are held until then.
+    /// Runs a step in a task of its own: it completes, with its locks held until then, even if the caller is dropped.
     pub(crate) async fn to_its_end<F, T>(&self, step: impl FnOnce(Arc<Self>) -> F) -> VfsResult<T>
     where
         F: Future<Output = VfsResult<T>> + 'static,
@@ -294,8 +293,7 @@ impl<V: Volume> Durability<V> {
             return Ok(());
         }
         let lost = lock(&self.unreachable).clone();
-        // The path is read anew where that is possible, because an open knows only the path of the time when it was
-        // made.
+        // The path is read anew where that is possible, because an open knows only the path by which it was made.
         let path = node.and_then(|held| held.vfs.path_hint(&held.node));
         let path = path.or_else(|| self.peek(key, Inode::path_hint).flatten());
         let path = path.map(|path| path.to_lowercase());

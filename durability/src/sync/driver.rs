@@ -115,8 +115,7 @@ impl<V: Volume> Durability<V> {
             if let Err(error) = synced
                 && error != VfsError::NotStarted
             {
-                // The failure is noted now, because the syncs of the other targets may hang: until they end
-                // no request may succeed.
+                // The failure is noted now: until the other targets' syncs end, which may hang, no request may succeed.
                 let file = job.targets.iter().any(|(held, _)| held.is_file());
                 self.lost_in_sync(held.key(), file, Vec::new(), error);
             }
@@ -158,9 +157,8 @@ impl<V: Volume> Durability<V> {
         }
     }
 
-    /// A sync of the inode failed; `shares` are affected besides those through which it was changed. An
-    /// inode that is not known to be a `file` may be a directory, even if only a stream of it was
-    /// synced. In that case the dirty names in it are lost as well.
+    /// A sync of the inode failed; `shares` are affected besides those through which it was changed. An inode not known
+    /// to be a `file` may be a directory, even if a stream of it was synced: the dirty names in it are then lost, too.
     pub(crate) fn lost_in_sync(
         &self,
         key: FileKey,

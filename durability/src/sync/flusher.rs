@@ -57,8 +57,7 @@ impl<V: Volume> Durability<V> {
             let Some((due, next)) = self.due(share, now) else {
                 return;
             };
-            // On a busy host the flusher is woken late. It may be as late next time, so that counts as part of its
-            // syncs.
+            // On a busy host the flusher is woken late. It may be so next time, and that counts as part of its syncs.
             let late = now.saturating_sub(planned);
             for key in due {
                 self.start_background_sync(key, share, late);

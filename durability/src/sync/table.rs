@@ -34,8 +34,7 @@ use crate::{
 /// Shards of the table. More than there are workers, so that two rarely meet.
 const SHARDS: usize = 64;
 
-/// The part of [`crate::Limits::dirty_inodes_max`] that a file system may have dirty however much
-/// others have: one in so many.
+/// The part of [`crate::Limits::dirty_inodes_max`] that each file system may always have dirty: one in so many.
 const RESERVE: usize = 16;
 
 /// Boxed: entries come and go with every open, and a node of the tree has room for eleven.
@@ -109,8 +108,7 @@ impl<V: Volume> Durability<V> {
     /// Finds or makes the share of a new gate, counts the gate, and registers its back end.
     pub(crate) fn enroll(&self, name: &str, vfs: &Arc<V>, settings: ShareDurability) -> Arc<Share> {
         let mut shares = write(&self.shares);
-        // A share that was removed is forgotten once nothing of it is dirty or unproven. If it comes back
-        // before that, it is the same share.
+        // A removed share is forgotten once nothing of it is dirty or unproven. Until then it comes back as it was.
         shares.retain(|old| old.gates.load(SeqCst) > 0 || !old.is_settled());
         let known = shares.iter().find(|old| old.is_named(name));
         let share = known.map(Arc::clone).unwrap_or_else(|| {
@@ -180,8 +178,7 @@ impl<V: Volume> Durability<V> {
         was
     }
 
-    /// An earlier process left poisoned inodes that are not recorded: every FLUSH fails until
-    /// [`Durability::clear_overflow`].
+    /// An earlier process left unrecorded poisoned inodes: every FLUSH fails until [`Durability::clear_overflow`].
     pub fn restore_overflow(&self) {
         self.overflow.store(true, SeqCst);
     }
@@ -360,8 +357,7 @@ impl<V: Volume> Durability<V> {
         keys
     }
 
-    /// Waits for the writes to the inode that came before now: those in flight, and the queued ones
-    /// that `queued` names.
+    /// Waits for the writes to the inode that came before now: those in flight, and those queued that `queued` names.
     pub(crate) async fn wait_for_writes(&self, key: FileKey, queued: Option<Earlier>) {
         let now = self.tick();
         let is_pending = |inode: &Inode<V>| inode.has_earlier(now, queued);

@@ -20,8 +20,7 @@ use crate::{
 };
 
 impl<V: Volume> Inode<V> {
-    /// The first error of the latch. With one, the inode is poisoned: a sync failed, and the state that it left
-    /// unproven is not repaired.
+    /// The first error of the latch. With one, the inode is poisoned: what a failed sync left unproven is not repaired.
     pub(crate) fn latch_error(&self) -> Option<VfsError> {
         self.latch.as_ref().map(|latch| latch.first.error)
     }
@@ -102,9 +101,8 @@ impl<V: Volume> Inode<V> {
         self.latch_with(failure).add_metadata(what);
     }
 
-    /// Contents changed at `place`, and a sync failed after the change began. The change belongs to the latch of that
-    /// sync, which is made anew if it has already ended; a deleted inode is not poisoned. Returns the place to mark as
-    /// dirty.
+    /// Contents changed at `place`, and a sync failed after that began. The change belongs to the latch of that sync,
+    /// which is made anew if it has ended; a deleted inode is not poisoned. Returns the place to mark as dirty.
     pub(crate) fn doubted(
         &mut self,
         share: &Arc<Share>,

@@ -39,8 +39,7 @@ pub(crate) struct Name<V: Volume> {
     pub(crate) charges: Vec<Charge>,
 }
 
-/// Where a client found an inode. Shares over different folders may find one inode at equal paths, by names in
-/// different directories.
+/// Where a client found an inode. Shares over different folders may find it at equal paths in different directories.
 #[derive(PartialEq, Eq)]
 pub(crate) struct FoundAt {
     /// The root of the share.
@@ -182,8 +181,7 @@ impl<V: Volume> Inode<V> {
         self.streams.insert(stream.to_owned(), held);
     }
 
-    /// A stream that was named `from` now has the name of `held`. All its lost and dirty state is found under the new
-    /// name.
+    /// A stream that was named `from` now has the name of `held`. Its lost and dirty state is found under the new name.
     pub(crate) fn stream_renamed(&mut self, from: &str, to: &str, held: Held<V>) {
         let running = self.running.as_mut();
         let epochs = running.into_iter().chain([&mut self.pending]);

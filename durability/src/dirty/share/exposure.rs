@@ -27,8 +27,7 @@ use crate::{
 pub(crate) struct Charged {
     pub(crate) key: FileKey,
     kind: PolicyKind,
-    /// Names that were removed from this directory. The inode that each of them named may come back, so it counts as
-    /// exposed.
+    /// Names that were removed from this directory. The inode of each of them may come back, so it counts as exposed.
     removed: u64,
 }
 
@@ -50,8 +49,7 @@ pub(crate) struct Ages {
     /// The number of charges of each dirty inode.
     inodes: BTreeMap<FileKey, usize>,
     next: u64,
-    /// The number of bytes acknowledged under each policy, in the order of [`PolicyKind::ALL`], including writes in
-    /// flight.
+    /// The bytes acknowledged under each policy, in the order of [`PolicyKind::ALL`], including writes in flight.
     bytes: [u64; PolicyKind::ALL.len()],
     lost_bytes: u64,
     lost_inodes: u64,
