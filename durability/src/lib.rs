@@ -10,9 +10,8 @@
 //! - A failed sync latches the inode, and is never retried into success.
 //! - The exposure is an upper bound.
 //!
-//! SMB messages, descriptors, clocks and threads belong to others ([`vfs::Env`] provides time and
-//! tasks). The engine does not know what an earlier process left dirty: after an unclean end the
-//! daemon syncs the file systems before it serves.
+//! SMB messages, descriptors, clocks and threads belong to others ([`vfs::Env`] provides time and tasks). The engine
+//! does not know what an earlier process left dirty: after an unclean end the daemon first syncs file systems.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

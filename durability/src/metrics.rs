@@ -1,5 +1,4 @@
-//! Counters and histograms: plain atomics, read without a lock, never reset. The buckets of a histogram
-//! are powers of two.
+//! Counters and histograms: plain atomics, read without a lock, never reset. Buckets of a histogram are powers of two.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},

@@ -1,5 +1,4 @@
-//! One epoch of an inode: what changed since a sync last took it, except names, and the shares that
-//! are charged with it.
+//! One epoch of an inode: what changed since a sync last took it, except names, and the shares charged with it.
 //!
 //! Invariants:
 //! - Nothing in an epoch ever becomes clean. A sync takes an epoch as a whole, and drops it or hands it to the latch.

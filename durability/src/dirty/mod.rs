@@ -1,5 +1,4 @@
-//! The dirty state of inodes: what changed, what a failed sync left unproven, how long syncs take, and
-//! which part of it each share is charged with.
+//! The dirty state of inodes: what changed, what is unproven, how long syncs take, and what each share is charged with.
 //!
 //! Nothing here waits or performs I/O. The state of one inode has no lock and reads no clock: every step
 //! is a method on it, and `sync/table.rs` runs it under the lock of that inode.

@@ -6,8 +6,7 @@
 //!   it is marked. Only FLUSH waits for queued writes: background syncs and barriers do not, because making room may
 //!   depend on them. A FLUSH through an open that caches does not wait for the queued writes of other opens, because
 //!   the break that they wait for may wait for this FLUSH.
-//! - The bytes of a WRITE are reserved before the kernel sees them, so that the exposure is never
-//!   below what was written.
+//! - The bytes of a WRITE are reserved before the kernel sees them: the exposure is never below what was written.
 //! - If a guard is dropped after its change began, anything may have been written: a WRITE counts as done in part, one
 //!   with a sync of its own (`RWF_DSYNC`) as failed, any other change as a change of the whole file.
 //! - A failure of write-back that a WRITE may have reported instead of the sync poisons the inode.

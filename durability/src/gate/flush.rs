@@ -3,12 +3,10 @@
 //! Invariants:
 //! - A FLUSH that waits for the disk covers every write to the inode that came before it, and fails while
 //!   the inode or a directory above it is poisoned, whatever the policy.
-//! - A record of the journal is stored after the data and before the answer. A journal that cannot be
-//!   written never fails a FLUSH.
-//! - Another program on the host may have made the name by which a client found an inode. So before the
-//!   first promise about an inode after the first of its handles was opened, that name is marked dirty as
-//!   if it had been made then. Where a sync is due anyway, a look at the path shows whether the name has
-//!   moved since. This does not depend on notifications of changes.
+//! - A record of the journal is stored after the data, before the answer. A journal that cannot write fails no FLUSH.
+//! - Another program on the host may have made the name by which a client found an inode. So before the first promise
+//!   after the first of its handles was opened, that name is marked dirty as if it had been made then. Where a sync is
+//!   due anyway, a look at the path shows whether it has moved. This depends on no notification of changes.
 
 use std::sync::Arc;
 

@@ -12,9 +12,8 @@
 //! - Report a change immediately after making it. A concurrent sync in between can persist only a
 //!   part of it (a rename's old directory without the new one).
 //!
-//! Futures are not `Send`; poll them to completion on their worker. If one is dropped, everything
-//! that it was to make stable stays dirty. A request must not be given up between a change and its
-//! report; only a panic may do that (`change.rs`).
+//! Futures are not `Send`; poll them to completion on their worker. If one is dropped, what it was to make stable stays
+//! dirty. A request must not be given up between a change and its report; only a panic may (`change.rs`).
 
 mod change;
 mod contents;

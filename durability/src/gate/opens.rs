@@ -1,8 +1,7 @@
 //! Policy by open: the rules of a share, and the handles to which they apply.
 //!
-//! Each handle on a file registers here and holds an [`OpenPolicy`] until it is closed. The strictest
-//! of an inode's handles decides for every request on it (`dirty/share.rs`). Registering is one step
-//! on the inode's state and does not touch the disk.
+//! Each handle on a file registers here and holds an [`OpenPolicy`] until it is closed. The strictest of an inode's
+//! handles decides every request on it (`dirty/share.rs`). Registering is one step on its state, without the disk.
 
 use std::{net::IpAddr, sync::Arc};
 

@@ -1,5 +1,4 @@
-//! Patterns over paths, validated by parsing. The time that a match takes is at most proportional to the
-//! length of the pattern times that of the path.
+//! Patterns over paths, validated by parsing. The work of a match is at most the pattern's length times the path's.
 
 use std::{fmt, str::FromStr};
 

@@ -1,5 +1,4 @@
-//! The policy of an open, by its client, user, path and flags: the rules of a share are tried in order, and the
-//! first that matches decides.
+//! The policy of an open, by its client, user, path and flags: the first rule of a share that matches decides.
 //!
 //! `dirty/share.rs` knows the opens of an inode and lets the strictest decide for it; `policy.rs` says what a
 //! policy means. Every list is limited by a named constant.

@@ -1,9 +1,8 @@
 //! Exposure records: what a share acknowledges before the disk has it, bounded ahead of time.
 //!
-//! While a share acknowledges lazy changes a task makes records of what is dirty: an *allowance*
-//! of bytes, at least twice what is dirty, and a *lease* of time, renewed at half. A change beyond either
-//! waits for the next record, so the last durable record bounds what a crash can take, whatever
-//! happened since. When nothing is dirty any more, a record says so.
+//! While a share acknowledges lazy changes a task makes records of what is dirty: an *allowance* of bytes, at least
+//! twice what is dirty, and a *lease* of time, renewed at half. A change beyond either waits for the next record, so
+//! the last durable one bounds what a crash can take. When nothing is dirty any more, a record says so.
 //!
 //! An [`ExposureSource`] knows what is dirty.
 

@@ -7,8 +7,7 @@
 //! Invariants: everything that is unproven is stored as unproven. A record that would take too much room is replaced by
 //! a shorter one that covers more, in the end by an *overflow*: every FLUSH fails until an administrator clears it.
 //! Damage has the same effect, because it may hide any inode; the file is kept as `latches.refused`. A full disk takes
-//! latches as long as the reserved room holds them, and then an overflow. The engine decides when a latch begins or
-//! ends.
+//! latches while the reserved room lasts, then an overflow. The engine decides when one begins or ends.
 
 use std::{
     collections::BTreeMap,

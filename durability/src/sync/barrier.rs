@@ -1,20 +1,18 @@
 //! The barrier: everything that must be stable before an inode counts as stable.
 //!
-//! An inode is stable when it is synced, its names are, and no directory above it is lost. Two kinds of
-//! rename concern more than the inode that was renamed: that of a directory, above everything below it,
-//! and one between two directories of a file system that may persist only half of a rename
-//! ([`vfs::Volume::renames_are_atomic`]). Both are stable before their answer under every policy except
-//! `treat-host-as-stable-storage`. If one is not (by that policy, or because its client disconnected), it is
-//! *outstanding*, and is made stable before anything else of the file system.
+//! An inode is stable when it is synced, its names are, and no directory above it is lost. Two kinds of rename concern
+//! more than their inode: that of a directory, above everything below it, and one between two directories of a file
+//! system that may persist only half of a rename ([`vfs::Volume::renames_are_atomic`]). Both are stable before their
+//! answer under every policy except `treat-host-as-stable-storage`. If one is not (by that policy, or as its client
+//! disconnected), it is *outstanding*, and is made stable before anything else of the file system.
 //!
 //! Invariants:
 //! - A sync of an inode never waits for a sync of another one: the barrier puts them in order (the inode,
 //!   then its parents, newest first, each with theirs), so a cycle of renames cannot deadlock.
 //! - A name counts as stable only after a sync of its directory that began after the name was marked.
-//! - Where renames are not atomic, a rename between directories holds the lock of [`Moves`] exclusively
-//!   from before the rename until it is marked and, where the policy requires that, synced; syncs of
-//!   directories share the lock. So no sync can persist that a name left one directory before the other
-//!   directory is stable, and at most one such rename is outstanding.
+//! - Where renames are not atomic, a rename between directories holds the lock of [`Moves`] alone from before the
+//!   rename until it is marked and, if the policy requires that, synced; syncs of directories share it. So no sync can
+//!   persist that a name left one directory before the other is stable, and at most one such rename is outstanding.
 //! - While the name of a directory is lost, no request is answered with success for anything that is, or may be, below
 //!   it. The paths show what is below; where a path is not known, everything of the file system may be.
 

@@ -1,14 +1,12 @@
 //! Faults planted in the engine on purpose, so that the tests can prove that they find each of them.
 //!
 //! Only in the engine's own unit tests and with the cargo feature `planted-faults`, which is for tests and never a
-//! default: elsewhere [`Durability::planted`] is the constant `false` and every hook is compiled away. A fault is
-//! planted in one engine, not globally. Each hook breaks exactly one promise, in the way that a
-//! server in the field does or did. This list has only faults that nothing around the engine can
-//! make: a disk that does not sync as asked, a restart that forgets and a policy that is not handed
-//! on are made by the simulator (`smb_sim::crashes::Fault`, which includes these as well).
+//! default: elsewhere [`Durability::planted`] is the constant `false` and every hook is compiled away. Each hook breaks
+//! exactly one promise of one engine, in the way that a server in the field does or did. This list has only faults that
+//! nothing around the engine can make: a disk that does not sync as asked, a restart that forgets and a policy that is
+//! not handed on are made by the simulator (`smb_sim::crashes::Fault`, which includes these as well).
 //!
-//! Where a fault consists in waiting for less than the event table says, its hook is
-//! [`Durability::weakened`]; the others stand where they act.
+//! A fault that waits for less than the event table says is in [`Durability::weakened`]; others stand where they act.
 
 use vfs::Volume;
 

@@ -5,8 +5,7 @@
 //!   inode's lock, so that the store receives changes in their order.
 //! - A request that is answered with the error waits for the store first, but not forever: a state
 //!   folder on a disk that hangs must not hide the error.
-//! - The stored latch of a deleted file ends when its removal is stable: until then a crash brings
-//!   back the file, with what is lost of it.
+//! - The stored latch of a deleted file ends when its removal is stable: until then a crash brings it back, as lost.
 //! - A latch that became smaller is not stored: after a restart a part may have to be rewritten once more.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};

@@ -1,8 +1,7 @@
 //! The poisoned state of an inode: what failed syncs and writes leave unproven.
 //!
-//! Invariants: everything that was dirty when a sync failed is in the latch; only rewriting and a
-//! successful sync, or an administrator, end a latch; a deleted inode has none. The store receives
-//! the latch from here, and gives it back after a restart.
+//! Invariants: everything that was dirty when a sync failed is in the latch; only rewriting and a successful sync, or
+//! an administrator, end one; a deleted inode has none. The store receives the latch from here and gives it back.
 
 use std::sync::Arc;
 

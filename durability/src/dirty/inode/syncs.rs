@@ -1,5 +1,4 @@
-//! The syncs of an inode (asked for, taken out of its state, and their results) and its dirty names: the
-//! directories that must be synced for them.
+//! The syncs of an inode (asked for, taken out of its state, their results) and the directories with its dirty names.
 //!
 //! Invariant: when the last name is removed, whatever is still dirty becomes part of the state of
 //! the directory that had it, until that removal is stable.
