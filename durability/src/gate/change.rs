@@ -253,10 +253,7 @@ impl<V: Volume> Gate<V> {
         (flags, since): (RequestFlags, u64),
     ) -> Judged {
         let (core, key) = (&self.core, node.key());
-        let asked = Asked {
-            others: self.asked_of([new, old].into_iter().flatten()),
-            ..Asked::of(event, flags)
-        };
+        let asked = self.also_of(Asked::of(event, flags), new.into_iter().chain(old));
         let new = new.map(|dir| self.held(dir));
         let old = old.map(|dir| self.held(dir));
         let judged = self.mark(node, asked, since, |inode, account, doubt| {

@@ -290,10 +290,7 @@ impl<V: Volume> Gate<V> {
     ) -> bool {
         let (core, key) = (&self.core, node.key());
         let dir = self.held(parent);
-        let asked = Asked {
-            others: self.asked_of([parent]),
-            ..Asked::of(Event::Link, RequestFlags::default())
-        };
+        let asked = self.also_of(Asked::of(Event::Link, RequestFlags::default()), [parent]);
         let mut is_here = false;
         self.mark(node, asked, BEYOND_DOUBT, |inode, account, _| {
             is_here = self.vfs.path_hint(node).as_ref() == Some(&path);

@@ -270,9 +270,9 @@ impl<V: Volume> Gate<V> {
         }
     }
 
-    /// The terms of the opens of other inodes that a request concerns.
-    fn asked_of<'a>(&self, nodes: impl IntoIterator<Item = &'a V::Node>) -> Others {
-        let mut others = Others::default();
+    /// The request, which concerns the opens of these inodes as well.
+    fn also_of<'a>(&self, mut asked: Asked, nodes: impl IntoIterator<Item = &'a V::Node>) -> Asked {
+        let others = &mut asked.others;
         for node in nodes {
             self.core.peek(node.key(), |inode| {
                 let terms = [others.terms, inode.opens.strictest()];
@@ -281,7 +281,7 @@ impl<V: Volume> Gate<V> {
                 others.bounded.extend(bounded);
             });
         }
-        others
+        asked
     }
 
     /// The shares that a change of the inode through this share is charged to.

@@ -167,10 +167,7 @@ impl<V: Volume> Gate<V> {
     ) -> GoneName<V> {
         let core = &self.core;
         let left = core.names_in_other_directories(node.key(), from.key(), |name| name.left);
-        let asked = Asked {
-            others: self.asked_of([node]),
-            ..Asked::of(Event::Remove, flags)
-        };
+        let asked = self.also_of(Asked::of(Event::Remove, flags), [node]);
         let judged = self.mark(from, asked, BEYOND_DOUBT, |inode, account, _| {
             inode.pending.entries_removed(account, 1);
         });
