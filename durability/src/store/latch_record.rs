@@ -87,14 +87,10 @@ impl LatchRecord {
             limit_ranges(&mut stream.ranges);
         }
         self.unproven.retain(|stream| !stream.ranges.is_empty());
-        if self.unproven.len() > STORED_STREAMS_MAX {
-            self.unproven.truncate(STORED_STREAMS_MAX);
-            self.entries = true;
-        }
-        if self.names.len() > STORED_NAMES_MAX {
-            self.names.truncate(STORED_NAMES_MAX);
-            self.entries = true;
-        }
+        self.entries |= self.unproven.len() > STORED_STREAMS_MAX;
+        self.entries |= self.names.len() > STORED_NAMES_MAX;
+        self.unproven.truncate(STORED_STREAMS_MAX);
+        self.names.truncate(STORED_NAMES_MAX);
         if self.shares.len() > STORED_SHARES_MAX {
             self.shares.clear();
         }
