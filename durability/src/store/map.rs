@@ -168,16 +168,12 @@ pub(super) struct Live {
 impl Live {
     /// Makes a change, and returns the change that undoes it.
     fn apply(&mut self, change: MapChange) -> MapChange {
-        let (key, old) = match change {
+        let (old, key) = match change {
             MapChange::Put(key, value) => {
                 self.bytes += key.len() + value.len();
-                let old = self.all.insert(key.clone(), value);
-                (key, old)
+                (self.all.insert(key.clone(), value), key)
             }
-            MapChange::Remove(key) => {
-                let old = self.all.remove(&key);
-                (key, old)
-            }
+            MapChange::Remove(key) => (self.all.remove(&key), key),
         };
         let Some(old) = old else {
             return MapChange::Remove(key);
