@@ -213,12 +213,10 @@ impl Share {
         self.policy_changed();
     }
 
-    pub(crate) fn set_options(&self, options: ShareDurability) {
+    pub(crate) fn set_options(&self, mut options: ShareDurability) {
         let mut settings = write(&self.settings);
-        *settings = ShareDurability {
-            policy: settings.policy,
-            ..options
-        };
+        options.policy = settings.policy;
+        *settings = options;
     }
 
     /// Makes the share honor flushes if its policy answers before the disk does; everything dirty by now is due. With
@@ -383,11 +381,8 @@ impl Opens {
             return;
         };
         let share = Arc::clone(&entry.share);
-        let opener = Opener {
-            client: Some(client),
-            dialect,
-            ..Opener::clone(&entry.opener)
-        };
+        let mut opener = Opener::clone(&entry.opener);
+        (opener.client, opener.dialect) = (Some(client), dialect);
         let several_names = self.several_names;
         self.remove(id);
         self.insert(id, &share, opener.into());

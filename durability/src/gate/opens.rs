@@ -110,11 +110,9 @@ impl<V: Volume> Gate<V> {
 
     /// The policy that would apply to such an open now, and its rule; `honor` for a lazy one that is set aside.
     pub fn explain(&self, opener: &Opener) -> PolicyDecision {
-        let decision = self.share.rules().decide(self.settings().policy, opener);
-        PolicyDecision {
-            policy: self.share.in_force(decision.policy),
-            ..decision
-        }
+        let mut decision = self.share.rules().decide(self.settings().policy, opener);
+        decision.policy = self.share.in_force(decision.policy);
+        decision
     }
 
     /// The policy that decides a request on this inode through this share now.

@@ -74,10 +74,8 @@ impl<V: Volume> Gate<V> {
             let room = share.room.notified();
             let now = core.now();
             let keeping = share.keeping(&bound, core.chain(key));
-            let allowed = Bound {
-                max_delay: keeping.oldest,
-                ..bound
-            };
+            let mut allowed = bound;
+            allowed.max_delay = keeping.oldest;
             let behind = core.peek(key, |inode| inode.begun_before(marked));
             let behind = behind.flatten();
             let until = behind.map_or(Duration::ZERO, |begun| keeping.held_until(begun));

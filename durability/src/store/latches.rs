@@ -138,11 +138,9 @@ impl<D: Disk> LatchMap<D> {
         let state = lock(&self.state);
         self.map.peek(|all| {
             let live = state.live.iter().filter_map(|(key, name)| {
-                let (record, _) = LatchRecord::decode(all.get(name)?, |fs| state.find(fs))?;
-                Some(LatchRecord {
-                    key: *key,
-                    ..record
-                })
+                let (mut record, _) = LatchRecord::decode(all.get(name)?, |fs| state.find(fs))?;
+                record.key = *key;
+                Some(record)
             });
             live.collect()
         })

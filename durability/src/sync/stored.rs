@@ -64,7 +64,8 @@ impl<V: Volume> Durability<V> {
     /// names, or for all shares if it names none that is here: the share may have another name now. Lazy shares among
     /// them honor flushes, as they did then.
     pub fn restore_latch(&self, record: &LatchRecord) {
-        let failure = self.failure(record.error);
+        let mut failure = self.failure(record.error);
+        failure.since = record.at;
         let mut shares = self.shares();
         let is_named = |share: &Arc<Share>| record.shares.iter().any(|name| share.is_named(name));
         if shares.iter().any(is_named) {

@@ -164,10 +164,7 @@ impl<V: Volume> Inode<V> {
     ) {
         shares.iter().for_each(|share| self.seen_through(share));
         self.file |= record.file;
-        let latch = self.latch_with(Failure {
-            since: record.at,
-            ..failure
-        });
+        let latch = self.latch_with(failure);
         for unproven in &record.unproven {
             for (start, end) in &unproven.ranges {
                 latch.extents.add(&unproven.stream, *start, *end);
