@@ -372,10 +372,8 @@ impl WriteBackHint {
         let kept = end - KEPT_BYTES.min(span);
         (self.start, self.bytes) = (kept, end - kept);
         self.started = Some((known.0.min(start), known.1.max(kept)));
-        Some(Range {
-            offset: start,
-            len: kept - start,
-        })
+        let (offset, len) = (start, kept - start);
+        Some(Range { offset, len })
     }
 }
 

@@ -46,10 +46,8 @@ pub(crate) struct Held<V: Volume> {
 
 impl<V: Volume> Clone for Held<V> {
     fn clone(&self) -> Self {
-        Self {
-            vfs: Arc::clone(&self.vfs),
-            node: self.node.clone(),
-        }
+        let (vfs, node) = (Arc::clone(&self.vfs), self.node.clone());
+        Self { vfs, node }
     }
 }
 

@@ -233,10 +233,8 @@ impl<V: Volume> Gate<V> {
     }
 
     fn held(&self, node: &V::Node) -> Held<V> {
-        Held {
-            vfs: Arc::clone(&self.vfs),
-            node: node.clone(),
-        }
+        let (vfs, node) = (Arc::clone(&self.vfs), node.clone());
+        Held { vfs, node }
     }
 
     /// The sequence number of a change that begins now, or the one that no failure concerns if the fault is planted.
@@ -288,11 +286,8 @@ impl<V: Volume> Gate<V> {
     fn account(&self, inode: &Inode<V>, kind: PolicyKind, others: Others) -> Account<'_> {
         let mut also = inode.opens.bounded_elsewhere(&self.share);
         also.extend(others.bounded);
-        Account {
-            share: &self.share,
-            kind,
-            also,
-        }
+        let share = &self.share;
+        Account { share, kind, also }
     }
 
     /// Waits for what the reply to a change requires.

@@ -57,11 +57,8 @@ impl<V: Volume> Gate<V> {
             }
             inode.opens.insert(id, &self.share, opener);
         });
-        OpenPolicy {
-            core: Arc::clone(&self.core),
-            key,
-            id,
-        }
+        let core = Arc::clone(&self.core);
+        OpenPolicy { core, key, id }
     }
 
     /// The rules in force.

@@ -131,11 +131,9 @@ impl<V: Volume> Gate<V> {
     ) -> Replaced<'_, V> {
         // A symbolic link is replaced itself; it is not followed.
         let name = RemovedName::Own;
-        Replaced {
-            gate: self,
-            dir: self.held(from),
-            gone: self.name_removed(node, from, (name, flags)).await,
-        }
+        let (gate, dir) = (self, self.held(from));
+        let gone = self.name_removed(node, from, (name, flags)).await;
+        Replaced { gate, dir, gone }
     }
 
     /// A handle that was to remove a name of `node` in the directory `from` is closed, and another request has removed

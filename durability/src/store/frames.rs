@@ -84,10 +84,8 @@ pub struct Damage {
 
 impl Damage {
     pub(super) fn at(offset: usize, why: &'static str) -> Self {
-        Self {
-            offset: offset as u64,
-            why,
-        }
+        let offset = offset as u64;
+        Self { offset, why }
     }
 }
 

@@ -153,11 +153,8 @@ impl<V: Volume> ExposureSource for Durability<V> {
         let most = most_exposed(bytes.collect());
         let files = most.into_iter().map(|(key, bytes)| {
             let path = self.peek(key, Inode::path_hint).flatten();
-            ExposedFile {
-                key,
-                path: path.unwrap_or_default(),
-                bytes,
-            }
+            let path = path.unwrap_or_default();
+            ExposedFile { key, path, bytes }
         });
         Some(ExposureRecord {
             at,
