@@ -164,7 +164,7 @@ impl<V: Volume> Gate<V> {
         (name, flags): (RemovedName, RequestFlags),
     ) -> GoneName<V> {
         let core = &self.core;
-        let left = core.names_in_other_directories(node.key(), from.key(), |name| name.left);
+        let mut left = core.names_in_other_directories(node.key(), from.key(), |name| name.left);
         let asked = self.also_of(Asked::of(Event::Remove, flags), [node]);
         let judged = self.mark(from, asked, BEYOND_DOUBT, |inode, account, _| {
             inode.pending.entries_removed(account, 1);
@@ -173,27 +173,23 @@ impl<V: Volume> Gate<V> {
         // once the directory is synced, no crash can bring back its contents.
         let last = name == RemovedName::Own
             && (node.is_directory() || self.vfs.links(node).await.is_ok_and(|links| links == 0));
-        if !last {
-            // It is not known which of the file's names had the earlier ones. A symbolic link had none of them.
-            let own = name == RemovedName::Own;
-            return GoneName {
-                judged,
-                left: if own { left } else { Vec::new() },
-                comes_back: None,
-            };
-        }
-        // The latch of the removed inode ends. Its dirty state is dropped, or under a bound goes to the directory.
-        let (rest, lost) = core.with(node.key(), Inode::unlinked);
-        let plain = Asked::of(Event::Remove, RequestFlags::default());
-        self.mark(from, plain, BEYOND_DOUBT, |inode, account, _| {
-            inode.inherit(account, from.key(), rest);
-        });
         let mut comes_back = None;
-        if let Some((error, names)) = lost {
-            // The sync that failed was to remove another name.
-            comes_back = (!names.is_empty()).then_some(error);
-            let names = names.into_iter().chain(left.iter().map(Held::key));
-            core.clear_stored_when_removed(node.key(), self.held(from), names.collect());
+        if last {
+            // The latch of the removed inode ends. Its dirty state is dropped, or under a bound goes to the directory.
+            let (rest, lost) = core.with(node.key(), Inode::unlinked);
+            let plain = Asked::of(Event::Remove, RequestFlags::default());
+            self.mark(from, plain, BEYOND_DOUBT, |inode, account, _| {
+                inode.inherit(account, from.key(), rest);
+            });
+            if let Some((error, names)) = lost {
+                // The sync that failed was to remove another name.
+                comes_back = (!names.is_empty()).then_some(error);
+                let names = names.into_iter().chain(left.iter().map(Held::key));
+                core.clear_stored_when_removed(node.key(), self.held(from), names.collect());
+            }
+        } else if name != RemovedName::Own {
+            // A symbolic link had none of the earlier names. Of a file it is not known which of its names had them.
+            left.clear();
         }
         GoneName {
             judged,
