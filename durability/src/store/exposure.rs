@@ -123,7 +123,6 @@ impl<D: Disk> JournalFile<D> {
                 shorten(&mut file.path);
             }
             let exposure = record.exposure;
-            let is_dirty = exposure.bytes > 0 || exposure.inodes > 0;
             let seen = (exposure.bytes, exposure.inodes, idle);
             if !(idle && last == Some(seen)) {
                 if !idle {
@@ -134,7 +133,7 @@ impl<D: Disk> JournalFile<D> {
                 self.allow(now, record, waiters).await;
                 last = Some(seen);
             }
-            if idle && !is_dirty {
+            if seen == (0, 0, true) {
                 let mut all = lock(&self.covered);
                 let quiet = |one: &Covered| one.demand.is_none() && one.waiters.is_empty();
                 if all.get(share).is_none_or(quiet) {
