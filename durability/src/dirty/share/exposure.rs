@@ -126,11 +126,8 @@ impl Share {
         sum.filter(|sum| *sum <= max)?;
         *ages.bytes_of(kind) += bytes;
         drop(ages);
-        Some(Reservation {
-            share: Arc::clone(self),
-            bytes,
-            kind,
-        })
+        let share = Arc::clone(self);
+        Some(Reservation { share, bytes, kind })
     }
 
     pub(crate) fn exposure(&self, now: Duration) -> Exposure {
