@@ -49,8 +49,7 @@ pub struct Exposure {
     pub latched_bytes: u64,
     /// Inodes poisoned by those failures, counted in the same way.
     pub latched_inodes: u64,
-    /// The dirty part by the policy that it was acknowledged under, in the order of
-    /// [`PolicyKind::ALL`]; see [`Exposure::of`]. An inode may be in several.
+    /// The dirty part by the policy that acknowledged it, ordered as [`PolicyKind::ALL`]. An inode may be in several.
     pub by_policy: [PolicyExposure; PolicyKind::ALL.len()],
 }
 

@@ -96,8 +96,7 @@ pub(crate) struct Epoch {
     pub(crate) times: bool,
     /// Metadata, or a name (whose record in the inode only a full sync saves).
     pub(crate) meta: bool,
-    /// Extended attributes may have changed, and it is not known which ones. So a failed sync may have lost each of
-    /// them, and a good one proves none.
+    /// It is not known which extended attributes changed: a failed sync may have lost any, a good one proves none.
     pub(crate) doubtful_eas: bool,
     /// Metadata and sizes that a client set, as opposed to names.
     pub(crate) set_meta: BTreeSet<Changed>,

@@ -64,8 +64,7 @@ impl<V: Volume> Held<V> {
 
 pub(crate) struct Inode<V: Volume> {
     node: Option<Held<V>>,
-    /// `node` was open before contents changed, so it observes a failed write-back. A change of contents wants
-    /// [`Inode::keep`] first where this is false.
+    /// `node` was open before contents changed, so it observes a failed write-back. If not, [`Inode::keep`] is due.
     pub(crate) wrote: bool,
     streams: BTreeMap<String, Held<V>>,
     /// The changes since the last sync began. Each is added after [`Inode::mark_dirty`].

@@ -447,8 +447,7 @@ impl Opens {
         asked.map_or(mine, |asked| asked.join(mine))
     }
 
-    /// Shares other than `own` with a bounded open. They are charged with what changes through `own`
-    /// too, so that it is synced within their bound.
+    /// Shares other than `own` with a bounded open. They are charged with changes through `own`, to sync them in time.
     pub(crate) fn bounded_elsewhere(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
         let mut shares: Vec<Arc<Share>> = Vec::new();
         let counted = self.counted.iter();

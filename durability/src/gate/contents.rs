@@ -84,10 +84,9 @@ impl<V: Volume> Gate<V> {
         }
     }
 
-    /// Contents of `node` are about to change by other means than [`PendingContents::write`], which
-    /// does this itself: the descriptor through which the inode will be synced must be open before
-    /// the change, or it would not observe a failed write-back that was reported elsewhere first.
-    /// It is a separate descriptor where the caller's would keep the file from being executed.
+    /// Contents of `node` are about to change by other means than [`PendingContents::write`], which does this itself:
+    /// the descriptor of the later sync must be open before the change, or it would miss a failed write-back that was
+    /// reported elsewhere first. It is a separate one where the caller's would keep the file from being executed.
     pub async fn watch_write_back(&self, node: &V::Node) {
         let watched = || self.core.peek(node.key(), |inode| inode.wrote);
         if node.forbids_execution()
@@ -168,8 +167,7 @@ impl<V: Volume> PendingContents<'_, V> {
         self.changed.iter().any(|(_, bytes)| *bytes > 0)
     }
 
-    /// The change that [`PendingContents::start`] began is over: the ranges that were reported are
-    /// marked, and the policy's barrier is waited for.
+    /// The change that [`PendingContents::start`] began is over: marks the reported ranges and waits for the barrier.
     ///
     /// # Errors
     /// The error of the sync; the contents have changed all the same.
@@ -279,8 +277,7 @@ impl<V: Volume> PendingContents<'_, V> {
         }
     }
 
-    /// Admits a WRITE if its bytes fit within the bound: they are reserved, and it is in flight. Also
-    /// answers whether [`Gate::watch_write_back`] is due.
+    /// Admits a WRITE if its bytes, which are reserved, fit the bound. Also says if [`Gate::watch_write_back`] is due.
     ///
     /// # Errors
     /// The share that must have something synced first.

@@ -418,8 +418,7 @@ impl Asked {
 #[must_use = "a success reply needs the receipt of its barrier"]
 pub struct Receipt(());
 
-/// The statement that a successful request changed nothing on any disk. It proves nothing: the
-/// caller is responsible for the reason that it gives.
+/// States that a successful request changed nothing on any disk. The caller is responsible for the reason it gives.
 #[derive(Debug)]
 #[must_use = "a success reply is built from it"]
 pub struct Unchanged {

@@ -85,8 +85,7 @@ impl<V: Volume> Gate<V> {
         let handles = self.core.judge_anew(&self.share);
         let bounds = Bound::tightens(bound, self.share.bound());
         let share = self.settings().policy;
-        // Files that were closed meanwhile are dirty under rules that may no longer exist. Another rule or the share's
-        // policy now applies to them.
+        // Closed files are dirty under rules that may be gone. Another rule or the share's policy now applies to them.
         let after = || rules.iter().map(|rule| rule.policy).chain([share]);
         let gone = old.iter().any(|rule| {
             let stricter = || after().any(|policy| rule.policy.tightens_to(&policy));

@@ -148,8 +148,7 @@ pub trait LatchStore: Send + Sync + 'static {
     /// (`false`). In between every FLUSH fails, also after a restart. As [`LatchStore::set`].
     fn set_overflow(&self, overflow: bool) -> StoreTask;
 
-    /// Ends when a write that covers all calls so far ends, or with an error when a reply may wait no
-    /// longer. `None` if no write is under way or waits.
+    /// Ends with a write that covers all calls so far, or fails when a reply may wait no longer. `None`: at rest.
     fn settled(&self) -> Option<StoreTask>;
 }
 

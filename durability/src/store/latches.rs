@@ -238,8 +238,7 @@ impl State {
     fn find(&self, (identity, root): &System) -> Option<u64> {
         let same = || self.known.iter().filter(|fs| fs.identity == *identity);
         let exact = same().find(|fs| fs.root == *root);
-        // A clone of a file system has the UUID of the original: the root decides. A file system
-        // that has no name at all is known by its root only.
+        // A clone of a file system has its UUID: the root decides, as it does for one that has no name at all.
         exact
             .or_else(|| same().next().filter(|_| identity.is_known()))
             .map(|fs| fs.dev)

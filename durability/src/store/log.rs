@@ -193,8 +193,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
         });
         let made = {
             let mut place = log.place.lock().await;
-            // A process that was killed may have left the newest segment with a name that is not stable.
-            // Until it is, the older segments are kept.
+            // Of a killed process the newest segment may have no stable name. Until it has, the older ones are kept.
             if place.folder.sync().await.is_ok() {
                 place.retire().await;
             }
@@ -433,8 +432,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
         }
     }
 
-    /// Makes the next segment, with its head and the payload. In a snapshot log the head covers all
-    /// queued records as well, so these join the batch.
+    /// Makes the next segment with head and payload. A snapshot's head covers all queued records: these join the batch.
     async fn begin(
         &self,
         place: &mut Segments<D>,

@@ -211,8 +211,7 @@ pub struct LogMap<D: Disk> {
 }
 
 impl<D: Disk> LogMap<D> {
-    /// Reads the files of the map in the root folder of `disk`, if there are any, and writes the entries that
-    /// [`MapSpec::take`] picks to a new file.
+    /// Reads the map's files in the root folder of `disk`, and writes what [`MapSpec::take`] picks to a new one.
     ///
     /// # Errors
     /// Errors of the disk, or a file that this version cannot read. Nothing that was stored is lost then.

@@ -223,8 +223,7 @@ impl<V: Volume> Durability<V> {
         1 + self.plan(key).len()
     }
 
-    /// If the inode is on a file system that is mounted below the share's folder: makes the outstanding
-    /// moves on the folder's file system stable.
+    /// Makes the moves on the file system of the share's folder stable, if the inode is on one mounted below it.
     async fn settle_above(&self, key: FileKey, node: Option<&Held<V>>) -> VfsResult<()> {
         let root = self.root(key, node).filter(|root| root.fs != key.fs);
         for moved in root.map_or_else(Vec::new, |root| self.moves.outstanding(root.fs)) {
@@ -343,8 +342,7 @@ impl<V: Volume> Durability<V> {
         (above.0, above.1.map(|path| path.to_lowercase()))
     }
 
-    /// The back end through which an inode was reached, by `node` or by the node that is held of the inode. With
-    /// neither there is nothing to sync.
+    /// The back end through which an inode was reached, by `node` or the held one. With neither nothing needs a sync.
     fn vfs_of(&self, key: FileKey, node: Option<&Held<V>>) -> Option<Arc<V>> {
         let vfs = |held: &Held<V>| Arc::clone(&held.vfs);
         let known = || self.peek(key, |inode| inode.held().map(vfs));
@@ -369,8 +367,7 @@ struct FileSystem {
 pub(crate) struct Moves(Mutex<BTreeMap<u64, FileSystem>>);
 
 impl Moves {
-    /// The lock of a file system without atomic renames: shared while its directories are synced, held alone while a
-    /// name moves between two of them.
+    /// A file system's lock, if renames are not atomic: shared by syncs of directories, alone for a move between two.
     pub(crate) fn lock_of(&self, fs: u64) -> Arc<RwLock<()>> {
         Arc::clone(&lock(&self.0).entry(fs).or_default().lock)
     }

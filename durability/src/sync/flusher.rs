@@ -68,8 +68,7 @@ impl<V: Volume> Durability<V> {
         }
     }
 
-    /// The inodes to sync now, and when to look again at the latest (`Duration::MAX`: when kicked). `None` if nothing
-    /// is dirty: the flusher ends then.
+    /// The inodes to sync now, and when to look again (`Duration::MAX`: when kicked). `None`: nothing is dirty.
     fn due(&self, share: &Share, now: Duration) -> Option<(Vec<FileKey>, Duration)> {
         let (delay, all) = match share.bound() {
             Some(bound) => (

@@ -46,8 +46,7 @@ impl<V: Volume> Inode<V> {
         self.latch.take().is_some()
     }
 
-    /// The sync failed: everything dirty now is unproven, or the whole inode if nothing was known to
-    /// be dirty. True if the inode is poisoned now.
+    /// The sync failed: everything dirty is unproven, or without any the whole inode. True if it is poisoned now.
     ///
     /// `entries`: the inode is a directory with dirty names in it, which the sync was to save.
     pub(crate) fn failed(&mut self, failure: Failure, entries: bool) -> bool {

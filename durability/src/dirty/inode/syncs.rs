@@ -49,8 +49,7 @@ pub(crate) struct FoundAt {
 
 /// The state that remains of an inode whose last name was removed.
 pub(crate) struct Remains {
-    /// Charges of shares that promise a bound, because written data may come back with the name, and of all shares for
-    /// names that were removed before.
+    /// Charges of bounded shares, because written data may come back with the name, and of all for removed names.
     charges: Vec<Charge>,
     /// Of a directory: the entries that were removed from it before and that no charge handed on counts.
     removed: u64,
@@ -194,8 +193,7 @@ impl<V: Volume> Inode<V> {
         self.stream_named(to, held);
     }
 
-    /// A name came into `new`, or moved there from `old`: these directories must be synced, the new one
-    /// first. Call after [`Inode::mark_dirty`].
+    /// A name came into `new`, or moved from `old`: both are to be synced, the new one first. Call after `mark_dirty`.
     pub(crate) fn renamed(
         &mut self,
         account: &Account<'_>,
@@ -256,8 +254,7 @@ impl<V: Volume> Inode<V> {
         names
     }
 
-    /// The names that were marked no later than `until` says for their directory are stable, except those
-    /// in directories of `failed`. That may end a latch.
+    /// The names marked no later than `until` for their directory are stable, except in `failed`. That may end a latch.
     pub(crate) fn names_synced(
         &mut self,
         until: impl Fn(FileKey) -> u64,

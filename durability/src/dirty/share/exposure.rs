@@ -178,8 +178,7 @@ impl Share {
         lock(&self.latency).start_age(bound, rounds, now)
     }
 
-    /// How the bound is kept for a change that takes `chain` syncs one after the other. The log
-    /// reports when the disk becomes too slow or quick enough.
+    /// How the bound is kept for a change of `chain` syncs in a row. The log says when a disk turns too slow or quick.
     pub(crate) fn keeping(&self, bound: &Bound, chain: usize) -> Keeping {
         let now = self.env.monotonic();
         let mut latency = lock(&self.latency);
