@@ -13,7 +13,7 @@
 use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
-use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume};
+use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume, lock};
 
 use crate::{
     dirty::{Failure, Held, Inode, Job, LatchEvent},
@@ -133,9 +133,9 @@ impl<V: Volume> Durability<V> {
             }
         }
         if let Some(share) = &job.share {
-            let span = self.now().saturating_sub(started);
+            let now = self.now();
             if result != Err(VfsError::NotStarted) {
-                share.sync_took(span);
+                lock(&share.latency).synced(now.saturating_sub(started), now);
             }
             share.metrics.join_factor.add(job.waiters.len() as u64);
         }

@@ -145,7 +145,9 @@ impl<V: Volume> Durability<V> {
             // The sync itself poisons its inode if it fails, and reports that.
             let result = me.barrier(key, None).await;
             if result != Err(VfsError::NotStarted) {
-                share.background_synced_in(late + me.now().saturating_sub(begun));
+                let (bound, now) = (share.bound(), me.now());
+                let span = late + now.saturating_sub(begun);
+                lock(&share.latency).background_synced(span, now, bound.as_ref());
             } else {
                 // The inode stays in `in_background` during the pause, so that it is not started again at once.
                 me.env.sleep(RETRY).await;

@@ -156,17 +156,6 @@ impl Share {
         all
     }
 
-    /// A sync of one inode took `span`.
-    pub(crate) fn sync_took(&self, span: Duration) {
-        lock(&self.latency).synced(span, self.env.monotonic());
-    }
-
-    /// A background sync, with all that had to go before and after it, ended `span` after it was due.
-    pub(crate) fn background_synced_in(&self, span: Duration) {
-        let (bound, now) = (self.bound(), self.env.monotonic());
-        lock(&self.latency).background_synced(span, now, bound.as_ref());
-    }
-
     /// The number of rounds of background syncs that everything dirty takes.
     fn rounds(&self, at_once: usize) -> usize {
         lock(&self.ages).inodes.len().div_ceil(at_once.max(1))
