@@ -223,7 +223,7 @@ impl<V: Volume> Durability<V> {
         1 + self.plan(key).len()
     }
 
-    /// Makes the moves on the file system of the share's folder stable, if the inode is on one mounted below it.
+    /// Makes the outstanding moves on the file system of the share's folder stable, if the inode's is mounted below.
     async fn settle_above(&self, key: FileKey, node: Option<&Held<V>>) -> VfsResult<()> {
         let root = self.root(key, node).filter(|root| root.fs != key.fs);
         for moved in root.map_or_else(Vec::new, |root| self.moves.outstanding(root.fs)) {
