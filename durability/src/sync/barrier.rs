@@ -36,8 +36,7 @@ impl<V: Volume> Durability<V> {
     /// nothing is known to be dirty. Fails with the first error: while the inode is poisoned that is the error of its
     /// latch, whatever the disk says now. Dropping the future undoes nothing; what was not reached stays dirty.
     pub(crate) async fn barrier(&self, key: FileKey, node: Option<Held<V>>) -> VfsResult<()> {
-        let asked = node.clone();
-        let result = self.sync_in_order(key, node, asked).await;
+        let result = self.sync_in_order(key, node.clone(), node).await;
         result.map_err(|error| self.latch_error(key).unwrap_or(error))
     }
 
@@ -313,7 +312,7 @@ impl<V: Volume> Durability<V> {
                 rest.is_none_or(|rest| rest.is_some_and(|rest| rest.starts_with('/')))
             };
             let apart = dir != key
-                && above.is_some_and(|above| !above.is_empty() && !below(&above))
+                && above.is_some_and(|above| !above.is_empty() && !below(&above.to_lowercase()))
                 && roots.iter().eq(&root);
             if !apart {
                 return Err(error);
@@ -330,7 +329,7 @@ impl<V: Volume> Durability<V> {
         inode: &Inode<V>,
         stored: String,
     ) -> (BTreeSet<FileKey>, Option<String>) {
-        let above = match inode.held() {
+        match inode.held() {
             Some(held) => (BTreeSet::from([held.vfs.root().key()]), inode.path_hint()),
             None => {
                 let shares = inode.shares.iter();
@@ -338,8 +337,7 @@ impl<V: Volume> Durability<V> {
                 let stands = !self.moves.has_directory_moved(dir.fs);
                 (roots, stands.then_some(stored))
             }
-        };
-        (above.0, above.1.map(|path| path.to_lowercase()))
+        }
     }
 
     /// The back end through which an inode was reached, by `node` or the held one. With neither nothing needs a sync.
