@@ -288,17 +288,15 @@ impl<V: Volume> Durability<V> {
         if !self.has_latches() {
             return Ok(());
         }
-        let lost = lock(&self.unreachable).clone();
+        let mut lost = lock(&self.unreachable).clone();
         // The path is read anew where that is possible, because an open knows only the path by which it was made.
         let path = node.and_then(|held| held.vfs.path_hint(&held.node));
         let path = path.or_else(|| self.peek(key, Inode::path_hint).flatten());
         let path = path.map(|path| path.to_lowercase());
         let root = self.root(key, node);
         let file_systems = [Some(key.fs), root.map(|root| root.fs)];
+        lost.retain(|dir| file_systems.contains(&Some(dir.fs)));
         for dir in lost {
-            if !file_systems.contains(&Some(dir.fs)) {
-                continue;
-            }
             let lost = self.peek(dir, |inode| {
                 let latch = inode.latch_record(dir);
                 let latch = latch.filter(|latch| !latch.names.is_empty())?;
