@@ -75,8 +75,8 @@ fn position(offset: u64) -> DiskResult<libc::off_t> {
     libc::off_t::try_from(offset).map_err(|_| Errno(libc::EINVAL))
 }
 
-fn done(result: libc::c_long) -> DiskResult<()> {
-    if result == 0 { Ok(()) } else { Err(last()) }
+fn done(result: impl Into<libc::c_long>) -> DiskResult<()> {
+    if result.into() == 0 { Ok(()) } else { Err(last()) }
 }
 
 /// `preadv2` of up to `len` bytes, appended to `buf`. Returns the bytes read; 0 at the end.
@@ -114,7 +114,7 @@ pub(crate) fn start_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Dis
     let flags = libc::SYNC_FILE_RANGE_WRITE;
     // SAFETY: takes no memory; the descriptor is borrowed for the call.
     let result = unsafe { libc::sync_file_range(fd.as_raw_fd(), offset, len, flags) };
-    done(result.into())
+    done(result)
 }
 
 /// The pages of a range that are in the page cache, and how many of them are being written back (`cachestat`).
@@ -337,9 +337,7 @@ pub(crate) fn clone_range(
         to_offset,
     };
     // SAFETY: `range` has the layout of `struct file_clone_range`, which the kernel only reads.
-    done(libc::c_long::from(unsafe {
-        libc::ioctl(to.as_raw_fd(), FICLONERANGE as _, &raw const range)
-    }))
+    done(unsafe { libc::ioctl(to.as_raw_fd(), FICLONERANGE as _, &raw const range) })
 }
 
 /// `ioctl(FS_IOC_GETFSUUID)`. ENODATA for a UUID of another length.
@@ -355,9 +353,7 @@ pub(crate) fn fs_uuid(fd: BorrowedFd<'_>) -> DiskResult<[u8; 16]> {
     };
     // SAFETY: `out` has the layout of `struct fsuuid2` (17 bytes, as the number says), which the
     // kernel only writes.
-    done(libc::c_long::from(unsafe {
-        libc::ioctl(fd.as_raw_fd(), FS_IOC_GETFSUUID as _, &raw mut out)
-    }))?;
+    done(unsafe { libc::ioctl(fd.as_raw_fd(), FS_IOC_GETFSUUID as _, &raw mut out) })?;
     if usize::from(out.len) == out.uuid.len() {
         Ok(out.uuid)
     } else {
@@ -393,9 +389,7 @@ pub(crate) fn xfs_geometry(fd: BorrowedFd<'_>) -> DiskResult<XfsGeometry> {
     };
     // SAFETY: `out` has the size (112 bytes, as the number says) and alignment of `struct
     // xfs_fsop_geom_v1`, which the kernel only writes; any bytes are valid in it.
-    done(libc::c_long::from(unsafe {
-        libc::ioctl(fd.as_raw_fd(), XFS_IOC_FSGEOMETRY_V1 as _, &raw mut out)
-    }))?;
+    done(unsafe { libc::ioctl(fd.as_raw_fd(), XFS_IOC_FSGEOMETRY_V1 as _, &raw mut out) })?;
     Ok(XfsGeometry {
         uuid: out.uuid,
         reflink: out.flags & XFS_FSOP_GEOM_FLAGS_REFLINK != 0,
@@ -406,9 +400,7 @@ pub(crate) fn xfs_geometry(fd: BorrowedFd<'_>) -> DiskResult<XfsGeometry> {
 /// it returns the errors of that commit, and not errors in the data of other inodes. For btrfs only.
 pub(crate) fn btrfs_sync(fd: BorrowedFd<'_>) -> DiskResult<()> {
     // SAFETY: takes no memory; the descriptor is borrowed for the call.
-    done(libc::c_long::from(unsafe {
-        libc::ioctl(fd.as_raw_fd(), BTRFS_IOC_SYNC as _)
-    }))
+    done(unsafe { libc::ioctl(fd.as_raw_fd(), BTRFS_IOC_SYNC as _) })
 }
 
 /// Sets the calling thread's file-system uid, and returns the previous one. EPERM if the kernel did not accept it.
@@ -452,7 +444,7 @@ pub(crate) fn set_fs_gid(gid: u32) -> DiskResult<()> {
 /// files get exactly the modes requested. The process's other threads keep theirs.
 pub(crate) fn own_umask() -> DiskResult<()> {
     // SAFETY: CLONE_FS only separates working directory, root and umask; no memory is involved.
-    done(libc::c_long::from(unsafe { libc::unshare(libc::CLONE_FS) }))?;
+    done(unsafe { libc::unshare(libc::CLONE_FS) })?;
     rustix::process::umask(rustix::fs::Mode::empty());
     Ok(())
 }
@@ -473,10 +465,7 @@ pub(crate) fn catch_refused_calls(note: fn(usize)) -> DiskResult<()> {
     action.sa_sigaction = handler as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     // SAFETY: `action` lives for the call, and its handler has the signature of SA_SIGINFO.
-    done(libc::c_long::from(unsafe {
-        libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut())
-    }))
-    .map(drop)
+    done(unsafe { libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()) })
 }
 
 extern "C" fn refused_call(
@@ -518,7 +507,7 @@ pub(crate) fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: libc::c_int) 
     const SIZE: libc::socklen_t = size_of::<libc::c_int>() as libc::socklen_t;
     let (fd, value) = (socket.as_raw_fd(), (&raw const bytes).cast());
     // SAFETY: the kernel reads the number that `value` points to.
-    done(unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, value, SIZE) }.into())
+    done(unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, value, SIZE) })
 }
 
 /// Gives free pages of all arenas of glibc's allocator back to the kernel; true if there were some. Other allocators
