@@ -9,6 +9,7 @@
 
 use super::{
     PosixNode, PosixVfs, SymlinkPolicy, dos,
+    errno::{ABSENT, UNSUPPORTED, unless},
     file_ids::Via,
     name,
     node::kind_of,
@@ -309,11 +310,8 @@ impl<D: Disk> PosixVfs<D> {
             .disk
             .set_xattr(&service, fd, DOS_ATTRIB, &blob, XattrSet::Either)
             .await;
-        match set {
-            // A file system without extended attributes has only derived DOS attributes.
-            Err(errno) if errno.unsupported() => Ok(()),
-            other => Ok(other?),
-        }
+        // A file system without extended attributes has only derived DOS attributes.
+        unless(set, &UNSUPPORTED).map(drop)
     }
 
     /// The attributes of an inode just made, without another query.
@@ -405,13 +403,9 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     async fn allows(&self, who: &Identity, fd: &D::Fd, mode: u32) -> VfsResult<bool> {
-        match self.disk.access(who, fd, mode).await {
-            Ok(()) => Ok(true),
-            Err(errno) if errno.is(&[libc::EACCES, libc::EPERM, libc::EROFS, libc::ETXTBSY]) => {
-                Ok(false)
-            }
-            Err(errno) => Err(errno.into()),
-        }
+        let allowed = self.disk.access(who, fd, mode).await;
+        let refusals = [libc::EACCES, libc::EPERM, libc::EROFS, libc::ETXTBSY];
+        Ok(unless(allowed, &refusals)?.is_some())
     }
 }
 
@@ -431,16 +425,13 @@ fn parsed(blob: DiskResult<Vec<u8>>) -> VfsResult<Option<DosAttrib>> {
         Ok(blob) => blob,
         // A value longer than any that can be understood may not have been read.
         Err(Errno(libc::E2BIG)) => return Ok(None),
-        Err(errno) if errno.unsupported() || errno.is(&ABSENT) => return Ok(None),
+        Err(errno) if errno.is(&ABSENT) => return Ok(None),
         Err(errno) => return Err(errno.into()),
     };
     Ok(DosAttrib::parse(&blob)
         .inspect_err(|_| tracing::debug!(bytes = blob.len(), "unreadable {DOS_ATTRIB}"))
         .ok())
 }
-
-/// The errors that mean "no such attribute".
-pub(super) const ABSENT: [i32; 1] = [libc::ENODATA];
 
 pub(super) fn normal(bits: u32) -> u32 {
     if bits == 0 { dos::NORMAL } else { bits }

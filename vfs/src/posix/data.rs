@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{
     PosixNode, PosixVfs, StreamStore,
+    errno::{UNSUPPORTED, unless},
     streams::{IN_XATTR_MAX, Place},
 };
 use crate::{
@@ -354,10 +355,8 @@ impl<D: Disk> PosixVfs<D> {
         }
         // Space that was reserved before a failure stays until the file is truncated or closed: truncating here
         // could remove data that another client has written behind the end meanwhile.
-        match self.disk.allocate(fd, Allocate::Reserve, 0, size).await {
-            Err(errno) if errno.unsupported() => Ok(()),
-            other => Ok(other?),
-        }
+        let reserved = self.disk.allocate(fd, Allocate::Reserve, 0, size).await;
+        unless(reserved, &UNSUPPORTED).map(drop)
     }
 
     async fn write_zeros(&self, node: &PosixNode<D>, from: u64, to: u64) -> VfsResult<()> {
@@ -389,11 +388,8 @@ impl<D: Disk> PosixVfs<D> {
             }
             Err(errno) => return Err(errno.into()),
         };
-        match self.disk.seek(fd, data, false).await {
-            Ok(hole) => Ok(Some((data, hole))),
-            Err(errno) if errno.is(&[libc::ENXIO]) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
+        let hole = self.disk.seek(fd, data, false).await;
+        Ok(unless(hole, &[libc::ENXIO])?.map(|hole| (data, hole)))
     }
 
     /// A descriptor that `fsync` accepts.

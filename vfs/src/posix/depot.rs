@@ -22,6 +22,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use self::place::{OLD_PLACE, PLACE};
 use super::{
     PosixNode, PosixVfs,
+    errno::unless,
     name::DEPOT,
     samba_xattr::{DEPOT_MARK, depot_path, stream_file},
 };
@@ -178,13 +179,9 @@ impl<D: Disk> PosixVfs<D> {
     pub(super) async fn depot_prune(&self) -> VfsResult<bool> {
         let _folders = self.locks.folders(self.root_key()).await;
         let root = self.root.fd().clone();
-        let depot = match self
-            .disk
-            .open_at(&SERVICE, &root, DEPOT.as_bytes(), FOLDER)
-            .await
-        {
-            Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(true),
-            depot => depot?,
+        let depot = (self.disk).open_at(&SERVICE, &root, DEPOT.as_bytes(), FOLDER);
+        let Some(depot) = unless(depot.await, &[libc::ENOENT])? else {
+            return Ok(true);
         };
         for first in self.folders_in(&depot).await? {
             let within = self.disk.open_at(&SERVICE, &depot, &first, FOLDER).await?;
@@ -221,10 +218,8 @@ impl<D: Disk> PosixVfs<D> {
         }
         // This descriptor is opened first, so that it gets every failure from now on.
         let listener = self.disk.reopen(&SERVICE, above, true, false).await?;
-        match self.disk.make_dir(&SERVICE, above, name, FOLDER_MODE).await {
-            Err(errno) if !errno.is(&[libc::EEXIST]) => return Err(errno.into()),
-            _ => {}
-        }
+        let made = self.disk.make_dir(&SERVICE, above, name, FOLDER_MODE);
+        unless(made.await, &[libc::EEXIST])?;
         // A sync of the root would also make stable that names were moved out of it, perhaps before their new places
         // are stable, and the order is not known here. `sync_fs` makes all of it stable in one step.
         let synced = match in_root {
@@ -304,9 +299,8 @@ impl<D: Disk> PosixVfs<D> {
             }
             opened => opened,
         };
-        let fd = match opened {
-            Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(None),
-            opened => opened?,
+        let Some(fd) = unless(opened, &[libc::ENOENT])? else {
+            return Ok(None);
         };
         match self.may_be_planted(node, (&folder, &fd)).await? {
             true => Err(VfsError::AccessDenied),
@@ -370,11 +364,8 @@ impl<D: Disk> PosixVfs<D> {
         else {
             return Ok(false);
         };
-        match self.disk.unlink(&SERVICE, &folder, &file, false).await {
-            Ok(()) => Ok(true),
-            Err(errno) if errno.is(&[libc::ENOENT]) => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
+        let gone = self.disk.unlink(&SERVICE, &folder, &file, false).await;
+        Ok(unless(gone, &[libc::ENOENT])?.is_some())
     }
 
     pub(super) async fn depot_rename(
@@ -410,10 +401,8 @@ impl<D: Disk> PosixVfs<D> {
     async fn empty_folder(&self, folder: &D::Fd) -> VfsResult<()> {
         // Others may have made more than this server does.
         for (file, _) in self.depot_files(folder, REMOVED_MAX).await? {
-            match self.disk.unlink(&SERVICE, folder, &file, false).await {
-                Err(errno) if !errno.is(&[libc::ENOENT]) => return Err(errno.into()),
-                _ => {}
-            }
+            let gone = self.disk.unlink(&SERVICE, folder, &file, false).await;
+            unless(gone, &[libc::ENOENT])?;
         }
         Ok(())
     }

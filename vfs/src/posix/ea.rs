@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use super::{
     PosixNode, PosixVfs,
     attributes::Named,
+    errno::{UNSUPPORTED, unless},
     lookup::Child,
     samba_xattr::{DOS_ATTRIB, EA_PREFIX, XATTR_NAME_MAX, is_hidden},
 };
@@ -81,11 +82,9 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
             let (service, fd) = (Identity::Service, node.fd());
             if value.is_empty() {
                 let attribute = existing.map_or("", String::as_str);
-                match self.disk.remove_xattr(&service, fd, attribute).await {
-                    // Another process has removed it since the listing.
-                    Err(errno) if errno.is(&[libc::ENODATA]) => {}
-                    other => other?,
-                }
+                let gone = self.disk.remove_xattr(&service, fd, attribute).await;
+                // Another process may have removed it since the listing.
+                unless(gone, &[libc::ENODATA])?;
                 continue;
             }
             let asked = format!("{EA_PREFIX}{ea}");
@@ -174,11 +173,8 @@ impl<D: Disk> PosixVfs<D> {
 
     /// All attribute names, none if the file system does not support attributes.
     pub(super) async fn attribute_names(&self, fd: &D::Fd) -> VfsResult<Vec<String>> {
-        match self.disk.list_xattr(fd).await {
-            Ok(names) => Ok(names),
-            Err(errno) if errno.unsupported() => Ok(Vec::new()),
-            Err(errno) => Err(errno.into()),
-        }
+        let names = self.disk.list_xattr(fd).await;
+        Ok(unless(names, &UNSUPPORTED)?.unwrap_or_default())
     }
 }
 

@@ -4,7 +4,15 @@
 //! report less damage than there may be would be worse. Where a number means something else to a particular call
 //! (ENOENT of a middle component, ENXIO of a seek) the caller looks at the number before it comes here.
 
-use crate::{VfsError, disk::Errno};
+use crate::{
+    VfsError, VfsResult,
+    disk::{DiskResult, Errno},
+};
+
+/// The file system lacks the call.
+pub(super) const UNSUPPORTED: [i32; 3] = [libc::EOPNOTSUPP, libc::ENOSYS, libc::ENOTTY];
+/// There is no such attribute, or there are none on the file system.
+pub(super) const ABSENT: [i32; 4] = [libc::ENODATA, libc::EOPNOTSUPP, libc::ENOSYS, libc::ENOTTY];
 
 const TABLE: &[(i32, VfsError)] = &[
     (libc::ENOENT, VfsError::NotFound),
@@ -95,7 +103,16 @@ impl Errno {
 
     /// Whether the file system lacks the call.
     pub(super) fn unsupported(self) -> bool {
-        self.is(&[libc::EOPNOTSUPP, libc::ENOSYS, libc::ENOTTY])
+        self.is(&UNSUPPORTED)
+    }
+}
+
+/// The result of a call; `None` if its error is one of `any`.
+pub(super) fn unless<T>(result: DiskResult<T>, any: &[i32]) -> VfsResult<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(errno) if errno.is(any) => Ok(None),
+        Err(errno) => Err(errno.into()),
     }
 }
 

@@ -4,7 +4,10 @@
 //! A directory that holds nothing else is empty for clients, so it can be removed, and they go with it. They are
 //! removed as the user, since they may be somebody's files; the targets of links are not touched.
 
-use super::{PosixNode, PosixVfs, SymlinkPolicy, attributes::STICKY, name, node::kind_of, roots};
+use super::{
+    PosixNode, PosixVfs, SymlinkPolicy, attributes::STICKY, errno::unless, name, node::kind_of,
+    roots,
+};
 use crate::{
     Attributes, Identity, Kind, VfsError, VfsResult,
     disk::{Disk, RawEntry},
@@ -81,11 +84,8 @@ impl<D: Disk> PosixVfs<D> {
         who: &Identity,
         listing: &D::Fd,
     ) -> VfsResult<Option<Vec<RawEntry>>> {
-        match self.disk.entries(who, listing, LEFTOVERS_MAX).await {
-            Ok(entries) => Ok(Some(entries)),
-            Err(errno) if errno.is(&[libc::EOVERFLOW]) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
+        let entries = self.disk.entries(who, listing, LEFTOVERS_MAX).await;
+        unless(entries, &[libc::EOVERFLOW])
     }
 
     async fn entry_kind(

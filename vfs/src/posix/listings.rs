@@ -18,6 +18,7 @@ use tokio::sync::{Mutex as TurnLock, Semaphore};
 
 use super::{
     PosixVfs,
+    errno::unless,
     folded::{Folded, Sought},
     name,
     name_cache::{Known, Listing},
@@ -294,11 +295,7 @@ impl<D: Disk> PosixVfs<D> {
             Ok(fd) => self.disk.entries(&service, &fd, ENTRIES_MAX).await,
             Err(errno) => Err(errno),
         };
-        match listing {
-            Ok(entries) => Ok(Some(entries)),
-            Err(errno) if errno.is(&[libc::EACCES, libc::EOVERFLOW]) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
+        unless(listing, &[libc::EACCES, libc::EOVERFLOW])
     }
 
     /// The cache's knowledge about a name in a directory whose state was just queried.

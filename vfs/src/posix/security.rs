@@ -7,7 +7,7 @@
 
 use super::{
     AclNamespace, PosixNode, PosixVfs,
-    attributes::ABSENT,
+    errno::{ABSENT, unless},
     samba_xattr::{NTACL_SECURITY, NTACL_USER, dos_attrib::to_nttime, ntacl::NtAcl, sys_acl},
 };
 use crate::{
@@ -110,11 +110,7 @@ impl<D: Disk> PosixVfs<D> {
 
     /// An attribute, `None` if absent or if the file system has no such attributes.
     pub(super) async fn xattr(&self, fd: &D::Fd, name: &str) -> VfsResult<Option<Vec<u8>>> {
-        match self.disk.get_xattr(fd, name).await {
-            Ok(value) => Ok(Some(value)),
-            Err(errno) if errno.unsupported() || errno.is(&ABSENT) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
+        unless(self.disk.get_xattr(fd, name).await, &ABSENT)
     }
 
     /// Stores an attribute as the service. `TooLarge` if the file system has room, but none in the attributes of the

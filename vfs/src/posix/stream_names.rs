@@ -6,6 +6,7 @@ use super::{
     PosixNode, PosixVfs,
     depot::STREAMS_MAX,
     ea::PORTION,
+    errno::unless,
     samba_xattr::{stream_attribute, stream_file, stream_of_attribute, stream_of_file},
 };
 use crate::{Identity, StreamInfo, VfsResult, disk::Disk};
@@ -105,14 +106,13 @@ impl<D: Disk> PosixVfs<D> {
             if at % NAMES_PORTION == 0 {
                 self.options.pause.pause().await;
             }
-            match self.disk.stat_at(&folder, &file).await {
-                Ok(stat) => streams.push(StreamInfo {
+            let stat = self.disk.stat_at(&folder, &file).await;
+            if let Some(stat) = unless(stat, &[libc::ENOENT])? {
+                streams.push(StreamInfo {
                     name,
                     size: stat.size,
                     allocated: stat.blocks.saturating_mul(512),
-                }),
-                Err(errno) if errno.is(&[libc::ENOENT]) => {}
-                Err(errno) => return Err(errno.into()),
+                });
             }
         }
         Ok(streams)
@@ -123,11 +123,8 @@ impl<D: Disk> PosixVfs<D> {
         let Some(file) = stream_file(stream) else {
             return Ok(false);
         };
-        match self.disk.stat_at(folder, &file).await {
-            Ok(_) => Ok(true),
-            Err(errno) if errno.is(&[libc::ENOENT]) => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
+        let found = self.disk.stat_at(folder, &file).await;
+        Ok(unless(found, &[libc::ENOENT])?.is_some())
     }
 
     /// The streams in a folder, at most `max`: none if the folder was removed since it was found.
@@ -137,10 +134,8 @@ impl<D: Disk> PosixVfs<D> {
         max: usize,
     ) -> VfsResult<Vec<(Box<[u8]>, String)>> {
         let listing = self.disk.reopen(&SERVICE, folder, true, false).await?;
-        let entries = match self.disk.entries(&SERVICE, &listing, max).await {
-            Err(errno) if errno.is(&[libc::ENOENT]) => Vec::new(),
-            entries => entries?,
-        };
+        let entries = self.disk.entries(&SERVICE, &listing, max).await;
+        let entries = unless(entries, &[libc::ENOENT])?.unwrap_or_default();
         Ok(entries
             .into_iter()
             .filter_map(|entry| {

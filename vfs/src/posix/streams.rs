@@ -16,6 +16,7 @@ use super::{
     PosixNode, PosixVfs, StreamStore,
     attributes::{R_OK, W_OK},
     depot::STREAMS_MAX,
+    errno::{ABSENT, unless},
     name,
     node::Stream,
     samba_xattr::{stream_attribute, stream_file},
@@ -440,11 +441,8 @@ impl<D: Disk> PosixVfs<D> {
         node: &PosixNode<D>,
         attribute: &str,
     ) -> VfsResult<bool> {
-        match self.disk.remove_xattr(&SERVICE, node.fd(), attribute).await {
-            Ok(()) => Ok(true),
-            Err(errno) if errno.is(&[libc::ENODATA]) || errno.unsupported() => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
+        let gone = self.disk.remove_xattr(&SERVICE, node.fd(), attribute);
+        Ok(unless(gone.await, &ABSENT)?.is_some())
     }
 }
 

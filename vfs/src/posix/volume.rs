@@ -12,6 +12,7 @@ use super::{
     PosixNode, PosixVfs,
     attributes::{Named, normal},
     dos,
+    errno::unless,
     lookup::Child,
 };
 use crate::{
@@ -190,10 +191,9 @@ impl<D: Disk> Volume for PosixVfs<D> {
         }
         // If something was mounted over a directory above it, the path leads to a directory without this name. The
         // inode is asked again, because its number may have changed with the first write (overlayfs).
-        let named = match self.disk.stat_at(at.fd(), own).await {
-            Ok(named) => named,
-            Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(None),
-            Err(errno) => return Err(errno.into()),
+        let named = self.disk.stat_at(at.fd(), own).await;
+        let Some(named) = unless(named, &[libc::ENOENT])? else {
+            return Ok(None);
         };
         let is_it = named.key == self.disk.stat(node.fd()).await?.key;
         Ok(is_it.then_some(at))
