@@ -97,30 +97,24 @@ impl<D: Disk> Creation for PosixVfs<D> {
                 other => break other?,
             }
         };
-        let stored = match self.finish(&made, (new, bits), directory).await {
-            Ok(stored) => stored,
-            Err(error) => {
-                return Err(self
-                    .unmake(parent, &at, made.stat.key, directory, error)
-                    .await);
+        let mut present = &at;
+        let finished = async {
+            let stored = self.finish(&made, (new, bits), directory).await?;
+            if hidden {
+                let changes = [Change::Remove(&at), Change::Add(&on_disk)];
+                let rename = self.rename_to_free(who, (dir, &*at), (dir, &*on_disk));
+                self.changing(parent, &changes, rename).await?;
+                present = &on_disk;
             }
+            // Setting attributes and owner has changed the inode's times.
+            Ok::<_, VfsError>((stored, self.disk.stat(&made.fd).await?))
         };
-        if hidden {
-            let changes = [Change::Remove(&at), Change::Add(&on_disk)];
-            let rename = self.rename_to_free(who, (dir, &*at), (dir, &*on_disk));
-            if let Err(errno) = self.changing(parent, &changes, rename).await {
-                return Err(self
-                    .unmake(parent, &at, made.stat.key, directory, errno.into())
-                    .await);
-            }
-        }
-        // Setting attributes and owner has changed the inode's times.
-        let stat = match self.disk.stat(&made.fd).await {
-            Ok(stat) => stat,
-            Err(errno) => {
-                return Err(self
-                    .unmake(parent, &on_disk, made.stat.key, directory, errno.into())
-                    .await);
+        let finished = finished.await;
+        let (stored, stat) = match finished {
+            Ok(finished) => finished,
+            Err(error) => {
+                let key = made.stat.key;
+                return Err(self.unmake(parent, present, key, directory, error).await);
             }
         };
         let named = Named {
