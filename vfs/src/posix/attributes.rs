@@ -8,7 +8,7 @@
 //! the service, since Linux ties times to ownership and `user.` attributes to permission bits.
 
 use super::{
-    PosixNode, PosixVfs, SymlinkPolicy, dos,
+    PosixNode, PosixVfs, SERVICE, SymlinkPolicy, dos,
     errno::{ABSENT, UNSUPPORTED, unless},
     file_ids::Via,
     name,
@@ -75,10 +75,9 @@ impl<D: Disk> Attributes for PosixVfs<D> {
             self.set_permissions(who, fd, set).await?;
         }
         // The step that may fail for lack of space comes last, and the times can be restored.
-        let service = Identity::Service;
         if touches_times {
             self.disk
-                .set_times(&service, fd, set.accessed, set.written)
+                .set_times(&SERVICE, fd, set.accessed, set.written)
                 .await?;
         }
         if !touches_dos {
@@ -87,7 +86,7 @@ impl<D: Disk> Attributes for PosixVfs<D> {
         let changed = self.set_dos(node, set, &stat).await;
         if changed.is_err() && touches_times {
             let (accessed, written) = (Some(stat.accessed), Some(stat.written));
-            let back = self.disk.set_times(&service, fd, accessed, written).await;
+            let back = self.disk.set_times(&SERVICE, fd, accessed, written).await;
             back.unwrap_or_else(|errno| {
                 let (errno, fs, inode) = (errno.0, stat.key.fs, stat.key.ino);
                 tracing::warn!(
@@ -305,10 +304,9 @@ impl<D: Disk> PosixVfs<D> {
 
     pub(super) async fn store_dos_attrib(&self, fd: &D::Fd, wanted: DosAttrib) -> VfsResult<()> {
         let blob = wanted.build();
-        let service = Identity::Service;
         let set = self
             .disk
-            .set_xattr(&service, fd, DOS_ATTRIB, &blob, XattrSet::Either)
+            .set_xattr(&SERVICE, fd, DOS_ATTRIB, &blob, XattrSet::Either)
             .await;
         // A file system without extended attributes has only derived DOS attributes.
         unless(set, &UNSUPPORTED).map(drop)

@@ -9,7 +9,7 @@
 use bytes::BytesMut;
 
 use super::{
-    PosixNode, PosixVfs, StreamStore,
+    PosixNode, PosixVfs, SERVICE, StreamStore,
     attributes::Named,
     lookup::Child,
     name,
@@ -18,14 +18,12 @@ use super::{
     streams::{IN_XATTR_MAX, Place},
 };
 use crate::{
-    Identity, IoAccess, Kind, StreamInfo, VfsError, VfsResult,
+    IoAccess, Kind, StreamInfo, VfsError, VfsResult,
     disk::{Disk, RawEntry, XattrSet},
 };
 
 /// The most names of one directory that are visited.
 const NAMES_MAX: usize = 100_000_000;
-
-const SERVICE: Identity = Identity::Service;
 
 /// The result for the streams of one file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

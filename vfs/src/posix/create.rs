@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
-    PosixNode, PosixVfs,
+    PosixNode, PosixVfs, SERVICE,
     attributes::{Named, first_dos_attrib},
     dos,
     name::{self, TEMPORARY_PREFIX},
@@ -24,8 +24,6 @@ use crate::{
 
 /// Temporary names tried before giving up.
 const TEMPORARY_TRIES: usize = 16;
-
-const SERVICE: Identity = Identity::Service;
 
 /// Makes temporary names that only this process uses.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use bytes::{Bytes, BytesMut};
 
 use super::{
-    PosixNode, PosixVfs, StreamStore,
+    PosixNode, PosixVfs, SERVICE, StreamStore,
     errno::{UNSUPPORTED, unless},
     streams::{IN_XATTR_MAX, Place},
 };
@@ -418,11 +418,10 @@ impl<D: Disk> PosixVfs<D> {
 
     /// A descriptor of the inode that nobody else uses.
     pub(super) async fn own_fd(&self, node: &PosixNode<D>) -> VfsResult<D::Fd> {
-        let service = Identity::Service;
-        match self.disk.reopen(&service, node.fd(), true, false).await {
+        match self.disk.reopen(&SERVICE, node.fd(), true, false).await {
             // A file that a server without privileges may write but not read.
             Err(errno) if errno.is(&[libc::EACCES]) && node.0.kind == Kind::File => {
-                Ok(self.disk.reopen(&service, node.fd(), false, true).await?)
+                Ok(self.disk.reopen(&SERVICE, node.fd(), false, true).await?)
             }
             other => Ok(other?),
         }

@@ -21,13 +21,13 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use self::place::{OLD_PLACE, PLACE};
 use super::{
-    PosixNode, PosixVfs,
+    PosixNode, PosixVfs, SERVICE,
     errno::unless,
     name::DEPOT,
     samba_xattr::{DEPOT_MARK, depot_path, stream_file},
 };
 use crate::{
-    Identity, VfsError, VfsResult,
+    VfsError, VfsResult,
     disk::{Disk, Errno, OpenHow, Stat, XattrSet},
 };
 
@@ -40,7 +40,6 @@ const FOLDERS_MAX: usize = 10_000;
 /// Depot folders, as Samba makes them.
 const FOLDER_MODE: u32 = 0o755;
 
-const SERVICE: Identity = Identity::Service;
 /// How folders are opened.
 const FOLDER: OpenHow = OpenHow {
     directory: true,

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use super::{
-    PosixNode, PosixVfs, SymlinkPolicy, attributes::Named, lookup::Child, name, name_cache::Change,
-    node::kind_of, roots, samba_xattr::DOS_ATTRIB,
+    PosixNode, PosixVfs, SERVICE, SymlinkPolicy, attributes::Named, lookup::Child, name,
+    name_cache::Change, node::kind_of, roots, samba_xattr::DOS_ATTRIB,
 };
 use crate::{
     Attr, DirName, Directories, FileKey, Identity, Kind, Listed, Node, RemovedName, Seen,
@@ -464,10 +464,9 @@ impl<D: Disk> PosixVfs<D> {
         dir: &PosixNode<D>,
         entry: &DirName,
     ) -> VfsResult<Attr> {
-        let service = Identity::Service;
         let fd = dir.directory()?;
         let mut named = named(dir, entry);
-        let (fd, stat) = match self.open_child(&service, fd, entry.on_disk()).await? {
+        let (fd, stat) = match self.open_child(&SERVICE, fd, entry.on_disk()).await? {
             None => return Err(VfsError::NotFound),
             Some(Child::Inode(fd, stat)) => (fd, stat),
             Some(Child::Link) => {

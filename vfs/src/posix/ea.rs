@@ -6,14 +6,14 @@
 use std::collections::HashMap;
 
 use super::{
-    PosixNode, PosixVfs,
+    PosixNode, PosixVfs, SERVICE,
     attributes::Named,
     errno::{UNSUPPORTED, unless},
     lookup::Child,
     samba_xattr::{DOS_ATTRIB, EA_PREFIX, XATTR_NAME_MAX, is_hidden},
 };
 use crate::{
-    Attr, ClientAttributes, DirName, Identity, Timestamp, VfsError, VfsResult,
+    Attr, ClientAttributes, DirName, Timestamp, VfsError, VfsResult,
     disk::{Disk, XattrSet},
     ea_size,
 };
@@ -79,10 +79,10 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
             if changed % PORTION == 0 {
                 self.options.pause.pause().await;
             }
-            let (service, fd) = (Identity::Service, node.fd());
+            let fd = node.fd();
             if value.is_empty() {
                 let attribute = existing.map_or("", String::as_str);
-                let gone = self.disk.remove_xattr(&service, fd, attribute).await;
+                let gone = self.disk.remove_xattr(&SERVICE, fd, attribute).await;
                 // Another process may have removed it since the listing.
                 unless(gone, &[libc::ENODATA])?;
                 continue;
@@ -159,8 +159,8 @@ impl<D: Disk> PosixVfs<D> {
 
     /// The size for a name on which another file system is mounted.
     async fn ea_size_mounted(&self, dir: &PosixNode<D>, name: &DirName) -> VfsResult<u32> {
-        let (fd, service) = (dir.directory()?, Identity::Service);
-        let child = self.open_child(&service, fd, name.on_disk()).await?;
+        let fd = dir.directory()?;
+        let child = self.open_child(&SERVICE, fd, name.on_disk()).await?;
         let Some(Child::Inode(fd, stat)) = child else {
             return Ok(0);
         };

@@ -3,7 +3,7 @@
 //! A disk that ignores case (FAT, ext4 with casefold) or has short names finds one entry by several names. The rename
 //! changes that entry then: to remove the old name would remove the file.
 
-use super::{PosixNode, PosixVfs, name_cache::Change, node::kind_of};
+use super::{PosixNode, PosixVfs, SERVICE, name_cache::Change, node::kind_of};
 use crate::{
     Identity, Kind, VfsResult,
     disk::{Disk, Stat},
@@ -40,9 +40,8 @@ impl<D: Disk> PosixVfs<D> {
         if stat.links < 2 || kind_of(stat.mode) == Kind::Directory {
             return Ok(false);
         }
-        let service = &Identity::Service;
-        let listing = self.listing(service, dir).await?;
-        let entries = self.disk.entries(service, &listing, ENTRIES_MAX).await?;
+        let listing = self.listing(&SERVICE, dir).await?;
+        let entries = self.disk.entries(&SERVICE, &listing, ENTRIES_MAX).await?;
         let has = |name: &[u8]| entries.iter().any(|entry| *entry.name == *name);
         Ok(names.into_iter().all(has))
     }

@@ -5,8 +5,8 @@
 //! removed as the user, since they may be somebody's files; the targets of links are not touched.
 
 use super::{
-    PosixNode, PosixVfs, SymlinkPolicy, attributes::STICKY, errno::unless, name, node::kind_of,
-    roots,
+    PosixNode, PosixVfs, SERVICE, SymlinkPolicy, attributes::STICKY, errno::unless, name,
+    node::kind_of, roots,
 };
 use crate::{
     Attributes, Identity, Kind, VfsError, VfsResult,
@@ -48,9 +48,8 @@ impl<D: Disk> PosixVfs<D> {
         who: &Identity,
         dir: &PosixNode<D>,
     ) -> VfsResult<bool> {
-        let service = &Identity::Service;
-        let listing = self.listing(service, dir).await?;
-        let Some(entries) = self.few_entries(service, &listing).await? else {
+        let listing = self.listing(&SERVICE, dir).await?;
+        let Some(entries) = self.few_entries(&SERVICE, &listing).await? else {
             return Ok(false);
         };
         let (above, uid) = (self.disk.stat(dir.fd()).await?, self.uid(who));

@@ -17,7 +17,7 @@ use std::{
 use tokio::sync::{Mutex as TurnLock, Semaphore};
 
 use super::{
-    PosixVfs,
+    PosixVfs, SERVICE,
     errno::unless,
     folded::{Folded, Sought},
     name,
@@ -25,7 +25,7 @@ use super::{
     roots, short_name,
 };
 use crate::{
-    FileKey, Identity, Seen, Timestamp, VfsResult,
+    FileKey, Seen, Timestamp, VfsResult,
     disk::{Disk, RawEntry, Stat},
     lock::lock,
 };
@@ -290,9 +290,8 @@ impl<D: Disk> PosixVfs<D> {
     /// The names of a directory. `None` if it cannot be listed or is larger than any cache; its names are then matched
     /// only exactly.
     async fn entries_of(&self, dir: &D::Fd) -> VfsResult<Option<Vec<RawEntry>>> {
-        let service = Identity::Service;
-        let listing = match self.disk.reopen(&service, dir, true, false).await {
-            Ok(fd) => self.disk.entries(&service, &fd, ENTRIES_MAX).await,
+        let listing = match self.disk.reopen(&SERVICE, dir, true, false).await {
+            Ok(fd) => self.disk.entries(&SERVICE, &fd, ENTRIES_MAX).await,
             Err(errno) => Err(errno),
         };
         unless(listing, &[libc::EACCES, libc::EOVERFLOW])

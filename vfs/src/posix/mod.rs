@@ -50,7 +50,7 @@ pub use node::PosixNode;
 pub use options::{AclNamespace, PosixOptions, StreamStore, SymlinkPolicy};
 
 use crate::{
-    FailedSync, FileKey, VfsError, VfsResult,
+    FailedSync, FileKey, Identity, VfsError, VfsResult,
     disk::{Disk, InodeLocks},
 };
 use attrib_cache::AttribCache;
@@ -61,6 +61,8 @@ use listings::Listings;
 use name_cache::NameCache;
 use roots::ServedRoot;
 use tunnel::Tunnel;
+
+const SERVICE: Identity = Identity::Service;
 
 /// A share's files on a disk.
 pub struct PosixVfs<D: Disk> {

@@ -6,7 +6,7 @@
 //! mapping, so they count as valid.
 
 use super::{
-    AclNamespace, PosixNode, PosixVfs,
+    AclNamespace, PosixNode, PosixVfs, SERVICE,
     errno::{ABSENT, unless},
     samba_xattr::{NTACL_SECURITY, NTACL_USER, dos_attrib::to_nttime, ntacl::NtAcl, sys_acl},
 };
@@ -122,8 +122,7 @@ impl<D: Disk> PosixVfs<D> {
         value: &[u8],
         how: XattrSet,
     ) -> VfsResult<()> {
-        let service = Identity::Service;
-        let Err(errno) = self.disk.set_xattr(&service, fd, name, value, how).await else {
+        let Err(errno) = self.disk.set_xattr(&SERVICE, fd, name, value, how).await else {
             return Ok(());
         };
         // ext4 and btrfs also return ENOSPC for an inode that has no room for more attributes.

@@ -3,15 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::{
-    PosixNode, PosixVfs,
+    PosixNode, PosixVfs, SERVICE,
     depot::STREAMS_MAX,
     ea::PORTION,
     errno::unless,
     samba_xattr::{stream_attribute, stream_file, stream_of_attribute, stream_of_file},
 };
-use crate::{Identity, StreamInfo, VfsResult, disk::Disk};
-
-const SERVICE: Identity = Identity::Service;
+use crate::{StreamInfo, VfsResult, disk::Disk};
 
 /// Names of streams that are compared before other tasks have their turn.
 const NAMES_PORTION: usize = 256;

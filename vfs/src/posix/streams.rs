@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use bytes::{Bytes, BytesMut};
 
 use super::{
-    PosixNode, PosixVfs, StreamStore,
+    PosixNode, PosixVfs, SERVICE, StreamStore,
     attributes::{R_OK, W_OK},
     depot::STREAMS_MAX,
     errno::{ABSENT, unless},
@@ -30,8 +30,6 @@ use crate::{
 /// Most bytes of a stream in an attribute: the limit of Linux (`XATTR_SIZE_MAX`), without the NUL. Most file systems
 /// allow less (ext4 has one block for all attributes of an inode).
 pub(super) const IN_XATTR_MAX: usize = 65_535;
-
-const SERVICE: Identity = Identity::Service;
 
 /// The present place of a stream's bytes.
 pub(super) enum Place<F> {

@@ -9,15 +9,15 @@ use std::sync::PoisonError;
 use bytes::Bytes;
 
 use super::{
-    PosixNode, PosixVfs,
+    PosixNode, PosixVfs, SERVICE,
     attributes::{Named, normal},
     dos,
     errno::unless,
     lookup::Child,
 };
 use crate::{
-    Attr, FailedSync, Identity, IoAccess, Kind, Node, Range, SyncScope, Vfs, VfsError, VfsResult,
-    Volume, WriteMode,
+    Attr, FailedSync, IoAccess, Kind, Node, Range, SyncScope, Vfs, VfsError, VfsResult, Volume,
+    WriteMode,
     disk::{Disk, NFS},
 };
 
@@ -136,9 +136,8 @@ impl<D: Disk> Volume for PosixVfs<D> {
         if let Some(known) = node.0.keeper.get() {
             return Some(known.clone());
         }
-        let service = Identity::Service;
         // The future is on the heap, because this happens only once for each handle.
-        let opened = Box::pin(self.disk.reopen(&service, node.fd(), true, false)).await;
+        let opened = Box::pin(self.disk.reopen(&SERVICE, node.fd(), true, false)).await;
         let opened = opened.inspect_err(|errno| {
             tracing::debug!(
                 errno = errno.0,
@@ -181,7 +180,7 @@ impl<D: Disk> Volume for PosixVfs<D> {
         };
         let mut at = self.root.clone();
         for name in above {
-            match self.open_child(&Identity::Service, at.fd(), name).await? {
+            match self.open_child(&SERVICE, at.fd(), name).await? {
                 Some(Child::Inode(fd, stat)) => {
                     at = PosixNode::path_only(fd, &stat, Named::default(), None);
                 }

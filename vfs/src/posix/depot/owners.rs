@@ -1,10 +1,10 @@
 //! The owners of the folders with streams. This server makes them as the service, and Samba as its users.
 
-use super::{FOLDER_MODE, SERVICE};
+use super::FOLDER_MODE;
 use crate::{
     VfsResult,
     disk::Disk,
-    posix::{PosixNode, PosixVfs, samba_xattr::sys_acl},
+    posix::{PosixNode, PosixVfs, SERVICE, samba_xattr::sys_acl},
 };
 
 impl<D: Disk> PosixVfs<D> {

@@ -10,9 +10,9 @@
 
 use super::Found;
 use crate::{
-    Identity, VfsResult,
+    VfsResult,
     disk::{Disk, XattrSet},
-    posix::{PosixNode, PosixVfs, samba_xattr::depot_path},
+    posix::{PosixNode, PosixVfs, SERVICE, samba_xattr::depot_path},
 };
 
 /// The attribute with the path of the folder of an inode's streams below the depot: `XX/YY/ID`. Samba treats every
@@ -139,8 +139,7 @@ impl<D: Disk> PosixVfs<D> {
         let own = self.label_of(node).await?;
         if own.is_empty() {
             if self.xattr(folder, LABEL).await?.is_some() {
-                let service = &Identity::Service;
-                self.disk.remove_xattr(service, folder, LABEL).await?;
+                self.disk.remove_xattr(&SERVICE, folder, LABEL).await?;
             }
             return Ok(());
         }
