@@ -91,6 +91,14 @@ pub struct IoAccess {
     pub write: bool,
 }
 
+impl IoAccess {
+    /// Reads and writes.
+    pub(crate) const BOTH: Self = Self {
+        read: true,
+        write: true,
+    };
+}
+
 /// The initial state of a new file or directory. All of it is set before the name becomes visible to other clients
 /// of this server, or the creation fails and leaves nothing behind.
 #[derive(Debug, Clone, Default)]

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{
     PosixNode, PosixVfs, SERVICE,
     attributes::{Named, first_dos_attrib},
+    depot::FOLDER,
     dos,
     name::{self, TEMPORARY_PREFIX},
     name_cache::Change,
@@ -19,7 +20,7 @@ use super::{
 use crate::{
     Attr, Attributes, ClientAttributes, Creation, FileKey, Identity, IoAccess, NewModes, NewNode,
     NewSecurity, Seen, Timestamp, VfsError, VfsResult,
-    disk::{Disk, DiskResult, Errno, OpenHow, Stat},
+    disk::{Disk, DiskResult, Errno, Stat},
 };
 
 /// Temporary names tried before giving up.
@@ -127,13 +128,7 @@ impl<D: Disk> Creation for PosixVfs<D> {
         let node = PosixNode::path_only(made.fd.clone(), &stat, named, trail);
         let node = match directory {
             true => node,
-            false => node.with_fd(
-                made.fd,
-                IoAccess {
-                    read: true,
-                    write: true,
-                },
-            ),
+            false => node.with_fd(made.fd, IoAccess::BOTH),
         };
         Ok((node, attr))
     }
@@ -175,11 +170,7 @@ impl<D: Disk> PosixVfs<D> {
         let fd = if directory {
             let make = self.disk.make_dir(who, dir, at, mode);
             self.changing_seen(parent, seen, &changes, make).await?;
-            let how = OpenHow {
-                directory: true,
-                ..OpenHow::PATH_ONLY
-            };
-            match self.disk.open_at(&SERVICE, dir, at, how).await {
+            match self.disk.open_at(&SERVICE, dir, at, FOLDER).await {
                 Ok(fd) => fd,
                 Err(errno) => {
                     // Without a descriptor the directory cannot be completed. The name may lead to

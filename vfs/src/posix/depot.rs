@@ -41,7 +41,7 @@ const FOLDERS_MAX: usize = 10_000;
 const FOLDER_MODE: u32 = 0o755;
 
 /// How folders are opened.
-const FOLDER: OpenHow = OpenHow {
+pub(super) const FOLDER: OpenHow = OpenHow {
     directory: true,
     ..OpenHow::PATH_ONLY
 };
@@ -318,12 +318,7 @@ impl<D: Disk> PosixVfs<D> {
         self.label(node, &folder).await?;
         self.mark(node).await?;
         let base = self.disk.stat(node.fd()).await?;
-        let how = OpenHow {
-            read: true,
-            write: true,
-            create: Some(base.mode & 0o666),
-            ..OpenHow::default()
-        };
+        let how = OpenHow::new_file(base.mode & 0o666);
         let opened = async {
             let fd = self.disk.open_at(&SERVICE, &folder, &file, how).await?;
             let made = self.disk.stat(&fd).await?;

@@ -77,11 +77,7 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
         let stat = self.disk.stat(node.fd()).await?;
         self.may_change(who, node.fd(), &stat).await?;
         let depot = self.create_empty(node, asked).await?;
-        let io = IoAccess {
-            read: true,
-            write: true,
-        };
-        let stream = Stream::new(asked.to_owned(), io, depot);
+        let stream = Stream::new(asked.to_owned(), IoAccess::BOTH, depot);
         Ok((node.with_stream(stream), true))
     }
 
