@@ -48,14 +48,9 @@ impl<D: Disk> Attributes for PosixVfs<D> {
 
     async fn is_readonly(&self, node: &PosixNode<D>) -> VfsResult<bool> {
         let stat = self.disk.stat(node.fd()).await?;
-        let stored = match node.0.kind {
-            Kind::File | Kind::Directory => self.dos_attrib_of(node.fd(), &stat).await?,
-            _ => None,
-        };
-        if let Some(bits) = stored.and_then(|stored| stored.attributes) {
-            return Ok(bits & dos::READONLY != 0);
-        }
-        let bits = self.derived(&stat, kind_of(stat.mode), Named::default());
+        let stored = self.dos_attrib_of(node.fd(), &stat).await?;
+        let bits = stored.and_then(|stored| stored.attributes);
+        let bits = bits.unwrap_or_else(|| self.derived(&stat, Named::default()));
         Ok(bits & dos::READONLY != 0)
     }
 
@@ -176,13 +171,9 @@ impl<D: Disk> Attributes for PosixVfs<D> {
 impl<D: Disk> PosixVfs<D> {
     /// The attributes of an inode whose `stat` is known.
     pub(super) async fn attr_with(&self, fd: &D::Fd, stat: &Stat, named: Named) -> VfsResult<Attr> {
-        let kind = kind_of(stat.mode);
-        let stored = match kind {
-            Kind::File | Kind::Directory => self.dos_attrib_of(fd, stat).await?,
-            _ => None,
-        };
+        let stored = self.dos_attrib_of(fd, stat).await?;
         self.learn_file_system(fd, stat.key.fs).await?;
-        Ok(self.merge(stat, kind, stored, named))
+        Ok(self.merge(stat, stored, named))
     }
 
     /// Queries what the ids of the inode's file system are made of, unless it is known.
@@ -196,6 +187,9 @@ impl<D: Disk> PosixVfs<D> {
 
     /// The stored attribute of an inode whose `stat` was just taken.
     async fn dos_attrib_of(&self, fd: &D::Fd, stat: &Stat) -> VfsResult<Option<DosAttrib>> {
+        if !matches!(kind_of(stat.mode), Kind::File | Kind::Directory) {
+            return Ok(None);
+        }
         let now = self.options.clock.now();
         if let Some(stored) = self.attribs.find(stat, now) {
             return Ok(stored);
@@ -217,21 +211,19 @@ impl<D: Disk> PosixVfs<D> {
         inode.fs == self.root_key().fs && self.disk.is_local(self.root.fd())
     }
 
-    fn merge(&self, stat: &Stat, kind: Kind, stored: Option<DosAttrib>, named: Named) -> Attr {
+    /// The attributes of an inode that has this stored attribute.
+    pub(super) fn merge(&self, stat: &Stat, stored: Option<DosAttrib>, named: Named) -> Attr {
+        let kind = kind_of(stat.mode);
         let directory = kind == Kind::Directory;
         let stored_bits = stored.and_then(|stored| stored.attributes);
-        let mut bits = stored_bits.map_or_else(
-            || self.derived(stat, kind, named),
+        let bits = stored_bits.map_or_else(
+            || self.derived(stat, named),
             |bits| bits & (dos::SETTABLE | dos::SPARSE),
         );
-        bits &= if directory {
-            !dos::SPARSE
-        } else {
-            !dos::DIRECTORY
+        let bits = match directory {
+            true => bits & !dos::SPARSE | dos::DIRECTORY,
+            false => bits & !dos::DIRECTORY,
         };
-        if directory {
-            bits |= dos::DIRECTORY;
-        }
         Attr {
             key: stat.key,
             file_id: self.file_ids.of(stat.key, kind, named.via),
@@ -257,9 +249,9 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    fn derived(&self, stat: &Stat, kind: Kind, named: Named) -> u32 {
+    fn derived(&self, stat: &Stat, named: Named) -> u32 {
         let mut bits = 0;
-        if kind == Kind::File {
+        if kind_of(stat.mode) == Kind::File {
             bits |= dos::ARCHIVE;
             if stat.mode & 0o200 == 0 {
                 bits |= dos::READONLY;
@@ -283,19 +275,18 @@ impl<D: Disk> PosixVfs<D> {
         named: Named,
         now: Timestamp,
     ) -> VfsResult<Attr> {
-        let kind = kind_of(stat.mode);
-        let stored = match kind {
+        let stored = match kind_of(stat.mode) {
             Kind::File | Kind::Directory => parsed(blob)?,
             _ => None,
         };
         self.learn(stat, stored, now);
-        Ok(self.merge(stat, kind, stored, named))
+        Ok(self.merge(stat, stored, named))
     }
 
     /// The attributes of an inode whose stored attribute is known.
     pub(super) fn attr_known(&self, stat: &Stat, named: Named, now: Timestamp) -> Option<Attr> {
         let stored = self.attribs.find(stat, now)?;
-        Some(self.merge(stat, kind_of(stat.mode), stored, named))
+        Some(self.merge(stat, stored, named))
     }
 
     pub(super) async fn dos_attrib(&self, fd: &D::Fd) -> VfsResult<Option<DosAttrib>> {
@@ -312,22 +303,16 @@ impl<D: Disk> PosixVfs<D> {
         unless(set, &UNSUPPORTED).map(drop)
     }
 
-    /// The attributes of an inode just made, without another query.
-    pub(super) fn new_attr(&self, stat: &Stat, stored: DosAttrib, named: Named) -> Attr {
-        self.merge(stat, kind_of(stat.mode), Some(stored), named)
-    }
-
     /// Sets DOS attributes and the creation time.
     async fn set_dos(&self, node: &PosixNode<D>, set: &SetAttr, stat: &Stat) -> VfsResult<()> {
         let fd = node.fd();
         // The lock keeps this change from undoing another change of other bits.
         let _inode = self.locks.inode(node.0.key).await;
         let old = self.dos_attrib(fd).await?;
-        let named = node.0.named;
         let kind = kind_of(stat.mode);
         let old_bits = old
             .and_then(|old| old.attributes)
-            .unwrap_or_else(|| self.derived(stat, kind, named));
+            .unwrap_or_else(|| self.derived(stat, node.0.named));
         let mut bits = set.dos_attributes.unwrap_or(old_bits) & dos::SETTABLE;
         if set.archive {
             let only = SetAttr {

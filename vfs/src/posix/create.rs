@@ -120,7 +120,7 @@ impl<D: Disk> Creation for PosixVfs<D> {
             dot: shown.starts_with('.'),
             via: parent.0.named.via,
         };
-        let attr = self.new_attr(&stat, stored, named);
+        let attr = self.merge(&stat, Some(stored), named);
         if made.marked == Some(Ok(())) && self.remembers(stat.key) {
             (self.attribs).made(&stat, stored, self.options.clock.now());
         }
