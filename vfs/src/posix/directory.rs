@@ -42,11 +42,6 @@ struct Entry<F> {
 }
 
 impl<F> Entry<F> {
-    /// The inode of the name itself, if it is no link.
-    fn own(&self) -> Option<&(F, Stat)> {
-        self.target.as_ref().filter(|_| !self.link)
-    }
-
     /// Checks that it is the inode that may be replaced.
     ///
     /// # Errors
@@ -171,35 +166,28 @@ impl<D: Disk> Directories for PosixVfs<D> {
         let from = self.entry_of(who, node, parent, shown).await?.on_disk;
         let wanted = name::to_disk(to_name)?;
         let same_directory = parent.0.key == to_parent.0.key;
-        if replaced.is_none() {
-            let seen = self.seen_without(to_parent, to_name, None).await?;
-            if seen.is_some() {
-                let at = (wanted.as_ref(), seen);
+        let seen = match replaced {
+            None => self.seen_without(to_parent, to_name, None).await?,
+            Some(_) => None,
+        };
+        let existing = match seen {
+            None => self.entry(who, to_parent, to_name).await?,
+            Some(_) => None,
+        };
+        let existing = match existing {
+            None if replaced.is_some() => return Err(VfsError::Exists),
+            Some(existing) if !same_directory || existing.on_disk != from => existing,
+            Some(_) if from == wanted => return Ok(()),
+            // The name is free, or differs from the old one in case only, so no other file is replaced.
+            _ => {
                 return self
-                    .move_name(who, parent, &from, to_parent, at, false)
+                    .move_name(who, parent, &from, to_parent, (&wanted, seen), false)
                     .await;
             }
-        }
-        let Some(existing) = self.entry(who, to_parent, to_name).await? else {
-            if replaced.is_some() {
-                return Err(VfsError::Exists);
-            }
-            return self
-                .move_name(who, parent, &from, to_parent, (&wanted, None), false)
-                .await;
         };
-        if same_directory && existing.on_disk == from {
-            if from == wanted {
-                return Ok(());
-            }
-            // Old and new name differ in case only, so no other file is replaced.
-            return self
-                .move_name(who, parent, &from, to_parent, (&wanted, None), false)
-                .await;
-        }
         existing.check_replaced(replaced)?;
-        if let Some((fd, stat)) = existing.own() {
-            let replaced = PosixNode::path_only(fd.clone(), stat, Named::default(), None);
+        let replaced = Self::loses(&existing);
+        if let Some((replaced, stat)) = &replaced {
             match (node.is_directory(), replaced.is_directory()) {
                 (true, false) => return Err(VfsError::NotADirectory),
                 (false, true) => return Err(VfsError::IsADirectory),
@@ -209,20 +197,17 @@ impl<D: Disk> Directories for PosixVfs<D> {
                 let to = (to_parent, &*existing.on_disk, &*wanted);
                 return self.join_names(who, (parent, &from), to, stat).await;
             }
-            let at = &existing.on_disk;
-            self.move_name(who, parent, &from, to_parent, (at, None), true)
-                .await?;
-            let cased = self.fix_case(who, to_parent, at, &wanted).await;
-            // As in `remove`.
-            drop(turn);
-            self.depot_forget(&replaced, stat).await;
-            return cased;
         }
-        let at = (existing.on_disk.as_ref(), None);
-        self.move_name(who, parent, &from, to_parent, at, true)
+        let at = &existing.on_disk;
+        self.move_name(who, parent, &from, to_parent, (at, None), true)
             .await?;
-        self.fix_case(who, to_parent, &existing.on_disk, &wanted)
-            .await
+        let cased = self.fix_case(who, to_parent, at, &wanted).await;
+        // As in `remove`.
+        drop(turn);
+        if let Some((replaced, stat)) = replaced {
+            self.depot_forget(&replaced, stat).await;
+        }
+        cased
     }
 
     async fn link(
@@ -250,34 +235,21 @@ impl<D: Disk> Directories for PosixVfs<D> {
                 .await?);
         };
         existing.check_replaced(replaced)?;
-        let replaced = match existing.own() {
-            Some((_, stat)) if stat.key == node.0.key => {
+        let replaced = Self::loses(&existing);
+        if let Some((replaced, stat)) = &replaced {
+            if stat.key == node.0.key {
                 if existing.on_disk == wanted {
                     return Ok(());
                 }
                 // Old and new name differ in case only, and nothing else changes.
+                let at = &existing.on_disk;
                 return self
-                    .move_name(
-                        who,
-                        to_parent,
-                        &existing.on_disk,
-                        to_parent,
-                        (&wanted, None),
-                        false,
-                    )
+                    .move_name(who, to_parent, at, to_parent, (&wanted, None), false)
                     .await;
             }
-            Some((fd, stat)) => Some((
-                PosixNode::path_only(fd.clone(), stat, Named::default(), None),
-                *stat,
-            )),
-            None => None,
-        };
-        if replaced
-            .as_ref()
-            .is_some_and(|(replaced, _)| replaced.is_directory())
-        {
-            return Err(VfsError::IsADirectory);
+            if replaced.is_directory() {
+                return Err(VfsError::IsADirectory);
+            }
         }
         let temporary = self.temporary.name();
         let link = self.disk.link(who, node.fd(), dir, &temporary);
@@ -298,7 +270,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
         // As in `remove`.
         drop(turn);
         if let Some((replaced, stat)) = replaced {
-            self.depot_forget(&replaced, &stat).await;
+            self.depot_forget(&replaced, stat).await;
         }
         cased
     }
@@ -503,6 +475,13 @@ impl<D: Disk> PosixVfs<D> {
             link,
             target,
         }))
+    }
+
+    /// The inode that loses a name, and its state; `None` if the name is a link.
+    fn loses(entry: &Entry<D::Fd>) -> Option<(PosixNode<D>, &Stat)> {
+        let (fd, stat) = entry.target.as_ref().filter(|_| !entry.link)?;
+        let node = PosixNode::path_only(fd.clone(), stat, Named::default(), None);
+        Some((node, stat))
     }
 
     /// The error for a name that cannot be created: a dangling link, which lookups do not find, may have it.
