@@ -154,6 +154,26 @@ impl Shared {
             wait.await;
         }
     }
+
+    /// Locks the state for an operation.
+    async fn begin(&self, op: SimOp) -> MutexGuard<'_, State> {
+        self.pause(op).await;
+        self.lock()
+    }
+
+    /// [`Self::begin`], unless a planted fault hits the operation.
+    async fn attempt(&self, op: SimOp) -> DiskResult<MutexGuard<'_, State>> {
+        let mut state = self.begin(op).await;
+        state.fault(op)?;
+        Ok(state)
+    }
+
+    /// Carries out an operation whose caller knows the result only after [`SimOp::Answer`].
+    async fn answered<T>(&self, op: SimOp, call: impl FnOnce(&mut State) -> T) -> T {
+        let result = call(&mut self.begin(op).await);
+        self.pause(SimOp::Answer).await;
+        result
+    }
 }
 
 struct Handle {
@@ -415,9 +435,7 @@ impl Disk for SimDisk {
         read: bool,
         write: bool,
     ) -> DiskResult<SimFd> {
-        self.shared.pause(SimOp::Look).await;
-        let mut state = self.shared.lock();
-        state.fault(SimOp::Look)?;
+        let mut state = self.shared.attempt(SimOp::Look).await?;
         state.may_open(who, fd.0.ino, read || !write, write)?;
         let how = OpenHow {
             read,
@@ -428,23 +446,16 @@ impl Disk for SimDisk {
     }
 
     async fn access(&self, who: &Identity, fd: &SimFd, mode: u32) -> DiskResult<()> {
-        self.shared.pause(SimOp::Look).await;
-        let mut state = self.shared.lock();
-        state.fault(SimOp::Look)?;
+        let state = self.shared.attempt(SimOp::Look).await?;
         state.access(who, fd.0.ino, mode)
     }
 
     async fn stat(&self, fd: &SimFd) -> DiskResult<Stat> {
-        self.shared.pause(SimOp::Look).await;
-        let mut state = self.shared.lock();
-        state.fault(SimOp::Look)?;
-        state.stat(fd.0.ino)
+        self.shared.attempt(SimOp::Look).await?.stat(fd.0.ino)
     }
 
     async fn stat_at(&self, dir: &SimFd, name: &[u8]) -> DiskResult<Stat> {
-        self.shared.pause(SimOp::Look).await;
-        let mut state = self.shared.lock();
-        state.fault(SimOp::Look)?;
+        let state = self.shared.attempt(SimOp::Look).await?;
         let ino = state.find(state.cred(&Identity::Service), dir.0.ino, name)?;
         state.stat(ino)
     }
@@ -462,8 +473,8 @@ impl Disk for SimDisk {
         mut buf: BytesMut,
     ) -> DiskResult<BytesMut> {
         let ino = fd.usable(true, false)?;
-        self.shared.pause(SimOp::Read).await;
-        self.shared.lock().read(ino, offset, len, &mut buf)?;
+        let mut state = self.shared.begin(SimOp::Read).await;
+        state.read(ino, offset, len, &mut buf)?;
         Ok(buf)
     }
 
@@ -475,9 +486,8 @@ impl Disk for SimDisk {
         durable: bool,
     ) -> DiskResult<usize> {
         let ino = fd.usable(false, true)?;
-        self.shared.pause(SimOp::Write).await;
         let (result, syncs) = {
-            let mut state = self.shared.lock();
+            let mut state = self.shared.begin(SimOp::Write).await;
             let before = state.syncs;
             let durable = durable && state.deceit != Some(Deceit::DsyncIgnored);
             let result = state.write(fd.0.serial, ino, offset, &data, durable);
@@ -495,22 +505,20 @@ impl Disk for SimDisk {
 
     async fn truncate(&self, fd: &SimFd, size: u64) -> DiskResult<()> {
         let ino = fd.usable(false, true).map_err(|_| Errno(libc::EINVAL))?;
-        self.shared.pause(SimOp::Change).await;
-        let result = self.shared.lock().truncate(ino, size);
-        self.shared.pause(SimOp::Answer).await;
-        result
+        let truncate = |state: &mut State| state.truncate(ino, size);
+        self.shared.answered(SimOp::Change, truncate).await
     }
 
     async fn allocate(&self, fd: &SimFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
         let ino = fd.usable(false, true)?;
-        self.shared.pause(SimOp::Change).await;
-        self.shared.lock().allocate(ino, how, offset, len)
+        let mut state = self.shared.begin(SimOp::Change).await;
+        state.allocate(ino, how, offset, len)
     }
 
     async fn seek(&self, fd: &SimFd, offset: u64, data: bool) -> DiskResult<u64> {
         let ino = fd.usable(false, false)?;
-        self.shared.pause(SimOp::Look).await;
-        self.shared.lock().seek(ino, offset, data)
+        let mut state = self.shared.begin(SimOp::Look).await;
+        state.seek(ino, offset, data)
     }
 
     async fn copy_range(
@@ -522,11 +530,9 @@ impl Disk for SimDisk {
         len: u64,
     ) -> DiskResult<u64> {
         let (source, target) = (from.usable(true, false)?, to.usable(false, true)?);
-        self.shared.pause(SimOp::Write).await;
         let (from, to) = ((source, from_offset), (target, to_offset));
-        let result = self.shared.lock().copy(from, to, len);
-        self.shared.pause(SimOp::Answer).await;
-        result
+        let copy = |state: &mut State| state.copy(from, to, len);
+        self.shared.answered(SimOp::Write, copy).await
     }
 
     async fn clone_range(
@@ -538,10 +544,8 @@ impl Disk for SimDisk {
         len: u64,
     ) -> DiskResult<()> {
         let (source, target) = (from.usable(true, false)?, to.usable(false, true)?);
-        self.shared.pause(SimOp::Change).await;
-        self.shared
-            .lock()
-            .clone_range((source, from_offset), (target, to_offset), len)
+        let mut state = self.shared.begin(SimOp::Change).await;
+        state.clone_range((source, from_offset), (target, to_offset), len)
     }
 
     async fn fsync(&self, fd: &SimFd) -> DiskResult<()> {
@@ -558,8 +562,7 @@ impl Disk for SimDisk {
 
     async fn sync_fs(&self, fd: &SimFd) -> DiskResult<()> {
         fd.usable(false, false)?;
-        self.shared.pause(SimOp::Sync).await;
-        self.shared.lock().sync_fs(fd.0.serial)
+        self.shared.begin(SimOp::Sync).await.sync_fs(fd.0.serial)
     }
 
     async fn make_dir(
@@ -569,9 +572,7 @@ impl Disk for SimDisk {
         name: &[u8],
         mode: u32,
     ) -> DiskResult<()> {
-        self.shared.pause(SimOp::Change).await;
-        let mut state = self.shared.lock();
-        state.fault(SimOp::Change)?;
+        let mut state = self.shared.attempt(SimOp::Change).await?;
         state
             .create(who, dir.0.ino, name, S_IFDIR | (mode & 0o7777))
             .map(drop)
@@ -584,10 +585,8 @@ impl Disk for SimDisk {
         name: &[u8],
         directory: bool,
     ) -> DiskResult<()> {
-        self.shared.pause(SimOp::Change).await;
-        let result = (self.shared.lock()).unlink(who, dir.0.ino, name, directory);
-        self.shared.pause(SimOp::Answer).await;
-        result
+        let unlink = |state: &mut State| state.unlink(who, dir.0.ino, name, directory);
+        self.shared.answered(SimOp::Change, unlink).await
     }
 
     async fn rename(
@@ -599,23 +598,19 @@ impl Disk for SimDisk {
         to_name: &[u8],
         replace: bool,
     ) -> DiskResult<()> {
-        self.shared.pause(SimOp::Change).await;
         let (from, to) = ((from.0.ino, from_name), (to.0.ino, to_name));
-        let result = self.shared.lock().rename(who, from, to, replace);
-        self.shared.pause(SimOp::Answer).await;
-        result
+        let rename = |state: &mut State| state.rename(who, from, to, replace);
+        self.shared.answered(SimOp::Change, rename).await
     }
 
     async fn link(&self, who: &Identity, fd: &SimFd, dir: &SimFd, name: &[u8]) -> DiskResult<()> {
-        self.shared.pause(SimOp::Change).await;
-        self.shared.lock().link(who, fd.0.ino, dir.0.ino, name)
+        let mut state = self.shared.begin(SimOp::Change).await;
+        state.link(who, fd.0.ino, dir.0.ino, name)
     }
 
     async fn read_link_at(&self, dir: &SimFd, name: &[u8]) -> DiskResult<Vec<u8>> {
         check_name(name)?;
-        self.shared.pause(SimOp::Look).await;
-        let mut state = self.shared.lock();
-        state.fault(SimOp::Look)?;
+        let state = self.shared.attempt(SimOp::Look).await?;
         let ino = state.find(state.cred(&Identity::Service), dir.0.ino, name)?;
         let node = state.node(ino)?;
         err_if(!node.is_link(), libc::EINVAL)?;
@@ -624,13 +619,12 @@ impl Disk for SimDisk {
 
     async fn entries(&self, _: &Identity, fd: &SimFd, max: usize) -> DiskResult<Vec<RawEntry>> {
         let ino = fd.usable(true, false)?;
-        self.shared.pause(SimOp::Look).await;
-        self.shared.lock().entries(ino, max)
+        self.shared.begin(SimOp::Look).await.entries(ino, max)
     }
 
     async fn get_xattr(&self, fd: &SimFd, name: &str) -> DiskResult<Vec<u8>> {
-        self.shared.pause(SimOp::Look).await;
-        self.shared.lock().get_xattr(fd.0.ino, name)
+        let mut state = self.shared.begin(SimOp::Look).await;
+        state.get_xattr(fd.0.ino, name)
     }
 
     async fn set_xattr(
@@ -641,20 +635,17 @@ impl Disk for SimDisk {
         value: &[u8],
         how: XattrSet,
     ) -> DiskResult<()> {
-        self.shared.pause(SimOp::Change).await;
-        let result = (self.shared.lock()).set_xattr(who, fd.0.ino, name, value, how);
-        self.shared.pause(SimOp::Answer).await;
-        result
+        let set = |state: &mut State| state.set_xattr(who, fd.0.ino, name, value, how);
+        self.shared.answered(SimOp::Change, set).await
     }
 
     async fn remove_xattr(&self, who: &Identity, fd: &SimFd, name: &str) -> DiskResult<()> {
-        self.shared.pause(SimOp::Change).await;
-        self.shared.lock().remove_xattr(who, fd.0.ino, name)
+        let mut state = self.shared.begin(SimOp::Change).await;
+        state.remove_xattr(who, fd.0.ino, name)
     }
 
     async fn list_xattr(&self, fd: &SimFd) -> DiskResult<Vec<String>> {
-        self.shared.pause(SimOp::Look).await;
-        self.shared.lock().list_xattr(fd.0.ino)
+        self.shared.begin(SimOp::Look).await.list_xattr(fd.0.ino)
     }
 
     async fn set_times(
@@ -664,15 +655,13 @@ impl Disk for SimDisk {
         accessed: Option<Timestamp>,
         written: Option<Timestamp>,
     ) -> DiskResult<()> {
-        self.shared.pause(SimOp::Change).await;
-        self.shared
-            .lock()
-            .set_times(who, fd.0.ino, accessed, written)
+        let mut state = self.shared.begin(SimOp::Change).await;
+        state.set_times(who, fd.0.ino, accessed, written)
     }
 
     async fn set_mode(&self, who: &Identity, fd: &SimFd, mode: u32) -> DiskResult<()> {
-        self.shared.pause(SimOp::Change).await;
-        self.shared.lock().set_mode(who, fd.0.ino, mode)
+        let mut state = self.shared.begin(SimOp::Change).await;
+        state.set_mode(who, fd.0.ino, mode)
     }
 
     async fn set_owner(
@@ -682,8 +671,8 @@ impl Disk for SimDisk {
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> DiskResult<()> {
-        self.shared.pause(SimOp::Change).await;
-        self.shared.lock().set_owner(who, fd.0.ino, uid, gid)
+        let mut state = self.shared.begin(SimOp::Change).await;
+        state.set_owner(who, fd.0.ino, uid, gid)
     }
 
     fn path_hint(&self, fd: &SimFd) -> Option<Vec<u8>> {
@@ -691,7 +680,6 @@ impl Disk for SimDisk {
     }
 
     async fn stat_fs(&self, _: &SimFd) -> DiskResult<StatFs> {
-        self.shared.pause(SimOp::Look).await;
-        Ok(self.shared.lock().stat_fs())
+        Ok(self.shared.begin(SimOp::Look).await.stat_fs())
     }
 }
