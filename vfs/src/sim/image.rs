@@ -10,6 +10,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use libc::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+
 use crate::Timestamp;
 
 /// Bytes of a block, the unit of allocation and of write-back.
@@ -20,12 +22,6 @@ pub(super) const BLOCK_LEN: usize = 4096;
 pub(super) const SECTOR: usize = 512;
 /// Inode number of the root directory.
 pub(super) const ROOT: u64 = 2;
-
-/// `S_IFMT` and its values.
-pub(super) const S_IFMT: u32 = libc::S_IFMT;
-pub(super) const S_IFDIR: u32 = libc::S_IFDIR;
-pub(super) const S_IFREG: u32 = libc::S_IFREG;
-pub(super) const S_IFLNK: u32 = libc::S_IFLNK;
 
 /// The bytes of one block.
 pub(super) type Page = Arc<[u8; BLOCK_LEN]>;

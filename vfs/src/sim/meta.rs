@@ -3,7 +3,7 @@
 use super::{
     effects::{Effect, Profile},
     faults::SimOp,
-    image::{BLOCK, Inode, ROOT, S_IFMT},
+    image::{BLOCK, Inode, ROOT},
     state::{Cred, State, err, err_if},
 };
 use crate::{
@@ -94,7 +94,7 @@ impl State {
         if !cred.in_group(node.gid) {
             bits &= !libc::S_ISGID;
         }
-        let mode = (node.mode & S_IFMT) | bits;
+        let mode = (node.mode & libc::S_IFMT) | bits;
         self.step();
         self.change(Effect::Mode { ino, mode });
         self.touch(ino, false);

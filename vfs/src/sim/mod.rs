@@ -46,7 +46,7 @@ use crate::{
     lock,
 };
 use effects::Scope;
-use image::{ROOT, S_IFDIR};
+use image::ROOT;
 use state::{State, err, err_if};
 
 /// The kind of disk to simulate.
@@ -364,7 +364,7 @@ impl SimDisk {
     /// Makes a symbolic link, as `ln -s` on the server would.
     pub fn symlink(&self, dir: &SimFd, name: &[u8], target: &[u8]) -> DiskResult<()> {
         let mut state = self.shared.lock();
-        let ino = state.create(&Identity::Service, dir.0.ino, name, image::S_IFLNK | 0o777)?;
+        let ino = state.create(&Identity::Service, dir.0.ino, name, libc::S_IFLNK | 0o777)?;
         state.node_mut(ino)?.target = target.into();
         if let Some(kept) = state.durable.image.get_mut(ino) {
             kept.target = target.into();
@@ -374,7 +374,7 @@ impl SimDisk {
 
     /// Makes a special file; `kind` is an `S_IFMT` value such as `S_IFIFO`.
     pub fn special(&self, dir: &SimFd, name: &[u8], kind: u32) -> DiskResult<()> {
-        let mode = (kind & image::S_IFMT) | 0o644;
+        let mode = (kind & libc::S_IFMT) | 0o644;
         self.shared
             .lock()
             .create(&Identity::Service, dir.0.ino, name, mode)
@@ -574,7 +574,7 @@ impl Disk for SimDisk {
     ) -> DiskResult<()> {
         let mut state = self.shared.attempt(SimOp::Change).await?;
         state
-            .create(who, dir.0.ino, name, S_IFDIR | (mode & 0o7777))
+            .create(who, dir.0.ino, name, libc::S_IFDIR | (mode & 0o7777))
             .map(drop)
     }
 

@@ -12,12 +12,14 @@ use std::{
     sync::Arc,
 };
 
+use libc::{S_IFDIR, S_IFMT, S_ISGID};
+
 use super::{
     SimOptions,
     deceit::Deceit,
     effects::{Durable, Effect, Profile, Scope},
     faults::{FaultAction, FaultPlan, SimOp},
-    image::{Image, Inode, ROOT, S_IFDIR, S_IFMT},
+    image::{Image, Inode, ROOT},
     rng::SimRng,
 };
 use crate::{
@@ -27,9 +29,6 @@ use crate::{
 
 /// The most links of an inode (ext4's limit).
 const LINKS_MAX: u32 = 65_000;
-/// `S_ISVTX`.
-const STICKY: u32 = libc::S_ISVTX;
-const SETGID: u32 = libc::S_ISGID;
 
 pub(super) const fn err<T>(errno: i32) -> DiskResult<T> {
     Err(Errno(errno))
@@ -433,7 +432,7 @@ impl State {
     fn may_remove(&self, cred: Cred<'_>, dir: u64, ino: u64) -> DiskResult<()> {
         self.may_change(cred, dir)?;
         let (dir, node) = (self.node(dir)?, self.node(ino)?);
-        if dir.mode & STICKY != 0 && !cred.owns(dir) && !cred.owns(node) {
+        if dir.mode & libc::S_ISVTX != 0 && !cred.owns(dir) && !cred.owns(node) {
             return err(libc::EPERM);
         }
         Ok(())
@@ -463,10 +462,10 @@ impl State {
         let now = self.now();
         let parent = self.node(dir)?;
         let (mut mode, mut gid) = (mode, cred.gid);
-        if parent.mode & SETGID != 0 {
+        if parent.mode & S_ISGID != 0 {
             gid = parent.gid;
             if mode & S_IFMT == S_IFDIR {
-                mode |= SETGID;
+                mode |= S_ISGID;
             }
         }
         let ino = self.next_ino;
