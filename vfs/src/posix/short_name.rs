@@ -99,25 +99,7 @@ pub(super) fn of_long(name: &str) -> Option<String> {
 }
 
 fn is_legal(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'$' | b'%'
-                | b'\''
-                | b'-'
-                | b'_'
-                | b'@'
-                | b'~'
-                | b'`'
-                | b'!'
-                | b'('
-                | b')'
-                | b'{'
-                | b'}'
-                | b'^'
-                | b'#'
-                | b'&'
-        )
+    byte.is_ascii_alphanumeric() || b"$%'-_@~`!(){}^#&".contains(&byte)
 }
 
 fn legal(text: &str) -> impl Iterator<Item = char> + '_ {
