@@ -32,7 +32,7 @@ const GENERATION_MAX: usize = 1 << 13;
 /// this may a change of another process in the same tick go unnoticed.
 const OWN_FOR: Duration = Duration::from_millis(80);
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Entry {
     /// The change time that it was read with.
     changed: Timestamp,
@@ -175,8 +175,7 @@ impl AttribCache {
             changed: stat.changed,
             until: Some(later(now, OWN_FOR)),
             dos: Some(Some(stored)),
-            no_descriptor: false,
-            ea_size: None,
+            ..Entry::default()
         };
         self.lock().keep(stat.key, entry);
     }
@@ -204,10 +203,7 @@ impl AttribCache {
             .filter(|entry| entry.until.is_none())
             .unwrap_or(Entry {
                 changed,
-                until: None,
-                dos: None,
-                no_descriptor: false,
-                ea_size: None,
+                ..Entry::default()
             });
         what(&mut entry);
         inner.keep(inode, entry);
