@@ -45,51 +45,36 @@ impl DosAttrib {
         if reader.u16()? != version {
             return Err(VfsError::Corrupt);
         }
-        match version {
-            1 => {
-                let attributes = reader.u32()?;
-                let created = skip_sizes(&mut reader)?;
-                Ok(Self::of(
-                    VALID_ATTRIB | VALID_CREATE_TIME,
-                    attributes,
-                    created,
-                ))
-            }
-            // Version 2 has flags, attributes, sizes, three timestamps and an unused name. Version 3
-            // begins in the same way.
-            2 | 3 => {
-                let valid = reader.u32()?;
-                let attributes = reader.u32()?;
-                let created = skip_sizes(&mut reader)?;
-                Ok(Self::of(valid, attributes, created))
-            }
-            4 => {
-                let valid = reader.u32()?;
-                let attributes = reader.u32()?;
-                reader.u64()?;
-                Ok(Self::of(valid, attributes, reader.u64()?))
-            }
-            5 => {
-                let valid = reader.u32()?;
-                let attributes = reader.u32()?;
-                Ok(Self::of(valid, attributes, reader.u64()?))
-            }
+        let valid = match version {
+            1 => VALID_ATTRIB | VALID_CREATE_TIME,
+            2..=5 => reader.u32()?,
             // Old versions of Samba wrote 0xFFFF to say that the text counts.
-            0xFFFF => Ok(Self {
-                attributes: Some(hex(text)?),
-                created: None,
-            }),
-            _ => Err(VfsError::Corrupt),
+            0xFFFF => {
+                return Ok(Self {
+                    attributes: Some(hex(text)?),
+                    created: None,
+                });
+            }
+            _ => return Err(VfsError::Corrupt),
+        };
+        let attributes = reader.u32()?;
+        match version {
+            // EA size, size and allocation size; what else there is comes behind the creation time.
+            1..=3 => {
+                reader.u32()?;
+                reader.u64()?;
+                reader.u64()?;
+            }
+            4 => drop(reader.u64()?), // `itime`
+            _ => {}
         }
-    }
-
-    fn of(valid: u32, attributes: u32, created: u64) -> Self {
-        Self {
+        let created = reader.u64()?;
+        Ok(Self {
             attributes: (valid & VALID_ATTRIB != 0).then_some(attributes),
             created: (valid & VALID_CREATE_TIME != 0)
                 .then(|| from_nttime(created))
                 .flatten(),
-        }
+        })
     }
 
     /// The blob, version 5.
@@ -111,14 +96,6 @@ impl DosAttrib {
         writer.u64(created.unwrap_or(0));
         writer.blob
     }
-}
-
-/// Skips EA size, size and allocation size, and returns the creation time that follows.
-fn skip_sizes(reader: &mut Reader<'_>) -> VfsResult<u64> {
-    reader.u32()?;
-    reader.u64()?;
-    reader.u64()?;
-    reader.u64()
 }
 
 fn hex(text: &[u8]) -> VfsResult<u32> {
