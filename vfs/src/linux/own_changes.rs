@@ -193,7 +193,7 @@ impl OwnChanges {
 
     /// Called before a name is made or removed.
     pub(super) fn name(self: &Arc<Self>, dir: &LinuxFd, name: &[u8]) -> Option<Own> {
-        self.begin(|| [name_of(dir, name)])
+        self.begin(|| [name_of((dir, name))])
     }
 
     /// Called before the name of the inode `moved` is changed.
@@ -203,22 +203,16 @@ impl OwnChanges {
         to: (&LinuxFd, &[u8]),
         moved: Option<InodeId>,
     ) -> Option<Own> {
-        self.begin(|| {
-            [
-                name_of(from.0, from.1),
-                name_of(to.0, to.1),
-                moved.map(Thing::Inode),
-            ]
-        })
+        self.begin(|| [name_of(from), name_of(to), moved.map(Thing::Inode)])
     }
 
     /// Called before an inode gets another name.
     pub(super) fn link(self: &Arc<Self>, fd: &LinuxFd, dir: &LinuxFd, name: &[u8]) -> Option<Own> {
-        self.begin(|| [InodeId::of(fd).map(Thing::Inode), name_of(dir, name)])
+        self.begin(|| [InodeId::of(fd).map(Thing::Inode), name_of((dir, name))])
     }
 }
 
-fn name_of(dir: &LinuxFd, name: &[u8]) -> Option<Thing> {
+fn name_of((dir, name): (&LinuxFd, &[u8])) -> Option<Thing> {
     Some(Thing::Name(InodeId::of(dir)?, name.into()))
 }
 
