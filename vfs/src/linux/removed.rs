@@ -103,20 +103,15 @@ fn since() -> MutexGuard<'static, BTreeMap<u64, Since>> {
     lock(&SINCE)
 }
 
-fn note(fd: &LinuxFd, which: impl FnOnce(&mut Since) -> &mut Noted) {
+/// Notes that a name was or may have been removed from the directory. To be called on btrfs only, like the next two.
+pub(super) fn left(dir: &LinuxFd) {
     // An inode that cannot be queried has no name that a sync could promise.
-    if let Ok(stat) = calls::stat(fd) {
+    if let Ok(stat) = calls::stat(dir) {
         let mut all = since();
         let one = all.entry(stat.key.fs).or_default();
         one.now += 1;
-        let now = one.now;
-        which(one).note(stat.key.ino, now);
+        one.left.note(stat.key.ino, one.now);
     }
-}
-
-/// Notes that a name was or may have been removed from the directory. To be called on btrfs only, like the next two.
-pub(super) fn left(dir: &LinuxFd) {
-    note(dir, |since| &mut since.left);
 }
 
 /// A sync of an inode under way. The inode counts as logged while this lives, and afterwards until the next commit.
