@@ -64,6 +64,13 @@ use tunnel::Tunnel;
 
 const SERVICE: Identity = Identity::Service;
 
+/// The hash FNV-1a of 64 bits.
+fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    })
+}
+
 /// A share's files on a disk.
 pub struct PosixVfs<D: Disk> {
     disk: D,
@@ -93,7 +100,7 @@ impl<D: Disk> PosixVfs<D> {
         let root = PosixNode::path_only(fd, &stat, Named::default(), Some([].into()));
         root.directory()?;
         let temporary = Temporary::new(options.clock.now());
-        let locks = Locks::new(disk.inode_locks());
+        let locks = Locks(disk.inode_locks());
         Ok(Self {
             disk,
             options,
@@ -148,10 +155,6 @@ impl<D: Disk> PosixVfs<D> {
 struct Locks(Arc<InodeLocks>);
 
 impl Locks {
-    fn new(shared: Arc<InodeLocks>) -> Self {
-        Self(shared)
-    }
-
     async fn name(&self, directory: FileKey, shown: &str) -> OwnedMutexGuard<()> {
         self.0.lock_name(Self::key(directory, shown)).await
     }
@@ -181,21 +184,10 @@ impl Locks {
     }
 
     fn key(directory: FileKey, shown: &str) -> FileKey {
-        let ino = Self::hash(directory, shown);
+        let (above, folded) = (directory.ino.to_le_bytes(), crate::fold(shown));
+        // This hash is enough: clients gain nothing from choosing the shard.
+        let ino = fnv_1a(above.into_iter().chain(folded.bytes()));
         FileKey { ino, ..directory }
-    }
-
-    fn hash(directory: FileKey, shown: &str) -> u64 {
-        let folded = crate::fold(shown);
-        // FNV-1a is enough: clients gain nothing from choosing the shard.
-        directory
-            .ino
-            .to_le_bytes()
-            .iter()
-            .chain(folded.as_bytes())
-            .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
-                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
-            })
     }
 
     async fn inode(&self, inode: FileKey) -> OwnedMutexGuard<()> {

@@ -4,6 +4,7 @@
 //! the same after restarts. If two long names of a directory share a short form, which is rare, it
 //! leads to neither.
 
+use super::fnv_1a;
 use crate::fold;
 
 /// Characters of the long name at the beginning of a short one.
@@ -108,15 +109,12 @@ fn legal(text: &str) -> impl Iterator<Item = char> + '_ {
         .map(|byte| char::from(byte.to_ascii_uppercase()))
 }
 
-/// FNV-1a over the folded name: case does not change a short name.
+/// The hash of the folded name: case does not change a short name.
 fn hash(name: &str) -> u64 {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let start = 0xcbf2_9ce4_8422_2325;
-    if name.is_ascii() {
-        let folded = name.bytes().map(|byte| byte.to_ascii_uppercase());
-        return folded.fold(start, step);
+    match name.is_ascii() {
+        true => fnv_1a(name.bytes().map(|byte| byte.to_ascii_uppercase())),
+        false => fnv_1a(fold(name).bytes()),
     }
-    fold(name).bytes().fold(start, step)
 }
 
 #[cfg(test)]
