@@ -85,6 +85,3 @@ impl fmt::Display for VfsError {
 }
 
 impl std::error::Error for VfsError {}
-
-/// A result with this crate's error.
-pub type Result<T> = std::result::Result<T, VfsError>;

@@ -9,7 +9,7 @@ use crate::{Attr, FileKey, Timestamp, VfsError};
 pub const PATH_DEPTH_MAX: usize = 256;
 
 /// Result of a file-system operation.
-pub type VfsResult<T> = std::result::Result<T, VfsError>;
+pub type VfsResult<T> = Result<T, VfsError>;
 
 /// A held inode or stream.
 pub trait Node: Clone + Send + Sync + 'static {
