@@ -203,10 +203,9 @@ impl<D: Disk> Contents for PosixVfs<D> {
         let mut done = 0;
         let mut kernel = from.0.stream.is_none() && to.0.stream.is_none();
         while done < len {
-            let (source, target) = (from_offset.checked_add(done), to_offset.checked_add(done));
-            let (Some(source), Some(target)) = (source, target) else {
-                return Err(VfsError::TooLarge);
-            };
+            let (source, target) = (from_offset.checked_add(done))
+                .zip(to_offset.checked_add(done))
+                .ok_or(VfsError::TooLarge)?;
             let left = len - done;
             if kernel {
                 let copied = self
@@ -273,20 +272,17 @@ impl<D: Disk> PosixVfs<D> {
         mut buf: BytesMut,
     ) -> VfsResult<BytesMut> {
         let start = buf.len();
-        loop {
-            let have = buf.len() - start;
-            let left = len.saturating_sub(have);
-            if left == 0 {
-                return Ok(buf);
-            }
-            let Some(at) = offset.checked_add(have as u64) else {
-                return Ok(buf);
-            };
-            buf = self.disk.read(fd, at, left, buf).await?;
-            if buf.len() - start == have {
-                return Ok(buf);
+        let mut have = 0;
+        while have < len
+            && let Some(at) = offset.checked_add(have as u64)
+        {
+            buf = self.disk.read(fd, at, len - have, buf).await?;
+            let before = std::mem::replace(&mut have, buf.len() - start);
+            if before == have {
+                break;
             }
         }
+        Ok(buf)
     }
 
     pub(super) async fn write_all(
