@@ -125,8 +125,7 @@ impl NegotiateContextList {
         let start = out.len();
         write(out);
         out.truncate(start.saturating_add(usize::from(u16::MAX)));
-        let written = offset_u16(out, start);
-        len.set_u16(out, written);
+        len.set_u16(out, offset_u16(out, start));
         self.count = self.count.saturating_add(1);
     }
 

@@ -104,8 +104,7 @@ impl<'a> Smb1NegotiateRequest<'a> {
             out.put_slice(dialect);
             out.put_u8(0);
         }
-        let written = offset_u16(out, start);
-        len.set_u16(out, written);
+        len.set_u16(out, offset_u16(out, start));
     }
 }
 

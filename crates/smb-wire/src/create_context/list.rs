@@ -119,8 +119,7 @@ impl CreateContextList {
         pad_to(out, 0, 8);
         let start = out.len();
         if let Some(last) = self.last.replace(start) {
-            let next = offset_u32(out, last);
-            Patch::at(last).set_u32(out, next);
+            Patch::at(last).set_u32(out, offset_u32(out, last));
         }
         let (name, name_len) = fitting_u16(name);
         out.put_u32_le(0);
@@ -132,11 +131,9 @@ impl CreateContextList {
         pad_to(out, start, 8);
         let data_start = out.len();
         // Without data the offset still points behind the name, as in Samba's messages.
-        let offset = offset_u16(out, start);
-        data_offset.set_u16(out, offset);
+        data_offset.set_u16(out, offset_u16(out, start));
         write(out);
-        let len = offset_u32(out, data_start);
-        data_len.set_u32(out, len);
+        data_len.set_u32(out, offset_u32(out, data_start));
     }
 
     /// Appends a member.

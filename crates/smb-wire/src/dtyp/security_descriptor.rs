@@ -130,15 +130,13 @@ impl SecurityDescriptor {
         let [owner, group, sacl, dacl] = offsets;
         for (offset, sid) in [(owner, &self.owner), (group, &self.group)] {
             if let Some(sid) = sid {
-                let at = offset_u32(out, start);
-                offset.set_u32(out, at);
+                offset.set_u32(out, offset_u32(out, start));
                 sid.encode(out);
             }
         }
         for (offset, acl) in [(sacl, &self.sacl), (dacl, &self.dacl)] {
             if let Some(acl) = acl {
-                let at = offset_u32(out, start);
-                offset.set_u32(out, at);
+                offset.set_u32(out, offset_u32(out, start));
                 if let Err(error) = acl.encode(out) {
                     out.truncate(start);
                     return Err(error);

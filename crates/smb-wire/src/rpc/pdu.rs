@@ -188,8 +188,7 @@ impl PduHeader {
         out.put_u16_le(0);
         out.put_u32_le(self.call_id);
         body(out);
-        let written = crate::codec::offset_u16(out, start);
-        length.set_u16(out, written);
+        length.set_u16(out, crate::codec::offset_u16(out, start));
     }
 }
 
