@@ -89,87 +89,35 @@ pub struct DirectoryFormat {
 }
 
 impl DirectoryFormat {
-    const NONE: Self = Self {
-        class: FileInformationClass(0),
-        facts: true,
-        ea_size: true,
-        reparse_tag: false,
-        file_id: false,
-        file_id_128: false,
-        short_name: false,
-        fixed: 0,
-    };
-
     /// Returns the format of a class; `None` if it is not for QUERY_DIRECTORY.
     pub fn of(class: FileInformationClass) -> Option<Self> {
         use FileInformationClass as C;
-        let base = Self {
-            class,
-            ..Self::NONE
-        };
-        let extended = Self {
-            reparse_tag: true,
-            ..base
-        };
-        Some(match class {
-            C::NAMES => Self {
-                facts: false,
-                ea_size: false,
-                fixed: 12,
-                ..base
-            },
-            C::DIRECTORY => Self {
-                ea_size: false,
-                fixed: 64,
-                ..base
-            },
-            C::FULL_DIRECTORY => Self { fixed: 68, ..base },
-            C::BOTH_DIRECTORY => Self {
-                short_name: true,
-                fixed: 94,
-                ..base
-            },
-            C::ID_FULL_DIRECTORY => Self {
-                file_id: true,
-                fixed: 80,
-                ..base
-            },
-            C::ID_BOTH_DIRECTORY => Self {
-                file_id: true,
-                short_name: true,
-                fixed: 104,
-                ..base
-            },
-            C::ID_EXTD_DIRECTORY => Self {
-                file_id_128: true,
-                fixed: 88,
-                ..extended
-            },
-            C::ID_64_EXTD_DIRECTORY => Self {
-                file_id: true,
-                fixed: 80,
-                ..extended
-            },
-            C::ID_64_EXTD_BOTH_DIRECTORY => Self {
-                file_id: true,
-                short_name: true,
-                fixed: 106,
-                ..extended
-            },
-            C::ID_ALL_EXTD_DIRECTORY => Self {
-                file_id: true,
-                file_id_128: true,
-                fixed: 96,
-                ..extended
-            },
-            C::ID_ALL_EXTD_BOTH_DIRECTORY => Self {
-                file_id: true,
-                file_id_128: true,
-                short_name: true,
-                fixed: 122,
-                ..extended
-            },
+        // The columns: facts, EaSize, reparse tag, id, id of 128 bits, short name; and the bytes before the name.
+        let (fields, fixed) = match class {
+            C::NAMES => ([0, 0, 0, 0, 0, 0], 12),
+            C::DIRECTORY => ([1, 0, 0, 0, 0, 0], 64),
+            C::FULL_DIRECTORY => ([1, 1, 0, 0, 0, 0], 68),
+            C::BOTH_DIRECTORY => ([1, 1, 0, 0, 0, 1], 94),
+            C::ID_FULL_DIRECTORY => ([1, 1, 0, 1, 0, 0], 80),
+            C::ID_BOTH_DIRECTORY => ([1, 1, 0, 1, 0, 1], 104),
+            C::ID_EXTD_DIRECTORY => ([1, 1, 1, 0, 1, 0], 88),
+            C::ID_64_EXTD_DIRECTORY => ([1, 1, 1, 1, 0, 0], 80),
+            C::ID_64_EXTD_BOTH_DIRECTORY => ([1, 1, 1, 1, 0, 1], 106),
+            C::ID_ALL_EXTD_DIRECTORY => ([1, 1, 1, 1, 1, 0], 96),
+            C::ID_ALL_EXTD_BOTH_DIRECTORY => ([1, 1, 1, 1, 1, 1], 122),
             _ => return None,
+        };
+        let [facts, ea_size, reparse_tag, file_id, file_id_128, short_name] =
+            fields.map(|has| has == 1);
+        Some(Self {
+            class,
+            facts,
+            ea_size,
+            reparse_tag,
+            file_id,
+            file_id_128,
+            short_name,
+            fixed,
         })
     }
 
