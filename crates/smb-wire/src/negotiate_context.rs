@@ -197,62 +197,48 @@ impl<'a> PreauthIntegrityCapabilities<'a> {
     }
 }
 
-/// ENCRYPTION_CAPABILITIES ([MS-SMB2] 2.2.3.1.2).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EncryptionCapabilities {
-    /// The offered ones in the client's order, or the chosen one.
-    pub ciphers: Vec<CipherId>,
+/// Defines contexts whose data are a counted sequence of algorithms.
+macro_rules! algorithm_contexts {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident { $field:ident: $type:ty } = $context:ident, $what:literal;
+    )*) => {$(
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct $name {
+            /// The offered ones in the client's order, or the chosen one.
+            pub $field: Vec<$type>,
+        }
+
+        impl $name {
+            /// The context's type.
+            pub const TYPE: NegotiateContextType = NegotiateContextType::$context;
+
+            /// Reads the data.
+            ///
+            /// # Errors
+            /// [`Malformed`] when the data are shorter than they announce.
+            pub fn read(data: &[u8]) -> Result<Self, Malformed> {
+                let mut reader = Reader::new(data, $what);
+                let count = reader.u16()?;
+                let $field = algorithms(&mut reader, count)?;
+                Ok(Self { $field })
+            }
+
+            /// Appends the data.
+            pub fn encode(&self, out: &mut BytesMut) {
+                out.put_u16_le(count(self.$field.len()));
+                put_algorithms(out, &self.$field);
+            }
+        }
+    )*};
 }
 
-impl EncryptionCapabilities {
-    /// The context's type.
-    pub const TYPE: NegotiateContextType = NegotiateContextType::ENCRYPTION_CAPABILITIES;
-
-    /// Reads the data.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the data are shorter than they announce.
-    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(data, "encryption capabilities");
-        let cipher_count = reader.u16()?;
-        Ok(Self {
-            ciphers: algorithms(&mut reader, cipher_count)?,
-        })
-    }
-
-    /// Appends the data.
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.put_u16_le(count(self.ciphers.len()));
-        put_algorithms(out, &self.ciphers);
-    }
-}
-
-/// SIGNING_CAPABILITIES ([MS-SMB2] 2.2.3.1.7).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SigningCapabilities {
-    /// The offered ones in the client's order, or the chosen one.
-    pub algorithms: Vec<SigningAlgorithmId>,
-}
-
-impl SigningCapabilities {
-    /// The context's type.
-    pub const TYPE: NegotiateContextType = NegotiateContextType::SIGNING_CAPABILITIES;
-
-    /// Reads the data.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the data are shorter than they announce.
-    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(data, "signing capabilities");
-        let algorithm_count = reader.u16()?;
-        Ok(Self {
-            algorithms: algorithms(&mut reader, algorithm_count)?,
-        })
-    }
-
-    /// Appends the data.
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.put_u16_le(count(self.algorithms.len()));
-        put_algorithms(out, &self.algorithms);
-    }
+algorithm_contexts! {
+    /// ENCRYPTION_CAPABILITIES ([MS-SMB2] 2.2.3.1.2).
+    EncryptionCapabilities { ciphers: CipherId } =
+        ENCRYPTION_CAPABILITIES, "encryption capabilities";
+    /// SIGNING_CAPABILITIES ([MS-SMB2] 2.2.3.1.7).
+    SigningCapabilities { algorithms: SigningAlgorithmId } =
+        SIGNING_CAPABILITIES, "signing capabilities";
 }
