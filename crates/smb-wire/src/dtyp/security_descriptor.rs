@@ -150,7 +150,8 @@ impl SecurityDescriptor {
     /// are cleared.
     pub fn select(&self, parts: SecurityInformation) -> Self {
         use SecurityDescriptorControl as Control;
-        let dacl = parts.contains(SecurityInformation::DACL);
+        use SecurityInformation as Part;
+        let dacl = parts.contains(Part::DACL);
         let sacl = parts.intersects(OF_SACL);
         let mut system = self.sacl.clone().filter(|_| sacl);
         if let Some(acl) = &mut system {
@@ -165,12 +166,8 @@ impl SecurityDescriptor {
         }
         Self {
             control,
-            owner: self
-                .owner
-                .filter(|_| parts.contains(SecurityInformation::OWNER)),
-            group: self
-                .group
-                .filter(|_| parts.contains(SecurityInformation::GROUP)),
+            owner: self.owner.filter(|_| parts.contains(Part::OWNER)),
+            group: self.group.filter(|_| parts.contains(Part::GROUP)),
             sacl: system,
             dacl: self.dacl.clone().filter(|_| dacl),
         }
@@ -196,34 +193,29 @@ impl SecurityDescriptor {
     /// DACL is present: if `new` has none, a NULL DACL is set, as Windows and Samba do.
     pub fn merge(&mut self, new: &Self, parts: SecurityInformation) {
         use SecurityDescriptorControl as Control;
-        if parts.contains(SecurityInformation::OWNER) && new.owner.is_some() {
-            self.owner = new.owner;
+        use SecurityInformation as Part;
+        if parts.contains(Part::OWNER) {
+            self.owner = new.owner.or(self.owner);
         }
-        if parts.contains(SecurityInformation::GROUP) && new.group.is_some() {
-            self.group = new.group;
+        if parts.contains(Part::GROUP) {
+            self.group = new.group.or(self.group);
         }
-        if parts.contains(SecurityInformation::DACL) {
+        if parts.contains(Part::DACL) {
             self.dacl.clone_from(&new.dacl);
             map_generic(self.dacl.as_mut());
             self.control = self.control.without(Control(0x1504))
                 | taken(new.control, 0x1504, 0x0100, 0x0400)
                 | Control::DACL_PRESENT;
-            let (set, clear) = (
-                SecurityInformation::PROTECTED_DACL,
-                SecurityInformation::UNPROTECTED_DACL,
-            );
+            let (set, clear) = (Part::PROTECTED_DACL, Part::UNPROTECTED_DACL);
             self.protect(parts, set, clear, Control::DACL_PROTECTED);
         }
         if parts.intersects(OF_SACL) {
             self.merge_sacl(new.sacl.as_ref(), parts);
         }
-        if parts.contains(SecurityInformation::SACL) {
+        if parts.contains(Part::SACL) {
             self.control =
                 self.control.without(Control(0x2a10)) | taken(new.control, 0x2a10, 0x0200, 0x0800);
-            let (set, clear) = (
-                SecurityInformation::PROTECTED_SACL,
-                SecurityInformation::UNPROTECTED_SACL,
-            );
+            let (set, clear) = (Part::PROTECTED_SACL, Part::UNPROTECTED_SACL);
             self.protect(parts, set, clear, Control::SACL_PROTECTED);
         }
     }
