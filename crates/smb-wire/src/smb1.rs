@@ -44,27 +44,16 @@ impl<'a> Smb1NegotiateRequest<'a> {
         let byte_count = reader.u16()?;
         let dialects = reader.take(byte_count.into())?;
         let request = Self { dialects };
-        if !dialects.is_empty() && dialects.last() != Some(&0) {
-            return Err(reader.malformed());
-        }
-        if request
-            .raw()
-            .any(|dialect| dialect.first() != Some(&DIALECT_FORMAT))
-        {
+        let is_text = |dialect: &[u8]| dialect.first() == Some(&DIALECT_FORMAT);
+        if dialects.last().is_some_and(|end| *end != 0) || !request.raw().all(is_text) {
             return Err(reader.malformed());
         }
         Ok(request)
     }
 
     fn raw(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let strings = self.dialects.strip_suffix(&[0]).unwrap_or(&[]);
-        strings
-            .split(|byte| *byte == 0)
-            .take(if self.dialects.is_empty() {
-                0
-            } else {
-                usize::MAX
-            })
+        let strings = self.dialects.strip_suffix(&[0]).into_iter();
+        strings.flat_map(|strings| strings.split(|byte| *byte == 0))
     }
 
     /// The dialect strings in the order offered.
