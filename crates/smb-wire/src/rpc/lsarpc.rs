@@ -24,9 +24,6 @@ enum_of_the_wire! {
     }
 }
 
-/// The status of a lookup that found some of the names or SIDs ([MS-LSAT] 3.1.4.5).
-pub const SOME_NOT_MAPPED: Status = Status(0x0000_0107);
-
 /// The form of a lookup's response, which depends on the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookupForm {
@@ -281,11 +278,11 @@ fn put_domains(domains: &[ReferencedDomain], writer: &mut NdrWriter) {
     }
 }
 
-/// Returns SUCCESS, SOME_NOT_MAPPED or NONE_MAPPED, depending on how many were found.
+/// Returns SUCCESS, SOME_NOT_MAPPED or NONE_MAPPED, depending on how many were found ([MS-LSAT] 3.1.4.5).
 pub fn lookup_status(mapped: usize, asked: usize) -> Status {
     match mapped {
         0 if asked > 0 => Status::NONE_MAPPED,
-        mapped if mapped < asked => SOME_NOT_MAPPED,
+        mapped if mapped < asked => Status::SOME_NOT_MAPPED,
         _ => Status::SUCCESS,
     }
 }

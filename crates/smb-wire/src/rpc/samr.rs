@@ -236,14 +236,12 @@ pub fn encode_connect5(handle: &ContextHandle, status: Status) -> BytesMut {
 
 /// Encodes the response to SamrLookupDomainInSamServer.
 pub fn encode_lookup_domain(sid: Option<&Sid>) -> BytesMut {
-    /// STATUS_NO_SUCH_DOMAIN.
-    const NO_SUCH_DOMAIN: u32 = 0xc000_00df;
     let mut writer = NdrWriter::new();
     writer.pointer(sid.is_some());
     if let Some(sid) = sid {
         writer.sid(sid);
     }
-    writer.u32(sid.map_or(NO_SUCH_DOMAIN, |_| 0));
+    writer.u32(sid.map_or(Status::NO_SUCH_DOMAIN, |_| Status::SUCCESS).0);
     writer.finish()
 }
 
