@@ -142,13 +142,13 @@ impl SamrRequest {
             11 => Self::enumerate(reader, Enumerated::Groups),
             13 => Self::enumerate(reader, Enumerated::Users),
             15 => Self::enumerate(reader, Enumerated::Aliases),
-            5 | 7 | 17 | 18 => Self::decode_domain(opnum, reader),
-            34 | 36 | 39 | 40 | 47 | 48 | 51 => Self::decode_user(opnum, reader),
+            5 | 7 | 17 | 18 | 34 | 36 | 39 | 40 | 47 | 48 | 51 => Self::decode_in(opnum, reader),
             _ => Err(FaultStatus::OP_RNG_ERROR),
         }
     }
 
-    fn decode_domain(opnum: u16, mut reader: NdrReader<'_>) -> Result<Self, FaultStatus> {
+    /// Decodes an operation in a domain, or on an object of one.
+    fn decode_in(opnum: u16, mut reader: NdrReader<'_>) -> Result<Self, FaultStatus> {
         let handle = reader.handle()?;
         match opnum {
             5 => Ok(Self::LookupDomain {
@@ -174,13 +174,6 @@ impl SamrRequest {
                 let rids = (0..count).map(|_| reader.u32()).collect::<Result<_, _>>()?;
                 Ok(Self::LookupIds { handle, rids })
             }
-            _ => Err(FaultStatus::OP_RNG_ERROR),
-        }
-    }
-
-    fn decode_user(opnum: u16, mut reader: NdrReader<'_>) -> Result<Self, FaultStatus> {
-        let handle = reader.handle()?;
-        match opnum {
             34 => {
                 let _desired_access = reader.u32()?;
                 Ok(Self::OpenUser {
@@ -381,9 +374,8 @@ fn put_all_information(user: &UserInfo, writer: &mut NdrWriter) {
         NEVER,
     ] {
         // OLD_LARGE_INTEGER: two words, so aligned to four only.
-        let [a, b, c, d, e, f, g, h] = time.0.to_le_bytes();
-        writer.u32(u32::from_le_bytes([a, b, c, d]));
-        writer.u32(u32::from_le_bytes([e, f, g, h]));
+        writer.align(4);
+        writer.bytes(&time.0.to_le_bytes());
     }
     // User and full name; home, drive, script, profile; comment; workstations, user comment,
     // parameters.
