@@ -110,9 +110,7 @@ impl<'a> Reader<'a> {
         structure_size: u16,
         what: &'static str,
     ) -> Result<Self, Malformed> {
-        let body = message
-            .get(crate::codec::HEADER_SIZE..)
-            .ok_or(Malformed { what })?;
+        let body = message.get(HEADER_SIZE..).ok_or(Malformed { what })?;
         let mut reader = Self::new(body, what);
         reader.structure_size(structure_size)?;
         Ok(reader)

@@ -99,24 +99,24 @@ impl FileTime {
 
     /// Seconds from 1601-01-01 to 1970-01-01.
     const UNIX_EPOCH_SECS: i64 = 11_644_473_600;
-    const UNITS_PER_SEC: i128 = 10_000_000;
+    const UNITS_PER_SEC: u64 = 10_000_000;
     const NANOS_PER_UNIT: u32 = 100;
 
     /// Converts seconds and nanoseconds since the Unix epoch, rounded down to whole units; times
     /// outside the range of a signed FILETIME become its nearest end.
     pub fn from_unix(secs: i64, nanos: u32) -> Self {
         let secs = i128::from(secs) + i128::from(Self::UNIX_EPOCH_SECS);
-        let units = secs * Self::UNITS_PER_SEC + i128::from(nanos / Self::NANOS_PER_UNIT);
+        let fraction = i128::from(nanos / Self::NANOS_PER_UNIT);
+        let units = secs * i128::from(Self::UNITS_PER_SEC) + fraction;
         Self(u64::try_from(units.clamp(0, i128::from(i64::MAX))).unwrap_or(0))
     }
 
     /// Returns the seconds since the Unix epoch (negative before it) and the nanoseconds (below
     /// 10⁹).
     pub fn to_unix(self) -> (i64, u32) {
-        const UNITS: u64 = 10_000_000;
         // At most 2^64 / 10^7 seconds and a fraction below 10^9: neither cast loses anything.
-        let secs = (self.0 / UNITS) as i64 - Self::UNIX_EPOCH_SECS;
-        let nanos = (self.0 % UNITS) as u32 * Self::NANOS_PER_UNIT;
+        let secs = (self.0 / Self::UNITS_PER_SEC) as i64 - Self::UNIX_EPOCH_SECS;
+        let nanos = (self.0 % Self::UNITS_PER_SEC) as u32 * Self::NANOS_PER_UNIT;
         (secs, nanos)
     }
 }

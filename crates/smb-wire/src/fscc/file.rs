@@ -4,15 +4,14 @@
 //! Sizes that a client *sets* are signed, as in the specification: the server refuses negative
 //! ones. Times are not interpreted: 0, -1 and -2 have special meanings ([MS-FSCC] 2.4.7).
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 
-use super::name::read_name;
+use super::name::{put_name, read_name};
 use super::record::{Field, records};
 use crate::access_mask::AccessMask;
 use crate::codec::{Malformed, Reader};
 use crate::file_attributes::FileAttributes;
 use crate::ids::FileTime;
-use crate::utf16;
 
 flags_of_the_wire! {
     /// Flags of FileDispositionInformationEx ([MS-FSCC] 2.4.12).
@@ -228,8 +227,7 @@ impl FileAllInformation {
         self.position.encode(out);
         self.mode.encode(out);
         self.alignment.encode(out);
-        out.put_u32_le(u32::try_from(utf16::len_bytes(&self.file_name)).unwrap_or(u32::MAX));
-        utf16::put(out, &self.file_name);
+        put_name(out, &self.file_name);
     }
 }
 
