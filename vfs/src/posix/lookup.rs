@@ -70,13 +70,7 @@ impl<F> Stack<F> {
 type Opened<F> = Option<DiskResult<F>>;
 
 /// The remaining components, as far as they were opened ahead.
-struct Ahead<F>(std::vec::IntoIter<Opened<F>>);
-
-impl<F> Ahead<F> {
-    fn none() -> Self {
-        Self(Vec::new().into_iter())
-    }
-}
+type Ahead<F> = std::vec::IntoIter<Opened<F>>;
 
 /// The directory of the last component, with the path to it.
 struct Above<F> {
@@ -130,7 +124,7 @@ impl<D: Disk> Paths for PosixVfs<D> {
         // The parent is the directory that the client named, even if the last component is a link to another place.
         let parent = self.node_of(&stack)?;
         let mut seen = seen_on_top(&stack);
-        let opened = ahead.0.next();
+        let opened = ahead.next();
         let walked = self.walk(who, &mut stack, (last, opened), &mut left, &mut seen);
         let Some((shown, _, step)) = walked.await? else {
             let name = match self.short_code(last) {
@@ -189,7 +183,7 @@ impl<D: Disk> PosixVfs<D> {
     /// Opens ahead the components of a path that are in memory.
     fn ahead(&self, who: &Identity, path: &[String]) -> Ahead<D::Fd> {
         if path.len() < 2 {
-            return Ahead::none();
+            return Ahead::default();
         }
         // Names that are reserved only in the root are always left to the walk.
         let plain = path.iter().take(AHEAD_MAX).map_while(|component| {
@@ -198,7 +192,7 @@ impl<D: Disk> PosixVfs<D> {
         });
         let names: Vec<_> = plain.collect();
         let way = self.disk.open_way(who, self.root.fd(), &names);
-        Ahead(way.into_iter())
+        way.into_iter()
     }
 
     /// Walks all but the last component; every one must be a directory.
@@ -213,13 +207,13 @@ impl<D: Disk> PosixVfs<D> {
         let mut left = Left::default();
         for component in before {
             let seen = &mut seen_on_top(&stack);
-            let named = (component.as_str(), ahead.0.next());
+            let named = (component.as_str(), ahead.next());
             let walked = self.walk(who, &mut stack, named, &mut left, seen);
             let Some((shown, straight, step)) = walked.await? else {
                 return Err(VfsError::PathNotFound);
             };
             if !straight {
-                *ahead = Ahead::none();
+                *ahead = Ahead::default();
             }
             if kind_of(step.stat.mode) != Kind::Directory {
                 return Err(VfsError::PathNotFound);
