@@ -87,13 +87,11 @@ impl<D: Disk> Volume for PosixVfs<D> {
             return self.sync_special(node).await;
         }
         let fd = self.sync_fd(node).await.map_err(VfsError::before_sync)?;
-        match &node.0.stream {
-            // Attributes, the depot's mark, and the removal of an attribute that moved to the
-            // depot are metadata of the inode: fdatasync would not make them stable. The depot comes first, so that a
-            // stream is never in neither place.
-            Some(stream) => self.depot_sync(node, stream.depot().as_ref()).await?,
-            None => self.depot_sync(node, None).await?,
-        }
+        // Attributes, the depot's mark, and the removal of an attribute that moved to the
+        // depot are metadata of the inode: fdatasync would not make them stable. The depot comes first, so that a
+        // stream is never in neither place.
+        let file = (node.0.stream.as_ref()).and_then(|stream| stream.depot());
+        self.depot_sync(node, file.as_ref()).await?;
         let synced = match scope {
             _ if node.0.kind == Kind::Directory => self.disk.sync_dir(&fd).await,
             SyncScope::Data if node.0.stream.is_none() => self.disk.fdatasync(&fd).await,
@@ -103,11 +101,8 @@ impl<D: Disk> Volume for PosixVfs<D> {
     }
 
     fn on_failed_sync(&self, listener: FailedSync<PosixNode<D>>) {
-        let mut known = self
-            .failed_sync
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        *known = Some(listener);
+        let known = self.failed_sync.write();
+        *known.unwrap_or_else(PoisonError::into_inner) = Some(listener);
     }
 
     fn start_write_back(&self, node: &PosixNode<D>, range: Range) {

@@ -129,23 +129,16 @@ impl<D: Disk> PosixVfs<D> {
         }
         // The target ended in `..` or `.`: it is the directory on top, with its own above it.
         let (fd, _) = self.top(stack)?;
-        match stack.steps.pop() {
-            Some(step) => Ok(Some(Step {
-                fd,
-                stat: step.stat,
-                name: step.name,
-                via,
-            })),
-            None => {
-                let stat = self.disk.stat(&fd).await?;
-                Ok(Some(Step {
-                    fd,
-                    stat,
-                    name: Box::default(),
-                    via,
-                }))
-            }
-        }
+        let (stat, name) = match stack.steps.pop() {
+            Some(step) => (step.stat, step.name),
+            None => (self.disk.stat(&fd).await?, Box::default()),
+        };
+        Ok(Some(Step {
+            fd,
+            stat,
+            name,
+            via,
+        }))
     }
 
     async fn push_target(
@@ -207,20 +200,16 @@ impl<D: Disk> PosixVfs<D> {
         let mut stack = Stack::new(0);
         for component in dir.0.trail.iter().flat_map(|trail| trail.iter()) {
             let (top, _) = self.top(&stack)?;
-            match self.open_child(who, &top, component).await? {
-                Some(Child::Inode(fd, stat)) => {
-                    push(
-                        &mut stack,
-                        Step {
-                            fd,
-                            stat,
-                            name: component.clone(),
-                            via: dir.0.named.via,
-                        },
-                    )?;
-                }
-                _ => return Err(VfsError::SymbolicLink),
-            }
+            let Some(Child::Inode(fd, stat)) = self.open_child(who, &top, component).await? else {
+                return Err(VfsError::SymbolicLink);
+            };
+            let step = Step {
+                fd,
+                stat,
+                name: component.clone(),
+                via: dir.0.named.via,
+            };
+            push(&mut stack, step)?;
         }
         let (_, key) = self.top(&stack)?;
         if key != dir.0.key {
