@@ -66,9 +66,14 @@ struct XattrArgs {
     flags: u32,
 }
 
+impl From<std::io::Error> for Errno {
+    fn from(error: std::io::Error) -> Self {
+        Self(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
 fn last() -> Errno {
-    let error = std::io::Error::last_os_error();
-    Errno(error.raw_os_error().unwrap_or(libc::EIO))
+    std::io::Error::last_os_error().into()
 }
 
 fn position(offset: u64) -> DiskResult<libc::off_t> {

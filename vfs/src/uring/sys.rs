@@ -10,7 +10,6 @@
 
 use std::{
     ffi::CString,
-    io,
     os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
     sync::Arc,
     task::Waker,
@@ -190,10 +189,6 @@ pub(super) struct Ring {
     completed: u64,
 }
 
-fn errno(e: &io::Error) -> Errno {
-    Errno(e.raw_os_error().unwrap_or(libc::EIO))
-}
-
 /// A ring with the best task-work mode this kernel has.
 fn build(entries: u32) -> DiskResult<IoUring> {
     let cq = entries.saturating_mul(4);
@@ -213,7 +208,7 @@ fn build(entries: u32) -> DiskResult<IoUring> {
     best.build(entries)
         .or_else(|_| good.build(entries))
         .or_else(|_| plain.build(entries))
-        .map_err(|e| errno(&e))
+        .map_err(Errno::from)
 }
 
 /// Keeps the ring's kernel threads on the cores of the calling thread. On the worker's own core a
@@ -237,14 +232,9 @@ impl Ring {
     /// files are limited to `workers`.
     pub(super) fn new(entries: u32, workers: u32) -> DiskResult<Self> {
         let ring = build(entries)?;
-        let event = rustix::event::eventfd(
-            0,
-            rustix::event::EventfdFlags::NONBLOCK | rustix::event::EventfdFlags::CLOEXEC,
-        )
-        .map_err(|e| Errno(e.raw_os_error()))?;
-        ring.submitter()
-            .register_eventfd(event.as_raw_fd())
-            .map_err(|e| errno(&e))?;
+        let flags = rustix::event::EventfdFlags::NONBLOCK | rustix::event::EventfdFlags::CLOEXEC;
+        let event = rustix::event::eventfd(0, flags)?;
+        ring.submitter().register_eventfd(event.as_raw_fd())?;
         // The limits are for bounded and unbounded work: without them a burst starts a kernel thread for each write.
         let limited = ring
             .submitter()
@@ -283,7 +273,7 @@ impl Ring {
 
     /// A duplicate of the eventfd.
     pub(super) fn event(&self) -> DiskResult<OwnedFd> {
-        self.event.try_clone().map_err(|e| errno(&e))
+        Ok(self.event.try_clone()?)
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -296,10 +286,7 @@ impl Ring {
 
     /// Registers the calling thread's present credentials.
     pub(super) fn register_personality(&self) -> DiskResult<u16> {
-        self.ring
-            .submitter()
-            .register_personality()
-            .map_err(|e| errno(&e))
+        Ok(self.ring.submitter().register_personality()?)
     }
 
     /// Unregisters a personality. Submitted operations keep it, so everything is submitted first.
@@ -358,7 +345,7 @@ impl Ring {
                 .submitter()
                 .enter::<libc::sigset_t>(queued, 0, flags, None)
         };
-        match entered.map_err(|e| errno(&e)) {
+        match entered.map_err(Errno::from) {
             Ok(_) | Err(Errno(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
             Err(e) => tracing::error!(errno = e.0, "io_uring_enter failed"),
         }
