@@ -206,21 +206,16 @@ impl Future for RingFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        let mut ring = this.thread.ring.borrow_mut();
         match std::mem::replace(&mut this.stage, Stage::Over) {
             Stage::New(operation, personality) => {
-                let waker = cx.waker().clone();
-                match this
-                    .thread
-                    .ring
-                    .borrow_mut()
-                    .push(operation, personality, waker)
-                {
+                match ring.push(operation, personality, cx.waker().clone()) {
                     Ok(key) => this.stage = Stage::Queued(key),
                     Err(operation) => return Poll::Ready(Err(operation)),
                 }
                 Poll::Pending
             }
-            Stage::Queued(key) => match this.thread.ring.borrow_mut().take(key, cx.waker()) {
+            Stage::Queued(key) => match ring.take(key, cx.waker()) {
                 Some(done) => Poll::Ready(Ok(done)),
                 None => {
                     this.stage = Stage::Queued(key);
