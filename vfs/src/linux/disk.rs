@@ -172,7 +172,10 @@ impl LinuxDisk {
     ) -> DiskResult<T> {
         let call = move |fd: &LinuxFd| {
             let prepared = prepare(fd).map_err(|_| Errno(libc::EAGAIN))?;
-            call(fd, prepared).map_err(begun)
+            call(fd, prepared).map_err(|errno| match errno {
+                Errno(libc::EAGAIN) => Errno(libc::EIO),
+                other => other,
+            })
         };
         self.wait_in(Lane::Sync, fd, call).await
     }
@@ -463,14 +466,5 @@ impl LinuxDisk {
             }
             let _ = raw::start_write_back(fd.as_fd(), offset, len);
         });
-    }
-}
-
-/// Maps an error of a sync, so that EAGAIN means only that it was never begun.
-fn begun(errno: Errno) -> Errno {
-    if errno == Errno(libc::EAGAIN) {
-        Errno(libc::EIO)
-    } else {
-        errno
     }
 }
