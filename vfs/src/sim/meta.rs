@@ -154,13 +154,8 @@ impl State {
             Some(NOW) => Some(self.now()),
             other => other,
         };
-        if [accessed, written]
-            .into_iter()
-            .flatten()
-            .any(|t| t.nanos >= 1_000_000_000)
-        {
-            return err(libc::EINVAL);
-        }
+        let mut times = [accessed, written].into_iter().flatten();
+        err_if(times.any(|t| t.nanos >= 1_000_000_000), libc::EINVAL)?;
         if accessed.is_some() || written.is_some() {
             self.step();
             self.change(Effect::Times {
@@ -175,11 +170,8 @@ impl State {
 
     pub(super) fn get_xattr(&mut self, ino: u64, name: &str) -> DiskResult<Vec<u8>> {
         self.fault(SimOp::Look)?;
-        let node = self.node(ino)?;
-        node.xattrs
-            .get(name)
-            .map(|v| v.to_vec())
-            .ok_or(Errno(libc::ENODATA))
+        let value = self.node(ino)?.xattrs.get(name);
+        Ok(value.ok_or(Errno(libc::ENODATA))?.to_vec())
     }
 
     fn change_xattr(&mut self, ino: u64, name: &str, value: Option<&[u8]>) {
@@ -223,11 +215,8 @@ impl State {
             (XattrSet::Replace, false) => return err(libc::ENODATA),
             _ => {}
         }
-        if xattr_space(node, name) + XATTR_ENTRY + name.len() + value.len()
-            > self.options.xattr_space
-        {
-            return err(libc::ENOSPC);
-        }
+        let space = xattr_space(node, name) + XATTR_ENTRY + name.len() + value.len();
+        err_if(space > self.options.xattr_space, libc::ENOSPC)?;
         self.step();
         self.change_xattr(ino, name, Some(value));
         self.touch(ino, false);
@@ -245,12 +234,8 @@ impl State {
 
     pub(super) fn list_xattr(&mut self, ino: u64) -> DiskResult<Vec<String>> {
         self.fault(SimOp::Look)?;
-        Ok(self
-            .node(ino)?
-            .xattrs
-            .keys()
-            .map(|name| name.to_string())
-            .collect())
+        let names = self.node(ino)?.xattrs.keys();
+        Ok(names.map(|name| name.to_string()).collect())
     }
 
     pub(super) fn stat_fs(&self) -> StatFs {

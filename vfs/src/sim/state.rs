@@ -256,10 +256,8 @@ impl State {
     }
 
     pub(super) fn room(&self, blocks: u64) -> DiskResult<()> {
-        if self.used.saturating_add(blocks) > self.options.capacity_blocks {
-            return err(libc::ENOSPC);
-        }
-        Ok(())
+        let used = self.used.saturating_add(blocks);
+        err_if(used > self.options.capacity_blocks, libc::ENOSPC)
     }
 
     pub(super) fn fault(&mut self, on: SimOp) -> DiskResult<bool> {
@@ -432,10 +430,8 @@ impl State {
     fn may_remove(&self, cred: Cred<'_>, dir: u64, ino: u64) -> DiskResult<()> {
         self.may_change(cred, dir)?;
         let (dir, node) = (self.node(dir)?, self.node(ino)?);
-        if dir.mode & libc::S_ISVTX != 0 && !cred.owns(dir) && !cred.owns(node) {
-            return err(libc::EPERM);
-        }
-        Ok(())
+        let sticky = dir.mode & libc::S_ISVTX != 0;
+        err_if(sticky && !cred.owns(dir) && !cred.owns(node), libc::EPERM)
     }
 
     fn name(&mut self, dir: u64, name: &[u8], ino: Option<u64>, about: u64) {
@@ -516,12 +512,8 @@ impl State {
         let node = self.node(ino)?;
         err_if(node.is_link(), libc::ELOOP)?;
         err_if(node.is_dir() && write, libc::EISDIR)?;
-        if !self
-            .cred(who)
-            .may(node, u32::from(read) * 4 + u32::from(write) * 2)
-        {
-            return err(libc::EACCES);
-        }
+        let wanted = u32::from(read) * 4 + u32::from(write) * 2;
+        err_if(!self.cred(who).may(node, wanted), libc::EACCES)?;
         err_if(write && self.options.read_only, libc::EROFS)?;
         err_if(!node.is_dir() && !node.is_file(), libc::ENXIO)
     }
@@ -553,10 +545,9 @@ impl State {
     fn drop_link(&mut self, dir: u64, ino: u64) -> DiskResult<()> {
         let node = self.node_mut(ino)?;
         let directory = node.is_dir();
-        node.links = if directory {
-            0
-        } else {
-            node.links.saturating_sub(1)
+        node.links = match directory {
+            true => 0,
+            false => node.links.saturating_sub(1),
         };
         if directory {
             let parent = self.node_mut(dir)?;
@@ -605,11 +596,8 @@ impl State {
         let target = self.lookup(cred, to, to_name)?;
         err_if(target.is_some() && !replace, libc::EEXIST)?;
         err_if(self.is_above(ino, to), libc::EINVAL)?;
-        if let Some(target) = target
-            && self.is_above(target, from)
-        {
-            return err(libc::ENOTEMPTY);
-        }
+        let is_above = target.is_some_and(|target| self.is_above(target, from));
+        err_if(is_above, libc::ENOTEMPTY)?;
         if target == Some(ino) {
             return Ok(()); // rename(2): two names of one inode, nothing is done.
         }
