@@ -171,10 +171,9 @@ pub(super) fn allocate(fd: &LinuxFd, how: Allocate, offset: u64, len: u64) -> Di
 }
 
 pub(super) fn seek(fd: &LinuxFd, offset: u64, data: bool) -> DiskResult<u64> {
-    let to = if data {
-        SeekFrom::Data(offset)
-    } else {
-        SeekFrom::Hole(offset)
+    let to = match data {
+        true => SeekFrom::Data(offset),
+        false => SeekFrom::Hole(offset),
     };
     call(|| rustix::fs::seek(fd, to))
 }
@@ -198,10 +197,9 @@ pub(super) fn make_dir(dir: &LinuxFd, name: &[u8], mode: u32) -> DiskResult<()> 
 }
 
 pub(super) fn unlink(dir: &LinuxFd, name: &[u8], directory: bool) -> DiskResult<()> {
-    let flags = if directory {
-        AtFlags::REMOVEDIR
-    } else {
-        AtFlags::empty()
+    let flags = match directory {
+        true => AtFlags::REMOVEDIR,
+        false => AtFlags::empty(),
     };
     call(|| rustix::fs::unlinkat(dir, name, flags))
 }
@@ -211,10 +209,9 @@ pub(super) fn rename(
     (to, to_name): (&LinuxFd, &[u8]),
     replace: bool,
 ) -> DiskResult<()> {
-    let flags = if replace {
-        RenameFlags::empty()
-    } else {
-        RenameFlags::NOREPLACE
+    let flags = match replace {
+        true => RenameFlags::empty(),
+        false => RenameFlags::NOREPLACE,
     };
     call(|| rustix::fs::renameat_with(from, from_name, to, to_name, flags))
 }

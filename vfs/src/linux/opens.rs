@@ -76,17 +76,11 @@ pub(super) fn ring_how(how: OpenHow) -> OpenNumbers {
 /// lease's holder or the other end of a FIFO.
 pub(super) fn open_cached(dir: &LinuxFd, name: &[u8], how: OpenHow) -> DiskResult<LinuxFd> {
     let (flags, mode) = (open_flags(how), create_mode(how));
-    let now = if how.path_only {
-        OFlags::empty()
-    } else {
-        OFlags::NONBLOCK
-    };
-    let resolve = resolve(how) | ResolveFlags::CACHED;
-    let fd = rustix::fs::openat2(dir, name, flags | now, mode, resolve)?;
-    Ok(if how.path_only {
-        LinuxFd::new(fd, true, dir.file_system())
-    } else {
-        LinuxFd::nonblock(fd, dir.file_system())
+    let (resolve, on) = (resolve(how) | ResolveFlags::CACHED, dir.file_system());
+    let open = |more| rustix::fs::openat2(dir, name, flags | more, mode, resolve);
+    Ok(match how.path_only {
+        true => LinuxFd::new(open(OFlags::empty())?, true, on),
+        false => LinuxFd::nonblock(open(OFlags::NONBLOCK)?, on),
     })
 }
 

@@ -266,10 +266,9 @@ impl LaneThreads {
         let most = (self.threads_max)();
         let mut state = self.lock();
         let known = state.parts.contains_key(&device);
-        let device = if known || state.parts.len() < FILE_SYSTEMS_MAX {
-            device
-        } else {
-            ANY
+        let device = match known || state.parts.len() < FILE_SYSTEMS_MAX {
+            true => device,
+            false => ANY,
         };
         let part = state.parts.entry(device).or_default();
         let requester = match purpose {
@@ -450,13 +449,9 @@ async fn run_under<T: Send + 'static>(
         let _ = send.send(assumed.and_then(|()| call()));
     });
     lane_threads(lane).submit(device, call)?;
-    receive.await.unwrap_or_else(|_| {
-        let lost = if begun.load(SeqCst) {
-            libc::EIO
-        } else {
-            libc::EAGAIN
-        };
-        Err(Errno(lost))
+    receive.await.unwrap_or_else(|_| match begun.load(SeqCst) {
+        true => Err(Errno(libc::EIO)),
+        false => Err(Errno(libc::EAGAIN)),
     })
 }
 
