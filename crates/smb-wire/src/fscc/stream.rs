@@ -26,14 +26,6 @@ impl StreamEntry {
 
     /// Bytes before the name.
     pub const FIXED: usize = 24;
-
-    fn put(&self, out: &mut BytesMut) {
-        out.put_u32_le(0);
-        out.put_u32_le(u32::try_from(utf16::len_bytes(&self.name)).unwrap_or(u32::MAX));
-        out.put_u64_le(self.size);
-        out.put_u64_le(self.allocation_size);
-        utf16::put(out, &self.name);
-    }
 }
 
 /// Packs streams into a buffer of the client's length.
@@ -49,7 +41,13 @@ impl StreamWriter {
     /// Appends a stream. Returns `false`, and appends nothing, if it does not fit.
     #[must_use]
     pub fn push(&mut self, stream: &StreamEntry) -> bool {
-        self.0.push(|out| stream.put(out))
+        self.0.push(|out| {
+            out.put_u32_le(0);
+            out.put_u32_le(u32::try_from(utf16::len_bytes(&stream.name)).unwrap_or(u32::MAX));
+            out.put_u64_le(stream.size);
+            out.put_u64_le(stream.allocation_size);
+            utf16::put(out, &stream.name);
+        })
     }
 
     /// The list.

@@ -433,8 +433,10 @@ pub fn encode_query_display(
     status: Status,
 ) -> BytesMut {
     let mut writer = NdrWriter::new();
-    let known = class == 1;
-    let users = if known { users } else { &[] };
+    let (users, status) = match class {
+        1 => (users, status),
+        _ => (Default::default(), Status::INVALID_INFO_CLASS),
+    };
     // Total available and returned are in bytes; clients only compare them.
     writer.count(users.len());
     writer.count(users.len());
@@ -454,11 +456,6 @@ pub fn encode_query_display(
         writer.unicode_text(&user.comment);
         writer.unicode_text(&user.full_name);
     }
-    let status = if known {
-        status
-    } else {
-        Status::INVALID_INFO_CLASS
-    };
     writer.u32(status.0);
     writer.finish()
 }
