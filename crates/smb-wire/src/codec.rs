@@ -131,25 +131,16 @@ impl<'a> Reader<'a> {
     }
 
     /// The next two bytes, little-endian.
-    ///
-    /// # Errors
-    /// [`Malformed`] at the end of the bytes.
     pub fn u16(&mut self) -> Result<u16, Malformed> {
         self.array().map(u16::from_le_bytes)
     }
 
     /// The next four bytes, little-endian.
-    ///
-    /// # Errors
-    /// [`Malformed`] at the end of the bytes.
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         self.array().map(u32::from_le_bytes)
     }
 
     /// The next eight bytes, little-endian.
-    ///
-    /// # Errors
-    /// [`Malformed`] at the end of the bytes.
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_le_bytes)
     }
@@ -171,26 +162,17 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `len` bytes.
-    ///
-    /// # Errors
-    /// [`Malformed`] at the end of the bytes.
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
         self.parse(take(len)(self.rest))
     }
 
     /// The next `N` bytes by value.
-    ///
-    /// # Errors
-    /// [`Malformed`] at the end of the bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let bytes = self.take(N)?;
         bytes.try_into().map_err(|_| Malformed { what: self.what })
     }
 
     /// Skips `len` bytes (reserved fields, padding).
-    ///
-    /// # Errors
-    /// [`Malformed`] at the end of the bytes.
     pub fn skip(&mut self, len: usize) -> Result<(), Malformed> {
         self.take(len).map(|_| ())
     }

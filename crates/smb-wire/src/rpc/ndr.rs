@@ -52,52 +52,34 @@ impl<'a> NdrReader<'a> {
     }
 
     /// Skips padding before a value aligned to `to`.
-    ///
-    /// # Errors
-    /// [`Malformed`] at the end of the stub.
     pub fn align(&mut self, to: usize) -> Result<(), Malformed> {
         let padding = self.at.next_multiple_of(to) - self.at;
         self.take(padding).map(|_| ())
     }
 
     /// A byte.
-    ///
-    /// # Errors
-    /// [`Malformed`] at the end of the stub.
     pub fn u8(&mut self) -> Result<u8, Malformed> {
         self.array::<1>().map(u8::from_le_bytes)
     }
 
     /// A 16-bit number, aligned.
-    ///
-    /// # Errors
-    /// [`Malformed`] at the end of the stub.
     pub fn u16(&mut self) -> Result<u16, Malformed> {
         self.align(2)?;
         self.array().map(u16::from_le_bytes)
     }
 
     /// A 32-bit number, aligned.
-    ///
-    /// # Errors
-    /// [`Malformed`] at the end of the stub.
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         self.align(4)?;
         self.array().map(u32::from_le_bytes)
     }
 
     /// Reads a pointer; returns whether it points to something.
-    ///
-    /// # Errors
-    /// [`Malformed`] at the end of the stub.
     pub fn pointer(&mut self) -> Result<bool, Malformed> {
         Ok(self.u32()? != 0)
     }
 
     /// A context handle.
-    ///
-    /// # Errors
-    /// [`Malformed`] at the end of the stub.
     pub fn handle(&mut self) -> Result<ContextHandle, Malformed> {
         self.align(4)?;
         self.array().map(ContextHandle)
