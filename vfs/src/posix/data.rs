@@ -388,14 +388,6 @@ impl<D: Disk> PosixVfs<D> {
         Ok(unless(hole, &[libc::ENXIO])?.map(|hole| (data, hole)))
     }
 
-    /// A descriptor that `fsync` accepts.
-    pub(super) async fn sync_fd(&self, node: &PosixNode<D>) -> VfsResult<D::Fd> {
-        if node.0.io != IoAccess::default() {
-            return Ok(node.fd().clone());
-        }
-        self.own_fd(node).await
-    }
-
     /// Makes the times and the mode of a FIFO, socket or device stable. Opening it would affect the process at its
     /// other end, so its file system is synced through the directory that has it, or through the root if that directory
     /// is not known. A special file that has no name any more does not survive a power failure, so nothing is synced

@@ -86,7 +86,11 @@ impl<D: Disk> Volume for PosixVfs<D> {
         if node.0.kind == Kind::Special {
             return self.sync_special(node).await;
         }
-        let fd = self.sync_fd(node).await.map_err(VfsError::before_sync)?;
+        // `fsync` accepts no descriptor with `O_PATH`.
+        let fd = match node.0.io == IoAccess::default() {
+            true => self.own_fd(node).await.map_err(VfsError::before_sync)?,
+            false => node.fd().clone(),
+        };
         // Attributes, the depot's mark, and the removal of an attribute that moved to the
         // depot are metadata of the inode: fdatasync would not make them stable. The depot comes first, so that a
         // stream is never in neither place.
