@@ -202,8 +202,7 @@ pub fn encode_enumeration(
     if listing.resume_handle.is_some() {
         writer.u32(next);
     }
-    writer.u32(result.0);
-    writer.finish()
+    writer.finish_with(result.0)
 }
 
 /// Encodes the response to NetrFileGetInfo.
@@ -215,15 +214,12 @@ pub fn encode_file_info(level: u32, entry: Result<&[EntryMember], Win32Error>) -
         put_fixed(entry, &mut writer);
         put_referents(entry, &mut writer);
     }
-    writer.u32(entry.err().unwrap_or(Win32Error::SUCCESS).0);
-    writer.finish()
+    writer.finish_with(entry.err().unwrap_or(Win32Error::SUCCESS).0)
 }
 
 /// Encodes the response to NetrFileClose and NetrSessionDel.
 pub fn encode_ended(ended: Result<(), Win32Error>) -> BytesMut {
-    let mut writer = NdrWriter::new();
-    writer.u32(ended.err().unwrap_or(Win32Error::SUCCESS).0);
-    writer.finish()
+    NdrWriter::new().finish_with(ended.err().unwrap_or(Win32Error::SUCCESS).0)
 }
 
 #[cfg(test)]

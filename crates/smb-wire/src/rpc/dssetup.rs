@@ -46,8 +46,7 @@ pub fn encode_primary_domain_information(level: u16, workgroup: &str) -> BytesMu
         true => Win32Error::SUCCESS,
         false => Win32Error::INVALID_PARAMETER,
     };
-    writer.u32(result.0);
-    writer.finish()
+    writer.finish_with(result.0)
 }
 
 #[cfg(test)]

@@ -165,17 +165,14 @@ impl LsarpcRequest {
 
 /// Encodes a response that is only a status.
 pub fn encode_status(status: Status) -> BytesMut {
-    let mut writer = NdrWriter::new();
-    writer.u32(status.0);
-    writer.finish()
+    NdrWriter::new().finish_with(status.0)
 }
 
 /// Encodes the response of operations that open or close a handle.
 pub fn encode_handle(handle: &ContextHandle, status: Status) -> BytesMut {
     let mut writer = NdrWriter::new();
     writer.handle(handle);
-    writer.u32(status.0);
-    writer.finish()
+    writer.finish_with(status.0)
 }
 
 /// The machine's domain as reported by the policy classes.
@@ -224,8 +221,7 @@ pub fn encode_query_information_policy(
             writer.sid(sid);
         }
     }
-    writer.u32(domain.err().unwrap_or(Status::SUCCESS).0);
-    writer.finish()
+    writer.finish_with(domain.err().unwrap_or(Status::SUCCESS).0)
 }
 
 /// A domain that answers refer to.
@@ -311,8 +307,7 @@ pub fn encode_lookup_sids(
     let known = |name: &&TranslatedName| name.sid_use != SidNameUse::UNKNOWN;
     let mapped = names.iter().filter(known).count();
     writer.count(mapped);
-    writer.u32(lookup_status(mapped, names.len()).0);
-    writer.finish()
+    writer.finish_with(lookup_status(mapped, names.len()).0)
 }
 
 /// Encodes the response to LsarLookupNames, 2 and 3.
@@ -348,8 +343,7 @@ pub fn encode_lookup_names(
     }
     let mapped = sids.iter().filter(|sid| sid.sid.is_some()).count();
     writer.count(mapped);
-    writer.u32(lookup_status(mapped, sids.len()).0);
-    writer.finish()
+    writer.finish_with(lookup_status(mapped, sids.len()).0)
 }
 
 /// Encodes the response to LsarGetUserName.
@@ -364,6 +358,5 @@ pub fn encode_get_user_name(user: &str, domain: Option<&str>) -> BytesMut {
         writer.unicode_string_head(domain);
         writer.unicode_text(domain);
     }
-    writer.u32(Status::SUCCESS.0);
-    writer.finish()
+    writer.finish_with(Status::SUCCESS.0)
 }

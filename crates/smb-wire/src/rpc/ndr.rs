@@ -220,6 +220,13 @@ impl NdrWriter {
         self.out
     }
 
+    /// The stub of a response, which ends with the result of the operation.
+    #[must_use]
+    pub fn finish_with(mut self, result: u32) -> BytesMut {
+        self.u32(result);
+        self.out
+    }
+
     /// Zeros before a value aligned to `to`.
     pub fn align(&mut self, to: usize) {
         pad_to(&mut self.out, 0, to);

@@ -223,8 +223,7 @@ pub fn encode_connect5(handle: &ContextHandle, status: Status) -> BytesMut {
     writer.u32(3); // revision
     writer.u32(0); // features
     writer.handle(handle);
-    writer.u32(status.0);
-    writer.finish()
+    writer.finish_with(status.0)
 }
 
 /// Encodes the response to SamrLookupDomainInSamServer.
@@ -234,8 +233,7 @@ pub fn encode_lookup_domain(sid: Option<&Sid>) -> BytesMut {
     if let Some(sid) = sid {
         writer.sid(sid);
     }
-    writer.u32(sid.map_or(Status::NO_SUCH_DOMAIN, |_| Status::SUCCESS).0);
-    writer.finish()
+    writer.finish_with(sid.map_or(Status::NO_SUCH_DOMAIN, |_| Status::SUCCESS).0)
 }
 
 /// Encodes the response to an enumeration: relative ids (0 for domains) and names.
@@ -254,8 +252,7 @@ pub fn encode_enumerate(context: u32, entries: &[(u32, String)], status: Status)
         writer.unicode_text(name);
     }
     writer.count(entries.len());
-    writer.u32(status.0);
-    writer.finish()
+    writer.finish_with(status.0)
 }
 
 fn put_numbers(numbers: &[u32], writer: &mut NdrWriter) {
@@ -282,8 +279,7 @@ pub fn encode_lookup_names(found: &[Option<(u32, SidNameUse)>]) -> BytesMut {
         &mut writer,
     );
     let mapped = found.iter().flatten().count();
-    writer.u32(super::lsarpc::lookup_status(mapped, found.len()).0);
-    writer.finish()
+    writer.finish_with(super::lsarpc::lookup_status(mapped, found.len()).0)
 }
 
 /// Encodes the response to SamrLookupIdsInDomain: for each id its name and kind, if known.
@@ -304,8 +300,7 @@ pub fn encode_lookup_ids(found: &[Option<(String, SidNameUse)>]) -> BytesMut {
     let kinds = found.iter().map(|f| f.as_ref().map(|(_, kind)| *kind));
     put_numbers(&uses(kinds), &mut writer);
     let mapped = found.iter().flatten().count();
-    writer.u32(super::lsarpc::lookup_status(mapped, found.len()).0);
-    writer.finish()
+    writer.finish_with(super::lsarpc::lookup_status(mapped, found.len()).0)
 }
 
 /// Encodes the response to SamrGetGroupsForUser: relative ids, all mandatory and enabled.
@@ -319,8 +314,7 @@ pub fn encode_groups_for_user(rids: &[u32]) -> BytesMut {
         writer.u32(*rid);
         writer.u32(7);
     }
-    writer.u32(Status::SUCCESS.0);
-    writer.finish()
+    writer.finish_with(Status::SUCCESS.0)
 }
 
 /// The facts about a user that the server reports.
@@ -355,8 +349,7 @@ pub fn encode_query_user(class: u16, user: Result<&UserInfo, Status>) -> BytesMu
         writer.u16(class);
         put_all_information(user, &mut writer);
     }
-    writer.u32(user.err().unwrap_or(Status::SUCCESS).0);
-    writer.finish()
+    writer.finish_with(user.err().unwrap_or(Status::SUCCESS).0)
 }
 
 /// SAMPR_USER_ALL_INFORMATION.
@@ -456,6 +449,5 @@ pub fn encode_query_display(
         writer.unicode_text(&user.comment);
         writer.unicode_text(&user.full_name);
     }
-    writer.u32(status.0);
-    writer.finish()
+    writer.finish_with(status.0)
 }

@@ -239,8 +239,7 @@ impl ShareEnumReply {
         if let Some(handle) = self.resume_handle {
             writer.u32(handle);
         }
-        writer.u32(self.result.0);
-        writer.finish()
+        writer.finish_with(self.result.0)
     }
 }
 
@@ -258,8 +257,7 @@ pub fn encode_share_get_info(level: u32, share: Result<&ShareInfo, Win32Error>) 
         share.put_fixed(level, &mut writer);
         share.put_referents(level, &mut writer);
     }
-    writer.u32(share.err().unwrap_or(Win32Error::SUCCESS).0);
-    writer.finish()
+    writer.finish_with(share.err().unwrap_or(Win32Error::SUCCESS).0)
 }
 
 /// All facts that the levels 100 to 102 contain about a server ([MS-SRVS] 2.2.4.40 to 2.2.4.42).
@@ -316,8 +314,7 @@ pub fn encode_server_get_info(level: u32, server: &ServerInfo) -> BytesMut {
             writer.wide_string("C:\\");
         }
     }
-    writer.u32(Win32Error::of_level(known).0);
-    writer.finish()
+    writer.finish_with(Win32Error::of_level(known).0)
 }
 
 /// TIME_OF_DAY_INFO ([MS-SRVS] 2.2.4.105), UTC.
@@ -367,6 +364,5 @@ pub fn encode_remote_tod(time: &TimeOfDay) -> BytesMut {
     ] {
         writer.u32(number);
     }
-    writer.u32(Win32Error::SUCCESS.0);
-    writer.finish()
+    writer.finish_with(Win32Error::SUCCESS.0)
 }

@@ -61,6 +61,5 @@ pub fn encode_wksta_get_info(level: u32, info: &WkstaInfo) -> BytesMut {
             writer.wide_string("");
         }
     }
-    writer.u32(Win32Error::of_level(known).0);
-    writer.finish()
+    writer.finish_with(Win32Error::of_level(known).0)
 }
