@@ -169,6 +169,14 @@ impl<D: Disk> Attributes for PosixVfs<D> {
 }
 
 impl<D: Disk> PosixVfs<D> {
+    /// Refuses changes of a read-only share.
+    pub(super) fn writable(&self) -> VfsResult<()> {
+        if self.options.read_only {
+            return Err(VfsError::ReadOnly);
+        }
+        Ok(())
+    }
+
     /// The attributes of an inode whose `stat` is known.
     pub(super) async fn attr_with(&self, fd: &D::Fd, stat: &Stat, named: Named) -> VfsResult<Attr> {
         let stored = self.dos_attrib_of(fd, stat).await?;
@@ -431,15 +439,5 @@ pub(super) fn owns(who: &Identity, stat: &Stat) -> bool {
     match who {
         Identity::Service => true,
         Identity::User(user) => user.uid == stat.uid || user.uid == 0,
-    }
-}
-
-impl<D: Disk> PosixVfs<D> {
-    /// Refuses changes of a read-only share.
-    pub(super) fn writable(&self) -> VfsResult<()> {
-        if self.options.read_only {
-            return Err(VfsError::ReadOnly);
-        }
-        Ok(())
     }
 }
