@@ -92,9 +92,7 @@ pub(super) fn listed(on_disk: Box<[u8]>) -> DirName {
 
 fn push_byte(shown: &mut String, byte: u8) {
     // This is always a valid scalar, since the range is for private use. Only bytes of 0x80 and more get here.
-    if let Some(c) = char::from_u32(BYTE_BASE + u32::from(byte)) {
-        shown.push(c);
-    }
+    shown.extend(char::from_u32(BYTE_BASE + u32::from(byte)));
 }
 
 fn push_shown(shown: &mut String, c: char) {
@@ -168,8 +166,7 @@ pub fn to_disk(shown: &str) -> VfsResult<Box<[u8]>> {
             '\0' | '/' => return Err(VfsError::InvalidName),
             SFM_TRAILING_SPACE => on_disk.push(b' '),
             SFM_TRAILING_DOT => on_disk.push(b'.'),
-            _ if (BYTE_FIRST..=BYTE_LAST).contains(&code) => push_low(&mut on_disk, code),
-            _ if is_escape(code) && code < SFM_SIGN_FIRST => push_low(&mut on_disk, code),
+            _ if is_escape(code) && code < SFM_SIGN_FIRST => on_disk.push((code & 0xFF) as u8),
             _ if is_escape(code) => {
                 let place = usize::try_from(code - SFM_SIGN_FIRST).unwrap_or(usize::MAX);
                 on_disk.push(*SFM_SIGNS.get(place).ok_or(VfsError::InvalidName)?);
@@ -189,10 +186,6 @@ pub fn to_disk(shown: &str) -> VfsResult<Box<[u8]>> {
         return Err(VfsError::InvalidName);
     }
     Ok(on_disk.into_boxed_slice())
-}
-
-fn push_low(on_disk: &mut Vec<u8>, code: u32) {
-    on_disk.push(u8::try_from(code & 0xFF).unwrap_or(0));
 }
 
 /// Whether the name is one of the server's own, which clients neither see nor may use, or one that some file system
