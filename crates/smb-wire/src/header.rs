@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::codec::{HEADER_SIZE, Malformed};
+use crate::codec::{HEADER_SIZE, Malformed, size};
 use crate::ids::{AsyncId, MessageId, SessionId, TreeId};
 use crate::status::Status;
 
@@ -46,10 +46,7 @@ pub fn transport_header(len: usize) -> Option<[u8; TRANSPORT_HEADER_SIZE]> {
 /// Parses a transport header: the packet type and the length of the rest in bytes.
 pub fn transport_length(header: [u8; TRANSPORT_HEADER_SIZE]) -> (u8, usize) {
     let [kind, b1, b2, b3] = header;
-    (
-        kind,
-        crate::codec::size(u32::from_be_bytes([0, b1, b2, b3])),
-    )
+    (kind, size(u32::from_be_bytes([0, b1, b2, b3])))
 }
 
 enum_of_the_wire! {

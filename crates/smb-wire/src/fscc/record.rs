@@ -187,7 +187,6 @@ impl<'a> Iterator for Chain<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.rest.take()?;
-        let malformed = Malformed { what: self.what };
         let next = match Reader::new(rest, self.what).u32() {
             Ok(next) => crate::codec::size(next),
             Err(error) => return Some(Err(error)),
@@ -197,15 +196,10 @@ impl<'a> Iterator for Chain<'a> {
         }
         // An offset below the size of the smallest header would make the chain endless or
         // overlapping.
-        if next < 4 {
-            return Some(Err(malformed));
-        }
-        let (Some(entry), Some(after)) = (rest.get(..next), rest.get(next..)) else {
-            return Some(Err(malformed));
+        let parts = rest.split_at_checked(next).filter(|_| next >= 4);
+        let Some((entry, after)) = parts.filter(|(_, after)| !after.is_empty()) else {
+            return Some(Err(Malformed { what: self.what }));
         };
-        if after.is_empty() {
-            return Some(Err(malformed));
-        }
         self.rest = Some(after);
         Some(Ok(entry))
     }
