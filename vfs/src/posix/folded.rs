@@ -115,12 +115,8 @@ impl Folded {
         let folded = crate::fold(&shown);
         let gone = match self.names.get_mut(folded.as_str()) {
             None => return,
-            Some(Names::One(only)) => {
-                if **only != *on_disk {
-                    return;
-                }
-                true
-            }
+            Some(Names::One(only)) if **only != *on_disk => return,
+            Some(Names::One(_)) => true,
             Some(Names::Many(names)) => {
                 if !names.remove(on_disk) {
                     return;
