@@ -151,9 +151,8 @@ impl Ace {
 
     /// Returns whether files or directories below inherit the entry.
     pub const fn is_inheritable(&self) -> bool {
-        self.flags.intersects(AceFlags(
-            AceFlags::OBJECT_INHERIT.0 | AceFlags::CONTAINER_INHERIT.0,
-        ))
+        let below = AceFlags::OBJECT_INHERIT.union(AceFlags::CONTAINER_INHERIT);
+        self.flags.intersects(below)
     }
 
     /// Reads the next entry.

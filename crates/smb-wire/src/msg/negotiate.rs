@@ -86,8 +86,7 @@ impl<'a> NegotiateRequest<'a> {
     /// # Errors
     /// [`Malformed`] when the dialects or the contexts are outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
-        const WHAT: &str = "NEGOTIATE request";
-        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, WHAT)?;
+        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "NEGOTIATE request")?;
         let dialect_count = body.u16()?;
         let security_mode = SecurityMode(body.u16()?);
         body.skip(2)?;
@@ -96,13 +95,8 @@ impl<'a> NegotiateRequest<'a> {
         let context_offset = body.u32()?;
         let context_count = body.u16()?;
         body.skip(2)?;
-        let mut dialects = Reader::new(
-            body.take(usize::from(dialect_count) * 2)?,
-            "NEGOTIATE dialects",
-        );
-        let dialects: Vec<Dialect> = (0..dialect_count)
-            .map(|_| dialects.u16().map(Dialect))
-            .collect::<Result<_, _>>()?;
+        let dialects = body.take(usize::from(dialect_count) * 2)?;
+        let dialects = crate::utf16::units(dialects).map(Dialect).collect();
         let mut request = Self {
             security_mode,
             capabilities,
