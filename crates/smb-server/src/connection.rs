@@ -246,10 +246,8 @@ impl<V: Vfs> Connection<V> {
 
     /// The dialect, 0 before NEGOTIATE.
     pub(crate) fn dialect(&self) -> Dialect {
-        self.negotiated
-            .borrow()
-            .as_ref()
-            .map_or(Dialect(0), |facts| facts.dialect)
+        let facts = self.negotiated.borrow();
+        facts.as_ref().map_or(Dialect(0), |facts| facts.dialect)
     }
 
     pub(crate) fn channel(&self, id: SessionId) -> Option<Rc<Channel<V>>> {

@@ -68,10 +68,8 @@ impl Around {
 /// The state of a new lease that asks for `asked`. If it cannot be granted, it is tried without W, then without H.
 pub(super) fn granted_lease(asked: LeaseState, directory: bool, around: &Around) -> LeaseState {
     let asked = legal_state(asked, directory);
-    [asked, asked.without(W), asked.without(WH)]
-        .into_iter()
-        .find(|state| around.lets_lease(*state))
-        .unwrap_or(NONE)
+    let mut states = [asked, asked.without(W), asked.without(WH)].into_iter();
+    states.find(|one| around.lets_lease(*one)).unwrap_or(NONE)
 }
 
 /// The state of a lease that holds `held` and requests `asked`: a superset, all of it, or the held state ([MS-SMB2]
@@ -97,10 +95,8 @@ pub(super) fn granted_oplock(level: OplockLevel, directory: bool, around: &Aroun
         return NONE;
     }
     let asked = state_of(level);
-    [asked, asked & R]
-        .into_iter()
-        .find(|state| around.lets_oplock(*state))
-        .unwrap_or(NONE)
+    let mut states = [asked, asked & R].into_iter();
+    states.find(|one| around.lets_oplock(*one)).unwrap_or(NONE)
 }
 
 /// Why a holder is asked to give something up.

@@ -488,10 +488,9 @@ impl Files {
     /// Lease.FileDeleteOnClose: the lease's file is to be deleted.
     #[must_use]
     pub fn is_lease_to_be_deleted(&self, client: Guid, key: LeaseKey) -> bool {
-        self.leases
-            .lock()
-            .get(&(client, key))
-            .is_some_and(|bound| bound.delete_on_close)
+        let leases = self.leases.lock();
+        let bound = leases.get(&(client, key));
+        bound.is_some_and(|bound| bound.delete_on_close)
     }
 }
 

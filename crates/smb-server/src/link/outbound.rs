@@ -265,11 +265,9 @@ fn sealed(mut head: BytesMut, payload: Option<Bytes>, seal: Seal<'_>) -> Result<
     let (front, message) = head.split_at_mut(HEADROOM);
     let before = transform.to_bytes();
     let aad = TransformHeader::aad(&before).map_err(|_| Unsendable)?;
-    transform.signature = seal
-        .keys
-        .server_to_client
-        .seal_in_place(&transform.nonce, aad, message)
-        .map_err(|_| Unsendable)?;
+    let key = &seal.keys.server_to_client;
+    let signature = key.seal_in_place(&transform.nonce, aad, message);
+    transform.signature = signature.map_err(|_| Unsendable)?;
     let frame = transport_header(length + TransformHeader::SIZE).ok_or(Unsendable)?;
     let (frame_place, transform_place) = front.split_at_mut(TRANSPORT_HEADER_SIZE);
     frame_place.copy_from_slice(&frame);

@@ -81,10 +81,8 @@ impl Handles {
 
     /// Closes a handle; a fault when there is none.
     pub(super) fn close(&mut self, handle: &ContextHandle) -> Result<(), FaultStatus> {
-        Self::number(handle)
-            .and_then(|number| self.open.remove(&number))
-            .map(|_| ())
-            .ok_or(FaultStatus::CONTEXT_MISMATCH)
+        let closed = Self::number(handle).and_then(|number| self.open.remove(&number));
+        closed.map(|_| ()).ok_or(FaultStatus::CONTEXT_MISMATCH)
     }
 }
 

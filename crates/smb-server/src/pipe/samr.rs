@@ -206,10 +206,8 @@ fn entries(
     }
     let builtin = domain(handles, handle)? == Sid::BUILTIN;
     let pairs = |accounts: Vec<Account>| {
-        accounts
-            .into_iter()
-            .map(|account| (account.rid, account.name))
-            .collect()
+        let all = accounts.into_iter();
+        all.map(|account| (account.rid, account.name)).collect()
     };
     Ok(match what {
         Enumerated::Aliases if builtin => {
