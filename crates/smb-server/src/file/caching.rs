@@ -81,11 +81,8 @@ pub(super) fn promotion(
     around: &Around,
 ) -> LeaseState {
     let asked = legal_state(asked, directory);
-    if asked.contains(held) && around.lets_lease(asked) {
-        asked
-    } else {
-        held
-    }
+    let fits = asked.contains(held) && around.lets_lease(asked);
+    if fits { asked } else { held }
 }
 
 /// The state of a new oplock; if the exclusive level cannot be granted, level II.
