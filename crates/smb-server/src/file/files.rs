@@ -20,12 +20,12 @@ use super::Deleter;
 
 use super::breaks::Bound;
 use super::caching::{Cause, Site};
-use super::inode::{Inode, Judged};
+use super::inode::Inode;
 use super::locks::CountedUser;
 use super::names::{Claims, Moves, Paths, Renamed, SharePath};
 use super::types::{
-    Actor, CacheGrant, CacheRequest, Caching, Closed, Decision, Effects, Granted, Link, OpenId,
-    OpenRequest, Outcome, Owner, Place, Remove, WaiterId,
+    Actor, CacheGrant, CacheRequest, Caching, Closed, Decision, Effects, Link, OpenId, OpenRequest,
+    Outcome, Owner, Place, Remove, WaiterId,
 };
 use super::watch::Watches;
 
@@ -110,13 +110,14 @@ impl Files {
                 return Decision::Conflict(Status::INVALID_PARAMETER);
             }
             match inode.open(request, self.caching == Caching::Full, site, &mut effects) {
-                Judged::Granted(cache, quick) => {
-                    self.enter(request, matches!(cache, CacheGrant::Lease { .. }));
-                    Decision::Granted(Granted { cache, quick })
+                Decision::Granted(granted) => {
+                    self.enter(request, matches!(granted.cache, CacheGrant::Lease { .. }));
+                    Decision::Granted(granted)
                 }
-                Judged::Waits if inode.park(request.waiter) => Decision::MustBreak,
-                Judged::Waits => Decision::Conflict(Status::INSUFFICIENT_RESOURCES),
-                Judged::Conflict(status) => Decision::Conflict(status),
+                Decision::MustBreak if !inode.park(request.waiter) => {
+                    Decision::Conflict(Status::INSUFFICIENT_RESOURCES)
+                }
+                decision => decision,
             }
         });
         let decision = decision.unwrap_or(Decision::Conflict(Status::INSUFFICIENT_RESOURCES));

@@ -22,8 +22,8 @@ use super::locks::{CountedUser, RangeLocks};
 use super::quick::{Quick, QuickState, Writer};
 use super::small_map::SmallMap;
 use super::types::{
-    CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, OpenId,
-    OpenRequest, Outcome, Owner, Step, StreamName, WH, Waiter, WaiterId,
+    CacheGrant, CacheRequest, Decision, Effects, Granted, LeaseRequest, LeaseState, LeaseVersion,
+    Link, OpenId, OpenRequest, Outcome, Owner, Step, StreamName, WH, Waiter, WaiterId,
 };
 
 /// Opens per inode; one more gives TOO_MANY_OPENED_FILES.
@@ -136,14 +136,6 @@ impl Stream {
         self.publish();
         waits
     }
-}
-
-/// The judgment of an open.
-#[derive(Debug)]
-pub(super) enum Judged {
-    Granted(CacheGrant, Quick),
-    Conflict(Status),
-    Waits,
 }
 
 /// One inode.
@@ -261,15 +253,15 @@ impl Inode {
         full_caching: bool,
         site: Site<'_>,
         out: &mut Effects,
-    ) -> Judged {
+    ) -> Decision {
         let (place, user) = (&request.place, request.waiter.user);
         if let Some(refusal) = self.refusal(&place.stream, &request.link, user) {
-            return Judged::Conflict(refusal);
+            return Decision::Conflict(refusal);
         }
         // A handle of a named stream, too, would keep the file from being replaced.
         let named = request.place.stream.is_some();
         if self.is_reserved(&request.place.stream) || named && self.replacing > 0 {
-            return Judged::Waits;
+            return Decision::MustBreak;
         }
         let mode = ShareMode {
             access: request.access | request.effect,
@@ -290,12 +282,12 @@ impl Inode {
         let stream = &request.place.stream;
         // [MS-FSA] 2.1.5.1.2: a BATCH oplock breaks first; its holder may close meanwhile.
         if self.contend(stream, Cause::BatchFirst { overwrite }, spared, site, out) {
-            return Judged::Waits;
+            return Decision::MustBreak;
         }
         match self.share(stream, mode, overwrite, own, site, out) {
             Step::Go => {}
-            Step::Wait => return Judged::Waits,
-            Step::Refused(status) => return Judged::Conflict(status),
+            Step::Wait => return Decision::MustBreak,
+            Step::Refused(status) => return Decision::Conflict(status),
         }
         // A client that caches only the handle would keep the name from being removed, so its caching is broken as for
         // FileDispositionInformation ([MS-FSA] 2.1.4.12). An open that has waited long enough goes on without it.
@@ -303,16 +295,16 @@ impl Inode {
         let own_lease = |holder: &Holder| Some(holder.owner) == own;
         let cached = deletes && self.contend(stream, Cause::Handle, own_lease, site, out);
         if cached && request.patient {
-            return Judged::Waits;
+            return Decision::MustBreak;
         }
         if self.contend(stream, Cause::Open { overwrite }, spared, site, out) {
-            return Judged::Waits;
+            return Decision::MustBreak;
         }
         if overwrite
             && stream.is_none()
             && self.contend_streams(Cause::Open { overwrite }, site, out)
         {
-            return Judged::Waits;
+            return Decision::MustBreak;
         }
         self.admit(request, mode, full_caching, site)
     }
@@ -350,7 +342,7 @@ impl Inode {
         mode: ShareMode,
         full_caching: bool,
         site: Site<'_>,
-    ) -> Judged {
+    ) -> Decision {
         let granted = match request.cache {
             CacheRequest::Oplock(_) | CacheRequest::Lease(_) if full_caching => {
                 self.grant(request, site)
@@ -387,7 +379,7 @@ impl Inode {
             writes: mode.writes(),
         };
         self.opens.insert(request.open, Box::new(open));
-        Judged::Granted(cache, quick)
+        Decision::Granted(Granted { cache, quick })
     }
 
     fn around(&self, request: &OpenRequest, own: Option<Owner>) -> Around {
