@@ -364,6 +364,12 @@ impl Holder {
         self.epoch = self.epoch.wrapping_add(1);
     }
 
+    /// Enters an open, and returns its caching and its group.
+    pub(super) fn enter(&mut self, open: OpenId) -> (CacheGrant, u64) {
+        self.opens.insert(open);
+        (self.grant(), self.group)
+    }
+
     /// The caching that a CREATE's reply reports of this holder.
     pub(super) fn grant(&self) -> CacheGrant {
         match self.owner {

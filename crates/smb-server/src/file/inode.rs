@@ -306,7 +306,8 @@ impl Inode {
         {
             return Decision::MustBreak;
         }
-        self.admit(request, mode, full_caching, site)
+        let cached = full_caching.then(|| self.grant(request, site)).flatten();
+        Decision::Granted(self.enter(request, mode, cached))
     }
 
     /// The status with which an open is refused before anything is broken.
@@ -335,20 +336,13 @@ impl Inode {
         self.opens.len() < OPENS_MAX && mine.count() < OPENS_PER_USER_MAX
     }
 
-    /// Puts a judged open into the tables.
-    fn admit(
+    /// Puts a granted open into the tables, with the caching that it gets and its group.
+    pub(super) fn enter(
         &mut self,
         request: &OpenRequest,
         mode: ShareMode,
-        full_caching: bool,
-        site: Site<'_>,
-    ) -> Decision {
-        let granted = match request.cache {
-            CacheRequest::Oplock(_) | CacheRequest::Lease(_) if full_caching => {
-                self.grant(request, site)
-            }
-            _ => None,
-        };
+        cached: Option<(CacheGrant, u64)>,
+    ) -> Granted {
         let lacks_archive = self.lacks_archive;
         let stream = self.streams.or_default(&request.place.stream);
         stream
@@ -357,7 +351,7 @@ impl Inode {
             .store(lacks_archive, Ordering::SeqCst);
         stream.publish();
         stream.shares.enter(mode, request.overwrites());
-        let (cache, group) = granted.unwrap_or((CacheGrant::None, 0));
+        let (cache, group) = cached.unwrap_or((CacheGrant::None, 0));
         let open = Open {
             stream: request.place.stream.clone(),
             link: request.link.clone(),
@@ -379,7 +373,7 @@ impl Inode {
             writes: mode.writes(),
         };
         self.opens.insert(request.open, Box::new(open));
-        Decision::Granted(Granted { cache, quick })
+        Granted { cache, quick }
     }
 
     fn around(&self, request: &OpenRequest, own: Option<Owner>) -> Around {
@@ -430,8 +424,7 @@ impl Inode {
                         holder.epoch = holder.epoch.wrapping_add(1);
                     }
                 }
-                holder.opens.insert(request.open);
-                Some((holder.grant(), holder.group))
+                Some(holder.enter(request.open))
             }
             (CacheRequest::Lease(asked), None) => {
                 let state = caching::granted_lease(asked.state, request.directory, &around);
@@ -448,9 +441,8 @@ impl Inode {
 }
 
 impl Stream {
-    fn hold(&mut self, mut holder: Holder, open: OpenId) -> (CacheGrant, u64) {
-        holder.opens.insert(open);
-        let granted = (holder.grant(), holder.group);
+    pub(super) fn hold(&mut self, mut holder: Holder, open: OpenId) -> (CacheGrant, u64) {
+        let granted = holder.enter(open);
         self.holders.push(holder);
         granted
     }

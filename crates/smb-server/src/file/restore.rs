@@ -18,9 +18,8 @@ use super::{
     caching::Holder,
     contention::ShareMode,
     files::Files,
-    inode::{Inode, OPENS_MAX, Open},
+    inode::{Inode, OPENS_MAX},
     lock_sequences::LockSequence,
-    quick::{Quick, Writer},
     types::{Granted, H, LeaseState, NONE, OpenId, OpenRequest, Owner, Place, R, W},
 };
 
@@ -131,47 +130,22 @@ impl Inode {
         }
         let stream = self.streams.or_default(&request.place.stream);
         stream.locks.put_back(request.open, &kept.locks);
-        let (mut cache, mut group) = (super::types::CacheGrant::None, 0);
-        if let Some(mut holder) = holder {
-            let owner = holder.owner;
-            match stream.holders.iter_mut().find(|one| one.owner == owner) {
-                Some(known) => {
-                    known.opens.insert(request.open);
-                    (cache, group) = (known.grant(), known.group);
-                }
-                None => {
-                    holder.opens.insert(request.open);
-                    (cache, group) = (holder.grant(), holder.group);
-                    stream.holders.push(holder);
-                }
+        let cached = holder.map(|holder| {
+            let mut holders = stream.holders.iter_mut();
+            match holders.find(|one| one.owner == holder.owner) {
+                Some(known) => known.enter(request.open),
+                None => stream.hold(holder, request.open),
             }
-        }
-        stream.publish();
-        let shared = std::sync::Arc::clone(&stream.quick);
+        });
         let mode = ShareMode {
             access: kept.access,
             share: kept.share,
         };
-        stream.shares.enter(mode, false);
-        let open = Open {
-            stream: request.place.stream.clone(),
-            link: request.link.clone(),
-            mode,
-            _writer: Writer::of(&shared, mode.writes()),
-            delete_on_close: kept.delete_on_close,
-            marked_deleted: false,
-            unlinked: false,
-            empties: false,
-            replaces: false,
-            keeps_times: false,
-            group,
-            user: Default::default(),
-            sequences: Default::default(),
-        };
-        self.opens.insert(request.open, Box::new(open));
+        let granted = self.enter(request, mode, cached);
         // The attributes have not been read since the restart, so the file may lack FILE_ATTRIBUTE_ARCHIVE.
         self.lacks_archive(!request.directory);
         if let Some(open) = self.open_mut(request.open) {
+            open.delete_on_close = kept.delete_on_close;
             for (index, number) in &kept.sequences {
                 let (index, number) = (*index, *number);
                 open.sequences.succeeded(LockSequence { index, number });
@@ -186,12 +160,7 @@ impl Inode {
         if kept.link_marked && !self.is_going(&request.link) {
             self.mark(&None, &request.link, None, who);
         }
-        let quick = Quick {
-            shared,
-            group,
-            writes: mode.writes(),
-        };
-        Some(Granted { cache, quick })
+        Some(granted)
     }
 }
 
@@ -259,9 +228,9 @@ impl Files {
             .flatten()
     }
 
-    /// Restores a recorded open. Of the request, its name, place, link, path, client and lease key are used; a link
-    /// or stream that is marked for deletion is removed on behalf of `who`. `None` if the open does not fit, or its
-    /// lease is unknown.
+    /// Restores a recorded open. Of the request, its name, place, link, path, client, lease key and user are used, and
+    /// it must overwrite nothing; a link or stream that is marked for deletion is removed on behalf of `who`. `None` if
+    /// the open does not fit, or its lease is unknown.
     pub fn put_back(
         &self,
         request: &OpenRequest,
