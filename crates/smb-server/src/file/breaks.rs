@@ -8,7 +8,7 @@ use vfs::FileKey;
 
 use super::caching::{Holder, Site, not_breaking};
 use super::files::Files;
-use super::inode::Stream;
+use super::inode::{Open, Stream};
 use super::types::{
     CacheGrant, Effects, H, LeaseState, Link, OpenId, OpenRequest, Owner, Place, W, WH,
 };
@@ -90,6 +90,16 @@ impl Files {
         act: impl FnOnce(&mut Stream) -> Option<T>,
     ) -> Option<T> {
         self.with(place.key, false, |inode| act(inode.stream(&place.stream)?))?
+    }
+
+    /// As [`Files::with`], for an open.
+    pub(super) fn with_open<T>(
+        &self,
+        place: &Place,
+        open: OpenId,
+        act: impl FnOnce(&mut Open) -> T,
+    ) -> Option<T> {
+        self.with(place.key, false, |inode| inode.open_mut(open).map(act))?
     }
 
     /// The place at which a lease is held.

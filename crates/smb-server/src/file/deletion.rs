@@ -91,14 +91,6 @@ impl Inode {
         Ok(())
     }
 
-    /// FileDispositionInformationEx with FILE_DISPOSITION_ON_CLOSE. Only an open that asked for
-    /// FILE_DELETE_ON_CLOSE knows the flag ([MS-FSA] 2.1.5.15.4).
-    pub(super) fn set_delete_on_close(&mut self, open: OpenId, on: bool) -> Result<(), Status> {
-        let open = self.opens.get_mut(&open).ok_or(Status::FILE_CLOSED)?;
-        open.delete_on_close = on;
-        Ok(())
-    }
-
     /// Whether any name of the inode is marked deleted, or being removed.
     pub(super) fn is_to_be_deleted(&self) -> bool {
         !self.links.is_empty()

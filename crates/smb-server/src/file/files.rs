@@ -317,15 +317,14 @@ impl Files {
             .ok_or(Status::FILE_CLOSED)?
     }
 
-    /// Changes FILE_DELETE_ON_CLOSE of an open.
+    /// FileDispositionInformationEx with FILE_DISPOSITION_ON_CLOSE. Only an open that asked for FILE_DELETE_ON_CLOSE
+    /// knows the flag ([MS-FSA] 2.1.5.15.4).
     ///
     /// # Errors
     /// FILE_CLOSED for an unknown open.
     pub fn set_delete_on_close(&self, place: &Place, open: OpenId, on: bool) -> Result<(), Status> {
-        self.with(place.key, false, |inode| {
-            inode.set_delete_on_close(open, on)
-        })
-        .ok_or(Status::FILE_CLOSED)?
+        self.with_open(place, open, |open| open.delete_on_close = on)
+            .ok_or(Status::FILE_CLOSED)
     }
 
     /// DeletePending of FileStandardInformation.
@@ -345,11 +344,8 @@ impl Files {
     /// Whether the name of an open is gone, or a close is removing it: no path leads to it any more.
     #[must_use]
     pub fn is_unlinked(&self, place: &Place, open: OpenId) -> bool {
-        self.with(place.key, false, |inode| {
-            Some(inode.open_mut(open)?.unlinked)
-        })
-        .flatten()
-        .unwrap_or(false)
+        self.with_open(place, open, |open| open.unlinked)
+            .unwrap_or(false)
     }
 
     /// Whether an inode is marked for deletion by any of its names, or a close is removing it:
@@ -401,10 +397,9 @@ impl Files {
     /// The directory that holds the name an open was opened by, wherever that was moved; none if the name is gone.
     #[must_use]
     pub fn parent_of(&self, place: &Place, open: OpenId) -> Option<FileKey> {
-        self.with(place.key, false, |inode| {
-            Some(inode.open_mut(open).filter(|it| !it.unlinked)?.link.parent)
-        })
-        .flatten()
+        self.with_open(place, open, |open| {
+            (!open.unlinked).then_some(open.link.parent)
+        })?
     }
 
     /// The path an open has now.

@@ -89,22 +89,16 @@ impl Files {
     /// Whether a LOCK was carried out before, so that it does nothing now. Changes nothing; [`Files::lock`] decides.
     #[must_use]
     pub fn is_lock_replayed(&self, place: &Place, open: OpenId, sequence: LockSequence) -> bool {
-        let known = self.with(place.key, false, |inode| {
-            let open = inode.open_mut(open)?;
-            Some(open.sequences.knows(sequence))
-        });
-        known.flatten().unwrap_or(false)
+        self.with_open(place, open, |open| open.sequences.knows(sequence))
+            .unwrap_or(false)
     }
 
     /// Asks whether a replayed LOCK may be answered with success. If so, the first request keeps its locks
     /// ([`Files::take_back`]); otherwise it has taken them back.
     #[must_use]
     pub fn answer_replay(&self, place: &Place, open: OpenId, sequence: LockSequence) -> bool {
-        let answer = self.with(place.key, false, |inode| {
-            let open = inode.open_mut(open)?;
-            Some(open.sequences.answer(sequence))
-        });
-        answer.flatten().unwrap_or(false)
+        self.with_open(place, open, |open| open.sequences.answer(sequence))
+            .unwrap_or(false)
     }
 
     /// Undoes locks that were just granted, as if they never had been: a request with the same `sequence` is then no
