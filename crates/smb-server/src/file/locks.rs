@@ -555,11 +555,8 @@ impl Files {
     /// How many ranges an open holds or waits for.
     #[must_use]
     pub fn locks_of(&self, place: &Place, open: OpenId) -> usize {
-        let count = self.with(place.key, false, |inode| {
-            let stream = inode.stream(&place.stream)?;
-            Some(stream.locks.count_of(open))
-        });
-        count.flatten().unwrap_or(0)
+        self.with_stream(place, |stream| Some(stream.locks.count_of(open)))
+            .unwrap_or(0)
     }
 
     /// Checks whether byte-range locks allow `open` to read or write a range. Needed only while
@@ -575,11 +572,8 @@ impl Files {
         length: u64,
         write: bool,
     ) -> Result<(), Status> {
-        self.with(place.key, false, |inode| {
-            match inode.stream(&place.stream) {
-                Some(stream) => stream.locks.check_io(open, offset, length, write),
-                None => Ok(()),
-            }
+        self.with_stream(place, |stream| {
+            Some(stream.locks.check_io(open, offset, length, write))
         })
         .unwrap_or(Ok(()))
     }
