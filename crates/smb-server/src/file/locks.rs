@@ -146,12 +146,6 @@ struct Waiting {
     for_room: bool,
 }
 
-/// The grants that a release made possible: the open, and the lock sequence to record.
-pub(super) struct Released {
-    pub(super) open: OpenId,
-    pub(super) sequence: Option<LockSequence>,
-}
-
 /// The locks of one stream.
 #[derive(Debug, Default)]
 pub(super) struct RangeLocks {
@@ -330,20 +324,19 @@ impl RangeLocks {
             .iter()
             .position(|held| mine(held) && held.exclusive == exclusive)
             .or_else(|| self.held.iter().position(mine));
-        match found {
-            Some(at) => {
-                let freed = self.held.remove(at);
-                if !self.waiting.is_empty() {
-                    self.freed.push(freed);
-                }
-                true
-            }
-            None => false,
+        let Some(at) = found else {
+            return false;
+        };
+        let freed = self.held.remove(at);
+        if !self.waiting.is_empty() {
+            self.freed.push(freed);
         }
+        true
     }
 
-    /// Grants blocked requests that nothing bars any more; to be called after every release.
-    pub(super) fn grant_waiting(&mut self, effects: &mut Effects) -> Vec<Released> {
+    /// Grants blocked requests that nothing bars any more; to be called after every release. Returns the lock sequences
+    /// to record ([`Inode::record`]).
+    pub(super) fn grant_waiting(&mut self, effects: &mut Effects) -> Vec<(OpenId, LockSequence)> {
         // The user who has no room although the file has; at most one, because two would fill the file.
         let (mut granted, mut limited) = (Vec::new(), None);
         let held = &mut self.held;
@@ -367,10 +360,7 @@ impl RangeLocks {
             }
             held.push(wanted);
             effects.wake(waiting.waiter, Outcome::Locked);
-            granted.push(Released {
-                open: wanted.open,
-                sequence: waiting.sequence,
-            });
+            granted.extend(waiting.sequence.map(|sequence| (wanted.open, sequence)));
             false
         });
         granted
@@ -450,11 +440,10 @@ pub(super) fn is_unlock(elements: &[LockElement]) -> bool {
 
 impl Inode {
     /// Records the lock sequences of blocked requests that were granted.
-    pub(super) fn record(&mut self, granted: &[Released]) {
-        for released in granted {
-            if let (Some(sequence), Some(open)) = (released.sequence, self.open_mut(released.open))
-            {
-                open.sequences.succeeded(sequence);
+    pub(super) fn record(&mut self, granted: &[(OpenId, LockSequence)]) {
+        for (open, sequence) in granted {
+            if let Some(open) = self.open_mut(*open) {
+                open.sequences.succeeded(*sequence);
             }
         }
     }
