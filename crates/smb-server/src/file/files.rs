@@ -164,6 +164,20 @@ impl Files {
             .is_some_and(|bound| of != Some((&bound.place, &bound.link)) && !bound.delete_on_close)
     }
 
+    /// Runs `act` on each lease that is held on an inode.
+    pub(super) fn each_lease(
+        &self,
+        inode: &Inode,
+        mut act: impl FnMut((Guid, LeaseKey), &mut Bound),
+    ) {
+        let mut leases = self.leases.lock();
+        for lease in inode.leases() {
+            if let Some(bound) = leases.get_mut(&lease) {
+                act(lease, bound);
+            }
+        }
+    }
+
     /// Enters a granted open into the tables that span inodes.
     pub(super) fn enter(&self, request: &OpenRequest, leased: bool) {
         if let (CacheRequest::Lease(lease), true) = (request.cache, leased) {
@@ -293,12 +307,9 @@ impl Files {
             inode.set_delete_pending(open, posix, who)?;
             inode.operate(Actor::Open(open), Cause::Handle, site, &mut effects);
             // A lease of a file that is to be deleted may be bound again elsewhere.
-            let mut leases = self.leases.lock();
-            for lease in inode.leases() {
-                if let Some(bound) = leases.get_mut(&lease) {
-                    bound.delete_on_close |= bound.place == *place;
-                }
-            }
+            self.each_lease(inode, |_, bound| {
+                bound.delete_on_close |= bound.place == *place;
+            });
             Ok(())
         })
         .ok_or(Status::FILE_CLOSED)??;
@@ -461,16 +472,12 @@ impl Files {
             let own = inode.lease_of(by);
             // [MS-SMB2] 3.3.5.21.1: the lease follows its file's name. The lease of the open that renames the file
             // stays bound to it (Lease.FileDeleteOnClose is cleared), unless the name is already going.
-            let mut leases = self.leases.lock();
-            for lease in inode.leases() {
-                if let Some(bound) = leases.get_mut(&lease)
-                    && bound.place.key == key
-                    && bound.link == *from
-                {
+            self.each_lease(inode, |lease, bound| {
+                if bound.place.key == key && bound.link == *from {
                     bound.link = to.clone();
                     bound.delete_on_close &= own != Some(lease) || inode.is_going(to);
                 }
-            }
+            });
         });
     }
 

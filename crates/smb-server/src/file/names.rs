@@ -446,12 +446,9 @@ impl Files {
     pub fn replaced(&self, key: FileKey, link: &Link) {
         self.name_gone(key);
         self.with(key, false, |inode| {
-            let mut leases = self.leases.lock();
-            for lease in inode.leases() {
-                if let Some(bound) = leases.get_mut(&lease) {
-                    bound.delete_on_close |= bound.place.key == key && bound.link == *link;
-                }
-            }
+            self.each_lease(inode, |_, bound| {
+                bound.delete_on_close |= bound.place.key == key && bound.link == *link;
+            });
             inode.replaced(link);
         });
     }
@@ -459,14 +456,10 @@ impl Files {
     /// An open that would have deleted something of the inode was undone. If nothing else deletes any of it, its leases
     /// stay with it again ([MS-SMB2] 3.3.5.9.8, Lease.FileDeleteOnClose).
     pub(super) fn stays(&self, key: FileKey, inode: &Inode) {
-        if inode.loses_anything() {
-            return;
-        }
-        let mut leases = self.leases.lock();
-        for lease in inode.leases() {
-            if let Some(bound) = leases.get_mut(&lease) {
+        if !inode.loses_anything() {
+            self.each_lease(inode, |_, bound| {
                 bound.delete_on_close &= bound.place.key != key;
-            }
+            });
         }
     }
 

@@ -8,6 +8,7 @@
 use smb_wire::Status;
 
 use super::{
+    breaks::Bound,
     files::Files,
     inode::Inode,
     types::{Effects, OpenId, Place, Step, StreamName, Waiter},
@@ -35,12 +36,8 @@ impl StreamRename<'_> {
                 key: self.to.key,
                 stream: from,
             };
-            let mut leases = self.files.leases.lock();
-            for lease in inode.leases() {
-                if let Some(bound) = leases.get_mut(&lease) {
-                    bound.stream_renamed(&from, &self.to);
-                }
-            }
+            let renamed = |_, bound: &mut Bound| bound.stream_renamed(&from, &self.to);
+            self.files.each_lease(inode, renamed);
         });
         let mut paths = self.files.paths.lock();
         paths.set_place(self.open, self.to.clone());
