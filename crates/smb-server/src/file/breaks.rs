@@ -276,9 +276,8 @@ impl Files {
     /// Whether a break of what an open caches awaits its acknowledgment.
     #[must_use]
     pub fn gives_way(&self, place: &Place, open: OpenId) -> bool {
-        self.with_stream(place, |stream| {
-            let holder = stream.holder_of(open)?;
-            Some(holder.breaking.is_some())
+        self.with(place.key, false, |inode| {
+            inode.gives_way(&place.stream, open)
         })
         .unwrap_or(false)
     }
@@ -286,10 +285,7 @@ impl Files {
     /// The present caching of an open, as CREATE's reply would report it; for durable opens.
     #[must_use]
     pub fn caching_of(&self, place: &Place, open: OpenId) -> CacheGrant {
-        self.with_stream(place, |stream| {
-            let holder = stream.holder_of(open)?;
-            Some(holder.grant())
-        })
-        .unwrap_or(CacheGrant::None)
+        self.with_stream(place, |stream| Some(stream.holder_of(open)?.grant()))
+            .unwrap_or(CacheGrant::None)
     }
 }

@@ -243,7 +243,7 @@ impl Inode {
     }
 
     /// Whether a break of what an open caches awaits its acknowledgment.
-    fn gives_way(&self, stream: &StreamName, id: OpenId) -> bool {
+    pub(super) fn gives_way(&self, stream: &StreamName, id: OpenId) -> bool {
         let stream = self.streams.get(stream);
         let holder = stream.and_then(|stream| stream.holder_of(id));
         holder.is_some_and(|holder| holder.breaking.is_some())

@@ -86,9 +86,8 @@ impl Inode {
     fn kept(&mut self, id: OpenId) -> Option<(KeptOpen, Option<(Owner, KeptLease)>)> {
         let (marked_deleted, link_marked) = (self.is_marked(id), self.is_file_marked(id));
         let (stream, open) = self.stream_of(id)?;
-        let holder = stream.holders.iter().find(|one| one.opens.contains(&id));
         let (mut cache, mut lease) = (KeptCache::None, None);
-        if let Some(holder) = holder {
+        if let Some(holder) = stream.holder_of(id) {
             let left = |breaking: super::caching::Breaking| holder.state & breaking.required;
             let state = holder.breaking.map_or(holder.state, left);
             cache = if holder.is_oplock() {
@@ -168,11 +167,8 @@ impl Files {
     /// The opens that share the oplock or lease of an open, itself among them.
     #[must_use]
     pub fn sharing(&self, place: &Place, open: OpenId) -> BTreeSet<OpenId> {
-        self.with_stream(place, |stream| {
-            let holder = stream.holder_of(open)?;
-            Some(holder.opens.clone())
-        })
-        .unwrap_or_default()
+        self.with_stream(place, |stream| Some(stream.holder_of(open)?.opens.clone()))
+            .unwrap_or_default()
     }
 
     /// Renews the lease of a persistent open whose client is back, with this epoch; `away` are the opens whose clients

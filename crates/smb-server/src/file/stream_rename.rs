@@ -8,7 +8,6 @@
 use smb_wire::Status;
 
 use super::{
-    breaks::Bound,
     files::Files,
     inode::Inode,
     types::{Effects, OpenId, Place, Step, StreamName, Waiter},
@@ -36,8 +35,9 @@ impl StreamRename<'_> {
                 key: self.to.key,
                 stream: from,
             };
-            let renamed = |_, bound: &mut Bound| bound.stream_renamed(&from, &self.to);
-            self.files.each_lease(inode, renamed);
+            self.files.each_lease(inode, |_, bound| {
+                bound.stream_renamed(&from, &self.to);
+            });
         });
         let mut paths = self.files.paths.lock();
         paths.set_place(self.open, self.to.clone());
@@ -129,7 +129,7 @@ impl Inode {
     }
 
     fn release_stream_names(&mut self, open: OpenId, to: &StreamName) {
-        if self.streams.get(to).is_some_and(|stream| stream.renaming) {
+        if self.is_reserved(to) {
             self.streams.remove(to);
         }
         if let Some((stream, _)) = self.stream_of(open) {
