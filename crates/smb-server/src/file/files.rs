@@ -25,7 +25,7 @@ use super::locks::CountedUser;
 use super::names::{Claims, Moves, Paths, Renamed, SharePath};
 use super::types::{
     Actor, CacheGrant, CacheRequest, Caching, Closed, Decision, Effects, Link, OpenId, OpenRequest,
-    Outcome, Owner, Place, Remove, WaiterId,
+    Owner, Place, Remove, WaiterId,
 };
 use super::watch::Watches;
 
@@ -514,11 +514,5 @@ impl Files {
             && self.paths.lock().is_empty()
             && self.watchers.load(std::sync::atomic::Ordering::SeqCst) == 0
             && self.claims.lock().is_empty()
-    }
-}
-
-impl Effects {
-    pub(super) fn fail(&mut self, waiter: WaiterId, status: Status) {
-        self.wake(waiter, Outcome::Failed(status));
     }
 }

@@ -239,7 +239,7 @@ impl Watcher {
 
     fn end(&mut self, status: Status, effects: &mut Effects) {
         for parked in self.parked.drain(..) {
-            effects.fail(parked.waiter, status);
+            effects.wake(parked.waiter, Outcome::Failed(status));
         }
     }
 }
