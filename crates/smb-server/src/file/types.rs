@@ -335,14 +335,6 @@ pub struct Break {
     pub ticket: u64,
 }
 
-impl Break {
-    /// The level of an oplock break notification: II or NONE.
-    #[must_use]
-    pub fn level(&self) -> OplockLevel {
-        level_of(self.new)
-    }
-}
-
 /// A parked request to resume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wake {

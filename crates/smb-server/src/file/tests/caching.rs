@@ -511,7 +511,7 @@ fn an_oplock_lowered_in_flight_ends_without_another_acknowledgment() {
             .acknowledge_oplock(&holder.place, holder.open, OplockLevel::II);
     assert_eq!(answer, Ok(OplockLevel::II));
     assert_eq!(short_form(&effects.breaks), [(1, 0, false)]);
-    assert_eq!(effects.breaks[0].level(), OplockLevel::NONE);
+    assert_eq!(level_of(effects.breaks[0].new), OplockLevel::NONE);
     rig.open(&overwriting);
 }
 

@@ -10,7 +10,7 @@ use vfs::Vfs;
 
 use super::holders::Holder;
 use crate::{
-    file::{Break, Owner},
+    file::{Break, Owner, level_of},
     link::outbound::{self, HEADROOM},
     state::{ConnectionId, Mail, Server},
 };
@@ -27,7 +27,7 @@ pub(super) fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<Connect
         Owner::Oplock(open) => {
             let holder = server.holders.get(open)?;
             OplockBreakNotification {
-                oplock_level: broken.level(),
+                oplock_level: level_of(broken.new),
                 file_id: holder.file_id,
             }
             .encode(&mut body, HEADROOM);
