@@ -57,35 +57,27 @@ impl Drop for Writer {
     }
 }
 
+/// Counts something that is under way, until it is dropped.
+#[derive(Debug)]
+pub struct Ongoing<'a>(&'a AtomicUsize);
+
+impl<'a> Ongoing<'a> {
+    fn begin(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Ongoing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// See [`Quick::keep_times`].
-#[derive(Debug)]
-pub struct TimeKeeper<'a>(&'a QuickState);
-
-impl Drop for TimeKeeper<'_> {
-    fn drop(&mut self) {
-        self.0.time_keepers.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
+pub type TimeKeeper<'a> = Ongoing<'a>;
 /// See [`Quick::change_without_turn`].
-#[derive(Debug)]
-pub struct DataChange<'a>(&'a QuickState);
-
-impl Drop for DataChange<'_> {
-    fn drop(&mut self) {
-        self.0.changes.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// See [`Quick::read`].
-#[derive(Debug)]
-pub struct DataRead<'a>(&'a QuickState);
-
-impl Drop for DataRead<'_> {
-    fn drop(&mut self) {
-        self.0.reads.fetch_sub(1, Ordering::SeqCst);
-    }
-}
+pub type DataChange<'a> = Ongoing<'a>;
 
 impl Quick {
     /// Whether the stream has byte-range locks, so that READ and WRITE must ask `check_io`.
@@ -109,9 +101,8 @@ impl Quick {
 
     /// Counts a READ of the stream that may wait for the disk, until the result is dropped.
     #[must_use]
-    pub fn read(&self) -> DataRead<'_> {
-        self.shared.reads.fetch_add(1, Ordering::SeqCst);
-        DataRead(&self.shared)
+    pub fn read(&self) -> Ongoing<'_> {
+        Ongoing::begin(&self.shared.reads)
     }
 
     /// Whether a READ or a change of data is under way. Such a request may hold the inode's lock, or pages that are not
@@ -133,8 +124,7 @@ impl Quick {
     /// While the returned value lives, changes take turns as if an open of the stream left times as they are.
     #[must_use]
     pub fn keep_times(&self) -> TimeKeeper<'_> {
-        self.shared.time_keepers.fetch_add(1, Ordering::SeqCst);
-        TimeKeeper(&self.shared)
+        Ongoing::begin(&self.shared.time_keepers)
     }
 
     /// Counts a change that takes no turn because nobody keeps times, until the result is dropped. Both this and
@@ -142,8 +132,7 @@ impl Quick {
     /// other. `None` if times are kept.
     #[must_use]
     pub fn change_without_turn(&self) -> Option<DataChange<'_>> {
-        self.shared.changes.fetch_add(1, Ordering::SeqCst);
-        let change = DataChange(&self.shared);
+        let change = Ongoing::begin(&self.shared.changes);
         (!self.keeps_times()).then_some(change)
     }
 
