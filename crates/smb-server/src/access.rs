@@ -199,16 +199,10 @@ pub(crate) async fn grant<V: Vfs>(
         // A right that is named stays in: if the kernel refuses it, the open fails for the kernel's own reason.
         allowed = (allowed & wanted) | Box::pin(openable(subject, token, allowed)).await?;
     }
-    if !allowed.contains(wanted) {
+    if !allowed.contains(wanted) || (maximum && allowed.is_empty()) {
         return Err(Status::ACCESS_DENIED.into());
     }
-    if !maximum {
-        return Ok(wanted);
-    }
-    if allowed.is_empty() {
-        return Err(Status::ACCESS_DENIED.into());
-    }
-    Ok(allowed)
+    Ok(if maximum { allowed } else { wanted })
 }
 
 /// Everything the token could be granted (for MxAc).
