@@ -43,7 +43,7 @@ impl From<Malformed> for Failure {
 /// The status of a file-system error ([MS-FSA] and [MS-ERREF] names).
 fn of(error: VfsError) -> Status {
     match error {
-        VfsError::NotFound => Status::OBJECT_NAME_NOT_FOUND,
+        VfsError::NotFound | VfsError::NoAttribute => Status::OBJECT_NAME_NOT_FOUND,
         VfsError::PathNotFound => Status::OBJECT_PATH_NOT_FOUND,
         VfsError::Exists => Status::OBJECT_NAME_COLLISION,
         VfsError::NotADirectory => Status::NOT_A_DIRECTORY,
@@ -57,15 +57,13 @@ fn of(error: VfsError) -> Status {
         VfsError::InvalidName => Status::OBJECT_NAME_INVALID,
         VfsError::NameTooLong => Status::NAME_TOO_LONG,
         VfsError::CrossDevice => Status::NOT_SAME_DEVICE,
-        VfsError::TooLarge => Status::FILE_SYSTEM_LIMITATION,
+        VfsError::TooLarge | VfsError::TooManyLinks => Status::FILE_SYSTEM_LIMITATION,
         VfsError::EasTooLarge => Status::EA_TOO_LARGE,
         VfsError::InvalidEaName => Status::INVALID_EA_NAME,
         VfsError::InvalidArgument => Status::INVALID_PARAMETER,
         VfsError::NotSupported => Status::NOT_SUPPORTED,
         VfsError::Exhausted | VfsError::NotStarted => Status::INSUFFICIENT_RESOURCES,
         VfsError::Busy => Status::SHARING_VIOLATION,
-        VfsError::TooManyLinks => Status::FILE_SYSTEM_LIMITATION,
-        VfsError::NoAttribute => Status::OBJECT_NAME_NOT_FOUND,
         VfsError::Corrupt => Status::INTERNAL_ERROR,
         _ => Status::UNSUCCESSFUL,
     }
