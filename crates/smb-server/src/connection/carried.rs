@@ -66,28 +66,16 @@ impl<V: Vfs> Client<V> {
         direct: Option<Box<dyn Direct>>,
         authenticated: Box<dyn Fn()>,
     ) -> Arrived<V> {
-        match self {
-            Self::New(peer) => begin(server, peer, direct, authenticated),
-            Self::Carried(carried) => carried.arrive(server, direct, authenticated),
-        }
-    }
-}
-
-/// A connection that nobody has served before.
-fn begin<V: Vfs>(
-    server: &Arc<Server<V>>,
-    peer: SocketAddr,
-    direct: Option<Box<dyn Direct>>,
-    authenticated: Box<dyn Fn()>,
-) -> Arrived<V> {
-    let id = ConnectionId(server.fresh_id());
-    let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
-    let mail = sender.downgrade();
-    let stuck = Arc::new(AtomicBool::new(false));
-    let account = server.memory.account(peer.ip());
-    server.add_connection(
-        id,
-        Peer {
+        let peer = match self {
+            Self::New(peer) => peer,
+            Self::Carried(carried) => return carried.arrive(server, direct, authenticated),
+        };
+        let id = ConnectionId(server.fresh_id());
+        let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
+        let mail = sender.downgrade();
+        let stuck = Arc::new(AtomicBool::new(false));
+        let account = server.memory.account(peer.ip());
+        let known = Peer {
             address: peer,
             dialect: None,
             client: Guid::default(),
@@ -97,10 +85,11 @@ fn begin<V: Vfs>(
             stuck: Arc::clone(&stuck),
             account: Arc::clone(&account),
             seen: Seen::default(),
-        },
-    );
-    let connection = Connection::new(server, id, peer, mail, account, direct, authenticated);
-    (Rc::new(connection), mailbox, stuck)
+        };
+        server.add_connection(id, known);
+        let connection = Connection::new(server, id, peer, mail, account, direct, authenticated);
+        (Rc::new(connection), mailbox, stuck)
+    }
 }
 
 /// The parts that the tasks of a connection give back when it leaves its worker.
