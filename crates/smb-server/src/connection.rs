@@ -427,8 +427,7 @@ impl<V: Vfs> Keys for Connection<V> {
         let multi = self.negotiated().is_some_and(|facts| facts.multi_credit);
         let charge = if multi { request.credit_charge } else { 1 };
         let mut credits = self.credits.borrow_mut();
-        let admitted = credits.admit(request.message_id.0, charge);
-        admitted.map_err(|_| Misbehaved::OutsideWindow)
+        credits.admit(request.message_id.0, charge)
     }
 
     fn signing(&self, session: SessionId) -> Option<Option<Arc<SigningKey>>> {

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use super::misbehaved::Misbehaved::{self, OutsideWindow};
+
 /// The ids a connection's client may use.
 #[derive(Debug)]
 pub(crate) struct CreditWindow {
@@ -22,10 +24,6 @@ pub(crate) struct CreditWindow {
     max: u16,
 }
 
-/// An id outside the window or used before: the connection must be closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OutsideWindow;
-
 impl CreditWindow {
     /// A new connection: one credit, id 0; never more than `max` at once.
     pub(crate) fn new(max: u16) -> Self {
@@ -38,8 +36,9 @@ impl CreditWindow {
         }
     }
 
-    /// Uses up the ids `first .. first + charge` (0 counts as 1).
-    pub(crate) fn admit(&mut self, first: u64, charge: u16) -> Result<(), OutsideWindow> {
+    /// Uses up the ids `first .. first + charge` (0 counts as 1). If one is outside the window or used before, the
+    /// connection must be closed.
+    pub(crate) fn admit(&mut self, first: u64, charge: u16) -> Result<(), Misbehaved> {
         let charge = u64::from(charge.max(1));
         let end = first.checked_add(charge).ok_or(OutsideWindow)?;
         let nearest = self.used.range(..end).next_back();
