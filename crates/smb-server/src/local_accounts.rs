@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 
 use smb_wire::dtyp::Sid;
 
-use crate::{config::ServerConfig, token::carried};
+use crate::{
+    config::ServerConfig,
+    token::{carried, local_groups},
+};
 
 /// RIDs by uid and by gid; `None` if several accounts, or guests, act as it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,18 +73,11 @@ pub(crate) fn shown(config: &ServerConfig, sid: &Sid) -> Sid {
 /// As [`shown`], on a share on which everybody acts as `ids`: there the local user and its groups stand for everybody
 /// and for no single account.
 pub(crate) fn shown_on(config: &ServerConfig, ids: Option<(u32, u32)>, sid: &Sid) -> Sid {
-    let everybodys = ids.is_some_and(|ids| {
-        let (uid, gids) = carried_by_all(config, ids);
-        sid.as_unix_user() == Some(uid)
-            || sid.as_unix_group().is_some_and(|gid| gids.contains(&gid))
+    let everybodys = ids.is_some_and(|(uid, gid)| {
+        let is_one = |group: u32| group == gid || local_groups(config, uid).contains(&group);
+        sid.as_unix_user() == Some(uid) || sid.as_unix_group().is_some_and(is_one)
     });
     if everybodys { *sid } else { shown(config, sid) }
-}
-
-fn carried_by_all(config: &ServerConfig, (uid, gid): (u32, u32)) -> (u32, Vec<u32>) {
-    let mut gids = vec![gid];
-    gids.extend(config.local_groups.get(&uid).into_iter().flatten());
-    (uid, gids)
 }
 
 #[cfg(test)]

@@ -169,7 +169,7 @@ fn account(config: &ServerConfig, rid: u32) -> Sid {
 }
 
 /// Supplementary groups of a local user.
-fn local_groups(config: &ServerConfig, uid: u32) -> &[u32] {
+pub(crate) fn local_groups(config: &ServerConfig, uid: u32) -> &[u32] {
     config.local_groups.get(&uid).map_or(&[], Vec::as_slice)
 }
 
