@@ -2,7 +2,7 @@
 //! clients, and the memory that opens keep (names of listings, changes to report, byte-range locks, long paths, answers
 //! and handles of pipes).
 //!
-//! Every connection has an [`Account`]; the connections of one network share a [`Network`]. A connection may hold at
+//! Every connection has an [`Account`]; those of one network also count together. A connection may hold at
 //! most half of what is free to it (all of it after a long wait), and its network at most half of what is free to the
 //! network, so that later connections always find something left. The sums are exact: never more than the limit is
 //! granted, and memory comes back when its [`Held`] is dropped.
@@ -44,13 +44,8 @@ pub struct Memory {
     refusals: AtomicU64,
     /// The time of the last search for connections whose clients free nothing, in milliseconds.
     looked: AtomicU64,
-    networks: Mutex<BTreeMap<IpAddr, (Arc<Network>, usize)>>,
-}
-
-/// The memory that the connections of one network hold together.
-#[derive(Debug, Default)]
-struct Network {
-    held: AtomicUsize,
+    /// The memory that the connections of each network hold together, and their number.
+    networks: Mutex<BTreeMap<IpAddr, (Arc<AtomicUsize>, usize)>>,
 }
 
 /// Figures for status and metrics.
@@ -164,7 +159,8 @@ impl Memory {
 #[derive(Debug)]
 pub(crate) struct Account {
     memory: Arc<Memory>,
-    network: Arc<Network>,
+    /// The memory that it holds together with the others of its network.
+    network: Arc<AtomicUsize>,
     peer: IpAddr,
     held: AtomicUsize,
     /// Bytes that only the client can free: unread answers, and a frame that is not complete.
@@ -198,7 +194,7 @@ impl Account {
     fn take(&self, more: usize, share: Share) -> bool {
         let limit = self.memory.limit.load(Relaxed);
         // Counted first, so that two connections of one network never both take the same rest.
-        let network = self.network.held.fetch_add(more, Relaxed);
+        let network = self.network.fetch_add(more, Relaxed);
         let held = self.held.load(Relaxed);
         let grant = |used: usize| {
             let free = limit.checked_sub(used)?;
@@ -219,7 +215,7 @@ impl Account {
                 true
             }
             Err(_) => {
-                self.network.held.fetch_sub(more, Relaxed);
+                self.network.fetch_sub(more, Relaxed);
                 false
             }
         }
@@ -228,7 +224,7 @@ impl Account {
     fn give_back(&self, less: usize) {
         self.held.fetch_sub(less, Relaxed);
         self.memory.used.fetch_sub(less, Relaxed);
-        self.network.held.fetch_sub(less, Relaxed);
+        self.network.fetch_sub(less, Relaxed);
     }
 
     /// Sets how many bytes the client could free.
