@@ -31,7 +31,7 @@ use crate::limits::{
 use crate::locks::Mutex;
 
 /// The budget.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Memory {
     limit: AtomicUsize,
     used: AtomicUsize,
@@ -79,14 +79,7 @@ impl Memory {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self {
             limit: AtomicUsize::new(limit),
-            used: AtomicUsize::new(0),
-            peak: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
-            waits: AtomicU64::new(0),
-            evictions: AtomicU64::new(0),
-            refusals: AtomicU64::new(0),
-            looked: AtomicU64::new(0),
-            networks: Mutex::default(),
+            ..Self::default()
         })
     }
 
