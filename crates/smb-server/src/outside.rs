@@ -118,16 +118,12 @@ impl<V: Vfs> Outside<V> {
 
     /// The number of opens for which an object is observed.
     pub(crate) fn observed(&self) -> usize {
-        let guards = self.guards.lock();
-        guards.len()
+        self.guards.lock().len()
     }
 
     /// Stops observing for an open that was closed.
     pub(crate) fn forget(&self, open: OpenId) {
-        let gone = {
-            let mut guards = self.guards.lock();
-            guards.remove(&open)
-        };
+        let gone = self.guards.lock().remove(&open);
         drop(gone);
     }
 }

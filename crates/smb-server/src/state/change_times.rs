@@ -40,8 +40,7 @@ fn inode(key: FileKey) -> Inode {
 impl ChangeTimes {
     /// How many inodes are remembered.
     pub(crate) fn len(&self) -> usize {
-        let entries = self.entries.lock();
-        entries.len()
+        self.entries.lock().len()
     }
 
     /// Shows `set` for the inode as long as the kernel's change time is that of `attr`.

@@ -305,8 +305,7 @@ impl<V: Vfs> Open<V> {
 
     /// Takes its place under the limit, when the handle is closed or replaced by a reconnect.
     pub(crate) fn take_place(&self) -> Option<QuotaPlace> {
-        let mut place = self.place.lock();
-        place.take()
+        self.place.lock().take()
     }
 
     /// The user whose open it counts as.

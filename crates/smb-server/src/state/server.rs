@@ -245,8 +245,7 @@ impl<V: Vfs> Server<V> {
     }
 
     pub(crate) fn interfaces(&self) -> Arc<[NetworkInterface]> {
-        let interfaces = self.interfaces.read();
-        Arc::clone(&interfaces)
+        Arc::clone(&self.interfaces.read())
     }
 
     /// A number that was not used since the server started; it must not be shown to clients.

@@ -14,11 +14,8 @@ use crate::state::{ConnectionId, QuotaPlace, QuotaUser};
 impl<V: Vfs> Server<V> {
     pub(crate) fn all_sessions(&self) -> Vec<Arc<Session<V>>> {
         let sessions = self.sessions.lock();
-        sessions
-            .values()
-            .map(|(session, _)| session)
-            .cloned()
-            .collect()
+        let all = sessions.values().map(|(session, _)| session);
+        all.cloned().collect()
     }
 
     /// An unused session id.
