@@ -100,7 +100,8 @@ impl<V: Vfs> Server<V> {
                 }
             }
         }
-        self.not_these(opens.iter().map(|open| open.id).collect());
+        let earlier = opens.iter().map(|open| open.id);
+        self.ids.not_these(earlier.collect());
         let kept: Leases = opens
             .iter()
             .filter_map(|open| Some((open.client, open.lease?.0)))

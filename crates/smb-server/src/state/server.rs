@@ -6,7 +6,7 @@ mod sizes;
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     sync::{
         Arc,
@@ -124,7 +124,7 @@ pub struct Server<V: Vfs> {
     sessions: Mutex<BTreeMap<SessionId, Counted<V>>>,
     session_places: Arc<Quota>,
     connections: Mutex<BTreeMap<ConnectionId, Peer>>,
-    ids: Ids,
+    pub(crate) ids: Ids,
     /// How often configuration, shares or users were replaced.
     rules_replaced: AtomicU64,
     /// How often sessions were checked because of that (`command::revoke`).
@@ -262,11 +262,6 @@ impl<V: Vfs> Server<V> {
         }
     }
 
-    /// Excludes FileIds that an earlier run has given out.
-    pub(crate) fn not_these(&self, earlier: BTreeSet<u64>) {
-        self.ids.not_these(earlier);
-    }
-
     pub(crate) fn add_connection(&self, id: ConnectionId, peer: Peer) {
         self.connections.lock().insert(id, peer);
     }
@@ -317,14 +312,11 @@ impl<V: Vfs> Server<V> {
         let Some(sender) = sender else {
             return false;
         };
-        match sender.try_send(mail) {
-            Ok(()) => true,
-            Err(TrySendError::Closed(_)) => false,
-            Err(TrySendError::Full(_)) => {
-                self.overflowed(to);
-                false
-            }
+        let sent = sender.try_send(mail);
+        if let Err(TrySendError::Full(_)) = sent {
+            self.overflowed(to);
         }
+        sent.is_ok()
     }
 
     /// Has a connection closed whose mailbox was full.
