@@ -186,7 +186,7 @@ pub(crate) async fn finish<V: Vfs>(
     }
     // The barrier and the errors of the close count whether or not the name was removed.
     let closed = share.gate.closed(&disk.node, flags).await;
-    open.end_policy();
+    drop(open.policy.lock().take());
     let removed = receipt?;
     Ok(removed.unwrap_or(closed?).into())
 }

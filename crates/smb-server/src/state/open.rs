@@ -258,12 +258,9 @@ impl<V: Vfs> Open<V> {
         // The interest in changes on the host stays, and a second one would report each of them twice.
         open.watches
             .store(old.watches.load(Ordering::SeqCst), Ordering::SeqCst);
-        {
-            let mut state = open.state();
-            let sequence = std::mem::take(&mut state.sequence);
-            *state = std::mem::take(&mut *old.state());
-            state.sequence = sequence;
-        }
+        let kept = std::mem::take(&mut *old.state());
+        let sequence = open.state().sequence;
+        *open.state() = OpenState { sequence, ..kept };
         Some(open)
     }
 
@@ -296,11 +293,6 @@ impl<V: Vfs> Open<V> {
 
     pub(crate) fn endurance(&self) -> Endurance {
         self.state().endurance
-    }
-
-    /// Called when the handle is closed, which ends its part in the durability policy.
-    pub(crate) fn end_policy(&self) {
-        drop(self.policy.lock().take());
     }
 
     /// Takes its place under the limit, when the handle is closed or replaced by a reconnect.
