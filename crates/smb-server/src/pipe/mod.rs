@@ -70,15 +70,10 @@ impl Pipe {
             // Another reader may wait for the rest, or to learn that the pipe has broken.
             self.readable.notify_one();
         }
-        let Some((data, more)) = found? else {
-            return Ok(None);
-        };
-        let status = if more {
-            Status::BUFFER_OVERFLOW
-        } else {
-            Status::SUCCESS
-        };
-        Ok(Some((status, data)))
+        Ok(found?.map(|(data, more)| match more {
+            true => (Status::BUFFER_OVERFLOW, data),
+            false => (Status::SUCCESS, data),
+        }))
     }
 
     /// Completes when something can be read, or the pipe has broken. One notification wakes one reader, and is kept

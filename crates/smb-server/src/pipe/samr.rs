@@ -110,11 +110,7 @@ fn accounts(world: &World, handles: &mut Handles, request: SamrRequest) -> Answe
             let rid = open_user(handles, &handle)?;
             let account = world.users.by_rid(rid).filter(|account| !account.group);
             let mut rids = vec![NONE_RID];
-            rids.extend(
-                account
-                    .map(|account| account.group_rids)
-                    .unwrap_or_default(),
-            );
+            rids.extend(account.into_iter().flat_map(|account| account.group_rids));
             encode_groups_for_user(&rids)
         }
         SamrRequest::QueryDisplay {
@@ -242,11 +238,7 @@ fn user(world: &World, rid: u32) -> Result<UserInfo, Status> {
 }
 
 fn info(account: &Account) -> UserInfo {
-    let disabled = if account.disabled {
-        ACCOUNT_DISABLED
-    } else {
-        0
-    };
+    let disabled = u32::from(account.disabled) * ACCOUNT_DISABLED;
     UserInfo {
         rid: account.rid,
         primary_group_rid: NONE_RID,

@@ -35,8 +35,7 @@ pub(super) fn answer(world: &World, opnum: u16, stub: &[u8]) -> Result<BytesMut,
         request,
         SrvsvcRequest::ShareEnum(_) | SrvsvcRequest::ShareGetInfo { .. }
     );
-    let may = world.may_browse() || lists && world.may_list();
-    if !may {
+    if !(world.may_browse() || lists && world.may_list()) {
         return refused(&request);
     }
     Ok(match request {
