@@ -38,7 +38,7 @@ use vfs::{Disk, FileKey, Timestamp, VfsError};
 pub use self::own_changes::Announce;
 use self::{
     own_changes::OwnChanges,
-    table::{Inner, Rename},
+    table::{Inner, Recorded, Rename},
 };
 pub(crate) use self::{
     record::{LOCKS_MAX, OpenRecord},
@@ -303,13 +303,9 @@ impl Persistence {
     ) -> Option<StoreTask> {
         let mut inner = self.recorded()?;
         let opens = inner.by_inode.get(&key)?.clone();
-        let owners = opens.iter().filter_map(|open| inner.opens.get(open));
-        let mut owners = owners.map(|recorded| recorded.record.owner);
-        if owners.any(|owner| inner.is_over(owner)) {
-            return Some(exhausted());
-        }
         let mut records = opens.iter().filter_map(|open| inner.opens.get(open));
-        if records.any(|recorded| !recorded.has_room_for(rename)) {
+        let full = |one: &Recorded| inner.is_over(one.record.owner) || !one.has_room_for(rename);
+        if records.any(full) {
             return Some(exhausted());
         }
         for open in opens {
@@ -342,11 +338,7 @@ impl Persistence {
             }
         }
         drop(inner);
-        if any {
-            self.inode_changed(files, key)
-        } else {
-            None
-        }
+        any.then(|| self.inode_changed(files, key))?
     }
 
     /// Called when an oplock or lease changed without a request of its opens. The task need not be awaited if
@@ -449,20 +441,18 @@ impl Persistence {
 
     /// Whether a recorded open of this file or stream is selected by `which`.
     pub(crate) fn any_at(&self, place: &Place, which: impl Fn(OpenId) -> bool) -> bool {
-        if self.len() == 0 {
+        let Some(inner) = self.recorded() else {
             return false;
-        }
+        };
         let mut here: Vec<OpenId> = Vec::new();
-        {
-            let inner = self.lock();
-            for open in inner.by_inode.get(&place.key).into_iter().flatten() {
-                let recorded = inner.opens.get(open);
-                if recorded.is_some_and(|recorded| recorded.place.stream == place.stream) {
-                    here.push(*open);
-                }
+        for open in inner.by_inode.get(&place.key).into_iter().flatten() {
+            let recorded = inner.opens.get(open);
+            if recorded.is_some_and(|recorded| recorded.place.stream == place.stream) {
+                here.push(*open);
             }
         }
-        // The lock is released by now, because `which` may ask another table of the server.
+        // The lock is released first, because `which` may ask another table of the server.
+        drop(inner);
         here.into_iter().any(which)
     }
 
