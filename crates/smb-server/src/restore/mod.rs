@@ -291,8 +291,7 @@ impl<V: Vfs> Server<V> {
         node: &V::Node,
         engine: OpenId,
     ) -> Result<bool, Refusal> {
-        let caches = !matches!(record.engine.cache, KeptCache::None);
-        if !caches {
+        if matches!(record.engine.cache, KeptCache::None) {
             return Ok(true);
         }
         if record.directory {

@@ -87,17 +87,13 @@ impl Grants {
     /// Holds a break back while answers of its owner are under way, and returns it if it may leave now.
     pub(crate) fn hold(&self, broken: Break) -> Option<Break> {
         let mut inner = self.0.lock();
-        let under_way = inner.owners.get_mut(&broken.owner);
-        let last = under_way
-            .as_ref()
-            .and_then(|owner| owner.unsent.last().copied());
-        match (under_way, last) {
-            (Some(under_way), Some(last)) => {
-                under_way.held.push_back((last, broken));
-                None
-            }
-            _ => Some(broken),
+        if let Some(under_way) = inner.owners.get_mut(&broken.owner)
+            && let Some(last) = under_way.unsent.last()
+        {
+            under_way.held.push_back((*last, broken));
+            return None;
         }
+        Some(broken)
     }
 
     /// Records that this connection carries a break that must be acknowledged. A slow caller may find the owner's

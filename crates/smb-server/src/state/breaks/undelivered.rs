@@ -76,9 +76,8 @@ fn waits_for_client<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 /// after the answer to its CREATE, whose epoch is the one before (3.3.5.9.12); Samba's client gives up a connection on
 /// which a break comes before its login is complete.
 pub(super) fn is_away<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
-    let durables = &server.durables;
-    let disconnected = |open: &OpenId| durables.kept_as(*open).is_some();
-    durables.len() > 0 && broken.opens.iter().all(disconnected) && waits_for_client(server, broken)
+    let disconnected = |open: &OpenId| server.durables.is_kept(*open);
+    broken.opens.iter().all(disconnected) && waits_for_client(server, broken)
 }
 
 /// Called when a break has ended: closes disconnected durable opens that have lost the caching for which they were
