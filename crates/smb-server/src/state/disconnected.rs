@@ -6,11 +6,9 @@
 //! intact. It keeps everything: its locks, its caching, delete-pending, its part in the durability policy and its
 //! dirty state. TREE_DISCONNECT closes all opens.
 //!
-//! A break that cannot be sent to anybody closes the durable opens it concerns, so that the request that caused it
-//! can proceed. The break of a persistent open waits until a client has reconnected (Lease.BreakNotification; the
-//! same for its oplock), or until the last open of the lease is closed. The scavenger closes opens that have waited
-//! long enough. Requests that run when the connection is lost continue; whatever takes the open next (a reconnect,
-//! a close) waits for them first.
+//! `state::breaks` says what a break that reaches no client does to such an open. The scavenger closes opens that have
+//! waited long enough. Requests that run when the connection is lost continue; whatever takes the open next (a
+//! reconnect, a close) waits for them first.
 //!
 //! This order resolves the races: an open first enters the table of disconnected opens, then loses its holder, and is
 //! then checked once more; a break first marks the caching, then looks for the holder, then looks into the table. One
