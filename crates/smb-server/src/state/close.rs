@@ -113,12 +113,6 @@ pub(crate) async fn finish<V: Vfs>(
         session.tables().opens.remove(&open.file_id.volatile);
     }
     drop(open.take_place());
-    let token = || {
-        session.map_or_else(
-            || Arc::clone(&open.origin.owner),
-            |session| open.tree.token(server, session),
-        )
-    };
     let (OpenKind::Disk { .. }, Some(share)) = (&open.kind, &open.tree.share) else {
         return Ok(Unchanged::because("a pipe has no file").into());
     };
@@ -128,9 +122,13 @@ pub(crate) async fn finish<V: Vfs>(
     report_changes(server, open);
     let mut deletes = None;
     if open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
-        let identity = token().identity.clone();
+        let token = session.map_or_else(
+            || Arc::clone(&open.origin.owner),
+            |session| open.tree.token(server, session),
+        );
+        let identity = &token.identity;
         // If it cannot be listed, its removal decides.
-        let is_empty = share.vfs.is_empty(&identity, &disk.node);
+        let is_empty = share.vfs.is_empty(identity, &disk.node);
         if disk.directory && !is_empty.await.unwrap_or(true) {
             // [MS-FSA] 2.1.5.5, phase 1: a directory that is not empty is not even marked. If the open is gone already,
             // there is no mark to remove.
@@ -138,7 +136,7 @@ pub(crate) async fn finish<V: Vfs>(
                 .files
                 .set_delete_on_close(&disk.place, open.engine, false);
         }
-        deletes = Some(Deleter::new(&identity, open.parent_lease));
+        deletes = Some(Deleter::new(identity, open.parent_lease));
     }
     // A lock or an open that nobody else can take again must stay until its record is deleted, so the record goes
     // first. If the close removes the name, a crash must not forget that, so there the record goes last.
