@@ -41,7 +41,7 @@ pub(crate) use origin::{AppInstance, Endurance, LeaseName, Origin};
 pub(crate) use quota::{Quota, QuotaPlace, QuotaUser};
 pub(crate) use requests::COMMANDS;
 pub use requests::{CommandCount, Requests};
-pub(crate) use sequence::{Admitted, ChannelSequence};
+pub(crate) use sequence::ChannelSequence;
 pub use server::{ConnectionReport, OpenReport, Report, Server, SessionReport};
 pub(crate) use server::{Login, Mail, Peer};
 pub(crate) use session::{Channel, NewSession, Session, SessionPhase, Terms, TreeConnect};

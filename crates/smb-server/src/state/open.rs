@@ -20,8 +20,7 @@ use smb_wire::{
 use vfs::{DirName, Vfs};
 
 use super::{
-    Admitted, ChannelSequence, EndReason, Ender, Endurance, Origin, QuotaPlace, QuotaUser,
-    TreeConnect,
+    ChannelSequence, EndReason, Ender, Endurance, Origin, QuotaPlace, QuotaUser, TreeConnect,
 };
 use crate::{
     failure::Failure,
@@ -463,8 +462,8 @@ impl<V: Vfs> InFlight<V> {
     /// ([MS-SMB2] 3.3.5.2.10).
     pub(crate) fn count(&mut self, sent: u16, replay: bool) -> bool {
         let admitted = self.open.state().sequence.admit(sent, replay);
-        self.counted = (admitted == Admitted::Counted).then_some(sent);
-        admitted == Admitted::Counted
+        self.counted = admitted.then_some(sent);
+        admitted
     }
 }
 

@@ -18,15 +18,6 @@ pub(crate) struct ChannelSequence {
     before: u32,
 }
 
-/// The decision about a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Admitted {
-    /// It runs and is counted; [`ChannelSequence::done`] must follow when it is over.
-    Counted,
-    /// It runs uncounted, unless it modifies: then it fails with `FILE_NOT_AVAILABLE`.
-    Late,
-}
-
 impl ChannelSequence {
     /// The sequence of a new open.
     pub(crate) fn new(current: u16) -> Self {
@@ -36,20 +27,22 @@ impl ChannelSequence {
         }
     }
 
-    /// Admits a request with the number `sent`.
-    pub(crate) fn admit(&mut self, sent: u16, replay: bool) -> Admitted {
+    /// Admits a request with the number `sent` and counts it; [`ChannelSequence::done`] must follow when it is over.
+    /// Returns false if it comes too late: it runs uncounted, unless it modifies and so fails with
+    /// `FILE_NOT_AVAILABLE`.
+    pub(crate) fn admit(&mut self, sent: u16, replay: bool) -> bool {
         if sent != self.current {
             if sent.wrapping_sub(self.current) > AHEAD {
-                return Admitted::Late;
+                return false;
             }
             self.before += std::mem::take(&mut self.outstanding);
             self.current = sent;
         }
         if replay && self.before > 0 {
-            return Admitted::Late;
+            return false;
         }
         self.outstanding += 1;
-        Admitted::Counted
+        true
     }
 
     /// Called when a counted request with the number `sent` is over.
@@ -70,25 +63,25 @@ mod tests {
     #[test]
     fn older_numbers_are_late_and_newer_ones_take_over() {
         let mut sequence = ChannelSequence::new(5);
-        assert_eq!(sequence.admit(5, false), Admitted::Counted);
-        assert_eq!(sequence.admit(4, false), Admitted::Late);
-        assert_eq!(sequence.admit(6, false), Admitted::Counted);
-        assert_eq!(sequence.admit(5, false), Admitted::Late);
+        assert!(sequence.admit(5, false));
+        assert!(!sequence.admit(4, false));
+        assert!(sequence.admit(6, false));
+        assert!(!sequence.admit(5, false));
         // A number half the range ahead is newer; one more is older.
-        assert_eq!(sequence.admit(6 + 0x7fff, false), Admitted::Counted);
-        assert_eq!(sequence.admit(5, false), Admitted::Late);
-        assert_eq!(sequence.admit(4, false), Admitted::Counted);
+        assert!(sequence.admit(6 + 0x7fff, false));
+        assert!(!sequence.admit(5, false));
+        assert!(sequence.admit(4, false));
     }
 
     #[test]
     fn a_replay_waits_for_what_was_sent_before() {
         let mut sequence = ChannelSequence::new(0);
-        assert_eq!(sequence.admit(0, false), Admitted::Counted);
+        assert!(sequence.admit(0, false));
         // The first one may still run, on the channel that was lost.
-        assert_eq!(sequence.admit(1, true), Admitted::Late);
-        assert_eq!(sequence.admit(1, false), Admitted::Counted);
+        assert!(!sequence.admit(1, true));
+        assert!(sequence.admit(1, false));
         sequence.done(0);
-        assert_eq!(sequence.admit(1, true), Admitted::Counted);
+        assert!(sequence.admit(1, true));
         assert_eq!((sequence.outstanding, sequence.before), (2, 0));
         sequence.done(1);
         sequence.done(1);
@@ -99,13 +92,13 @@ mod tests {
     #[test]
     fn a_replay_with_the_number_in_force_is_as_good_as_the_first() {
         let mut sequence = ChannelSequence::new(7);
-        assert_eq!(sequence.admit(7, true), Admitted::Counted);
-        assert_eq!(sequence.admit(8, true), Admitted::Late);
+        assert!(sequence.admit(7, true));
+        assert!(!sequence.admit(8, true));
         sequence.done(7);
-        assert_eq!(sequence.admit(8, true), Admitted::Counted);
+        assert!(sequence.admit(8, true));
         // The numbers wrap around.
         let mut sequence = ChannelSequence::new(0xffff);
-        assert_eq!(sequence.admit(0, true), Admitted::Counted);
-        assert_eq!(sequence.admit(0xffff, true), Admitted::Late);
+        assert!(sequence.admit(0, true));
+        assert!(!sequence.admit(0xffff, true));
     }
 }
