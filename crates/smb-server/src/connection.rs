@@ -17,7 +17,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     rc::Rc,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Poll, Waker},
 };
 
 use bytes::Bytes;
@@ -145,30 +145,37 @@ impl Outbox {
         }
     }
 
-    pub(crate) fn wait(slot: &RefCell<Option<Waker>>, cx: &Context<'_>) {
-        let mut slot = slot.borrow_mut();
-        match &*slot {
-            Some(waker) if waker.will_wake(cx.waker()) => {}
-            _ => *slot = Some(cx.waker().clone()),
-        }
+    /// Waits until `done` returns something: it is called again whenever the slot is woken.
+    pub(crate) async fn until<T>(
+        slot: &RefCell<Option<Waker>>,
+        mut done: impl FnMut() -> Option<T>,
+    ) -> T {
+        poll_fn(|cx| {
+            if let Some(value) = done() {
+                return Poll::Ready(value);
+            }
+            let mut slot = slot.borrow_mut();
+            match &*slot {
+                Some(waker) if waker.will_wake(cx.waker()) => {}
+                _ => *slot = Some(cx.waker().clone()),
+            }
+            Poll::Pending
+        })
+        .await
     }
 
     /// Waits for something to send, puts it into `queue`, which is empty, and returns the number of bytes held; `None`
     /// when the connection is closed or leaving and nothing is left.
     pub(crate) async fn take(&self, queue: &mut VecDeque<Bytes>) -> Option<usize> {
         queue.shrink_to(SEGMENTS_KEPT_MAX);
-        poll_fn(|cx: &mut Context<'_>| {
+        Self::until(&self.writer, || {
             let may_leave = !self.gap.get();
             if may_leave && !self.segments.borrow().is_empty() {
                 std::mem::swap(&mut *self.segments.borrow_mut(), queue);
                 // By now the segments taken before have been sent.
-                return Poll::Ready(Some(self.held.get()));
+                return Some(Some(self.held.get()));
             }
-            if may_leave && (self.closed.get() || self.leaving.get()) {
-                return Poll::Ready(None);
-            }
-            Self::wait(&self.writer, cx);
-            Poll::Pending
+            (may_leave && (self.closed.get() || self.leaving.get())).then_some(None)
         })
         .await
     }
@@ -362,14 +369,8 @@ impl<V: Vfs> Connection<V> {
     }
 
     pub(crate) async fn closed(&self) {
-        poll_fn(|cx| {
-            if self.outbox.closed.get() {
-                return Poll::Ready(());
-            }
-            Outbox::wait(&self.outbox.end, cx);
-            Poll::Pending
-        })
-        .await;
+        let closed = || self.is_closed().then_some(());
+        Outbox::until(&self.outbox.end, closed).await;
     }
 
     /// Whether nobody has logged in yet.

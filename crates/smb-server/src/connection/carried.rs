@@ -7,11 +7,9 @@
 use std::{
     cell::Cell,
     collections::BTreeMap,
-    future::poll_fn,
     net::SocketAddr,
     rc::Rc,
     sync::{Arc, atomic::AtomicBool},
-    task::Poll,
 };
 
 use smb_crypto::{PreauthHash, SigningKey};
@@ -113,13 +111,9 @@ impl<T> Parts<T> {
     ) -> Option<mpsc::Receiver<Mail>> {
         connection.mail.upgrade()?.try_send(Mail::Leave).ok()?;
         connection.outbox.leaving.set(true);
-        poll_fn(|cx| {
+        Outbox::until(&connection.outbox.end, || {
             let mailbox = self.mailbox.take();
-            if mailbox.is_some() || connection.is_closed() {
-                return Poll::Ready(mailbox);
-            }
-            Outbox::wait(&connection.outbox.end, cx);
-            Poll::Pending
+            (mailbox.is_some() || connection.is_closed()).then_some(mailbox)
         })
         .await
     }

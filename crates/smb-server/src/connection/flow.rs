@@ -9,10 +9,8 @@
 
 use std::{
     cell::{Cell, RefCell},
-    future::poll_fn,
     pin::pin,
     sync::Arc,
-    task::Poll,
     time::Duration,
 };
 
@@ -146,14 +144,8 @@ impl<V: Vfs> Connection<V> {
         let mut waits = None;
         loop {
             // The client reads too little of what is sent, or has sent more requests than may run at once.
-            poll_fn(|cx| {
-                if self.is_within_bounds() || self.is_closed() {
-                    return Poll::Ready(());
-                }
-                Outbox::wait(&self.outbox.room, cx);
-                Poll::Pending
-            })
-            .await;
+            let bounded = || (self.is_within_bounds() || self.is_closed()).then_some(());
+            Outbox::until(&self.outbox.room, bounded).await;
             let since = waits
                 .as_ref()
                 .map_or(Duration::ZERO, |(since, _)| env.monotonic() - *since);
@@ -180,13 +172,8 @@ impl<V: Vfs> Connection<V> {
     /// Waits until the connection frees some of its own memory; it may return early.
     async fn something_went(&self) {
         let mut waited = false;
-        poll_fn(|cx| {
-            if waited || self.is_closed() {
-                return Poll::Ready(());
-            }
-            waited = true;
-            Outbox::wait(&self.outbox.room, cx);
-            Poll::Pending
+        Outbox::until(&self.outbox.room, || {
+            (std::mem::replace(&mut waited, true) || self.is_closed()).then_some(())
         })
         .await;
     }
@@ -263,7 +250,7 @@ impl<V: Vfs> Connection<V> {
 mod tests {
     use std::{
         future::Future,
-        task::{Context, Waker},
+        task::{Context, Poll, Waker},
     };
 
     use smb_wire::ids::MessageId;
