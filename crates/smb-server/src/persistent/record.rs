@@ -11,7 +11,7 @@
 use bytes::{BufMut, BytesMut};
 use smb_wire::{
     access_mask::AccessMask,
-    codec::{Malformed, Reader},
+    codec::Reader,
     create_context::AppInstanceVersion,
     dtyp::Sid,
     ids::{Guid, LeaseKey},
@@ -134,11 +134,8 @@ fn names(out: &mut BytesMut, names: &[String]) {
 }
 
 fn read_names(from: &mut Reader<'_>) -> Option<Vec<String>> {
-    let mut names = Vec::new();
-    for _ in 0..from.u16().ok()? {
-        names.push(read_text(from)?);
-    }
-    Some(names)
+    let count = from.u16().ok()?;
+    (0..count).map(|_| read_text(from)).collect()
 }
 
 fn option<T>(out: &mut BytesMut, value: Option<T>, write: impl FnOnce(&mut BytesMut, T)) {
@@ -161,8 +158,8 @@ fn read_option<'a, T>(
     }
 }
 
-fn guid(from: &mut Reader<'_>) -> Result<Guid, Malformed> {
-    from.array().map(Guid)
+fn guid(from: &mut Reader<'_>) -> Option<Guid> {
+    from.array().map(Guid).ok()
 }
 
 impl OpenRecord {
@@ -224,7 +221,7 @@ impl OpenRecord {
             return None;
         }
         let is = |bit: u8| flags & bit != 0;
-        let (create_guid, client) = (guid(&mut from).ok()?, guid(&mut from).ok()?);
+        let (create_guid, client) = (guid(&mut from)?, guid(&mut from)?);
         let share = read_text(&mut from)?;
         let path = read_names(&mut from)?;
         let count = usize::from(from.u8().ok()?);
@@ -247,7 +244,7 @@ impl OpenRecord {
             Some((LeaseKey(from.array().ok()?), is(LEASE_V2)))
         })?;
         let parent_lease = read_option(&mut from, |from| {
-            guid(from).ok()?;
+            guid(from)?;
             Some(LeaseKey(from.array().ok()?))
         })?;
         let app = read_option(&mut from, decode_app)?;
@@ -308,7 +305,7 @@ fn encode_engine(out: &mut BytesMut, engine: &KeptOpen) {
 }
 
 fn decode_app(from: &mut Reader<'_>) -> Option<(Guid, Option<AppInstanceVersion>)> {
-    let id = guid(from).ok()?;
+    let id = guid(from)?;
     let version = read_option(from, |from| {
         Some(AppInstanceVersion {
             high: from.u64().ok()?,
@@ -397,7 +394,7 @@ pub(crate) fn read(key: &[u8], value: &[u8]) -> Option<Record> {
         }
         (&LEASE, name) => {
             let mut from = Reader::new(name, "lease name");
-            let (client, key) = (guid(&mut from).ok()?, from.array().ok()?);
+            let (client, key) = (guid(&mut from)?, from.array().ok()?);
             let lease = LeaseRecord::decode(client, LeaseKey(key), value)?;
             from.take(1).is_err().then_some(Record::Lease(lease))
         }
