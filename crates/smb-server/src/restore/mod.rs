@@ -76,14 +76,14 @@ impl<V: Vfs> Server<V> {
         entries: Vec<MapEntry>,
     ) -> Restored {
         self.persistence.keep_in(Arc::clone(&store));
-        let mut restored = Restored::default();
+        let mut damaged = 0;
         let (mut opens, mut leases, mut gone) = (Vec::new(), Leases::new(), Vec::new());
         for entry in entries {
             let read = record::read(&entry.key, &entry.value);
             match read {
                 Some(Record::Open(open)) if entry.doubtful => {
                     lost(&open, "its record comes before a damaged part of the store");
-                    restored.lost += 1;
+                    damaged += 1;
                 }
                 Some(Record::Open(open)) => opens.push(*open),
                 Some(Record::Lease(lease)) if !entry.doubtful => {
@@ -95,7 +95,7 @@ impl<V: Vfs> Server<V> {
                         "a record of a persistent handle cannot be understood: its client gets \
                          an error when it comes back"
                     );
-                    restored.lost += 1;
+                    damaged += 1;
                     gone.push(MapChange::Remove(entry.key));
                 }
             }
@@ -114,10 +114,8 @@ impl<V: Vfs> Server<V> {
         forget(&*store, gone).await;
         *self.persistence.late.lock() = (opens, kept);
         let shares = self.shares();
-        let more = self.restore_late(&shares).await;
-        restored.opens += more.opens;
-        restored.lost += more.lost;
-        restored.unknown += more.unknown;
+        let mut restored = self.restore_late(&shares).await;
+        restored.lost += damaged;
         restored
     }
 
