@@ -164,15 +164,10 @@ impl Store {
     /// A buffer of `size` that nobody holds a part of.
     fn take(&mut self, size: usize) -> Option<BytesMut> {
         let free = |spare: &mut ReceiveBuffer| spare.size == size && spare.bytes.try_reclaim(size);
-        let back = (0..self.spare.len()).rev().take(LOOKED_AT_MAX);
-        let mut found = None;
-        for at in back {
-            if self.spare.get_mut(at).is_some_and(|(_, spare)| free(spare)) {
-                found = Some(at);
-                break;
-            }
-        }
-        let (_, taken) = self.spare.remove(found?)?;
+        let spare = &mut self.spare;
+        let mut back = (0..spare.len()).rev().take(LOOKED_AT_MAX);
+        let found = back.find(|at| spare.get_mut(*at).is_some_and(|(_, one)| free(one)));
+        let (_, taken) = spare.remove(found?)?;
         self.bytes -= taken.size;
         Some(taken.bytes)
     }
