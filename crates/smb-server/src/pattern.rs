@@ -40,13 +40,11 @@ impl Literals {
         if let Some(set) = self.ascii.get_mut(c as usize) {
             return insert(set, state);
         }
-        let place = match self.other.binary_search_by_key(&c, |(other, _)| *other) {
-            Ok(place) => place,
-            Err(place) => {
-                self.other.insert(place, (c, [0; WORDS]));
-                place
-            }
-        };
+        let known = self.other.binary_search_by_key(&c, |(other, _)| *other);
+        let place = known.unwrap_or_else(|place| {
+            self.other.insert(place, (c, [0; WORDS]));
+            place
+        });
         if let Some((_, set)) = self.other.get_mut(place) {
             insert(set, state);
         }
