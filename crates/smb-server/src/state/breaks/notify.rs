@@ -31,19 +31,13 @@ pub(super) fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<Connect
                 file_id: holder.file_id,
             }
             .encode(&mut body, HEADROOM);
-            let Holder {
-                session, encrypted, ..
-            } = holder;
-            let mut channels = server.channels_of(session, holder.connection).into_iter();
-            channels.find(|channel| {
-                let body = body.clone();
-                let mail = Mail::Notify {
-                    session,
-                    encrypted,
-                    body,
-                };
-                server.post(*channel, mail)
-            })
+            let mail = Mail::Notify {
+                session: holder.session,
+                encrypted: holder.encrypted,
+                body,
+            };
+            let channels = server.channels_of(holder.session, holder.connection);
+            (channels.into_iter()).find(|to| server.post(*to, mail.clone()))
         }
         Owner::Lease(client, lease_key) => {
             LeaseBreakNotification {
@@ -54,14 +48,12 @@ pub(super) fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<Connect
                 new_lease_state: broken.new,
             }
             .encode(&mut body, HEADROOM);
-            by_any(server, client, broken).find(|connection| {
-                let mail = Mail::Notify {
-                    session: SessionId::default(),
-                    encrypted: false,
-                    body: body.clone(),
-                };
-                server.post(*connection, mail)
-            })
+            let mail = Mail::Notify {
+                session: SessionId::default(),
+                encrypted: false,
+                body,
+            };
+            by_any(server, client, broken).find(|to| server.post(*to, mail.clone()))
         }
     }
 }
