@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     net::IpAddr,
     sync::{
-        Arc, MutexGuard, OnceLock,
+        Arc, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -79,7 +79,7 @@ pub(crate) struct Session<V: Vfs> {
     pub(crate) signing_required: AtomicBool,
     /// Session.EncryptData.
     pub(crate) encrypt_data: AtomicBool,
-    sealing: OnceLock<Sealing>,
+    sealing: Option<Sealing>,
     tables: Mutex<Tables<V>>,
 }
 
@@ -118,10 +118,6 @@ pub(crate) struct NewSession {
 
 impl<V: Vfs> Session<V> {
     pub(crate) fn new(new: NewSession) -> Self {
-        let sealing = OnceLock::new();
-        if let Some(keys) = new.sealing {
-            let _ = sealing.set(keys);
-        }
         let token = Arc::new(new.token);
         Self {
             id: new.id,
@@ -136,7 +132,7 @@ impl<V: Vfs> Session<V> {
             token: RwLock::new(token),
             signing_required: AtomicBool::new(new.signing_required),
             encrypt_data: AtomicBool::new(new.encrypt_data),
-            sealing,
+            sealing: new.sealing,
             tables: Mutex::new(Tables {
                 trees: BTreeMap::new(),
                 opens: BTreeMap::new(),
@@ -229,7 +225,7 @@ impl<V: Vfs> Session<V> {
     }
 
     pub(crate) fn sealing(&self) -> Option<&Sealing> {
-        self.sealing.get()
+        self.sealing.as_ref()
     }
 
     /// The keys that seal its messages, if it has any.
