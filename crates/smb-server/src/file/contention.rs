@@ -30,18 +30,12 @@ impl ShareMode {
     /// 2.1.5.15.7). Note 185: up to Windows Server 2022 it does not share deletion. Clients rely on that for files; for
     /// directories the rule of later versions applies.
     pub(super) fn of_entry(directory: bool) -> Self {
-        let both = ShareAccess::READ | ShareAccess::WRITE;
-        if directory {
-            Self {
-                access: AccessMask::FILE_ADD_SUBDIRECTORY,
-                share: both | ShareAccess::DELETE,
-            }
-        } else {
-            Self {
-                access: AccessMask::FILE_ADD_FILE,
-                share: both,
-            }
-        }
+        let rw = ShareAccess::READ | ShareAccess::WRITE;
+        let (access, share) = match directory {
+            true => (AccessMask::FILE_ADD_SUBDIRECTORY, rw | ShareAccess::DELETE),
+            false => (AccessMask::FILE_ADD_FILE, rw),
+        };
+        Self { access, share }
     }
 
     /// Whether the open reads, writes or deletes: an open that does none of these never conflicts.

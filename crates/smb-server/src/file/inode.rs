@@ -85,9 +85,7 @@ pub(super) struct Stream {
 impl Stream {
     /// The oplock or lease of an open.
     pub(super) fn holder_of(&self, open: OpenId) -> Option<&Holder> {
-        self.holders
-            .iter()
-            .find(|holder| holder.opens.contains(&open))
+        self.holders.iter().find(|one| one.opens.contains(&open))
     }
 
     /// Records whether changes through an open leave times as they are.
@@ -102,20 +100,16 @@ impl Stream {
 
     /// Updates the state that READ and WRITE check without the lock.
     pub(super) fn publish(&self) {
-        self.quick
-            .ranges
-            .store(self.locks.count(), Ordering::SeqCst);
-        let mut caching = self
-            .holders
-            .iter()
-            .filter(|holder| !holder.state.is_empty());
+        let quick = &self.quick;
+        quick.ranges.store(self.locks.count(), Ordering::SeqCst);
+        let mut caching = self.holders.iter().filter(|one| !one.state.is_empty());
         let cachers = match (caching.next(), caching.next()) {
             (None, _) => 0,
             // A level II oplock is broken by its holder's own writes too.
             (Some(only), None) if !only.is_oplock() || only.state.intersects(WH) => only.group,
             _ => QuickState::SEVERAL,
         };
-        self.quick.cachers.store(cachers, Ordering::SeqCst);
+        quick.cachers.store(cachers, Ordering::SeqCst);
     }
 
     /// Breaks every holder that `cause` concerns. `spared` selects the actor's own group. Returns true if the cause
@@ -216,9 +210,7 @@ impl Inode {
 
     /// Whether anybody has the stream open.
     pub(super) fn is_stream_open(&self, name: &StreamName) -> bool {
-        self.streams
-            .get(name)
-            .is_some_and(|stream| stream.shares.any())
+        self.streams.get(name).is_some_and(|one| one.shares.any())
     }
 
     /// Parks a request until something changes, unless it is parked already. Returns false if too many are parked.
@@ -343,12 +335,9 @@ impl Inode {
         mode: ShareMode,
         cached: Option<(CacheGrant, u64)>,
     ) -> Granted {
-        let lacks_archive = self.lacks_archive;
+        let lacks = self.lacks_archive;
         let stream = self.streams.or_default(&request.place.stream);
-        stream
-            .quick
-            .lacks_archive
-            .store(lacks_archive, Ordering::SeqCst);
+        stream.quick.lacks_archive.store(lacks, Ordering::SeqCst);
         stream.publish();
         stream.shares.enter(mode, request.overwrites());
         let (cache, group) = cached.unwrap_or((CacheGrant::None, 0));
@@ -409,10 +398,7 @@ impl Inode {
         }
         let around = self.around(request, Some(owner));
         let stream = self.streams.or_default(&request.place.stream);
-        let held = stream
-            .holders
-            .iter_mut()
-            .find(|holder| holder.owner == owner);
+        let held = stream.holders.iter_mut().find(|one| one.owner == owner);
         match (request.cache, held) {
             (CacheRequest::Lease(asked), Some(holder)) => {
                 // [MS-SMB2] 3.3.5.9.8: a breaking lease is not promoted.

@@ -41,12 +41,8 @@ impl Spans {
 /// The ranges that were held before a series of locks of one open.
 pub(super) struct Before {
     count: usize,
-    sorted: Option<Sorted>,
-}
-
-struct Sorted {
-    all: Spans,
-    exclusive_of_others: Spans,
+    /// All of them, and the exclusive ones of others.
+    sorted: Option<(Spans, Spans)>,
 }
 
 impl Before {
@@ -54,10 +50,8 @@ impl Before {
     pub(super) fn of(held: &[Held], open: OpenId, elements: usize) -> Self {
         let sorted = (elements > 1).then(|| {
             let others = held.iter().filter(|held| held.open != open);
-            Sorted {
-                all: Spans::of(held.iter()),
-                exclusive_of_others: Spans::of(others.filter(|held| held.exclusive)),
-            }
+            let exclusive = others.filter(|held| held.exclusive);
+            (Spans::of(held.iter()), Spans::of(exclusive))
         });
         let count = held.len();
         Self { count, sorted }
@@ -65,12 +59,12 @@ impl Before {
 
     /// Whether any range that is `held` by now, also one of the series, bars `wanted` ([`Held::bars`]).
     pub(super) fn bars(&self, held: &[Held], wanted: &Held) -> bool {
-        let Some(sorted) = &self.sorted else {
+        let Some((all, exclusive_of_others)) = &self.sorted else {
             return held.iter().any(|held| held.bars(wanted));
         };
         let spans = match wanted.exclusive {
-            true => &sorted.all,
-            false => &sorted.exclusive_of_others,
+            true => all,
+            false => exclusive_of_others,
         };
         let mut new = held.iter().skip(self.count);
         spans.overlap(wanted.range) || new.any(|held| held.bars(wanted))

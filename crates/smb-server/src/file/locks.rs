@@ -311,9 +311,8 @@ impl RangeLocks {
         if !unlocked {
             return Status::RANGE_NOT_LOCKED;
         }
-        rest.first()
-            .and_then(unlock_refusal)
-            .unwrap_or(Status::SUCCESS)
+        let refusal = rest.first().and_then(unlock_refusal);
+        refusal.unwrap_or(Status::SUCCESS)
     }
 
     /// [MS-FSA] 2.1.5.9: unlocks exactly this range of this open; of several equal ones, one of this kind first.
@@ -522,10 +521,8 @@ impl Files {
         let locking = self.with(place.key, false, |inode| {
             inode.lock(open, elements, sequence, waiter, bounds, &mut effects)
         });
-        (
-            locking.unwrap_or(Locking::Done(Status::FILE_CLOSED)),
-            effects,
-        )
+        let locking = locking.unwrap_or(Locking::Done(Status::FILE_CLOSED));
+        (locking, effects)
     }
 
     /// Withdraws a blocked lock of an open, unless it has left the queue: because it was granted, or with the open.

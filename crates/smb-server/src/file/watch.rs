@@ -470,8 +470,7 @@ impl Files {
         if self.watchers.load(Ordering::SeqCst) == 0 {
             return;
         }
-        self.watches
-            .lock()
-            .end(key, Status::DELETE_PENDING, effects);
+        let mut watches = self.watches.lock();
+        watches.end(key, Status::DELETE_PENDING, effects);
     }
 }
