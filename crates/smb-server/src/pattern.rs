@@ -172,10 +172,7 @@ impl Pattern {
                 _ => &self.takes_one,
             };
             let literal = self.literals.get(fold_char(c));
-            let taken = wild
-                .iter()
-                .zip(literal)
-                .map(|(wild, literal)| wild | literal);
+            let taken = wild.iter().zip(literal).map(|(one, other)| one | other);
             let (mut carry, mut alive) = (0, 0);
             for ((states, stay), taken) in states.iter_mut().zip(stay).zip(taken).take(self.words) {
                 let moved = *states & taken;

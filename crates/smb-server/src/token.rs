@@ -184,9 +184,8 @@ fn bound(config: &ServerConfig, ids: Option<(u32, u32)>) -> Option<(u32, u32)> {
 /// accounts owners: otherwise nobody could use files without a descriptor, and new files get one.
 pub(crate) fn carried(config: &ServerConfig, ids: Option<(u32, u32)>) -> (Option<u32>, Vec<u32>) {
     let own = bound(config, ids);
-    let (uid, gid) = own
-        .filter(|_| config.switch_identity)
-        .unwrap_or(config.guest_ids);
+    let switched = own.filter(|_| config.switch_identity);
+    let (uid, gid) = switched.unwrap_or(config.guest_ids);
     let mut gids = vec![gid];
     gids.extend(local_groups(config, uid));
     let owns = own.is_some() || !config.switch_identity;

@@ -186,9 +186,8 @@ pub(crate) fn open(keys: &impl Keys, mut frame: BytesMut) -> Result<Inbound, Mis
         if header.command != Command::CANCEL {
             previous = session;
         }
-        let bytes = frame
-            .get_mut(range.clone())
-            .ok_or(Misbehaved::UnknownProtocol)?;
+        let bytes = frame.get_mut(range.clone());
+        let bytes = bytes.ok_or(Misbehaved::UnknownProtocol)?;
         *signature = verify(keys, header, session, bytes, sealed_by);
     }
     // The elements follow each other without a gap.

@@ -97,9 +97,7 @@ fn page(listing: &Listing, places: Places) -> BytesMut {
     let from = size(listing.resume_handle.unwrap_or(0));
     let room = size(listing.prefered_maximum_length).min(ANSWER_BYTES_MAX);
     let left = (1..).zip(places).skip(from);
-    let left: Vec<(u32, Entry)> = left
-        .filter_map(|(place, entry)| Some((place, entry?)))
-        .collect();
+    let left: Vec<(u32, Entry)> = left.filter_map(|(at, one)| Some((at, one?))).collect();
     let total = left.len();
     let mut last = listing.resume_handle.unwrap_or(0);
     let mut entries = Vec::new();

@@ -319,8 +319,7 @@ impl Link {
 
     /// Enters a presentation context. A number stays with its interface, because calls under way go by it.
     fn accept(&mut self, id: u16, interface: Interface) -> Result<(), ProviderReason> {
-        let known = self.contexts.iter().find(|(known, _)| *known == id);
-        match known {
+        match self.contexts.iter().find(|(known, _)| *known == id) {
             Some((_, of)) if *of == interface => Ok(()),
             Some(_) => Err(ProviderReason::REASON_NOT_SPECIFIED),
             None if self.contexts.len() >= CONTEXTS_MAX => {

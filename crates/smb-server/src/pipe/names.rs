@@ -136,9 +136,8 @@ pub(super) fn builtin_named(name: &str) -> Option<(u32, &'static str)> {
 
 /// An alias of BUILTIN by its relative id.
 pub(super) fn builtin_of(rid: u32) -> Option<&'static str> {
-    aliases()
-        .find(|(known, _)| *known == rid)
-        .map(|(_, name)| name)
+    let found = aliases().find(|(known, _)| *known == rid);
+    found.map(|(_, name)| name)
 }
 
 /// The object that a SID stands for.

@@ -78,18 +78,12 @@ fn accounts(world: &World, handles: &mut Handles, request: SamrRequest) -> Answe
     Ok(match request {
         SamrRequest::LookupNames { handle, names } => {
             let domain = domain(handles, &handle)?;
-            let found: Vec<_> = names
-                .iter()
-                .map(|name| named(world, &domain, name))
-                .collect();
+            let found: Vec<_> = names.iter().map(|one| named(world, &domain, one)).collect();
             encode_lookup_names(&found)
         }
         SamrRequest::LookupIds { handle, rids } => {
             let domain = domain(handles, &handle)?;
-            let found: Vec<_> = rids
-                .iter()
-                .map(|rid| of_rid(world, &domain, *rid))
-                .collect();
+            let found: Vec<_> = rids.iter().map(|id| of_rid(world, &domain, *id)).collect();
             encode_lookup_ids(&found)
         }
         SamrRequest::OpenUser { handle, rid } => {

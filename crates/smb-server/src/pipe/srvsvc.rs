@@ -91,11 +91,8 @@ fn find(world: &World, name: &str) -> Result<ShareInfo, Win32Error> {
         return Ok(pipes());
     }
     let name = name.to_uppercase();
-    let share = world
-        .shares
-        .iter()
-        .find(|share| share.name.to_uppercase() == name);
-    match share {
+    let mut shares = world.shares.iter();
+    match shares.find(|share| share.name.to_uppercase() == name) {
         Some(share) if visible(world, share) && (share.browseable || world.may_browse()) => {
             Ok(info(share))
         }
