@@ -36,10 +36,7 @@ impl Closing {
 /// is refused, and requests that wait on them end.
 pub(crate) fn begin<V: Vfs>(opens: Vec<Arc<Open<V>>>, reason: EndReason) -> Vec<Arc<Open<V>>> {
     // They are marked first, so that no request is parked on them after the waiting ones were ended.
-    let mine: Vec<_> = opens
-        .into_iter()
-        .filter(|open| open.begin_close())
-        .collect();
+    let mine: Vec<_> = opens.into_iter().filter(|one| one.begin_close()).collect();
     for open in &mine {
         open.end_parked(reason);
     }
@@ -132,9 +129,7 @@ pub(crate) async fn finish<V: Vfs>(
         if disk.directory && !is_empty.await.unwrap_or(true) {
             // [MS-FSA] 2.1.5.5, phase 1: a directory that is not empty is not even marked. If the open is gone already,
             // there is no mark to remove.
-            let _gone = server
-                .files
-                .set_delete_on_close(&disk.place, open.engine, false);
+            let _gone = (server.files).set_delete_on_close(&disk.place, open.engine, false);
         }
         deletes = Some(Deleter::new(identity, open.parent_lease));
     }

@@ -398,10 +398,8 @@ impl<V: Vfs> Durables<V> {
             open: Arc::downgrade(open),
             leaving: Vec::new(),
         };
-        self.inner
-            .lock()
-            .found
-            .insert(open.file_id.persistent, found);
+        let mut inner = self.inner.lock();
+        inner.found.insert(open.file_id.persistent, found);
     }
 
     /// Removes a closed open.

@@ -144,10 +144,8 @@ pub(crate) fn share_line_due<V: Vfs>(
     about: LineAbout,
     share: u32,
 ) -> Option<u64> {
-    match server
-        .share_lines
-        .due((about, share), server.env.monotonic())
-    {
+    let now = server.env.monotonic();
+    match server.share_lines.due((about, share), now) {
         Due::Write(left_out) => Some(left_out),
         Due::LeaveOutFrom(_) | Due::LeaveOut => None,
     }

@@ -185,9 +185,7 @@ impl<V: Vfs> Open<V> {
                 ..
             }
         );
-        let replayable = new
-            .origin
-            .is_replayable(new.endurance, new.granted, directory);
+        let replayable = (new.origin).is_replayable(new.endurance, new.granted, directory);
         Self {
             file_id: new.file_id,
             tree: new.tree,

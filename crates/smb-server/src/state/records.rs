@@ -18,9 +18,7 @@ impl<V: Vfs> Server<V> {
     pub(crate) fn offers_persistence(&self) -> bool {
         let available = || {
             let shares = self.shares();
-            shares
-                .iter()
-                .any(|share| share.config.continuous_availability)
+            shares.iter().any(|one| one.config.continuous_availability)
         };
         self.persistence.store().is_some() && available()
     }
@@ -250,9 +248,7 @@ pub(crate) fn before_break<V: Vfs>(
     broken: Break,
     deliver: impl FnOnce(&Arc<Server<V>>, Break) + 'static,
 ) {
-    let change = server
-        .persistence
-        .caching_changed(&server.files, broken.owner);
+    let change = (server.persistence).caching_changed(&server.files, broken.owner);
     let Some(change) = change else {
         return deliver(server, broken);
     };

@@ -304,11 +304,7 @@ impl<V: Vfs> Server<V> {
     /// Puts a message into a connection's mailbox. Returns false if the connection is gone. If the mailbox is full, the
     /// connection is closed, since a lost break would let two clients have conflicting caching.
     pub(crate) fn post(&self, to: ConnectionId, mail: Mail) -> bool {
-        let sender = self
-            .connections
-            .lock()
-            .get(&to)
-            .map(|peer| peer.mail.clone());
+        let sender = self.connections.lock().get(&to).map(|one| one.mail.clone());
         let Some(sender) = sender else {
             return false;
         };
@@ -446,10 +442,8 @@ pub(crate) struct Login<'a, V: Vfs> {
 
 impl<V: Vfs> LoginGate for Login<'_, V> {
     fn admit(&self, user: &str) -> bool {
-        self.server
-            .limiter
-            .lock()
-            .begin(self.peer, user, self.now_ms)
+        let mut limiter = self.server.limiter.lock();
+        limiter.begin(self.peer, user, self.now_ms)
     }
 
     fn succeeded(&self, user: &str) {

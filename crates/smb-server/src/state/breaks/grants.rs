@@ -174,10 +174,8 @@ impl Grants {
     pub(crate) fn of(&self, owner: Owner) -> Vec<Break> {
         let inner = self.0.lock();
         let sent = inner.sent.get(&owner).map(|(_, broken)| broken);
-        sent.into_iter()
-            .chain(inner.unsent.get(&owner))
-            .cloned()
-            .collect()
+        let all = sent.into_iter().chain(inner.unsent.get(&owner));
+        all.cloned().collect()
     }
 
     /// Forgets a break that was acknowledged or has timed out.

@@ -304,9 +304,7 @@ fn watch<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
 /// Ends a break without an acknowledgment.
 pub(crate) fn over<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
     server.grants.forget(broken);
-    let after = server
-        .files
-        .break_over(&broken.place, broken.owner, broken.ticket);
+    let after = (server.files).break_over(&broken.place, broken.owner, broken.ticket);
     records::caching_changed(server, broken.owner);
     perform(server, after);
     undelivered::sweep(server, &broken.opens);

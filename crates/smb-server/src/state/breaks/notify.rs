@@ -82,10 +82,8 @@ fn by_any<V: Vfs>(
     client: Guid,
     broken: &Break,
 ) -> impl Iterator<Item = ConnectionId> {
-    let holders = broken
-        .opens
-        .iter()
-        .filter_map(|open| server.holders.get(*open));
+    let opens = broken.opens.iter();
+    let holders = opens.filter_map(|open| server.holders.get(*open));
     let mut connections: Vec<_> = holders.map(|holder| holder.connection).collect();
     connections.sort_unstable();
     connections.dedup();
