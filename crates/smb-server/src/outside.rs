@@ -81,7 +81,7 @@ type Guards = BTreeMap<OpenId, Vec<Box<dyn Any + Send + Sync>>>;
 
 /// The watched objects, by open.
 pub(crate) struct Outside<V: Vfs> {
-    watch: RwLock<Option<Arc<dyn HostWatch<V>>>>,
+    pub(crate) watch: RwLock<Option<Arc<dyn HostWatch<V>>>>,
     guards: Mutex<Guards>,
 }
 
@@ -109,11 +109,6 @@ impl<V: Vfs> Outside<V> {
     pub(crate) fn keep(&self, open: OpenId, guard: Box<dyn Any + Send + Sync>) {
         let mut guards = self.guards.lock();
         guards.entry(open).or_default().push(guard);
-    }
-
-    /// From now on `watch` is asked to observe.
-    pub(crate) fn watch_by(&self, watch: Arc<dyn HostWatch<V>>) {
-        *self.watch.write() = Some(watch);
     }
 
     /// The number of opens for which an object is observed.

@@ -15,7 +15,7 @@ use crate::{
 impl<V: Vfs> Server<V> {
     /// Sets the [`HostWatch`] that observes objects; to be called before the first client connects.
     pub fn set_host_watch(&self, watch: Arc<dyn HostWatch<V>>) {
-        self.outside.watch_by(watch);
+        *self.outside.watch.write() = Some(watch);
     }
 
     /// Watches for an open until it is closed. The returned channel is ready when everything below is watched, too.
