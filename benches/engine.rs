@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use smb_server::file::{
-    Actor, CacheRequest, Caching, CountedUser, Decision, Files, LeaseRequest, LeaseVersion, Link,
-    LockBounds, Locking, OpenId, OpenRequest, Operation, Place, ShareId, SharePath, Waiter,
-    WaiterId,
+    Actor, CacheRequest, CountedUser, Decision, Files, LeaseRequest, LeaseVersion, Link, LockBounds,
+    Locking, OpenId, OpenRequest, Operation, Place, ShareId, SharePath, Waiter, WaiterId,
 };
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -92,7 +91,7 @@ fn open_close(criterion: &mut Criterion) {
         ("other-files-1000", 1000),
         ("other-files-100000", 100_000),
     ] {
-        let files = Files::new(Caching::Full);
+        let files = Files::default();
         for other in 1..=others {
             grant(&files, &request(OpenId(other), 10 + other));
         }
@@ -106,7 +105,7 @@ fn open_close(criterion: &mut Criterion) {
         }
     }
     for others in [1, 100] {
-        let files = Files::new(Caching::Full);
+        let files = Files::default();
         for other in 1..=others {
             grant(&files, &request(OpenId(other), 5));
         }
@@ -124,7 +123,7 @@ fn open_close(criterion: &mut Criterion) {
 fn refused(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("engine/refused");
     group.throughput(Throughput::Elements(1));
-    let files = Files::new(Caching::Full);
+    let files = Files::default();
     let holder = OpenRequest {
         share: ShareAccess::empty(),
         ..request(OpenId(1), 5)
@@ -154,7 +153,7 @@ fn locks(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     let exclusive = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
     for held in [0, 10, 1000] {
-        let files = Files::new(Caching::Full);
+        let files = Files::default();
         let mine = request(MYSELF, 5);
         grant(&files, &mine);
         let ask = |elements: &[LockElement]| {
@@ -186,7 +185,7 @@ fn locks(criterion: &mut Criterion) {
 fn questions(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("engine/write-asks");
     group.throughput(Throughput::Elements(1));
-    let files = Files::new(Caching::Full);
+    let files = Files::default();
     let mine = request(MYSELF, 5);
     let (decision, effects) = files.open(&mine);
     drop(effects);

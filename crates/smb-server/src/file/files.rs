@@ -24,8 +24,8 @@ use super::inode::Inode;
 use super::locks::CountedUser;
 use super::names::{Claims, Moves, Paths, Renamed, SharePath};
 use super::types::{
-    Actor, CacheGrant, CacheRequest, Caching, Closed, Decision, Effects, Link, OpenId, OpenRequest,
-    Owner, Place, Remove, WaiterId,
+    Actor, CacheGrant, CacheRequest, Closed, Decision, Effects, Link, OpenId, OpenRequest, Owner,
+    Place, Remove, WaiterId,
 };
 use super::watch::Watches;
 
@@ -46,7 +46,6 @@ pub struct Files {
     /// How many watchers there are: without any, changes take no lock.
     pub(super) watchers: AtomicUsize,
     tickets: AtomicU64,
-    caching: Caching,
 }
 
 /// Which shard an inode is in.
@@ -56,10 +55,9 @@ pub(super) fn shard(key: FileKey) -> usize {
     (mixed >> 32) as usize % SHARDS
 }
 
-impl Files {
-    /// An engine without opens that grants as much caching as `caching` says.
-    #[must_use]
-    pub fn new(caching: Caching) -> Self {
+impl Default for Files {
+    /// An engine without opens.
+    fn default() -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             leases: Mutex::default(),
@@ -69,10 +67,11 @@ impl Files {
             moves: Moves::default(),
             watchers: AtomicUsize::new(0),
             tickets: AtomicU64::new(1),
-            caching,
         }
     }
+}
 
+impl Files {
     /// Runs `act` on an inode under its lock; afterwards an inode without opens is forgotten.
     /// With `create`, an unknown inode is made first; without, it gives `None`.
     pub(super) fn with<T>(
@@ -109,7 +108,7 @@ impl Files {
             if self.lease_elsewhere(request.client, &request.cache, Some(of)) {
                 return Decision::Conflict(Status::INVALID_PARAMETER);
             }
-            match inode.open(request, self.caching == Caching::Full, site, &mut effects) {
+            match inode.open(request, site, &mut effects) {
                 Decision::Granted(granted) => {
                     self.enter(request, matches!(granted.cache, CacheGrant::Lease { .. }));
                     Decision::Granted(granted)

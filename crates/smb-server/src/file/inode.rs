@@ -242,7 +242,6 @@ impl Inode {
     pub(super) fn open(
         &mut self,
         request: &OpenRequest,
-        full_caching: bool,
         site: Site<'_>,
         out: &mut Effects,
     ) -> Decision {
@@ -298,7 +297,7 @@ impl Inode {
         {
             return Decision::MustBreak;
         }
-        let cached = full_caching.then(|| self.grant(request, site)).flatten();
+        let cached = self.grant(request, site);
         Decision::Granted(self.enter(request, mode, cached))
     }
 

@@ -1,7 +1,7 @@
 //! Tests of the index of paths, and of moves of names.
 
 use super::super::{
-    Caching, Remove,
+    Remove,
     tests::{READ, Rig, key, link},
 };
 use super::*;
@@ -131,7 +131,7 @@ fn what_is_leaving_is_below_and_moves_along_and_is_no_open() {
 
 #[test]
 fn who_looked_before_a_change_looks_again() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let request = rig.request(1, READ);
     let before = rig.files.look();
     assert!(!rig.files.has_moved(key(1), before));

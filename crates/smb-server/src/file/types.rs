@@ -129,16 +129,6 @@ impl Owner {
     }
 }
 
-/// How much caching the engine hands out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Caching {
-    /// No oplock and no lease is ever granted.
-    #[default]
-    None,
-    /// All that the rules allow.
-    Full,
-}
-
 /// The version of a lease context ([MS-SMB2] 2.2.13.2.8, 2.2.13.2.10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseVersion {

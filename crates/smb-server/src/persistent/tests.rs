@@ -16,8 +16,8 @@ use super::{
     *,
 };
 use crate::file::{
-    CacheRequest, Caching, LeaseRequest, LeaseState, LeaseVersion, Link, LockBounds, OpenRequest,
-    ShareId, Waiter, WaiterId,
+    CacheRequest, LeaseRequest, LeaseState, LeaseVersion, Link, LockBounds, OpenRequest, ShareId,
+    Waiter, WaiterId,
 };
 
 #[derive(Default)]
@@ -151,7 +151,7 @@ fn the_open(records: &[Record]) -> &OpenRecord {
 
 #[test]
 fn every_record_is_the_state_of_its_moment() {
-    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let (files, store) = (Files::default(), Arc::new(Remembers::default()));
     let persistence = Persistence::default();
     open(&files, 10);
     assert!(
@@ -181,7 +181,7 @@ fn every_record_is_the_state_of_its_moment() {
 
 #[test]
 fn a_rename_is_known_before_and_after() {
-    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let (files, store) = (Files::default(), Arc::new(Remembers::default()));
     let persistence = Persistence::default();
     persistence.keep_in(Arc::clone(&store) as _);
     open(&files, 10);
@@ -204,7 +204,7 @@ fn a_rename_is_known_before_and_after() {
 
 #[test]
 fn an_open_that_is_recorded_while_its_file_is_renamed_gets_the_new_name() {
-    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let (files, store) = (Files::default(), Arc::new(Remembers::default()));
     let persistence = Persistence::default();
     persistence.keep_in(Arc::clone(&store) as _);
     let moving = persistence.moving(&files, place().key, OpenId(20), &path("g"));
@@ -222,7 +222,7 @@ fn an_open_that_is_recorded_while_its_file_is_renamed_gets_the_new_name() {
 
 #[test]
 fn an_open_that_is_recorded_while_its_file_is_renamed_has_both_names() {
-    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let (files, store) = (Files::default(), Arc::new(Remembers::default()));
     let persistence = Persistence::default();
     persistence.keep_in(Arc::clone(&store) as _);
     let names = || {
@@ -251,7 +251,7 @@ fn an_open_that_is_recorded_while_its_file_is_renamed_has_both_names() {
 
 #[test]
 fn an_open_that_is_recorded_while_a_directory_above_is_renamed_has_both_names() {
-    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let (files, store) = (Files::default(), Arc::new(Remembers::default()));
     let persistence = Persistence::default();
     persistence.keep_in(Arc::clone(&store) as _);
     let below = |names: [&str; 2]| SharePath::new(ShareId(1), names, str::to_uppercase);
@@ -263,7 +263,7 @@ fn an_open_that_is_recorded_while_a_directory_above_is_renamed_has_both_names() 
     for (id, at) in [(10, below(["d", "f"])), (11, path("d"))] {
         let request = OpenRequest {
             path: at,
-            ..open(&Files::new(Caching::Full), id)
+            ..open(&Files::default(), id)
         };
         let _ = files.open(&request);
         drop(persistence.begin(&files, OpenId(id), &place(), fixed(id)));
@@ -286,7 +286,7 @@ fn an_open_that_is_recorded_while_a_directory_above_is_renamed_has_both_names() 
 
 #[test]
 fn a_rename_of_a_stream_is_known_before_and_after() {
-    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let (files, store) = (Files::default(), Arc::new(Remembers::default()));
     let persistence = Persistence::default();
     persistence.keep_in(Arc::clone(&store) as _);
     let at = |name| Place::of_stream(place().key, name);
@@ -322,7 +322,7 @@ fn a_rename_of_a_stream_is_known_before_and_after() {
 
 #[test]
 fn renames_at_once_forget_each_its_own() {
-    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let (files, store) = (Files::default(), Arc::new(Remembers::default()));
     let persistence = Persistence::default();
     persistence.keep_in(Arc::clone(&store) as _);
     open(&files, 10);
@@ -357,7 +357,7 @@ fn renames_at_once_forget_each_its_own() {
 
 #[test]
 fn a_lease_is_forgotten_with_its_last_open() {
-    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let (files, store) = (Files::default(), Arc::new(Remembers::default()));
     let persistence = Persistence::default();
     persistence.keep_in(Arc::clone(&store) as _);
     for id in [10, 11] {
@@ -380,7 +380,7 @@ fn a_lease_is_forgotten_with_its_last_open() {
 
 #[test]
 fn a_question_about_each_open_may_lock_the_table() {
-    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let (files, store) = (Files::default(), Arc::new(Remembers::default()));
     let persistence = Persistence::default();
     persistence.keep_in(Arc::clone(&store) as _);
     open(&files, 10);
@@ -392,7 +392,7 @@ fn a_question_about_each_open_may_lock_the_table() {
 
 #[test]
 fn who_finds_caching_taken_already_waits_for_its_record() {
-    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let (files, store) = (Files::default(), Arc::new(Remembers::default()));
     let persistence = Persistence::default();
     persistence.keep_in(Arc::clone(&store) as _);
     open(&files, 10);

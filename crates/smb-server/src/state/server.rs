@@ -41,7 +41,7 @@ use super::{
 use crate::{
     config::{NetworkInterface, ServerConfig},
     failure::Failure,
-    file::{Caching, Files, OpenId, Outcome, SharePath, WaiterId},
+    file::{Files, OpenId, Outcome, SharePath, WaiterId},
     limits::{ADDRESS_LINES, MEMORY_FREED_PART, SHARE_LINES},
     locks::{Mutex, RwLock},
     memory::{Account, Memory, Seen},
@@ -155,7 +155,7 @@ impl<V: Vfs> Server<V> {
         users: Arc<dyn UserStore>,
     ) -> Arc<Self> {
         let limiter = limiter_config(&config);
-        let files = Files::new(Caching::Full);
+        let files = Files::default();
         files.set_same_folders(shares.same_folders());
         Arc::new(Self {
             started: env.realtime(),

@@ -8,19 +8,15 @@ pub(super) fn ack(rig: &Rig, n: u8, state: LeaseState) -> (Result<LeaseState, St
 }
 
 #[test]
-fn nothing_is_granted_when_caching_is_off() {
-    let rig = Rig::new(Caching::None);
-    assert_eq!(rig.open(&rig.leased(1, READ, 1, RWH)), CacheGrant::None);
-    let batch = OpenRequest {
-        cache: oplock(OplockLevel::BATCH),
-        ..rig.request(2, READ)
-    };
-    assert_eq!(rig.open(&batch), CacheGrant::None);
+fn nothing_is_acknowledged_that_was_not_asked_for() {
+    let rig = Rig::new();
+    let plain = rig.request(2, READ);
+    assert_eq!(rig.open(&plain), CacheGrant::None);
     let (answer, _) = ack(&rig, 1, NONE);
     assert_eq!(answer, Err(Status::OBJECT_NAME_NOT_FOUND));
     let (answer, _) = rig
         .files
-        .acknowledge_oplock(&batch.place, batch.open, OplockLevel::II);
+        .acknowledge_oplock(&plain.place, plain.open, OplockLevel::II);
     assert_eq!(answer, Err(Status::INVALID_DEVICE_STATE));
 }
 
@@ -38,7 +34,7 @@ fn a_second_open_breaks_by_table() {
         (RH, true, Some((3, 0, true)), false),
         (ONLY_R, true, Some((1, 0, false)), false),
     ] {
-        let rig = Rig::new(Caching::Full);
+        let rig = Rig::new();
         assert_eq!(state(rig.open(&rig.leased(1, READ, 1, held))), held);
         let second = OpenRequest {
             effect: WRITE.when(overwrite),
@@ -68,7 +64,7 @@ fn the_same_table_for_oplocks() {
         (OplockLevel::EXCLUSIVE, true, Some((5, 0, true)), true),
         (OplockLevel::II, true, Some((1, 0, false)), false),
     ] {
-        let rig = Rig::new(Caching::Full);
+        let rig = Rig::new();
         let first = OpenRequest {
             cache: oplock(level),
             ..rig.request(1, READ)
@@ -126,7 +122,7 @@ fn operations_break_by_table() {
         (RH, &[Read, Flush], None, false),
     ] {
         for operation in operations {
-            let rig = Rig::new(Caching::Full);
+            let rig = Rig::new();
             let actor = rig.request(1, READ | WRITE | DELETE);
             rig.open(&actor);
             assert_eq!(state(rig.open(&rig.leased(1, READ, 1, held))), held);
@@ -148,7 +144,7 @@ fn strangers_break_exclusive_caching_too() {
         (Operation::Write, (7, 0, true)),
         (Operation::Rename, (7, 5, true)),
     ] {
-        let rig = Rig::new(Caching::Full);
+        let rig = Rig::new();
         rig.open(&rig.leased(1, READ, 1, RWH));
         let (step, effects) =
             rig.files
@@ -158,7 +154,7 @@ fn strangers_break_exclusive_caching_too() {
             (Step::Wait, vec![expected])
         );
     }
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let batch = OpenRequest {
         cache: oplock(OplockLevel::BATCH),
         ..rig.request(1, READ)
@@ -180,7 +176,7 @@ fn strangers_break_exclusive_caching_too() {
 
 #[test]
 fn a_sharing_violation_asks_for_the_handle_only() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let holder = OpenRequest {
         share: ShareAccess::READ,
         ..rig.leased(1, READ | WRITE, 1, RWH)
@@ -208,7 +204,7 @@ fn a_sharing_violation_asks_for_the_handle_only() {
 
 #[test]
 fn a_batch_oplock_breaks_before_the_share_mode_is_judged() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let holder = |level| OpenRequest {
         share: ShareAccess(0),
         cache: oplock(level),
@@ -233,7 +229,7 @@ fn a_batch_oplock_breaks_before_the_share_mode_is_judged() {
 
 #[test]
 fn stat_opens_disturb_nobody() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     rig.open(&rig.leased(1, READ, 1, RWH));
     rig.open(&rig.request(1, STAT | AccessMask::READ_CONTROL));
     let batch = OpenRequest {
@@ -262,7 +258,7 @@ fn stat_opens_disturb_nobody() {
 
 #[test]
 fn the_same_key_shares_and_grows_one_lease() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let first = rig.leased(1, READ, 1, ONLY_R);
     let epoch = |grant| match grant {
         CacheGrant::Lease { state, epoch, .. } => (state, epoch),
@@ -309,7 +305,7 @@ fn the_same_key_shares_and_grows_one_lease() {
 
 #[test]
 fn version_one_has_no_epoch() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let request = OpenRequest {
         cache: CacheRequest::Lease(LeaseRequest {
             key: lease_key(1),
@@ -333,7 +329,7 @@ fn version_one_has_no_epoch() {
 
 #[test]
 fn wrong_lease_acknowledgments_are_distinguished() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     rig.open(&rig.leased(1, READ, 1, RWH));
     assert_eq!(ack(&rig, 2, NONE).0, Err(Status::OBJECT_NAME_NOT_FOUND));
     assert_eq!(ack(&rig, 1, NONE).0, Err(Status::UNSUCCESSFUL));
@@ -350,7 +346,7 @@ fn wrong_lease_acknowledgments_are_distinguished() {
 
 #[test]
 fn an_open_to_delete_without_patience_does_not_wait_for_cached_handles() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     rig.open(&rig.leased(1, READ, 1, RH));
     let patient = OpenRequest {
         delete_on_close: true,
@@ -386,7 +382,7 @@ fn wrong_oplock_acknowledgments_end_the_oplock() {
         (OplockLevel::BATCH, wrong, Err(wrong)),
         (OplockLevel::LEASE, lease, Err(lease)),
     ] {
-        let rig = Rig::new(Caching::Full);
+        let rig = Rig::new();
         let holder = OpenRequest {
             cache: oplock(OplockLevel::BATCH),
             ..rig.request(1, READ)
@@ -409,7 +405,7 @@ fn wrong_oplock_acknowledgments_end_the_oplock() {
 
 #[test]
 fn silence_ends_a_break_with_nothing() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let holder = rig.leased(1, READ, 1, RWH);
     rig.open(&holder);
     let second = rig.request(1, READ);
@@ -436,7 +432,7 @@ fn silence_ends_a_break_with_nothing() {
 /// A stream that is to be deleted, and its file, are under the same lease key.
 #[test]
 fn silence_ends_the_break_of_a_stream_whose_key_its_file_has_by_now() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let doomed = OpenRequest {
         place: stream(1, "S"),
         delete_on_close: true,
@@ -464,7 +460,7 @@ fn silence_ends_the_break_of_a_stream_whose_key_its_file_has_by_now() {
 /// opens wait for the whole chain.
 #[test]
 fn a_break_lowered_in_flight_goes_on_in_steps() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     rig.open(&rig.leased(1, READ, 1, RWH));
     let plain = rig.request(1, READ);
     assert_eq!(short_form(&rig.waits(&plain)), [(7, 3, true)]);
@@ -494,7 +490,7 @@ fn a_break_lowered_in_flight_goes_on_in_steps() {
 
 #[test]
 fn an_oplock_lowered_in_flight_ends_without_another_acknowledgment() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let holder = OpenRequest {
         cache: oplock(OplockLevel::BATCH),
         ..rig.request(1, READ)
@@ -517,7 +513,7 @@ fn an_oplock_lowered_in_flight_ends_without_another_acknowledgment() {
 
 #[test]
 fn level_two_goes_by_its_own_writes_too() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let two = |rig: &Rig| OpenRequest {
         cache: oplock(OplockLevel::II),
         ..rig.request(1, READ | WRITE)
@@ -539,7 +535,7 @@ fn level_two_goes_by_its_own_writes_too() {
 
 #[test]
 fn leases_and_oplocks_beside_each_other() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let two = OpenRequest {
         cache: oplock(OplockLevel::BATCH),
         ..rig.request(1, READ)
@@ -554,7 +550,7 @@ fn leases_and_oplocks_beside_each_other() {
 
 #[test]
 fn locks_stand_in_the_way_of_read_caching() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let locker = rig.request(1, READ | WRITE);
     rig.open(&locker);
     let element = smb_wire::msg::LockElement {
@@ -582,7 +578,7 @@ fn locks_stand_in_the_way_of_read_caching() {
 
 #[test]
 fn handles_of_a_file_to_be_deleted_are_not_cached() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let first = rig.leased(1, READ | DELETE, 1, NONE);
     rig.open(&first);
     rig.mark_deleted(&first);
@@ -594,7 +590,7 @@ fn handles_of_a_file_to_be_deleted_are_not_cached() {
 
 #[test]
 fn directory_leases_break_for_all_but_the_parent_key() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let on_directory = |n| OpenRequest {
         directory: true,
         ..rig.leased(5, READ, n, RWH)
@@ -622,7 +618,7 @@ fn directory_leases_break_for_all_but_the_parent_key() {
 /// A client that only asks for attributes ends no break and no conflict, however often it does.
 #[test]
 fn the_close_of_an_open_for_attributes_wakes_nobody() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let (first, last) = (rig.leased(1, STAT, 1, RWH), rig.leased(1, STAT, 1, RWH));
     rig.open(&first);
     rig.open(&last);
@@ -647,7 +643,7 @@ fn of_user(rig: &Rig, user: u64) -> OpenRequest {
 
 #[test]
 fn too_many_parked_requests_are_refused() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     rig.open(&rig.leased(1, READ, 1, RWH));
     let first = of_user(&rig, 0);
     rig.waits(&first);
@@ -664,7 +660,7 @@ fn too_many_parked_requests_are_refused() {
 
 #[test]
 fn a_user_parks_half_of_the_requests() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     rig.open(&rig.leased(1, READ, 1, RWH));
     for _ in 0..WAITING_MAX / 2 {
         rig.waits(&of_user(&rig, 1));

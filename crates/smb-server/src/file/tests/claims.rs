@@ -5,7 +5,7 @@ use crate::file::names::PARKED_MAX;
 
 #[test]
 fn a_name_is_claimed_once() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let name = link(1, "X");
     assert_eq!(rig.files.claim(&link(1, "X"), waiter(1)), Step::Go);
     assert_eq!(rig.files.claim(&link(2, "X"), waiter(2)), Step::Go);
@@ -28,7 +28,7 @@ fn a_name_is_claimed_once() {
 
 #[test]
 fn who_finds_what_is_being_made_waits_and_claims_nothing() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let name = link(1, "X");
     assert!(!rig.files.any_claimed());
     assert_eq!(rig.files.after_claim(&name, waiter(1)), Step::Go);
@@ -47,7 +47,7 @@ fn who_finds_what_is_being_made_waits_and_claims_nothing() {
 
 #[test]
 fn so_many_park_and_no_more() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let claim = |user| {
         let user = CountedUser(user);
         rig.files.claim(&link(1, "X"), Waiter { user, ..waiter(1) })

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn the_last_close_of_a_pending_file_removes_it() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let deleter = rig.request(1, DELETE);
     let other = rig.request(1, READ);
     rig.open(&deleter);
@@ -30,7 +30,7 @@ fn the_last_close_of_a_pending_file_removes_it() {
 
 #[test]
 fn a_disposition_can_be_taken_back_but_not_delete_on_close() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let first = rig.request(1, DELETE);
     rig.open(&first);
     rig.mark_deleted(&first);
@@ -57,7 +57,7 @@ fn a_disposition_can_be_taken_back_but_not_delete_on_close() {
 
 #[test]
 fn a_mark_asks_for_the_handles_that_are_cached_since_the_break_before_it() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let (marks, other) = (rig.leased(1, DELETE, 1, RH), rig.leased(1, READ, 2, RH));
     rig.open(&marks);
     rig.open(&other);
@@ -69,7 +69,7 @@ fn a_mark_asks_for_the_handles_that_are_cached_since_the_break_before_it() {
 
 #[test]
 fn a_close_that_marks_the_file_asks_for_the_handles_that_are_cached_since_the_open() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let goes = OpenRequest {
         delete_on_close: true,
         ..rig.leased(1, DELETE, 1, RH)
@@ -91,7 +91,7 @@ fn a_close_that_marks_the_file_asks_for_the_handles_that_are_cached_since_the_op
 
 #[test]
 fn unknown_opens_are_closed_files() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     assert_eq!(
         rig.files
             .set_delete_pending(&place(1), OpenId(5), false, ME),
@@ -110,7 +110,7 @@ fn unknown_opens_are_closed_files() {
 
 #[test]
 fn posix_deletion_goes_with_its_own_handle() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let deleter = rig.request(1, DELETE);
     let lasting = rig.request(1, READ);
     let early = rig.request(1, READ);
@@ -136,7 +136,7 @@ fn posix_deletion_goes_with_its_own_handle() {
 
 #[test]
 fn a_posix_deletion_that_fails_leaves_the_other_handles_their_name() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let (deleter, other) = (rig.request(1, DELETE), rig.request(1, DELETE));
     let second = OpenRequest {
         link: link(0, "second"),
@@ -165,7 +165,7 @@ fn a_posix_deletion_that_fails_leaves_the_other_handles_their_name() {
 
 #[test]
 fn a_stream_is_deleted_alone_and_with_its_file() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let base = rig.request(1, DELETE);
     let on_stream = |rig: &Rig| OpenRequest {
         place: stream(1, "S"),
@@ -191,7 +191,7 @@ fn a_stream_is_deleted_alone_and_with_its_file() {
 
 #[test]
 fn a_stream_deleted_with_posix_semantics_stays_until_its_last_handle_closes() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on_stream = || OpenRequest {
         place: stream(1, "S"),
         ..rig.request(1, DELETE)
@@ -208,7 +208,7 @@ fn a_stream_deleted_with_posix_semantics_stays_until_its_last_handle_closes() {
 
 #[test]
 fn another_hard_link_is_not_touched() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let one = rig.request(1, DELETE);
     let two = OpenRequest {
         link: link(0, "two"),
@@ -233,7 +233,7 @@ fn another_hard_link_is_not_touched() {
 
 #[test]
 fn a_pending_deletion_follows_a_rename() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let open = rig.request(1, DELETE);
     rig.open(&open);
     rig.mark_deleted(&open);
@@ -248,7 +248,7 @@ fn a_pending_deletion_follows_a_rename() {
 
 #[test]
 fn a_handle_without_a_name_is_below_no_directory() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let at = |access| OpenRequest {
         path: path("dir\\1"),
         ..rig.request(1, access)
@@ -269,7 +269,7 @@ fn a_handle_without_a_name_is_below_no_directory() {
 
 #[test]
 fn until_a_name_is_removed_what_is_above_knows_of_it() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let file = OpenRequest {
         path: path("dir\\1"),
         delete_on_close: true,
@@ -294,7 +294,7 @@ fn until_a_name_is_removed_what_is_above_knows_of_it() {
 
 #[test]
 fn a_removal_beside_a_rename_leaves_nothing() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let deleter = rig.request(1, DELETE);
     let renamer = rig.request(1, DELETE);
     rig.open(&deleter);
@@ -315,7 +315,7 @@ fn a_removal_beside_a_rename_leaves_nothing() {
 
 #[test]
 fn a_rename_onto_a_name_that_goes_leaves_it_going() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let deleter = rig.request(1, DELETE);
     let renamer = OpenRequest {
         path: path("other"),
@@ -351,7 +351,7 @@ fn each_name_goes_on_behalf_of_who_marked_it() {
         }));
         Deleter::new(&identity, None)
     };
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let one = rig.request(1, DELETE);
     let other = OpenRequest {
         link: link(0, "another name"),

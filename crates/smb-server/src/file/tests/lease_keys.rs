@@ -4,7 +4,7 @@ use super::{caching::ack, *};
 
 #[test]
 fn a_key_stays_with_its_file() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let first = rig.leased(1, READ, 1, RWH);
     rig.open(&first);
     assert_eq!(
@@ -35,7 +35,7 @@ fn a_key_stays_with_its_file() {
 
 #[test]
 fn the_key_of_a_file_to_be_deleted_may_move_on() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let doomed = OpenRequest {
         delete_on_close: true,
         ..rig.leased(1, DELETE, 1, RH)
@@ -55,7 +55,7 @@ fn the_key_of_a_file_to_be_deleted_may_move_on() {
 
 #[test]
 fn an_acknowledgment_reaches_the_file_that_had_the_key_when_it_was_broken() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let goes = OpenRequest {
         delete_on_close: true,
         ..rig.leased(1, DELETE, 1, RH)
@@ -78,7 +78,7 @@ fn an_acknowledgment_reaches_the_file_that_had_the_key_when_it_was_broken() {
 #[test]
 fn a_rename_binds_the_key_of_a_file_to_be_deleted_to_it_again() {
     for marked in [false, true] {
-        let rig = Rig::new(Caching::Full);
+        let rig = Rig::new();
         let deletes = |n| OpenRequest {
             delete_on_close: true,
             ..rig.leased(1, DELETE, n, ONLY_R)
@@ -100,7 +100,7 @@ fn a_rename_binds_the_key_of_a_file_to_be_deleted_to_it_again() {
 
 #[test]
 fn a_key_stays_with_its_file_when_an_open_that_would_delete_it_is_undone() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     rig.open(&rig.leased(1, READ, 1, RH));
     let doomed = || OpenRequest {
         delete_on_close: true,
@@ -136,7 +136,7 @@ fn breaks_at_a_former_file(rig: &Rig) -> OpenRequest {
 
 #[test]
 fn a_key_that_moved_twice_acknowledges_the_break_of_its_first_file() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let first = breaks_at_a_former_file(&rig);
     let [second, third] = [2, 3].map(|ino| rig.leased(ino, READ, 1, RH));
     rig.open(&second);
@@ -157,7 +157,7 @@ fn a_key_that_moved_twice_acknowledges_the_break_of_its_first_file() {
 
 #[test]
 fn a_key_whose_new_file_is_closed_acknowledges_the_break_of_its_former_file() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let first = breaks_at_a_former_file(&rig);
     let second = rig.leased(2, READ, 1, RH);
     rig.open(&second);

@@ -29,7 +29,7 @@ struct Locked {
 
 impl Locked {
     fn new(opens: usize) -> Self {
-        let rig = Rig::new(Caching::None);
+        let rig = Rig::new();
         let opens: Vec<OpenRequest> = (0..opens).map(|_| rig.request(1, READ | WRITE)).collect();
         for request in &opens {
             rig.open(request);

@@ -126,9 +126,9 @@ pub(super) fn oplock(level: OplockLevel) -> CacheRequest {
 }
 
 impl Rig {
-    pub(super) fn new(caching: Caching) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            files: Files::new(caching),
+            files: Files::default(),
             next: Cell::new(1),
         }
     }

@@ -475,7 +475,7 @@ proptest! {
     #[test]
     fn beliefs_never_contradict(ops in prop::collection::vec(op(), 1..60)) {
         let mut world = World {
-            rig: Rig::new(Caching::Full),
+            rig: Rig::new(),
             opens: Vec::new(),
             beliefs: BTreeMap::new(),
             parked: BTreeMap::new(),

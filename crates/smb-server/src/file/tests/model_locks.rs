@@ -356,7 +356,7 @@ proptest! {
 
     #[test]
     fn locks_match_the_model(ops in prop::collection::vec(op(), 1..60)) {
-        let rig = Rig::new(Caching::None);
+        let rig = Rig::new();
         let opens: Vec<OpenRequest> = (0..OPENS).map(|_| rig.request(1, READ | WRITE)).collect();
         for request in &opens {
             rig.open(request);

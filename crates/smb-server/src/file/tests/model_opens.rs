@@ -282,7 +282,7 @@ proptest! {
 
     #[test]
     fn opens_match_the_model(ops in prop::collection::vec(op(), 1..60)) {
-        let rig = Rig::new(Caching::None);
+        let rig = Rig::new();
         let mut model = Model::default();
         for op in &ops {
             step(&rig, &mut model, op);

@@ -7,7 +7,7 @@ use crate::file::inode::OPENS_PER_USER_MAX;
 
 #[test]
 fn a_conflict_is_final_where_nobody_caches() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let first = OpenRequest {
         share: ShareAccess::READ,
         ..rig.request(1, READ | WRITE)
@@ -30,7 +30,7 @@ fn a_conflict_is_final_where_nobody_caches() {
 
 #[test]
 fn a_user_leaves_half_of_the_opens_to_others() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let of = |user| {
         let request = rig.request(1, STAT);
         let user = CountedUser(user);
@@ -59,7 +59,7 @@ fn a_user_leaves_half_of_the_opens_to_others() {
 
 #[test]
 fn share_modes_are_per_stream_but_deletion_of_the_base_meets_them_all() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on_stream = OpenRequest {
         place: stream(1, "S"),
         share: ShareAccess::READ,
@@ -89,7 +89,7 @@ fn share_modes_are_per_stream_but_deletion_of_the_base_meets_them_all() {
 
 #[test]
 fn overwriting_is_judged_as_writing_until_it_is_done() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let readers = OpenRequest {
         share: ShareAccess::READ | ShareAccess::DELETE,
         ..rig.request(1, READ)
@@ -113,7 +113,7 @@ fn overwriting_is_judged_as_writing_until_it_is_done() {
 
 #[test]
 fn overwriting_takes_what_is_cached_of_the_streams_that_go_along() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let on_stream = |share| OpenRequest {
         place: stream(1, "S"),
         share,
@@ -137,7 +137,7 @@ fn overwriting_takes_what_is_cached_of_the_streams_that_go_along() {
 
 #[test]
 fn while_a_file_is_overwritten_its_streams_are_opened_by_who_shares_their_deletion() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on_stream = |share| OpenRequest {
         place: stream(1, "S"),
         share,
@@ -160,7 +160,7 @@ fn while_a_file_is_overwritten_its_streams_are_opened_by_who_shares_their_deleti
 
 #[test]
 fn a_rename_above_waits_for_a_break_that_goes_in_steps() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let below = OpenRequest {
         path: path("dir\\1"),
         ..rig.leased(1, READ, 1, RWH)
@@ -188,7 +188,7 @@ fn a_rename_above_waits_for_a_break_that_goes_in_steps() {
 
 #[test]
 fn a_change_that_took_no_turn_is_seen_by_who_keeps_times() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let request = rig.request(1, WRITE);
     let (decision, _) = rig.files.open(&request);
     let Decision::Granted(granted) = decision else {
@@ -208,7 +208,7 @@ fn a_change_that_took_no_turn_is_seen_by_who_keeps_times() {
 
 #[test]
 fn a_stream_to_be_removed_by_somebody_else_goes_with_its_last_handle() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let place = stream(1, "S");
     assert!(!rig.files.remove_at_last_close(&place, ME));
     let open = OpenRequest {
@@ -224,7 +224,7 @@ fn a_stream_to_be_removed_by_somebody_else_goes_with_its_last_handle() {
 
 #[test]
 fn streams_of_a_file_that_is_being_replaced_are_opened_afterwards() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let room = rig.request(1, READ);
     rig.open(&room);
     let of_stream = || OpenRequest {
@@ -250,7 +250,7 @@ fn streams_of_a_file_that_is_being_replaced_are_opened_afterwards() {
 
 #[test]
 fn an_open_is_reserved_from_the_grant_on() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let exclusive = |rig: &Rig| OpenRequest {
         share: ShareAccess(0),
         ..rig.request(1, WRITE)
@@ -273,7 +273,7 @@ fn an_open_is_reserved_from_the_grant_on() {
 
 #[test]
 fn a_close_leaves_the_other_opens() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let base = rig.request(1, READ);
     let on_stream = OpenRequest {
         place: stream(1, "S"),
@@ -294,7 +294,7 @@ fn a_close_leaves_the_other_opens() {
 
 #[test]
 fn quick_answers_follow_ranges_and_caching() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let holder = rig.leased(1, READ | WRITE, 1, RWH);
     let (decision, _) = rig.files.open(&holder);
     let Decision::Granted(holding) = decision else {
@@ -322,7 +322,7 @@ fn quick_answers_follow_ranges_and_caching() {
 
 #[test]
 fn quick_answers_say_who_may_write() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let granted = |request: &OpenRequest| match rig.files.open(request).0 {
         Decision::Granted(granted) => granted.quick,
         other => panic!("{other:?}"),
@@ -343,7 +343,7 @@ fn quick_answers_say_who_may_write() {
 
 #[test]
 fn quick_answers_say_whether_a_request_is_under_way() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let quick = match rig.files.open(&rig.request(1, READ)).0 {
         Decision::Granted(granted) => granted.quick,
         other => panic!("{other:?}"),
@@ -363,7 +363,7 @@ fn quick_answers_say_whether_a_request_is_under_way() {
 
 #[test]
 fn paths_follow_renames() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let inside = OpenRequest {
         path: path("dir\\sub\\File"),
         ..rig.request(1, READ)
@@ -395,7 +395,7 @@ fn paths_follow_renames() {
 /// A user may have very many handles below a directory.
 #[test]
 fn the_opens_below_a_directory_are_looked_at_in_portions() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let open = |ino: u64| {
         let request = OpenRequest {
             path: path(&format!("dir\\{ino}")),
@@ -415,7 +415,7 @@ fn the_opens_below_a_directory_are_looked_at_in_portions() {
 
 #[test]
 fn a_rename_above_waits_for_cached_handles() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let inside = OpenRequest {
         path: path("dir\\f"),
         ..rig.leased(1, READ, 1, RH)
@@ -435,7 +435,7 @@ fn a_rename_above_waits_for_cached_handles() {
 fn racing_threads_never_both_have_an_exclusive_open() {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let requests: Vec<OpenRequest> = (0..4)
         .map(|n| OpenRequest {
             share: ShareAccess(0),

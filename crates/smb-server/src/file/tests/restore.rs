@@ -41,7 +41,7 @@ fn back(rig: &Rig, from: &Rig, request: &OpenRequest) -> Granted {
 
 #[test]
 fn locks_with_their_sequences_and_share_modes_come_back() {
-    let old = Rig::new(Caching::Full);
+    let old = Rig::new();
     let request = OpenRequest {
         share: ShareAccess::READ,
         ..old.request(1, READ | WRITE)
@@ -54,7 +54,7 @@ fn locks_with_their_sequences_and_share_modes_come_back() {
     assert_eq!(lock(&old, &request, 0, Some(sequence)), Status::SUCCESS);
     assert_eq!(lock(&old, &request, 50, None), Status::SUCCESS);
 
-    let new = Rig::new(Caching::Full);
+    let new = Rig::new();
     let granted = back(&new, &old, &request);
     assert!(granted.quick.ranges_in_use());
     assert_eq!(
@@ -83,7 +83,7 @@ fn locks_with_their_sequences_and_share_modes_come_back() {
 
 #[test]
 fn a_lease_comes_back_once_for_all_its_opens_and_breaks() {
-    let old = Rig::new(Caching::Full);
+    let old = Rig::new();
     let leased = |rig: &Rig| OpenRequest {
         client: client(9),
         cache: lease(9, RWH),
@@ -92,7 +92,7 @@ fn a_lease_comes_back_once_for_all_its_opens_and_breaks() {
     let (one, two) = (leased(&old), leased(&old));
     old.open(&one);
     old.open(&two);
-    let new = Rig::new(Caching::Full);
+    let new = Rig::new();
     for request in [&one, &two] {
         back(&new, &old, request);
         assert_eq!(
@@ -115,7 +115,7 @@ fn a_lease_comes_back_once_for_all_its_opens_and_breaks() {
     // A record without its lease cannot be restored.
     let (kept, _) = old.files.kept(&one.place, one.open).unwrap();
     assert!(
-        Rig::new(Caching::Full)
+        Rig::new()
             .files
             .put_back(&one, &kept, None, ME)
             .is_none()
@@ -124,7 +124,7 @@ fn a_lease_comes_back_once_for_all_its_opens_and_breaks() {
 
 #[test]
 fn what_is_breaking_comes_back_as_it_will_be() {
-    let old = Rig::new(Caching::Full);
+    let old = Rig::new();
     let leased = OpenRequest {
         client: client(9),
         cache: lease(9, RWH),
@@ -143,7 +143,7 @@ fn what_is_breaking_comes_back_as_it_will_be() {
         let here = old.files.caching_of(&request.place, request.open);
         assert_eq!(state(here), RWH);
     }
-    let new = Rig::new(Caching::Full);
+    let new = Rig::new();
     for (request, left) in [(&leased, RH), (&batch, ONLY_R)] {
         back(&new, &old, request);
         let there = new.files.caching_of(&request.place, request.open);
@@ -155,7 +155,7 @@ fn what_is_breaking_comes_back_as_it_will_be() {
 #[test]
 fn what_is_to_be_deleted_is_deleted_with_the_last_close() {
     for on_close in [false, true] {
-        let old = Rig::new(Caching::Full);
+        let old = Rig::new();
         let request = OpenRequest {
             delete_on_close: on_close,
             ..old.request(1, DELETE)
@@ -167,7 +167,7 @@ fn what_is_to_be_deleted_is_deleted_with_the_last_close() {
                 .set_delete_pending(&request.place, request.open, false, ME);
             let _ = marked.unwrap();
         }
-        let new = Rig::new(Caching::Full);
+        let new = Rig::new();
         back(&new, &old, &request);
         let pending = new.files.is_delete_pending(&request.place, request.open);
         assert_eq!(pending, !on_close);
@@ -178,13 +178,13 @@ fn what_is_to_be_deleted_is_deleted_with_the_last_close() {
 
 #[test]
 fn what_is_not_to_be_deleted_any_more_stays() {
-    let old = Rig::new(Caching::Full);
+    let old = Rig::new();
     let request = old.request(1, DELETE);
     old.open(&request);
     old.mark_deleted(&request);
     let cleared = (old.files).clear_delete_pending(&request.place, request.open);
     assert_eq!(cleared, Ok(()));
-    let new = Rig::new(Caching::Full);
+    let new = Rig::new();
     back(&new, &old, &request);
     assert_eq!(new.close(&request).remove, None);
 }
@@ -193,7 +193,7 @@ fn what_is_not_to_be_deleted_any_more_stays() {
 fn what_another_open_has_marked_is_deleted_with_the_last_close() {
     for on_close in [false, true] {
         for place in [place(1), stream(1, "S")] {
-            let old = Rig::new(Caching::Full);
+            let old = Rig::new();
             let at = |access| OpenRequest {
                 place: place.clone(),
                 ..old.request(1, access)
@@ -210,7 +210,7 @@ fn what_another_open_has_marked_is_deleted_with_the_last_close() {
                 old.mark_deleted(&marks);
             }
             assert_eq!(old.close(&marks).remove, None);
-            let new = Rig::new(Caching::Full);
+            let new = Rig::new();
             back(&new, &old, &lasts);
             back(&new, &old, &also_lasts);
             assert_eq!(new.close(&lasts).remove, None);
@@ -222,7 +222,7 @@ fn what_another_open_has_marked_is_deleted_with_the_last_close() {
 #[test]
 fn a_file_that_is_marked_is_deleted_with_the_last_close_of_a_stream() {
     for on_close in [false, true] {
-        let old = Rig::new(Caching::Full);
+        let old = Rig::new();
         let marks = OpenRequest {
             delete_on_close: on_close,
             ..old.request(1, DELETE)
@@ -239,7 +239,7 @@ fn a_file_that_is_marked_is_deleted_with_the_last_close_of_a_stream() {
         assert_eq!(old.close(&marks).remove, None);
         let (kept, _) = old.files.kept(&lasts.place, lasts.open).unwrap();
         assert!(kept.link_marked && !kept.marked_deleted);
-        let new = Rig::new(Caching::Full);
+        let new = Rig::new();
         back(&new, &old, &lasts);
         let late = OpenRequest {
             open: OpenId(900),
@@ -253,7 +253,7 @@ fn a_file_that_is_marked_is_deleted_with_the_last_close_of_a_stream() {
 
 #[test]
 fn a_lease_is_taken_anew_if_the_clients_of_its_other_opens_are_away() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let leased = || rig.leased(1, READ, 9, ONLY_R);
     let (one, two) = (leased(), leased());
     rig.open(&one);

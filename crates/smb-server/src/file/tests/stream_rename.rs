@@ -14,7 +14,7 @@ fn of(rig: &Rig, name: &str, share: ShareAccess) -> OpenRequest {
 
 #[test]
 fn everything_moves_with_the_stream() {
-    let rig = Rig::new(Caching::Full);
+    let rig = Rig::new();
     let only = OpenRequest {
         cache: lease(1, RWH),
         client: client(1),
@@ -47,7 +47,7 @@ fn everything_moves_with_the_stream() {
 
 #[test]
 fn a_rename_that_is_not_carried_out_leaves_both_names_free() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let only = of(&rig, "A", SHARE_ALL);
     rig.open(&only);
     let rename = || rig.files.rename_stream(only.open, stream(1, "B"), drop);

@@ -60,7 +60,7 @@ fn changes(waiter: WaiterId, changes: &[Change]) -> Wake {
 
 #[test]
 fn changes_reach_the_parent_and_the_trees_above() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let flat = directory(&rig, "d");
     let tree = directory(&rig, "");
     let (flat_waiter, watching) = watch(&rig, &flat, false, 1000);
@@ -91,7 +91,7 @@ fn changes_reach_the_parent_and_the_trees_above() {
 /// must list the directory again.
 #[test]
 fn without_memory_the_client_looks_for_itself() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "d");
     let memory = Memory::new(16 << 10);
     let request = |waiter| WatchRequest {
@@ -125,7 +125,7 @@ fn without_memory_the_client_looks_for_itself() {
 
 #[test]
 fn the_filter_decides_and_streams_are_named() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "d");
     let (waiter, _) = watch(&rig, &on, false, 1000);
     let write = Reported {
@@ -143,7 +143,7 @@ fn the_filter_decides_and_streams_are_named() {
 
 #[test]
 fn the_two_names_of_a_rename_travel_together() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "d");
     let (first, _) = watch(&rig, &on, false, 1000);
     let (second, _) = watch(&rig, &on, false, 1000);
@@ -163,7 +163,7 @@ fn the_two_names_of_a_rename_travel_together() {
 #[test]
 fn too_much_for_buffer_or_queue_is_to_be_listed_anew() {
     let enumerate = Outcome::Failed(Status::NOTIFY_ENUM_DIR);
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "d");
     // Two entries of 14 bytes take 16 + 14; queued, so that the second request's buffer counts.
     let two = [
@@ -210,7 +210,7 @@ fn too_much_for_buffer_or_queue_is_to_be_listed_anew() {
 
 #[test]
 fn repeated_modifications_are_one() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "d");
     let (waiter, _) = watch(&rig, &on, false, 1000);
     assert!(rig.files.cancel_watch(on.open, waiter));
@@ -246,7 +246,7 @@ fn each_watcher_gets_the_name_from_where_it_is() {
 
 #[test]
 fn closing_ends_what_is_parked() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "d");
     let (first, _) = watch(&rig, &on, false, 10);
     let (second, _) = watch(&rig, &on, false, 10);
@@ -266,7 +266,7 @@ fn closing_ends_what_is_parked() {
 
 #[test]
 fn a_directory_marked_deleted_has_no_news() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "d");
     let other = directory(&rig, "d");
     let (waiter, _) = watch(&rig, &other, false, 1000);
@@ -299,7 +299,7 @@ fn a_directory_marked_deleted_has_no_news() {
 
 #[test]
 fn a_directory_that_the_host_removed_has_no_news() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "d");
     let (waiter, _) = watch(&rig, &on, false, 1000);
     let touched = |touched| rig.files.touched_outside(on.place.key, touched).wakes;
@@ -311,7 +311,7 @@ fn a_directory_that_the_host_removed_has_no_news() {
 
 #[test]
 fn delete_on_close_notifies_those_who_wait_when_it_marks() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "d");
     let (waiter, _) = watch(&rig, &on, false, 1000);
     let doomed = OpenRequest {
@@ -324,7 +324,7 @@ fn delete_on_close_notifies_those_who_wait_when_it_marks() {
     let outcome = Outcome::Failed(Status::DELETE_PENDING);
     assert_eq!(closed.effects.wakes, [Wake { waiter, outcome }]);
     // A disposition that is taken back does not bring the news back.
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let set = directory(&rig, "e");
     rig.mark_deleted(&set);
     assert_eq!(rig.files.clear_delete_pending(&set.place, set.open), Ok(()));
@@ -334,7 +334,7 @@ fn delete_on_close_notifies_those_who_wait_when_it_marks() {
 
 #[test]
 fn who_was_served_in_vain_is_still_the_oldest() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "d");
     let (first, _) = watch(&rig, &on, true, 1000);
     let (second, _) = watch(&rig, &on, true, 1000);
@@ -370,7 +370,7 @@ fn who_was_served_in_vain_is_still_the_oldest() {
 
 #[test]
 fn watchers_move_with_their_directory() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "a\\d");
     let (waiter, _) = watch(&rig, &on, false, 1000);
     let (from, to) = (path("a"), path("b"));
@@ -388,7 +388,7 @@ fn watchers_move_with_their_directory() {
 /// The directory may be moved after the request came and before its watcher is made.
 #[test]
 fn a_new_watcher_is_where_its_directory_is_now() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "a\\d");
     let (from, to) = (path("a"), path("b"));
     rig.files
@@ -401,7 +401,7 @@ fn a_new_watcher_is_where_its_directory_is_now() {
 /// [MS-FSA] 2.1.4.1 compares the directories, not their paths.
 #[test]
 fn a_watcher_by_another_path_is_reached_once() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "d");
     let (waiter, _) = watch(&rig, &on, false, 1000);
     let elsewhere = Reported {
@@ -430,7 +430,7 @@ fn elsewhere(text: &str) -> SharePath {
 /// The folder of share 1 is `\up\d` in share 0.
 #[test]
 fn a_tree_is_watched_through_every_share_that_shows_it() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let same = (path("up\\d"), elsewhere(""));
     rig.files.set_same_folders(vec![same]);
     let above = directory(&rig, "up");
@@ -462,7 +462,7 @@ fn a_tree_is_watched_through_every_share_that_shows_it() {
 /// The watchers of a change's own directory are found by that directory's key.
 #[test]
 fn a_tree_in_another_share_gets_a_change_once() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "d");
     let same = (path("d"), elsewhere(""));
     rig.files.set_same_folders(vec![same]);
@@ -482,7 +482,7 @@ fn a_tree_in_another_share_gets_a_change_once() {
 
 #[test]
 fn watchers_in_another_share_move_with_their_directory() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let same = (path("d"), elsewhere(""));
     rig.files.set_same_folders(vec![same]);
     let on = directory(&rig, "d\\a\\s");
@@ -504,7 +504,7 @@ fn watchers_in_another_share_move_with_their_directory() {
 /// Share 0 shows the folder of share 1 as `\in`, and both show that of share 2 as `d` in there.
 #[test]
 fn folders_of_shares_are_followed_when_another_share_renames_them() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let third = || SharePath::new(ShareId(2), [""; 0], str::to_uppercase);
     rig.files.set_same_folders(vec![
         (path("in"), elsewhere("")),
@@ -550,7 +550,7 @@ fn folders_of_shares_are_followed_when_another_share_renames_them() {
 
 #[test]
 fn a_watch_of_another_directory_at_that_path_stays() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "a");
     let (waiter, _) = watch(&rig, &on, false, 1000);
     // The directory that had this path was moved elsewhere, and its path follows last.
@@ -570,7 +570,7 @@ fn a_watch_of_another_directory_at_that_path_stays() {
 
 #[test]
 fn so_many_requests_park_and_no_more() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let on = directory(&rig, "d");
     for _ in 0..crate::file::watch::PARKED_MAX {
         assert_eq!(watch(&rig, &on, false, 10).1, Watching::Pending);
@@ -581,7 +581,7 @@ fn so_many_requests_park_and_no_more() {
 
 #[test]
 fn a_user_has_so_many_watchers_of_a_directory_and_no_more() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let opens: Vec<_> = (0..WATCHERS_PER_USER_MAX)
         .map(|_| directory(&rig, "d"))
         .collect();
@@ -613,7 +613,7 @@ fn a_user_has_so_many_watchers_of_a_directory_and_no_more() {
 /// The watchers of all directories count together.
 #[test]
 fn a_user_has_so_many_watchers_of_trees_and_no_more() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let open = |ino: u64| {
         let request = OpenRequest {
             directory: true,
