@@ -4,11 +4,8 @@
 //! passed in as [`vfs::Env`], files as [`vfs::Vfs`], bytes as [`transport`]. So the same code runs
 //! in the daemon and in the simulator.
 //!
-//! A request passes these files: `serve.rs` reads bytes, `link/receive_buffer.rs` makes frames of
-//! them, `link/inbound.rs` decrypts, splits and verifies, `command/run.rs` resolves session and
-//! tree, `command/*.rs` do what [MS-SMB2] 3.3.5.x says, one file for each command,
-//! `link/outbound.rs` signs and seals the answers. `file/` decides which opens of a file may exist
-//! together and what they may cache.
+//! ARCHITECTURE.md follows a request through the files. `file/` decides which opens of a file may
+//! exist together and what they may cache.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
