@@ -34,14 +34,10 @@ impl Sealing {
         if count == u64::MAX {
             return None;
         }
-        let mut nonce = [0; 16];
-        let (counter, rest) = nonce.split_at_mut(8);
-        counter.copy_from_slice(&count.to_le_bytes());
         // 11 bytes fit both CCM and GCM; the rest must be zero.
-        rest.iter_mut()
-            .zip(self.salt)
-            .for_each(|(to, from)| *to = from);
-        Some(nonce)
+        let [a, b, c] = self.salt;
+        let salt = u128::from(u32::from_le_bytes([a, b, c, 0]));
+        Some((salt << 64 | u128::from(count)).to_le_bytes())
     }
 }
 
