@@ -181,10 +181,8 @@ impl Inode {
 
     /// How many opens there are, by one link or by all.
     pub(super) fn count(&self, link: Option<&Link>) -> usize {
-        let opens = self.opens.values();
-        opens
-            .filter(|open| link.is_none_or(|link| open.link == *link))
-            .count()
+        let links = self.opens.values().map(|open| &open.link);
+        links.filter(|it| link.is_none_or(|of| *it == of)).count()
     }
 
     /// Whether any named stream is open.
