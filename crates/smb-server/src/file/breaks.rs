@@ -226,8 +226,7 @@ impl Files {
                 inode.wake_all(&mut effects);
             }
             Some((answer, effects))
-        })
-        .flatten()
+        })?
     }
 
     /// Called when an entry of a directory was created, deleted, renamed or changed in attributes,

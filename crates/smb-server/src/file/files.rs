@@ -138,12 +138,11 @@ impl Files {
             return Some(Status::INVALID_PARAMETER);
         }
         let (place, link, user) = stream?;
-        let refusal = self.with(place.key, false, |inode| {
+        self.with(place.key, false, |inode| {
             let reserved = inode.is_reserved(&place.stream);
             let refusal = inode.refusal(&place.stream, link, user);
             refusal.or(reserved.then_some(Status::SHARING_VIOLATION))
-        });
-        refusal.flatten()
+        })?
     }
 
     /// [MS-SMB2] 3.3.5.9.8: a lease key stays with its file, unless that is to be deleted. `of` is the place and name

@@ -220,8 +220,7 @@ impl Files {
         place: &Place,
         open: OpenId,
     ) -> Option<(KeptOpen, Option<(Owner, KeptLease)>)> {
-        self.with(place.key, false, |inode| inode.kept(open))
-            .flatten()
+        self.with(place.key, false, |inode| inode.kept(open))?
     }
 
     /// Restores a recorded open. Of the request, its name, place, link, path, client, lease key and user are used, and
