@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use smb_crypto::{PreauthHash, SigningKey};
+use smb_crypto::PreauthHash;
 use smb_wire::ids::{Guid, SessionId};
 use tokio::sync::mpsc;
 use vfs::{Vfs, requester::Requester};
@@ -21,12 +21,9 @@ use super::{Connection, MAILBOX_MAX, Negotiated, Outbox, waiting::EarlyCancels};
 use crate::{
     link::credits::CreditWindow,
     memory::{Account, Seen},
-    state::{Channel, ConnectionId, Mail, Peer, Server, Session},
+    state::{Channel, ConnectionId, Mail, Peer, Server},
     transport::Direct,
 };
-
-/// The session of a channel and Channel.SigningKey.
-type Bound<V> = (Arc<Session<V>>, Option<Arc<SigningKey>>);
 
 /// The state of a connection that has left its worker. It must be given to [`crate::serve`] again or to
 /// [`crate::lost`], which end its sessions and close its opens.
@@ -36,7 +33,7 @@ pub struct Carried<V: Vfs> {
     negotiated: Option<Negotiated>,
     preauth: PreauthHash,
     credits: CreditWindow,
-    channels: BTreeMap<SessionId, Bound<V>>,
+    channels: BTreeMap<SessionId, Channel<V>>,
     next_async: u64,
     early_cancels: EarlyCancels,
     requester: Requester,
@@ -137,7 +134,10 @@ impl<V: Vfs> Connection<V> {
         stuck: Arc<AtomicBool>,
     ) -> Box<Carried<V>> {
         let channels = self.channels.take().into_iter();
-        let bound = |channel: &Channel<V>| (Arc::clone(&channel.session), channel.signing.clone());
+        let owned = |channel: &Channel<V>| Channel {
+            session: Arc::clone(&channel.session),
+            signing: channel.signing.clone(),
+        };
         let none_left = CreditWindow::new(1);
         Box::new(Carried {
             id: self.id,
@@ -146,7 +146,7 @@ impl<V: Vfs> Connection<V> {
             preauth: self.preauth.replace(PreauthHash::new()),
             credits: self.credits.replace(none_left),
             channels: channels
-                .map(|(id, channel)| (id, bound(&channel)))
+                .map(|(id, channel)| (id, owned(&channel)))
                 .collect(),
             next_async: self.next_async.get(),
             early_cancels: self.early_cancels.take_all(),
@@ -167,10 +167,8 @@ impl<V: Vfs> Carried<V> {
         direct: Option<Box<dyn Direct>>,
         authenticated: Box<dyn Fn()>,
     ) -> Arrived<V> {
-        let channels = self.channels.into_iter().map(|(id, (session, signing))| {
-            let channel = Channel { session, signing };
-            (id, Rc::new(channel))
-        });
+        let channels = self.channels.into_iter();
+        let channels = channels.map(|(id, channel)| (id, Rc::new(channel)));
         let fresh = Connection::new(
             server,
             self.id,
