@@ -30,7 +30,7 @@ pub struct Below {
 }
 
 /// The search for [`Below`] under way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Clearing {
     /// The opens that were not looked at yet.
     opens: vec::IntoIter<(OpenId, Place)>,
@@ -48,9 +48,7 @@ impl Files {
     pub fn clear_below(&self, directory: &SharePath) -> Clearing {
         Clearing {
             opens: self.opens_below(directory).into_iter(),
-            open: 0,
-            places: BTreeSet::new(),
-            effects: Effects::default(),
+            ..Clearing::default()
         }
     }
 }
