@@ -195,10 +195,6 @@ impl Watcher {
         self.overflowed = false;
     }
 
-    fn has_news(&self) -> bool {
-        self.overflowed || !self.queue.is_empty()
-    }
-
     /// Serves one request. Not every user may see changes deeper than the directory's own entries: see
     /// [`Files::decided`].
     fn serve(&mut self, waiter: WaiterId, buffer: usize) -> Outcome {
@@ -212,7 +208,7 @@ impl Watcher {
     }
 
     fn may_serve(&self) -> bool {
-        self.deciding.is_none() && self.has_news()
+        self.deciding.is_none() && (self.overflowed || !self.queue.is_empty())
     }
 
     /// The changes for a reply of at most `buffer` bytes; the queue is empty after it.
