@@ -41,8 +41,7 @@ const WRITE_RIGHTS: AccessMask = AccessMask(
         | AccessMask::FILE_DELETE_CHILD.bits(),
 );
 
-/// The descriptor of an inode: stored, or derived from its permission bits. `changed`: as in
-/// [`Subject`].
+/// The descriptor of an inode: stored, or derived from its permission bits. `changed`: as in [`Subject`].
 pub(crate) async fn descriptor<V: Vfs>(
     vfs: &V,
     node: &V::Node,
@@ -56,8 +55,7 @@ pub(crate) async fn descriptor<V: Vfs>(
     })
 }
 
-/// The stored descriptor. One that cannot be parsed grants nothing: only the owner on disk may
-/// replace it.
+/// The stored descriptor. One that cannot be parsed grants nothing: only the owner on disk may replace it.
 pub(crate) async fn stored<V: Vfs>(
     vfs: &V,
     node: &V::Node,
@@ -317,8 +315,7 @@ pub(crate) async fn may_link<V: Vfs>(
     Err(Status::ACCESS_DENIED.into())
 }
 
-/// Whether the parent lets the token add a file or directory; if so, its stored descriptor where
-/// that is passed on.
+/// Whether the parent lets the token add a file or directory; if so, its stored descriptor where that is passed on.
 ///
 /// # Errors
 /// `ACCESS_DENIED`.

@@ -1,8 +1,7 @@
 //! One connection: its negotiated facts, its credits, its channels, and the messages on their way to its socket
 //! ([MS-SMB2] 3.3.1.7). The loop that turns bytes into requests is in `serve.rs`.
 //!
-//! Everything here belongs to one worker and is never shared; others reach a connection only
-//! through its mailbox.
+//! Everything here belongs to one worker and is never shared; others reach a connection only through its mailbox.
 
 mod carried;
 mod flow;

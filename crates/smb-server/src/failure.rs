@@ -33,8 +33,7 @@ impl From<VfsError> for Failure {
 }
 
 impl From<Malformed> for Failure {
-    /// A body that cannot be read is an invalid parameter ([MS-SMB2] 3.3.5.2.6 leaves the
-    /// connection alone).
+    /// A body that cannot be read is an invalid parameter ([MS-SMB2] 3.3.5.2.6 leaves the connection alone).
     fn from(_: Malformed) -> Self {
         Self::Status(Status::INVALID_PARAMETER)
     }

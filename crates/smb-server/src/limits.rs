@@ -95,8 +95,7 @@ pub const RANGE_MEMORY: usize = 80;
 /// Byte-range locks of each open that are not in the budget: few programs hold more.
 pub const RANGES_UNCHARGED: usize = 16;
 
-/// Anonymous sessions of a connection that may only list shares; one more gives
-/// REQUEST_NOT_ACCEPTED.
+/// Anonymous sessions of a connection that may only list shares; one more gives REQUEST_NOT_ACCEPTED.
 pub const LISTING_SESSIONS: usize = 1;
 
 /// Tree connects of a session that may only list shares; one more gives INSUFFICIENT_RESOURCES.
@@ -130,8 +129,7 @@ pub const SETUPS_UNCHARGED: usize = 16;
 /// session that has ended. If a disk takes longer, the closes go on.
 pub const CLOSES_WAIT: Duration = Duration::from_secs(1);
 
-/// Channels of one session; binding one more gets `INSUFFICIENT_RESOURCES` (Windows and Samba
-/// allow as many).
+/// Channels of one session; binding one more gets `INSUFFICIENT_RESOURCES` (Windows and Samba allow as many).
 pub const CHANNELS_PER_SESSION_MAX: usize = 32;
 
 /// CREATEs of one session that go on waiting though their channel is lost; one more is cancelled.
@@ -161,8 +159,7 @@ pub const MESSAGE_OVERHEAD_MAX: usize = 256 + 64 * 1024;
 /// keeps the list.
 pub const DIALECTS_MAX: usize = 64;
 
-/// Largest message that may arrive before a dialect is settled. A longer one closes the
-/// connection.
+/// Largest message that may arrive before a dialect is settled. A longer one closes the connection.
 pub const NEGOTIATE_BYTES_MAX: usize = 128 * 1024;
 
 /// Work of one connection's requests, in units of about a nanosecond (`turn.rs`; each byte received or answered counts
@@ -227,9 +224,8 @@ pub struct ServerLimits {
     pub credits: u16,
     /// Bytes of one QUERY_DIRECTORY answer; the listing continues in the next one.
     pub directory_bytes: u32,
-    /// Failed logins of one user from one address within a minute; one more gets
-    /// `LOGON_FAILURE` without a check of the password. From one address, for all users together, ten times as many are
-    /// allowed.
+    /// Failed logins of one user from one address within a minute; one more gets `LOGON_FAILURE` without a check of the
+    /// password. From one address, for all users together, ten times as many are allowed.
     pub failed_logins: u32,
 }
 

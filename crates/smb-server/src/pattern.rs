@@ -80,8 +80,7 @@ pub(crate) struct Pattern {
     takes_one: Set,
     takes_dot: Set,
     takes_final_dot: Set,
-    /// The units that can match no character: before a dot, at the end, and elsewhere (only `*` and
-    /// `<`).
+    /// The units that can match no character: before a dot, at the end, and elsewhere (only `*` and `<`).
     skipped_at_dot: Set,
     skipped_at_end: Set,
 }
@@ -190,9 +189,8 @@ impl Pattern {
         last.is_some_and(|last| last >> (self.end % 64) & 1 == 1)
     }
 
-    /// Adds the states reached without consuming a character: `*` and `<` may match the empty
-    /// string, `>` may do so before a dot or at the end, and `"` at the end. The sum's carries walk
-    /// through runs of such units.
+    /// Adds the states reached without consuming a character: `*` and `<` may match the empty string, `>` may do so
+    /// before a dot or at the end, and `"` at the end. The sum's carries walk through runs of such units.
     fn skip(&self, states: &mut Set, next: Option<char>) {
         let skipped = match next {
             None => &self.skipped_at_end,

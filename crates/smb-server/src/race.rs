@@ -1,5 +1,4 @@
-//! Waiting for the first of two things, in a fixed order, so that a simulation with the same seed
-//! repeats itself.
+//! Waiting for the first of two things, in a fixed order, so that a simulation with the same seed repeats itself.
 
 use std::{
     future::{Future, poll_fn},
@@ -20,8 +19,7 @@ pub(crate) enum First<A, B> {
     Right(B),
 }
 
-/// Waits for either future. The other one is dropped, so it must not own memory that the kernel may
-/// be writing to.
+/// Waits for either future. The other one is dropped, so it must not own memory that the kernel may be writing to.
 pub(crate) async fn race<A, B>(
     left: impl Future<Output = A>,
     right: impl Future<Output = B>,

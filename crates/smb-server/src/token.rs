@@ -162,8 +162,7 @@ impl Token {
     }
 }
 
-/// The SID of an account of this machine. A machine SID has room for a RID, or it would not have
-/// passed validation.
+/// The SID of an account of this machine. A machine SID has room for a RID, or it would not have passed validation.
 fn account(config: &ServerConfig, rid: u32) -> Sid {
     config.machine_sid.child(rid).unwrap_or(Sid::NULL)
 }

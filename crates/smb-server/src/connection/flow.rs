@@ -1,5 +1,4 @@
-//! The memory of a connection: received bytes, the buffers of requests under way, and answers that wait for the
-//! client.
+//! The memory of a connection: received bytes, the buffers of requests under way, and answers that wait for the client.
 //!
 //! Nothing more is read from a connection that holds too much: neither from one beyond its own bounds, which
 //! continues when its client takes answers or its requests end, nor from one for which the server's budget

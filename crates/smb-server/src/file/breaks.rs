@@ -13,8 +13,7 @@ use super::types::{
     CacheGrant, Effects, H, LeaseState, Link, OpenId, OpenRequest, Owner, Place, W, WH,
 };
 
-/// The answer to an acknowledgment, and the effects to carry out: even a wrong acknowledgment may
-/// end a break.
+/// The answer to an acknowledgment, and the effects to carry out: even a wrong acknowledgment may end a break.
 pub type Acknowledged<T> = (Result<T, Status>, Effects);
 
 /// How many files that had a lease key before are remembered with it. One more forgets the oldest, where a break then
@@ -146,9 +145,8 @@ impl Files {
             .unwrap_or((Err(Status::OBJECT_NAME_NOT_FOUND), Effects::default()))
     }
 
-    /// An oplock break acknowledgment ([MS-SMB2] 3.3.5.22.1). Returns the level for the reply, or
-    /// INVALID_DEVICE_STATE, INVALID_PARAMETER, INVALID_OPLOCK_PROTOCOL. The caller must check that
-    /// the open exists.
+    /// An oplock break acknowledgment ([MS-SMB2] 3.3.5.22.1). Returns the level for the reply, or INVALID_DEVICE_STATE,
+    /// INVALID_PARAMETER, INVALID_OPLOCK_PROTOCOL. The caller must check that the open exists.
     pub fn acknowledge_oplock(
         &self,
         place: &Place,
@@ -163,9 +161,8 @@ impl Files {
         .unwrap_or((Err(unheld), Effects::default()))
     }
 
-    /// Ends a break that will not be acknowledged: its time is over ([MS-SMB2] 3.3.6.1, 3.3.6.5),
-    /// or the holder cannot be reached. It ends with no caching at all. A break that is no longer
-    /// in flight is left alone.
+    /// Ends a break that will not be acknowledged: its time is over ([MS-SMB2] 3.3.6.1, 3.3.6.5), or the holder cannot
+    /// be reached. It ends with no caching at all. A break that is no longer in flight is left alone.
     pub fn break_over(&self, place: &Place, owner: Owner, ticket: u64) -> Effects {
         let breaking = |holder: &Holder| holder.is_breaking(owner, ticket);
         let over = self.settle(place, breaking, |holder, _, _| {

@@ -8,10 +8,9 @@
 //! [`Effects`]: break notifications to send and waiters to wake. A caller that must wait picks a [`WaiterId`],
 //! registers its wake-up *before* it calls, and ignores wake-ups for ids that it no longer knows.
 //!
-//! Invariants: two conflicting share modes are never both open; a caching state is granted only if no other state
-//! on the stream contradicts it; an open is in the tables from the moment it is granted, so two racing opens are
-//! never both granted; a request that must wait is woken when the reason is gone; entries are removed with their last
-//! open.
+//! Invariants: two conflicting share modes are never both open; a caching state is granted only if no other state on
+//! the stream contradicts it; an open is in the tables from the moment it is granted, so two racing opens are never
+//! both granted; a request that must wait is woken when the reason is gone; entries are removed with their last open.
 
 mod below;
 mod breaks;

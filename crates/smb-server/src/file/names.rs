@@ -124,8 +124,7 @@ impl SharePath {
             })
     }
 
-    /// This path with its first components, `from`, replaced by `to`; `None` if it does not
-    /// start with them.
+    /// This path with its first components, `from`, replaced by `to`; `None` if it does not start with them.
     #[must_use]
     pub(crate) fn moved(&self, from: &Self, to: &Self) -> Option<Self> {
         if !self.starts_with(from) {

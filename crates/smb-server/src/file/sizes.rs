@@ -1,6 +1,5 @@
-//! How many entries the engine's tables have, for `holdfast status` and for tests that look for
-//! leftovers. They are counted on request, one shard after the other, so the figures of a busy
-//! server are not of one moment.
+//! How many entries the engine's tables have, for `holdfast status` and for tests that look for leftovers. They are
+//! counted on request, one shard after the other, so the figures of a busy server are not of one moment.
 
 use super::files::Files;
 

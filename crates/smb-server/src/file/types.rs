@@ -79,8 +79,7 @@ impl Link {
     }
 }
 
-/// A stream of an inode: `None` is the unnamed data stream (or the directory itself). Names are
-/// folded for comparison.
+/// A stream of an inode: `None` is the unnamed data stream (or the directory itself). Names are folded for comparison.
 pub type StreamName = Option<Arc<str>>;
 
 /// The inode and stream that hold an open's state. It is cheap to clone; the server keeps it beside the handle.
@@ -230,8 +229,7 @@ pub struct OpenRequest {
     pub client: Guid,
     /// The caching that the client requests.
     pub cache: CacheRequest,
-    /// Bytes allocated to the stream: byte-range locks beyond them do not stand in the way of
-    /// read caching.
+    /// Bytes allocated to the stream: byte-range locks beyond them do not stand in the way of read caching.
     pub allocation: u64,
     /// The waiter that is woken when the open should be tried again after [`Decision::MustBreak`]; the open is counted
     /// for its user.

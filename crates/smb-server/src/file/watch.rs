@@ -72,8 +72,7 @@ impl Change {
     /// FILE_ACTION_MODIFIED_STREAM.
     pub const MODIFIED_STREAM: u32 = 8;
 
-    /// Bytes of the entry in a reply, if it is the last one; any other is padded to a multiple
-    /// of 4.
+    /// Bytes of the entry in a reply, if it is the last one; any other is padded to a multiple of 4.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         const FIXED: usize = 12;

@@ -1,5 +1,4 @@
-//! The rules whose violation closes the connection. Each has a variant, so that tests can
-//! distinguish them.
+//! The rules whose violation closes the connection. Each has a variant, so that tests can distinguish them.
 
 use smb_wire::Malformed;
 

@@ -1,6 +1,5 @@
-//! Turns the bytes of a connection into requests and answers into bytes: framing, the credit
-//! window, received messages (decrypted, split, verified) and messages to send (chained, signed,
-//! sealed).
+//! Turns the bytes of a connection into requests and answers into bytes: framing, the credit window, received messages
+//! (decrypted, split, verified) and messages to send (chained, signed, sealed).
 //!
 //! Everything here is plain functions over values, without waiting and without a clock.
 

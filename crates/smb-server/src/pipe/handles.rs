@@ -1,5 +1,4 @@
-//! Context handles of one pipe ([MS-RPCE] 2.2.2.3): the results of a client's Open and Connect
-//! calls.
+//! Context handles of one pipe ([MS-RPCE] 2.2.2.3): the results of a client's Open and Connect calls.
 //!
 //! A handle is valid only on the pipe that returned it. Its bytes are a number that counts up, so
 //! that a closed handle is never reused.

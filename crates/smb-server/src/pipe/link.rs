@@ -177,8 +177,7 @@ impl Link {
         self.broken = true;
     }
 
-    /// Answers a PDU that cannot be acted upon and breaks the pipe. Integers in big-endian order are
-    /// among these.
+    /// Answers a PDU that cannot be acted upon and breaks the pipe. Integers in big-endian order are among these.
     fn refuse(&mut self, bytes: &[u8]) {
         let (pdu_type, call_id) = PduHeader::call_of(bytes).unwrap_or((PduType::REQUEST, 0));
         if pdu_type == PduType::BIND && !self.bound {

@@ -173,8 +173,7 @@ fn time_of_day(world: &World) -> TimeOfDay {
     }
 }
 
-/// Year, month and day of a day counted from 1970-01-01: years begin in March, so that the leap
-/// day is their last.
+/// Year, month and day of a day counted from 1970-01-01: years begin in March, so that the leap day is their last.
 fn civil(days: i64) -> (u32, u32, u32) {
     const ERA: i64 = 146_097;
     let days = days.saturating_add(719_468);

@@ -2,8 +2,7 @@
 //! client set is remembered here together with the kernel's at that moment. It is shown until the
 //! kernel's time changes, that is until something else changes the inode.
 //!
-//! The table is in memory only and bounded; an inode that is forgotten shows the kernel's time
-//! again.
+//! The table is in memory only and bounded; an inode that is forgotten shows the kernel's time again.
 
 use std::{
     collections::BTreeMap,

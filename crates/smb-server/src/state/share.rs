@@ -54,8 +54,7 @@ impl<V: Vfs> Shares<V> {
         }
     }
 
-    /// The same set, with the names of shares that cannot be served yet because their disks do not
-    /// answer.
+    /// The same set, with the names of shares that cannot be served yet because their disks do not answer.
     #[must_use]
     pub fn with_late<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         self.late = names.into_iter().map(str::to_uppercase).collect();

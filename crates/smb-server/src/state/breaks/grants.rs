@@ -33,8 +33,7 @@ struct Inner {
     sent: BTreeMap<Owner, (ConnectionId, Break)>,
     /// The last breaks of each connection that need no acknowledgment, without their opens.
     unasked: BTreeMap<ConnectionId, VecDeque<Break>>,
-    /// Breaks that wait until a client is back ([MS-SMB2] 3.3.1.12: Lease.BreakNotification, not
-    /// empty).
+    /// Breaks that wait until a client is back ([MS-SMB2] 3.3.1.12: Lease.BreakNotification, not empty).
     unsent: BTreeMap<Owner, Break>,
     /// The ticket of the break whose timer runs, and the sender that ends the timer when dropped. The key of a lease
     /// that is to be deleted may be bound again, so one owner may have breaks at several places.

@@ -61,8 +61,7 @@ impl<V: Vfs> Server<V> {
         removed.map(|(session, _)| session)
     }
 
-    /// The channels of a session, `first` before the others; for break notifications
-    /// ([MS-SMB2] 3.3.4.6).
+    /// The channels of a session, `first` before the others; for break notifications ([MS-SMB2] 3.3.4.6).
     pub(crate) fn channels_of(&self, id: SessionId, first: ConnectionId) -> Vec<ConnectionId> {
         let session = self.session(id);
         let mut channels = session.map_or_else(Vec::new, |session| session.channels());
