@@ -85,19 +85,12 @@ pub(crate) struct OpenRecord {
     pub(crate) engine: KeptOpen,
 }
 
-/// A lease that persistent opens are under.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LeaseRecord {
-    pub(crate) client: Guid,
-    pub(crate) key: LeaseKey,
-    pub(crate) kept: KeptLease,
-}
-
 /// One entry of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Record {
     Open(Box<OpenRecord>),
-    Lease(LeaseRecord),
+    /// A lease that persistent opens are under, by client and key.
+    Lease((Guid, LeaseKey), KeptLease),
 }
 
 /// Key of an open's entry.
@@ -358,31 +351,29 @@ fn decode_engine(from: &mut Reader<'_>) -> Option<KeptOpen> {
     })
 }
 
-impl LeaseRecord {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = BytesMut::new();
-        out.put_u8(VERSION);
-        out.put_u8(if self.kept.v2 { LEASE_V2 } else { 0 });
-        out.put_u32_le(self.kept.state.0);
-        out.put_u16_le(self.kept.epoch);
-        option(&mut out, self.kept.parent, |out, key| out.put_slice(&key.0));
-        out.to_vec()
-    }
+pub(crate) fn encode_lease(kept: &KeptLease) -> Vec<u8> {
+    let mut out = BytesMut::new();
+    out.put_u8(VERSION);
+    out.put_u8(if kept.v2 { LEASE_V2 } else { 0 });
+    out.put_u32_le(kept.state.0);
+    out.put_u16_le(kept.epoch);
+    option(&mut out, kept.parent, |out, key| out.put_slice(&key.0));
+    out.to_vec()
+}
 
-    fn decode(client: Guid, key: LeaseKey, bytes: &[u8]) -> Option<Self> {
-        let mut from = Reader::new(bytes, "persistent lease");
-        let (version, flags) = (from.u8().ok()?, from.u8().ok()?);
-        if version != VERSION || flags & !LEASE_V2 != 0 {
-            return None;
-        }
-        let kept = KeptLease {
-            v2: flags == LEASE_V2,
-            state: LeaseState(from.u32().ok()?),
-            epoch: from.u16().ok()?,
-            parent: read_option(&mut from, |from| from.array().ok().map(LeaseKey))?,
-        };
-        from.take(1).is_err().then_some(Self { client, key, kept })
+fn decode_lease(bytes: &[u8]) -> Option<KeptLease> {
+    let mut from = Reader::new(bytes, "persistent lease");
+    let (version, flags) = (from.u8().ok()?, from.u8().ok()?);
+    if version != VERSION || flags & !LEASE_V2 != 0 {
+        return None;
     }
+    let kept = KeptLease {
+        v2: flags == LEASE_V2,
+        state: LeaseState(from.u32().ok()?),
+        epoch: from.u16().ok()?,
+        parent: read_option(&mut from, |from| from.array().ok().map(LeaseKey))?,
+    };
+    from.take(1).is_err().then_some(kept)
 }
 
 /// Reads an entry.
@@ -394,9 +385,9 @@ pub(crate) fn read(key: &[u8], value: &[u8]) -> Option<Record> {
         }
         (&LEASE, name) => {
             let mut from = Reader::new(name, "lease name");
-            let (client, key) = (guid(&mut from)?, from.array().ok()?);
-            let lease = LeaseRecord::decode(client, LeaseKey(key), value)?;
-            from.take(1).is_err().then_some(Record::Lease(lease))
+            let name = (guid(&mut from)?, LeaseKey(from.array().ok()?));
+            let kept = decode_lease(value)?;
+            from.take(1).is_err().then_some(Record::Lease(name, kept))
         }
         _ => None,
     }
@@ -453,16 +444,14 @@ mod tests {
         }
     }
 
-    fn lease() -> LeaseRecord {
-        LeaseRecord {
-            client: Guid([2; 16]),
-            key: LeaseKey([7; 16]),
-            kept: KeptLease {
-                state: LeaseState::RWH,
-                epoch: 65_535,
-                v2: true,
-                parent: None,
-            },
+    const NAME: (Guid, LeaseKey) = (Guid([2; 16]), LeaseKey([7; 16]));
+
+    fn lease() -> KeptLease {
+        KeptLease {
+            state: LeaseState::RWH,
+            epoch: 65_535,
+            v2: true,
+            parent: None,
         }
     }
 
@@ -494,9 +483,9 @@ mod tests {
             let read = read(&open_key(open.id), &open.encode());
             assert_eq!(read, Some(Record::Open(Box::new(open))));
         }
-        let lease = lease();
-        let key = lease_key(lease.client, lease.key);
-        assert_eq!(read(&key, &lease.encode()), Some(Record::Lease(lease)));
+        let key = lease_key(NAME.0, NAME.1);
+        let read = read(&key, &encode_lease(&lease()));
+        assert_eq!(read, Some(Record::Lease(NAME, lease())));
         assert!(open_key(u64::MAX) < key);
         assert!(key.len() <= durability::KEY_MAX);
     }
@@ -512,10 +501,10 @@ mod tests {
 
     #[test]
     fn what_is_cut_short_or_longer_is_refused() {
-        let (open, lease) = (open(), lease());
+        let open = open();
         let entries = [
             (open_key(open.id), open.encode()),
-            (lease_key(lease.client, lease.key), lease.encode()),
+            (lease_key(NAME.0, NAME.1), encode_lease(&lease())),
         ];
         for (key, value) in entries {
             for len in 0..value.len() {

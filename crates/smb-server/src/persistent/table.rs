@@ -10,7 +10,7 @@ use smb_wire::{
 };
 use vfs::FileKey;
 
-use super::record::{LeaseRecord, MOVING_MAX, OpenRecord, lease_key, open_key};
+use super::record::{MOVING_MAX, OpenRecord, encode_lease, lease_key, open_key};
 use crate::file::{Files, KeptLease, OpenId, Owner, Place, SharePath};
 
 /// Most bytes of the records of one owner: an eighth of a store's capacity. Above that, no more of the owner's opens
@@ -210,6 +210,5 @@ impl Inner {
 }
 
 pub(crate) fn put_lease(client: Guid, key: LeaseKey, kept: KeptLease) -> MapChange {
-    let record = LeaseRecord { client, key, kept };
-    MapChange::Put(lease_key(client, key), record.encode())
+    MapChange::Put(lease_key(client, key), encode_lease(&kept))
 }

@@ -144,7 +144,7 @@ fn lock(files: &Files, id: u64, flags: u32) {
 fn the_open(records: &[Record]) -> &OpenRecord {
     let opens = records.iter().find_map(|record| match record {
         Record::Open(open) => Some(open),
-        Record::Lease(_) => None,
+        Record::Lease(..) => None,
     });
     opens.unwrap()
 }
@@ -164,10 +164,10 @@ fn every_record_is_the_state_of_its_moment() {
     assert_eq!(persistence.len(), 1);
     let records = store.records();
     assert_eq!(the_open(&records).path, ["f"]);
-    let Some(Record::Lease(lease)) = records.get(1) else {
+    let Some(Record::Lease(_, lease)) = records.get(1) else {
         panic!("{records:?}")
     };
-    assert_eq!((lease.kept.state, lease.kept.epoch), (LeaseState::RWH, 5));
+    assert_eq!((lease.state, lease.epoch), (LeaseState::RWH, 5));
 
     lock(&files, 10, 0x12);
     drop(persistence.changed(&files, OpenId(10)));

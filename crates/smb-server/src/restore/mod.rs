@@ -86,10 +86,10 @@ impl<V: Vfs> Server<V> {
                     damaged += 1;
                 }
                 Some(Record::Open(open)) => opens.push(*open),
-                Some(Record::Lease(lease)) if !entry.doubtful => {
-                    leases.insert((lease.client, lease.key), lease.kept);
+                Some(Record::Lease(name, kept)) if !entry.doubtful => {
+                    leases.insert(name, kept);
                 }
-                Some(Record::Lease(_)) => {}
+                Some(Record::Lease(..)) => {}
                 None => {
                     tracing::error!(
                         "a record of a persistent handle cannot be understood: its client gets \

@@ -189,10 +189,10 @@ fn what_was_not_looked_at_caches_nothing_at_the_next_start() {
     let record_again = read(&open_key(10), &kept[&open_key(10)]);
     assert_eq!(record_again, Some(Record::Open(Box::new(record))));
     let lease = lease_key(CLIENT, KEY);
-    let Some(Record::Lease(lease)) = read(&lease, &kept[&lease]) else {
+    let Some(Record::Lease(_, lease)) = read(&lease, &kept[&lease]) else {
         panic!("{kept:?}")
     };
-    assert_eq!((lease.kept.state, lease.kept.epoch), (LeaseState(0), 5));
+    assert_eq!((lease.state, lease.epoch), (LeaseState(0), 5));
 }
 
 #[test]

@@ -39,7 +39,7 @@ use crate::{
     outside::{HostWatch, Interest, Observed},
     persistent::{
         HandleStore, OpenRecord,
-        record::{LeaseRecord, lease_key, open_key},
+        record::{encode_lease, lease_key, open_key},
     },
     pipe,
     state::{ConnectionId, Server, Share, Shares},
@@ -355,12 +355,7 @@ impl World {
             v2: true,
             parent: None,
         };
-        let lease = LeaseRecord {
-            client: CLIENT,
-            key: KEY,
-            kept,
-        };
-        entries.push(entry(lease_key(CLIENT, KEY), lease.encode()));
+        entries.push(entry(lease_key(CLIENT, KEY), encode_lease(&kept)));
         run(self
             .server
             .keep_opens_in(Arc::clone(&self.store) as _, entries))
