@@ -91,7 +91,6 @@ fn spanned<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }
 
-#[allow(clippy::unnecessary_wraps)]
 fn at<T>(value: T) -> raw::At<T> {
     Some(spanned(value))
 }

@@ -82,7 +82,6 @@ pub struct Config {
 
 /// `[server]`, see the annotated example for the meaning of each key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct ServerSettings {
     /// Upper case, 1 to 15 characters.
     pub name: String,
@@ -116,7 +115,6 @@ pub struct ServerSettings {
 
 /// `[sandbox]`
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Sandbox {
     pub drop_capabilities: bool,
     pub landlock: bool,
@@ -161,7 +159,6 @@ impl Listener {
 
 /// `[[share]]`
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct ShareSettings {
     pub name: String,
     /// Absolute; was a directory when the configuration was read.
@@ -225,7 +222,6 @@ pub struct DurabilitySettings {
 
 /// `[limits]`, see the annotated example for the meaning and the status of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct LimitSettings {
     /// `None`, here, for sessions and for the two limits of opens, stands for the number that `resources.rs` computes.
     pub connections: Option<u32>,
@@ -284,7 +280,6 @@ pub struct Log {
 
 /// The configuration's names for the dialects of SMB, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[allow(missing_docs)]
 pub enum DialectName {
     #[serde(rename = "2.0.2")]
     Smb202,
@@ -301,7 +296,6 @@ pub enum DialectName {
 /// Whether requests must be signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs)]
 pub enum Signing {
     Required,
     Desired,
@@ -310,7 +304,6 @@ pub enum Signing {
 /// Whether requests must be encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs)]
 pub enum Encryption {
     Offered,
     Required,
@@ -318,7 +311,6 @@ pub enum Encryption {
 
 /// The configuration's names for the ciphers of the 3.x dialects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[allow(missing_docs)]
 pub enum CipherName {
     #[serde(rename = "aes-128-gcm")]
     Aes128Gcm,
@@ -340,7 +332,6 @@ const DEFAULT_CIPHERS: [CipherName; 4] = [
 
 /// The configuration's names for the signing algorithms of 3.1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[allow(missing_docs)]
 pub enum SigningAlgorithmName {
     #[serde(rename = "aes-gmac")]
     AesGmac,
@@ -359,7 +350,6 @@ const DEFAULT_SIGNING_ALGORITHMS: [SigningAlgorithmName; 3] = [
 
 /// The means of file I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[allow(missing_docs)]
 pub enum FileIo {
     /// The ring if the kernel allows it, threads otherwise; the log says which.
     #[serde(rename = "auto")]
@@ -374,7 +364,6 @@ pub enum FileIo {
 /// The treatment of a symbolic link in a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs)]
 pub enum Symlinks {
     /// Followed as long as the target lies within the share.
     Follow,
@@ -407,7 +396,6 @@ pub enum Unbuffered {
 /// The protection of the host's memory against a power failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs)]
 pub enum Protection {
     None,
     /// An uninterruptible power supply that shuts the host down in order.
@@ -419,7 +407,6 @@ pub enum Protection {
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs)]
 pub enum LogFormat {
     /// `Journal` when stderr is the journal, `Plain` otherwise.
     Auto,

@@ -45,7 +45,6 @@ fn leaving_max(own: u64) -> u32 {
 
 /// Why a connection was closed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)]
 pub enum AdmissionRefusal {
     #[error("hosts_allow and hosts_deny do not let it in")]
     HostDenied,
