@@ -45,8 +45,6 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 const LEFT_AGAIN: Duration = Duration::from_secs(1);
 /// Longest path of a Unix socket, without the closing zero.
 const SOCKET_PATH_MAX: usize = 107;
-/// Wait after an accept that failed for want of descriptors.
-const RETRY: Duration = Duration::from_millis(100);
 
 /// An answer on its way; the error is for the administrator.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Value, Error>> + 'a>>;
@@ -120,10 +118,7 @@ pub async fn serve(listener: UnixListener, control: Rc<dyn Control>) {
                     drop(place);
                 });
             }
-            Err(error) => {
-                errors.log("control clients", &error);
-                tokio::time::sleep(RETRY).await;
-            }
+            Err(error) => errors.take("control clients", error).await,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 
-use super::{ACCEPT_RETRY, Carried, Front};
+use super::{Carried, Front};
 use crate::{
     runtime::{
         admission::Pass,
@@ -34,10 +34,7 @@ impl<S: Service> Front<S> {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) => {
-                    errors.log("connections", &error);
-                    tokio::time::sleep(ACCEPT_RETRY).await;
-                }
+                Err(error) => errors.take("connections", error).await,
             }
         }
     }

@@ -57,8 +57,6 @@ use crate::{
 
 pub(crate) use starting::outlive_hangup;
 
-/// Wait after an accept that failed for want of descriptors or memory.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Even if the grace period is zero for connections, the disk gets this long to answer.
 const GRACE_MIN: Duration = Duration::from_secs(1);
 /// How often the server checks whether a share that is held back can be served.

@@ -25,8 +25,6 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 const CLIENTS_MAX: usize = 8;
 /// The longest time from accept to the last byte.
 const TIME_MAX: Duration = Duration::from_secs(5);
-/// Wait after an accept that failed for want of descriptors.
-const RETRY: Duration = Duration::from_millis(100);
 
 /// Writes the page; must not block.
 pub type Render = Rc<dyn Fn() -> String>;
@@ -47,10 +45,7 @@ pub async fn serve(listener: TcpListener, render: Render) {
                     let _ = timeout(TIME_MAX, client(stream, &render)).await;
                 });
             }
-            Err(error) => {
-                errors.log("requests for the metrics page", &error);
-                tokio::time::sleep(RETRY).await;
-            }
+            Err(error) => errors.take("requests for the metrics page", error).await,
         }
     }
 }

@@ -31,6 +31,8 @@ pub(super) const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
 /// The time between two lines of the log about errors of `accept`.
 const ACCEPT_ERROR_AGAIN: Duration = Duration::from_secs(60);
+/// Wait after an accept that failed for want of descriptors or memory.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Binds and listens.
 ///
@@ -141,11 +143,12 @@ pub struct AcceptErrors {
 }
 
 impl AcceptErrors {
-    /// Logs the first error, and then one each minute with the number of the others.
-    pub fn log(&mut self, what: &str, error: &io::Error) {
+    /// Logs the first error, and then one each minute with the number of the others; waits before the next `accept`.
+    pub async fn take(&mut self, what: &str, error: io::Error) {
         if let Some(others) = self.due(Instant::now()) {
             tracing::warn!(%error, others, "cannot accept {what}");
         }
+        tokio::time::sleep(ACCEPT_RETRY).await;
     }
 
     /// The number of errors since the last one that was logged, if this one is to be.
