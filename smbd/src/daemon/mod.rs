@@ -239,9 +239,7 @@ impl<S: Service> Front<S> {
         // The engine keeps this number when a reload divides the descriptors anew.
         config.dirty_inodes = Some(resources::Descriptors::of(&config).dirty_inodes);
         let config = Arc::new(config);
-        let wanted = config.listeners.iter().map(placement::CoreWish::of);
-        let wanted: Vec<_> = wanted.collect();
-        let plan = placement::plan(&wanted, &placement::allowed_cores())?;
+        let plan = placement::plan(&config.listeners, &placement::allowed_cores())?;
         vfs::linux::pool::share_arenas(plan.cores.len());
         let users = setup.users.clone();
         let service = make(Arc::clone(&config), setup.users)?;

@@ -7,26 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::Listener;
 
-/// The wish of one listener.
-#[derive(Debug, Clone, Copy)]
-pub struct CoreWish<'a> {
-    /// Its cores; empty for all that the process may use.
-    pub cores: &'a [usize],
-    /// Whether their workers stay on them.
-    pub pin: bool,
-}
-
-impl<'a> CoreWish<'a> {
-    /// The wish of a configured listener.
-    #[must_use]
-    pub fn of(listener: &'a Listener) -> Self {
-        Self {
-            cores: &listener.cores,
-            pin: listener.pin,
-        }
-    }
-}
-
 /// The cores of the workers, and the workers of the listeners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
@@ -51,15 +31,16 @@ pub struct NoSuchCore {
     pub allowed: Vec<usize>,
 }
 
-/// Makes the plan for these wishes of listeners, on `allowed` cores (not empty).
+/// Makes the plan for these listeners, on `allowed` cores (not empty).
 ///
 /// # Errors
 /// [`NoSuchCore`].
-pub fn plan(wanted: &[CoreWish<'_>], allowed: &[usize]) -> Result<Plan, NoSuchCore> {
+pub fn plan(listeners: &[Listener], allowed: &[usize]) -> Result<Plan, NoSuchCore> {
     let mut worker_of = BTreeMap::new();
     let mut pinned = BTreeSet::new();
-    let mut members = Vec::with_capacity(wanted.len());
-    for CoreWish { cores: named, pin } in wanted {
+    let mut members = Vec::with_capacity(listeners.len());
+    for listener in listeners {
+        let named = listener.cores.as_slice();
         if let Some(core) = named.iter().find(|core| !allowed.contains(core)) {
             return Err(NoSuchCore {
                 core: *core,
@@ -67,7 +48,7 @@ pub fn plan(wanted: &[CoreWish<'_>], allowed: &[usize]) -> Result<Plan, NoSuchCo
             });
         }
         let cores = if named.is_empty() { allowed } else { named };
-        if *pin {
+        if listener.pin {
             pinned.extend(cores.iter().copied());
         }
         let workers = cores.iter().map(|core| {
@@ -177,15 +158,18 @@ pub fn reliefs(
 mod tests {
     use super::*;
 
-    const fn pinned(cores: &[usize]) -> CoreWish<'_> {
-        CoreWish { cores, pin: true }
+    fn pinned(cores: &[usize]) -> Listener {
+        Listener {
+            cores: cores.to_vec(),
+            ..crate::config::listen_everywhere()
+        }
     }
 
     #[test]
     fn a_worker_is_pinned_if_one_of_its_listeners_wants_it() {
-        let free = CoreWish {
-            cores: &[0, 1],
+        let free = Listener {
             pin: false,
+            ..pinned(&[0, 1])
         };
         let plan = plan(&[free, pinned(&[1, 2])], &[0, 1, 2]).unwrap();
         assert_eq!(plan.pinned, [1, 2].into());
