@@ -33,13 +33,7 @@ impl DialectName {
     /// The number on the wire ([MS-SMB2] 2.2.3).
     #[must_use]
     pub fn revision(self) -> u16 {
-        match self {
-            Self::Smb202 => 0x0202,
-            Self::Smb210 => 0x0210,
-            Self::Smb300 => 0x0300,
-            Self::Smb302 => 0x0302,
-            Self::Smb311 => 0x0311,
-        }
+        self as u16
     }
 }
 

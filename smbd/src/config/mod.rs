@@ -282,15 +282,15 @@ pub struct Log {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum DialectName {
     #[serde(rename = "2.0.2")]
-    Smb202,
+    Smb202 = 0x0202,
     #[serde(rename = "2.1")]
-    Smb210,
+    Smb210 = 0x0210,
     #[serde(rename = "3.0")]
-    Smb300,
+    Smb300 = 0x0300,
     #[serde(rename = "3.0.2")]
-    Smb302,
+    Smb302 = 0x0302,
     #[serde(rename = "3.1.1")]
-    Smb311,
+    Smb311 = 0x0311,
 }
 
 /// Whether requests must be signed.

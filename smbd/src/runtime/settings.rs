@@ -49,8 +49,8 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
         apple_model: server.apple_model.clone(),
         server_guid: Guid(guid),
         machine_sid: machine_sid(users),
-        dialect_min: dialect(server.min_protocol),
-        dialect_max: dialect(server.max_protocol),
+        dialect_min: Dialect(server.min_protocol.revision()),
+        dialect_max: Dialect(server.max_protocol.revision()),
         signing_required: server.signing == config::Signing::Required,
         encryption_required: server.encryption == config::Encryption::Required,
         ciphers: server.ciphers.iter().copied().map(cipher).collect(),
@@ -115,16 +115,6 @@ fn limits(config: &Config) -> ServerLimits {
         opens_per_user: limits.opens_per_user.map(|most| most as usize),
         buffer_memory,
         ..ServerLimits::default()
-    }
-}
-
-fn dialect(dialect: config::DialectName) -> Dialect {
-    match dialect {
-        config::DialectName::Smb202 => Dialect::SMB_2_0_2,
-        config::DialectName::Smb210 => Dialect::SMB_2_1,
-        config::DialectName::Smb300 => Dialect::SMB_3_0,
-        config::DialectName::Smb302 => Dialect::SMB_3_0_2,
-        config::DialectName::Smb311 => Dialect::SMB_3_1_1,
     }
 }
 
