@@ -171,6 +171,11 @@ fn write_memory(page: &mut Page, figures: MemoryStatus) {
     page.counter(name, help, figures.refusals);
 }
 
+/// Families as an array: name, help text, and how to read each.
+macro_rules! rows {
+    ($( $name:literal, $help:literal, $($read:expr),+; )*) => { [$( ($name, $help, $($read),+) ),*] };
+}
+
 fn exposure(page: &mut Page, shares: &[&Share<HostVfs>]) {
     let help = "The durability policy in force; always 1.";
     let mut family = page.family("holdfast_share_policy", MetricKind::Gauge, help);
@@ -200,33 +205,16 @@ fn exposure(page: &mut Page, shares: &[&Share<HostVfs>]) {
         },
     );
     type Figure = fn(&durability::Exposure) -> f64;
-    let figures: [(&str, &str, Figure); 5] = [
-        (
-            "holdfast_exposed_bytes",
-            "Bytes acknowledged and not known to be stable; an upper bound.",
-            |exposure| exposure.bytes as f64,
-        ),
-        (
-            "holdfast_exposed_inodes",
-            "Inodes with anything not known to be stable.",
-            |exposure| exposure.inodes as f64,
-        ),
-        (
-            "holdfast_exposed_oldest_seconds",
-            "Age of the oldest change not known to be stable.",
-            |exposure| exposure.oldest_age.as_secs_f64(),
-        ),
-        (
-            "holdfast_latched_inodes",
-            "Inodes whose sync failed and which are not repaired.",
-            |exposure| exposure.latched_inodes as f64,
-        ),
-        (
-            "holdfast_latched_bytes",
-            "Bytes that a failed sync left unproven.",
-            |exposure| exposure.latched_bytes as f64,
-        ),
-    ];
+    let figures: [(&str, &str, Figure); 5] = rows! {
+        "holdfast_exposed_bytes", "Bytes acknowledged and not known to be stable; an upper bound.",
+            |exposure| exposure.bytes as f64;
+        "holdfast_exposed_inodes", "Inodes with anything not known to be stable.", |exposure| exposure.inodes as f64;
+        "holdfast_exposed_oldest_seconds", "Age of the oldest change not known to be stable.",
+            |exposure| exposure.oldest_age.as_secs_f64();
+        "holdfast_latched_inodes", "Inodes whose sync failed and which are not repaired.",
+            |exposure| exposure.latched_inodes as f64;
+        "holdfast_latched_bytes", "Bytes that a failed sync left unproven.", |exposure| exposure.latched_bytes as f64;
+    };
     for (name, help, figure) in figures {
         each_share(page, shares, name, help, |share| {
             figure(&share.gate.exposure())
@@ -251,23 +239,15 @@ fn each_share<T: std::fmt::Display>(
 /// The part of each policy: rules let several acknowledge on one share.
 fn exposure_by_policy(page: &mut Page, shares: &[&Share<HostVfs>]) {
     type Figure = fn(&durability::PolicyExposure) -> f64;
-    let figures: [(&str, &str, Figure); 3] = [
-        (
-            "holdfast_exposed_by_policy_bytes",
-            "Bytes acknowledged under a policy and not known to be stable; an upper bound.",
-            |part| part.bytes as f64,
-        ),
-        (
-            "holdfast_exposed_by_policy_inodes",
-            "Inodes with anything acknowledged under a policy and not known to be stable.",
-            |part| part.inodes as f64,
-        ),
-        (
-            "holdfast_exposed_by_policy_oldest_seconds",
+    let figures: [(&str, &str, Figure); 3] = rows! {
+        "holdfast_exposed_by_policy_bytes",
+            "Bytes acknowledged under a policy and not known to be stable; an upper bound.", |part| part.bytes as f64;
+        "holdfast_exposed_by_policy_inodes",
+            "Inodes with anything acknowledged under a policy and not known to be stable.", |part| part.inodes as f64;
+        "holdfast_exposed_by_policy_oldest_seconds",
             "Age of the oldest change acknowledged under a policy and not known to be stable.",
-            |part| part.oldest_age.as_secs_f64(),
-        ),
-    ];
+            |part| part.oldest_age.as_secs_f64();
+    };
     for (name, help, figure) in figures {
         let mut family = page.family(name, MetricKind::Gauge, help);
         for share in shares {
@@ -346,32 +326,13 @@ const COUNTS: [Count; 18] = counts! {
     trips: "Times a failed sync or a lost write-back set lazy policies aside for honor.",
 };
 
-const HISTOGRAMS: [Histogram; 4] = [
-    (
-        "holdfast_flush_seconds",
-        "Time from a FLUSH to its answer.",
-        1e-6,
-        |c| &c.flush_micros,
-    ),
-    (
-        "holdfast_sync_seconds",
-        "Time of each fdatasync and fsync: as many as syncs_data and syncs_all together.",
-        1e-6,
-        |c| &c.sync_micros,
-    ),
-    (
-        "holdfast_flush_bytes",
-        "Dirty bytes of an inode when a FLUSH of it came.",
-        1.0,
-        |c| &c.flush_bytes,
-    ),
-    (
-        "holdfast_join_factor",
-        "Requests that waited for a sync when it began.",
-        1.0,
-        |c| &c.join_factor,
-    ),
-];
+const HISTOGRAMS: [Histogram; 4] = rows! {
+    "holdfast_flush_seconds", "Time from a FLUSH to its answer.", 1e-6, |c| &c.flush_micros;
+    "holdfast_sync_seconds", "Time of each fdatasync and fsync: as many as syncs_data and syncs_all together.",
+        1e-6, |c| &c.sync_micros;
+    "holdfast_flush_bytes", "Dirty bytes of an inode when a FLUSH of it came.", 1.0, |c| &c.flush_bytes;
+    "holdfast_join_factor", "Requests that waited for a sync when it began.", 1.0, |c| &c.join_factor;
+};
 
 #[cfg(test)]
 mod tests {
