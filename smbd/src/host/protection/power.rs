@@ -100,21 +100,13 @@ impl Supplies {
     fn judge(self) -> Power {
         // A UPS feeds the adapter, whose power then comes from the UPS's battery. A battery may be
         // discharged although there is mains power, if the adapter is too weak.
-        match self {
-            Self {
-                ups: Some(name), ..
-            } => Power::Battery(name),
-            Self { online: true, .. } => Power::Mains,
-            Self {
-                discharging: Some(name),
-                ..
-            } => Power::Battery(name),
-            Self { silent: true, .. } => Power::Unknown,
-            Self {
-                offline: Some(name),
-                ..
-            } => Power::Battery(name),
-            Self { rests: true, .. } => Power::Mains,
+        match (self.ups, self.discharging, self.offline) {
+            (Some(ups), _, _) => Power::Battery(ups),
+            _ if self.online => Power::Mains,
+            (_, Some(battery), _) => Power::Battery(battery),
+            _ if self.silent => Power::Unknown,
+            (_, _, Some(adapter)) => Power::Battery(adapter),
+            _ if self.rests => Power::Mains,
             _ => Power::Unknown,
         }
     }
