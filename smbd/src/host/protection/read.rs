@@ -83,11 +83,7 @@ pub(super) fn names(path: &Path) -> Option<Vec<String>> {
 
 /// The last part of a path, for people.
 pub(super) fn shown_name(path: &Path) -> String {
-    clean(
-        &path
-            .file_name()
-            .map_or(String::new(), |name| name.to_string_lossy().into_owned()),
-    )
+    clean(&path.file_name().unwrap_or_default().to_string_lossy())
 }
 
 /// A word of the kernel's that can stand in a log line: no spaces, no control characters.
