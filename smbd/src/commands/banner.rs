@@ -112,18 +112,18 @@ fn connect(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
         return Ok(());
     };
     let user = facts.user;
-    let port = facts.address.port();
     let host = Host::of(facts);
-    let standard = port == SMB_PORT;
-    let (flag, option) = if standard {
-        (String::new(), String::new())
-    } else {
-        (format!(" -p {port}"), format!(",port={port}"))
-    };
-    let colon_port = if standard {
-        String::new()
-    } else {
-        format!(":{port}")
+    let [flag, option, colon_port, tcp] = match facts.address.port() {
+        SMB_PORT => Default::default(),
+        port => [
+            format!(" -p {port}"),
+            format!(",port={port}"),
+            format!(":{port}"),
+            format!(
+                " /TCPPORT:{port}\n                \
+                 (/TCPPORT: Windows 11 24H2 or Server 2025 and later; earlier ones need port 445)"
+            ),
+        ],
     };
     writeln!(out, "\nConnect:")?;
     writeln!(
@@ -146,24 +146,11 @@ fn connect(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
         host.in_url,
         percent(share)
     )?;
-    let unc = format!("\\\\{}\\{share}", host.in_unc);
-    let unc = if unc.contains(' ') {
-        format!("\"{unc}\"")
-    } else {
-        unc
-    };
-    if standard {
-        writeln!(out, "  Windows       net use Z: {unc} /user:{user}")
-    } else {
-        writeln!(
-            out,
-            "  Windows       net use Z: {unc} /user:{user} /TCPPORT:{port}"
-        )?;
-        writeln!(
-            out,
-            "                (/TCPPORT: Windows 11 24H2 or Server 2025 and later; earlier ones need port 445)"
-        )
+    let mut unc = format!("\\\\{}\\{share}", host.in_unc);
+    if unc.contains(' ') {
+        unc = format!("\"{unc}\"");
     }
+    writeln!(out, "  Windows       net use Z: {unc} /user:{user}{tcp}")
 }
 
 /// The name of this server as each client writes it.
