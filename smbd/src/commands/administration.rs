@@ -44,30 +44,25 @@ pub(crate) fn check(place: &ServerPlace) -> ExitCode {
             (format!("CRITICAL: no answer: {first}\n"), 2)
         }
     };
-    match out::print(&line) {
-        Ok(()) => ExitCode::from(code),
-        Err(_) => ExitCode::from(2),
-    }
+    ExitCode::from(out::print(&line).map_or(2, |()| code))
 }
 
 /// `holdfast reload`
 pub(crate) fn reload(place: &ServerPlace) -> Result<(), Error> {
     let answer = ask(place, &Request::Reload {})?;
-    let (text, all_stable) = reloaded_in_words(&answer);
+    print_change("configuration", reloaded_in_words(&answer))
+}
+
+/// The answer in words to a command that brought something stricter into force, and an error unless all is stable.
+fn print_change(what: &str, (text, all_stable): (String, bool)) -> Result<(), Error> {
     out::print(&text)?;
     match all_stable {
         true => Ok(()),
-        false => Err(not_stable("configuration")),
+        false => fail!(
+            "the {what} is in force, but not all that was acknowledged before could be made stable\n  = `holdfast \
+             status` and the log name the files; a disk that fails must be repaired or replaced"
+        ),
     }
-}
-
-/// The error of a command that brought something stricter into force.
-fn not_stable(what: &str) -> Error {
-    format!(
-        "the {what} is in force, but not all that was acknowledged before could be made stable\n  = `holdfast status` \
-         and the log name the files; a disk that fails must be repaired or replaced"
-    )
-    .into()
 }
 
 /// `holdfast close ...`
@@ -99,11 +94,10 @@ fn print<T: Serialize>(
 
 /// The objects that `holdfast close` closed.
 fn closed_in_words(closed: &ClosedObjects) -> String {
-    let mut out = Text::default();
-    let (sessions, trees, opens) = (closed.sessions, closed.tree_connects, closed.opens);
-    if sessions + trees + opens == 0 {
+    if closed.sessions + closed.tree_connects + closed.opens == 0 {
         return "nothing was open\n".to_owned();
     }
+    let mut out = Text::default();
     write_closed(&mut out, "closed", closed, "");
     out.finish()
 }
@@ -207,12 +201,7 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
         }
     };
     let answer: Vec<PolicyChange> = ask(place, &request)?;
-    let (text, all_stable) = shares::changes_in_words(&answer);
-    out::print(&text)?;
-    match all_stable {
-        true => Ok(()),
-        false => Err(not_stable("policy")),
-    }
+    print_change("policy", shares::changes_in_words(&answer))
 }
 
 /// `holdfast policy explain`: it explains the policy by the file, and by the server that runs with it.
