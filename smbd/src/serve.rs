@@ -134,9 +134,7 @@ fn confined(
     log: log::Unwritten<io::Stderr>,
     run: impl FnOnce(Setup) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let folder = &setup.config.server.state_dir;
-    state_dir::prepare(folder)
-        .map_err(|error| format!("state folder {}: {error}", folder.display()))?;
+    state_dir::prepare(&setup.config.server.state_dir)?;
     setup.sandbox = sandbox::enter(&setup.config, setup.config_file.as_deref())?;
     let _flush = log
         .begin()
@@ -145,9 +143,7 @@ fn confined(
 }
 
 fn from_file(file: &Path, config: Config) -> Result<Setup, Error> {
-    let folder = &config.server.state_dir;
-    state_dir::prepare(folder)
-        .map_err(|error| format!("state folder {}: {error}", folder.display()))?;
+    state_dir::prepare(&config.server.state_dir)?;
     let users = users::load_or_make(&config.server.users_file)?;
     if users.users().next().is_none() {
         tracing::warn!(

@@ -64,8 +64,7 @@ impl Accounts {
     /// Changes the user file, which is made if it does not exist.
     fn edit<T>(&self, change: impl FnOnce(&mut UserDb) -> Result<T, Error>) -> Result<T, Error> {
         if let Some(folder) = &self.folder {
-            state_dir::prepare(folder)
-                .map_err(|error| format!("state folder {}: {error}", folder.display()))?;
+            state_dir::prepare(folder)?;
         }
         users::edit(&self.file, change)
     }

@@ -50,7 +50,7 @@ fn own(config: &Config) -> Result<state_dir::Ownership, Error> {
             "a server with this configuration runs\n  = stop it first: clients may have streams open"
                 .into()
         }
-        _ => format!("state folder {}: {error}", folder.display()).into(),
+        _ => error.into(),
     })
 }
 

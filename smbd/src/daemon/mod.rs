@@ -156,14 +156,13 @@ pub fn run_with<S: Service>(
         )
     })?;
     let folder = setup.config.server.state_dir.clone();
-    let place = |error: io::Error| format!("state folder {}: {error}", folder.display());
-    state_dir::prepare(&folder).map_err(place)?;
+    state_dir::prepare(&folder)?;
     let _ownership = state_dir::own(&folder).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => format!(
             "another Holdfast runs with {}\n  = stop it, or give this one its own state_dir",
             folder.display()
         ),
-        _ => place(error),
+        _ => error.to_string(),
     })?;
     resources::raise_descriptor_limit();
     let shares = setup.config.shares.iter().map(|share| share.path.as_path());

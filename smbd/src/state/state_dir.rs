@@ -39,6 +39,11 @@ fn advised(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), text)
 }
 
+fn named(folder: &Path, error: io::Error) -> io::Error {
+    let text = format!("state folder {}: {error}", folder.display());
+    io::Error::new(error.kind(), text)
+}
+
 /// Refuses a folder, which need not exist yet, on a file system that is mounted read-only.
 ///
 /// # Errors
@@ -88,7 +93,7 @@ pub(crate) fn check_own(folder: &Path) -> io::Result<()> {
 /// # Errors
 /// When it cannot be made, or exists and belongs to somebody else, or is open to others who use it.
 pub fn prepare(folder: &Path) -> io::Result<()> {
-    make(folder).map_err(advised)
+    make(folder).map_err(|error| named(folder, advised(error)))
 }
 
 fn make(folder: &Path) -> io::Result<()> {
@@ -134,8 +139,9 @@ pub fn own(folder: &Path) -> io::Result<Ownership> {
         .write(true)
         .mode(0o600)
         .open(folder.join(LOCK_FILE))
-        .map_err(advised)?;
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        .map_err(|error| named(folder, advised(error)))?;
+    let try_lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    rustix::fs::flock(&lock, try_lock).map_err(|errno| named(folder, errno.into()))?;
     Ok(Ownership { _lock: lock })
 }
 
