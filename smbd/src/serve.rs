@@ -108,33 +108,25 @@ pub(crate) fn serve(
     args: &ServeArgs,
     run: impl FnOnce(Setup) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    match &args.config {
+    let (mut setup, log) = match &args.config {
         Some(file) => {
             // Reading the files may wait for a disk, and an administrator may order a reload meanwhile.
             daemon::outlive_hangup()?;
             let config = config::load(file)?;
             let log = log::start(&config.log)?;
-            let setup = from_file(file, config)?;
-            confined(setup, log, run)
+            (from_file(file, config)?, log)
         }
         None => {
             let (setup, text) = from_paths(args)?;
             let log = log::start(&setup.config.log)?;
             // `println!` is not used, because it would panic on a closed pipe, and the server
             // should run nevertheless.
-            let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
-            confined(setup, log, run)
+            let _ = io::Write::write_all(&mut io::stdout(), text.as_bytes());
+            (setup, log)
         }
-    }
-}
-
-/// Enters the sandbox, and runs the daemon there: no thread that serves or logs is older.
-fn confined(
-    mut setup: Setup,
-    log: log::Unwritten<io::Stderr>,
-    run: impl FnOnce(Setup) -> Result<(), Error>,
-) -> Result<(), Error> {
+    };
     state_dir::prepare(&setup.config.server.state_dir)?;
+    // The daemon runs in the sandbox: no thread that serves or logs is older.
     setup.sandbox = sandbox::enter(&setup.config, setup.config_file.as_deref())?;
     let _flush = log
         .begin()
@@ -292,14 +284,10 @@ fn user_name(given: Option<&str>) -> Result<String, Error> {
         return Ok(name.to_owned());
     }
     let mut trial = users::empty()?;
-    let mut usable = |name: &String| trial.add_user(name).is_ok();
-    let name = ["LOGNAME", "USER"]
-        .into_iter()
-        .filter_map(|variable| env::var(variable).ok());
-    Ok(name
-        .into_iter()
-        .find(|name| usable(name))
-        .unwrap_or_else(|| "holdfast".to_owned()))
+    let variables = ["LOGNAME", "USER"].into_iter();
+    let mut names = variables.filter_map(|variable| env::var(variable).ok());
+    let usable = names.find(|name| trial.add_user(name).is_ok());
+    Ok(usable.unwrap_or_else(|| "holdfast".to_owned()))
 }
 
 /// Names and folders of the shares.
