@@ -62,8 +62,7 @@ fn convert(config: &Config, share: &ShareSettings) -> Result<Converted, Error> {
         read_only: false,
         ..settings::files(share, &settings::hidden(config))
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    let runtime = runtime?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let done = runtime.block_on(async {
         let vfs = PosixVfs::new(disk, options).await?;
         vfs.convert_streams(|path, moved| {
