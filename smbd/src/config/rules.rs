@@ -10,8 +10,8 @@ use serde_spanned::Spanned;
 use smb_server::config::HostRules;
 
 use super::{
-    ServerSettings, policy, raw,
-    share::{UNGUARDED, times},
+    ServerSettings, raw,
+    share::{times, written_policy},
     validate::{Findings, get, given, is_empty, span},
 };
 
@@ -65,10 +65,7 @@ pub(super) fn rules(
             );
             continue;
         };
-        let policy = policy::parse(at.get_ref()).unwrap_or_else(|error| {
-            findings.add(Some(at.span()), error.to_string(), &error.way_out());
-            Policy::Honor
-        });
+        let policy = written_policy(at, around.guarded, findings);
         let rule = Rule {
             name,
             clients: clients(&table.clients),
@@ -138,11 +135,8 @@ fn asks(table: &raw::RuleTable, flag: raw::OpenFlag) -> Option<bool> {
     list.contains(&flag).then_some(true)
 }
 
-/// Refuses a policy that can lose acknowledged data without consent.
+/// Refuses a policy that does not keep what handles of a continuously available share promise.
 fn promises(at: &Spanned<String>, policy: Policy, around: &Around<'_>, findings: &mut Findings) {
-    if policy == Policy::TreatHostAsStableStorage && !around.guarded {
-        findings.add(Some(at.span()), UNGUARDED.0.into(), UNGUARDED.1);
-    }
     let options = durability::ShareDurability::with_policy(policy);
     if around.continuously_available && options.check_continuous_availability().is_err() {
         findings.add(

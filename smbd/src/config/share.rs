@@ -253,14 +253,23 @@ fn share_rules(table: &raw::ShareTable, from: &From<'_>, findings: &mut Findings
 }
 
 fn share_policy(table: &raw::ShareTable, from: &From<'_>, findings: &mut Findings) -> Policy {
-    let Some(at) = &table.durability else {
-        return from.durability.policy;
-    };
+    match &table.durability {
+        Some(at) => written_policy(at, guarded(table, from), findings),
+        None => from.durability.policy,
+    }
+}
+
+/// The policy of a share or a rule, which may lose acknowledged data only if the share is `guarded`.
+pub(super) fn written_policy(
+    at: &Spanned<String>,
+    guarded: bool,
+    findings: &mut Findings,
+) -> Policy {
     let policy = policy::parse(at.get_ref()).unwrap_or_else(|error| {
         findings.add(Some(at.span()), error.to_string(), &error.way_out());
         Policy::Honor
     });
-    if policy == Policy::TreatHostAsStableStorage && !guarded(table, from) {
+    if policy == Policy::TreatHostAsStableStorage && !guarded {
         findings.add(Some(at.span()), UNGUARDED.0.into(), UNGUARDED.1);
     }
     policy
