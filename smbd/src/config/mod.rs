@@ -436,6 +436,11 @@ pub fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
+/// Whether both are names of one share: case does not count.
+pub(crate) fn is_same_share(one: &str, other: &str) -> bool {
+    one.to_uppercase() == other.to_uppercase()
+}
+
 /// Every IPv6 and, by mapping, every IPv4 address.
 const EVERY_ADDRESS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 

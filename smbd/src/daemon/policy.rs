@@ -149,7 +149,7 @@ impl<S: Service> Front<S> {
     pub(super) fn late_share(&self, name: &str) -> Option<String> {
         let config = self.config();
         let mut late = config.late.iter();
-        late.find(|one| is_named(one, name))
+        late.find(|one| config::is_same_share(&one.name, name))
             .map(|one| one.name.clone())
     }
 
@@ -161,7 +161,7 @@ impl<S: Service> Front<S> {
         let config = self.config();
         let folders = share.map(|name| {
             let mut shares = config.shares.iter().chain(&config.late);
-            let named = shares.find(|one| is_named(one, name));
+            let named = shares.find(|one| config::is_same_share(&one.name, name));
             Vec::from_iter(named.map(|one| one.path.clone()))
         });
         let lost = Arc::clone(self.late.borrow().lost());
@@ -187,10 +187,6 @@ impl<S: Service> Front<S> {
         share.lost_at_start = named.and_then(|one| self.late.borrow().lost().of(&one.path));
         self.protection.complete(share);
     }
-}
-
-fn is_named(share: &config::ShareSettings, name: &str) -> bool {
-    share.name.to_uppercase() == name.to_uppercase()
 }
 
 /// The warning for a share that may lose acknowledged data with its host, by its policy or by the

@@ -177,18 +177,16 @@ impl PolicySetting {
     /// Whether the caller or the configuration consents to losing acknowledged data with the host, for this share or
     /// for all.
     fn has_consent(&self, config: &Config) -> bool {
-        let wanted = self.share.as_ref().map(|name| name.to_uppercase());
-        let is_wanted = |one: &&config::ShareSettings| {
-            let is = |wanted: &String| *wanted == one.name.to_uppercase();
-            wanted.as_ref().is_none_or(is)
-        };
+        let mut shares = config.shares.iter();
         self.accept_loss
             || config.durability.protection != Protection::None
-            || config
-                .shares
-                .iter()
-                .filter(is_wanted)
-                .all(|one| one.accept_loss)
+            || shares.all(|one| one.accept_loss || !self.concerns(&one.name))
+    }
+
+    /// Whether it is for the share of this name.
+    pub(super) fn concerns(&self, share: &str) -> bool {
+        let named = self.share.as_ref();
+        named.is_none_or(|named| config::is_same_share(named, share))
     }
 }
 

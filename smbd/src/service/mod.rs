@@ -483,10 +483,8 @@ impl Holdfast {
     /// # Errors
     /// There is no share of that name.
     fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Share<HostVfs>>>, Error> {
-        let wanted = name.map(str::to_uppercase);
         let is_wanted = |share: &&Arc<Share<HostVfs>>| {
-            let is = |wanted: &String| *wanted == share.config.name.to_uppercase();
-            wanted.as_ref().is_none_or(is)
+            name.is_none_or(|name| config::is_same_share(name, &share.config.name))
         };
         let named: Vec<_> = self
             .server

@@ -124,12 +124,8 @@ pub(super) fn check_availability(
     let Err(error) = durability.check_continuous_availability() else {
         return Ok(());
     };
-    let named = |name: &str| {
-        let wanted = change.share.as_ref();
-        wanted.is_none_or(|wanted| wanted.to_uppercase() == name.to_uppercase())
-    };
     let mut available = shares.iter().map(|share| &share.config);
-    match available.find(|share| share.continuous_availability && named(&share.name)) {
+    match available.find(|share| share.continuous_availability && change.concerns(&share.name)) {
         Some(share) => fail!(
             "share {}: {error}\n  = use honor or strict-sync, or remove continuous_availability",
             share.name

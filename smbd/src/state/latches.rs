@@ -110,8 +110,8 @@ fn locate(
     let dormant = store.dormant().into_iter();
     let located = dormant.filter_map(|dormant| {
         let is_named = |share: &&config::ShareSettings| {
-            let (folded, mut names) = (share.name.to_uppercase(), dormant.shares.iter());
-            names.any(|name| name.to_uppercase() == folded)
+            let mut names = dormant.shares.iter();
+            names.any(|name| config::is_same_share(name, &share.name))
         };
         // If none of those is here, the share may have another name now.
         let anywhere = !shares.iter().any(|share| is_named(&share));

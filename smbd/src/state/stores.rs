@@ -317,8 +317,8 @@ impl Stores {
 fn concerned(record: &LatchRecord, sentinels: &Sentinels) -> Vec<String> {
     let mut on = sentinels.shares_on(record.key.fs);
     let is_named = |share: &String| {
-        let (folded, mut names) = (share.to_uppercase(), record.shares.iter());
-        names.any(|name| name.to_uppercase() == folded)
+        let mut names = record.shares.iter();
+        names.any(|name| config::is_same_share(name, share))
     };
     if on.iter().any(is_named) {
         on.clear();
