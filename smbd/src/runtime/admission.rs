@@ -17,7 +17,7 @@ use std::{
     collections::BTreeMap,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -114,7 +114,7 @@ impl Admission {
 
     /// Takes new rules and limits; existing connections stay.
     pub fn apply(&self, config: &Config) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.rules = config.server.hosts.clone();
         state.limits = config.limits.clone();
         state.connections = Descriptors::of(config).connections;
@@ -126,7 +126,7 @@ impl Admission {
     /// [`AdmissionRefusal`]: close the connection.
     pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Pass, AdmissionRefusal> {
         let peer = peer.to_canonical();
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         match state.judge(peer) {
             Ok(None) => {}
             Ok(Some(stranger)) => state.displace(stranger),
@@ -155,7 +155,7 @@ impl Admission {
     /// The figures of this moment.
     #[must_use]
     pub fn figures(&self) -> AdmissionFigures {
-        let state = self.state();
+        let state = lock(&self.state);
         AdmissionFigures {
             connections: state.total,
             unauthenticated: state.strangers.len(),
@@ -164,11 +164,6 @@ impl Admission {
             refused: state.refused,
             displaced: state.displaced,
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // The counters stay usable even if a thread panicked under the lock.
-        lock(&self.state)
     }
 }
 
@@ -238,7 +233,7 @@ impl Pass {
     /// displaced.
     pub fn authenticated(&self) {
         if !self.is_authenticated() {
-            let known = self.admission.state().strangers.remove(self.place);
+            let known = lock(&self.admission.state).strangers.remove(self.place);
             self.authenticated.store(known.is_some(), Ordering::Relaxed);
         }
     }
@@ -257,7 +252,7 @@ impl Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let mut state = self.admission.state();
+        let mut state = lock(&self.admission.state);
         let counts = self.is_authenticated() || state.strangers.remove(self.place).is_some();
         if counts {
             state.left(self.peer);
@@ -352,7 +347,7 @@ mod tests {
             drop(second);
             let figures = door.figures();
             assert_eq!((figures.connections, figures.unauthenticated), (0, 0));
-            assert_eq!(door.state().leaving, 0);
+            assert_eq!(lock(&door.state).leaving, 0);
         }
     }
 
@@ -401,7 +396,7 @@ mod tests {
     fn who_does_not_leave_in_time_stops_the_newcomers() {
         for (own, most) in [(4_096, LEAVING_MAX), (312, 156), (128, 64)] {
             let door = door(10_000, 10_000, 1);
-            door.state().leaving_max = leaving_max(own);
+            lock(&door.state).leaving_max = leaving_max(own);
             let left: Vec<_> = (0..=most)
                 .map(|_| door.admit(ip("10.0.0.1")).unwrap())
                 .collect();
