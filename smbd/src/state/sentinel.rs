@@ -115,8 +115,7 @@ impl Sentinels {
     }
 
     fn all(&self) -> Vec<Arc<Watched>> {
-        let watched = lock(&self.watched);
-        watched.clone()
+        lock(&self.watched).clone()
     }
 
     /// The shares that have a file system of this device.

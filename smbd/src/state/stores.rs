@@ -106,8 +106,7 @@ impl Stores {
     }
 
     fn journal(&self) -> Option<Arc<Journal>> {
-        let journal = lock(&self.journal);
-        journal.clone()
+        lock(&self.journal).clone()
     }
 
     /// Opens what these shares need, and examines the new ones. It is the last step of a reload that can fail, and may
@@ -181,12 +180,10 @@ impl Stores {
         configured: impl Fn() -> Arc<Config> + Clone + 'static,
     ) {
         for share in old {
-            let mut looking = lock(&self.looking);
-            if !looking.insert(share.name.clone()) {
+            if !lock(&self.looking).insert(share.name.clone()) {
                 // An earlier look at this share still waits for its disk.
                 continue;
             }
-            drop(looking);
             let (tell, told) = tokio::sync::oneshot::channel();
             let (me, name) = (Arc::clone(self), share.name.clone());
             let look = move || {
@@ -198,8 +195,7 @@ impl Stores {
             let thread = std::thread::Builder::new().name("look".to_owned());
             if let Err(error) = thread.spawn(look) {
                 tracing::warn!(%error, share = name, "file systems mounted below were not examined");
-                let mut looking = lock(&self.looking);
-                looking.remove(&name);
+                lock(&self.looking).remove(&name);
                 continue;
             }
             let (me, durability) = (Arc::clone(self), Arc::clone(durability));
