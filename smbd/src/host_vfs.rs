@@ -21,9 +21,8 @@ pub(crate) fn apart<T: Send, F: Future<Output = T>>(call: impl FnOnce() -> F + S
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
         });
-        match thread.join() {
-            Ok(value) => value,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

@@ -155,15 +155,12 @@ pub(crate) fn restore(
             restored
         }))
     };
-    let restored = std::thread::scope(|scope| match scope.spawn(bring_back).join() {
-        Ok(restored) => restored,
-        Err(panic) => std::panic::resume_unwind(panic),
-    })?;
+    let joined = std::thread::scope(|scope| scope.spawn(bring_back).join());
     let Restored {
         opens,
         lost,
         unknown,
-    } = restored;
+    } = joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     if opens + lost + unknown > 0 {
         tracing::info!(opens, lost, unknown, "persistent handles of the last run");
     }
