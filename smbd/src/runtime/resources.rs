@@ -197,7 +197,7 @@ fn machine_memory() -> u64 {
 
 /// The least that the control group of this process, or one above it, allows (cgroups(7)).
 fn memory_of_group(groups: &str, mounted: &Path) -> Option<u64> {
-    let mut least = None;
+    let mut least: Option<u64> = None;
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?);
@@ -213,10 +213,7 @@ fn memory_of_group(groups: &str, mounted: &Path) -> Option<u64> {
             // "max" stands for no limit, and the topmost group has no such file.
             let text = fs::read_to_string(top.join(limit)).ok();
             let most = text.and_then(|text| text.trim().parse().ok());
-            least = match (least, most) {
-                (Some(least), Some(most)) => Some(std::cmp::min::<u64>(least, most)),
-                (least, most) => least.or(most),
-            };
+            least = least.into_iter().chain(most).min();
         }
     }
     least
