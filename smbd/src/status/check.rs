@@ -4,7 +4,7 @@
 //! counters that matter only while they grow are left to the metrics, except write-back errors: they lost data, and
 //! stay in the line until a restart.
 
-use super::text::Text;
+use super::text::{Text, put};
 use crate::answers::{KeptStatus, REPLACED, StatusReport};
 
 /// The line, and whether nothing is wrong.
@@ -12,11 +12,8 @@ pub(crate) fn in_a_line(status: &StatusReport) -> (String, bool) {
     let found = problems(status);
     let mut out = Text::default();
     match found.is_empty() {
-        true => {
-            let shares = status.server.shares.len();
-            out.line(0, format_args!("OK: {shares} shares are served"));
-        }
-        false => out.line(0, format_args!("WARNING: {}", found.join("; "))),
+        true => put!(out, 0; "OK: {} shares are served", status.server.shares.len()),
+        false => put!(out, 0; "WARNING: {}", found.join("; ")),
     }
     (out.finish(), found.is_empty())
 }

@@ -63,12 +63,8 @@ fn place<'a>(
     let by_name = |name: &str| shares.iter().find(|share| fold(&share.name) == fold(name));
     let typed = question.path.replace('\\', "/");
     // A UNC names server and share.
-    let unc = typed
-        .strip_prefix("//")
-        .map(|rest| match rest.split_once('/') {
-            Some((_, rest)) => rest,
-            None => "",
-        });
+    let unc = typed.strip_prefix("//");
+    let unc = unc.map(|rest| rest.split_once('/').map_or("", |(_, rest)| rest));
     let within = unc.unwrap_or(&typed);
     let (first, rest) = within.split_once('/').unwrap_or((within, ""));
     if let Some(name) = &question.share {
