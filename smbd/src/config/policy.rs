@@ -93,13 +93,12 @@ pub fn bounded(max_delay: Duration, max_bytes: u64) -> Result<Policy, PolicyErro
         .map_err(|error| PolicyError::BadBounds(error.0))
 }
 
-/// A policy as a single word: `bounded(50ms,4MiB)`.
+/// The text of a policy as a single word: `bounded(50ms,4MiB)`.
 #[must_use]
-pub fn in_brackets(policy: &Policy) -> String {
-    let text = policy.to_string();
-    match text.split_once(':') {
+pub fn in_brackets(policy: &str) -> String {
+    match policy.split_once(':') {
         Some((name, bounds)) => format!("{name}({bounds})"),
-        None => text,
+        None => policy.to_owned(),
     }
 }
 
@@ -165,7 +164,7 @@ mod tests {
 
     #[test]
     fn words_of_a_line() {
-        let word = |text: &str| in_brackets(&parse(text).unwrap());
+        let word = |text: &str| in_brackets(&parse(text).unwrap().to_string());
         assert_eq!(word("bounded:50ms,4MiB"), "bounded(50ms,4MiB)");
         assert_eq!(word("honor"), "honor");
         assert_eq!(one_word("data$"), "data$");

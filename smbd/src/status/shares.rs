@@ -77,13 +77,10 @@ fn write_lost(out: &mut Text, lost: Option<&str>) {
 
 /// Everything in one line of words, for eyes and `grep`.
 fn durability_line(share: &ShareStatus) -> String {
-    let policy = match share.policy.split_once(':') {
-        Some((name, bounds)) => format!("{name}({bounds})"),
-        None => share.policy.clone(),
-    };
     format!(
-        "durability: share={} policy={policy} exposed={}/{} files oldest={}ms latch={} device={}",
+        "durability: share={} policy={} exposed={}/{} files oldest={}ms latch={} device={}",
         config::policy::one_word(&share.share),
+        config::policy::in_brackets(&share.policy),
         short_bytes(share.exposed_bytes),
         share.exposed_inodes,
         share.oldest_ms,

@@ -57,7 +57,7 @@ impl Board {
                 continue;
             };
             if old.get(&share.name) != Some(&found) {
-                announce(&share.name, &policy::in_brackets(&share.durability), &found);
+                announce(&share.name, &share.durability.to_string(), &found);
             }
             shares.insert(share.name.clone(), found);
         }
@@ -89,7 +89,7 @@ pub(crate) fn broken_promise(policy: &str, found: &Assessment) -> Option<String>
 
 /// `durability: share=db policy=honor device=volatile-cache,no-fua,unprotected`
 fn announce(share: &str, policy: &str, found: &Assessment) {
-    let share = policy::one_word(share);
+    let (share, policy) = (policy::one_word(share), policy::in_brackets(policy));
     let (words, stack) = (found.words(), found.stack());
     let says = found.sentences().join("; ");
     let line = format!("durability: share={share} policy={policy} device={words}");
