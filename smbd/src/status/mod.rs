@@ -3,7 +3,6 @@
 pub(crate) mod check;
 pub mod explain;
 pub(crate) mod overview;
-mod sandbox;
 pub(crate) mod shares;
 pub(crate) mod text;
 

@@ -2,12 +2,12 @@
 //! users.
 
 use super::{
-    sandbox, shares,
+    shares,
     text::{Text, list, put, span},
 };
 use crate::answers::{
-    HandlesStatus, HostChangesStatus, KeptStatus, MemoryStatus, OpenStatus, ServerStatus,
-    SessionStatus, StatusReport, WorkerStatus,
+    HandlesStatus, HostChangesStatus, KeptStatus, MemoryStatus, OpenStatus, SandboxStatus,
+    ServerStatus, SessionStatus, StatusReport, WorkerStatus,
 };
 
 /// Opens that are shown one by one; `--json` has more.
@@ -52,7 +52,7 @@ fn write_process(out: &mut Text, status: &StatusReport) {
     let config = status.config.as_deref().unwrap_or("from the command line");
     let state = &status.state_dir;
     put!(out, 0; "configuration {config}, state in {state}");
-    sandbox::write(out, &status.sandbox);
+    write_sandbox(out, &status.sandbox);
     let figures = &status.connections;
     put!(out, 0;
         "connections: {} from {} addresses, {} without a login; {} let in, {} refused and {} \
@@ -64,6 +64,25 @@ fn write_process(out: &mut Text, status: &StatusReport) {
         put!(out, 0; "LOG: {lost} lines could not be written and are lost");
     }
     write_memory(out, &status.server.memory);
+}
+
+/// The privileges that the server has given up.
+fn write_sandbox(out: &mut Text, sandbox: &SandboxStatus) {
+    let capabilities = match &sandbox.capabilities {
+        Some(kept) if kept.is_empty() => "no capabilities".to_owned(),
+        Some(kept) => format!("capabilities {}", kept.join(" ")),
+        None => "ALL CAPABILITIES that it was started with".to_owned(),
+    };
+    let landlock = match (&sandbox.landlock, &sandbox.without_landlock) {
+        (Some(folders), _) => format!("Landlock leaves {} folders", folders.len()),
+        (None, Some(why)) => format!("WITHOUT LANDLOCK: {why}"),
+        (None, None) => "WITHOUT LANDLOCK".to_owned(),
+    };
+    let seccomp = match (sandbox.seccomp, sandbox.calls_refused) {
+        (true, refused) => format!("seccomp, {refused} system calls refused"),
+        (false, _) => "WITHOUT SECCOMP".to_owned(),
+    };
+    put!(out, 0; "sandbox: {capabilities}; {landlock}; {seccomp}");
 }
 
 fn write_memory(out: &mut Text, memory: &MemoryStatus) {
