@@ -20,7 +20,7 @@ use smb_load::{
 use super::{
     bed::{self, Bed, Failure},
     exposure::{self, Seen, Sights},
-    plan::{Cell, Plan, ServerKind},
+    plan::{Cell, Plan, ServerKind, ServerPlan},
     program::{self, Build},
     result::{self, FORMAT, Run},
 };
@@ -187,7 +187,8 @@ impl Matrix {
             // Memory that other work left in a server's pools would be free of charge.
             bed.stop(cell.server);
         }
-        let (mut outcome, seen) = self.step(cell, bed);
+        let stepped = self.step(cell, plan, bed);
+        let (mut outcome, seen) = stepped.unwrap_or_else(|error| (Err(error), Seen::default()));
         if let (Ok(_), Err(error)) = (&outcome, bed.rest(cell.server)) {
             outcome = Err(error);
         }
@@ -227,20 +228,17 @@ impl Matrix {
         })
     }
 
-    fn step(&self, cell: &Cell, bed: &mut Bed) -> (Result<Outcome, Failure>, Seen) {
-        let Some(plan) = self.plan.servers.get(cell.server) else {
-            return (Err("no such server".into()), Seen::default());
-        };
-        if let Err(error) = bed.ready(cell.server, plan, self.password) {
-            return (Err(error), Seen::default());
-        }
-        if let Err(error) = bed.settle() {
-            return (Err(error), Seen::default());
-        }
+    /// The outcome of a step and what was seen of it, unless it could not begin.
+    fn step(
+        &self,
+        cell: &Cell,
+        plan: &ServerPlan,
+        bed: &mut Bed,
+    ) -> Result<(Result<Outcome, Failure>, Seen), Failure> {
+        bed.ready(cell.server, plan, self.password)?;
+        bed.settle()?;
         let bed = &*bed;
-        let Some(running) = bed.running(cell.server) else {
-            return (Err("the server is gone".into()), Seen::default());
-        };
+        let running = bed.running(cell.server).ok_or("the server is gone")?;
         let connect = || {
             let tree = running.door.open_protected(cell.protection)?;
             Ok(Home::new(tree, running.folder.folder()))
@@ -262,9 +260,9 @@ impl Matrix {
             shares: &running.further,
             is_limit: matches!(plan.kind, ServerKind::Limit { .. }),
         };
-        exposure::watched(&sights, |watch| {
+        Ok(exposure::watched(&sights, |watch| {
             experiment::run(&cell.workload, cell.clients, cell.step, target, watch)
-        })
+        }))
     }
 }
 
