@@ -16,7 +16,7 @@ mod words;
 
 use std::{
     fs::{self, File},
-    io::{self, Read, Write as _},
+    io::{self, Read},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -26,6 +26,8 @@ use durability::{
     FLUSHES, LATCHES, LatchRecord, SEGMENT_READ_MAX, Segment, StoredLatches, read_latches,
     read_segment, segment_number,
 };
+
+use crate::{print_answer, remark};
 
 pub use report::{
     DurabilityReport, ExposedFileReport, ExposureReport, FailedFile, FailedFiles, FileNow,
@@ -99,24 +101,14 @@ pub(crate) fn run(command: DurabilityCommand, find: FindState, utc: Utc) -> Exit
     let DurabilityCommand::Report(args) = command;
     let found = find(args.config.as_deref(), args.state_dir.as_deref());
     let reported = found.and_then(|state| report(&state, args.share.as_deref()));
-    let text = reported.and_then(|report| match args.json {
-        true => serde_json::to_value(&report)
-            .map(|value| format!("{value:#}\n"))
-            .map_err(|error| error.to_string()),
-        false => Ok(in_words(&report, args.files, utc)),
+    let printed = reported.and_then(|report| {
+        let words = || in_words(&report, args.files, utc);
+        print_answer(&report, args.json, words)
     });
-    match text {
-        Ok(text) => match io::stdout().write_all(text.as_bytes()) {
-            // `print!` would panic. That nobody reads it any more (`| head`) is no error.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                let _ = writeln!(io::stderr(), "error: {error}");
-                ExitCode::FAILURE
-            }
-            _ => ExitCode::SUCCESS,
-        },
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // `eprintln!` would panic where stderr is closed or full.
-            let _ = writeln!(io::stderr(), "error: {}", error.trim_end());
+            remark(format_args!("error: {}", error.trim_end()));
             ExitCode::FAILURE
         }
     }

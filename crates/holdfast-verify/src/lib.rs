@@ -20,6 +20,7 @@ use std::{
 };
 
 use clap::Subcommand;
+use serde::Serialize;
 use zeroize::Zeroizing;
 
 pub use durability_report::{FindState, StateFolder, Utc};
@@ -69,6 +70,26 @@ fn print(text: &str) -> Result<(), String> {
     let mut out = io::stdout().lock();
     let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     printed.map_err(|error| format!("standard output: {error}"))
+}
+
+/// Prints an answer as JSON, with its fields sorted by name, or in words. That nobody reads it any more (`| head`) is no
+/// error.
+fn print_answer(
+    answer: &impl Serialize,
+    json: bool,
+    in_words: impl FnOnce() -> String,
+) -> Result<(), String> {
+    let text = match json {
+        true => serde_json::to_value(answer)
+            .map(|value| format!("{value:#}\n"))
+            .map_err(|error| error.to_string())?,
+        false => in_words(),
+    };
+    // `print!` would panic.
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
+        _ => Ok(()),
+    }
 }
 
 /// Writes a line to standard error, as far as that can be written.

@@ -11,13 +11,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    io::{self, BufRead, BufReader, Write as _},
+    io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
 };
 
 use clap::Args;
 
-use crate::ReadPassword;
+use crate::{ReadPassword, print_answer};
 
 use super::{
     Failure, Verdict,
@@ -79,18 +79,8 @@ pub(super) fn check(args: &CheckArgs, password: ReadPassword) -> Result<Verdict,
     };
     // Once more, for when the lost ones were acknowledged.
     ledger::read(&text[..], |ack| report.acknowledged_at(ack)).map_err(named)?;
-    let text = if args.json {
-        // Sorted by names, as a value is.
-        let value = serde_json::to_value(report.findings()).map_err(|error| error.to_string())?;
-        format!("{value:#}\n")
-    } else {
-        report.in_words()
-    };
-    match io::stdout().write_all(text.as_bytes()) {
-        // `print!` would panic. That nobody reads it any more (`| head`) changes no verdict.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
-        _ => Ok(report.verdict()),
-    }
+    print_answer(&report.findings(), args.json, || report.in_words())?;
+    Ok(report.verdict())
 }
 
 /// Largest ledger, bytes: some 20 million acknowledgements.
