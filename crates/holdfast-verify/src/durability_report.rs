@@ -269,7 +269,8 @@ fn read_bounded(file: &Path) -> io::Result<Option<Vec<u8>>> {
 }
 
 fn share_report(run: &runs::Run, name: &str, root: &str) -> ShareReport {
-    let mut wanted = run.files.iter().filter(|file| file.share == name).collect();
+    let of_run = run.files.iter();
+    let mut wanted = of_run.filter(|of| of.record.share == name).collect();
     let (files, all_looked_at) = files::check(Path::new(root), &mut wanted);
     ShareReport {
         share: name.to_owned(),

@@ -15,7 +15,6 @@ pub(super) fn millis(at: Timestamp) -> i64 {
 /// The last acknowledged flush of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LastFlush {
-    pub(super) share: String,
     pub(super) record: FlushRecord,
     /// Answered before the disk.
     pub(super) promised: bool,
@@ -91,11 +90,7 @@ impl Run {
             record.key.generation,
             record.stream.clone(),
         );
-        let last = LastFlush {
-            share: record.share.clone(),
-            record,
-            promised,
-        };
+        let last = LastFlush { record, promised };
         match self.places.get(&place) {
             Some(at) => {
                 if let Some(old) = self.files.get_mut(*at) {
@@ -138,10 +133,9 @@ pub(super) fn gather(segments: Vec<Segment>) -> Vec<Run> {
         run.torn |= segment.torn.is_some();
         let damage = segment.damage.into_iter();
         run.damage.extend(damage.map(|damage| (number, damage)));
-        segment
-            .records
-            .into_iter()
-            .for_each(|record| run.take(record));
+        for record in segment.records {
+            run.take(record);
+        }
     }
     runs
 }
