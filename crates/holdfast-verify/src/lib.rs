@@ -72,8 +72,7 @@ fn print(text: &str) -> Result<(), String> {
     printed.map_err(|error| format!("standard output: {error}"))
 }
 
-/// Prints an answer as JSON, with its fields sorted by name, or in words. That nobody reads it any more (`| head`) is no
-/// error.
+/// Prints an answer as sorted JSON, or in words. That nobody reads it any more (`| head`) is no error.
 fn print_answer(
     answer: &impl Serialize,
     json: bool,
@@ -85,7 +84,6 @@ fn print_answer(
             .map_err(|error| error.to_string())?,
         false => in_words(),
     };
-    // `print!` would panic.
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
         _ => Ok(()),
