@@ -15,11 +15,7 @@ highest_exposure_seconds,highest_kernel_dirty_bytes,policy,flush,passed,failed_b
 
 /// The text of the file.
 pub(super) fn text(runs: &[Run]) -> String {
-    let mut text = HEAD.to_owned();
-    for run in runs {
-        text.push_str(&line(run));
-    }
-    text
+    HEAD.to_owned() + &runs.iter().map(line).collect::<String>()
 }
 
 /// The text of the file of storage groups: a line for each kind of request of each group and each share. None if
@@ -40,13 +36,11 @@ fn of_groups(run: &Run) -> Vec<String> {
     let shares = run.record.shares.iter().zip(&measured.shares);
     let shares = shares.map(|(name, part)| (format!(",{}", quoted(name)), part));
     for (place, part) in groups.chain(shares) {
-        let summaries = KINDS.map(|kind| (kind, part.get(kind)));
-        for (kind, summary) in summaries {
-            let Some(summary) = summary else {
-                continue;
-            };
-            let figures = figures(summary, measured.seconds);
-            lines.push(format!("{},{place},{kind},{figures}\n", which(run)));
+        for kind in KINDS {
+            if let Some(summary) = part.get(kind) {
+                let figures = figures(summary, measured.seconds);
+                lines.push(format!("{},{place},{kind},{figures}\n", which(run)));
+            }
         }
     }
     lines

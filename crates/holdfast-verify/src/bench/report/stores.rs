@@ -42,12 +42,8 @@ impl Sections<'_> {
                 }));
             }
         }
-        for (title, first, rows) in [
-            ("Storage groups", "group", rows),
-            ("Shares of the storage groups", "share", of_shares),
-        ] {
-            table(page, title, first, &rows);
-        }
+        table(page, "Storage groups", "group", &rows);
+        table(page, "Shares of the storage groups", "share", &of_shares);
     }
 }
 
