@@ -6,7 +6,7 @@
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::Args;
-use smb_client::{Client, ClientError, CreateArgs, Encryption, Options, Session, Tree};
+use smb_client::{Client, ClientError, CreateArgs, Encryption, Options, Tree};
 use smb_load::{Home, Protection, rig::server};
 use smb_wire::{
     Status,
@@ -210,7 +210,10 @@ impl Door {
         let session = client
             .login(&self.user, &self.password, &self.domain)
             .map_err(failed)?;
-        self.tree(&session).map_err(failed)
+        let tree = session.tree_at(&place.path_of(&place.share));
+        let tree = tree.map_err(failed)?;
+        tree.validate_negotiate().map_err(failed)?;
+        Ok(tree)
     }
 
     /// The same with other protection, if it is not plain.
@@ -236,12 +239,6 @@ impl Door {
             password: self.password.to_string(),
             share: self.place.share.clone(),
         }
-    }
-
-    fn tree(&self, session: &Session) -> Result<Tree, ClientError> {
-        let tree = session.tree_at(&self.place.path_of(&self.place.share))?;
-        tree.validate_negotiate()?;
-        Ok(tree)
     }
 
     /// Makes the folder in the share and in these further ones, `\\server\share`, once all are there.
