@@ -43,12 +43,11 @@ impl FromStr for RunId {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err("a run id is 32 hexadecimal digits");
+        // A sign would be read, too.
+        match u128::from_str_radix(text, 16) {
+            Ok(id) if text.len() == 32 && !text.starts_with('+') => Ok(Self(id.to_be_bytes())),
+            _ => Err("a run id is 32 hexadecimal digits"),
         }
-        u128::from_str_radix(text, 16)
-            .map(|number| Self(number.to_be_bytes()))
-            .map_err(|_| "a run id is 32 hexadecimal digits")
     }
 }
 
@@ -104,13 +103,10 @@ impl Record {
     }
 
     fn payload(&self) -> SplitMix {
-        let (low, high) = {
-            let number = u128::from_le_bytes(self.run.0);
-            (number as u64, (number >> 64) as u64)
-        };
+        let run = u128::from_le_bytes(self.run.0);
+        let (low, high) = (run as u64, (run >> 64) as u64);
         let mut seed = SplitMix(low ^ high.rotate_left(32));
-        let mixed = seed.next() ^ u64::from(self.file);
-        let mut seed = SplitMix(mixed);
+        let mut seed = SplitMix(seed.next() ^ u64::from(self.file));
         SplitMix(seed.next() ^ self.sequence)
     }
 }
@@ -120,10 +116,7 @@ pub(super) fn read(bytes: &[u8]) -> Found {
     if bytes.iter().all(|byte| *byte == 0) {
         return Found::Zeros;
     }
-    match whole(bytes) {
-        Some(record) => Found::Whole(record),
-        None => Found::Torn,
-    }
+    whole(bytes).map_or(Found::Torn, Found::Whole)
 }
 
 fn whole(bytes: &[u8]) -> Option<Record> {
