@@ -77,11 +77,13 @@ impl Loss {
     }
 }
 
-struct Item {
-    loss: Loss,
-    name: String,
+/// A record that is lost.
+#[derive(Serialize)]
+pub(super) struct Item {
+    pub(super) loss: Loss,
+    pub(super) name: String,
     file: u32,
-    sequence: u64,
+    pub(super) sequence: u64,
     zeros: bool,
 }
 
@@ -109,11 +111,8 @@ pub(super) struct Findings<'a> {
 /// One of its losses.
 #[derive(Serialize)]
 pub(super) struct LostRecord<'a> {
-    pub(super) loss: Loss,
-    pub(super) name: &'a str,
-    file: u32,
-    pub(super) sequence: u64,
-    zeros: bool,
+    #[serde(flatten)]
+    pub(super) item: &'a Item,
     acknowledged_us: Option<u64>,
 }
 
@@ -214,7 +213,10 @@ impl Report {
     pub(super) fn findings(&self) -> Findings<'_> {
         let counts = Loss::ALL.map(|loss| (loss, self.counts.get(&loss).copied().unwrap_or(0)));
         let items = self.items.iter();
-        let items = items.map(|item| item.lost(self.time(item))).collect();
+        let items = items.map(|item| LostRecord {
+            item,
+            acknowledged_us: self.time(item),
+        });
         Findings {
             run: &self.run,
             place: &self.place,
@@ -230,7 +232,7 @@ impl Report {
             ledger_tail_torn: self.torn_ledger,
             write_ended: self.end.as_ref().map(|end| &*end.why),
             ended_by_cut: self.end.as_ref().map(|end| end.cut),
-            items,
+            items: items.collect(),
             items_left_out: self.lost() - self.items.len() as u64,
         }
     }
@@ -309,17 +311,6 @@ impl Report {
 }
 
 impl Item {
-    fn lost(&self, time: Option<u64>) -> LostRecord<'_> {
-        LostRecord {
-            loss: self.loss,
-            name: &self.name,
-            file: self.file,
-            sequence: self.sequence,
-            zeros: self.zeros,
-            acknowledged_us: time,
-        }
-    }
-
     fn in_words(&self, time: Option<u64>, last: u64) -> String {
         let mut text = format!(
             "{:<11}{} record {}",

@@ -148,7 +148,7 @@ fn losses(spoil: impl FnOnce(&mut Memory, &Plan)) -> Vec<String> {
     let report = examine(&ledger(&plan, &COUNTS), &mut memory).unwrap();
     let found = report.findings();
     assert_eq!(is_good(&report), found.lost == 0);
-    let word = |item: &LostRecord<'_>| {
+    let word = |LostRecord { item, .. }: &LostRecord<'_>| {
         let (loss, name) = (item.loss.word(), &item.name[12..]);
         format!("{loss} {name} {}", item.sequence)
     };
