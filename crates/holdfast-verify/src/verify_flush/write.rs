@@ -136,14 +136,8 @@ pub(super) fn write(args: &WriteArgs, password: ReadPassword) -> Result<bool, Fa
     let plan = plan(args)?;
     let door = args.access.door(&args.place, password)?;
     let tree = door.open()?;
-    let mut say = Say {
-        aside: args.ledger.as_os_str() == "-",
-    };
-    let remarks = door.make_folder(std::slice::from_ref(&tree))?;
-    if !remarks.is_empty() {
-        say.text(&remarks);
-    }
-    say.begin(args, &plan, &tree);
+    args.say(&door.make_folder(std::slice::from_ref(&tree))?);
+    args.say_begin(&plan, &tree);
     let ledger = LedgerWriter::open(&args.ledger)?;
     ledger.append(&Line::Run(plan.clone()))?;
     let run = Run {
@@ -177,8 +171,8 @@ pub(super) fn write(args: &WriteArgs, password: ReadPassword) -> Result<bool, Fa
     };
     let latencies = run.latencies.into_inner();
     let latencies = latencies.unwrap_or_else(PoisonError::into_inner);
-    say.text(&latency::in_words(&latencies.summary(), what));
-    say.text(&format!("{acknowledged} records acknowledged; {why}\n"));
+    args.say(&latency::in_words(&latencies.summary(), what));
+    args.say(&format!("{acknowledged} records acknowledged; {why}\n"));
     Ok(good)
 }
 
@@ -460,30 +454,31 @@ fn stop(what: &str, error: &ClientError) -> Stop {
     }
 }
 
-/// Words for people: on standard error where the ledger has standard output.
-struct Say {
-    aside: bool,
-}
+impl WriteArgs {
+    /// Whether the ledger has standard output.
+    fn is_piped(&self) -> bool {
+        self.ledger.as_os_str() == "-"
+    }
 
-impl Say {
-    fn text(&mut self, text: &str) {
+    /// Words for people: on standard error where the ledger has standard output.
+    fn say(&self, text: &str) {
         // `print!` would panic where nobody reads it any more, and it is the ledger that counts.
-        let _ = match self.aside {
+        let _ = match self.is_piped() {
             true => std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()),
             false => std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes()),
         };
     }
 
-    fn begin(&mut self, args: &WriteArgs, plan: &Plan, tree: &Tree) {
+    fn say_begin(&self, plan: &Plan, tree: &Tree) {
         let dialect = tree.client().negotiated().dialect;
-        self.text(&format!(
+        self.say(&format!(
             "run {} to {}, {dialect:?}, {} files\n",
             plan.run(),
-            args.place,
-            args.files
+            self.place,
+            self.files
         ));
-        if args.place.is_here() && !self.aside {
-            self.text(
+        if self.place.is_here() && !self.is_piped() {
+            self.say(
                 "remark: the server is this machine. A power cut takes the ledger with it, unless \
                  it lies on\n        another: --ledger - | ssh ...\n",
             );
