@@ -9,12 +9,11 @@
 use std::{
     ffi::OsString,
     fs,
-    ops::Range,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use super::{Config, ServerSettings, in_time::in_time, validate::Findings};
+use super::{Config, ServerSettings, in_time::in_time};
 use crate::Error;
 
 /// Links that are followed on one path. The kernel follows no more.
@@ -108,6 +107,16 @@ impl OwnFiles {
         }
     }
 
+    /// As [`OwnFiles::exposed`]; nothing of a share whose disk does not answer.
+    pub(super) fn exposed_in_time(
+        self,
+        folder: &Path,
+        read_only: bool,
+    ) -> Option<(String, &'static str)> {
+        let path = folder.to_owned();
+        in_time(folder, move || self.exposed(&path, read_only)).flatten()
+    }
+
     /// The secret that a share of `folder` would expose, and how to avoid that.
     fn exposed(&self, folder: &Path, read_only: bool) -> Option<(String, &'static str)> {
         let share = Ancestors::to(folder);
@@ -152,34 +161,14 @@ const CONFIG: &str = "move the file out of the share, or set read_only = true fo
 pub(super) const WITHOUT_FILE: &str = "serve folders beside it, or set XDG_STATE_HOME to one that \
                                        is not served";
 
-/// Refuses a share that would expose one of these files. A share whose disk does not answer is not checked.
-pub(super) fn check(
-    folder: &Path,
-    read_only: bool,
-    own: OwnFiles,
-    place: Range<usize>,
-    findings: &mut Findings,
-) {
-    let path = folder.to_owned();
-    let found = in_time(folder, move || own.exposed(&path, read_only));
-    if let Some((message, way_out)) = found.flatten() {
-        findings.add(Some(place), message, way_out);
-    }
-}
-
 /// Checks the same for a configuration whose state folder was replaced by that of the running server.
 ///
 /// # Errors
 /// The first share that would expose something.
 pub(crate) fn check_all(config: &Config) -> Result<(), Error> {
     for share in &config.shares {
-        let (own, path, read_only) = (
-            OwnFiles::of(&config.server, None),
-            share.path.clone(),
-            share.read_only,
-        );
-        let found = in_time(&share.path, move || own.exposed(&path, read_only));
-        if let Some((message, _)) = found.flatten() {
+        let own = OwnFiles::of(&config.server, None);
+        if let Some((message, _)) = own.exposed_in_time(&share.path, share.read_only) {
             return fail!(
                 "share {}: {message}; the server uses that state folder until it is restarted\n  = \
                  restart the server, or leave state_dir as it was",

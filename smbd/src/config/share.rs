@@ -11,7 +11,7 @@ use serde_spanned::Spanned;
 use super::{
     DurabilitySettings, Encryption, Protection, Rules, ServerSettings, ShareSettings, Signing,
     Streams, Symlinks, Unbuffered,
-    apart::{self, OwnFiles},
+    apart::OwnFiles,
     hosts::Network,
     in_time::in_time,
     policy, raw, rules,
@@ -85,7 +85,9 @@ pub(super) fn share(
     check_folder(&folder_path, path.span(), from.served, findings);
     let read_only = get(&table.read_only, false);
     let own = OwnFiles::of(server, from.config_file());
-    apart::check(&folder_path, read_only, own, path.span(), findings);
+    if let Some((message, way_out)) = own.exposed_in_time(&folder_path, read_only) {
+        findings.add(Some(path.span()), message, way_out);
+    }
     let share = ShareSettings {
         name: name.get_ref().clone(),
         path: folder_path,
