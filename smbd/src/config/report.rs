@@ -107,8 +107,8 @@ struct Place {
 
 impl Place {
     fn of(text: &str, span: &Range<usize>) -> Self {
-        let start = floor_boundary(text, span.start);
-        let end = floor_boundary(text, span.end).max(start);
+        let start = text.floor_char_boundary(span.start);
+        let end = text.floor_char_boundary(span.end).max(start);
         let before = text.get(..start).unwrap_or("");
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         let rest = text.get(line_start..).unwrap_or("");
@@ -136,13 +136,6 @@ impl Place {
             carets: carets.min(SHOWN_LINE_MAX),
         }
     }
-}
-
-fn floor_boundary(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len()))
-        .rev()
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(0)
 }
 
 /// Turns the parser's "unknown field" and "unknown variant" into a sentence and a suggestion.
