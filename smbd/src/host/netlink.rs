@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::IpAddr,
     time::Duration,
 };
 
@@ -178,8 +178,8 @@ fn address(body: &[u8]) -> Option<Address> {
 }
 
 fn ip(value: &[u8]) -> Option<IpAddr> {
-    let v4 = <[u8; 4]>::try_from(value).map(|octets| IpAddr::V4(Ipv4Addr::from(octets)));
-    let v6 = <[u8; 16]>::try_from(value).map(|octets| IpAddr::V6(Ipv6Addr::from(octets)));
+    let v4 = <[u8; 4]>::try_from(value).map(IpAddr::from);
+    let v6 = <[u8; 16]>::try_from(value).map(IpAddr::from);
     v4.or(v6).ok()
 }
 
@@ -195,13 +195,11 @@ fn attributes(mut list: &[u8], mut take: impl FnMut(u16, &[u8])) {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    let bytes = bytes.get(at..at + 2)?;
-    bytes.try_into().ok().map(u16::from_ne_bytes)
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..at + 4)?;
-    bytes.try_into().ok().map(u32::from_ne_bytes)
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 #[cfg(test)]
