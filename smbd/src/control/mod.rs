@@ -18,6 +18,7 @@ use std::{
     path::Path,
     pin::Pin,
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
@@ -102,10 +103,10 @@ pub(crate) fn check_path(path: &Path) -> io::Result<()> {
 
 /// Serves clients until dropped; run on the front's runtime.
 pub async fn serve(listener: UnixListener, control: Rc<dyn Control>) {
-    let places = Rc::new(Semaphore::new(CLIENTS_MAX));
+    let places = Arc::new(Semaphore::new(CLIENTS_MAX));
     let mut errors = AcceptErrors::default();
     loop {
-        let Ok(place) = Place::of(Rc::clone(&places)).await else {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             return;
         };
         match listener.accept().await {
@@ -120,23 +121,6 @@ pub async fn serve(listener: UnixListener, control: Rc<dyn Control>) {
             }
             Err(error) => errors.take("control clients", error).await,
         }
-    }
-}
-
-/// A permit that owns its semaphore. `Semaphore` hands out such permits only through `Arc`; everything here is one
-/// thread's.
-struct Place(Rc<Semaphore>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.add_permits(1);
-    }
-}
-
-impl Place {
-    async fn of(places: Rc<Semaphore>) -> Result<Self, tokio::sync::AcquireError> {
-        places.acquire().await?.forget();
-        Ok(Self(places))
     }
 }
 
