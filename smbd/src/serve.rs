@@ -230,7 +230,7 @@ fn owner(folder: &Path, asked: Option<LocalIds>, guest: LocalIds) -> Result<Loca
     let server = acting::Server::here();
     match asked {
         Some(asked) => return Ok(asked),
-        None if !server.is_root() => return Ok(server.own()),
+        None if !server.is_root() => return Ok(server.own),
         None => {}
     }
     let meta = std::fs::metadata(folder)
@@ -362,7 +362,7 @@ mod tests {
         let path = folder.path();
         assert_eq!(owner(path, Some(ids(0, 0)), guest).unwrap(), ids(0, 0));
         if !acting::Server::here().is_root() {
-            let own = acting::Server::here().own();
+            let own = acting::Server::here().own;
             assert_eq!(owner(path, None, guest).unwrap(), own);
             return;
         }

@@ -15,15 +15,14 @@ const USERS_MAX: usize = 100;
 /// The identity of this process on disk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Server {
-    root: bool,
-    own: LocalIds,
+    /// Its own ids.
+    pub(crate) own: LocalIds,
 }
 
 impl Server {
     /// This process.
     pub(crate) fn here() -> Self {
         Self {
-            root: geteuid().is_root(),
             own: LocalIds {
                 uid: geteuid().as_raw(),
                 gid: getegid().as_raw(),
@@ -33,18 +32,13 @@ impl Server {
 
     /// Whether identities are switched.
     pub(crate) fn is_root(self) -> bool {
-        self.root
-    }
-
-    /// Its own ids.
-    pub(crate) fn own(self) -> LocalIds {
-        self.own
+        self.own.uid == 0
     }
 
     /// The local user as which a user bound to `owner` acts.
     pub(crate) fn user(self, owner: Option<(u32, u32)>, guest: &GuestAccount) -> String {
         let owner = owner.map(|(uid, gid)| LocalIds { uid, gid });
-        match (self.root, owner) {
+        match (self.is_root(), owner) {
             (true, Some(owner)) => in_words(owner),
             (true, None) => format!("the guest account, {}", guest_in_words(guest)),
             (false, Some(owner)) if owner.uid != self.own.uid => format!(
@@ -112,10 +106,8 @@ mod tests {
     }
 
     fn server(id: u32) -> Server {
-        Server {
-            root: id == 0,
-            own: LocalIds { uid: id, gid: id },
-        }
+        let own = LocalIds { uid: id, gid: id };
+        Server { own }
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl Holdfast {
 
 /// The ids under which a session acts on disk; the server's own if it has no others.
 fn acts_as(ids: Option<(u32, u32)>) -> String {
-    let own = acting::Server::here().own();
+    let own = acting::Server::here().own;
     let ids = ids.map(|(uid, gid)| config::LocalIds { uid, gid });
     ids.unwrap_or(own).to_string()
 }
