@@ -99,7 +99,6 @@ pub trait ConnectionHandler: 'static {
 #[derive(Debug, Clone)]
 pub struct WorkerHandle {
     index: usize,
-    core: usize,
     stopping: watch::Receiver<bool>,
 }
 
@@ -108,12 +107,6 @@ impl WorkerHandle {
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
-    }
-
-    /// Its core, to which it is pinned unless the configuration says otherwise.
-    #[must_use]
-    pub fn core(&self) -> usize {
-        self.core
     }
 
     /// Completes when the server stops: work under way is finished, and no new work is accepted.

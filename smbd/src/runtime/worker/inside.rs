@@ -42,7 +42,6 @@ impl<C: Send + 'static> Inside<C> {
         let (grace, file_io) = (spec.grace, spec.file_io);
         let handle = WorkerHandle {
             index: spec.index,
-            core: spec.core,
             stopping: spec.stopping,
         };
         let runtime = match runtime() {
