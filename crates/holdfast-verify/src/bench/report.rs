@@ -220,58 +220,36 @@ fn machine(page: &mut Page, runs: &[Run]) {
         .iter()
         .filter_map(|run| run.record.machine.load.parse::<f64>().ok());
     let load = loads.fold(0.0, f64::max);
-    let mut facts = vec![
-        (
-            "processor".to_owned(),
-            each(runs, |run| {
-                let machine = &run.record.machine;
-                format!("{} x {}", machine.cores, machine.cpu)
-            }),
-        ),
-        (
-            "kernel".to_owned(),
-            each(runs, |run| run.record.machine.kernel.clone()),
-        ),
-        (
-            "memory, MiB".to_owned(),
-            each(runs, |run| run.record.machine.memory_mib.to_string()),
-        ),
-        (
-            "governor".to_owned(),
-            each(runs, |run| run.record.machine.governor.clone()),
-        ),
-        (
-            "highest load average before a step".to_owned(),
-            format!("{load:.1}"),
-        ),
-        (
-            "a step".to_owned(),
-            each(runs, |run| {
-                let (seconds, warm_up) = (run.record.seconds, run.record.warm_up);
-                format!("{seconds} s after a warm-up of {warm_up} s")
-            }),
-        ),
-        (
-            "client".to_owned(),
-            each(runs, |run| format!("holdfast {}", run.record.version)),
-        ),
-        (
-            "servers".to_owned(),
-            each(runs, |run| run.server_version.clone()),
-        ),
-    ];
+    let mut facts = Vec::new();
+    let mut note = |name: &str, fact: &dyn Fn(&Run) -> String| {
+        facts.push((name.to_owned(), each(runs, fact)));
+    };
+    note("processor", &|run| {
+        let machine = &run.record.machine;
+        format!("{} x {}", machine.cores, machine.cpu)
+    });
+    note("kernel", &|run| run.record.machine.kernel.clone());
+    note("memory, MiB", &|run| {
+        run.record.machine.memory_mib.to_string()
+    });
+    note("governor", &|run| run.record.machine.governor.clone());
+    note("highest load average before a step", &|_| {
+        format!("{load:.1}")
+    });
+    note("a step", &|run| {
+        let (seconds, warm_up) = (run.record.seconds, run.record.warm_up);
+        format!("{seconds} s after a warm-up of {warm_up} s")
+    });
+    note("client", &|run| format!("holdfast {}", run.record.version));
+    note("servers", &|run| run.server_version.clone());
     facts.retain(|(_, fact)| !fact.is_empty());
-    page.facts(&facts);
+    page.facts(facts.iter().map(|fact| (&fact.0, &fact.1)));
     let mut seen = Vec::new();
     for run in runs.iter().filter(|run| run.round == first.round) {
         if !seen.contains(&&run.disk.name) {
             seen.push(&run.disk.name);
             page.smaller_heading(&format!("Disk: {}", run.disk.name));
-            let facts = run.disk.facts.iter();
-            let facts: Vec<_> = facts
-                .map(|(name, fact)| (name.clone(), fact.clone()))
-                .collect();
-            page.facts(&facts);
+            page.facts(&run.disk.facts);
         }
     }
 }

@@ -112,7 +112,7 @@ impl Page {
     }
 
     /// Names and what they stand for.
-    pub(super) fn facts(&mut self, facts: &[(String, String)]) {
+    pub(super) fn facts<'a>(&mut self, facts: impl IntoIterator<Item = (&'a String, &'a String)>) {
         self.push("<dl>\n");
         for (name, fact) in facts {
             self.push(&format!(
