@@ -8,7 +8,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io::Read,
-    path::Path,
 };
 
 use crate::config::LocalIds;
@@ -57,7 +56,7 @@ pub fn of(uids: impl IntoIterator<Item = u32>) -> BTreeMap<u32, Vec<u32>> {
 
 fn read(path: &str) -> String {
     let mut bytes = Vec::new();
-    let opened = File::open(Path::new(path));
+    let opened = File::open(path);
     if let Err(error) = opened.and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)) {
         tracing::warn!(%error, path, "this file cannot be read: users act on disk without the groups of /etc/group");
     }
