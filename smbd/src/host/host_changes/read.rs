@@ -391,8 +391,7 @@ fn is_ours(shared: &Shared, event: &Event, dir: InodeId, name: &[u8], seen: &[Se
 
 /// Whether two places are in one directory.
 fn is_beside(one: &Below, other: &Below) -> bool {
-    let parent = |below: &Below| below.split_last().map(|(_, above)| above.to_vec());
-    parent(one) == parent(other)
+    one.split_last().map(|(_, above)| above) == other.split_last().map(|(_, above)| above)
 }
 
 /// The place of the other half of a rename, for the same interest.
