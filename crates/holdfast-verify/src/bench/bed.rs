@@ -133,6 +133,9 @@ impl Bed {
     ) -> Result<(), Failure> {
         if !self.servers.contains_key(&number) {
             let running = self.start(plan, password)?;
+            if !matches!(plan.kind, ServerKind::Limit { .. }) {
+                running.door.make_folders(&running.further)?;
+            }
             self.servers.insert(number, running);
         }
         Ok(())
@@ -179,14 +182,13 @@ impl Bed {
             let door = access.door(&folder, password)?;
             let server = pid.map(|pid| Server::running(&plan.name, door.access(), Some(pid)));
             let further = shares.iter().map(|share| folder.path_of(share)).collect();
-            let running = Running {
+            return Ok(Running {
                 server,
                 metrics: None,
                 door,
                 folder,
                 further,
-            };
-            return running.prepared();
+            });
         }
         let name = slug(&plan.name);
         let home = self.scratch.join("servers").join(&name);
@@ -204,18 +206,13 @@ impl Bed {
         let start = || Server::launch(&plan.name, &place, &command);
         let server = Pin::start(self.pin.as_ref(), start)?;
         let folder: Place = format!("//127.0.0.1:{}/{SHARE}/bench", place.port).parse()?;
-        let door = Door::new(&folder, USER, PASSWORD);
-        let running = Running {
+        Ok(Running {
             server: Some(server),
             metrics,
-            door,
+            door: Door::new(&folder, USER, PASSWORD),
             folder,
             further: Vec::new(),
-        };
-        match plan.kind {
-            ServerKind::Limit { .. } => Ok(running),
-            _ => running.prepared(),
-        }
+        })
     }
 
     /// Ends the servers and takes the disk away.
@@ -228,14 +225,6 @@ impl Bed {
             before.restore()?;
         }
         Ok(())
-    }
-}
-
-impl Running {
-    /// With the folder in each share.
-    fn prepared(self) -> Result<Self, Failure> {
-        self.door.make_folders(&self.further)?;
-        Ok(self)
     }
 }
 
