@@ -20,7 +20,7 @@ use super::{
     EVERY_ADDRESS, Encryption, FileIo, Listener, Log, LogFormat, Policy, Protection, SMB_PORT,
     Sandbox, ServerSettings, ShareSettings, Signing, guest_account::guest_account, hosts::Network,
     in_time::in_time, is_loopback, limits, log_filter::log_filter, places, policy, raw,
-    report::Problem, rules::Source, share, values::AppleModel,
+    report::Problem, rules::Source, share,
 };
 
 /// Longest NetBIOS name.
@@ -183,7 +183,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
         name: netbios_name(&table.name, "name", default_name(), findings),
         workgroup: netbios_name(&table.workgroup, "workgroup", "WORKGROUP".into(), findings),
         comment: get(&table.comment, String::new()),
-        apple_model: get(&table.apple_model, AppleModel::default()).0,
+        apple_model: given(&table.apple_model).map_or("Holdfast".to_owned(), |model| model.0),
         min_protocol,
         max_protocol,
         signing: get(&table.signing, Signing::Required),

@@ -54,12 +54,6 @@ impl AppleModel {
     const CHARACTERS_MAX: usize = 79;
 }
 
-impl Default for AppleModel {
-    fn default() -> Self {
-        Self("Holdfast".to_owned())
-    }
-}
-
 impl FromStr for AppleModel {
     type Err = InvalidValue;
 
