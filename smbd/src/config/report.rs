@@ -52,28 +52,7 @@ impl ConfigReport {
             problems: vec![problem],
         }
     }
-}
 
-impl fmt::Display for ConfigReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.problems.iter().enumerate() {
-            if index > 0 {
-                writeln!(f)?;
-            }
-            writeln!(f, "error: {}", problem.message)?;
-            match &problem.span {
-                Some(span) => self.excerpt(f, span)?,
-                None => writeln!(f, "  --> {}", self.path.display())?,
-            }
-            if let Some(way_out) = &problem.way_out {
-                writeln!(f, "  = {way_out}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl ConfigReport {
     fn excerpt(&self, f: &mut fmt::Formatter<'_>, span: &Range<usize>) -> fmt::Result {
         let place = Place::of(&self.text, span);
         let margin = place.line_number.to_string().len();
@@ -92,6 +71,25 @@ impl ConfigReport {
             " ".repeat(place.indent),
             "^".repeat(place.carets)
         )
+    }
+}
+
+impl fmt::Display for ConfigReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            writeln!(f, "error: {}", problem.message)?;
+            match &problem.span {
+                Some(span) => self.excerpt(f, span)?,
+                None => writeln!(f, "  --> {}", self.path.display())?,
+            }
+            if let Some(way_out) = &problem.way_out {
+                writeln!(f, "  = {way_out}")?;
+            }
+        }
+        Ok(())
     }
 }
 

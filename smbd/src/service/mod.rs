@@ -145,6 +145,24 @@ impl Holdfast {
     fn config(&self) -> Arc<Config> {
         Arc::clone(&lock(&self.config))
     }
+
+    /// The share of this name, or all shares without a name.
+    ///
+    /// # Errors
+    /// There is no share of that name.
+    fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Share<HostVfs>>>, Error> {
+        let is_wanted = |share: &&Arc<Share<HostVfs>>| {
+            name.is_none_or(|name| config::is_same_share(name, &share.config.name))
+        };
+        let shares = self.server.shares();
+        let named: Vec<_> = shares.iter().filter(is_wanted).cloned().collect();
+        match (name, named.is_empty()) {
+            (Some(name), true) => {
+                fail!("there is no share `{name}`\n  = `holdfast status` lists them")
+            }
+            _ => Ok(named),
+        }
+    }
 }
 
 /// Begins to observe host changes of the files of the shares.
@@ -473,31 +491,6 @@ impl Service for Holdfast {
             inodes: shares.iter().map(|(_, exposure)| exposure.inodes).sum(),
             bytes: shares.iter().map(|(_, exposure)| exposure.bytes).sum(),
             shares: shares.into_iter().map(|(name, _)| name).collect(),
-        }
-    }
-}
-
-impl Holdfast {
-    /// The share of this name, or all shares without a name.
-    ///
-    /// # Errors
-    /// There is no share of that name.
-    fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Share<HostVfs>>>, Error> {
-        let is_wanted = |share: &&Arc<Share<HostVfs>>| {
-            name.is_none_or(|name| config::is_same_share(name, &share.config.name))
-        };
-        let named: Vec<_> = self
-            .server
-            .shares()
-            .iter()
-            .filter(is_wanted)
-            .cloned()
-            .collect();
-        match (name, named.is_empty()) {
-            (Some(name), true) => {
-                fail!("there is no share `{name}`\n  = `holdfast status` lists them")
-            }
-            _ => Ok(named),
         }
     }
 }

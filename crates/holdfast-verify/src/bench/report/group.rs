@@ -114,6 +114,9 @@ pub(super) fn groups(runs: &[Run]) -> Vec<Group<'_>> {
     groups
 }
 
+/// Whether a server is set up in a certain way.
+pub(super) type IsSo<'a> = &'a dyn Fn(&ServerKind) -> bool;
+
 impl Group<'_> {
     /// Whether file data are what counts, not operations.
     pub(super) fn counts_data(&self) -> bool {
@@ -239,12 +242,7 @@ impl Group<'_> {
         runs.filter_map(|run| run.record.outcome.as_ref()?.verdict)
             .collect()
     }
-}
 
-/// Whether a server is set up in a certain way.
-pub(super) type IsSo<'a> = &'a dyn Fn(&ServerKind) -> bool;
-
-impl Group<'_> {
     /// How many servers are set up in this way.
     pub(super) fn count(&self, is_so: IsSo<'_>) -> usize {
         let runs = self.cells.values().flatten();
