@@ -241,11 +241,8 @@ fn list_users(db: &UserDb) -> String {
         out += USERS_HEADING;
     }
     for user in db.users() {
-        let groups: Vec<&str> = user
-            .group_rids
-            .iter()
-            .filter_map(|rid| db.name_of_rid(*rid))
-            .collect();
+        let groups = user.group_rids.iter();
+        let groups: Vec<&str> = groups.filter_map(|rid| db.name_of_rid(*rid)).collect();
         let state = match (user.disabled, user.nt_hash.is_some()) {
             (true, _) => "disabled",
             (false, true) => "enabled",
@@ -276,10 +273,8 @@ fn list_groups(db: &UserDb) -> String {
         out += GROUPS_HEADING;
     }
     for group in db.groups() {
-        let members: Vec<&str> = db
-            .members(group.rid)
-            .map(|user| user.name.as_str())
-            .collect();
+        let members = db.members(group.rid);
+        let members: Vec<&str> = members.map(|user| user.name.as_str()).collect();
         let _ = writeln!(
             out,
             "{:<20} {:>6}  {}",

@@ -94,11 +94,8 @@ fn obstacles(config: &Config) -> (Option<UserDb>, Vec<String>) {
     resources::raise_descriptor_limit();
     let descriptors = Descriptors::check(config).err();
     found.extend(descriptors.map(|error| error.to_string()));
-    for interface in config
-        .listeners
-        .iter()
-        .filter_map(|one| one.interface.as_ref())
-    {
+    let listeners = config.listeners.iter();
+    for interface in listeners.filter_map(|one| one.interface.as_ref()) {
         if !Path::new("/sys/class/net").join(interface).exists() {
             found.push(format!(
                 "there is no network interface {interface}\n  = `ip link` lists the interfaces"

@@ -34,11 +34,13 @@ const NO_FILE: super::rules::Source<'static> = super::rules::Source { file: "", 
 /// # Errors
 /// All complaints, in words for the command line.
 pub fn from_command_line(line: &CommandLine) -> Result<Config, Vec<Problem>> {
-    let share = |(name, path): &(String, PathBuf)| raw::ShareTable {
-        name: at(name.clone()),
-        path: at(path.clone()),
-        read_only: at(line.read_only),
-        ..raw::ShareTable::default()
+    let share = |(name, path): &(String, PathBuf)| {
+        spanned(raw::ShareTable {
+            name: at(name.clone()),
+            path: at(path.clone()),
+            read_only: at(line.read_only),
+            ..raw::ShareTable::default()
+        })
     };
     let file = raw::File {
         server: raw::ServerTable {
@@ -48,11 +50,7 @@ pub fn from_command_line(line: &CommandLine) -> Result<Config, Vec<Problem>> {
                 .then(|| spanned(Encryption::Required)),
             ..raw::ServerTable::default()
         },
-        share: line
-            .shares
-            .iter()
-            .map(|entry| spanned(share(entry)))
-            .collect(),
+        share: line.shares.iter().map(share).collect(),
         durability: raw::DurabilityTable {
             policy: line.durability.clone().map(spanned),
             accept_loss: at(line.accept_loss),

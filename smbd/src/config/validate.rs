@@ -240,11 +240,8 @@ fn preference<T: Copy + PartialEq>(
         let way_out = "remove the key for the default";
         findings.add(span(field), message, way_out);
     }
-    if list
-        .iter()
-        .enumerate()
-        .any(|(at, item)| list.iter().take(at).any(|other| other == item))
-    {
+    let is_double = |(at, item): (usize, &T)| list.iter().take(at).any(|other| other == item);
+    if list.iter().enumerate().any(is_double) {
         let message = format!("{key} names one algorithm twice");
         let way_out = "remove one of the two";
         findings.add(span(field), message, way_out);

@@ -110,11 +110,8 @@ impl<S: Service> Front<S> {
             _ => 1.0,
         };
         for (listener, relief) in placement::reliefs(&self.members, busy, turn) {
-            let workers = self
-                .workers
-                .get(relief.from)
-                .zip(self.workers.get(relief.to));
-            if let Some((from, to)) = workers
+            let to = self.workers.get(relief.to);
+            if let Some((from, to)) = self.workers.get(relief.from).zip(to)
                 && from.keeps_up()
             {
                 from.relieve(listener, relief.surplus, to);

@@ -257,12 +257,8 @@ impl<S: Service> Front<S> {
             Worker::start(spec, move |handle| service.handler(handle))
                 .map_err(|error| Error::from(format!("worker {index} on core {core}: {error}")))
         };
-        let workers: Vec<Worker<_>> = plan
-            .cores
-            .iter()
-            .enumerate()
-            .map(start_worker)
-            .collect::<Result<_, _>>()?;
+        let cores = plan.cores.iter().enumerate();
+        let workers: Vec<Worker<_>> = cores.map(start_worker).collect::<Result<_, _>>()?;
         let file_io: Vec<&str> = workers.iter().map(Worker::file_io).collect();
         tracing::info!(workers = workers.len(), cores = ?plan.cores, ?file_io, "started");
         let front = Rc::new(Self {

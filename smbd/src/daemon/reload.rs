@@ -58,11 +58,8 @@ impl<S: Service> Front<S> {
     /// Names the folders of a configuration in the mark of the running server, and brings it into force.
     async fn name_and_apply(&self, config: Config, users: UserDb) -> Result<Applied, Error> {
         let mark = Arc::clone(&self.mark);
-        let folders: Vec<_> = config
-            .shares
-            .iter()
-            .map(|share| share.path.clone())
-            .collect();
+        let shares = config.shares.iter();
+        let folders: Vec<_> = shares.map(|share| share.path.clone()).collect();
         let named = move || mark.serve(folders.iter().map(PathBuf::as_path));
         tokio::task::spawn_blocking(named).await??;
         self.put_into_force(config, users, Why::Reload).await

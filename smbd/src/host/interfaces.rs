@@ -130,10 +130,8 @@ fn takes(listener: &Listener, name: &str, ip: IpAddr) -> bool {
     } else {
         bound == ip
     };
-    here && listener
-        .interface
-        .as_deref()
-        .is_none_or(|only| only == name)
+    let only = listener.interface.as_deref();
+    here && only.is_none_or(|only| only == name)
 }
 
 fn link_local(ip: IpAddr) -> bool {

@@ -41,6 +41,7 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
     let bound = users.users().filter_map(|user| user.uid_gid);
     let owners = config.shares.iter().filter_map(|share| share.owner);
     let guest = server.guest_account.ids;
+    let algorithms = server.signing_algorithms.iter();
     let mut core = ServerConfig {
         netbios_name: server.name.clone(),
         workgroup: server.workgroup.clone(),
@@ -54,12 +55,7 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
         signing_required: server.signing == config::Signing::Required,
         encryption_required: server.encryption == config::Encryption::Required,
         ciphers: server.ciphers.iter().copied().map(cipher).collect(),
-        signing_algorithms: server
-            .signing_algorithms
-            .iter()
-            .copied()
-            .map(signing)
-            .collect(),
+        signing_algorithms: algorithms.copied().map(signing).collect(),
         allow_empty_passwords: server.allow_empty_passwords,
         anonymous_listing: server.anonymous_listing,
         administrators: (server.administrators.as_ref())

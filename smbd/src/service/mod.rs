@@ -346,11 +346,8 @@ impl Service for Holdfast {
         // anybody can reach their inodes.
         let durability = &self.server.durability;
         self.stores.adopt(prepared, &config.shares, durability);
-        let names: Vec<String> = built
-            .shares
-            .iter()
-            .map(|share| share.config.name.clone())
-            .collect();
+        let names = built.shares.iter();
+        let names: Vec<String> = names.map(|share| share.config.name.clone()).collect();
         self.numbers.store(built.numbers, Ordering::Relaxed);
         persistent_store::take_in(&self.server, handles, &built.shares).await;
         // Nothing may wait between these: old shares with a new configuration could allow what neither allows.

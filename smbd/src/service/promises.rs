@@ -292,11 +292,8 @@ pub(crate) fn check_groups(config: &Config, users: &UserDb) -> io::Result<()> {
     }
     for share in &config.shares {
         for rule in share.rules.iter() {
-            let unknown = rule
-                .groups
-                .iter()
-                .find(|group| users.group(group).is_none());
-            if let Some(group) = unknown {
+            let mut groups = rule.groups.iter();
+            if let Some(group) = groups.find(|group| users.group(group).is_none()) {
                 return Err(io::Error::other(format!(
                     "share {}, {}: no group `{group}`\n  = holdfast group add {group}",
                     share.name, rule.name

@@ -92,6 +92,7 @@ fn place<'a>(
     let mut here = here
         .into_iter()
         .filter(|(_, path)| Some(path.len()) == nearest);
+    let names: Vec<_> = shares.iter().map(|share| share.name.as_str()).collect();
     match (here.next(), here.next()) {
         (Some(one), None) => Ok(one),
         (Some((a, _)), Some((b, _))) => fail!(
@@ -104,11 +105,7 @@ fn place<'a>(
             "{} is in no share\n  = give a path below a share's folder, or SHARE/PATH; the shares \
              are {}",
             question.path,
-            shares
-                .iter()
-                .map(|share| share.name.as_str())
-                .collect::<Vec<_>>()
-                .join(", ")
+            names.join(", ")
         ),
     }
 }

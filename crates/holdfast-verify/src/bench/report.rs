@@ -138,10 +138,8 @@ fn head(page: &mut Page, runs: &[Run]) {
             GROUPS,
         );
     }
-    let failed: Vec<&Run> = runs
-        .iter()
-        .filter(|run| run.record.error.is_some())
-        .collect();
+    let failed = runs.iter();
+    let failed: Vec<&Run> = failed.filter(|run| run.record.error.is_some()).collect();
     if !failed.is_empty() {
         page.warning(&format!(
             "{} of {} measurements failed and have no value below.",

@@ -130,11 +130,8 @@ impl<'a> Walk<'a> {
             return Vec::new();
         };
         let folder = self.root.sys.join("fs/btrfs");
-        for id in read::names(&folder)
-            .into_iter()
-            .flatten()
-            .take(SEARCHED_MAX)
-        {
+        let ids = read::names(&folder).into_iter().flatten();
+        for id in ids.take(SEARCHED_MAX) {
             let devices = folder.join(&id).join("devices");
             let names = read::names(&devices).unwrap_or_default();
             let dirs: Vec<PathBuf> = names

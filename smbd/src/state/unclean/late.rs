@@ -223,12 +223,8 @@ impl Late {
     }
 
     fn forget(&mut self, which: impl Fn(&PathBuf) -> bool) {
-        let gone: Vec<_> = self
-            .folders
-            .keys()
-            .filter(|one| which(one))
-            .cloned()
-            .collect();
+        let folders = self.folders.keys();
+        let gone: Vec<_> = folders.filter(|one| which(one)).cloned().collect();
         for folder in gone {
             self.asking.forget(&folder);
             self.folders.remove(&folder);
