@@ -17,14 +17,12 @@ use smb_load::{
 
 use super::result::{Device, Exposure};
 
-/// Reads the counters of the disk, if it has some.
-type ReadCounts<'a> = &'a (dyn Fn() -> Option<Counts> + Sync);
-
 /// The things that are looked at.
 pub(super) struct Sights<'a> {
     /// The port of Holdfast's metrics page.
     pub(super) metrics: Option<u16>,
-    pub(super) counts: ReadCounts<'a>,
+    /// The counters of the disk, if it has some.
+    pub(super) counts: &'a (dyn Fn() -> Option<Counts> + Sync),
     /// CPU seconds of the server so far.
     pub(super) cpu: &'a (dyn Fn() -> Option<f64> + Sync),
     /// KiB of the server now, if they are to be read.

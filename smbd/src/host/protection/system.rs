@@ -86,8 +86,7 @@ fn ext4(root: &Root, mount: &Mount, device: &str, found: &mut Vec<What>) -> Vec<
     let mode = mount.value_of("data").is_some() || options.iter().any(|o| o.starts_with("data="));
     let journal = match (task.as_deref(), internal) {
         (Some("<none>"), _) => Some(false),
-        (_, Some(true)) => Some(true),
-        (Some(_), _) => Some(true),
+        (_, Some(true)) | (Some(_), _) => Some(true),
         (None, _) if mode => Some(true),
         (None, Some(false)) if !options.is_empty() => Some(false),
         (None, _) => None,
