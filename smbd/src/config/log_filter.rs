@@ -26,9 +26,6 @@ pub(super) fn log_filter(table: &raw::LogTable, findings: &mut Findings) -> Stri
 
 /// Checks that a filter can be parsed, and that it names no target that nothing logs under: a word that is no level is
 /// a target, and with that alone nothing would be logged, not even errors.
-///
-/// # Errors
-/// The mistake.
 pub(crate) fn check_filter(filter: &str) -> Result<EnvFilter, String> {
     let parsed = filter.parse::<EnvFilter>();
     let parsed = parsed.map_err(|error| error.to_string())?;

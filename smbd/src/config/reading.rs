@@ -23,9 +23,6 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
 
 /// Reads and checks a configuration file for a server that has the folders `served` already: if one of them has gone (a
 /// disk was unplugged), that is no mistake, because it must not keep another change from coming into force.
-///
-/// # Errors
-/// As [`load`].
 pub(crate) fn load_again(path: &Path, served: &[PathBuf]) -> Result<Config, ConfigError> {
     let text = read(path)?;
     parse_again(&text, path, served).map_err(|report| ConfigError::Wrong(Box::new(report)))
@@ -80,9 +77,6 @@ fn parse_again(text: &str, path: &Path, served: &[PathBuf]) -> Result<Config, Co
 
 /// `[server]` of a configuration file, which says where the users are. Nothing else of the file is read, because a
 /// folder that has gone, or a mistake in another table, must not keep an administrator from locking a user out.
-///
-/// # Errors
-/// [`ConfigError`].
 pub(crate) fn server_of(path: &Path) -> Result<ServerSettings, ConfigError> {
     #[derive(Deserialize)]
     struct OnlyServer {

@@ -87,9 +87,6 @@ fn make(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Refuses a path that is too long for a socket.
-///
-/// # Errors
-/// With advice.
 pub(crate) fn check_path(path: &Path) -> io::Result<()> {
     if path.as_os_str().len() <= SOCKET_PATH_MAX {
         return Ok(());

@@ -131,9 +131,6 @@ impl<S: Service> Front<S> {
     }
 
     /// Refuses what needs the share's disk while the share is late.
-    ///
-    /// # Errors
-    /// The share is late.
     fn check_served(&self, share: Option<&str>) -> Result<(), Error> {
         let late = share.and_then(|name| self.late_share(name));
         match late {

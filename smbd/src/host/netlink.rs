@@ -67,9 +67,6 @@ const PART_BYTES: usize = 64 * 1024;
 const PARTS_MAX: usize = 256;
 
 /// Reads links, by their index, and addresses.
-///
-/// # Errors
-/// Of the socket, or the kernel's refusal.
 pub(crate) fn read() -> io::Result<(BTreeMap<u32, Link>, Vec<Address>)> {
     let mut links = BTreeMap::new();
     dump(RTM_GETLINK, LINK_BODY, |kind, body| {

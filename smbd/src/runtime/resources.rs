@@ -97,9 +97,6 @@ impl Descriptors {
     }
 
     /// Whether the process may have as many descriptors as the configuration needs.
-    ///
-    /// # Errors
-    /// The limits that do not fit, and advice.
     pub(crate) fn check(config: &Config) -> Result<Self, Error> {
         Self::check_within(config, descriptor_limit())
     }

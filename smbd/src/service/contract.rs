@@ -157,9 +157,6 @@ pub struct PolicySetting {
 
 impl PolicySetting {
     /// Refuses a policy to whose losses nobody has agreed, and one that needs the sync at the end where there is none.
-    ///
-    /// # Errors
-    /// The reason, with advice.
     pub(crate) fn check(&self, config: &Config) -> Result<(), Error> {
         if self.policy == Policy::TreatHostAsStableStorage && !self.has_consent(config) {
             return Err(

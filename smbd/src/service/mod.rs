@@ -147,9 +147,6 @@ impl Holdfast {
     }
 
     /// The share of this name, or all shares without a name.
-    ///
-    /// # Errors
-    /// There is no share of that name.
     fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Share<HostVfs>>>, Error> {
         let is_wanted = |share: &&Arc<Share<HostVfs>>| {
             name.is_none_or(|name| config::is_same_share(name, &share.config.name))

@@ -113,9 +113,6 @@ pub(super) fn millis(span: Duration) -> u64 {
 }
 
 /// Refuses a policy that does not write through for a continuously available share.
-///
-/// # Errors
-/// The first share that is concerned, with advice.
 pub(super) fn check_availability(
     shares: &Shares<HostVfs>,
     change: &PolicySetting,
@@ -279,9 +276,6 @@ pub(super) fn rules_at_start(
 }
 
 /// Refuses administrators and rules for groups that nobody can be in.
-///
-/// # Errors
-/// `administrators` or a rule names a group that does not exist.
 pub(crate) fn check_groups(config: &Config, users: &UserDb) -> io::Result<()> {
     if let Some(group) = &config.server.administrators
         && users.group(group).is_none()

@@ -62,9 +62,6 @@ impl Holdfast {
     }
 
     /// Closes the objects that an administrator names. Must be called on a worker.
-    ///
-    /// # Errors
-    /// There is no session, open, user or share of that id or name.
     pub(super) async fn close_what(&self, what: Closing) -> Result<ClosedObjects, Error> {
         let target = match what {
             Closing::Session(id) => Target::Session(id),

@@ -93,9 +93,6 @@ fn is_there(folder: &Path) -> bool {
 }
 
 /// Opens the store at a reload; `None` if the server has one already.
-///
-/// # Errors
-/// As [`open`].
 pub(crate) fn open_first(server: &Server<HostVfs>, config: &Config) -> io::Result<Option<Opened>> {
     if server.persistent_opens().is_some() {
         return Ok(None);

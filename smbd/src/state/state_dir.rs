@@ -45,9 +45,6 @@ fn named(folder: &Path, error: io::Error) -> io::Error {
 }
 
 /// Refuses a folder, which need not exist yet, on a file system that is mounted read-only.
-///
-/// # Errors
-/// With advice.
 pub(crate) fn check_writable(folder: &Path) -> io::Result<()> {
     let existing = folder.ancestors().find(|above| above.exists());
     match existing.map(|existing| access(existing, Access::WRITE_OK)) {
@@ -67,9 +64,6 @@ fn make_private(folder: &Path) -> io::Result<()> {
 }
 
 /// Refuses a folder that others use, as `/tmp` or `/var`, because it would be closed to them.
-///
-/// # Errors
-/// With advice.
 pub(crate) fn check_own(folder: &Path) -> io::Result<()> {
     let is_file = |name: &&str| {
         let meta = fs::symlink_metadata(folder.join(name));

@@ -59,9 +59,6 @@ pub(crate) struct Look {
 
 impl Stores {
     /// Opens all stores, restores the latches of earlier runs, and gives them to the engine.
-    ///
-    /// # Errors
-    /// The error, with advice.
     pub(crate) fn open(
         config: &Config,
         env: Arc<dyn Env>,

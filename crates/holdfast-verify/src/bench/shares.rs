@@ -9,9 +9,6 @@ use smb_load::{Measured, Summary, experiment::Workload};
 use super::Failure;
 
 /// Whether the workload fills all these shares.
-///
-/// # Errors
-/// The reason why it does not.
 pub(super) fn check(workload: &Workload, names: &[String]) -> Result<(), Failure> {
     let Workload::Jetstress { groups, profile } = workload else {
         return Ok(());

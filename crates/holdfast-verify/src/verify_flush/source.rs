@@ -93,9 +93,6 @@ impl Share {
 }
 
 /// The modification time of an open file as the server reports it: a FILETIME.
-///
-/// # Errors
-/// Of the query.
 pub(super) fn modified(file: &File) -> Result<u64, ClientError> {
     let bytes = file.query(FileInformationClass::BASIC)?;
     let basic = FileBasicInformation::read(&bytes)?;

@@ -30,9 +30,6 @@ const KEPT: [(CapabilitySet, &str); 7] = [
 const PORT: (CapabilitySet, &str) = (CapabilitySet::NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE");
 
 /// Refuses to serve as root without the capabilities with which the server acts as its users.
-///
-/// # Errors
-/// The names of the capabilities that are missing, and what to do.
 pub(crate) fn check_identities() -> Result<(), Error> {
     let has = capabilities(None)?.effective;
     let needed = [

@@ -192,9 +192,6 @@ impl Late {
 
     /// Whether all of these have answered; what the reload brings can be served then. The first
     /// error of a folder that it brings refuses it: then none of these is late any more.
-    ///
-    /// # Errors
-    /// The error that one of them answered.
     pub(crate) fn have_answered(&mut self, asked: &Asked) -> Result<bool, Error> {
         let refused = asked
             .brought

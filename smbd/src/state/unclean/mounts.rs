@@ -57,9 +57,6 @@ pub(super) fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Every mount point.
-///
-/// # Errors
-/// The kernel's table cannot be read.
 pub(crate) fn mount_points() -> io::Result<Vec<PathBuf>> {
     Ok(mounts(&read(TABLE)?, ""))
 }
