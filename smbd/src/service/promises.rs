@@ -86,12 +86,9 @@ pub(super) fn share_status(share: &Share<HostVfs>) -> ShareStatus {
 
 /// Why the lazy policies of a share are not in force.
 fn reasons(aside: SetAside) -> Vec<SetAsideReason> {
-    let each = [
-        (aside.failed_sync, SetAsideReason::FailedSync),
-        (aside.guard, SetAsideReason::PowerGuard),
-    ];
-    let each = each.into_iter().filter(|(holds, _)| *holds);
-    each.map(|(_, reason)| reason).collect()
+    let failed = aside.failed_sync.then_some(SetAsideReason::FailedSync);
+    let guard = aside.guard.then_some(SetAsideReason::PowerGuard);
+    failed.into_iter().chain(guard).collect()
 }
 
 fn poisoned_status(one: &LatchRecord) -> PoisonedStatus {
@@ -313,18 +310,15 @@ pub(super) fn explain_open(share: &Share<HostVfs>, located: &Located) -> Explain
     let decision = gate.explain(opener);
     let now = decision.policy;
     if now.to_string() != answer.policy {
-        let aside = gate.set_aside();
-        let reasons = [
-            (
-                aside.failed_sync,
-                "a sync failed, until its latches are cleared or the policy is set again",
-            ),
-            (
-                aside.guard,
-                "this machine runs on a battery, until mains power is back",
-            ),
-        ];
-        for (_, why) in reasons.iter().filter(|(holds, _)| *holds) {
+        for reason in reasons(gate.set_aside()) {
+            let why = match reason {
+                SetAsideReason::FailedSync => {
+                    "a sync failed, until its latches are cleared or the policy is set again"
+                }
+                SetAsideReason::PowerGuard => {
+                    "this machine runs on a battery, until mains power is back"
+                }
+            };
             let note = format!("{} is set aside because {why}", answer.policy);
             answer.notes.push(note);
         }
