@@ -208,16 +208,12 @@ pub fn run(command: BenchCommand, password: ReadPassword) -> ExitCode {
             let good = good.and_then(|good| report::run(&to).map(|()| good));
             return ended(good);
         }
-        BenchCommand::Scale(args) => {
-            return ended(scale::run(&args));
-        }
+        BenchCommand::Scale(args) => return ended(scale::run(&args)),
         BenchCommand::LimitServer { port, file, way } => {
             let served = limit::serve(port, &file, way);
             return ended(served.map(|()| true).map_err(|error| error.to_string()));
         }
-        BenchCommand::Report { results } => {
-            return ended(report::run(&results).map(|()| true));
-        }
+        BenchCommand::Report { results } => return ended(report::run(&results).map(|()| true)),
         BenchCommand::Netbench {
             common,
             documents,

@@ -136,9 +136,7 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Err
     let accounts = Accounts::of(place)?;
     let file = &accounts.file;
     let done = match command {
-        UserCommand::List => {
-            return out::print(&list_users(&users::load(file)?));
-        }
+        UserCommand::List => return out::print(&list_users(&users::load(file)?)),
         UserCommand::Add {
             name,
             password_file,
@@ -201,9 +199,7 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Err
 pub(crate) fn group(place: &AccountPlace, command: GroupCommand) -> Result<(), Error> {
     let accounts = Accounts::of(place)?;
     let done = match command {
-        GroupCommand::List => {
-            return out::print(&list_groups(&users::load(&accounts.file)?));
-        }
+        GroupCommand::List => return out::print(&list_groups(&users::load(&accounts.file)?)),
         GroupCommand::Add { name } => {
             accounts.edit(|db| db.add_group(&name).map_err(named(&name)))?;
             format!("group {name} added")

@@ -111,9 +111,7 @@ pub fn parse_request(line: &[u8]) -> Result<Request, Error> {
     };
     match object.remove("v").as_ref().map(Value::as_u64) {
         Some(Some(VERSION)) => {}
-        Some(Some(other)) => {
-            return fail!("version {other} is not spoken here, only {VERSION}");
-        }
+        Some(Some(other)) => return fail!("version {other} is not spoken here, only {VERSION}"),
         _ => return Err("the version `v` is missing".into()),
     }
     Ok(serde_json::from_value(Value::Object(object))?)
