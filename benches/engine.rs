@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use smb_server::file::{
-    Actor, CacheRequest, CountedUser, Decision, Files, LeaseRequest, LeaseVersion, Link, LockBounds,
-    Locking, OpenId, OpenRequest, Operation, Place, ShareId, SharePath, Waiter, WaiterId,
+    Actor, CacheRequest, CountedUser, Decision, Files, LeaseRequest, LeaseVersion, Link,
+    LockBounds, Locking, OpenId, OpenRequest, Operation, Place, ShareId, SharePath, Waiter,
+    WaiterId,
 };
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;

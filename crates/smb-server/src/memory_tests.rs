@@ -123,7 +123,7 @@ fn the_sums_hold_through_takes_and_returns() {
                     assert!(memory.used.load(Relaxed) <= LIMIT);
                     for account in networks {
                         // The count includes amounts that are just being requested.
-                        let held = account.network.held.load(Relaxed);
+                        let held = account.network.load(Relaxed);
                         assert!(held <= LIMIT / 2 + 4 * 1_500_000, "{held}");
                     }
                 }
@@ -132,7 +132,7 @@ fn the_sums_hold_through_takes_and_returns() {
     });
     assert_eq!(memory.used.load(Relaxed), 0);
     for account in &networks {
-        assert_eq!(account.network.held.load(Relaxed), 0);
+        assert_eq!(account.network.load(Relaxed), 0);
     }
 }
 

@@ -61,14 +61,16 @@ fn promises_are_kept_on_the_weakest_disk() {
 #[test]
 fn every_wanted_pair_of_events_meets_on_one_inode() {
     let mut tally = Tally::default();
+    let mut wanted = Vec::from(WANTED);
     for seed in 0..SEEDS_MEETINGS {
         let honor = Plan::policies()[0];
         tally.add(&holds(&Plan::random(seed, Some(honor), Some(Profile::PosixMin))).tally);
+        wanted.retain(|pair| tally.meetings.get(pair).is_none_or(|met| *met == 0));
+        if wanted.is_empty() {
+            return;
+        }
     }
-    for (one, other) in WANTED {
-        let met = tally.meetings.get(&(one, other)).copied().unwrap_or(0);
-        assert!(met > 0, "{one} and {other} never met on one inode");
-    }
+    panic!("never met on one inode: {wanted:?}");
 }
 
 #[test]

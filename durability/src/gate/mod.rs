@@ -204,9 +204,8 @@ impl<V: Volume> Gate<V> {
         if !core.has_latches() {
             return Vec::new();
         }
-        let mut latched = core.poisoned_where(|inode| {
-            inode.shares.is_empty() || inode.shares.contains(&self.share)
-        });
+        let mut latched = core
+            .poisoned_where(|inode| inode.shares.is_empty() || inode.shares.contains(&self.share));
         let known: Vec<FileKey> = latched.iter().map(|latched| latched.key).collect();
         let fs = self.vfs.root().key().fs;
         let lost = lock(&core.unreachable).clone().into_iter();

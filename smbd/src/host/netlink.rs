@@ -3,12 +3,7 @@
 //!
 //! Answers are bounds-checked like anything from outside; unknown parts are skipped.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    net::IpAddr,
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, net::IpAddr, time::Duration};
 
 use rustix::{
     fd::OwnedFd,

@@ -176,7 +176,9 @@ fn a_share_that_comes_back_with_a_stricter_policy_has_nothing_dirty() {
             assert_eq!(inodes > 0, dirty, "{shares:?}");
             // Until the share is back, the status shows what it left.
             let left = holdfast.removed_shares();
-            let shown = left.iter().any(|left| left.share == "a" && left.exposed_bytes == 4096);
+            let shown = left
+                .iter()
+                .any(|left| left.share == "a" && left.exposed_bytes == 4096);
             assert_eq!(shown, dirty, "{left:?}");
         }
     });

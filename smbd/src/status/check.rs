@@ -45,7 +45,9 @@ fn problems(status: &StatusReport) -> Vec<String> {
     let removed = server.removed_shares.iter();
     for removed in removed.filter(|one| one.latched_inodes > 0) {
         let (name, inodes) = (&removed.share, removed.latched_inodes);
-        found.push(format!("{name} (removed): LATCHED {inodes} inodes whose sync failed"));
+        found.push(format!(
+            "{name} (removed): LATCHED {inodes} inodes whose sync failed"
+        ));
     }
     of_stores(&server.kept, &mut found);
     let handles = server.handles.persistent.as_ref();

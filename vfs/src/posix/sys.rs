@@ -81,7 +81,11 @@ fn position(offset: u64) -> DiskResult<libc::off_t> {
 }
 
 fn done(result: impl Into<libc::c_long>) -> DiskResult<()> {
-    if result.into() == 0 { Ok(()) } else { Err(last()) }
+    if result.into() == 0 {
+        Ok(())
+    } else {
+        Err(last())
+    }
 }
 
 /// `preadv2` of up to `len` bytes, appended to `buf`. Returns the bytes read; 0 at the end.

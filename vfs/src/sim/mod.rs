@@ -170,7 +170,7 @@ impl Shared {
 
     /// Carries out an operation whose caller knows the result only after [`SimOp::Answer`].
     async fn answered<T>(&self, op: SimOp, call: impl FnOnce(&mut State) -> T) -> T {
-        let result = call(&mut self.begin(op).await);
+        let result = call(&mut *self.begin(op).await);
         self.pause(SimOp::Answer).await;
         result
     }

@@ -107,8 +107,14 @@ impl DirectoryFormat {
             C::ID_ALL_EXTD_BOTH_DIRECTORY => ([1, 1, 1, 1, 1, 1], 122),
             _ => return None,
         };
-        let [facts, ea_size, reparse_tag, file_id, file_id_128, short_name] =
-            fields.map(|has| has == 1);
+        let [
+            facts,
+            ea_size,
+            reparse_tag,
+            file_id,
+            file_id_128,
+            short_name,
+        ] = fields.map(|has| has == 1);
         Some(Self {
             class,
             facts,

@@ -71,7 +71,10 @@ fn one_requester_occupies_half_of_the_threads_that_are_free_to_it() {
     let end = |requester| SHARED.lock().ended((1, Requester(requester)));
     submit(5, 10);
     assert_eq!(begin_all(), [5; 4]);
-    assert!(!SHARED.lock().is_wanted(8), "no thread is woken for nothing");
+    assert!(
+        !SHARED.lock().is_wanted(8),
+        "no thread is woken for nothing"
+    );
     submit(6, 3);
     assert_eq!(begin_all(), [6; 2]);
     submit(7, 1);

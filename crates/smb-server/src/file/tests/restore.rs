@@ -114,12 +114,7 @@ fn a_lease_comes_back_once_for_all_its_opens_and_breaks() {
     assert_eq!(effects.breaks[0].opens.len(), 2);
     // A record without its lease cannot be restored.
     let (kept, _) = old.files.kept(&one.place, one.open).unwrap();
-    assert!(
-        Rig::new()
-            .files
-            .put_back(&one, &kept, None, ME)
-            .is_none()
-    );
+    assert!(Rig::new().files.put_back(&one, &kept, None, ME).is_none());
 }
 
 #[test]

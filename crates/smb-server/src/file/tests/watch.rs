@@ -227,7 +227,7 @@ fn repeated_modifications_are_one() {
 /// The name is made once for the watchers of a directory.
 #[test]
 fn each_watcher_gets_the_name_from_where_it_is() {
-    let rig = Rig::new(Caching::None);
+    let rig = Rig::new();
     let all = ["", "", "d", "d\\sub"].map(|at| directory(&rig, at));
     for on in &all {
         let (waiter, watching) = watch(&rig, on, true, 1000);
