@@ -147,8 +147,8 @@ impl<V: Volume> Gate<V> {
         from: FileKey,
         flags: RequestFlags,
     ) -> VfsResult<Receipt> {
-        let asked = Asked::of(Event::Remove, flags);
-        let judged = (self.core).with(node.key(), |inode| self.judge(inode, &asked));
+        let asked = self.also_of(Asked::of(Event::Remove, flags), [node]);
+        let judged = (self.core).with(from, |inode| self.judge(inode, &asked));
         let result = match judged.barriers.wait {
             Wait::Parent => Box::pin(self.core.barrier(from, None)).await,
             _ => Ok(()),

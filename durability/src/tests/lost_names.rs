@@ -7,6 +7,7 @@ use vfs::{Env, RemovedName, VfsError};
 use super::{
     fake::{Fake, dir, file, key, stream},
     flush::{PLAIN, THROUGH, honor, world},
+    opens::{opener, rules},
     sim::{join, ms},
 };
 use crate::{share::lock, *};
@@ -284,6 +285,26 @@ fn a_removal_by_another_handle_is_stable_where_the_own_one_would_be() {
         w.fake.script(50, &[IO]);
         assert_eq!(beside(THROUGH).await.0, IO);
         assert_eq!(beside(THROUGH).await.0, IO, "the other one's sync failed");
+    });
+}
+
+/// The directory follows the share, although a rule answers for its file at once.
+#[test]
+fn a_removal_by_another_handle_goes_by_the_policy_of_the_directory_as_well() {
+    honor(|w| async move {
+        let lazy = rules(&[("*.tmp", "treat-host-as-stable-storage")]);
+        w.gate.set_rules(lazy, "test").await;
+        let (f, d) = (file(5), dir(50));
+        let open = w.gate.opened(&f, opener("a.tmp"));
+        let all = ["all 50"];
+        drop(w.gate.removed(&f, &d, THROUGH).await.unwrap());
+        assert_eq!(w.fake.take_log(), all, "the own one");
+        drop(w.gate.removed(&f, &d, PLAIN).await.unwrap());
+        assert!(w.fake.take_log().is_empty());
+        let beside = w.gate.removed_beside(&f, d.key_of(), THROUGH);
+        drop(beside.await.unwrap());
+        assert_eq!(w.fake.take_log(), all);
+        drop(open);
     });
 }
 
