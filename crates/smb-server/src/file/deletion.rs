@@ -222,8 +222,8 @@ impl Inode {
         Closing {
             closed: Closed {
                 found: true,
+                unlinked: self.unlinked(&open).filter(|_| remove.is_none()),
                 remove,
-                unlinked: self.unlinked(&open),
                 effects,
             },
             released,

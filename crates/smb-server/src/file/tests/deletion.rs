@@ -135,6 +135,27 @@ fn posix_deletion_goes_with_its_own_handle() {
 }
 
 #[test]
+fn a_close_that_removes_the_name_itself_answers_for_no_other_removal() {
+    let rig = Rig::new();
+    let (posix, lasting) = (rig.request(1, DELETE), rig.request(1, DELETE));
+    rig.open(&posix);
+    rig.open(&lasting);
+    let marked = (rig.files).set_delete_pending(&posix.place, posix.open, true, ME);
+    assert!(marked.is_ok());
+    let (remove, _) = rig.close(&posix).remove.unwrap();
+    (rig.files).removed(&posix.place, &remove, Some(posix.open));
+    // A new hard link of the file has the same name.
+    let linked = rig.request(1, DELETE);
+    rig.open(&linked);
+    rig.mark_deleted(&lasting);
+    rig.mark_deleted(&linked);
+    assert_eq!(rig.close(&linked).remove, None);
+    let closed = rig.close(&lasting);
+    assert!(closed.remove.is_some());
+    assert_eq!(closed.unlinked, None);
+}
+
+#[test]
 fn a_posix_deletion_that_fails_leaves_the_other_handles_their_name() {
     let rig = Rig::new();
     let (deleter, other) = (rig.request(1, DELETE), rig.request(1, DELETE));
