@@ -277,15 +277,19 @@ fn sequence<V: Vfs>(
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
+    use std::{rc::Rc, sync::Arc};
 
-    use smb_wire::{header::Header, ids::AsyncId};
+    use smb_wire::{
+        header::Header,
+        ids::{AsyncId, SessionId},
+    };
 
     use super::*;
     use crate::{
         command::chain::Chain,
         limits::ServerLimits,
         restore::world::{Back, World, connection, run},
+        state::open::{Open, Reconnected},
     };
 
     const RANGE: LockElement = LockElement {
@@ -304,7 +308,18 @@ mod tests {
         world.changes_seen(true);
         let _back = world.bring_back(&[world.record(10), world.record(11)]);
         let (server, durables) = (&world.server, &world.server.durables);
-        let open = |id| InFlight::new(durables.find(id).unwrap()).unwrap();
+        let open = |id| {
+            let old = durables.take(id).unwrap();
+            let new = Reconnected {
+                tree: Arc::clone(&old.tree),
+                session: SessionId::default(),
+                volatile: id,
+                channel_sequence: 0,
+            };
+            let back = Arc::new(Open::reconnected(&old, new).unwrap());
+            durables.renewed(&old, &back);
+            InFlight::new(back).unwrap()
+        };
         let (holder, blocked): (InFlight<Back>, _) = (open(10), open(11));
         let place = holder.disk().unwrap().place;
         let lock = |open: &InFlight<Back>, element, id| {
