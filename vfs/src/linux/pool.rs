@@ -4,12 +4,11 @@
 //! keep reads and names waiting. Within a lane each file system (by its device number) has a queue and a number of
 //! threads at most, so that one that hangs delays no other: a new file system always gets threads, however many the
 //! others hold. Within a file system's queue the requesters (`requester.rs`) take turns, so that one with thousands of
-//! jobs delays each other one by one job. One requester's jobs occupy at most half of the threads that others leave
-//! free, because a single job may take minutes (the truncation of a file of many fragments). A full queue gives EAGAIN,
-//! so there is no unbounded backlog, and each requester may have half of the places that are free to it. The server's
-//! own jobs have as many places as all others together: a delete-on-close of a lost session, or a record in the state
-//! folder, must not fail because clients wait for the same disk. Threads start when needed and end when idle for
-//! `IDLE_MAX`; the next job is taken from the file system that has the fewest threads.
+//! jobs delays each other one by one job. A full queue gives EAGAIN, so there is no unbounded backlog, and each
+//! requester may have half of the places that are free to it. The server's own jobs have as many places as all others
+//! together: a delete-on-close of a lost session, or a record in the state folder, must not fail because clients wait
+//! for the same disk. Threads start when needed and end when idle for `IDLE_MAX`; the next job is taken from the file
+//! system that has the fewest threads.
 //!
 //! A job wakes the thread of the worker's own core that became idle last, as with the ring's kernel threads
 //! (`uring/sys.rs`): the data are in that core's caches, and no other core is interrupted to wake it, or the worker
@@ -17,7 +16,6 @@
 //!
 //! A job that was begun runs to its end even if nobody waits for its result any more.
 
-mod part;
 mod waiting;
 
 use std::{
@@ -35,7 +33,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use self::part::Part;
+use self::waiting::Waiting;
 use crate::{
     Identity, credentials,
     disk::{DiskResult, Errno},
@@ -95,14 +93,47 @@ pub(crate) const LEASES: Place = Place {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The file system and the requester of a job that a thread has taken.
-type Owner = (u64, Requester);
-
 /// The purpose of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Request,
     Close,
+}
+
+/// The threads and waiting jobs that a lane has for one file system.
+#[derive(Default)]
+struct Part {
+    waiting: Waiting,
+    /// The waiting jobs that close a descriptor, which do not count against the limit.
+    closing: usize,
+    /// Threads that work for it.
+    running: usize,
+}
+
+impl Part {
+    /// The number of jobs that threads may take now.
+    fn ready(&self, most: usize) -> usize {
+        self.waiting.jobs.min(most.saturating_sub(self.running))
+    }
+
+    /// Whether one more job may wait. A requester may have half of the places that other requesters leave free, and the
+    /// server itself as many as all of them.
+    fn has_room_for(&self, requester: Requester) -> bool {
+        let servers = self.waiting.of(Requester::SERVER);
+        if requester == Requester::SERVER {
+            return servers.saturating_sub(self.closing) < QUEUE_MAX;
+        }
+        let own = self.waiting.of(requester);
+        let others = self.waiting.jobs.saturating_sub(servers + own);
+        let free = QUEUE_MAX.saturating_sub(others);
+        own < free.div_ceil(2)
+    }
+
+    /// The number of threads that it must get however many the others hold.
+    fn wanted(&self, most: usize) -> usize {
+        let least = THREADS_MIN.saturating_sub(self.running);
+        self.ready(most).min(least)
+    }
 }
 
 /// The only core that a thread may run on, if there is just one.
@@ -156,10 +187,6 @@ impl LaneState {
 
     /// The thread for a job that a thread of this home has just queued. A thread that is to be started is counted.
     fn need(&mut self, home: Home, most: usize) -> Need {
-        // A job that is held back is for the next thread that ends one of the same file system.
-        if !self.is_wanted(most) {
-            return Need::Nothing;
-        }
         let near = self.idle.iter().rposition(|one| one.home == home);
         if let Some(at) = near {
             return Need::Call(self.idle.remove(at).thread);
@@ -182,19 +209,21 @@ impl LaneState {
     }
 
     /// The next job, of the file system that has the fewest threads.
-    fn take(&mut self, most: usize) -> Option<(Owner, Job)> {
+    fn take(&mut self, most: usize) -> Option<(u64, Job)> {
         let ready = self
             .parts
             .iter_mut()
             .filter(|(_, part)| part.ready(most) > 0);
         let (device, part) = ready.min_by_key(|(_, part)| part.running)?;
-        let (requester, job) = part.begin(most)?;
-        Some(((*device, requester), job))
+        let (purpose, job) = part.waiting.pop()?;
+        part.closing -= usize::from(purpose == Purpose::Close);
+        part.running += 1;
+        Some((*device, job))
     }
 
-    fn ended(&mut self, (device, requester): Owner) {
+    fn ended(&mut self, device: u64) {
         if let Some(part) = self.parts.get_mut(&device) {
-            part.ended(requester);
+            part.running = part.running.saturating_sub(1);
             if part.running == 0 && part.waiting.jobs == 0 {
                 self.parts.remove(&device);
             }
@@ -319,7 +348,7 @@ impl LaneThreads {
         drop(lost);
     }
 
-    fn next(&self) -> Option<(Owner, Job)> {
+    fn next(&self) -> Option<(u64, Job)> {
         loop {
             let mut state = self.lock();
             if let Some(next) = state.take((self.threads_max)()) {
@@ -359,11 +388,11 @@ impl LaneThreads {
             tracing::error!("a disk thread could not become the service; it ends");
             return self.retire();
         }
-        while let Some((owner, job)) = self.next() {
+        while let Some((device, job)) = self.next() {
             // A panic is a bug, which the panic hook reports. The caller gets EIO because the sender is dropped, and
             // the thread continues.
             let _ = catch_unwind(AssertUnwindSafe(job));
-            self.lock().ended(owner);
+            self.lock().ended(device);
             if credentials::broken() {
                 // This thread would refuse every job, so another one takes its place.
                 return self.retire();

@@ -36,9 +36,9 @@ fn requesters_take_turns_in_the_queue_and_have_a_share_of_it() {
         submit(requester).unwrap();
     }
     let work = || {
-        let (owner, job) = TURNS.lock().take(4).unwrap();
+        let (device, job) = TURNS.lock().take(4).unwrap();
         job();
-        TURNS.lock().ended(owner);
+        TURNS.lock().ended(device);
         done.recv().unwrap()
     };
     let order: Vec<u64> = (0..6).map(|_| work()).collect();
@@ -53,47 +53,6 @@ fn requesters_take_turns_in_the_queue_and_have_a_share_of_it() {
     // Every second turn is the server's.
     let order: Vec<u64> = (0..4).map(|_| work()).collect();
     assert_eq!(order, [6, 0, 5, 0]);
-}
-
-/// A requester's jobs that take long leave threads to others, and the server's own may have all that are free.
-#[test]
-fn one_requester_occupies_half_of_the_threads_that_are_free_to_it() {
-    static SHARED: LaneThreads = LaneThreads::with_start("shared", || 8, |_| Ok(()));
-    let submit = |requester: u64, jobs: usize| {
-        let _entered = requester::enter(Requester(requester));
-        (0..jobs).for_each(|_| SHARED.submit(1, Box::new(|| {})).unwrap());
-    };
-    let begin = || {
-        let begun = SHARED.lock().take(8);
-        begun.map(|((_, requester), _)| requester.0)
-    };
-    let begin_all = || std::iter::from_fn(begin).collect::<Vec<_>>();
-    let end = |requester| SHARED.lock().ended((1, Requester(requester)));
-    submit(5, 10);
-    assert_eq!(begin_all(), [5; 4]);
-    assert!(
-        !SHARED.lock().is_wanted(8),
-        "no thread is woken for nothing"
-    );
-    submit(6, 3);
-    assert_eq!(begin_all(), [6; 2]);
-    submit(7, 1);
-    submit(0, 3);
-    let mut others = begin_all();
-    others.sort_unstable();
-    assert_eq!(others, [0, 7], "no thread is free for more");
-    // What is held back begins when enough has ended.
-    end(0);
-    assert_eq!(begin_all(), [0]);
-    [0, 7, 6, 6].into_iter().for_each(end);
-    assert_eq!(begin_all(), [6, 0]);
-    [0, 6, 5, 5].into_iter().for_each(end);
-    assert_eq!(begin_all(), [5; 2]);
-    // With nothing under way, everybody may begin.
-    [5; 4].into_iter().for_each(end);
-    assert_eq!(begin_all(), [5; 4]);
-    [5; 4].into_iter().for_each(end);
-    assert!(SHARED.lock().parts.is_empty());
 }
 
 #[test]

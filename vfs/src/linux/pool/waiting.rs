@@ -42,25 +42,22 @@ impl Waiting {
         queued + usize::from(next)
     }
 
-    /// Takes the first job of the requester whose turn is next, of those that may have one more thread.
-    pub(super) fn pop(
-        &mut self,
-        may: impl Fn(Requester) -> bool,
-    ) -> Option<(Requester, Purpose, Job)> {
-        if let Some(next) = self.next.take_if(|next| may(next.0)) {
-            self.had_turn(next.0);
+    /// Takes the first job of the requester whose turn is next.
+    pub(super) fn pop(&mut self) -> Option<(Purpose, Job)> {
+        if let Some((requester, purpose, job)) = self.next.take() {
+            self.had_turn(requester);
             self.jobs -= 1;
-            return Some(next);
+            return Some((purpose, job));
         }
-        let requester = self.next_turn(may)?;
+        let requester = self.next_turn()?;
         self.had_turn(requester);
         let queue = self.queues.get_mut(&requester)?;
-        let (purpose, job) = queue.pop_front()?;
+        let next = queue.pop_front()?;
         if queue.is_empty() {
             self.queues.remove(&requester);
         }
         self.jobs -= 1;
-        Some((requester, purpose, job))
+        Some(next)
     }
 
     fn had_turn(&mut self, requester: Requester) {
@@ -71,17 +68,15 @@ impl Waiting {
     }
 
     /// The requester with jobs whose turn is next.
-    fn next_turn(&self, may: impl Fn(Requester) -> bool) -> Option<Requester> {
+    fn next_turn(&self) -> Option<Requester> {
         let server = self.queues.contains_key(&Requester::SERVER);
         if server && !self.was_server {
             return Some(Requester::SERVER);
         }
         // The server's number is the lowest.
-        let after = |last| {
-            let later = self.queues.range((Excluded(last), Unbounded));
-            later.map(|(of, _)| *of).find(|of| may(*of))
-        };
+        let after = |last| self.queues.range((Excluded(last), Unbounded)).next();
         let other = after(self.last).or_else(|| after(Requester::SERVER));
+        let other = other.map(|(requester, _)| *requester);
         other.or(server.then_some(Requester::SERVER))
     }
 }
