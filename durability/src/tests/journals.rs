@@ -437,7 +437,9 @@ fn a_record_that_is_stored_too_late_covers_nothing() {
     run(&env, async move {
         let journal = open_with_source(&on, &inner).await;
         let clock = Arc::clone(&inner);
-        on.set_hook(Some(Arc::new(move |_| Some(clock.sleep(LEASE + ms(500))))));
+        // The record is stored before a reply may wait no longer.
+        let slow = move |op: SimOp| (op == SimOp::Write).then(|| clock.sleep(LEASE + ms(500)));
+        on.set_hook(Some(Arc::new(slow)));
         let task = journal.cover("data", 1, inner.monotonic()).unwrap();
         task.await.unwrap_err();
         on.set_hook(None);
