@@ -226,12 +226,12 @@ pub(super) async fn reload(
 
 /// Gives the gate of a new share its options, policy and rules before the first request. Something of a share of that
 /// name may be dirty or poisoned from before a reload removed it: then the gate has that share's, and this waits
-/// until what is dirty is stable.
+/// until what is dirty is stable. True if it is, and nothing is poisoned.
 pub(super) async fn first_terms(
     gate: Arc<Gate<HostVfs>>,
     wanted: ShareDurability,
     share: config::ShareSettings,
-) {
+) -> bool {
     let name = share.name.clone();
     // The wanted policy and rules are in force as soon as this future is polled for the first time.
     let terms = async {
@@ -239,12 +239,15 @@ pub(super) async fn first_terms(
         // The engine has given a share that comes back its policy already, so the reload saw no change of that.
         gate.sync().await
     };
-    if tokio::time::timeout(FIRST_TERMS_MAX, terms).await.is_err() {
+    let report = tokio::time::timeout(FIRST_TERMS_MAX, terms).await;
+    let stable = report.is_ok_and(|report| report.failed == 0);
+    if !stable {
         tracing::error!(
             share = name,
             "changes from before the share came back are not on disk yet"
         );
     }
+    stable
 }
 
 /// Gives the gate of a share its rules before the server runs: nothing can be dirty.

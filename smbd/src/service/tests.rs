@@ -119,8 +119,18 @@ fn a_new_share_has_its_latches_and_its_rules() {
             Default::default(),
         );
         promises::rules_at_start(&other, share).unwrap_err();
-        promises::first_terms(gate.clone(), ShareDurability::default(), share.clone()).await;
+        let terms = || {
+            let wanted = ShareDurability::default();
+            promises::first_terms(gate.clone(), wanted, share.clone())
+        };
+        assert!(terms().await);
         assert_eq!(gate.rules().iter().count(), 1);
+        // What cannot be made stable is no success.
+        durability.restore_latch(&LatchRecord {
+            shares: vec!["c".into()],
+            ..place.record("a")
+        });
+        assert!(!terms().await);
     });
 }
 
