@@ -289,7 +289,7 @@ mod tests {
         command::chain::Chain,
         limits::ServerLimits,
         restore::world::{Back, World, connection, run},
-        state::open::{Open, Reconnected},
+        state::{Open, Reconnected},
     };
 
     const RANGE: LockElement = LockElement {
