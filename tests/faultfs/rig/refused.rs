@@ -29,7 +29,7 @@ const KNOWN: [(&[&str], &str); 4] = [
 const MADE_AND_REFUSED: &str =
     "the kernel makes the file and fails the open: nobody can tell any more whose it is";
 /// Without `FAULTFS_ALL` every so many points one is tried.
-const STRIDE: usize = 8;
+const STRIDE: usize = 16;
 /// Safety against a workload that never runs out of calls.
 const POINTS_MAX: usize = 2000;
 
