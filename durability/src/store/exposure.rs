@@ -155,7 +155,7 @@ impl<D: Disk> JournalFile<D> {
         }
         let record = JournalRecord::Exposure(record);
         let written = self.append(&record, 0, false).await;
-        // A disk that is slow may have used up the lease. What has waited is then made stable instead.
+        // A disk that is slow may have used up the lease. The changes that waited are then made stable instead.
         let lasts = self.env.monotonic() + LEASE_MARGIN < now + lease;
         let written = written.and_then(|()| lasts.then_some(()).ok_or(VfsError::Io));
         if written.is_ok()

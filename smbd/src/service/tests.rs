@@ -125,7 +125,7 @@ fn a_new_share_has_its_latches_and_its_rules() {
         };
         assert!(terms().await);
         assert_eq!(gate.rules().iter().count(), 1);
-        // What cannot be made stable is no success.
+        // A change that cannot be made stable is no success.
         durability.restore_latch(&LatchRecord {
             shares: vec!["c".into()],
             ..place.record("a")
