@@ -65,7 +65,7 @@ impl<V: Volume> Held<V> {
 pub(crate) struct Inode<V: Volume> {
     node: Option<Held<V>>,
     /// `node` was open before contents changed, so it observes a failed write-back. If not, [`Inode::keep`] is due.
-    pub(crate) wrote: bool,
+    wrote: bool,
     streams: BTreeMap<String, Held<V>>,
     /// The changes since the last sync began. Each is added after [`Inode::mark_dirty`].
     pub(crate) pending: Epoch,
@@ -74,24 +74,24 @@ pub(crate) struct Inode<V: Volume> {
     /// Number and time of the last sync that began; `syncs_all`: it is one of the whole inode, with the names in it.
     last_sync: (u64, Duration),
     syncs_all: bool,
-    pub(crate) names: Vec<Name<V>>,
+    names: Vec<Name<V>>,
     latch: Option<Latch>,
     /// The inode is known not to be a directory.
-    pub(crate) file: bool,
+    file: bool,
     /// The inode has no name any more, so a failure leaves nothing unproven. The nodes of operations in flight keep the
     /// kernel from using its number again until this entry is dropped.
-    pub(crate) gone: bool,
+    gone: bool,
     /// Writes in flight: tickets, and whether the change is made in several parts.
     in_flight: BTreeMap<u64, bool>,
     /// Writes that were accepted and are not in flight: tickets, with the open if it is known.
-    pub(crate) queued: BTreeMap<u64, Option<u64>>,
+    queued: BTreeMap<u64, Option<u64>>,
     /// Notified when a write has ended; made by the first request that waits for one.
-    pub(crate) ended: Option<Arc<Notify>>,
+    ended: Option<Arc<Notify>>,
     asked: Vec<Held<V>>,
     /// Requests that the next sync will serve.
-    pub(crate) waiters: Vec<Waiter>,
+    waiters: Vec<Waiter>,
     /// Requests that joined the running sync, because it covers the changes that they wait for.
-    pub(crate) joined: Vec<Waiter>,
+    joined: Vec<Waiter>,
     /// A request that waits for the next sync wants the times as well.
     times_wanted: bool,
     /// The place at which a client's handle found the inode, once that name was marked dirty: another
@@ -99,9 +99,9 @@ pub(crate) struct Inode<V: Volume> {
     pub(crate) found_at: Option<FoundAt>,
     syncing: bool,
     /// The shares it was changed or flushed through.
-    pub(crate) shares: Vec<Arc<Share>>,
+    shares: Vec<Arc<Share>>,
     /// The latch event of the present step, which the table takes and reports.
-    pub(crate) latch_event: Option<LatchEvent>,
+    latch_event: Option<LatchEvent>,
     /// The handles on it, whose policies decide.
     pub(crate) opens: Opens,
     pub(crate) write_back: WriteBackHint,
@@ -159,6 +159,36 @@ impl<V: Volume> Inode<V> {
     fn is_unreachable(&self) -> bool {
         let lost = |latch: &Latch| !latch.names.is_empty();
         !self.file && self.latch.as_ref().is_some_and(lost)
+    }
+
+    /// The latch event of the step that ends now.
+    pub(crate) fn take_latch_event(&mut self) -> Option<LatchEvent> {
+        self.latch_event.take()
+    }
+
+    /// The shares through which it was changed or flushed.
+    pub(crate) fn shares(&self) -> &[Arc<Share>] {
+        &self.shares
+    }
+
+    /// The dirty names.
+    pub(crate) fn names(&self) -> &[Name<V>] {
+        &self.names
+    }
+
+    /// It is known not to be a directory.
+    pub(crate) fn is_file(&self) -> bool {
+        self.file
+    }
+
+    /// It has no name any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// Whether a change of contents wants [`Inode::keep`] first.
+    pub(crate) fn wants_keeper(&self) -> bool {
+        !self.wrote
     }
 
     pub(crate) fn is_of(&self, wanted: impl Fn(&Arc<Share>) -> bool) -> bool {
@@ -234,7 +264,7 @@ impl<V: Volume> Inode<V> {
     }
 
     /// Whether the running sync saves everything that was marked by `marked`, names in the inode included.
-    pub(crate) fn running_saves(&self, marked: u64) -> bool {
+    fn running_saves(&self, marked: u64) -> bool {
         self.running.is_some() && self.syncs_all && self.last_sync.0 > marked
     }
 
@@ -272,6 +302,16 @@ impl<V: Volume> Inode<V> {
         let all = own.chain(names);
         let mine = all.filter(|charge| charge.share == *share);
         mine.for_each(|charge| charge.change(kind));
+    }
+
+    /// A write was accepted and waits. `open` is the open that it came through, if that is known.
+    pub(crate) fn queue_write(&mut self, ticket: u64, open: Option<u64>) {
+        self.queued.insert(ticket, open);
+    }
+
+    /// The notification that a write has ended.
+    pub(crate) fn write_end(&mut self) -> Arc<Notify> {
+        Arc::clone(self.ended.get_or_insert_default())
     }
 
     /// A write is in flight from now on, and no longer queued. `in_parts`: the change is made in several parts.

@@ -95,7 +95,7 @@ impl Latch {
     pub(crate) fn add_names<V: Volume>(&mut self, names: &[Name<V>]) {
         for name in names {
             self.names.insert(name.dir.key());
-            self.entries |= name.left;
+            self.entries |= name.has_left();
             self.take(&name.charges);
         }
     }

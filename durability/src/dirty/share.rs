@@ -61,9 +61,9 @@ pub(crate) struct Share {
     /// Gates of the share: more than one while a reload replaces its back end.
     pub(crate) gates: AtomicUsize,
     /// The root folders of the share: several after a reload.
-    pub(crate) roots: Mutex<BTreeSet<FileKey>>,
+    roots: Mutex<BTreeSet<FileKey>>,
     /// How long syncs take.
-    pub(crate) latency: Mutex<SyncLatency>,
+    latency: Mutex<SyncLatency>,
     /// After a failed sync: treated as `honor` until no latch is left or an administrator acts.
     tripped: AtomicBool,
     /// One of its file systems lost data of an unknown file: `honor` until an administrator acts.
@@ -184,6 +184,10 @@ impl Share {
     /// It holds for a tripped share too, because earlier changes were acknowledged under it.
     pub(crate) fn bound(&self) -> Option<Bound> {
         Bound::tightest([self.settings().policy.bound(), read(&self.ruled).bound])
+    }
+
+    pub(crate) fn add_root(&self, root: FileKey) {
+        lock(&self.roots).insert(root);
     }
 
     pub(crate) fn roots(&self) -> BTreeSet<FileKey> {
@@ -336,7 +340,7 @@ impl Counted {
 pub(crate) struct Opens {
     by_id: BTreeMap<u64, OpenEntry>,
     /// Since the inode last had no open, its opens did not all come by one path of one share.
-    pub(crate) several_names: bool,
+    several_names: bool,
     counted: Vec<Counted>,
     /// The path by which the last of all opens reached the inode, once all are closed.
     last: Option<Arc<Opener>>,
@@ -356,6 +360,10 @@ impl Opens {
         let open = self.by_id.values().next().map(|open| &open.opener);
         open.or(self.last.as_ref())
             .map(|opener| opener.path.to_string())
+    }
+
+    pub(crate) fn have_several_names(&self) -> bool {
+        self.several_names
     }
 
     /// A new open, judged by its share's rules as they are now.

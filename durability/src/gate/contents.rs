@@ -37,7 +37,7 @@ pub struct PendingContents<'a, V: Volume> {
     ticket: Option<u64>,
     phase: Phase<'a>,
     /// The ranges that changed, and the number of bytes that count as written.
-    pub(crate) changed: Vec<(Where, u64)>,
+    changed: Vec<(Where, u64)>,
 }
 
 enum Phase<'a> {
@@ -88,7 +88,7 @@ impl<V: Volume> Gate<V> {
     /// the descriptor of the later sync must be open before the change, or it would miss a failed write-back that was
     /// reported elsewhere first. It is a separate one where the caller's would keep the file from being executed.
     pub async fn watch_write_back(&self, node: &V::Node) {
-        let watched = || self.core.peek(node.key(), |inode| inode.wrote);
+        let watched = || self.core.peek(node.key(), |inode| !inode.wants_keeper());
         if node.forbids_execution()
             && watched() != Some(true)
             && let Some(keeper) = self.vfs.keeper(node).await
@@ -115,7 +115,7 @@ impl<V: Volume> PendingContents<'_, V> {
         if let Phase::Idle = self.phase {
             self.ticket = Some(core.with(self.held.key(), |inode| {
                 let ticket = core.tick();
-                inode.queued.insert(ticket, open);
+                inode.queue_write(ticket, open);
                 ticket
             }));
             self.phase = Phase::Queued;
@@ -139,13 +139,17 @@ impl<V: Volume> PendingContents<'_, V> {
     /// All of the range has been rewritten.
     pub fn rewrote(&mut self, range: Range) {
         let place = Where::At(range.offset, range.offset.saturating_add(range.len));
-        self.changed.push((place, range.len));
+        self.add(place, range.len);
     }
 
     /// Something within the range may have changed.
     pub fn touched(&mut self, range: Range) {
         let place = Where::Within(range.offset, range.offset.saturating_add(range.len));
-        self.changed.push((place, range.len));
+        self.add(place, range.len);
+    }
+
+    pub(crate) fn add(&mut self, place: Where, bytes: u64) {
+        self.changed.push((place, bytes));
     }
 
     /// The change failed with `error`, and something within the range may have changed.
@@ -330,7 +334,7 @@ impl<V: Volume> PendingContents<'_, V> {
             let ticket = known.unwrap_or_else(|| core.tick());
             inode.start_write(ticket, false);
             // A durable write leaves nothing to be synced later.
-            let watch = !writing.durable && !inode.wrote;
+            let watch = !writing.durable && inode.wants_keeper();
             Ok((judged, writing, ticket, watch))
         });
         let (judged, writing, ticket, watch) = admitted?;

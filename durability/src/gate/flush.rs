@@ -175,7 +175,7 @@ impl<V: Volume> Gate<V> {
             })
         };
         let mine = |inode: &Inode<V>| {
-            inode.shares.is_empty()
+            inode.shares().is_empty()
                 || inode.is_of(|share| share.is_within(&roots))
                 || is_below(inode)
         };
@@ -241,7 +241,7 @@ impl<V: Volume> Gate<V> {
         let root = self.vfs.root().key();
         let marked = |inode: &Inode<V>| {
             let found = inode.found_at.as_ref();
-            found.is_some_and(|at| at.root == root) && !inode.opens.several_names
+            found.is_some_and(|at| at.root == root) && !inode.opens.have_several_names()
         };
         self.core.peek(key, marked) == Some(true) || self.core.planted(Planted::NoParentSync)
     }
@@ -258,7 +258,7 @@ impl<V: Volume> Gate<V> {
                 return Ok(());
             };
             let is_dirty = |inode: &Inode<V>| {
-                let mut names = inode.names.iter();
+                let mut names = inode.names().iter();
                 names.any(|name| name.dir.key() == parent.key())
             };
             let dirty = self.core.peek(key, is_dirty) == Some(true);

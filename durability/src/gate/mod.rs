@@ -204,8 +204,9 @@ impl<V: Volume> Gate<V> {
         if !core.has_latches() {
             return Vec::new();
         }
-        let mut latched = core
-            .poisoned_where(|inode| inode.shares.is_empty() || inode.shares.contains(&self.share));
+        let mut latched = core.poisoned_where(|inode| {
+            inode.shares().is_empty() || inode.shares().contains(&self.share)
+        });
         let known: Vec<FileKey> = latched.iter().map(|latched| latched.key).collect();
         let fs = self.vfs.root().key().fs;
         let lost = lock(&core.unreachable).clone().into_iter();
@@ -327,7 +328,7 @@ impl<V: Volume> Gate<V> {
             Wait::Nothing => {}
             Wait::Names => {
                 let held = self.held(node);
-                if core.with(key, |inode| !inode.names.is_empty())
+                if core.with(key, |inode| !inode.names().is_empty())
                     || core.has_outstanding(key, &held)
                 {
                     core.barrier_unless_clean(held).await?;

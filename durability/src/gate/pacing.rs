@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use vfs::{FileKey, VfsResult, Volume, lock};
+use vfs::{FileKey, VfsResult, Volume};
 
 use super::{Gate, Judged};
 use crate::{
@@ -109,9 +109,6 @@ impl<V: Volume> Gate<V> {
 
     /// For how long the disk has been too slow for the share's bound unless FLUSH waits; `None` if it is quick enough.
     pub fn too_slow(&self) -> Option<TooSlow> {
-        self.share.bound()?;
-        let (since, sync) = lock(&self.share.latency).too_slow()?;
-        let lasts = self.core.now().saturating_sub(since);
-        Some(TooSlow { lasts, sync })
+        self.share.too_slow()
     }
 }

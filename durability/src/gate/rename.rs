@@ -10,7 +10,7 @@ use vfs::{FileKey, Node, RemovedName, VfsError, VfsResult, Volume};
 
 use super::{Asked, BEYOND_DOUBT, Gate, Judged, PendingChange, Receipt};
 use crate::{
-    dirty::{Held, Inode},
+    dirty::{Held, Inode, Name},
     planted::Planted,
     policy::{Event, RequestFlags, Wait},
     sync::Durability,
@@ -110,7 +110,7 @@ impl<V: Volume> Gate<V> {
     /// As of [`Gate::begin_rename`].
     pub async fn begin_replacement(&self, node: &V::Node, from: &V::Node) -> VfsResult<()> {
         let (core, key) = (&self.core, node.key());
-        let elsewhere = || core.names_in_other_directories(key, from.key(), |name| name.here);
+        let elsewhere = || core.names_in_other_directories(key, from.key(), Name::is_here);
         if self.vfs.renames_are_atomic(key.fs) || elsewhere().is_empty() {
             return Ok(());
         }
@@ -164,7 +164,7 @@ impl<V: Volume> Gate<V> {
         (name, flags): (RemovedName, RequestFlags),
     ) -> GoneName<V> {
         let core = &self.core;
-        let mut left = core.names_in_other_directories(node.key(), from.key(), |name| name.left);
+        let mut left = core.names_in_other_directories(node.key(), from.key(), Name::has_left);
         let asked = self.also_of(Asked::of(Event::Remove, flags), [node]);
         let judged = self.mark(from, asked, BEYOND_DOUBT, |inode, account, _| {
             inode.pending.entries_removed(account, 1);
@@ -215,7 +215,7 @@ impl<V: Volume> Replaced<'_, V> {
         let result = Box::pin(async {
             // The new name was marked after the old one, so a sync of the directory for it has covered both. The data
             // of `node` are stable before that, because nothing else has the name then.
-            let synced = match core.peek(key, |inode| (inode.names.is_empty(), inode.gone)) {
+            let synced = match core.peek(key, |inode| (inode.names().is_empty(), inode.is_gone())) {
                 Some((false, _)) => core.barrier_unless_clean(gate.held(node)).await,
                 // Another request has removed it since.
                 Some((true, true)) => core.barrier_unless_clean(dir).await,

@@ -58,13 +58,13 @@ impl<V: Volume> Durability<V> {
         let marked = self.tick();
         // An inode that is not known to be a file may be a directory, and its sync saves names.
         let file = asked.as_ref().is_some_and(Held::is_file)
-            || self.peek(key, |inode| inode.file) == Some(true);
+            || self.peek(key, Inode::is_file) == Some(true);
         let named = node.is_some();
         let mut itself = Some(node);
         if file {
             self.sync_one(key, itself.take().flatten()).await?;
         }
-        let has_dirty_names = self.peek(key, |inode| !inode.names.is_empty()) == Some(true);
+        let has_dirty_names = self.peek(key, |inode| !inode.names().is_empty()) == Some(true);
         if itself.is_some() || has_dirty_names || !self.moves.outstanding(key.fs).is_empty() {
             let since = (marked, named);
             let vfs = self.vfs_of(key, asked.as_ref());
@@ -113,7 +113,7 @@ impl<V: Volume> Durability<V> {
                 return result;
             }
             self.with(key, |inode| {
-                if inode.names.is_empty() {
+                if inode.names().is_empty() {
                     self.moves.settled(key);
                 }
             });
@@ -176,7 +176,7 @@ impl<V: Volume> Durability<V> {
     fn last_name_in(&self, dir: FileKey, of: impl Iterator<Item = FileKey>) -> u64 {
         let last = |key| {
             self.peek(key, |inode| {
-                let here = inode.names.iter().filter(|name| name.dir.key() == dir);
+                let here = inode.names().iter().filter(|name| name.dir.key() == dir);
                 here.map(|name| name.seq).max()
             })
         };
@@ -191,7 +191,7 @@ impl<V: Volume> Durability<V> {
     ) {
         self.with(key, |inode| {
             inode.names_synced(until, failed);
-            if inode.names.is_empty() {
+            if inode.names().is_empty() {
                 self.moves.settled(key);
             }
         });
@@ -202,7 +202,7 @@ impl<V: Volume> Durability<V> {
     fn plan(&self, key: FileKey) -> Vec<Held<V>> {
         let names = |key: FileKey| -> Vec<Held<V>> {
             let names = self.peek(key, |inode| {
-                inode.names.iter().rev().map(|n| n.dir.clone()).collect()
+                inode.names().iter().rev().map(|n| n.dir.clone()).collect()
             });
             names.unwrap_or_default()
         };
@@ -249,7 +249,7 @@ impl<V: Volume> Durability<V> {
         kind: impl Fn(&Name<V>) -> bool,
     ) -> Vec<Held<V>> {
         let names = self.peek(key, |inode| {
-            let mut names: Vec<_> = inode.names.iter().collect();
+            let mut names: Vec<_> = inode.names().iter().collect();
             names.retain(|name| name.dir.key() != parent && kind(name));
             names.iter().map(|name| name.dir.clone()).collect()
         });
@@ -330,7 +330,7 @@ impl<V: Volume> Durability<V> {
         match inode.held() {
             Some(held) => (BTreeSet::from([held.vfs.root().key()]), inode.path_hint()),
             None => {
-                let shares = inode.shares.iter();
+                let shares = inode.shares().iter();
                 let roots = shares.flat_map(|share| share.roots()).collect();
                 let stands = !self.moves.has_directory_moved(dir.fs);
                 (roots, stands.then_some(stored))

@@ -13,7 +13,7 @@
 use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
-use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume, lock};
+use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume};
 
 use crate::{
     dirty::{Failure, Held, Inode, Job, LatchEvent},
@@ -46,8 +46,8 @@ impl<V: Volume> Durability<V> {
         let asked = node.is_some();
         let (tx, outcome) = oneshot::channel();
         let (run, share) = self.with(key, |inode| {
-            inode.waiters.push(tx);
-            (inode.ask(node), inode.shares.first().cloned())
+            inode.wait(tx);
+            (inode.ask(node), inode.shares().first().cloned())
         });
         if let Some(share) = share {
             count(&share.metrics.sync_waiters);
@@ -77,12 +77,8 @@ impl<V: Volume> Durability<V> {
     pub(crate) async fn sync_names_in(&self, dir: &Held<V>, marked: u64) -> VfsResult<()> {
         let key = dir.key();
         let running = self.with(key, |inode| {
-            if !inode.running_saves(marked) {
-                return None;
-            }
-            let (tx, outcome) = oneshot::channel();
-            inode.joined.push(tx);
-            if let Some(share) = inode.shares.first() {
+            let outcome = inode.join(marked)?;
+            if let Some(share) = inode.shares().first() {
                 count(&share.metrics.sync_waiters);
                 count(&share.metrics.sync_joined);
             }
@@ -133,9 +129,8 @@ impl<V: Volume> Durability<V> {
             }
         }
         if let Some(share) = &job.share {
-            let now = self.now();
             if result != Err(VfsError::NotStarted) {
-                lock(&share.latency).synced(now.saturating_sub(started), now);
+                share.sync_took(self.now().saturating_sub(started));
             }
             share.metrics.join_factor.add(job.waiters.len() as u64);
         }
@@ -167,13 +162,13 @@ impl<V: Volume> Durability<V> {
         error: VfsError,
     ) {
         let failure = self.note_failure(key, error);
-        let directory = !file && self.peek(key, |inode| inode.file) != Some(true);
+        let directory = !file && self.peek(key, Inode::is_file) != Some(true);
         let owing = match directory {
             true => self.names_in(key),
             false => Vec::new(),
         };
         // The failure also affects the shares through which these inodes were changed.
-        let shares_of = |key: &FileKey| self.peek(*key, |inode| inode.shares.clone());
+        let shares_of = |key: &FileKey| self.peek(*key, |inode| inode.shares().to_vec());
         shares.extend(owing.iter().filter_map(shares_of).flatten());
         self.with(key, |inode| {
             shares.iter().for_each(|share| inode.seen_through(share));
@@ -186,7 +181,7 @@ impl<V: Volume> Durability<V> {
 
     /// The inodes with a dirty name in a directory.
     fn names_in(&self, dir: FileKey) -> Vec<FileKey> {
-        self.keys(|_, inode| inode.names.iter().any(|name| name.dir.key() == dir))
+        self.keys(|_, inode| inode.names().iter().any(|name| name.dir.key() == dir))
     }
 
     /// The sync of a directory failed, and it is poisoned: the dirty names in it are as lost as its entries.
@@ -261,13 +256,7 @@ impl<V: Volume> Durability<V> {
                 self.latches_stored().await;
             }
             let all = self.planted(Planted::JoinsRunningSync);
-            let joined = self.with(key, |inode| {
-                let mut joined = std::mem::take(&mut inode.joined);
-                if all {
-                    joined.append(&mut inode.waiters);
-                }
-                joined
-            });
+            let joined = self.with(key, |inode| inode.take_joined(all));
             answer_all(job.waiters.into_iter().chain(joined), result);
         }
     }

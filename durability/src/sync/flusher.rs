@@ -145,9 +145,7 @@ impl<V: Volume> Durability<V> {
             // The sync itself poisons its inode if it fails, and reports that.
             let result = me.barrier(key, None).await;
             if result != Err(VfsError::NotStarted) {
-                let (bound, now) = (share.bound(), me.now());
-                let span = late + now.saturating_sub(begun);
-                lock(&share.latency).background_synced(span, now, bound.as_ref());
+                share.background_synced_in(late + me.now().saturating_sub(begun));
             } else {
                 // The inode stays in `in_background` during the pause, so that it is not started again at once.
                 me.env.sleep(RETRY).await;
@@ -192,7 +190,7 @@ impl<V: Volume> Durability<V> {
 
     /// Syncs everything dirty of a share, including the writes in flight.
     pub(crate) async fn sync_share(&self, share: &Arc<Share>) -> StopReport {
-        let seen = |inode: &Inode<V>| inode.shares.contains(share);
+        let seen = |inode: &Inode<V>| inode.shares().contains(share);
         let mut report = self.sync_many(self.keys(|_, inode| seen(inode))).await;
         // Inodes that failed before are not stable either, and nothing syncs them any more.
         for latched in self.poisoned_where(seen) {

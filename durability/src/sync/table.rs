@@ -127,7 +127,7 @@ impl<V: Volume> Durability<V> {
             share.configure(|old| *old = settings);
         }
         drop(shares);
-        lock(&share.roots).insert(vfs.root().key());
+        share.add_root(vfs.root().key());
         let mut back_ends = lock(&self.back_ends);
         back_ends.retain(|one| one.strong_count() > 0);
         back_ends.push(Arc::downgrade(vfs));
@@ -270,12 +270,12 @@ impl<V: Volume> Durability<V> {
             (true, false) => _ = lock(&self.unreachable).remove(&key),
             _ => {}
         }
-        let event = inode.latch_event.take();
+        let event = inode.take_latch_event();
         // The stored latch of a deleted inode is cleared later, when the removal is stable.
         if before.grown != now.grown && !matches!(event, Some(LatchEvent::Deleted(_))) {
             self.latch_changed(key, inode);
         }
-        let shares = (ended || event.is_some()).then(|| inode.shares.clone());
+        let shares = (ended || event.is_some()).then(|| inode.shares().to_vec());
         if inode.is_idle() {
             shard.remove(&key);
         }
@@ -367,7 +367,7 @@ impl<V: Volume> Durability<V> {
                 let Some(inode) = shard.get_mut(&key).filter(|inode| is_pending(inode)) else {
                     return;
                 };
-                Arc::clone(inode.ended.get_or_insert_default())
+                inode.write_end()
             };
             let ended = ended.notified();
             if self.peek(key, is_pending) == Some(true) {

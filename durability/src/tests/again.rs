@@ -156,9 +156,9 @@ fn a_sync_whose_worker_is_gone_counts_as_failed() {
             let (tx, outcome) = oneshot::channel();
             let job = w.engine.with(key, |inode| {
                 assert!(inode.ask(None), "a driver must be started");
-                inode.waiters.push(oneshot::channel().0);
+                inode.wait(oneshot::channel().0);
                 let job = inode.take_job((0, ms(0)));
-                inode.waiters.push(tx);
+                inode.wait(tx);
                 job
             });
             (job, outcome)

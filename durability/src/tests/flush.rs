@@ -586,7 +586,7 @@ fn a_name_is_numbered_where_a_barrier_can_see_it() {
                 })
             });
             engine.with(f.key(), |inode| {
-                assert!(inode.names.iter().any(|name| name.seq > drawn));
+                assert!(inode.names().iter().any(|name| name.seq > drawn));
             });
         }
     });

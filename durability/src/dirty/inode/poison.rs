@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use vfs::{FileKey, Node, VfsError, Volume};
 
-use super::{Held, Inode};
+use super::{Held, Inode, Name};
 use crate::{
     dirty::{
         epoch::{Changed, Extents, Where},
@@ -37,7 +37,7 @@ impl<V: Volume> Inode<V> {
         };
         (self.file && latch.path.is_empty())
             || is_in(&latch.path)
-            || self.names.iter().any(|name| name.left)
+            || self.names.iter().any(Name::has_left)
             || self.path_hint().is_some_and(|now| is_in(&now))
     }
 

@@ -5,7 +5,8 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use vfs::{FileKey, Node, SyncScope, VfsError, Volume};
+use tokio::sync::oneshot;
+use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume};
 
 use super::{Held, Inode};
 use crate::{
@@ -30,12 +31,22 @@ pub(crate) struct Name<V: Volume> {
     pub(crate) dir: Held<V>,
     pub(crate) seq: u64,
     /// The directory has a name of the inode now.
-    pub(crate) here: bool,
+    here: bool,
     /// A name was removed from the directory. It may come back, whatever names were made since.
-    pub(crate) left: bool,
+    left: bool,
     /// A client found the inode by this name, which this process did not make (`gate/flush.rs`).
     found: bool,
     pub(crate) charges: Vec<Charge>,
+}
+
+impl<V: Volume> Name<V> {
+    pub(crate) fn is_here(&self) -> bool {
+        self.here
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.left
+    }
 }
 
 /// Where a client found an inode. Shares over different folders may find it at equal paths in different directories.
@@ -67,6 +78,30 @@ impl<V: Volume> Inode<V> {
             }
         }
         !std::mem::replace(&mut self.syncing, true)
+    }
+
+    /// The next sync serves the request that `waiter` answers.
+    pub(crate) fn wait(&mut self, waiter: Waiter) {
+        self.waiters.push(waiter);
+    }
+
+    /// Lets the running sync serve a request, if it saves everything that was marked by `marked`, names in the inode
+    /// included. Returns where its result comes.
+    pub(crate) fn join(&mut self, marked: u64) -> Option<oneshot::Receiver<VfsResult<()>>> {
+        self.running_saves(marked).then(|| {
+            let (waiter, outcome) = oneshot::channel();
+            self.joined.push(waiter);
+            outcome
+        })
+    }
+
+    /// The requests that joined the sync that has ended; with `all`, those too that wait for the next one.
+    pub(crate) fn take_joined(&mut self, all: bool) -> Vec<Waiter> {
+        let mut joined = std::mem::take(&mut self.joined);
+        if all {
+            joined.append(&mut self.waiters);
+        }
+        joined
     }
 
     /// Whether a FLUSH covers the times: the handles decide, or without any the shares through which it was reached.

@@ -19,7 +19,7 @@ use crate::{
     dirty::latency::{Keeping, Turn},
     metrics::count,
     policy::{Bound, PolicyKind},
-    report::{Exposure, PolicyExposure},
+    report::{Exposure, PolicyExposure, TooSlow},
 };
 
 /// The inode of a charge, and the policy under which it was acknowledged.
@@ -156,6 +156,17 @@ impl Share {
         all
     }
 
+    /// A sync of one inode took `span`.
+    pub(crate) fn sync_took(&self, span: Duration) {
+        lock(&self.latency).synced(span, self.env.monotonic());
+    }
+
+    /// A background sync, with all that had to go before and after it, ended `span` after it was due.
+    pub(crate) fn background_synced_in(&self, span: Duration) {
+        let (bound, now) = (self.bound(), self.env.monotonic());
+        lock(&self.latency).background_synced(span, now, bound.as_ref());
+    }
+
     /// The number of rounds of background syncs that everything dirty takes.
     fn rounds(&self, at_once: usize) -> usize {
         lock(&self.ages).inodes.len().div_ceil(at_once.max(1))
@@ -183,6 +194,14 @@ impl Share {
         let bound_ms = bound.max_delay.as_millis();
         tracing::warn!(share = self.name, bound_ms, sync_ms, "the disk is {what}");
         keeping
+    }
+
+    /// For how long the disk has been too slow for the bound unless FLUSH waits; `None` if it is quick enough.
+    pub(crate) fn too_slow(&self) -> Option<TooSlow> {
+        self.bound()?;
+        let (since, sync) = lock(&self.latency).too_slow()?;
+        let lasts = self.env.monotonic().saturating_sub(since);
+        Some(TooSlow { lasts, sync })
     }
 
     /// Whether more is dirty than background syncs can make stable in time, round after round.
@@ -221,8 +240,8 @@ impl Drop for Reservation {
 pub(crate) struct Charge {
     pub(crate) share: Arc<Share>,
     at: (Duration, u64),
-    pub(crate) bytes: u64,
-    pub(crate) kind: PolicyKind,
+    pub(in crate::dirty) bytes: u64,
+    pub(in crate::dirty) kind: PolicyKind,
 }
 
 impl Charge {
