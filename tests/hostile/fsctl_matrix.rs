@@ -21,6 +21,8 @@ use smb_wire::fsctl::{
 use smb_wire::ids::FileId;
 use smb_wire::msg::{InfoType, WriteFlags};
 
+use crate::random::plays_all;
+
 /// The block size of file systems that share extents, in bytes.
 const BLOCK: u32 = 4096;
 
@@ -374,6 +376,9 @@ impl World {
                 let answer = ask(tree, code, file.id(), &input);
                 let allowed = expected(code, kind, granted);
                 self.judge(answer, allowed, &why);
+                if plays_all() {
+                    assert_same(&host, &self.host(), &why);
+                }
             }
             self.cases += 1;
         }

@@ -413,7 +413,7 @@ fn second_negotiates_leave_nothing() {
     if server.is_external() {
         return;
     }
-    let grown = left_by(&server, 4_000, || {
+    let grown = left_by(&server, 8_000, || {
         let client = server.client(Options::default());
         let again = client.connection().core_mut().negotiate_request();
         // The connection ends.

@@ -47,8 +47,14 @@ impl Random {
     }
 }
 
+/// Whether large matrices are played as a whole.
+pub(crate) fn plays_all() -> bool {
+    std::env::var_os("HOSTILE_ALL").is_some()
+}
+
 /// Whether a case of a large matrix is played: one of three, the same in every run, or all with `HOSTILE_ALL=1`.
 pub(crate) fn is_played(number: u32) -> bool {
-    // The high bits of this product differ from case to case, so that no axis of the matrix is left out.
-    number.wrapping_mul(0x9e37_79b1) < u32::MAX / 3 || std::env::var_os("HOSTILE_ALL").is_some()
+    // The product with the golden ratio spreads any regular sequence of numbers evenly, so that no axis of the matrix
+    // is left out.
+    number.wrapping_mul(0x9e37_79b1) < u32::MAX / 3 || plays_all()
 }

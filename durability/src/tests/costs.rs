@@ -67,7 +67,7 @@ fn run(
 
 #[test]
 fn a_bound_costs_no_more_than_honor_where_clients_flush() {
-    for sync in [DELAY / 4, DELAY, DELAY * 2] {
+    for sync in [DELAY / 4, DELAY / 2, DELAY * 3 / 4, DELAY, DELAY * 2] {
         for clients in [(1, true), (8, true), (64, true), (8, false), (64, false)] {
             for steps in ["www.f", "w.w.f"] {
                 let (honored, paid) = run("honor", steps, clients, sync);
