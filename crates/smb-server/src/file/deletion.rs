@@ -4,13 +4,16 @@
 //! is also removed when the handle that asked for POSIX semantics closes. The close that must remove the name reports
 //! that to its caller, and until the caller has reported the result, no new open of the name is allowed.
 
-use super::{Deleter, Files};
+use std::sync::Arc;
+
 use smb_wire::Status;
-use vfs::FileKey;
+use vfs::{FileKey, VfsError};
+
+use super::Deleter;
 
 use super::caching::{Cause, Holder, Site};
-use super::inode::{Deletion, Inode, Open};
-use super::types::{Closed, Effects, Link, OpenId, Owner, Remove, StreamName};
+use super::inode::{Deletion, Inode, Open, Plain};
+use super::types::{Closed, Effects, Going, Link, OpenId, Owner, Remove, StreamName};
 
 /// The result of a close on an inode, for the engine's other tables.
 #[derive(Debug, Default)]
@@ -25,17 +28,46 @@ pub(super) struct Closing {
 }
 
 impl Deletion {
+    /// The mark that the open `by` sets, on behalf of `who`.
+    fn marked(by: OpenId, posix: bool, who: &Deleter) -> Self {
+        Self::Pending {
+            posix: posix.then_some(by),
+            who: who.clone(),
+            plain: (!posix).then(|| (by, who.clone())),
+        }
+    }
+
+    /// A removal by a request that did not have the name open.
+    fn taken_out() -> Self {
+        Self::Removing {
+            by: None,
+            gone: Going::default(),
+            plain: None,
+        }
+    }
+
+    /// The name is marked, and no close removes it yet.
+    fn is_pending(&self) -> bool {
+        matches!(self, Self::Pending { .. })
+    }
+
     /// Begins the removal, if the close of this open must carry it out, and returns on whose behalf; `last` says that
     /// it is the last handle.
     fn begin(&mut self, id: OpenId, last: bool) -> Option<Deleter> {
-        match self {
-            Self::Pending { posix, .. } if last || *posix == Some(id) => {}
-            _ => return None,
+        let Self::Pending { posix, who, plain } = self else {
+            return None;
+        };
+        if !last && *posix != Some(id) {
+            return None;
         }
-        match std::mem::replace(self, Self::Removing(Some(id))) {
-            Self::Pending { who, .. } => Some(who),
-            Self::Removing(_) => None,
-        }
+        let who = who.clone();
+        *self = Self::Removing {
+            by: Some(id),
+            gone: Going::default(),
+            // A deletion that the close itself was to carry out ends with it.
+            plain: plain.take().filter(|(asked, _)| *asked != id),
+        };
+        Some(who)
     }
 }
 
@@ -49,14 +81,20 @@ impl Inode {
     ) -> Result<(), Status> {
         let marking = self.opens.get_mut(&open).ok_or(Status::FILE_CLOSED)?;
         marking.marked_deleted = true;
+        let (stream, link) = (marking.stream.clone(), marking.link.clone());
         if marking.unlinked {
+            if let Some(Deletion::Removing { plain, .. }) = self.links.get_mut(&link)
+                && stream.is_none()
+            {
+                // It counts if that removal fails.
+                *plain = Some((open, who.clone()));
+            }
             return Ok(());
         }
-        let (stream, link) = (marking.stream.clone(), marking.link.clone());
         // [MS-FSA] 2.1.5.15.4: only links are deleted with POSIX semantics. A named stream stays until its last handle
         // closes, because that handle finds it by its name.
         let posix = posix && stream.is_none();
-        self.mark(&stream, &link, posix.then_some(open), who);
+        self.mark(&stream, &link, Deletion::marked(open, posix, who));
         Ok(())
     }
 
@@ -69,6 +107,7 @@ impl Inode {
         stream.deletion.get_or_insert_with(|| Deletion::Pending {
             posix: None,
             who: who.clone(),
+            plain: None,
         });
         true
     }
@@ -78,15 +117,14 @@ impl Inode {
         let clearing = self.opens.get(&open).ok_or(Status::FILE_CLOSED)?;
         // Open.ChangeNotifyDirectoryMarkedDeleted stays ([MS-FSA] 2.1.1.6).
         let (stream, link) = (clearing.stream.clone(), clearing.link.clone());
-        let pending = |deletion: &Deletion| matches!(deletion, Deletion::Pending { .. });
         if stream.is_none() {
-            if self.links.get(&link).is_some_and(pending) {
-                self.links.remove(&link);
+            match self.links.get_mut(&link) {
+                Some(Deletion::Removing { plain, .. }) => *plain = None,
+                Some(Deletion::Pending { .. }) => _ = self.links.remove(&link),
+                None => {}
             }
-        } else if let Some(stream) = self.streams.get_mut(&stream)
-            && stream.deletion.as_ref().is_some_and(pending)
-        {
-            stream.deletion = None;
+        } else if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.deletion.take_if(|deletion| deletion.is_pending());
         }
         Ok(())
     }
@@ -98,8 +136,8 @@ impl Inode {
 
     /// How many names of the inode are marked deleted and are not being removed yet.
     pub(super) fn pending_links(&self) -> usize {
-        let pending = |deletion: &&Deletion| matches!(deletion, Deletion::Pending { .. });
-        self.links.values().filter(pending).count()
+        let links = self.links.values();
+        links.filter(|deletion| deletion.is_pending()).count()
     }
 
     /// Whether a name or a stream of the inode has gone, is marked deleted, or will be by the close of an open.
@@ -130,25 +168,26 @@ impl Inode {
 
     /// Whether the link or stream of an open is marked for deletion, by whichever open, and no close removes it yet.
     pub(super) fn is_marked(&self, open: OpenId) -> bool {
-        let pending = |deletion: &Deletion| matches!(deletion, Deletion::Pending { .. });
         self.opens.get(&open).is_some_and(|open| {
-            let deletion = if open.stream.is_none() {
-                self.links.get(&open.link).filter(|_| !open.unlinked)
-            } else {
-                let stream = self.streams.get(&open.stream);
-                stream.and_then(|stream| stream.deletion.as_ref())
-            };
-            deletion.is_some_and(pending)
+            if open.stream.is_none() {
+                return self.is_link_marked(open);
+            }
+            let stream = self.streams.get(&open.stream);
+            let deletion = stream.and_then(|stream| stream.deletion.as_ref());
+            deletion.is_some_and(Deletion::is_pending)
         })
+    }
+
+    fn is_link_marked(&self, open: &Open) -> bool {
+        let deletion = self.links.get(&open.link).filter(|_| !open.unlinked);
+        deletion.is_some_and(Deletion::is_pending)
     }
 
     /// Whether an open is one of a named stream whose file is marked for deletion by the open's link, and no close
     /// removes that yet.
     pub(super) fn is_file_marked(&self, open: OpenId) -> bool {
         let open = self.opens.get(&open);
-        let open = open.filter(|open| open.stream.is_some() && !open.unlinked);
-        let deletion = open.and_then(|open| self.links.get(&open.link));
-        matches!(deletion, Some(Deletion::Pending { .. }))
+        open.is_some_and(|open| open.stream.is_some() && self.is_link_marked(open))
     }
 
     /// Whether CHANGE_NOTIFY on this handle ends at once ([MS-FSA] 2.1.5.11).
@@ -158,29 +197,35 @@ impl Inode {
             .is_some_and(|open| open.marked_deleted || open.delete_on_close)
     }
 
-    pub(super) fn mark(
-        &mut self,
-        stream: &StreamName,
-        link: &Link,
-        posix: Option<OpenId>,
-        who: &Deleter,
-    ) {
-        let new = || Deletion::Pending {
-            posix,
-            who: who.clone(),
-        };
+    fn mark(&mut self, stream: &StreamName, link: &Link, new: Deletion) {
         let deletion = if stream.is_none() {
-            self.links.entry(link.clone()).or_insert_with(new)
+            self.links
+                .entry(link.clone())
+                .or_insert_with(|| new.clone())
         } else {
             match self.streams.get_mut(stream) {
-                Some(stream) => stream.deletion.get_or_insert_with(new),
+                Some(stream) => stream.deletion.get_or_insert_with(|| new.clone()),
                 None => return,
             }
         };
-        if let Deletion::Pending { posix: by, who: on } = deletion {
-            *by = posix.or(*by);
-            on.clone_from(who);
+        if let (
+            Deletion::Pending { posix, who, plain },
+            Deletion::Pending {
+                posix: by,
+                who: on,
+                plain: asked,
+            },
+        ) = (deletion, new)
+        {
+            *posix = by.or(*posix);
+            *who = on;
+            *plain = asked.or_else(|| plain.take());
         }
+    }
+
+    /// Sets the mark of a link that an open had when its record was stored.
+    pub(super) fn mark_again(&mut self, link: &Link, open: OpenId, who: &Deleter) {
+        self.mark(&None, link, Deletion::marked(open, false, who));
     }
 
     /// Closes an open; see [`super::Files::close`].
@@ -202,7 +247,8 @@ impl Inode {
         // removes it.
         let marking = deletes.filter(|_| open.delete_on_close && !open.unlinked);
         if let Some(who) = marking {
-            self.mark(&open.stream, &open.link, None, who);
+            let mark = Deletion::marked(id, false, who);
+            self.mark(&open.stream, &open.link, mark);
         }
         let last_of_stream = !self.is_stream_open(&open.stream);
         let remove = self
@@ -233,13 +279,13 @@ impl Inode {
     }
 
     /// As [`Closed::unlinked`].
-    fn unlinked(&self, open: &Open) -> Option<(FileKey, Option<OpenId>)> {
+    fn unlinked(&self, open: &Open) -> Option<(FileKey, Option<Going>)> {
         let asked = open.stream.is_none() && (open.marked_deleted || open.delete_on_close);
-        let by = match self.links.get(&open.link) {
-            Some(Deletion::Removing(by)) => *by,
+        let going = match self.links.get(&open.link) {
+            Some(Deletion::Removing { by, gone, .. }) => by.map(|_| Arc::clone(gone)),
             _ => None,
         };
-        (asked && open.unlinked).then_some((open.link.parent, by))
+        (asked && open.unlinked).then_some((open.link.parent, going))
     }
 
     /// Whether a break of what an open caches awaits its acknowledgment.
@@ -303,7 +349,7 @@ impl Inode {
             Remove::Link(link) => {
                 let free = self.opens.is_empty() && !self.links.contains_key(link);
                 if free {
-                    self.links.insert(link.clone(), Deletion::Removing(None));
+                    self.links.insert(link.clone(), Deletion::taken_out());
                 }
                 free
             }
@@ -311,23 +357,37 @@ impl Inode {
                 let free = !self.is_stream_open(stream) && !self.streams.contains_key(stream);
                 if free {
                     let stream = self.streams.or_default(stream);
-                    stream.deletion = Some(Deletion::Removing(None));
+                    stream.deletion = Some(Deletion::taken_out());
                 }
                 free
             }
         }
     }
 
-    /// Called when a removal was carried out or has failed: the name may be opened again.
-    pub(super) fn removed(&mut self, stream: &StreamName, remove: &Remove, by: Option<OpenId>) {
+    /// Called when a removal was carried out or has failed: the name may be opened again. If it is not gone, the other
+    /// opens of the name still have it, and one of them may have asked for its deletion.
+    pub(super) fn removal_ended(
+        &mut self,
+        stream: &StreamName,
+        remove: &Remove,
+        by: Option<OpenId>,
+        outcome: Result<bool, VfsError>,
+    ) {
         match remove {
-            Remove::Link(_) if by.is_some() => {
-                // The link may have been renamed since; it is then found under its new name.
-                self.links
-                    .retain(|_, deletion| *deletion != Deletion::Removing(by));
-            }
             Remove::Link(link) => {
-                self.links.remove(link);
+                // The link may have been renamed since; it is then found under its new name.
+                let is_it = |deletion: &Deletion| matches!(deletion, Deletion::Removing { by: one, .. } if *one == by);
+                let mut links = self.links.iter();
+                let now = links.find(|(at, going)| is_it(going) && (by.is_some() || *at == link));
+                let Some(link) = now.map(|(at, _)| at.clone()) else {
+                    return self.sweep();
+                };
+                if let Some(Deletion::Removing { gone, plain, .. }) = self.links.remove(&link) {
+                    let _already_set = gone.set(outcome);
+                    if outcome != Ok(true) {
+                        self.name_stays(link, plain);
+                    }
+                }
             }
             Remove::Stream => {
                 if let Some(stream) = self.streams.get_mut(stream) {
@@ -338,14 +398,13 @@ impl Inode {
         self.sweep();
     }
 
-    /// The removal by the close of the open `by` failed: the other opens of the name still have it.
-    fn name_stays(&mut self, by: OpenId) {
-        let removing = Deletion::Removing(Some(by));
-        let stays = self.links.iter().filter(|(_, going)| **going == removing);
-        for (link, _) in stays {
-            for open in self.opens.values_mut() {
-                open.unlinked &= open.link != *link;
-            }
+    fn name_stays(&mut self, link: Link, plain: Option<Plain>) {
+        let mut is_open = false;
+        for open in self.opens.values_mut().filter(|open| open.link == link) {
+            (open.unlinked, is_open) = (false, true);
+        }
+        if let Some((open, who)) = plain.filter(|_| is_open) {
+            self.mark(&None, &link, Deletion::marked(open, false, &who));
         }
     }
 
@@ -385,26 +444,7 @@ impl Inode {
         self.streams.retain(|_, stream| {
             stream.shares.any()
                 || stream.renaming
-                || matches!(stream.deletion, Some(Deletion::Removing(_)))
+                || matches!(stream.deletion, Some(Deletion::Removing { .. }))
         });
-    }
-}
-
-impl Files {
-    /// Called before [`Files::removed`] if the name that the close of the open `by` should have removed is still on
-    /// disk.
-    pub fn name_stays(&self, key: FileKey, by: OpenId) {
-        self.with(key, false, |inode| inode.name_stays(by));
-    }
-
-    /// Whether the close of the open `by` is removing a name of the inode and has not reported back.
-    #[must_use]
-    pub fn is_removing(&self, key: FileKey, by: OpenId) -> bool {
-        let removing = Deletion::Removing(Some(by));
-        self.with(key, false, |inode| {
-            let mut links = inode.links.values();
-            links.any(|deletion| *deletion == removing)
-        })
-        .unwrap_or(false)
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
-use vfs::FileKey;
+use vfs::{FileKey, VfsError};
 
 use crate::locks::Mutex;
 
@@ -268,12 +268,23 @@ impl Files {
         .unwrap_or(false)
     }
 
-    /// The caller reports that it carried out a removal, or failed to: the one that the close of the open `by`
-    /// returned, or one that the caller took over itself.
+    /// The caller reports that it carried out a removal: the one that the close of the open `by` returned, or one that
+    /// the caller took over itself, in which case it does not matter whether it failed.
     pub fn removed(&self, place: &Place, remove: &Remove, by: Option<OpenId>) {
+        self.removal_ended(place, remove, by, Ok(true));
+    }
+
+    /// As [`Self::removed`], with the outcome: whether the name is gone.
+    pub fn removal_ended(
+        &self,
+        place: &Place,
+        remove: &Remove,
+        by: Option<OpenId>,
+        outcome: Result<bool, VfsError>,
+    ) {
         self.name_gone(place.key);
         self.with(place.key, false, |inode| {
-            inode.removed(&place.stream, remove, by)
+            inode.removal_ended(&place.stream, remove, by, outcome)
         });
         if let Some(open) = by {
             self.paths.lock().remove(open);

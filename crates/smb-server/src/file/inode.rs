@@ -22,8 +22,9 @@ use super::locks::{CountedUser, RangeLocks};
 use super::quick::{Quick, QuickState, Writer};
 use super::small_map::SmallMap;
 use super::types::{
-    CacheGrant, CacheRequest, Decision, Effects, Granted, LeaseRequest, LeaseState, LeaseVersion,
-    Link, OpenId, OpenRequest, Outcome, Owner, Step, StreamName, WH, Waiter, WaiterId,
+    CacheGrant, CacheRequest, Decision, Effects, Going, Granted, LeaseRequest, LeaseState,
+    LeaseVersion, Link, OpenId, OpenRequest, Outcome, Owner, Step, StreamName, WH, Waiter,
+    WaiterId,
 };
 
 /// Opens per inode; one more gives TOO_MANY_OPENED_FILES.
@@ -38,11 +39,23 @@ pub(super) const WAITING_MAX: usize = 4_096;
 pub(super) enum Deletion {
     /// The name is removed with the last handle, or with the one that asked for POSIX semantics, on behalf of `who`,
     /// the client that marked it last, because the client that closes last need not have the right to delete it.
-    Pending { posix: Option<OpenId>, who: Deleter },
-    /// The close of this open is removing the name and has not reported back; with `None`, a request that did not have
-    /// it open is removing it ([`Inode::take_out`]).
-    Removing(Option<OpenId>),
+    Pending {
+        posix: Option<OpenId>,
+        who: Deleter,
+        plain: Option<Plain>,
+    },
+    /// The close of the open `by` is removing the name and has not reported back; with `None`, a request that did not
+    /// have it open is removing it ([`Inode::take_out`]).
+    Removing {
+        by: Option<OpenId>,
+        gone: Going,
+        plain: Option<Plain>,
+    },
 }
+
+/// The last open that asked for a deletion without POSIX semantics, and its client. Such a deletion is still to be
+/// carried out with the last handle where a removal with POSIX semantics has failed.
+pub(super) type Plain = (OpenId, Deleter);
 
 /// One open.
 #[derive(Debug)]

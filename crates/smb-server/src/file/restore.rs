@@ -157,7 +157,7 @@ impl Inode {
         }
         // An open of the file itself has set this mark. If that was restored before, its mark stays.
         if kept.link_marked && !self.is_going(&request.link) {
-            self.mark(&None, &request.link, None, who);
+            self.mark_again(&request.link, request.open, who);
         }
         Some(granted)
     }

@@ -3,13 +3,13 @@
 //! These are plain values; the only rules here map oplock levels and caching states to each other, share the room for
 //! parked requests among users, and say which place and link a node and a name stand for.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
 use smb_wire::msg::{OplockLevel, ShareAccess};
-use vfs::{FileKey, Lookup, Node, fold};
+use vfs::{FileKey, Lookup, Node, VfsError, fold};
 
 use super::Deleter;
 use super::locks::CountedUser;
@@ -413,6 +413,9 @@ pub enum Remove {
     Stream,
 }
 
+/// The outcome of the removal that a close carries out, once it is known: whether the name is gone.
+pub type Going = Arc<OnceLock<Result<bool, VfsError>>>;
+
 /// The result of a close.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use]
@@ -423,8 +426,8 @@ pub struct Closed {
     /// until `Files::removed` is called.
     pub remove: Option<(Remove, Deleter)>,
     /// The open was to delete its name, and another one removes it or has removed it: the directory of the name, and
-    /// that open if its removal is under way ([`super::Files::is_removing`]).
-    pub unlinked: Option<(FileKey, Option<OpenId>)>,
+    /// the outcome of the removal if that is under way.
+    pub unlinked: Option<(FileKey, Option<Going>)>,
     /// The effects to carry out.
     pub effects: Effects,
 }

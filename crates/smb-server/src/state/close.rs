@@ -17,7 +17,7 @@ use super::{
     disconnected, notices, records, share_line_due,
 };
 use crate::{
-    file::{Change, Deleter, Link, OpenId, Place, Remove, SharePath},
+    file::{Change, Deleter, Going, Link, OpenId, Place, Remove, SharePath},
     turn::{NAME_WORK, Turn},
 };
 
@@ -159,8 +159,7 @@ pub(crate) async fn finish<V: Vfs>(
             spared: deleter.spares(open.parent_lease),
             directory,
         };
-        receipt = Box::pin(removal.run(remove, open.engine)).await;
-        server.removed(&disk.place, remove, open.engine);
+        receipt = Box::pin(removal.run(&disk.place, remove, open.engine)).await;
     }
     if record_last {
         if server.files.count(disk.place.key, None) > 0 {
@@ -172,10 +171,12 @@ pub(crate) async fn finish<V: Vfs>(
     // A request that waited for this close must find the name already removed.
     perform(server, closed.effects);
     breaks::acknowledged(server, disconnected::owner(open));
-    if let Some((from, by)) = closed.unlinked {
-        server.removal_ended(disk.place.key, by).await;
-        let gone = share.gate.removed_beside(&disk.node, from, flags).await;
-        receipt = gone.map(Some);
+    if let Some((from, going)) = closed.unlinked {
+        // The effects of this close come before this wait, as the removal may be waiting for them.
+        receipt = match server.is_removed(going).await {
+            Ok(true) => (share.gate.removed_beside(&disk.node, from, flags).await).map(Some),
+            outcome => outcome.map(|_| None),
+        };
     }
     // The barrier and the errors of the close count whether or not the name was removed.
     let closed = share.gate.closed(&disk.node, flags).await;
@@ -214,23 +215,16 @@ fn report_changes<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
 }
 
 impl<V: Vfs> Server<V> {
-    /// The close of the open `by` has removed the name, or has failed to.
-    pub(crate) fn removed(&self, place: &Place, remove: &Remove, by: OpenId) {
-        self.files.removed(place, remove, Some(by));
-        self.removals.notify_waiters();
-    }
-
-    /// Waits until the close of the open `by` has removed the name, or has failed to. No other request may wait for the
-    /// caller.
-    async fn removal_ended(&self, key: FileKey, by: Option<OpenId>) {
-        let Some(by) = by else {
-            return;
+    /// Whether a name is gone that another close removes or has removed: waits until that is known.
+    async fn is_removed(&self, going: Option<Going>) -> Result<bool, VfsError> {
+        let Some(going) = going else {
+            return Ok(true);
         };
         loop {
             let mut ended = pin!(self.removals.notified());
             ended.as_mut().enable();
-            if !self.files.is_removing(key, by) {
-                return;
+            if let Some(outcome) = going.get() {
+                return *outcome;
             }
             ended.await;
         }
@@ -262,17 +256,56 @@ pub(crate) struct Removal<'a, V: Vfs> {
     pub(crate) directory: Option<FileKey>,
 }
 
+/// Reports how a removal ended, also if its task panics or is dropped.
+struct Report<'a, V: Vfs> {
+    server: &'a Server<V>,
+    removal: (&'a Place, &'a Remove, OpenId),
+    /// Whether the name is gone.
+    outcome: Result<bool, VfsError>,
+}
+
+impl<V: Vfs> Drop for Report<'_, V> {
+    fn drop(&mut self) {
+        let (files, (place, remove, open)) = (&self.server.files, self.removal);
+        files.removal_ended(place, remove, Some(open), self.outcome);
+        self.server.removals.notify_waiters();
+    }
+}
+
 impl<V: Vfs> Removal<'_, V> {
     /// Removes the name of an object whose last handle is closed and which is marked for deletion, at the open's
-    /// present path. The caller reports the result, even a failure, with [`crate::file::Files::removed`]. A directory
-    /// that is not empty stays, without an error ([MS-FSA] 2.1.5.5).
+    /// present path, and reports to the engine how that ended. A directory that is not empty stays, without an error
+    /// ([MS-FSA] 2.1.5.5).
     ///
     /// # Errors
     /// A name that may still exist, because somebody moved it on the host, is not reported as removed.
     pub(crate) async fn run(
         &self,
+        place: &Place,
         remove: &Remove,
         open: OpenId,
+    ) -> Result<Option<Receipt>, VfsError> {
+        let mut report = Report {
+            server: self.server,
+            removal: (place, remove, open),
+            outcome: Err(VfsError::Io),
+        };
+        let removed = self.carry_out(remove, open, &mut report.outcome).await;
+        if report.outcome != Ok(true) {
+            report.outcome = removed
+                .as_ref()
+                .map_or_else(|error| Err(*error), |_| Ok(false));
+        }
+        removed
+    }
+
+    /// Sets the outcome as soon as the name is gone, which it may be without its removal being stable.
+
+    async fn carry_out(
+        &self,
+        remove: &Remove,
+        open: OpenId,
+        outcome: &mut Result<bool, VfsError>,
     ) -> Result<Option<Receipt>, VfsError> {
         let server = self.server;
         let Some(path) = server.files.leaving(open) else {
@@ -281,6 +314,7 @@ impl<V: Vfs> Removal<'_, V> {
         if let Remove::Stream = remove {
             let begun = self.share.gate.begin(self.node);
             self.share.vfs.remove_stream(self.who, self.node).await?;
+            *outcome = Ok(true);
             let name = self.node.stream().unwrap_or_default();
             let (action, filter) = (Change::REMOVED_STREAM, NotifyFilter::STREAM_NAME);
             let removed = notices::change_of_stream(path, self.directory, name, action, filter);
@@ -302,20 +336,19 @@ impl<V: Vfs> Removal<'_, V> {
         {
             tried = self.attempt_by_link(&now(), link, *error).await;
         }
-        let stays = || server.files.name_stays(self.node.key(), open);
         match tried {
-            Ok(marked) => marked.map(Some),
-            Err(VfsError::NotEmpty) => {
-                stays();
-                Ok(None)
+            Ok(marked) => {
+                *outcome = Ok(true);
+                marked.map(Some)
             }
+            Err(VfsError::NotEmpty) => Ok(None),
             Err(error)
                 if is_absent(&error) && matches!(self.share.vfs.links(self.node).await, Ok(0)) =>
             {
+                *outcome = Ok(true);
                 Ok(None)
             }
             Err(error) => {
-                stays();
                 let due = share_line_due(server, LineAbout::NameStays, self.share.id);
                 if let Some(left_out) = due {
                     let (share, path) = (&self.share.config.name, now().text());
@@ -388,38 +421,5 @@ impl<V: Vfs> Removal<'_, V> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::task::{Context, Poll, Waker};
-
-    use super::*;
-    use crate::{limits::ServerLimits, restore::world::World};
-
-    #[test]
-    fn a_close_waits_for_the_removal_that_another_one_carries_out() {
-        let world = World::new(false, ServerLimits::default());
-        world.changes_seen(true);
-        let _back = world.bring_back(&[world.record(10), world.record(11)]);
-        let (server, files) = (&world.server, &world.server.files);
-        let open = |id| server.durables.find(id).unwrap();
-        let (posix, plain) = (open(10), open(11));
-        let place = plain.disk().unwrap().place;
-        let who = Deleter::new(&Identity::Service, None);
-        for (open, posix) in [(&posix, true), (&plain, false)] {
-            let marked = files.set_delete_pending(&place, open.engine, posix, &who);
-            assert!(marked.is_ok());
-        }
-        let closed = files.close(&place, posix.engine, None);
-        let ((remove, _), None) = (closed.remove.unwrap(), closed.unlinked) else {
-            panic!("it carries out the removal itself");
-        };
-        let closed = files.close(&place, plain.engine, None);
-        assert!(closed.remove.is_none());
-        let (_, by) = closed.unlinked.unwrap();
-        assert_eq!(by, Some(posix.engine));
-        let mut waits = pin!(server.removal_ended(place.key, by));
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(waits.as_mut().poll(&mut context).is_pending());
-        server.removed(&place, &remove, posix.engine);
-        assert_eq!(waits.as_mut().poll(&mut context), Poll::Ready(()));
-    }
-}
+#[path = "close_tests.rs"]
+mod tests;

@@ -109,7 +109,7 @@ pub struct Server<V: Vfs> {
     pub(crate) persistence: Persistence,
     pub(crate) change_times: ChangeTimes,
     pub(crate) name_turns: NameTurns,
-    /// The close of an open has removed its name, or has failed to.
+    /// Wakes closes that wait for another one's removal of the name, whenever some removal has ended.
     pub(super) removals: Notify,
     /// Locked while a part of a security descriptor is merged into the stored one, and while a list of EAs is set that
     /// may have to be taken back.

@@ -260,7 +260,7 @@ pub(super) async fn undo<V: Vfs>(
     open: OpenId,
     node: &V::Node,
 ) -> Result<(), Failure> {
-    let server = call.server();
+    let (server, share) = (call.server(), call.share()?);
     server.outside.forget(open);
     let closed = server.files.close(place, open, None);
     let removed = match &closed.remove {
@@ -268,15 +268,14 @@ pub(super) async fn undo<V: Vfs>(
         Some((remove, deleter)) => {
             let removal = Removal {
                 server,
-                share: call.share()?,
+                share,
                 node,
                 who: &deleter.identity,
                 flags: Default::default(),
                 spared: None,
                 directory: None,
             };
-            let removed = Box::pin(removal.run(remove, open)).await;
-            server.removed(place, remove, open);
+            let removed = Box::pin(removal.run(place, remove, open)).await;
             removed.map(drop).map_err(Failure::from)
         }
     };

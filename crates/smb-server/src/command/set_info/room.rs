@@ -81,8 +81,7 @@ impl<V: Vfs> Room<V> {
                 spared: None,
                 directory: None,
             };
-            let removed = removal.run(&remove, open).await;
-            server.removed(&place, &remove, open);
+            let removed = removal.run(&place, &remove, open).await;
             // A request that waited for this must find the name already removed.
             perform(&server, closed.effects);
             if let Err(error) = removed {

@@ -175,13 +175,40 @@ fn a_posix_deletion_that_fails_leaves_the_other_handles_their_name() {
     // A rename that began before follows meanwhile.
     let to = (&path("new"), &link(0, "new"));
     (rig.files).renamed(key(1), (&deleter.path, &deleter.link), to);
-    rig.files.name_stays(key(1), deleter.open);
-    (rig.files).removed(&deleter.place, &remove, Some(deleter.open));
+    let failed = Err(VfsError::Io);
+    (rig.files).removal_ended(&deleter.place, &remove, Some(deleter.open), failed);
     assert!(!rig.files.is_delete_pending(&other.place, other.open));
     assert!(rig.close(&second).remove.is_some());
     rig.mark_deleted(&other);
     let removed = rig.close(&other).remove.map(|(remove, _)| remove);
     assert_eq!(removed, Some(Remove::Link(link(0, "new"))));
+}
+
+#[test]
+fn a_deletion_that_another_handle_asked_for_outlives_a_posix_deletion_that_fails() {
+    for marked_before in [true, false] {
+        let rig = Rig::new();
+        let (posix, plain) = (rig.request(1, DELETE), rig.request(1, DELETE));
+        let reader = rig.request(1, READ);
+        for request in [&posix, &plain, &reader] {
+            rig.open(request);
+        }
+        if marked_before {
+            rig.mark_deleted(&plain);
+        }
+        let marked = (rig.files).set_delete_pending(&posix.place, posix.open, true, ME);
+        assert!(marked.is_ok());
+        let (remove, _) = rig.close(&posix).remove.unwrap();
+        if !marked_before {
+            rig.mark_deleted(&plain);
+        }
+        let failed = Err(VfsError::Io);
+        (rig.files).removal_ended(&posix.place, &remove, Some(posix.open), failed);
+        assert!(rig.files.is_delete_pending(&reader.place, reader.open));
+        assert_eq!(rig.close(&plain).remove, None);
+        let removed = rig.close(&reader).remove.map(|(remove, _)| remove);
+        assert_eq!(removed, Some(Remove::Link(link(0, "1"))));
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
 use smb_wire::msg::{OplockLevel, ShareAccess};
-use vfs::{FileKey, Identity};
+use vfs::{FileKey, Identity, VfsError};
 
 use crate::memory::{Account, Memory};
 
