@@ -70,6 +70,35 @@ fn impossible_attributes_are_refused_by_every_disposition() {
     assert_eq!(tree.read_file("f").unwrap(), b"x");
 }
 
+/// [MS-FSA] 2.1.5.1, phase 1; [MS-FSCC] 2.6: a bit without a name is refused, also where nothing is made, and one that
+/// names an attribute which files have elsewhere is ignored.
+#[test]
+fn attributes_have_only_bits_with_a_name() {
+    const NAMED: u32 = 0x005e_ffb7;
+    const KEPT: u32 = 0x7fb7;
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    for bit in (0..32).map(|place| 1u32 << place) {
+        let attributes = FileAttributes(bit);
+        let open = CreateArgs::open("f").attributes(attributes);
+        let name = format!("f{bit:x}");
+        let made = tree.create(&CreateArgs::create(&name).attributes(attributes));
+        if bit & NAMED == 0 {
+            assert_eq!(status(made), Status::INVALID_PARAMETER, "{bit:#x}");
+            assert_eq!(end(&tree, &open), Status::INVALID_PARAMETER, "{bit:#x}");
+            assert!(!server.path(&name).exists(), "{bit:#x}");
+            continue;
+        }
+        let facts = made.unwrap().created().facts;
+        if bit & KEPT == 0 {
+            let found = facts.file_attributes;
+            assert_eq!(found, FileAttributes::ARCHIVE, "{bit:#x}");
+        }
+        assert_eq!(end(&tree, &open), Status::SUCCESS, "{bit:#x}");
+    }
+}
+
 /// [MS-FSA] 2.1.5.1.1: the attributes decide neither whether the new object is a directory nor whether it is made.
 #[test]
 fn each_attribute_alone_makes_a_file() {

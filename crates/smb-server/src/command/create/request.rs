@@ -47,6 +47,8 @@ const OPTIONS_OF_FILES: u32 = CreateOptions::SEQUENTIAL_ONLY.bits()
     | CreateOptions::NO_EA_KNOWLEDGE.bits()
     | CreateOptions::RANDOM_ACCESS.bits()
     | CreateOptions::OPEN_NO_RECALL.bits();
+/// Attribute bits that [MS-FSCC] 2.6 does not define. It has unsupported ones ignored, such as those for the cloud.
+const ATTRIBUTES_UNDEFINED: u32 = 0xffa1_0048;
 /// Attributes that a new file may be given (docs/protocol-notes.md, as above).
 const ATTRIBUTES_STORED: u32 = 0x5127;
 
@@ -239,9 +241,7 @@ fn check_numbers(request: &CreateRequest<'_>) -> Result<(), Failure> {
     if request.disposition > CreateDisposition::OVERWRITE_IF
         || request.share_access.bits() > 7
         || request.options.bits() & OPTIONS_UNDEFINED != 0
-        || request
-            .file_attributes
-            .intersects(FileAttributes::VOLUME | FileAttributes::DEVICE)
+        || request.file_attributes.bits() & ATTRIBUTES_UNDEFINED != 0
     {
         return Err(Status::INVALID_PARAMETER.into());
     }
