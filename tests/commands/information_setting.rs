@@ -90,6 +90,24 @@ fn two_flags_of_the_mode_can_be_changed() {
     }
 }
 
+/// [MS-FSCC] 2.4.31: that the file is deleted with the handle is no part of the mode that a client sees and sets.
+#[test]
+fn the_mode_leaves_out_the_deletion() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let (through, on_close) = (CreateOptions::WRITE_THROUGH, CreateOptions::DELETE_ON_CLOSE);
+    let sequential = CreateOptions::SEQUENTIAL_ONLY;
+    let args = CreateArgs::create("f").options(on_close | sequential);
+    let file = tree.create(&args).unwrap();
+    assert_eq!(mode(&file), sequential.bits());
+    let refused = set_mode(&file, (through | on_close).bits());
+    assert_eq!(refused, Status::INVALID_PARAMETER);
+    assert_eq!(set_mode(&file, through.bits()), Status::SUCCESS);
+    assert_eq!(mode(&file), through.bits());
+    file.close().unwrap();
+    assert!(!server.path("f").exists());
+}
+
 /// [MS-FSA] 2.1.5.15.8: a handle without buffering writes through in any case.
 #[test]
 fn an_unbuffered_handle_stays_as_it_is() {

@@ -27,13 +27,13 @@ use crate::{
     state::{Open, OpenKind, need},
 };
 
-/// The create options that FileModeInformation shows ([MS-FSCC] 2.4.31).
+/// The create options that FileModeInformation shows. [MS-FSCC] 2.4.31 has FILE_DELETE_ON_CLOSE always returned as not
+/// set.
 const MODE_OPTIONS: u32 = CreateOptions::WRITE_THROUGH.0
     | CreateOptions::SEQUENTIAL_ONLY.0
     | CreateOptions::NO_INTERMEDIATE_BUFFERING.0
     | CreateOptions::SYNCHRONOUS_IO_ALERT.0
-    | CreateOptions::SYNCHRONOUS_IO_NONALERT.0
-    | CreateOptions::DELETE_ON_CLOSE.0;
+    | CreateOptions::SYNCHRONOUS_IO_NONALERT.0;
 
 /// Answers a class.
 pub(super) async fn query<V: Vfs>(
