@@ -322,3 +322,27 @@ fn a_user_without_read_access_closes_nothing() {
     );
     file.write_all(0, b"still open").unwrap();
 }
+
+/// [MS-SMB2] 3.3.5.9.13 is skipped beside a reconnect of version 2.
+#[test]
+fn a_reconnect_closes_nothing() {
+    let server = HoldfastServer::new();
+    let (first, second) = (
+        of(&server, 1, Dialect::SMB_3_1_1),
+        of(&server, 2, Dialect::SMB_3_1_1),
+    );
+    let cached = |key: u8| {
+        let state = LeaseState(3);
+        CreateArgs::open_if("f").lease_v2(LeaseKey([key; 16]), state, 0)
+    };
+    let other = first.create(&app_instance(cached(1), INSTANCE)).unwrap();
+    let guid = Guid([9; 16]);
+    let lost = second.create(&v2(cached(2), guid, 0)).unwrap();
+    assert!(granted_v2(&lost).is_some());
+    let id = lost.id();
+    server.lose(&second);
+    let again = app_instance(v2_again(cached(2), id, guid), INSTANCE);
+    let back = of(&server, 2, Dialect::SMB_3_1_1).create(&again).unwrap();
+    other.write_all(0, b"of the first").unwrap();
+    assert_eq!(back.read_all().unwrap(), b"of the first");
+}

@@ -2,12 +2,14 @@
 //! 3.3.5.15).
 
 use bytes::BytesMut;
-use smb_client::{CreateArgs, File, Request, Tree};
-use smb_tests::{HoldfastServer, status};
+use smb_client::{CreateArgs, File, Options, Request, Tree};
+use smb_tests::{HoldfastServer, Outcome, outcome, status};
 use smb_wire::access_mask::AccessMask;
-use smb_wire::fsctl::{CopyChunkResponse, FsctlCode, RequestResumeKeyResponse};
-use smb_wire::ids::FileId;
-use smb_wire::msg::{IoctlFlags, IoctlRequest, IoctlResponse, LockFlags};
+use smb_wire::fsctl::{
+    CopyChunkResponse, FsctlCode, RequestResumeKeyResponse, ValidateNegotiateInfoRequest,
+};
+use smb_wire::ids::{FileId, Guid};
+use smb_wire::msg::{Dialect, IoctlFlags, IoctlRequest, IoctlResponse, LockFlags};
 use smb_wire::{Malformed, Status};
 
 /// STATUS_INVALID_VIEW_SIZE ([MS-ERREF] 2.3.1).
@@ -231,4 +233,77 @@ fn a_file_is_copied_into_itself() {
     let input = source.copy_chunks(&[(0, 10, 10)]).unwrap();
     assert_eq!(copy(&source, &input).0, Status::SUCCESS);
     assert_eq!(tree.read_file("source").unwrap(), b"01234567890123456789");
+}
+
+/// [MS-SMB2] 3.3.5.15.6: a key names an open, and ends with it.
+#[test]
+fn the_key_of_a_closed_source_is_not_found() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let (source, target) = two(&tree);
+    let input = source.copy_chunks(&[(0, 0, 4)]).unwrap();
+    source.close().unwrap();
+    let copied = target.ioctl(FsctlCode::SRV_COPYCHUNK, &input, 12);
+    assert_eq!(status(copied), Status::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(tree.read_file("target").unwrap(), b"");
+}
+
+/// [MS-SMB2] 3.3.5.15, note 377: where there is no input, its offset means nothing.
+#[test]
+fn the_offset_of_no_input_is_ignored() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = full(&tree, "f");
+    for offset in [0, 1, 0x40, 0x7c, 0xffff, u32::MAX] {
+        let request = file.ioctl_request(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32);
+        let request = request.mutate(|m| m[88..92].copy_from_slice(&offset.to_le_bytes()));
+        let end = tree.reply(request).unwrap().status();
+        assert_eq!(end, Status::SUCCESS, "{offset:#x}");
+    }
+}
+
+/// The input of a validation of what this client has offered, with these dialects.
+fn validation(tree: &Tree, dialects: &[Dialect]) -> BytesMut {
+    let connection = tree.client().connection();
+    let core = connection.core();
+    let mut input = BytesMut::new();
+    ValidateNegotiateInfoRequest {
+        capabilities: core.capabilities().bits(),
+        // A client that offers 2.0.2 alone has none.
+        guid: match dialects {
+            [Dialect::SMB_2_0_2] => Guid::default(),
+            _ => core.guid(),
+        },
+        security_mode: core.security_mode().bits(),
+        dialects: dialects.iter().map(|dialect| dialect.0).collect(),
+    }
+    .encode(&mut input);
+    input
+}
+
+/// [MS-SMB2] 3.3.5.15.12: on older dialects a validation shows that nobody has taken a newer one out of the offer, and
+/// the dialects are compared as they were offered.
+#[test]
+fn the_offer_of_any_older_dialect_is_validated() {
+    let server = HoldfastServer::new();
+    let (oldest, old, new) = (Dialect::SMB_2_0_2, Dialect::SMB_2_1, Dialect::SMB_3_0);
+    let done = Outcome::Answered(Status::SUCCESS);
+    for (offered, dialects, expected) in [
+        (&[oldest][..], &[oldest][..], done),
+        (&[old], &[old], done),
+        (&[old], &[old, new], Outcome::Closed),
+        (&[old, new], &[old, new], done),
+        (&[old, new], &[new, old], Outcome::Closed),
+        (&[old, new], &[new], Outcome::Closed),
+    ] {
+        let tree = server.tree_with(Options {
+            dialects: offered.to_vec(),
+            ..Options::default()
+        });
+        let input = validation(&tree, dialects);
+        let code = FsctlCode::VALIDATE_NEGOTIATE_INFO;
+        let request = Request::ioctl(FileId::ANY, code, &input, 24);
+        let end = outcome(tree.reply(request.overriding(|o| o.sign = Some(true))));
+        assert_eq!(end, expected, "{offered:?} {dialects:?}");
+    }
 }

@@ -6,7 +6,7 @@ use smb_tests::durable::{granted_v1, granted_v2, v1, v1_again, v2, v2_again};
 use smb_tests::{HoldfastServer, MEANWHILE, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
-use smb_wire::create_context::{DurableHandleFlags, LeaseState, name};
+use smb_wire::create_context::{DurableHandleFlags, DurableHandleRequestV2, LeaseState, name};
 use smb_wire::file_attributes::FileAttributes;
 use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{FileId, Guid, LeaseKey};
@@ -226,6 +226,26 @@ fn a_persistent_request_is_only_durable_on_other_shares() {
     let args = smb_tests::durable::persistent(CreateArgs::open("f"), CREATE_GUID, 0);
     let file = tree.create(&args).unwrap();
     assert_eq!(granted_v2(&file), None);
+}
+
+/// [MS-SMB2] 2.2.13.2.11: Flags has one bit.
+#[test]
+fn other_flags_of_version_2_mean_nothing() {
+    let server = smb_tests::durable::continuously_available();
+    let tree = modern(&server);
+    for (flags, granted) in [
+        (0xffff_fffd, DurableHandleFlags::empty()),
+        (u32::MAX, DurableHandleFlags::PERSISTENT),
+    ] {
+        let args = batch("f").durable_v2(DurableHandleRequestV2 {
+            timeout_ms: 0,
+            flags: DurableHandleFlags(flags),
+            create_guid: CREATE_GUID,
+        });
+        let file = tree.create(&args).unwrap();
+        assert_eq!(granted_v2(&file).unwrap().flags, granted, "{flags:#x}");
+        file.close().unwrap();
+    }
 }
 
 const NO_SUCH: FileId = FileId {

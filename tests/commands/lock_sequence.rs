@@ -256,3 +256,27 @@ fn a_lock_that_was_pending_is_recorded() {
     assert_eq!(unlock(&file, 0), DONE);
     assert_eq!(unlock(&file, 0), UNLOCKED);
 }
+
+/// [MS-SMB2] 3.3.5.14.1: an unlock is recorded when all of its elements are done.
+#[test]
+fn a_failed_unlock_is_not_recorded() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let file = open(&tree);
+    assert_eq!(unlock(&file, at(5, 5)), UNLOCKED);
+    assert_eq!(lock(&file, 0), DONE);
+    let element = |offset| LockElement {
+        offset,
+        length: 10,
+        flags: LockFlags::UNLOCK,
+    };
+    let list = [element(0), element(100)];
+    let half = status(tree.call(file.lock_request(at(5, 5), &list)));
+    assert_eq!(half, UNLOCKED);
+    assert_eq!(lock(&file, 0), DONE);
+    assert_eq!(unlock(&file, at(5, 5)), DONE);
+    assert_eq!(lock(&file, 0), DONE);
+    // Now it is a repeated request.
+    assert_eq!(unlock(&file, at(5, 5)), DONE);
+    assert_eq!(lock(&file, 0), LOCKED);
+}

@@ -1,4 +1,5 @@
-//! Contexts of NEGOTIATE that are repeated or cut, and capabilities that only those get who ask ([MS-SMB2] 3.3.5.4).
+//! Contexts of NEGOTIATE that are repeated, cut or not there, and capabilities that only those get who ask ([MS-SMB2]
+//! 3.3.5.4).
 
 use bytes::BytesMut;
 use smb_client::{Options, Request};
@@ -90,5 +91,44 @@ fn capabilities_are_not_announced_to_clients_without_them() {
         let got = server.client(options).negotiated().capabilities;
         assert!(!got.intersects(offered), "{dialect} {got}");
         assert!(got.contains(Capabilities::LARGE_MTU), "{dialect} {got}");
+    }
+}
+
+/// [MS-SMB2] 2.2.3: where an older dialect is chosen, the fields of the contexts are reserved.
+#[test]
+fn older_dialects_have_no_contexts() {
+    let server = HoldfastServer::new();
+    let none = NegotiateContextList::new();
+    for dialect in [Dialect::SMB_2_0_2, Dialect::SMB_2_1, Dialect::SMB_3_0_2] {
+        let request = Request::new(&NegotiateRequest {
+            security_mode: SecurityMode::SIGNING_ENABLED,
+            capabilities: Capabilities::LARGE_MTU,
+            client_guid: Guid([7; 16]),
+            dialects: vec![dialect],
+            context_offset: 0,
+            contexts: none.contexts(),
+        });
+        // NegotiateContextOffset, NegotiateContextCount and Reserved2.
+        let request = request.mutate(|m| m[92..100].fill(0xff));
+        let answer = outcome(server.connection(Options::default()).call(request));
+        assert_eq!(answer, Outcome::Answered(Status::SUCCESS), "{dialect}");
+    }
+}
+
+/// [MS-SMB2] 2.2.3.1.1, 3.3.5.2.6: HashAlgorithmCount numbers and SaltLength bytes follow.
+#[test]
+fn a_hash_context_has_what_it_counts() {
+    let server = HoldfastServer::new();
+    let (done, refused) = (Status::SUCCESS, Status::INVALID_PARAMETER);
+    for (data, expected) in [
+        (&[1, 0, 0, 0, 1, 0][..], done),
+        (&[2, 0, 1, 0, 7, 0, 1, 0, 9], done),
+        (&[2, 0, 0, 0, 1, 0], refused),
+        (&[1, 0, 5, 0, 1, 0, 9, 9, 9, 9], refused),
+        (&[1, 0, 0xff, 0xff, 1, 0], refused),
+        (&[0xff, 0xff, 0, 0, 1, 0], refused),
+    ] {
+        let answer = ask(&server, &[(Type::PREAUTH_INTEGRITY_CAPABILITIES, data)]);
+        assert_eq!(answer, Outcome::Answered(expected), "{data:x?}");
     }
 }

@@ -1,13 +1,17 @@
 //! Named pipes of IPC$: supported and unsupported operations ([MS-SMB2] 3.3.5.9, 3.3.5.12).
 
 use smb_client::{CreateArgs, File, Options, Request, Tree};
+use smb_tests::durable::{CREATE_GUID, v2};
 use smb_tests::rpc::{bind, bind_in};
 use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::LeaseState;
 use smb_wire::fsctl::FsctlCode;
+use smb_wire::header::HeaderFlags;
+use smb_wire::ids::LeaseKey;
 use smb_wire::msg::{
-    Channel, CreateDisposition, ImpersonationLevel, ReadFlags, ReadRequest, WriteFlags,
+    Channel, CreateDisposition, ImpersonationLevel, OplockLevel, ReadFlags, ReadRequest, WriteFlags,
 };
 
 fn ipc(server: &HoldfastServer) -> Tree {
@@ -212,4 +216,43 @@ fn the_length_of_a_pipes_name_is_even() {
         tree.create_status(&args).unwrap(),
         Status::INVALID_PARAMETER
     );
+}
+
+/// [MS-SMB2] 3.3.5.9, "Oplock Acquisition": oplocks and leases are for files.
+#[test]
+fn a_pipe_is_not_cached() {
+    let server = HoldfastServer::new();
+    let tree = ipc(&server);
+    let access = AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA;
+    let args = || CreateArgs::open("srvsvc").access(access);
+    let (key, state) = (LeaseKey([0x33; 16]), LeaseState::RWH);
+    for args in [
+        args().oplock(OplockLevel::BATCH),
+        args().oplock(OplockLevel::II),
+        args().lease(key, state),
+        args().lease_v2(key, state, 1),
+    ] {
+        let pipe = tree.create(&args).unwrap();
+        assert_eq!(pipe.created().oplock_level, OplockLevel::NONE);
+        assert!(pipe.created().lease().is_none());
+        pipe.close().unwrap();
+    }
+}
+
+/// [MS-SMB2] 3.3.5.9, 3.3.5.9.10: only opens of files can be replayed, and have a CreateGuid of their own.
+#[test]
+fn the_create_guid_of_a_pipe_is_never_a_duplicate() {
+    let server = HoldfastServer::new();
+    let tree = ipc(&server);
+    let access = AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA;
+    let args = v2(CreateArgs::open("srvsvc").access(access), CREATE_GUID, 0);
+    let (first, second) = (tree.create(&args).unwrap(), tree.create(&args).unwrap());
+    let reply = tree.call(args.request().flag(HeaderFlags::REPLAY)).unwrap();
+    let third = tree.file(&reply).unwrap();
+    // Each is a pipe of its own.
+    for pipe in [first, second, third] {
+        let answer = pipe.ioctl(FsctlCode::PIPE_TRANSCEIVE, &bind(), 4096);
+        assert_eq!(answer.unwrap()[2], BIND_ACK);
+        pipe.close().unwrap();
+    }
 }

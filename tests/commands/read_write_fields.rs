@@ -262,3 +262,28 @@ fn a_write_longer_than_its_message_writes_nothing() {
     }
     assert_eq!(file.read_all().unwrap(), CONTENT);
 }
+
+/// [MS-FSA] 2.1.5.3, 2.1.5.4: no range ends beyond 2^63-1, and an empty one may begin there.
+#[test]
+fn ranges_end_at_the_greatest_offset() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = ten(&tree);
+    let most = u64::MAX / 2;
+    let (done, refused) = (Status::SUCCESS, Status::INVALID_PARAMETER);
+    for (offset, length, read, written) in [
+        (most, 0, done, done),
+        (most - 1, 0, done, done),
+        (most, 1, refused, refused),
+        (most + 1, 0, refused, refused),
+        (u64::MAX, 0, refused, refused),
+    ] {
+        let end = status(file.read(offset, length));
+        assert_eq!(end, read, "{offset:#x} {length}");
+        let data = vec![b'x'; smb_wire::codec::size(length)];
+        let end = status(file.write(offset, &data, NONE));
+        assert_eq!(end, written, "{offset:#x} {length}");
+    }
+    assert_eq!(status(file.read(most - 1, 1)), Status::END_OF_FILE);
+    assert_eq!(file.read_all().unwrap(), CONTENT);
+}

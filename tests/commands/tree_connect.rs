@@ -194,3 +194,31 @@ fn an_encrypted_share_needs_a_client_that_can_encrypt() {
         );
     }
 }
+
+/// [MS-SMB2] 2.2.9, 2.2.9.1: the path is where PathOffset says, behind an extension if there is one. The other flags
+/// concern shares of clusters.
+#[test]
+fn the_flags_of_a_tree_connect_leave_the_path_where_it_is() {
+    let server = HoldfastServer::new();
+    let session = server.session(Options::dialect(Dialect::SMB_3_1_1));
+    let path = smb_wire::utf16::encode(r"\\127.0.0.1\data");
+    let with = |flags| {
+        let request = Request::new(&TreeConnectRequest {
+            flags: TreeConnectFlags::from_bits(flags),
+            path: &path,
+        });
+        request.session(session.id())
+    };
+    let ask = |request| session.client().call(request).unwrap().status();
+    for flags in [1, 2, 3] {
+        assert_eq!(ask(with(flags)), Status::SUCCESS, "{flags}");
+    }
+    let extended = with(4).mutate(|m| {
+        m.truncate(72);
+        // TreeConnectContextOffset, TreeConnectContextCount and Reserved, then PathName.
+        m.extend_from_slice(&[0; 16]);
+        m.extend_from_slice(&path);
+        m[68..70].copy_from_slice(&88_u16.to_le_bytes());
+    });
+    assert_eq!(ask(extended), Status::SUCCESS);
+}
