@@ -1,13 +1,16 @@
-//! Chains that connect a tree, end a tree or a session, or belong to several sessions ([MS-SMB2] 3.3.5.2.1.1,
-//! 3.3.5.2.7.1, 3.3.5.2.7.2).
+//! Chains that connect a tree, end a tree or a session, or belong to several sessions, and encrypted messages
+//! ([MS-SMB2] 3.3.4.1.1, 3.3.5.2.1.1, 3.3.5.2.7.1, 3.3.5.2.7.2).
 
 use smb_client::{ClientError, CreateArgs, Encryption, Options, Reply, Request, Signing, Tree};
 use smb_tests::{
     DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, Outcome, PASSWORD, USER, outcome,
 };
-use smb_wire::header::Header;
+use smb_wire::header::{Header, HeaderFlags};
 use smb_wire::ids::{FileId, MessageId, SessionId, TreeId};
-use smb_wire::msg::{Dialect, EchoRequest, LogoffRequest, TreeDisconnectRequest, WriteFlags};
+use smb_wire::msg::{
+    ChangeNotifyFlags, ChangeNotifyRequest, Dialect, EchoRequest, LogoffRequest, NotifyFilter,
+    TreeDisconnectRequest, WriteFlags,
+};
 use smb_wire::{Command, Status};
 
 fn related(request: Request) -> Request {
@@ -125,4 +128,35 @@ fn an_encrypted_element_without_a_session_ends_the_connection() {
         assert!(matches!(ended, Err(ClientError::Disconnected)), "{ended:?}");
     }
     server.assert_serving();
+}
+
+/// [MS-SMB2] 3.3.4.1.1, 3.3.4.1.4: the answer to an encrypted request is encrypted, an interim one and the one after it
+/// as well, and has no signature although the request was signed.
+#[test]
+fn an_encrypted_answer_has_no_signature() {
+    let server = HoldfastServer::new();
+    let tree = server.tree_with(Options::default().encryption(Encryption::Always));
+    let signed = |request: Request| tree.address(request).overriding(|o| o.sign = Some(true));
+    let root = tree.create(&CreateArgs::directory("")).unwrap();
+    let notify = signed(Request::new(&ChangeNotifyRequest {
+        flags: ChangeNotifyFlags::empty(),
+        output_buffer_length: 4096,
+        file_id: root.id(),
+        completion_filter: NotifyFilter::FILE_NAME,
+    }));
+    // The client accepts no plain answer, and so no plain interim one.
+    let waiting = tree.client().send(notify).unwrap();
+    assert!(tree.client().wait_pending(waiting).unwrap().is_some());
+    let create = signed(CreateArgs::create("f").request());
+    let missing = signed(CreateArgs::open("missing").request());
+    for reply in [
+        tree.client().call(create).unwrap(),
+        tree.client().call(missing).unwrap(),
+        tree.client().wait(waiting).unwrap(),
+    ] {
+        let header = reply.header;
+        assert!(reply.encrypted, "{header:?}");
+        assert!(!header.flags.contains(HeaderFlags::SIGNED), "{header:?}");
+        assert_eq!(header.signature, [0; 16], "{header:?}");
+    }
 }

@@ -3,7 +3,7 @@
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Options, Request, Tree};
-use smb_tests::{HoldfastServer, Outcome, outcome, status};
+use smb_tests::{DATA, HoldfastServer, Outcome, outcome, status};
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fsctl::{
     CopyChunkResponse, FsctlCode, RequestResumeKeyResponse, ValidateNegotiateInfoRequest,
@@ -306,4 +306,23 @@ fn the_offer_of_any_older_dialect_is_validated() {
         let end = outcome(tree.reply(request.overriding(|o| o.sign = Some(true))));
         assert_eq!(end, expected, "{offered:?} {dialects:?}");
     }
+}
+
+/// [MS-SMB2] 3.3.5.15.6: a copy that a pipe takes part in is refused with the limits of copies.
+#[test]
+fn pipes_are_not_copied() {
+    let server = HoldfastServer::new();
+    let session = server.session(Options::default());
+    let (tree, ipc) = (session.tree(DATA).unwrap(), session.tree("IPC$").unwrap());
+    let (source, target) = two(&tree);
+    let access = AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA;
+    let pipe = CreateArgs::open("srvsvc").access(access);
+    let pipe = ipc.create(&pipe).unwrap();
+    for (from, to) in [(&source, &pipe), (&pipe, &target)] {
+        let input = from.copy_chunks(&[(0, 0, 4)]).unwrap();
+        let (end, limits) = copy(to, &input);
+        assert_eq!(end, Status::INVALID_PARAMETER);
+        assert_eq!(limits.unwrap(), CopyChunkResponse::LIMITS);
+    }
+    assert_eq!(tree.read_file("target").unwrap(), b"");
 }

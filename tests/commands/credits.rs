@@ -3,7 +3,7 @@
 use smb_client::{CreateArgs, Options, Request};
 use smb_tests::{HoldfastServer, Outcome, outcome};
 use smb_wire::ids::MessageId;
-use smb_wire::msg::{ChangeNotifyFlags, Dialect, EchoRequest, NotifyFilter};
+use smb_wire::msg::{ChangeNotifyFlags, ChangeNotifyRequest, Dialect, EchoRequest, NotifyFilter};
 
 fn echo() -> Request {
     Request::new(&EchoRequest)
@@ -135,4 +135,40 @@ fn the_reply_repeats_the_charge() {
     let session = server.session(Options::default());
     let reply = session.client().call(echo()).unwrap();
     assert_eq!(reply.header.credit_charge, 1);
+}
+
+/// [MS-SMB2] 3.3.4.1.2: every element of a chain gives back what it has used up, one that fails and one that waits as
+/// well.
+#[test]
+fn a_chain_gives_its_credits_back() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let root = tree.create(&CreateArgs::directory("")).unwrap();
+    let notify = || {
+        Request::new(&ChangeNotifyRequest {
+            flags: ChangeNotifyFlags::empty(),
+            output_buffer_length: 4096,
+            file_id: root.id(),
+            completion_filter: NotifyFilter::EA,
+        })
+    };
+    let one = |request: Request| tree.address(request).overriding(|o| o.credits = Some(1));
+    let credits = || tree.client().connection().core().credits();
+    let before = credits();
+    for _ in 0..20 {
+        let requests = vec![
+            one(CreateArgs::open("missing").request()),
+            one(echo()),
+            one(notify()),
+        ];
+        let sent = tree.client().connection().send_compound(requests);
+        let ids = sent.unwrap();
+        assert!(tree.client().wait_pending(ids[2]).unwrap().is_some());
+        let session = tree.session().id();
+        tree.client().connection().cancel(ids[2], session).unwrap();
+        for id in ids {
+            tree.client().wait(id).unwrap();
+        }
+    }
+    assert_eq!(credits(), before);
 }

@@ -11,7 +11,7 @@ use smb_wire::create_context::LeaseState;
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{FileId, Guid, MessageId};
-use smb_wire::msg::{LockFlags, OplockLevel, QueryDirectoryFlags, ShareAccess};
+use smb_wire::msg::{CreateOptions, LockFlags, OplockLevel, QueryDirectoryFlags, ShareAccess};
 
 use super::durable_reconnect::{
     CREATE_GUID, EXCLUSIVE, KEY, Lost, RH, RWH, batch, leased, modern, other,
@@ -296,5 +296,23 @@ fn a_client_that_reconnects_immediately_can_replay_its_create() {
         let anew = next.file(&next.call(again).unwrap()).unwrap();
         assert_ne!(anew.id().persistent, id.persistent, "round {n}");
         anew.close().unwrap();
+    }
+}
+
+/// [MS-SMB2] 3.3.5.9.7, 3.3.5.9.12: the name of a leased file that is to be deleted is not compared.
+#[test]
+fn a_leased_open_that_deletes_its_file_is_reconnected_by_any_name() {
+    for version_1 in [true, false] {
+        let deleting = leased("f", RWH).options(CreateOptions::DELETE_ON_CLOSE);
+        let lost = Lost::new(deleting);
+        let tree = modern(&lost.server);
+        let again = match version_1 {
+            true => v1_again(leased("g", RWH), lost.id),
+            false => v2_again(leased("g", RWH), lost.id, CREATE_GUID),
+        };
+        let file = tree.create(&again).unwrap();
+        assert_eq!(file.read_all().unwrap(), b"before");
+        file.close().unwrap();
+        assert!(!lost.server.path("f").exists() && !lost.server.path("g").exists());
     }
 }

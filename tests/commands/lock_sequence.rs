@@ -280,3 +280,30 @@ fn a_failed_unlock_is_not_recorded() {
     assert_eq!(unlock(&file, at(5, 5)), DONE);
     assert_eq!(lock(&file, 0), LOCKED);
 }
+
+/// [MS-SMB2] 3.3.5.14.2, 3.3.5.16: a lock that was cancelled while it waited is not recorded, and waits once more.
+#[test]
+fn a_cancelled_lock_is_not_recorded() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let (file, other) = (open(&tree), open(&tree));
+    assert_eq!(lock(&other, 0), DONE);
+    let waits = LockElement {
+        offset: 0,
+        length: 10,
+        flags: LockFlags::EXCLUSIVE,
+    };
+    let send = || {
+        let id = tree.send(file.lock_request(at(3, 3), &[waits])).unwrap();
+        assert!(tree.client().wait_pending(id).unwrap().is_some());
+        id
+    };
+    let id = send();
+    let session = tree.session().id();
+    tree.client().connection().cancel(id, session).unwrap();
+    assert_eq!(tree.client().wait(id).unwrap().status(), Status::CANCELLED);
+    let id = send();
+    assert_eq!(unlock(&other, 0), DONE);
+    tree.client().wait(id).unwrap().ok().unwrap();
+    assert_eq!(lock(&other, 0), LOCKED);
+}

@@ -4,6 +4,7 @@
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Request, Tree};
 use smb_tests::{HoldfastServer, MEANWHILE, state::ea_list};
+use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::dtyp::SecurityInformation;
 use smb_wire::file_attributes::FileAttributes;
@@ -214,4 +215,26 @@ fn opening_reading_and_querying_is_not_reported() {
     file.close().unwrap();
     let mut connection = tree.client().connection();
     assert!(!connection.answered(id, MEANWHILE).unwrap());
+}
+
+/// [MS-SMB2] 3.3.5.19: a filter without any bit waits for nothing but its end, and undefined flags change nothing.
+#[test]
+fn a_filter_of_nothing_waits_until_it_is_cancelled() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    let (blind, seeing) = (root(&tree), root(&tree));
+    let nothing = watch(&blind, Filter::empty());
+    let flags = ChangeNotifyFlags(0xfffe);
+    let names = seeing.notify(Filter::FILE_NAME, flags, 65_536).unwrap();
+    assert!(tree.client().wait_pending(names).unwrap().is_some());
+    other.mkdir("d").unwrap();
+    other.write_file("d\\below", b"").unwrap();
+    other.write_file("f", b"").unwrap();
+    let seen = changes(&seeing, names);
+    assert_eq!(seen, [(FileAction::ADDED, "f".to_owned())]);
+    let mut connection = tree.client().connection();
+    assert!(!connection.answered(nothing, MEANWHILE).unwrap());
+    connection.cancel(nothing, tree.session().id()).unwrap();
+    let end = connection.wait(nothing).unwrap().status();
+    assert_eq!(end, Status::CANCELLED);
 }

@@ -287,3 +287,24 @@ fn ranges_end_at_the_greatest_offset() {
     assert_eq!(status(file.read(most - 1, 1)), Status::END_OF_FILE);
     assert_eq!(file.read_all().unwrap(), CONTENT);
 }
+
+/// [MS-SMB2] 3.3.5.12: a read without buffering returns the same bytes, aligned or not; older dialects do not know the
+/// flag.
+#[test]
+fn a_read_without_buffering_returns_the_same_bytes() {
+    let server = HoldfastServer::new();
+    ten(&server.tree()).close().unwrap();
+    for dialect in Dialect::ALL {
+        let tree = server.tree_with(Options::dialect(dialect));
+        let file = tree.create(&CreateArgs::open("f")).unwrap();
+        for (offset, length) in [(0, 10), (3, 4), (9, 100)] {
+            let request = file.read_request(offset, length, 0);
+            // SMB2_READFLAG_READ_UNBUFFERED.
+            let reply = tree.call(request.mutate(|m| put(m, 67, &[1]))).unwrap();
+            let data = ReadResponse::read(&reply.message).unwrap().data;
+            let expected = file.read(offset, length).unwrap();
+            assert_eq!(data, expected, "{dialect} {offset} {length}");
+        }
+        file.close().unwrap();
+    }
+}
