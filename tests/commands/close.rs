@@ -1,9 +1,9 @@
 //! CLOSE ([MS-SMB2] 3.3.5.10).
 
-use smb_client::{CreateArgs, Request};
-use smb_tests::{HoldfastServer, status};
+use smb_client::{CreateArgs, File, Login, Options, Request, Signing};
+use smb_tests::{HoldfastServer, PASSWORD, USER, status};
 use smb_wire::Status;
-use smb_wire::ids::{FileId, FileTime};
+use smb_wire::ids::{FileId, FileTime, Guid};
 use smb_wire::msg::{ChangeNotifyFlags, CloseFlags, CloseResponse, CreateOptions, NotifyFilter};
 
 #[test]
@@ -90,4 +90,34 @@ fn pending_notifications_end() {
     root.close().unwrap();
     let end = tree.client().wait(watch).unwrap();
     assert_eq!(end.status(), Status::NOTIFY_CLEANUP);
+}
+
+/// [MS-SMB2] 3.3.5.10: the requests that wait for changes end with the handle, on each connection of the session.
+#[test]
+fn pending_notifications_of_other_channels_end() {
+    let server = HoldfastServer::new();
+    let options = || {
+        let options = Options::default().signing(Signing::Required);
+        options.guid(Guid([3; 16]))
+    };
+    let tree = server.tree_with(options());
+    let login = Login::user(USER, PASSWORD, "");
+    let second = server.client(options());
+    let second = second.bind(tree.session().secret().unwrap(), &login);
+    let through = second.unwrap().tree_of(tree.id(), *tree.info());
+    let root = tree.create(&CreateArgs::directory("")).unwrap();
+    let waits = |root: &File| {
+        let names = NotifyFilter::FILE_NAME;
+        let id = root.notify(names, ChangeNotifyFlags::empty(), 4096);
+        let id = id.unwrap();
+        let pending = root.tree().client().wait_pending(id).unwrap();
+        assert!(pending.is_some());
+        id
+    };
+    let (here, there) = (waits(&root), waits(&root.through(&through)));
+    root.close().unwrap();
+    for (on, id) in [(&tree, here), (&through, there)] {
+        let end = on.client().wait(id).unwrap().status();
+        assert_eq!(end, Status::NOTIFY_CLEANUP);
+    }
 }

@@ -316,3 +316,17 @@ fn a_leased_open_that_deletes_its_file_is_reconnected_by_any_name() {
         assert!(!lost.server.path("f").exists() && !lost.server.path("g").exists());
     }
 }
+
+/// [MS-SMB2] 3.3.5.9: only a CREATE with a request of version 2 is a replay; a reconnect with the flag is a reconnect.
+#[test]
+fn a_reconnect_with_the_replay_flag_is_a_reconnect() {
+    for args in [batch("f"), leased("f", RH)] {
+        let lost = Lost::new(args.clone());
+        let tree = modern(&lost.server);
+        let again = lost.again(args).request().flag(HeaderFlags::REPLAY);
+        let reply = tree.call(again).unwrap();
+        let file = tree.file(&reply).unwrap();
+        assert_eq!(file.id().persistent, lost.id.persistent);
+        assert_eq!(file.read_all().unwrap(), b"before");
+    }
+}

@@ -2,7 +2,9 @@
 //! acknowledgments ([MS-SMB2] 3.3.5.9.8, 3.3.5.9.11, 3.3.5.22.2).
 
 use smb_client::{Break, CreateArgs, File, Options, Tree};
-use smb_tests::{DATA, HoldfastServer, MEANWHILE, SECOND, SOON, status};
+use smb_tests::{
+    DATA, HoldfastServer, MEANWHILE, OTHER_PASSWORD, OTHER_USER, SECOND, SOON, status,
+};
 use smb_wire::Status;
 use smb_wire::create_context::{LeaseContext, LeaseFlags, LeaseState, LeaseV2};
 use smb_wire::ids::{Guid, LeaseKey, MessageId};
@@ -147,4 +149,57 @@ fn a_parents_key_without_its_flag_is_none() {
     let broken = holder.client().next_break(SOON).unwrap();
     let of_directory = matches!(broken, Some(Break::Lease { key: KEY, .. }));
     assert!(of_directory, "{broken:?}");
+}
+
+/// [MS-SMB2] 3.3.5.9.11: a lease is found by ClientGuid and key, for every user; docs/protocol-notes.md, "Who
+/// acknowledges a lease break".
+#[test]
+fn the_users_of_one_client_share_its_leases() {
+    let server = HoldfastServer::new();
+    let (holder, other) = (server.tree_with(options()), server.tree());
+    let client = server.client(options());
+    let bob = client.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
+    let bob = bob.tree(DATA).unwrap();
+    let file = holder.create(&leased("f", RWH, true)).unwrap();
+    let beside = bob.create(&leased("f", RWH, true)).unwrap();
+    assert_eq!(beside.created().lease().unwrap().lease_state, RWH);
+    assert_eq!(holder.client().next_break(MEANWHILE).unwrap(), None);
+    file.close().unwrap();
+    let (id, new, _) = contend(&bob, &other);
+    assert_eq!(new, RH);
+    bob.acknowledge_lease(KEY, RH).unwrap();
+    opened(&other, id).close().unwrap();
+    beside.close().unwrap();
+}
+
+/// [MS-SMB2] 3.3.4.7: another key of the same client is another lease, and the connection that waits for a break serves
+/// the acknowledgment.
+#[test]
+fn two_keys_of_one_connection_are_two_leases() {
+    let server = HoldfastServer::new();
+    let tree = server.tree_with(options());
+    let file = tree.create(&leased("f", RWH, true)).unwrap();
+    let args = CreateArgs::open("f").lease_v2(OTHER_KEY, RWH, 1);
+    let id = tree.send(args.request()).unwrap();
+    let broken = tree.client().next_break(SOON).unwrap();
+    let of_the_first = matches!(
+        broken,
+        Some(Break::Lease {
+            key: KEY,
+            new: RH,
+            ..
+        })
+    );
+    assert!(of_the_first, "{broken:?}");
+    tree.acknowledge_lease(KEY, RH).unwrap();
+    let second = opened(&tree, id);
+    assert_eq!(second.created().lease().unwrap().lease_state, RH);
+    // Each breaks the other's caching, and not its own.
+    second.write_all(0, b"x").unwrap();
+    let broken = tree.client().next_break(SOON).unwrap();
+    let of_the_first = matches!(broken, Some(Break::Lease { key: KEY, .. }));
+    assert!(of_the_first, "{broken:?}");
+    assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
+    file.close().unwrap();
+    second.close().unwrap();
 }
