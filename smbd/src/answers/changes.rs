@@ -31,6 +31,9 @@ pub struct AppliedConfig {
 pub struct InForceConfig {
     /// The shares that are served.
     pub shares: Vec<String>,
+    /// Those of them that came back while changes from before are not stable.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_stable: Vec<String>,
     /// Everything that it ended, if it ended anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<EndedByReload>,

@@ -127,6 +127,11 @@ fn reloaded_in_words(answer: &Reloaded) -> (String, bool) {
     for outcome in policies {
         all_stable &= write_outcome(&mut out, outcome);
     }
+    if !in_force.not_stable.is_empty() {
+        let shares = list(&in_force.not_stable);
+        put!(out, 0; "NOT STABLE: changes from before these shares came back: {shares}");
+        all_stable = false;
+    }
     match &in_force.ended {
         None => {}
         Some(EndedByReload::Later(text)) => put!(out, 0; "ended: {text}"),
@@ -341,13 +346,21 @@ closed: 1 sessions, 2 tree connects, 3 opens
 
     #[test]
     fn a_reload_in_words() {
-        let nothing = Reloaded::default();
+        let mut nothing = Reloaded::default();
         let done = ("reloaded: -\n".to_owned(), true);
         assert_eq!(reloaded_in_words(&nothing), done);
+        nothing.applied.in_force.not_stable = vec!["a".to_owned()];
+        let (text, all_stable) = reloaded_in_words(&nothing);
+        assert!(
+            text.contains("NOT STABLE") && text.ends_with(": a\n"),
+            "{text}"
+        );
+        assert!(!all_stable);
         let all = Reloaded {
             applied: AppliedConfig {
                 in_force: InForceConfig {
                     shares: vec!["a".to_owned(), "b".to_owned()],
+                    not_stable: Vec::new(),
                     ended: Some(EndedByReload::Now(EndedNow {
                         closed: closed(&[("session", 7, "alice", "", "")]),
                         connections: 4,

@@ -127,7 +127,7 @@ impl Service for Echo {
         assert_eq!(users.users().count(), 0);
         let in_force = InForceConfig {
             shares: self.shares.lock().unwrap().clone(),
-            ended: None,
+            ..InForceConfig::default()
         };
         let answer = AppliedConfig {
             in_force: in_force.clone(),

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use durability::{Durability, Gate, ShareDurability};
+use durability::Durability;
 use smb_auth::UserDb;
 use smb_server::{Server, Share, outside::HostWatch};
 use vfs::linux::OwnChanges;
@@ -235,15 +235,6 @@ async fn opened<T>(opening: tokio::task::JoinHandle<io::Result<T>>) -> Result<T,
         .map_err(Error::from)
 }
 
-/// Gives new shares their options, policies and rules, all at once.
-async fn first_terms(fresh: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::ShareSettings)>) {
-    let mut setting = tokio::task::JoinSet::new();
-    for (gate, wanted, share) in fresh {
-        setting.spawn_local(promises::first_terms(gate, wanted, share));
-    }
-    setting.join_all().await;
-}
-
 impl Service for Holdfast {
     type Handler = Handler;
 
@@ -338,7 +329,7 @@ impl Service for Holdfast {
             io::Result::Ok((built, users, core, prepared, handles))
         });
         let (built, users, core, prepared, handles) = opened(building).await?;
-        first_terms(built.fresh).await;
+        let not_stable = promises::first_terms_of_all(built.fresh).await;
         // From here on nothing fails: it is all in force, or none of it. Latches wake before
         // anybody can reach their inodes.
         let durability = &self.server.durability;
@@ -364,6 +355,7 @@ impl Service for Holdfast {
         });
         let in_force = InForceConfig {
             shares: names,
+            not_stable,
             ended,
         };
         Ok(applied(in_force, changed.collect()))

@@ -250,6 +250,23 @@ pub(super) async fn first_terms(
     stable
 }
 
+/// Gives new shares their options, policies and rules, all at once. Returns the names of those that came back while
+/// changes from before are not stable.
+pub(super) async fn first_terms_of_all(
+    fresh: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::ShareSettings)>,
+) -> Vec<String> {
+    let mut setting = tokio::task::JoinSet::new();
+    for (gate, wanted, share) in fresh {
+        let name = share.name.clone();
+        let terms = first_terms(gate, wanted, share);
+        setting.spawn_local(async move { (!terms.await).then_some(name) });
+    }
+    let set = setting.join_all().await;
+    let mut not_stable: Vec<String> = set.into_iter().flatten().collect();
+    not_stable.sort();
+    not_stable
+}
+
 /// Gives the gate of a share its rules before the server runs: nothing can be dirty.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use durability::{LatchRecord, LatchStore, Policy};
+use durability::{LatchRecord, LatchStore, Policy, ShareDurability};
 use smb_server::Client;
 use vfs::{Disk, FileKey, Node, VfsError, Volume, linux::LinuxDisk};
 
@@ -152,12 +152,14 @@ fn a_share_that_comes_back_has_its_new_policy_and_rules() {
             assert_eq!(holdfast.server.durability.poisoned().len(), 1);
             let old = holdfast.server.shares();
             let old = closing.then(|| Arc::clone(&old.find("a").unwrap().gate));
-            for shares in [&["b"][..], &["a", "b"]] {
+            for (shares, not_stable) in [(&["b"][..], false), (&["a", "b"][..], true)] {
                 let config = place.config(shares, "");
                 let applied = Arc::clone(&holdfast)
                     .apply(config, users(), Why::Reload)
                     .await;
-                applied.unwrap().settled.await.unwrap();
+                let applied = applied.unwrap().settled.await.unwrap();
+                let named = applied.in_force.not_stable == ["a"];
+                assert_eq!(named, not_stable, "{closing}");
             }
             let gate = Arc::clone(&holdfast.server.shares().find("a").unwrap().gate);
             assert_eq!(gate.rules().iter().count(), 0, "{closing}");
