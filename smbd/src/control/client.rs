@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use serde::de::DeserializeOwned;
 
 use super::protocol::{ANSWER_BYTES_MAX, Request, parse_answer, request_line};
@@ -16,8 +17,10 @@ use crate::config::places::{CONTROL_SOCKET, check_private, of_last_resort};
 
 /// A stricter policy first syncs everything that is dirty, which takes as long as the disk needs.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// The status waits for no disk, and a monitor that asks for it soon gives up itself.
-const PATIENCE_FOR_STATUS: Duration = Duration::from_secs(8);
+/// A request that only shows something waits for no disk, and a monitor that makes one soon gives up itself.
+const PATIENCE_IF_SHOWN: Duration = Duration::from_secs(8);
+/// How long a server that is looked for may leave its callers in the kernel's queue.
+const PATIENCE_IF_SOUGHT: Duration = Duration::from_millis(100);
 /// The way out for a user whom the server does not obey.
 const NOT_OBEYED: &str =
     "only root and the user who runs the server may ask it: use sudo, or become that user";
@@ -32,11 +35,19 @@ pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, E
     ask_within(socket, request, patience(request))
 }
 
+/// Whether a request waits for no disk.
+fn only_shows(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Status {} | Request::Policy { set: None, .. }
+    )
+}
+
 /// How long an answer to this request may take.
 pub(super) fn patience(request: &Request) -> Duration {
-    match request {
-        Request::Status {} => PATIENCE_FOR_STATUS,
-        _ => PATIENCE,
+    match only_shows(request) {
+        true => PATIENCE_IF_SHOWN,
+        false => PATIENCE,
     }
 }
 
@@ -46,8 +57,8 @@ pub(super) fn ask_within<T: DeserializeOwned>(
     request: &Request,
     most: Duration,
 ) -> Result<T, Error> {
-    let failed = |error| unanswered(socket, &error, most);
-    let mut stream = UnixStream::connect(socket).map_err(failed)?;
+    let failed = |error| unanswered(socket, request, &error, most);
+    let mut stream = connect(socket, most).map_err(failed)?;
     stream.set_read_timeout(Some(most)).map_err(failed)?;
     stream
         .write_all(request_line(request).as_bytes())
@@ -70,12 +81,20 @@ pub(super) fn ask_within<T: DeserializeOwned>(
     })
 }
 
+/// Connects to a server. The wait for a place in its queue, and later each write, has a bound: a server that accepts
+/// nobody has a full queue.
+fn connect(socket: &Path, most: Duration) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(socket)?;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let stream = net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&stream, sockopt::Timeout::Send, Some(most))?;
+    net::connect(&stream, &address)?;
+    Ok(stream.into())
+}
+
 /// An error of the socket, with a way out.
-fn unanswered(socket: &Path, error: &io::Error, waited: Duration) -> Error {
-    let hangs = format!(
-        "it has not answered for {waited:?}: a disk may hang; `holdfast status` and the log say what is in force"
-    );
-    let way_out: &str = match error.kind() {
+fn unanswered(socket: &Path, request: &Request, error: &io::Error, waited: Duration) -> Error {
+    let way_out = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             "no server runs there: start it, or name the one that runs by --config FILE or --socket PATH; if state_dir \
              was edited since its start, its socket is still in the former folder"
@@ -84,7 +103,19 @@ fn unanswered(socket: &Path, error: &io::Error, waited: Duration) -> Error {
         io::ErrorKind::PermissionDenied
         | io::ErrorKind::ConnectionReset
         | io::ErrorKind::BrokenPipe => NOT_OBEYED,
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => &hangs,
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            let way_out = match only_shows(request) {
+                true => {
+                    "it hangs, or this machine has too much to do: the log may say why; if that lasts, end it, by \
+                     SIGKILL if need be, and start it again: it syncs before it serves"
+                }
+                false => "a disk may hang; `holdfast status` and the log say what is in force",
+            };
+            let socket = socket.display();
+            let text =
+                format!("{socket}: the server has not answered for {waited:?}\n  = {way_out}");
+            return text.into();
+        }
         _ => "the log of the server may say why",
     };
     format!("{}: {error}\n  = {way_out}", socket.display()).into()
@@ -93,7 +124,9 @@ fn unanswered(socket: &Path, error: &io::Error, waited: Duration) -> Error {
 /// Whether a server answers behind `socket`.
 #[must_use]
 pub fn answers(socket: &Path) -> bool {
-    UnixStream::connect(socket).is_ok()
+    let found = connect(socket, PATIENCE_IF_SOUGHT);
+    // Its queue is full: it has too much to do, or hangs.
+    found.is_ok() || found.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// Finds the one server that answers in one of `state_dirs`, or in a folder of a `serve PATH` below.

@@ -204,11 +204,28 @@ fn what_is_in_the_way_of_the_socket_is_named() {
 fn a_monitor_is_not_kept_waiting_by_a_server_that_hangs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("control.sock");
-    let _hangs = net::UnixListener::bind(&path).unwrap();
-    let status = Request::Status {};
-    assert!(client::patience(&status) < Duration::from_secs(10));
+    let hangs = net::UnixListener::bind(&path).unwrap();
+    let show = Request::Policy {
+        share: None,
+        set: None,
+        accept_loss: false,
+        without_rules: false,
+    };
     let short = Duration::from_millis(50);
-    let error = client::ask_within::<Value>(&path, &status, short).unwrap_err();
-    let error = error.to_string();
-    assert!(error.contains("has not answered for 50ms"), "{error}");
+    let reason = |request: &Request| {
+        let error = client::ask_within::<Value>(&path, request, short).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("has not answered for 50ms"), "{error}");
+        error
+    };
+    for request in [Request::Status {}, show] {
+        assert!(client::patience(&request) < Duration::from_secs(10));
+        let error = reason(&request);
+        assert!(!error.contains("`holdfast status`"), "{error}");
+    }
+    assert!(reason(&Request::Reload {}).contains("`holdfast status`"));
+    // Its queue is full, so that nobody gets as far as to ask.
+    rustix::net::listen(&hangs, 0).unwrap();
+    reason(&Request::Status {});
+    assert_eq!(client::find(&[folder.path().to_owned()]), Ok(path.clone()));
 }
