@@ -24,8 +24,8 @@ pub use changes::{
 pub use explained::{Asked, Explained, InForceNow, InForcePolicy, NotOpen, RuleExplained};
 pub use protection::{DeviceStatus, FileSystemStatus, FindingStatus, ProtectionStatus};
 pub use share::{
-    LastChange, LateShareStatus, PoisonedStatus, PolicyExposureStatus, REPLACED,
-    RemovedShareStatus, RuleStatus, SetAsideReason, ShareStatus, TooSlowStatus,
+    LastChange, LateShareStatus, PoisonedStatus, PolicyExposureStatus, RemovedShareStatus,
+    RuleStatus, SetAsideReason, ShareStatus, TooSlowStatus,
 };
 pub use stores::{
     HandlesStatus, JournalStatus, KeptStatus, LatchStoreStatus, PersistentStatus, WatchedFileSystem,

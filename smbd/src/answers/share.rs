@@ -39,6 +39,8 @@ pub struct ShareStatus {
     pub latched_bytes: u64,
     /// The first of these inodes, and directories of the file system whose name was lost through another share.
     pub latched: Vec<PoisonedStatus>,
+    /// Whether its path leads to another folder than the one that is served; `holdfast reload` serves that one.
+    pub replaced: bool,
     /// The devices under it, as words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
@@ -58,10 +60,6 @@ pub struct ShareStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<LastChange>,
 }
-
-/// The [`ShareStatus::warning`] of a share whose path leads to another folder than the one that is served.
-pub const REPLACED: &str = "clients see the folder that was there at the start: another file system is mounted over \
-                            it since, or the folder was replaced; `holdfast reload` serves the new one";
 
 /// Why the lazy policies of a share are not in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

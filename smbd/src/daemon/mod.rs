@@ -41,7 +41,6 @@ use tokio::{
 
 use crate::{
     Error,
-    answers::REPLACED,
     config::{self, Config, places},
     control::{self, Control},
     host::{notify, protection, sandbox},
@@ -53,6 +52,7 @@ use crate::{
     },
     service::{Service, SyncReport, Why},
     state::{state_dir, unclean},
+    status::shares::REPLACED,
 };
 
 pub(crate) use starting::outlive_hangup;

@@ -15,7 +15,7 @@ use std::{
 use super::Front;
 use crate::{
     Error,
-    answers::{Explained, LastChange, PolicyChange, REPLACED, ShareStatus},
+    answers::{Explained, LastChange, PolicyChange, ShareStatus},
     config::{self, Policy},
     control::protocol::Question,
     service::{PolicySetting, Service},
@@ -176,9 +176,7 @@ impl<S: Service> Front<S> {
     pub(super) fn complete(&self, share: &mut ShareStatus) {
         share.changed = self.changes.of(&share.share);
         share.warning = warning(share);
-        if self.replaced.borrow().contains(&share.share) {
-            share.warning = Some(REPLACED.to_owned());
-        }
+        share.replaced = self.replaced.borrow().contains(&share.share);
         let config = self.config();
         let named = config.shares.iter().find(|one| one.name == share.share);
         share.lost_at_start = named.and_then(|one| self.late.borrow().lost().of(&one.path));

@@ -5,7 +5,7 @@
 //! stay in the line until a restart.
 
 use super::text::{Text, put};
-use crate::answers::{KeptStatus, REPLACED, StatusReport};
+use crate::answers::{KeptStatus, StatusReport};
 
 /// The line, and whether nothing is wrong.
 pub(crate) fn in_a_line(status: &StatusReport) -> (String, bool) {
@@ -34,7 +34,7 @@ fn problems(status: &StatusReport) -> Vec<String> {
         }
     }
     for share in &server.shares {
-        if share.warning.as_deref() == Some(REPLACED) {
+        if share.replaced {
             found.push(format!("{}: ANOTHER FOLDER IS AT ITS PATH", share.share));
         }
         if share.latched_inodes > 0 {
@@ -117,7 +117,7 @@ mod tests {
         let server = &mut status.server;
         for share in &mut server.shares {
             (share.latched_inodes, share.lost_at_start) = (2, Some("l".to_owned()));
-            share.warning = Some(REPLACED.to_owned());
+            share.replaced = true;
         }
         server.removed_shares.push(RemovedShareStatus {
             share: "old".to_owned(),

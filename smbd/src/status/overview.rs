@@ -319,6 +319,7 @@ mod tests {
                     "set_aside": ["failed-sync"], "rules": [], "by_policy": [],
                     "exposed_bytes": 20480, "exposed_inodes": 2, "oldest_ms": 400,
                     "device": "volatile-cache,no-fua,unprotected", "warning": "w",
+                    "replaced": true,
                     "broken_promise": "b",
                     "changed": { "policy": "honor", "was": "strict-sync", "by": "root (uid 0)",
                                  "without_rules": false, "at": "2026-11-21 16:22:40 UTC",
@@ -360,6 +361,8 @@ device=volatile-cache,no-fua,unprotected
     honor: p.
     b
     WARNING: w
+    WARNING: clients see the folder that was there at the start: another file system is mounted over it since, or the \
+folder was replaced; `holdfast reload` serves the new one
     configured is bounded:50ms,4MiB, set aside because a sync failed
     set to honor at 2026-11-21 16:22:40 UTC by root (uid 0), was strict-sync
     on xfs on /; sda: unprotected

@@ -6,6 +6,10 @@ use crate::{
     config,
 };
 
+/// The warning about a share that is [`ShareStatus::replaced`].
+pub(crate) const REPLACED: &str = "clients see the folder that was there at the start: another file system is mounted \
+                                   over it since, or the folder was replaced; `holdfast reload` serves the new one";
+
 /// The answer to `holdfast policy show`.
 pub(crate) fn in_words(shares: &[ShareStatus]) -> String {
     let mut out = Text::default();
@@ -100,7 +104,8 @@ fn write_promise(out: &mut Text, share: &ShareStatus) {
         let (name, policy, criteria) = (&rule.rule, &rule.policy, &rule.criteria);
         put!(out, 2; "{name}: {policy} for {criteria}");
     }
-    if let Some(warning) = &share.warning {
+    let replaced = share.replaced.then_some(REPLACED);
+    for warning in share.warning.as_deref().into_iter().chain(replaced) {
         put!(out, 2; "WARNING: {warning}");
     }
     write_set_aside(out, share);
