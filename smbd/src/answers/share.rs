@@ -149,7 +149,7 @@ pub struct LastChange {
     pub unix_s: u64,
 }
 
-/// A share that a reload removed, as long as something that it acknowledged is not stable.
+/// A share that is not served any more, as long as something that it acknowledged is not stable.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RemovedShareStatus {

@@ -5,7 +5,7 @@
 
 use std::fmt::{Display, Write};
 
-use durability::{Counters, HistogramView};
+use durability::{Counters, Exposure, HistogramView};
 use smb_server::{Server, Share};
 
 use crate::{answers::MemoryStatus, host_vfs::HostVfs};
@@ -136,9 +136,24 @@ pub fn render(page: &mut Page, server: &Server<HostVfs>) {
     }
     let shares = server.shares();
     let shares: Vec<&Share<HostVfs>> = shares.iter().map(|share| &**share).collect();
-    exposure(page, &shares);
-    exposure_by_policy(page, &shares);
+    promises(page, &shares);
+    let each = shares.iter();
+    let exposed = each.map(|share| (share.config.name.clone(), share.gate.exposure()));
+    let exposed: Vec<_> = exposed.chain(not_served(server)).collect();
+    exposure(page, &exposed);
+    exposure_by_policy(page, &exposed);
     counters(page, &shares);
+}
+
+/// Shares that are not served any more and have acknowledged something that is not stable.
+pub(crate) fn not_served(server: &Server<HostVfs>) -> Vec<(String, Exposure)> {
+    let served = server.shares();
+    let mut left = server.durability.exposures();
+    left.retain(|(share, exposed)| {
+        let any = exposed.inodes > 0 || exposed.bytes > 0 || exposed.latched_inodes > 0;
+        any && served.find(share).is_none()
+    });
+    left
 }
 
 /// The memory for buffers.
@@ -176,7 +191,8 @@ macro_rules! rows {
     ($( $name:literal, $help:literal, $($read:expr),+; )*) => { [$( ($name, $help, $($read),+) ),*] };
 }
 
-fn exposure(page: &mut Page, shares: &[&Share<HostVfs>]) {
+/// The policies in force, and why others are not.
+fn promises(page: &mut Page, shares: &[&Share<HostVfs>]) {
     let help = "The durability policy in force; always 1.";
     let mut family = page.family("holdfast_share_policy", MetricKind::Gauge, help);
     for share in shares {
@@ -204,7 +220,11 @@ fn exposure(page: &mut Page, shares: &[&Share<HostVfs>]) {
             slow.map_or(0.0, |slow| slow.lasts.as_secs_f64())
         },
     );
-    type Figure = fn(&durability::Exposure) -> f64;
+}
+
+/// The data at risk of each share.
+fn exposure(page: &mut Page, shares: &[(String, Exposure)]) {
+    type Figure = fn(&Exposure) -> f64;
     let figures: [(&str, &str, Figure); 5] = rows! {
         "holdfast_exposed_bytes", "Bytes acknowledged and not known to be stable; an upper bound.",
             |exposure| exposure.bytes as f64;
@@ -216,9 +236,10 @@ fn exposure(page: &mut Page, shares: &[&Share<HostVfs>]) {
         "holdfast_latched_bytes", "Bytes that a failed sync left unproven.", |exposure| exposure.latched_bytes as f64;
     };
     for (name, help, figure) in figures {
-        each_share(page, shares, name, help, |share| {
-            figure(&share.gate.exposure())
-        });
+        let mut family = page.family(name, MetricKind::Gauge, help);
+        for (share, exposed) in shares {
+            family.sample("", &[("share", share)], figure(exposed));
+        }
     }
 }
 
@@ -237,7 +258,7 @@ fn each_share<T: std::fmt::Display>(
 }
 
 /// The part of each policy: rules let several acknowledge on one share.
-fn exposure_by_policy(page: &mut Page, shares: &[&Share<HostVfs>]) {
+fn exposure_by_policy(page: &mut Page, shares: &[(String, Exposure)]) {
     type Figure = fn(&durability::PolicyExposure) -> f64;
     let figures: [(&str, &str, Figure); 3] = rows! {
         "holdfast_exposed_by_policy_bytes",
@@ -250,11 +271,10 @@ fn exposure_by_policy(page: &mut Page, shares: &[&Share<HostVfs>]) {
     };
     for (name, help, figure) in figures {
         let mut family = page.family(name, MetricKind::Gauge, help);
-        for share in shares {
-            let exposure = share.gate.exposure();
+        for (share, exposed) in shares {
             for kind in durability::PolicyKind::ALL {
-                let labels = [("share", &*share.config.name), ("policy", kind.name())];
-                family.sample("", &labels, figure(&exposure.of(kind)));
+                let labels = [("share", &**share), ("policy", kind.name())];
+                family.sample("", &labels, figure(&exposed.of(kind)));
             }
         }
     }

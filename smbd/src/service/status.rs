@@ -60,15 +60,9 @@ impl Holdfast {
         self.server.shares().iter().map(status).collect()
     }
 
-    /// Shares that a reload removed, as long as something that they acknowledged is not stable.
+    /// Shares that are not served any more, as long as something that they acknowledged is not stable.
     pub(super) fn removed_shares(&self) -> Vec<RemovedShareStatus> {
-        let served = self.server.shares();
-        let mut left = self.server.durability.exposures();
-        left.retain(|(share, exposed)| {
-            let any = exposed.inodes > 0 || exposed.bytes > 0 || exposed.latched_inodes > 0;
-            any && served.find(share).is_none()
-        });
-        let left = left.into_iter();
+        let left = exposition::not_served(&self.server).into_iter();
         left.map(|(share, exposed)| RemovedShareStatus {
             share,
             exposed_bytes: exposed.bytes,

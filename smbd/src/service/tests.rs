@@ -192,6 +192,10 @@ fn a_share_that_comes_back_with_a_stricter_policy_has_nothing_dirty() {
                 .iter()
                 .any(|left| left.share == "a" && left.exposed_bytes == 4096);
             assert_eq!(shown, dirty, "{left:?}");
+            let mut page = Page::default();
+            holdfast.metrics(&mut page);
+            let sample = "holdfast_exposed_bytes{share=\"a\"} 4096\n";
+            assert_eq!(page.finish().contains(sample), dirty);
         }
     });
 }

@@ -46,7 +46,7 @@ fn problems(status: &StatusReport) -> Vec<String> {
     for removed in removed.filter(|one| one.latched_inodes > 0) {
         let (name, inodes) = (&removed.share, removed.latched_inodes);
         found.push(format!(
-            "{name} (removed): LATCHED {inodes} inodes whose sync failed"
+            "{name} (not served any more): LATCHED {inodes} inodes whose sync failed"
         ));
     }
     of_stores(&server.kept, &mut found);
@@ -141,9 +141,9 @@ mod tests {
         };
         let line = "WARNING: a\\nb is NOT SERVED; data: ACKNOWLEDGED DATA MAY BE LOST; a\\nb: ACKNOWLEDGED DATA MAY \
                     BE LOST; data: ANOTHER FOLDER IS AT ITS PATH; data: LATCHED 2 inodes whose sync failed; \
-                    old (removed): LATCHED 1 inodes whose sync failed; EVERY FLUSH FAILS; LATCHES CANNOT BE STORED; \
-                    THE FLUSH JOURNAL CANNOT BE WRITTEN; 3 WRITE-BACK ERRORS on /srv; PERSISTENT HANDLES CANNOT BE \
-                    RECORDED; CHANGES MADE ON THIS HOST ARE NOT SEEN\n";
+                    old (not served any more): LATCHED 1 inodes whose sync failed; EVERY FLUSH FAILS; LATCHES CANNOT \
+                    BE STORED; THE FLUSH JOURNAL CANNOT BE WRITTEN; 3 WRITE-BACK ERRORS on /srv; PERSISTENT HANDLES \
+                    CANNOT BE RECORDED; CHANGES MADE ON THIS HOST ARE NOT SEEN\n";
         assert_eq!(in_a_line(&status), (line.to_owned(), false));
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn write(out: &mut Text, share: &ShareStatus) {
 
 /// A share that is not served any more and has acknowledged something that is not stable.
 pub(super) fn write_removed(out: &mut Text, removed: &RemovedShareStatus) {
-    put!(out, 1; "{} (removed from the configuration)", removed.share);
+    put!(out, 1; "{} (not served any more)", removed.share);
     if removed.exposed_inodes > 0 || removed.exposed_bytes > 0 {
         let (exposed, inodes) = (bytes(removed.exposed_bytes), removed.exposed_inodes);
         let oldest = span(removed.oldest_ms);
@@ -48,7 +48,9 @@ pub(super) fn write_removed(out: &mut Text, removed: &RemovedShareStatus) {
             "acknowledged and not known to be stable: {exposed} in {inodes} inodes, the oldest for {oldest}");
     }
     if removed.latched_inodes > 0 {
-        put!(out, 2; "LATCHED: {} inodes whose sync failed", removed.latched_inodes);
+        put!(out, 2;
+            "LATCHED: {} inodes whose sync failed; `holdfast policy clear-latch` (without a share) accepts the loss",
+            removed.latched_inodes);
     }
 }
 
@@ -234,11 +236,11 @@ mod tests {
         write_removed(&mut out, &removed);
         (removed.exposed_bytes, removed.exposed_inodes) = (0, 0);
         write_removed(&mut out, &removed);
-        let text = "  old (removed from the configuration)
+        let text = "  old (not served any more)
     acknowledged and not known to be stable: 4096 bytes in 2 inodes, the oldest for 80 ms
-    LATCHED: 1 inodes whose sync failed
-  old (removed from the configuration)
-    LATCHED: 1 inodes whose sync failed
+    LATCHED: 1 inodes whose sync failed; `holdfast policy clear-latch` (without a share) accepts the loss
+  old (not served any more)
+    LATCHED: 1 inodes whose sync failed; `holdfast policy clear-latch` (without a share) accepts the loss
 ";
         assert_eq!(out.finish(), text);
     }
