@@ -19,7 +19,7 @@ use rustix::fs::{Mode, OFlags};
 use super::{
     calls,
     fd::LinuxFd,
-    file_system::FileSystem,
+    file_system::{FileSystem, LongCall},
     opens,
     own_changes::OwnChanges,
     pool::{self, Lane},
@@ -153,6 +153,20 @@ impl LinuxDisk {
         self.wait_in(Lane::Io, fd, call).await
     }
 
+    /// [`Self::wait`] for a call that may have the inode's lock for long.
+    pub(super) async fn wait_long<T: Send + 'static>(
+        &self,
+        fd: &LinuxFd,
+        call: impl FnOnce(&LinuxFd) -> DiskResult<T> + Send + 'static,
+    ) -> DiskResult<T> {
+        let long = LongCall::begin(fd.file_system());
+        self.wait(fd, move |fd| {
+            let _long = long;
+            call(fd)
+        })
+        .await
+    }
+
     /// [`Self::wait_in`] the lane of syncs. EAGAIN then means only that it was never begun.
     pub(super) async fn wait_sync<T: Send + 'static>(
         &self,
@@ -261,11 +275,7 @@ impl LinuxDisk {
         durable: bool,
     ) -> Option<DiskResult<usize>> {
         let (class, on) = (fd.class(), fd.file_system());
-        let waits = match class.memory {
-            true => on.has_long_call(),
-            false => durable || on.writes_wait(),
-        };
-        if waits {
+        if on.writes_wait() || (durable && !class.memory) {
             return None;
         }
         match raw::write_at(fd.as_fd(), offset, data, durable, !class.memory) {

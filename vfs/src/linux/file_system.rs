@@ -14,7 +14,7 @@ use std::{
         Arc, Mutex, RwLock, Weak,
         atomic::{
             AtomicBool, AtomicUsize,
-            Ordering::{AcqRel, Acquire, Relaxed},
+            Ordering::{AcqRel, Acquire},
         },
     },
 };
@@ -36,12 +36,10 @@ pub(crate) struct FileSystem {
     /// Its device number; subvolumes of btrfs that are not mounted themselves count as the one above them.
     pub(super) device: u64,
     pub(super) class: Class,
-    /// `RWF_NOWAIT` does not work for writes, as on ext4.
-    writes_wait: AtomicBool,
+    /// The reasons why a write would wait: each [`LongCall`], and that `RWF_NOWAIT` does not work, as on ext4.
+    writes_wait: AtomicUsize,
     /// A call that starts write-back is under way.
     pub(super) starting: AtomicBool,
-    /// Calls under way that may hold the lock of an inode for long.
-    long_calls: AtomicUsize,
     /// By inode: held alone while times are set, and by many while access times are set to what they are
     /// (`xfs_log.rs`).
     pub(super) times: [RwLock<()>; TIMES_LOCKS],
@@ -64,9 +62,8 @@ impl FileSystem {
         let new = Arc::new(Self {
             device,
             class,
-            writes_wait: AtomicBool::new(class.remote),
+            writes_wait: AtomicUsize::new(usize::from(class.remote)),
             starting: AtomicBool::default(),
-            long_calls: AtomicUsize::default(),
             times: Default::default(),
         });
         let mut open = lock(&OPEN);
@@ -99,44 +96,41 @@ impl FileSystem {
         Arc::new(Self {
             device,
             class,
-            writes_wait: AtomicBool::new(true),
+            writes_wait: AtomicUsize::new(usize::from(!class.memory)),
             starting: AtomicBool::default(),
-            long_calls: AtomicUsize::default(),
             times: Default::default(),
         })
     }
 
-    /// Whether a write with `RWF_NOWAIT` is known to be refused.
+    /// Whether a write that begins now is known to wait.
     pub(super) fn writes_wait(&self) -> bool {
-        self.writes_wait.load(Relaxed)
+        self.writes_wait.load(Acquire) > 0
     }
 
     /// Records that a write with `RWF_NOWAIT` was refused.
     pub(super) fn set_writes_wait(&self) {
-        self.writes_wait.store(true, Relaxed);
-    }
-
-    /// Whether a [`LongCall`] is under way.
-    pub(super) fn has_long_call(&self) -> bool {
-        self.long_calls.load(Acquire) > 0
+        self.writes_wait.fetch_add(1, AcqRel);
     }
 }
 
-/// A call under way that allocates or frees many blocks of a file, and has the inode's lock meanwhile. A write in
-/// memory waits for that lock: it has no `RWF_NOWAIT`.
+/// A call under way that allocates or frees many blocks of a file, and has the inode's lock meanwhile. It counts in
+/// memory, where a write waits for that lock: it has no `RWF_NOWAIT`.
 pub(super) struct LongCall(Arc<FileSystem>);
 
 impl LongCall {
     /// To be made before the call, and to be dropped on its thread.
     pub(super) fn begin(on: &Arc<FileSystem>) -> Self {
-        on.long_calls.fetch_add(1, AcqRel);
+        on.writes_wait
+            .fetch_add(usize::from(on.class.memory), AcqRel);
         Self(Arc::clone(on))
     }
 }
 
 impl Drop for LongCall {
     fn drop(&mut self) {
-        self.0.long_calls.fetch_sub(1, AcqRel);
+        let on = &self.0;
+        on.writes_wait
+            .fetch_sub(usize::from(on.class.memory), AcqRel);
     }
 }
 

@@ -8,7 +8,6 @@ use super::{
     calls,
     disk::LinuxDisk,
     fd::LinuxFd,
-    file_system::LongCall,
     in_memory::Cached,
     opens, removed, super_block, syncs,
     xattrs::{self, Way, XATTR_MAX},
@@ -228,22 +227,14 @@ impl Disk for LinuxDisk {
     async fn truncate(&self, fd: &LinuxFd, size: u64) -> DiskResult<()> {
         let _own = self.own.inode(fd);
         fd.truncates();
-        let long = LongCall::begin(fd.file_system());
-        self.wait(fd, move |fd| {
-            let _long = long;
-            calls::truncate(fd, size)
-        })
-        .await
+        self.wait_long(fd, move |fd| calls::truncate(fd, size))
+            .await
     }
 
     async fn allocate(&self, fd: &LinuxFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
         let _own = self.own.inode(fd);
-        let long = LongCall::begin(fd.file_system());
-        self.wait(fd, move |fd| {
-            let _long = long;
-            calls::allocate(fd, how, offset, len)
-        })
-        .await
+        self.wait_long(fd, move |fd| calls::allocate(fd, how, offset, len))
+            .await
     }
 
     async fn seek(&self, fd: &LinuxFd, offset: u64, data: bool) -> DiskResult<u64> {
