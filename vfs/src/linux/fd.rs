@@ -272,30 +272,18 @@ fn links() -> Option<BorrowedFd<'static>> {
 
 #[cfg(test)]
 mod tests {
-    use std::{io, sync::mpsc, thread, time::Duration};
+    use std::{io, thread, time::Duration};
 
     use rustix::fs::FlockOperation;
 
     use super::*;
-
-    /// Jobs that hold all threads of a file system until the result is dropped.
-    fn hold_up(place: Place, jobs: usize) -> mpsc::Sender<()> {
-        let (release, gate) = mpsc::channel::<()>();
-        let gate = Arc::new(Mutex::new(gate));
-        for _ in 0..jobs {
-            let gate = Arc::clone(&gate);
-            pool::post(place, move || {
-                let _ = lock(&gate).recv();
-            });
-        }
-        release
-    }
+    use crate::linux::pool::tests::hold_up;
 
     /// The kernel writes back in `close` what was written after a truncation.
     #[test]
     fn a_large_file_that_was_truncated_is_closed_by_the_pool() {
         const LARGE: usize = (CLOSE_BLOCKS_MAX as usize + 1024) * 512;
-        let on = FileSystem::with(4003, Class::default());
+        let on = FileSystem::with(4004, Class::default());
         let folder = tempfile::tempdir().unwrap();
         // The lock goes with the descriptor.
         let locked = |name: &str, len: usize| {
@@ -345,20 +333,11 @@ mod tests {
         // A read returns 0 once the pipe's other end is closed.
         let is_closed = |reader: &io::PipeReader| rustix::io::read(reader, &mut [0]) == Ok(0);
         let ((one, data), (two, names)) = (pipe(false), pipe(true));
-        let (release, gate) = mpsc::channel::<()>();
-        let gate = Arc::new(Mutex::new(gate));
-        let fill = |jobs: usize| {
-            for _ in 0..jobs {
-                let gate = Arc::clone(&gate);
-                pool::post(data.place(Lane::Io), move || {
-                    let _ = lock(&gate).recv();
-                });
-            }
-        };
+        let fill = |jobs| hold_up(data.place(Lane::Io), jobs);
         // When the threads have taken their jobs, as many as have room are queued, and a few more.
-        fill(pool::IO_THREADS_MAX);
+        let running = fill(pool::IO_THREADS_MAX);
         thread::sleep(Duration::from_millis(200));
-        fill(pool::QUEUE_MAX + pool::IO_THREADS_MAX);
+        let queued = fill(pool::QUEUE_MAX + pool::IO_THREADS_MAX);
         let clone = data.clone();
         drop(names);
         // `O_PATH`: there is nothing to wait for. A process that another test is starting may have the pipe for a moment.
@@ -370,7 +349,7 @@ mod tests {
         drop(data);
         drop(clone);
         assert!(!is_closed(&one));
-        drop(release);
+        drop((running, queued));
         while !is_closed(&one) {
             thread::sleep(Duration::from_millis(1));
         }

@@ -485,4 +485,4 @@ async fn run_under<T: Send + 'static>(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -637,7 +637,6 @@ fn names_of_an_overlay_over_btrfs_are_noted_and_committed() {
 fn a_file_on_overlayfs_is_opened_for_writing_by_the_pool() {
     use std::{
         pin::pin,
-        sync::{Arc, Mutex, mpsc},
         task::{Context, Waker},
     };
     let dir = tempfile::tempdir().unwrap();
@@ -653,14 +652,7 @@ fn a_file_on_overlayfs_is_opened_for_writing_by_the_pool() {
     let fd = rustix::fs::open(&path, flags, Mode::empty()).unwrap();
     let fd = LinuxFd::new(fd, true, &on);
     // Every thread that the file system may have waits.
-    let (release, gate) = mpsc::channel::<()>();
-    let gate = Arc::new(Mutex::new(gate));
-    for _ in 0..pool::IO_THREADS_MAX {
-        let gate = Arc::clone(&gate);
-        pool::post(fd.place(pool::Lane::Io), move || {
-            let _ = crate::lock(&gate).recv();
-        });
-    }
+    let release = pool::tests::hold_up(fd.place(pool::Lane::Io), pool::IO_THREADS_MAX);
     let me = &Identity::Service;
     let mut context = Context::from_waker(Waker::noop());
     let mut reads = pin!(disk.reopen(me, &fd, true, false));

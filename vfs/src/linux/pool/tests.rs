@@ -9,6 +9,19 @@ const IO_ANY: Place = Place {
     device: ANY,
 };
 
+/// Posts jobs that occupy threads of a lane until the result is dropped.
+pub(in crate::linux) fn hold_up(place: Place, jobs: usize) -> mpsc::Sender<()> {
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    for _ in 0..jobs {
+        let gate = Arc::clone(&gate);
+        post(place, move || {
+            let _ = crate::lock(&gate).recv();
+        });
+    }
+    release
+}
+
 /// Polls the future and parks the thread in between.
 fn wait<F: Future>(future: F) -> F::Output {
     crate::testing::block_on(future)
