@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use smb_client::{ClientError, CreateArgs};
 use smb_wire::{
     fscc::FileInformationClass,
@@ -151,7 +152,7 @@ fn a_start_that_hangs_ends_with_a_signal() {
         daemon.signal("TERM");
         assert!(daemon.wait(Duration::from_secs(15)).success());
         std::fs::remove_file(&fifo).ok();
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, mode).unwrap();
         let address = daemon.address;
         let mut hung = again.begin_in(daemon.into_folder(), address);
@@ -178,15 +179,21 @@ fn an_order_to_reload_waits_for_the_start() {
     daemon.signal("TERM");
     assert!(daemon.wait(Duration::from_secs(15)).success());
     let mark = daemon.path("state/running");
-    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    let mode = Mode::RUSR | Mode::WUSR;
     rustix::fs::mkfifoat(rustix::fs::CWD, &mark, mode).unwrap();
     let address = daemon.address;
     let mut hung = again.begin_in(daemon.into_folder(), address);
-    eventually("it starts", || hung.log().contains(" sandbox "));
-    std::thread::sleep(Duration::from_millis(200));
+    let how = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut fifo = None;
+    // Without waiting, it can be opened only while the server waits for what is in it.
+    eventually("it does not read the mark", || {
+        fifo = rustix::fs::open(&mark, how, Mode::empty()).ok();
+        fifo.is_some()
+    });
     hung.signal("HUP");
+    // The order then comes before the start is over.
     std::thread::sleep(Duration::from_millis(200));
-    std::fs::write(&mark, "{}").unwrap();
+    rustix::io::write(fifo.unwrap(), b"{}").unwrap();
     eventually("it does not reload", || hung.log().contains("reloaded"));
     hung.tree().write_file("a", b"b").unwrap();
     hung.signal("TERM");
@@ -206,7 +213,7 @@ fn an_order_to_reload_before_the_files_are_read_does_not_end_the_start() {
     let config = daemon.path("h.toml");
     let text = std::fs::read(&config).unwrap();
     std::fs::remove_file(&config).unwrap();
-    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    let mode = Mode::RUSR | Mode::WUSR;
     rustix::fs::mkfifoat(rustix::fs::CWD, &config, mode).unwrap();
     let address = daemon.address;
     let mut hung = again.begin_in(daemon.into_folder(), address);
