@@ -31,6 +31,7 @@ use dirty::share;
 use promise::{policy, rules, settings};
 use sync::planted;
 
+pub use dirty::share::is_same_share;
 pub use gate::{
     Completion, Earlier, Gate, OpenPolicy, PendingChange, PendingContents, PendingRemoval,
     PendingRename, Receipt, Replaced, Unchanged,

@@ -23,8 +23,8 @@ use std::{
 
 use clap::{Args, Subcommand};
 use durability::{
-    FLUSHES, LATCHES, LatchRecord, SEGMENT_READ_MAX, Segment, StoredLatches, read_latches,
-    read_segment, segment_number,
+    FLUSHES, LATCHES, LatchRecord, SEGMENT_READ_MAX, Segment, StoredLatches, is_same_share,
+    read_latches, read_segment, segment_number,
 };
 
 use crate::{print_answer, remark};
@@ -140,7 +140,7 @@ pub fn report(state: &StateFolder, share: Option<&str>) -> Result<DurabilityRepo
         Some((last, [.., before])) if alive && last.end.is_none() => (before, false),
         Some((last, _)) => (last, alive && last.end.is_none()),
     };
-    let is_wanted = |name: &String| share.is_none_or(|wanted| is_same(wanted, name));
+    let is_wanted = |name: &String| share.is_none_or(|wanted| is_same_share(wanted, name));
     if let Some(share) = share
         && !run.shares.keys().any(is_wanted)
     {
@@ -208,11 +208,6 @@ fn poisoned(folder: &Path, share: Option<&str>) -> FailedFiles {
     }
 }
 
-/// Whether these name one share: as for clients, case does not count.
-fn is_same(one: &str, other: &str) -> bool {
-    one.to_uppercase() == other.to_uppercase()
-}
-
 /// The segments of a store, by number.
 fn segments(folder: &Path, kind: &str) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
@@ -229,7 +224,9 @@ fn segments(folder: &Path, kind: &str) -> io::Result<Vec<(u64, PathBuf)>> {
 fn failed_files(read: &StoredLatches, share: Option<&str>) -> Vec<FailedFile> {
     let wanted = |record: &&LatchRecord| {
         let mut shares = record.shares.iter();
-        share.is_none_or(|name| record.shares.is_empty() || shares.any(|one| is_same(one, name)))
+        share.is_none_or(|name| {
+            record.shares.is_empty() || shares.any(|one| is_same_share(one, name))
+        })
     };
     let known = read.records.iter().filter(wanted).map(|record| FailedFile {
         path: record.path.clone(),

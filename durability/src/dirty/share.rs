@@ -32,6 +32,12 @@ use crate::{
 
 pub(crate) use exposure::{Ages, Charge, Charged, Reservation, Unproven, uncount};
 
+/// Whether both are names of one share: case does not count.
+#[must_use]
+pub fn is_same_share(one: &str, other: &str) -> bool {
+    one.to_uppercase() == other.to_uppercase()
+}
+
 /// As [`lock`].
 pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
@@ -116,9 +122,9 @@ impl Share {
         })
     }
 
-    /// Whether this is its name, case aside: a reload may change the case.
+    /// Whether this is its name; a reload may change the case.
     pub(crate) fn is_named(&self, name: &str) -> bool {
-        self.name.to_uppercase() == name.to_uppercase()
+        is_same_share(&self.name, name)
     }
 
     /// As configured.

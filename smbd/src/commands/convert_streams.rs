@@ -10,7 +10,7 @@ use std::{
 };
 
 use vfs::{
-    VfsError, fold,
+    VfsError,
     linux::LinuxDisk,
     posix::{Converted, Moved, PosixOptions, PosixVfs},
 };
@@ -28,7 +28,7 @@ use crate::{
 pub(crate) fn run(name: &str, config: &Path) -> Result<(), Error> {
     let config = config::load(config)?;
     let mut shares = config.shares.iter();
-    let share = shares.find(|share| fold(&share.name) == fold(name));
+    let share = shares.find(|share| config::is_same_share(&share.name, name));
     let share = share.ok_or_else(|| format!("there is no share `{name}`"))?;
     let _state = own(&config)?;
     let done = convert(&config, share)?;

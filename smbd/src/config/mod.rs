@@ -39,6 +39,7 @@ use smb_server::config::HostRules;
 pub use apart::are_apart;
 pub(crate) use apart::check_all as check_apart;
 pub use command_line::{CommandLine, from_command_line};
+pub(crate) use durability::is_same_share;
 pub use durability::{Policy, Rules};
 pub use guest_account::{GuestAccount, default_guest_account};
 pub(crate) use in_time::in_time;
@@ -434,11 +435,6 @@ pub enum ConfigError {
 #[must_use]
 pub fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
-}
-
-/// Whether both are names of one share: case does not count.
-pub(crate) fn is_same_share(one: &str, other: &str) -> bool {
-    one.to_uppercase() == other.to_uppercase()
 }
 
 /// Every IPv6 and, by mapping, every IPv4 address.

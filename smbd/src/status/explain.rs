@@ -60,7 +60,10 @@ fn place<'a>(
     shares: &'a [config::ShareSettings],
     question: &Question,
 ) -> Result<(&'a config::ShareSettings, String), Error> {
-    let by_name = |name: &str| shares.iter().find(|share| fold(&share.name) == fold(name));
+    let by_name = |name: &str| {
+        let mut shares = shares.iter();
+        shares.find(|share| config::is_same_share(&share.name, name))
+    };
     let typed = question.path.replace('\\', "/");
     // A UNC names server and share.
     let unc = typed.strip_prefix("//");
