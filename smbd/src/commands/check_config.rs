@@ -4,7 +4,7 @@
 //! The functions that refuse a start are asked the same questions here. Some answers depend on the user who starts the
 //! server, so they are given for the user who runs this command.
 
-use std::{io, os::unix::fs::MetadataExt, path::Path};
+use std::{io, path::Path};
 
 use smb_auth::UserDb;
 
@@ -102,8 +102,10 @@ fn obstacles(config: &Config) -> (Option<UserDb>, Vec<String>) {
             ));
         }
     }
-    found.extend(state_folder(&config.server.state_dir).err());
     let others = [
+        state_folder(&config.server.state_dir)
+            .err()
+            .map(Error::from),
         service::choose_ring(config).err().map(Error::from),
         sandbox::check_identities().err(),
     ];
@@ -127,9 +129,7 @@ fn closed_folder(share: &config::ShareSettings) -> Option<String> {
 fn unknown_users(config: &Config, users: &UserDb) -> Vec<String> {
     let shares = config.shares.iter();
     let unknown = shares.flat_map(|share| {
-        let unknown = share.users.iter();
-        let unknown = unknown.filter(move |name| users.user(name).is_none());
-        unknown.map(move |name| {
+        settings::unknown_users(share, users).map(move |name| {
             let share = &share.name;
             format!("share {share} names user {name}, who does not exist: holdfast user add {name}")
         })
@@ -138,22 +138,13 @@ fn unknown_users(config: &Config, users: &UserDb) -> Vec<String> {
 }
 
 /// Whether the state folder can be written, is this user's alone if it exists, and its socket can be bound.
-fn state_folder(folder: &Path) -> Result<(), String> {
-    control::check_path(&folder.join(places::CONTROL_SOCKET)).map_err(|error| error.to_string())?;
-    let named = |error: io::Error| format!("state folder {}: {error}", folder.display());
+fn state_folder(folder: &Path) -> io::Result<()> {
+    control::check_path(&folder.join(places::CONTROL_SOCKET))?;
+    let named = |error| state_dir::named(folder, error);
     state_dir::check_writable(folder).map_err(named)?;
-    let uid = match folder.metadata() {
-        Ok(meta) => meta.uid(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(named(error)),
-    };
-    match uid == rustix::process::geteuid().as_raw() {
-        true => state_dir::check_own(folder).map_err(named),
-        false => Err(format!(
-            "state folder {} belongs to uid {uid}\n  = {}",
-            folder.display(),
-            state_dir::as_its_owner(uid)
-        )),
+    match state_dir::check_own(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        checked => checked.map_err(named),
     }
 }
 

@@ -165,6 +165,15 @@ pub(crate) fn share_durability(config: &Config, share: &config::ShareSettings) -
     }
 }
 
+/// The users whom a share names and who do not exist.
+pub(crate) fn unknown_users<'a>(
+    share: &'a config::ShareSettings,
+    users: &'a UserDb,
+) -> impl Iterator<Item = &'a String> {
+    let named = share.users.iter();
+    named.filter(move |name| users.user(name).is_none())
+}
+
 /// The users of a share, and its presentation.
 ///
 /// # Errors
@@ -190,7 +199,7 @@ pub(crate) fn share(share: &config::ShareSettings, users: &UserDb) -> io::Result
         group_rids.push(record.rid);
     }
     // This is no mistake: a user may be added later.
-    for user in (share.users.iter()).filter(|name| users.user(name).is_none()) {
+    for user in unknown_users(share, users) {
         tracing::warn!(
             share = share.name,
             user,

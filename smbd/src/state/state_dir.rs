@@ -39,7 +39,8 @@ fn advised(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), text)
 }
 
-fn named(folder: &Path, error: io::Error) -> io::Error {
+/// An error about the state folder.
+pub(crate) fn named(folder: &Path, error: io::Error) -> io::Error {
     let text = format!("state folder {}: {error}", folder.display());
     io::Error::new(error.kind(), text)
 }
@@ -63,18 +64,26 @@ fn make_private(folder: &Path) -> io::Result<()> {
     check_private(folder)
 }
 
-/// Refuses a folder that others use, as `/tmp` or `/var`, because it would be closed to them.
+/// Refuses a folder of another user, and one that others use, as `/tmp` or `/var`, because it would be closed to them.
 pub(crate) fn check_own(folder: &Path) -> io::Result<()> {
+    let (meta, shown) = (fs::metadata(folder)?, folder.display());
+    let uid = meta.uid();
+    if uid != rustix::process::geteuid().as_raw() {
+        let text = format!(
+            "{shown} belongs to uid {uid}, not to this user\n  = {}",
+            as_its_owner(uid)
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
     let is_file = |name: &&str| {
         let meta = fs::symlink_metadata(folder.join(name));
         meta.is_ok_and(|meta| meta.is_file())
     };
-    let is_open = fs::metadata(folder)?.permissions().mode() & 0o077 != 0;
+    let is_open = meta.permissions().mode() & 0o077 != 0;
     let is_known = [LOCK_FILE, USERS_FILE].iter().any(is_file);
     if !is_open || is_known || fs::read_dir(folder)?.next().is_none() {
         return Ok(());
     }
-    let shown = folder.display();
     let text = format!(
         "{shown} is open to others, and holds files that are not the server's\n  = set state_dir to a folder that \
          nothing else uses, or close this one to others: chmod 700 {shown}"
@@ -99,18 +108,8 @@ fn make(folder: &Path) -> io::Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(folder)?;
-    let meta = fs::metadata(folder)?;
-    if meta.uid() != rustix::process::geteuid().as_raw() {
-        let text = format!(
-            "{} belongs to uid {}, not to this user\n  = {}",
-            folder.display(),
-            meta.uid(),
-            as_its_owner(meta.uid())
-        );
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
-    }
-    if meta.permissions().mode() & 0o077 != 0 {
-        check_own(folder)?;
+    check_own(folder)?;
+    if fs::metadata(folder)?.permissions().mode() & 0o077 != 0 {
         fs::set_permissions(folder, Permissions::from_mode(0o700))?;
     }
     Ok(())
