@@ -182,16 +182,37 @@ pub(crate) fn unnamed_variables(tree: &Tree) -> Findings {
     findings
 }
 
+/// Environment variables that a page names, in backticks or not, and that no program reads.
+pub(crate) fn unread_variables(tree: &Tree) -> Findings {
+    let mut findings = Findings::new();
+    let pages = tree.pages.iter().filter(|(path, _)| path != "CHANGELOG.md");
+    for (path, text) in pages {
+        let words = text.split(|c: char| !c.is_ascii_uppercase() && c != '_');
+        for word in words.filter(|word| word.starts_with("HOLDFAST_")) {
+            let read = format!("\"{word}\"");
+            if !tree.rust.iter().any(|source| source.text.contains(&read)) {
+                *findings.entry(format!("{path}: {word}")).or_default() += 1;
+            }
+        }
+    }
+    findings
+}
+
 #[test]
-fn variables_that_no_page_names_are_found() {
+fn variables_that_no_page_names_or_no_program_reads_are_found() {
     let text = "env(\"HOLDFAST_ONE\"); env(\"HOLDFAST_TWO\"); env(\"HOLDFAST_TEST_A\");";
     let tree = Tree {
         paths: Vec::new(),
         rust: vec![Source::new("a.rs".into(), text.into())],
-        pages: vec![("docs/a.md".into(), "`HOLDFAST_TWO`".into())],
+        pages: vec![(
+            "docs/a.md".into(),
+            "`HOLDFAST_TWO` `HOLDFAST_GONE=1`".into(),
+        )],
     };
     let unnamed = unnamed_variables(&tree).into_keys();
     assert_eq!(unnamed.collect::<Vec<_>>(), ["a.rs: HOLDFAST_ONE"]);
+    let unread = unread_variables(&tree).into_keys();
+    assert_eq!(unread.collect::<Vec<_>>(), ["docs/a.md: HOLDFAST_GONE"]);
 }
 
 #[test]
