@@ -419,7 +419,7 @@ pub enum LogFormat {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
-    #[error("cannot read {}: {source}\n  = give the path of a configuration file; examples/holdfast.toml is an annotated one", path.display())]
+    #[error("cannot read {}: {source}\n  = {}", path.display(), way_out(source))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -429,6 +429,17 @@ pub enum ConfigError {
     /// The file was read and is wrong.
     #[error("{0}")]
     Wrong(Box<ConfigReport>),
+}
+
+/// The way out where a configuration file cannot be read.
+fn way_out(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "use sudo, or let this user, and the one who runs the server, read it"
+        }
+        io::ErrorKind::InvalidData => "save it as UTF-8",
+        _ => "give the path of a configuration file; examples/holdfast.toml is an annotated one",
+    }
 }
 
 /// Whether only programs on this machine can reach `address`.

@@ -43,7 +43,8 @@ fn read(path: &Path) -> Result<String, ConfigError> {
             "more than {FILE_BYTES_MAX} bytes are too many"
         ))));
     }
-    let text = String::from_utf8(text).map_err(|error| unreadable(io::Error::other(error)))?;
+    let text = String::from_utf8(text)
+        .map_err(|error| unreadable(io::Error::new(io::ErrorKind::InvalidData, error)))?;
     Ok(without_mark(&text).to_owned())
 }
 

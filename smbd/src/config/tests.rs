@@ -537,6 +537,10 @@ fn missing_and_huge_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("h.toml");
     assert!(load(&path).unwrap_err().to_string().contains("annotated"));
+    // UTF-16, as an editor may have it.
+    std::fs::write(&path, b"\xff\xfe[\0").unwrap();
+    let refused = load(&path).unwrap_err().to_string();
+    assert!(refused.ends_with("\n  = save it as UTF-8"), "{refused}");
     std::fs::File::create(&path)
         .unwrap()
         .set_len(FILE_BYTES_MAX + 1)
