@@ -161,6 +161,7 @@ pub fn edit<T>(
         .open(lock_path)
         .map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => UserFileError::NoFolder(path.clone()),
+            io::ErrorKind::PermissionDenied => UserFileError::Closed(path.clone()),
             _ => failed(error),
         })?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;

@@ -144,12 +144,12 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Err
             owner,
             groups,
         } => {
-            // This is checked first, so that no password is typed in vain.
-            if users::load(file).is_ok_and(|db| db.user(&name).is_some()) {
-                return fail!("there is a user {name} already\n  = holdfast user passwd {name}");
-            }
-            let password = new_password(&name, password_file)?;
-            accounts.edit(|db| {
+            let add = |db: &mut UserDb| -> Result<(), Error> {
+                if db.user(&name).is_some() {
+                    return fail!(
+                        "there is a user {name} already\n  = holdfast user passwd {name}"
+                    );
+                }
                 db.add_user(&name).map_err(named(&name))?;
                 db.set_full_name(&name, &full_name).map_err(named(&name))?;
                 let ids = owner.map(|owner| (owner.uid, owner.gid));
@@ -157,6 +157,14 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Err
                 for group in &groups {
                     db.add_member(group, &name).map_err(named(group))?;
                 }
+                Ok(())
+            };
+            // It is tried first, so that no password is typed in vain.
+            let known = users::read(file)?.map_or_else(users::empty, Ok);
+            add(&mut known?)?;
+            let password = new_password(&name, password_file)?;
+            accounts.edit(|db| {
+                add(db)?;
                 users::set_password(db, &name, &password)
             })?;
             out::print(&acts_as(&name, owner, accounts.server.as_ref()))?;
@@ -317,6 +325,11 @@ mod tests {
             },
         )
         .unwrap();
+        // No password is asked for in vain.
+        std::fs::remove_file(&password_file).unwrap();
+        let refused = user(&place, add("a/b", &[])).unwrap_err().to_string();
+        assert!(refused.contains("64 characters"), "{refused}");
+        std::fs::write(&password_file, "secret\n").unwrap();
         user(&place, add("alice", &["staff"])).unwrap();
         user(&place, add("bob", &[])).unwrap();
         assert!(
