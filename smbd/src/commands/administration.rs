@@ -245,9 +245,7 @@ fn explain_open(place: &ServerPlace, args: &ExplainArgs) -> Result<(), Error> {
 fn explain_by_file(file: &Path, question: &Question) -> Result<Explained, Error> {
     let config = config::load(file)?;
     let located = explain::locate(&config, question)?;
-    let shares = config.shares.iter();
-    let mut shares = shares.filter(|share| share.name == located.share);
-    let share = shares.next().ok_or("no such share")?;
+    let share = config::share_named(&config.shares, &located.share)?;
     let opener = &located.opener;
     let mut answer = explain::explain(
         &share.name,

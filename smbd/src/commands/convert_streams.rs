@@ -27,9 +27,7 @@ use crate::{
 /// `holdfast convert-streams SHARE --config FILE`
 pub(crate) fn run(name: &str, config: &Path) -> Result<(), Error> {
     let config = config::load(config)?;
-    let mut shares = config.shares.iter();
-    let share = shares.find(|share| config::is_same_share(&share.name, name));
-    let share = share.ok_or_else(|| format!("there is no share `{name}`"))?;
+    let share = config::share_named(&config.shares, name)?;
     let _state = own(&config)?;
     let done = convert(&config, share)?;
     out::print(&format!("{}\n", in_words(share, &done)))?;

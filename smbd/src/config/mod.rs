@@ -36,6 +36,8 @@ use std::{
 use serde::Deserialize;
 use smb_server::config::HostRules;
 
+use crate::Error;
+
 pub use apart::are_apart;
 pub(crate) use apart::check_all as check_apart;
 pub use command_line::{CommandLine, from_command_line};
@@ -429,6 +431,22 @@ pub enum ConfigError {
     /// The file was read and is wrong.
     #[error("{0}")]
     Wrong(Box<ConfigReport>),
+}
+
+/// The share of this name.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn share_named<'a>(
+    shares: &'a [ShareSettings],
+    name: &str,
+) -> Result<&'a ShareSettings, Error> {
+    let named = shares.iter().find(|one| is_same_share(&one.name, name));
+    named.ok_or_else(|| {
+        let known: Vec<&str> = shares.iter().map(|share| share.name.as_str()).collect();
+        let known = known.join(", ");
+        format!("there is no share `{name}`\n  = the shares are {known}").into()
+    })
 }
 
 /// The way out where a configuration file cannot be read.

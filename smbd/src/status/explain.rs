@@ -60,10 +60,6 @@ fn place<'a>(
     shares: &'a [config::ShareSettings],
     question: &Question,
 ) -> Result<(&'a config::ShareSettings, String), Error> {
-    let by_name = |name: &str| {
-        let mut shares = shares.iter();
-        shares.find(|share| config::is_same_share(&share.name, name))
-    };
     let typed = question.path.replace('\\', "/");
     // A UNC names server and share.
     let unc = typed.strip_prefix("//");
@@ -71,7 +67,7 @@ fn place<'a>(
     let within = unc.unwrap_or(&typed);
     let (first, rest) = within.split_once('/').unwrap_or((within, ""));
     if let Some(name) = &question.share {
-        let share = by_name(name).ok_or_else(|| format!("there is no share `{name}`"))?;
+        let share = config::share_named(shares, name)?;
         if let Some(path) = below(share, &question.host_path)
             && question.path.starts_with('/')
             && unc.is_none()
@@ -82,7 +78,7 @@ fn place<'a>(
         return Ok((share, tidy(path)));
     }
     if (unc.is_some() || !typed.starts_with('/'))
-        && let Some(share) = by_name(first)
+        && let Ok(share) = config::share_named(shares, first)
     {
         return Ok((share, tidy(rest)));
     }
