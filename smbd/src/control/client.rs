@@ -24,6 +24,9 @@ const PATIENCE_IF_SOUGHT: Duration = Duration::from_millis(100);
 /// The way out for a user whom the server does not obey.
 const NOT_OBEYED: &str =
     "only root and the user who runs the server may ask it: use sudo, or become that user";
+/// The way out where the server has closed the connection.
+const CLOSED: &str = "only root and the user who runs the server may ask it: use sudo, or become that user; if it \
+                      obeys this one, it has ended meanwhile, and its log says why";
 /// Folders below the state folder that are looked into for servers without configuration.
 const SERVERS_MAX: usize = 64;
 
@@ -70,7 +73,7 @@ pub(super) fn ask_within<T: DeserializeOwned>(
         .map_err(failed)?;
     if line.is_empty() {
         return fail!(
-            "{}: the server closed the connection without an answer\n  = {NOT_OBEYED}",
+            "{}: the server closed the connection without an answer\n  = {CLOSED}",
             socket.display()
         );
     }
@@ -96,13 +99,13 @@ fn connect(socket: &Path, most: Duration) -> io::Result<UnixStream> {
 fn unanswered(socket: &Path, request: &Request, error: &io::Error, waited: Duration) -> Error {
     let way_out = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            "no server runs there: start it, or name the one that runs by --config FILE or --socket PATH; if state_dir \
-             was edited since its start, its socket is still in the former folder"
+            "no server runs there, or its start is not over, and its log says what it waits for: start it, or name the \
+             one that runs by --config FILE or --socket PATH; if state_dir was edited since its start, its socket is \
+             still in the former folder"
         }
-        // The server closes the connection of a user whom it does not obey, perhaps before the request is sent.
-        io::ErrorKind::PermissionDenied
-        | io::ErrorKind::ConnectionReset
-        | io::ErrorKind::BrokenPipe => NOT_OBEYED,
+        io::ErrorKind::PermissionDenied => NOT_OBEYED,
+        // It does so to a user whom it does not obey, perhaps before the request is sent.
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => CLOSED,
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             let way_out = match only_shows(request) {
                 true => {

@@ -173,11 +173,13 @@ fn a_server_that_does_not_answer_has_a_way_out() {
     let absent = reason();
     assert!(absent.contains("\n  = no server runs there"), "{absent}");
     assert!(absent.contains("edited since its start"), "{absent}");
+    assert!(absent.contains("its start is not over"), "{absent}");
     let listener = net::UnixListener::bind(&path).unwrap();
     let refusing = std::thread::spawn(move || drop(listener.accept()));
     let refused = reason();
     refusing.join().unwrap();
     assert!(refused.contains("use sudo"), "{refused}");
+    assert!(refused.contains("has ended meanwhile"), "{refused}");
     // The listener is gone, and the socket is still there, as after a kill.
     let killed = reason();
     assert!(killed.contains("\n  = no server runs there"), "{killed}");

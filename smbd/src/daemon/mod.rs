@@ -159,7 +159,8 @@ pub fn run_with<S: Service>(
     state_dir::prepare(&folder)?;
     let _ownership = state_dir::own(&folder).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => format!(
-            "another Holdfast runs with {}\n  = stop it, or give this one its own state_dir",
+            "another Holdfast runs with {}\n  = stop it, or give this one its own state_dir (without a configuration \
+             file: another port)",
             folder.display()
         ),
         _ => error.to_string(),
