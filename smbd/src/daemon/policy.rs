@@ -120,6 +120,8 @@ impl<S: Service> Front<S> {
 
     /// Explains the policy of an open. Finding its share may wait for a disk.
     pub(super) async fn explain(&self, question: Question) -> Result<Explained, Error> {
+        let first = question.path.split(['/', '\\']).next();
+        self.check_served(question.share.as_deref().or(first))?;
         let config = self.config();
         let locating = tokio::task::spawn_blocking(move || explain::locate(&config, &question));
         let located = locating.await??;

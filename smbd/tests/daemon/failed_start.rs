@@ -194,6 +194,8 @@ fn a_share_that_fails_after_an_orderly_end_is_served_when_it_is_repaired() {
     serves(&daemon);
     assert_eq!(refused(&daemon, "bad"), Some(Status::SHARE_UNAVAILABLE));
     assert!(error(&daemon).contains("os error 5"));
+    let said = daemon.ask(&["policy", "explain", "bad/f"]).unwrap_err();
+    assert!(said.contains("bad is not served now"), "{said}");
     mount.remount();
     is_served(&daemon);
     assert_eq!(lost(&daemon), "");
