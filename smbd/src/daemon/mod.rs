@@ -529,7 +529,7 @@ impl<S: Service> Front<S> {
         let mut ended = self.service.syncs_ended();
         loop {
             if let Ok(report) = tokio::time::timeout(grace, syncing.as_mut()).await {
-                return Ok(report.unwrap_or_else(|| SyncReport {
+                return Ok(report.unwrap_or_else(|_| SyncReport {
                     errors: vec!["the sync at the end did not complete".to_owned()],
                     ..SyncReport::default()
                 }));
@@ -556,13 +556,18 @@ impl<S: Service> Front<S> {
         )
     }
 
-    /// Runs a task of the service on the first worker; `None` if that worker is gone.
+    /// Runs a task of the service on the first worker.
+    ///
+    /// # Errors
+    /// That worker is gone, or the task panicked.
     async fn on_worker<T: Send + 'static, F: Future<Output = T> + 'static>(
         &self,
         task: impl FnOnce(Arc<S>) -> F + Send + 'static,
-    ) -> Option<T> {
+    ) -> Result<T, Error> {
         let service = Arc::clone(&self.service);
-        self.workers.first()?.run(move || task(service)).await
+        let done = async { self.workers.first()?.run(move || task(service)).await };
+        let gone = || "a worker did not complete this\n  = the log says why".into();
+        done.await.ok_or_else(gone)
     }
 
     fn config(&self) -> Arc<Config> {

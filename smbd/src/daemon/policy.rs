@@ -104,10 +104,9 @@ impl<S: Service> Front<S> {
             who: who.to_owned(),
         };
         setting.check(&self.config())?;
-        let answer = self
+        let mut answer = self
             .on_worker(move |service| service.set_policy(setting))
-            .await;
-        let mut answer = answer.ok_or("the worker that answers is gone")??;
+            .await??;
         for change in &mut answer {
             // A reload may have brought another one into force while dirty data were synced for this one.
             if change.share.configured_policy == policy.to_string() {

@@ -96,8 +96,7 @@ impl<S: Service> Front<S> {
         let (given, known) = (Arc::clone(&config), users.clone());
         let applied = self
             .on_worker(move |service| service.apply(given, users, why))
-            .await;
-        let applied = applied.ok_or("the worker that reloads is gone")??;
+            .await??;
         self.admission.apply(&config);
         self.late.borrow_mut().keep_only(&config);
         self.late_again.notify_one();

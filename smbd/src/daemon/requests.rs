@@ -78,8 +78,7 @@ impl<S: Service> Front<S> {
     async fn close_named(&self, what: Closing, caller: Caller) -> Result<ClosedObjects, Error> {
         let named = what.clone();
         let closing = self.on_worker(move |service| service.close_named(named));
-        let gone = || Err("the worker that closes is gone".into());
-        let closed = closing.await.unwrap_or_else(gone);
+        let closed = closing.await.flatten();
         let who = described(caller).await;
         tracing::warn!(?what, who, ok = closed.is_ok(), "closed by control socket");
         closed
@@ -117,7 +116,6 @@ impl<S: Service> Front<S> {
         let accepted = self.accept_loss(share.as_deref()).await;
         let wanted = share.clone();
         let clearing = self.on_worker(move |service| service.clear_latch(wanted));
-        let gone = || Err("the worker that clears latches is gone".into());
         let late = share.as_ref().and_then(|name| self.late_share(name));
         let cleared = match late {
             // Its latches wait in the store until it is served.
@@ -125,7 +123,7 @@ impl<S: Service> Front<S> {
                 share,
                 cleared_inodes: 0,
             }]),
-            None => clearing.await.unwrap_or_else(gone),
+            None => clearing.await.flatten(),
         };
         let cleared = cleared.and_then(|cleared| accepted.map(|()| cleared));
         let who = described(caller).await;
