@@ -13,7 +13,7 @@ mod protection;
 mod share;
 mod stores;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,11 @@ pub use share::{
 pub use stores::{
     HandlesStatus, JournalStatus, KeptStatus, LatchStoreStatus, PersistentStatus, WatchedFileSystem,
 };
+
+/// A span of time as the answers have it.
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// The answer to `holdfast status`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use super::Front;
 use crate::{
-    answers::{ListenerStatus, StatusReport, WorkerStatus},
+    answers::{ListenerStatus, StatusReport, WorkerStatus, millis},
     host::sandbox,
     metrics::exposition::{MetricKind, Page},
     runtime::log,
@@ -31,7 +31,7 @@ impl<S: Service> Front<S> {
             worker: index,
             core: worker.core(),
             listeners: arrivals(index).collect(),
-            cpu_ms: u64::try_from(worker.cpu_time().as_millis()).unwrap_or(u64::MAX),
+            cpu_ms: millis(worker.cpu_time()),
             file_io: worker.file_io().to_owned(),
             connections: worker.load(),
         });

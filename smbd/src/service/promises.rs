@@ -21,7 +21,7 @@ use crate::{
     answers::{
         Explained, InForceNow, InForcePolicy, NotOpen, PoisonedStatus, PolicyChange,
         PolicyExposureStatus, PolicyOutcome, PolicyReload, RuleStatus, SetAsideReason, ShareStatus,
-        SyncErrorReport, Synced, TooSlowStatus,
+        SyncErrorReport, Synced, TooSlowStatus, millis,
     },
     config::{self, Config, policy},
     service::PolicySetting,
@@ -103,10 +103,6 @@ fn poisoned_status(one: &LatchRecord) -> PoisonedStatus {
         metadata: one.metadata || one.size || one.entries,
         names: !one.names.is_empty(),
     }
-}
-
-pub(super) fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Refuses a policy that does not write through for a continuously available share.

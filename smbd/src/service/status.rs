@@ -9,6 +9,7 @@ use crate::{
     accounts::acting,
     answers::{
         ConnectionStatus, OpenStatus, RemovedShareStatus, ServerStatus, SessionStatus, ShareStatus,
+        millis,
     },
     config,
     metrics::exposition,
@@ -67,7 +68,7 @@ impl Holdfast {
             share,
             exposed_bytes: exposed.bytes,
             exposed_inodes: exposed.inodes,
-            oldest_ms: promises::millis(exposed.oldest_age),
+            oldest_ms: millis(exposed.oldest_age),
             latched_inodes: exposed.latched_inodes,
         })
         .collect()

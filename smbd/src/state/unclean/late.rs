@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     Error,
-    answers::LateShareStatus,
+    answers::{LateShareStatus, millis},
     config::{Config, ShareSettings},
 };
 
@@ -327,7 +327,6 @@ impl Late {
 
     /// The shares that are not served, and why, for `holdfast status`.
     pub(crate) fn status(&self, config: &Config) -> Vec<LateShareStatus> {
-        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         let one = |share: &ShareSettings| {
             let held = self.folders.get(&share.path);
             let since = held.map_or(self.since, |held| held.since);
