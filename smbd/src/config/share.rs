@@ -211,14 +211,21 @@ fn check_folder(
             format!("{} is not a directory", path.display()),
             "a share is a directory; give the one that holds the file",
         ),
-        Some(Err(error)) => {
-            let way_out = format!("make it (mkdir -p {}) or correct the path", path.display());
-            findings.add(
-                Some(place),
-                format!("{} cannot be served: {error}", path.display()),
-                &way_out,
-            );
+        Some(Err(error)) => findings.add(
+            Some(place),
+            format!("{} cannot be served: {error}", path.display()),
+            &way_to(path, &error),
+        ),
+    }
+}
+
+/// The way out where the folder of a share cannot be looked at.
+pub(super) fn way_to(path: &Path, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "the user who serves it must be let into the folders above it; if that is another user, use sudo".to_owned()
         }
+        _ => format!("make it (mkdir -p {}) or correct the path", path.display()),
     }
 }
 

@@ -533,6 +533,13 @@ fn a_byte_order_mark_is_no_mistake() {
 }
 
 #[test]
+fn nobody_makes_a_folder_that_is_there() {
+    let way_out = |kind: io::ErrorKind| share::way_to(Path::new("/srv/a"), &io::Error::from(kind));
+    assert!(way_out(io::ErrorKind::NotFound).contains("mkdir -p /srv/a"));
+    assert!(!way_out(io::ErrorKind::PermissionDenied).contains("mkdir"));
+}
+
+#[test]
 fn missing_and_huge_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("h.toml");
