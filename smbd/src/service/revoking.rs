@@ -79,22 +79,16 @@ impl Holdfast {
     /// Checks that the user or share exists, although nothing of it is open.
     fn is_known(&self, target: &Target) -> Result<(), Error> {
         let server = &self.server;
-        let reason = match target {
-            Target::Session(id) => {
-                format!("there is no session {id}\n  = holdfast status lists them")
-            }
-            Target::Open(id) => format!("there is no open {id}\n  = holdfast status lists them"),
+        let what = match target {
             Target::User(name) if name.eq_ignore_ascii_case("guest") => return Ok(()),
             Target::User(name) if server.users().find(name).is_some() => return Ok(()),
             Target::Share(name) if server.shares().find(name).is_some() => return Ok(()),
-            Target::User(name) => {
-                format!("there is no user `{name}`, and nothing of that name is open")
-            }
-            Target::Share(name) => {
-                format!("there is no share `{name}`, and nothing of that name is open")
-            }
+            Target::Session(id) => format!("session {id}"),
+            Target::Open(id) => format!("open {id}"),
+            Target::User(name) => format!("user `{name}`, and nothing of that name is open"),
+            Target::Share(name) => format!("share `{name}`, and nothing of that name is open"),
         };
-        Err(reason.into())
+        fail!("there is no {what}\n  = `holdfast status` lists what is open")
     }
 }
 
