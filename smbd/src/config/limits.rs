@@ -1,10 +1,10 @@
 //! Checks of `[limits]`: every figure within the range in which the server can keep it.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::time::Duration;
 
 use super::{
     LimitSettings, raw,
-    validate::{Findings, get, span},
+    validate::{Findings, within},
     values::ByteSize,
 };
 
@@ -34,8 +34,7 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
     // Each field has one name in the file and in the result.
     macro_rules! counts {
         ($( $limit:ident: $range:expr; )*) => { $(
-            limits.$limit = get(&table.$limit, limits.$limit);
-            within(&table.$limit, limits.$limit, &$range, findings);
+            limits.$limit = within(&table.$limit, limits.$limit, $range, findings);
         )* };
     }
     counts! {
@@ -82,8 +81,7 @@ fn derived(table: &raw::LimitsTable, l: &mut LimitSettings, findings: &mut Findi
     ];
     for (field, value, range) in fields {
         if let Some(at) = field {
-            *value = Some(*at.get_ref());
-            within(field, *at.get_ref(), &range, findings);
+            *value = Some(within(field, *at.get_ref(), range, findings));
         }
     }
     if let (Some(all), Some(each), Some(at)) = (l.opens, l.opens_per_user, &table.opens_per_user)
@@ -92,17 +90,6 @@ fn derived(table: &raw::LimitsTable, l: &mut LimitSettings, findings: &mut Findi
         let message = format!("one user cannot have {each} opens where there are {all} in all");
         let way_out = "make `opens_per_user` smaller, or `opens` larger";
         findings.add(Some(at.span()), message, way_out);
-    }
-}
-
-fn within(field: &raw::At<u32>, value: u32, range: &RangeInclusive<u32>, findings: &mut Findings) {
-    if !range.contains(&value) {
-        let way_out = format!("use {} to {}", range.start(), range.end());
-        findings.add(
-            span(field),
-            format!("{value} is out of range here"),
-            &way_out,
-        );
     }
 }
 

@@ -290,7 +290,7 @@ fn durability(table: &raw::DurabilityTable, findings: &mut Findings) -> Durabili
 }
 
 /// A number in its range, or its default.
-fn within(
+pub(super) fn within(
     field: &raw::At<u32>,
     default: u32,
     range: std::ops::RangeInclusive<u32>,
@@ -301,7 +301,7 @@ fn within(
         let (least, most) = (range.start(), range.end());
         findings.add(
             span(field),
-            format!("{value} is out of range"),
+            format!("{value} is out of range here"),
             &format!("use {least} to {most}"),
         );
     }
