@@ -42,10 +42,9 @@ pub(super) fn write(out: &mut Text, share: &ShareStatus) {
 pub(super) fn write_removed(out: &mut Text, removed: &RemovedShareStatus) {
     put!(out, 1; "{} (not served any more)", removed.share);
     if removed.exposed_inodes > 0 || removed.exposed_bytes > 0 {
-        let (exposed, inodes) = (bytes(removed.exposed_bytes), removed.exposed_inodes);
-        let oldest = span(removed.oldest_ms);
-        put!(out, 2;
-            "acknowledged and not known to be stable: {exposed} in {inodes} inodes, the oldest for {oldest}");
+        let (size, inodes) = (removed.exposed_bytes, removed.exposed_inodes);
+        let all = exposed(size, inodes, removed.oldest_ms);
+        put!(out, 2; "acknowledged and not known to be stable: {all}");
     }
     if removed.latched_inodes > 0 {
         put!(out, 2;
@@ -145,12 +144,13 @@ fn write_set_aside(out: &mut Text, share: &ShareStatus) {
     }
 }
 
+fn exposed(size: u64, inodes: u64, oldest_ms: u64) -> String {
+    let (size, oldest) = (bytes(size), span(oldest_ms));
+    format!("{size} in {inodes} inodes, the oldest for {oldest}")
+}
+
 /// The acknowledged data that are not stable.
 fn write_exposure(out: &mut Text, share: &ShareStatus) {
-    let exposed = |exposed: u64, inodes: u64, oldest: u64| {
-        let (exposed, oldest) = (bytes(exposed), span(oldest));
-        format!("{exposed} in {inodes} inodes, the oldest for {oldest}")
-    };
     match share.exposed_inodes {
         0 => put!(out, 2; "nothing acknowledged that is not stable"),
         inodes => {
