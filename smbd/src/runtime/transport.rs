@@ -40,7 +40,7 @@ const LARGE_MIN: usize = 128 << 10;
 /// that it does not seem to send nothing.
 const FAST_MIN: usize = 32 << 10;
 /// The most bytes that are waited for.
-const LOW_WATER_MAX: usize = 512 << 10;
+const LOW_WATER_MAX: usize = 768 << 10;
 /// The longest wait for them. A client that was fast once may be slow now, and what it sent by then counts.
 const LOW_WATER_TIME: Duration = Duration::from_millis(100);
 
