@@ -295,13 +295,6 @@ impl<V: Vfs> Connection<V> {
         channels.insert(id, channel);
     }
 
-    /// Whether the client has other channels: if the link of this connection is dead, a break that it carries is sent
-    /// again on one of them ([MS-SMB2] 3.3.4.6, 3.3.4.7).
-    pub(crate) fn is_one_of_several(&self) -> bool {
-        let several = |channel: &Rc<Channel<V>>| channel.session.channels().len() > 1;
-        self.channels.borrow().values().any(several)
-    }
-
     /// Says whether a dead link is to be noticed soon.
     pub(crate) fn gives_up_soon(&self, soon: bool) {
         if let Some(direct) = &self.direct {

@@ -392,9 +392,10 @@ async fn deliver<V: Vfs, T>(
             Mail::Notify {
                 session,
                 encrypted,
+                elsewhere,
                 body,
             } => {
-                if connection.is_one_of_several() {
+                if elsewhere {
                     connection.gives_up_soon(true);
                     break_time = connection.server.env.sleep(BREAK_TIMEOUT);
                 }

@@ -62,6 +62,8 @@ pub(crate) enum Mail {
         session: SessionId,
         /// It must be encrypted even if not all messages of the session are.
         encrypted: bool,
+        /// If this connection is lost, it can be sent on another one.
+        elsewhere: bool,
         /// Encoded body behind a blank header.
         body: bytes::BytesMut,
     },

@@ -129,7 +129,8 @@ fn send_to_holder<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     if undelivered::is_away(server, broken) {
         return false;
     }
-    while let Some(connection) = notify::send(server, broken) {
+    let elsewhere = notify::has_other_connections(server, broken);
+    while let Some(connection) = notify::send(server, broken, elsewhere) {
         server.grants.sent(connection, broken);
         if server.is_connected(connection) || !server.grants.withdraw(connection, broken) {
             return true;
@@ -141,10 +142,11 @@ fn send_to_holder<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 /// Sends a break that needs no acknowledgment. If its connection is lost before the client has received it, the client
 /// would continue with old data on another one.
 fn send_unasked<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
-    let Some(connection) = notify::send(server, broken) else {
+    let elsewhere = notify::has_other_connections(server, broken);
+    let Some(connection) = notify::send(server, broken, elsewhere) else {
         return;
     };
-    if notify::has_other_connections(server, broken) {
+    if elsewhere {
         server.grants.carries(connection, broken);
         // As in `send_to_holder`, the connection may have been cleaned up already.
         if !server.is_connected(connection) {

@@ -16,12 +16,17 @@ use crate::{
 };
 
 /// Sends an oplock break on the connection that opened the file, or else on any other channel of its session, and a
-/// lease break on any connection of the client. Returns the connection, or `None` if there is none.
+/// lease break on any connection of the client. Returns the connection, or `None` if there is none. `elsewhere` is
+/// what [`has_other_connections`] says of the break.
 ///
 /// An oplock break is encrypted as the answers on its open are ([MS-SMB2] 3.3.4.1.4). A lease break never is: it
 /// belongs to no session, so its SessionId must be 0 (3.3.4.7), and clients must disconnect when an encrypted message
 /// has another SessionId than its transform header (3.2.5.1.1.1).
-pub(super) fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<ConnectionId> {
+pub(super) fn send<V: Vfs>(
+    server: &Server<V>,
+    broken: &Break,
+    elsewhere: bool,
+) -> Option<ConnectionId> {
     let mut body = outbound::blank();
     match broken.owner {
         Owner::Oplock(open) => {
@@ -34,6 +39,7 @@ pub(super) fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<Connect
             let mail = Mail::Notify {
                 session: holder.session,
                 encrypted: holder.encrypted,
+                elsewhere,
                 body,
             };
             let channels = server.channels_of(holder.session, holder.connection);
@@ -51,6 +57,7 @@ pub(super) fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<Connect
             let mail = Mail::Notify {
                 session: SessionId::default(),
                 encrypted: false,
+                elsewhere,
                 body,
             };
             by_any(server, client, broken).find(|to| server.post(*to, mail.clone()))
@@ -59,7 +66,7 @@ pub(super) fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<Connect
 }
 
 /// Whether the client has the caching on several connections: its opens are on them, or in a session of several
-/// channels.
+/// channels. If the connection that carries the break is lost, another one can carry it ([MS-SMB2] 3.3.4.6, 3.3.4.7).
 pub(super) fn has_other_connections<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     let opens = broken.opens.iter();
     let mut holders = opens.filter_map(|open| server.holders.get(*open));
@@ -70,8 +77,11 @@ pub(super) fn has_other_connections<V: Vfs>(server: &Server<V>, broken: &Break) 
         let session = server.session(holder.session);
         session.is_some_and(|session| session.channels().len() > 1)
     };
-    has_channels(&first)
-        || holders.any(|other| other.connection != first.connection || has_channels(&other))
+    let differs = |other: &Holder| {
+        other.connection != first.connection
+            || (other.session != first.session && has_channels(other))
+    };
+    has_channels(&first) || holders.any(|other| differs(&other))
 }
 
 /// The connections of a client, starting with those on which it opened the files of the lease, because another client
