@@ -11,12 +11,13 @@ mod waiting;
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, VecDeque},
-    future::poll_fn,
+    future::{pending, poll_fn},
     hash::{DefaultHasher, Hash, Hasher},
     net::{IpAddr, SocketAddr},
     rc::Rc,
     sync::Arc,
     task::{Poll, Waker},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -29,7 +30,7 @@ use smb_wire::{
     msg::{Capabilities, Dialect, SecurityMode},
 };
 use tokio::sync::{Semaphore, mpsc};
-use vfs::{Vfs, requester::Requester};
+use vfs::{Vfs, env::LocalTask, requester::Requester};
 
 pub(crate) use self::carried::Parts;
 pub use self::carried::{Carried, Client};
@@ -106,6 +107,8 @@ pub(crate) struct Connection<V: Vfs> {
     data_in_flight: Cell<usize>,
     pub(crate) outbox: Outbox,
     direct: Option<Box<dyn Direct>>,
+    /// Until when a dead link is to be noticed soon, because a break that can go on another connection was sent.
+    gives_up_soon_until: Cell<Option<Duration>>,
     pub(crate) flow: Flow,
     pub(crate) turn: Rc<Turn>,
     /// Permits of enumerations to take the names of a directory.
@@ -233,6 +236,7 @@ impl<V: Vfs> Connection<V> {
             data_in_flight: Cell::new(0),
             outbox: Outbox::default(),
             direct,
+            gives_up_soon_until: Cell::new(None),
             flow: Flow::new(account),
             turn: Turn::new(Arc::clone(&server.env)),
             listings: Semaphore::new(LISTINGS_PER_CONNECTION_MAX),
@@ -295,10 +299,20 @@ impl<V: Vfs> Connection<V> {
         channels.insert(id, channel);
     }
 
-    /// Says whether a dead link is to be noticed soon.
-    pub(crate) fn gives_up_soon(&self, soon: bool) {
+    /// Says until when a dead link is to be noticed soon; `None` if that is not needed any more.
+    pub(crate) fn gives_up_soon(&self, until: Option<Duration>) {
+        self.gives_up_soon_until.set(until);
         if let Some(direct) = &self.direct {
-            direct.gives_up_soon(soon);
+            direct.gives_up_soon(until.is_some());
+        }
+    }
+
+    /// Completes when the time set by [`Self::gives_up_soon`] is over, and never if there is none.
+    pub(crate) fn time_again(&self) -> LocalTask {
+        let env = &self.server.env;
+        match self.gives_up_soon_until.get() {
+            Some(until) => env.sleep(until.saturating_sub(env.monotonic())),
+            None => Box::pin(pending()),
         }
     }
 

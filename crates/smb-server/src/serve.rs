@@ -374,17 +374,16 @@ async fn deliver<V: Vfs, T>(
     stuck: Arc<AtomicBool>,
     parts: Rc<Parts<T>>,
 ) {
-    // The time of the last break.
-    let mut break_time: LocalTask = Box::pin(pending());
+    let mut time_again = connection.time_again();
     loop {
         let next = race(connection.closed_for_mail(), mailbox.recv());
-        let next = race(next, break_time.as_mut()).await;
+        let next = race(next, time_again.as_mut()).await;
         let mail = match next {
             First::Left(First::Right(Some(mail))) => mail,
             First::Left(_) => return,
             First::Right(()) => {
-                connection.gives_up_soon(false);
-                break_time = Box::pin(pending());
+                connection.gives_up_soon(None);
+                time_again = connection.time_again();
                 continue;
             }
         };
@@ -396,8 +395,9 @@ async fn deliver<V: Vfs, T>(
                 body,
             } => {
                 if elsewhere {
-                    connection.gives_up_soon(true);
-                    break_time = connection.server.env.sleep(BREAK_TIMEOUT);
+                    let over = connection.server.env.monotonic() + BREAK_TIMEOUT;
+                    connection.gives_up_soon(Some(over));
+                    time_again = connection.time_again();
                 }
                 if notify(&connection, session, encrypted, body).is_err() {
                     connection.close();
@@ -406,7 +406,6 @@ async fn deliver<V: Vfs, T>(
             Mail::Evict { bytes } => connection.evict(bytes),
             Mail::Close => connection.close(),
             Mail::Leave => {
-                connection.gives_up_soon(false);
                 parts.mailbox.set(Some(mailbox));
                 return Outbox::wake(&connection.outbox.end);
             }

@@ -201,6 +201,15 @@ impl Direct for GivesUp {
     }
 }
 
+fn notification(elsewhere: bool) -> Mail {
+    Mail::Notify {
+        session: SessionId::default(),
+        encrypted: false,
+        elsewhere,
+        body: outbound::blank(),
+    }
+}
+
 #[test]
 fn a_dead_link_is_noticed_soon_if_its_break_can_go_another_way() {
     let server = World::new(false, ServerLimits::default()).server;
@@ -212,13 +221,7 @@ fn a_dead_link_is_noticed_soon_if_its_break_can_go_another_way() {
     let stuck = Arc::default();
     let mut delivery = pin!(deliver(Rc::clone(&connection), mailbox, stuck, parts));
     let mut after_break = |elsewhere| {
-        let posted = post.try_send(Mail::Notify {
-            session: SessionId::default(),
-            encrypted: false,
-            elsewhere,
-            body: outbound::blank(),
-        });
-        assert!(posted.is_ok());
+        assert!(post.try_send(notification(elsewhere)).is_ok());
         let mut context = Context::from_waker(Waker::noop());
         assert!(delivery.as_mut().poll(&mut context).is_pending());
         soon.get()
@@ -228,5 +231,35 @@ fn a_dead_link_is_noticed_soon_if_its_break_can_go_another_way() {
     // A link that is slow has time again when the time of the break is over.
     HASTE.set(true);
     assert!(!after_break(true));
+    HASTE.set(false);
+}
+
+#[test]
+fn a_connection_that_leaves_its_worker_gives_up_soon_until_the_time_of_its_break_is_over() {
+    let server = World::new(false, ServerLimits::default()).server;
+    let soon = Rc::new(Cell::new(false));
+    let socket = || -> Option<Box<dyn Direct>> { Some(Box::new(GivesUp(Rc::clone(&soon)))) };
+    let connection = world::connection(&server, socket());
+    let (post, mailbox) = mpsc::channel(2);
+    for mail in [notification(true), Mail::Leave] {
+        assert!(post.try_send(mail).is_ok());
+    }
+    let parts = Parts::<Full>::new();
+    let delivery = deliver(
+        Rc::clone(&connection),
+        mailbox,
+        Arc::default(),
+        Rc::clone(&parts),
+    );
+    run(delivery);
+    assert!(soon.get());
+    let carried = connection.carry(parts.mailbox.take().unwrap(), Arc::default());
+    let arrived = Client::Carried(carried).arrive(&server, socket(), Box::new(|| {}));
+    let (connection, mailbox, stuck) = arrived;
+    let mut delivery = pin!(deliver(connection, mailbox, stuck, parts));
+    HASTE.set(true);
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(delivery.as_mut().poll(&mut context).is_pending());
+    assert!(!soon.get());
     HASTE.set(false);
 }

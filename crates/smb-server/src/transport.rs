@@ -41,7 +41,7 @@ pub trait Direct {
     /// The connection is broken.
     fn send(&self, head: &mut Bytes, file: &mut dyn InMemory) -> io::Result<()>;
 
-    /// Says whether the connection counts as broken already when its peer has acknowledged nothing for so long that a
-    /// break can still be sent on another one before its time is over.
+    /// Says whether a dead link is to be noticed soon, because it may carry a break: there must be time left to send the
+    /// break on another connection. The socket keeps to this until it is called again, on whichever worker.
     fn gives_up_soon(&self, _soon: bool) {}
 }

@@ -10,6 +10,7 @@ use std::{
     net::SocketAddr,
     rc::Rc,
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 use smb_crypto::PreauthHash;
@@ -37,6 +38,7 @@ pub struct Carried<V: Vfs> {
     next_async: u64,
     early_cancels: EarlyCancels,
     requester: Requester,
+    gives_up_soon_until: Option<Duration>,
     mail: mpsc::WeakSender<Mail>,
     account: Arc<Account>,
     pub(crate) mailbox: mpsc::Receiver<Mail>,
@@ -151,6 +153,7 @@ impl<V: Vfs> Connection<V> {
             next_async: self.next_async.get(),
             early_cancels: self.early_cancels.take_all(),
             requester: self.requester.get(),
+            gives_up_soon_until: self.gives_up_soon_until.get(),
             mail: self.mail.clone(),
             account: Arc::clone(self.account()),
             mailbox,
@@ -186,6 +189,7 @@ impl<V: Vfs> Carried<V> {
             next_async: self.next_async.into(),
             early_cancels: self.early_cancels,
             requester: self.requester.into(),
+            gives_up_soon_until: self.gives_up_soon_until.into(),
             ..fresh
         };
         (Rc::new(connection), self.mailbox, self.stuck)
