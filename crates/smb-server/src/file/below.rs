@@ -1,19 +1,20 @@
 //! The opens below a directory that is to be renamed ([MS-FSA] 2.1.4.2, 2.1.5.15.12).
 //!
-//! There may be as many as a user may have, so the caller looks at them in portions, and lets others have their turn in
-//! between. An open that is closed meanwhile still counts; only if there is none at the beginning may the rename go on.
+//! There may be as many as all users may have, so the caller looks at them in portions, and lets others have their turn
+//! in between. No lock is held for longer than a portion. An open that comes, or whose path moves, while the search is
+//! under way may be missed, as one that comes after the search is; an open that is closed after it was found counts.
 
-use std::{collections::BTreeSet, vec};
+use std::collections::BTreeSet;
 
 use smb_wire::Status;
 
 use super::{
     files::Files,
-    names::SharePath,
+    names::{IndexKey, SharePath},
     types::{Actor, Effects, OpenId, Operation, Place, Step, Waiter},
 };
 
-/// Opens or objects of one portion.
+/// The most opens or objects of one portion.
 pub(super) const PORTION: usize = 256;
 
 /// The opens below a directory that is to be renamed.
@@ -29,11 +30,32 @@ pub struct Below {
     pub effects: Effects,
 }
 
+/// The opens strictly below a directory, and those whose names are still being removed, in the order of their paths.
+#[derive(Debug)]
+pub struct OpensBelow {
+    directory: SharePath,
+    /// The place of the last portion in the index; `None` after the last one.
+    after: Option<IndexKey>,
+}
+
+impl OpensBelow {
+    /// The next opens; `None` after the last ones.
+    pub fn portion(&mut self, files: &Files) -> Option<Vec<(OpenId, Place)>> {
+        let after = self.after.take()?;
+        let found = files.paths.lock().below(&self.directory, &after, PORTION);
+        if found.len() == PORTION {
+            self.after = found.last().map(|(key, _)| key.clone());
+        }
+        let opens = found.into_iter();
+        Some(opens.map(|((_, _, open), place)| (open, place)).collect())
+    }
+}
+
 /// The search for [`Below`] under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Clearing {
     /// The opens that were not looked at yet.
-    opens: vec::IntoIter<(OpenId, Place)>,
+    opens: OpensBelow,
     /// The number of those that were and are below the directory.
     open: usize,
     /// The objects that they have open and whose holders were not asked yet.
@@ -42,13 +64,25 @@ pub struct Clearing {
 }
 
 impl Files {
+    /// The opens strictly below a directory, and those whose names are still being removed.
+    #[must_use]
+    pub fn opens_below(&self, directory: &SharePath) -> OpensBelow {
+        OpensBelow {
+            directory: directory.clone(),
+            // The opens of the directory itself are not below it.
+            after: Some(directory.key(OpenId(u64::MAX))),
+        }
+    }
+
     /// Before a directory is renamed: breaks the caching of handles below it, one file after the other, by
     /// [`Clearing::go_on`].
     #[must_use]
     pub fn clear_below(&self, directory: &SharePath) -> Clearing {
         Clearing {
-            opens: self.opens_below(directory).into_iter(),
-            ..Clearing::default()
+            opens: self.opens_below(directory),
+            open: 0,
+            places: BTreeSet::new(),
+            effects: Effects::default(),
         }
     }
 }
@@ -63,7 +97,7 @@ impl Clearing {
         waiter: Waiter,
         before: Option<&(usize, Place)>,
     ) -> Option<Below> {
-        for (open, place) in self.opens.by_ref().take(PORTION) {
+        for (open, place) in self.opens.portion(files).unwrap_or_default() {
             // A handle whose name was removed or replaced by POSIX semantics has its last path, but is below no
             // directory.
             if !files.is_unlinked(&place, open) {
@@ -71,7 +105,7 @@ impl Clearing {
                 self.places.insert(place);
             }
         }
-        if self.opens.len() > 0 {
+        if self.opens.after.is_some() {
             return None;
         }
         let ask = |place: &Place| {

@@ -434,12 +434,6 @@ impl Files {
         self.paths.lock().at(path)
     }
 
-    /// The opens strictly below a directory, and those whose names are still being removed.
-    #[must_use]
-    pub fn opens_below(&self, directory: &SharePath) -> Vec<(OpenId, Place)> {
-        self.paths.lock().below(directory)
-    }
-
     /// Follows a rename that happened on disk, announced by [`Files::expect`]. Moves the entry from the present path of
     /// the open to the present path of the new name, and returns both paths, because directories above may have moved
     /// meanwhile. Everything below a directory moves along.

@@ -35,7 +35,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-pub use below::{Below, Clearing};
+pub use below::{Below, Clearing, OpensBelow};
 pub use breaks::Acknowledged;
 pub use deleter::Deleter;
 pub use files::Files;

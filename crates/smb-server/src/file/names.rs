@@ -8,6 +8,7 @@
 //! above it takes it into account and moves its path, until the name is off the disk.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -119,9 +120,12 @@ impl SharePath {
     ) -> impl Iterator<Item = &'a IndexKey> + 'a {
         index
             .range(self.key(OpenId(0))..)
-            .take_while(|(share, folded, _)| {
-                *share == self.share && folded.starts_with(&self.folded)
-            })
+            .take_while(move |key| self.is_above(key))
+    }
+
+    /// Whether an entry of an index is at this path or below it.
+    fn is_above(&self, (share, folded, _): &IndexKey) -> bool {
+        *share == self.share && folded.starts_with(&self.folded)
     }
 
     /// This path with its first components, `from`, replaced by `to`; `None` if it does not start with them.
@@ -214,24 +218,18 @@ impl Paths {
             .collect()
     }
 
-    /// The opens of `path` and of everything below it, in the order of their paths.
-    pub(super) fn at_or_below<'a>(
-        &'a self,
-        path: &'a SharePath,
-    ) -> impl Iterator<Item = (OpenId, &'a Place, bool)> + 'a {
+    /// At most `most` entries of opens below a directory, those that are leaving included, that follow `after`.
+    pub(super) fn below(
+        &self,
+        directory: &SharePath,
+        after: &IndexKey,
+        most: usize,
+    ) -> Vec<(IndexKey, Place)> {
         self.by_path
-            .range(path.key(OpenId(0))..)
-            .take_while(|((share, folded, _), _)| {
-                *share == path.share && folded.starts_with(&path.folded)
-            })
-            .map(|((_, folded, open), place)| (*open, place, folded.len() > path.folded.len()))
-    }
-
-    /// The opens strictly below a directory, and those that are leaving.
-    pub(super) fn below(&self, path: &SharePath) -> Vec<(OpenId, Place)> {
-        self.at_or_below(path)
-            .filter(|(_, _, below)| *below)
-            .map(|(open, place, _)| (open, place.clone()))
+            .range::<IndexKey, _>((Excluded(after), Unbounded))
+            .take_while(|(key, _)| directory.is_above(key))
+            .take(most)
+            .map(|(key, place)| (key.clone(), place.clone()))
             .collect()
     }
 
@@ -277,9 +275,11 @@ impl Paths {
             }
         }
         let moving: Vec<OpenId> = self
-            .at_or_below(from)
-            .filter(|(_, place, below)| *below || place.key == key)
-            .map(|(open, _, _)| open)
+            .by_path
+            .range(from.key(OpenId(0))..)
+            .take_while(|(key, _)| from.is_above(key))
+            .filter(|((_, folded, _), place)| folded.len() > from.folded.len() || place.key == key)
+            .map(|((_, _, open), _)| *open)
             .collect();
         for open in moving {
             let leaving = self.leaving.contains(&open);

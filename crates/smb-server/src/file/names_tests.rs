@@ -20,6 +20,13 @@ fn place(ino: u64) -> Place {
     Place { key, stream: None }
 }
 
+/// The opens below a directory.
+fn below(paths: &Paths, text: &str) -> Vec<u64> {
+    let directory = path(0, text);
+    let found = paths.below(&directory, &directory.key(OpenId(u64::MAX)), usize::MAX);
+    found.into_iter().map(|((_, _, open), _)| open.0).collect()
+}
+
 #[test]
 fn below_is_by_component_and_without_case() {
     let mut paths = Paths::default();
@@ -33,10 +40,7 @@ fn below_is_by_component_and_without_case() {
     ] {
         paths.insert(OpenId(id), path(share, text), place(id));
     }
-    let below = |text| -> Vec<u64> {
-        let found = paths.below(&path(0, text));
-        found.into_iter().map(|(open, _)| open.0).collect()
-    };
+    let below = |text| below(&paths, text);
     assert_eq!(below("A"), [3, 2]);
     assert_eq!(below("a\\B"), [3]);
     assert_eq!(below("a\\b\\c"), [0u64; 0]);
@@ -83,8 +87,8 @@ fn renames_move_everything_below_and_keep_the_case_of_the_rest() {
     assert_eq!(text(2), "up\\New\\Sub\\File");
     assert_eq!(text(3), "Older");
     assert_eq!(text(4), "old", "another one came there");
-    assert_eq!(paths.below(&path(0, "UP")).len(), 2);
-    assert!(paths.below(&path(0, "old")).is_empty());
+    assert_eq!(below(&paths, "UP").len(), 2);
+    assert!(below(&paths, "old").is_empty());
     paths.expect(OpenId(9), path(0, "up\\new\\Other"));
     paths.expect(OpenId(8), path(0, "up\\new"));
     paths.rename(place(1).key, &path(0, "Up\\New"), &path(0, "Down"));
@@ -120,7 +124,7 @@ fn what_is_leaving_is_below_and_moves_along_and_is_no_open() {
     paths.leave(OpenId(2));
     assert_eq!(paths.path_of(OpenId(1)), None);
     assert!(paths.at(&path(0, "old\\file")).is_empty());
-    assert_eq!(paths.below(&path(0, "old")).len(), 1);
+    assert_eq!(below(&paths, "old").len(), 1);
     paths.rename(place(9).key, &path(0, "old"), &path(0, "New"));
     assert_eq!(paths.path_of(OpenId(1)), None);
     assert_eq!(paths.leaving(OpenId(1)).unwrap().text(), "New\\File");

@@ -259,8 +259,11 @@ async fn carry_out<V: Vfs>(
         records::moved(server, one.node.key(), to.way.id).await;
         if one.directory {
             // A client may have opened something below since it was checked that nobody has.
-            for (_, place) in server.files.opens_below(&one.to) {
-                records::moved(server, place.key, to.way.id).await;
+            let mut below = server.files.opens_below(&one.to);
+            while let Some(opens) = below.portion(&server.files) {
+                for (_, place) in opens {
+                    records::moved(server, place.key, to.way.id).await;
+                }
             }
         }
     }

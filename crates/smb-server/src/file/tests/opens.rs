@@ -376,8 +376,8 @@ fn paths_follow_renames() {
     };
     rig.open(&inside);
     rig.open(&directory);
-    let below = rig.files.opens_below(&path("DIR"));
-    assert_eq!(below, [(inside.open, inside.place.clone())]);
+    let below = rig.files.opens_below(&path("DIR")).portion(&rig.files);
+    assert_eq!(below, Some(vec![(inside.open, inside.place.clone())]));
     let (to, to_link) = (path("New"), link(0, "NEW"));
     rig.files
         .renamed(key(2), (&directory.path, &directory.link), (&to, &to_link));
@@ -398,19 +398,27 @@ fn the_opens_below_a_directory_are_looked_at_in_portions() {
     let rig = Rig::new();
     let open = |ino: u64| {
         let request = OpenRequest {
-            path: path(&format!("dir\\{ino}")),
+            path: path(&format!("dir\\{ino:06}")),
             ..rig.request(ino, READ)
         };
         rig.open(&request);
+        request
     };
     let most = u64::try_from(PORTION).unwrap();
-    (1..=most + 1).for_each(open);
+    let opens: Vec<OpenRequest> = (1..=most + 1).map(open).collect();
     let mut clearing = rig.files.clear_below(&path("dir"));
     let mut portion = || clearing.go_on(&rig.files, waiter(99), None);
     // The second one looks at the last open, and asks the holders of the others.
     assert!(portion().is_none() && portion().is_none());
     let below = portion().unwrap();
     assert!(below.open == PORTION + 1 && below.step == Step::Go);
+    let mut clearing = rig.files.clear_below(&path("dir"));
+    assert!(clearing.go_on(&rig.files, waiter(99), None).is_none());
+    // The table of paths is not read beyond the portion, so it is not locked for longer.
+    let _ = rig.close(&opens[PORTION]);
+    assert!(clearing.go_on(&rig.files, waiter(99), None).is_none());
+    let below = clearing.go_on(&rig.files, waiter(99), None).unwrap();
+    assert_eq!(below.open, PORTION);
 }
 
 #[test]
