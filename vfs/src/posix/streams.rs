@@ -204,10 +204,9 @@ impl<D: Disk> PosixVfs<D> {
             }
             return Ok(Place::Xattr(value));
         }
-        let fd = self
-            .depot_open(node, &stream.name)
-            .await?
-            .ok_or(VfsError::NotFound)?;
+        // This happens once for each open of a stream, and the futures of READ and QUERY_INFO need not carry it.
+        let opened = Box::pin(self.depot_open(node, &stream.name)).await?;
+        let fd = opened.ok_or(VfsError::NotFound)?;
         stream.set_depot(fd.clone());
         Ok(Place::Depot(fd))
     }
