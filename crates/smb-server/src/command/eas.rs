@@ -7,8 +7,8 @@ use smb_wire::{fscc::EaEntry, status::Status};
 
 use crate::failure::Failure;
 
-/// Most bytes of all attributes of a file, as NTFS counts them.
-const ALL_BYTES_MAX: usize = 65_536 - 5;
+/// The most that [`vfs::ea_size`] may be for a file, as on NTFS.
+pub(super) const SIZE_MAX: u32 = 65_535;
 
 /// An attribute and its value; an empty value means no attribute.
 pub(super) type Ea = (String, Vec<u8>);
@@ -18,10 +18,9 @@ pub(super) type Ea = (String, Vec<u8>);
 /// # Errors
 /// `INVALID_EA_NAME`, `EA_TOO_LARGE`.
 pub(super) fn changes(known: &[Ea], entries: Vec<EaEntry>) -> Result<Vec<Ea>, Failure> {
-    let bytes = |name: &str, value: &[u8]| 5 + name.len() + value.len();
     let mut all = HashMap::new();
     for (name, value) in known {
-        all.insert(vfs::fold(name), bytes(name, value));
+        all.insert(vfs::fold(name), (name.len(), value.len()));
     }
     let mut changes = Vec::with_capacity(entries.len());
     for entry in entries {
@@ -29,11 +28,11 @@ pub(super) fn changes(known: &[Ea], entries: Vec<EaEntry>) -> Result<Vec<Ea>, Fa
         let name = String::from_utf8(entry.name).map_err(|_| Status::INVALID_EA_NAME)?;
         match entry.value.is_empty() {
             true => all.remove(&vfs::fold(&name)),
-            false => all.insert(vfs::fold(&name), bytes(&name, &entry.value)),
+            false => all.insert(vfs::fold(&name), (name.len(), entry.value.len())),
         };
         changes.push((name, entry.value));
     }
-    if all.values().sum::<usize>() > ALL_BYTES_MAX {
+    if vfs::ea_size(all.into_values()) > SIZE_MAX {
         return Err(Status::EA_TOO_LARGE.into());
     }
     Ok(changes)

@@ -21,7 +21,7 @@ use vfs::{Attr, Node, Vfs, VfsError};
 
 use super::{Answer, ea};
 use crate::{
-    command::{Call, engine::OnDisk, facts, file_time},
+    command::{Call, eas, engine::OnDisk, facts, file_time},
     failure::Failure,
     pipe::Pipe,
     state::{Open, OpenKind, need},
@@ -207,9 +207,8 @@ pub(in crate::command) fn mode<V: Vfs>(open: &Open<V>) -> FileModeInformation {
 
 async fn ea_size<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FileEaInformation, Failure> {
     let ea_size = match ea::entries(on).await {
-        // The EAs are too many to be read, but all else about the file can be. Clients make buffers of this size, so it
-        // is the most that NTFS has.
-        Err(VfsError::TooLarge) => u16::MAX.into(),
+        // The EAs are too many to be read, but all else about the file can be. Clients make buffers of this size.
+        Err(VfsError::TooLarge) => eas::SIZE_MAX,
         other => vfs::ea_size(other?.iter().map(|ea| (ea.name.len(), ea.value.len()))),
     };
     Ok(FileEaInformation { ea_size })
