@@ -202,7 +202,7 @@ impl SecurityDescriptor {
         }
         if parts.contains(Part::DACL) {
             self.dacl.clone_from(&new.dacl);
-            map_generic(self.dacl.as_mut());
+            map_generic(self.dacl.iter_mut().flat_map(|acl| &mut acl.aces));
             self.control = self.control.without(Control(0x1504))
                 | taken(new.control, 0x1504, 0x0100, 0x0400)
                 | Control::DACL_PRESENT;
@@ -222,26 +222,14 @@ impl SecurityDescriptor {
 
     /// Replaces the entries of the SACL whose kinds a set request names.
     fn merge_sacl(&mut self, new: Option<&Acl>, parts: SecurityInformation) {
-        let old = self.sacl.take();
-        let is_new = new.is_some();
-        let revision = |acl: Option<&Acl>| acl.map_or(Acl::REVISION, |acl| acl.revision);
-        let revision = revision(old.as_ref()).max(revision(new));
-        let kept = old.into_iter().flat_map(|acl| acl.aces);
-        let mut merged: Vec<Ace> = kept.filter(|ace| !is_named(ace, parts)).collect();
-        let stays = !merged.is_empty();
-        let mut list = Acl {
-            revision,
-            aces: Vec::new(),
-        };
-        if let Some(new) = new {
-            let set = new.aces.iter().filter(|ace| is_named(ace, parts));
-            list.aces.extend(set.cloned());
-        }
-        map_generic(Some(&mut list));
-        list.aces.append(&mut merged);
+        let set = new.into_iter().flat_map(|acl| &acl.aces);
+        let mut aces: Vec<Ace> = set.filter(|ace| is_named(ace, parts)).cloned().collect();
+        map_generic(&mut aces);
+        let old = self.sacl.take().into_iter().flat_map(|acl| acl.aces);
+        aces.extend(old.filter(|ace| !is_named(ace, parts)));
         // Without entries, the list is there only if the request has one.
-        let is_there = stays || is_new;
-        self.sacl = is_there.then_some(list);
+        let is_there = new.is_some() || !aces.is_empty();
+        self.sacl = is_there.then(|| Acl::of(aces));
         if !is_there {
             let present = SecurityDescriptorControl::SACL_PRESENT;
             self.control = self.control.without(present);
@@ -299,8 +287,8 @@ fn taken(
     SecurityDescriptorControl(keep | auto)
 }
 
-fn map_generic(acl: Option<&mut Acl>) {
-    for ace in acl.into_iter().flat_map(|acl| &mut acl.aces) {
+fn map_generic<'a>(aces: impl IntoIterator<Item = &'a mut Ace>) {
+    for ace in aces {
         // An inherit-only entry keeps its generic rights, because their meaning depends on the
         // child.
         let kept = ace.flags.contains(super::AceFlags::INHERIT_ONLY);
@@ -405,5 +393,24 @@ mod tests {
         // A request without a list removes the entries that it names.
         first.merge(&SecurityDescriptor::default(), Part::LABEL);
         assert_eq!(first, SecurityDescriptor::default());
+    }
+
+    #[test]
+    fn a_list_that_is_set_has_the_revision_of_its_entries() {
+        let object = system(AceType::SYSTEM_AUDIT_OBJECT, 1);
+        let label = system(AceType::SYSTEM_MANDATORY_LABEL, 2);
+        let mut sd = SecurityDescriptor::default();
+        for (part, ace, revision) in [
+            (Part::SACL, object, Acl::REVISION_DS),
+            (Part::LABEL, label.clone(), Acl::REVISION_DS),
+            (Part::SACL, label, Acl::REVISION),
+        ] {
+            let new = SecurityDescriptor {
+                sacl: Some(Acl::new(vec![ace])),
+                ..SecurityDescriptor::default()
+            };
+            sd.merge(&new, part);
+            assert_eq!(sd.sacl.as_ref().unwrap().revision, revision, "{part:?}");
+        }
     }
 }
