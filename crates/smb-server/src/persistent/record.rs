@@ -38,6 +38,14 @@ const MARKED_DELETED: u8 = 8;
 const STREAM_MOVING: u8 = 16;
 const READ_UNASKED: u8 = 32;
 const LINK_MARKED: u8 = 64;
+/// All flags of an open.
+const OPEN_FLAGS: u8 = DIRECTORY
+    | LEASE_V2
+    | DELETE_ON_CLOSE
+    | MARKED_DELETED
+    | STREAM_MOVING
+    | READ_UNASKED
+    | LINK_MARKED;
 const EXCLUSIVE: u8 = 1;
 
 /// A persistent open, whole.
@@ -210,7 +218,7 @@ impl OpenRecord {
     fn decode(id: u64, bytes: &[u8]) -> Option<Self> {
         let mut from = Reader::new(bytes, "persistent open");
         let (version, flags) = (from.u8().ok()?, from.u8().ok()?);
-        if version != VERSION || flags > 127 {
+        if version != VERSION || flags & !OPEN_FLAGS != 0 {
             return None;
         }
         let is = |bit: u8| flags & bit != 0;
