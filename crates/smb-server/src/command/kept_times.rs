@@ -18,7 +18,7 @@ use vfs::{Attr, SetAttr, Timestamp, Vfs};
 use super::engine::OnDisk;
 use crate::{
     failure::Failure,
-    file::{DataChange, Quick, TimeKeeper},
+    file::{Ongoing, Quick},
     state::KeepsTimes,
 };
 
@@ -28,8 +28,8 @@ use crate::{
 pub(super) struct KeptTimes<'a> {
     before: Option<(KeepsTimes, Attr)>,
     turn: Option<MutexGuard<'a, ()>>,
-    keeper: Option<TimeKeeper<'a>>,
-    change: Option<DataChange<'a>>,
+    keeper: Option<Ongoing<'a>>,
+    change: Option<Ongoing<'a>>,
 }
 
 /// The turn of a change that restores nothing, if changes of the file take turns.
@@ -78,8 +78,8 @@ pub(super) async fn begin_unmodified<'a, V: Vfs>(
 
 async fn take_turn<'a, V: Vfs>(
     on: &OnDisk<'a, V>,
-    keeper: Option<TimeKeeper<'a>>,
-    change: Option<DataChange<'a>>,
+    keeper: Option<Ongoing<'a>>,
+    change: Option<Ongoing<'a>>,
 ) -> Result<KeptTimes<'a>, Failure> {
     let quick = on.disk.quick;
     let turn = Some(quick.turn().lock().await);

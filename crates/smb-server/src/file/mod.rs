@@ -44,7 +44,7 @@ pub(crate) use lock_series::can_lock;
 pub(crate) use locks::before_bad_flags;
 pub use locks::{CountedUser, LockBounds, Locking};
 pub use names::{Look, Renamed, ShareId, SharePath};
-pub use quick::{DataChange, Quick, TimeKeeper};
+pub use quick::{Ongoing, Quick};
 pub use restore::{KeptCache, KeptLease, KeptLock, KeptOpen};
 pub use sizes::Sizes;
 pub use stream_rename::StreamRename;

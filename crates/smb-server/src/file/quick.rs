@@ -74,11 +74,6 @@ impl Drop for Ongoing<'_> {
     }
 }
 
-/// See [`Quick::keep_times`].
-pub type TimeKeeper<'a> = Ongoing<'a>;
-/// See [`Quick::change_without_turn`].
-pub type DataChange<'a> = Ongoing<'a>;
-
 impl Quick {
     /// Whether the stream has byte-range locks, so that READ and WRITE must ask `check_io`.
     #[must_use]
@@ -123,7 +118,7 @@ impl Quick {
 
     /// While the returned value lives, changes take turns as if an open of the stream left times as they are.
     #[must_use]
-    pub fn keep_times(&self) -> TimeKeeper<'_> {
+    pub fn keep_times(&self) -> Ongoing<'_> {
         Ongoing::begin(&self.shared.time_keepers)
     }
 
@@ -131,7 +126,7 @@ impl Quick {
     /// [`Quick::keep_times`] first count themselves and then look at the other count, so that one of them sees the
     /// other. `None` if times are kept.
     #[must_use]
-    pub fn change_without_turn(&self) -> Option<DataChange<'_>> {
+    pub fn change_without_turn(&self) -> Option<Ongoing<'_>> {
         let change = Ongoing::begin(&self.shared.changes);
         (!self.keeps_times()).then_some(change)
     }
