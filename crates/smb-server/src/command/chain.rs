@@ -241,9 +241,6 @@ impl<V: Vfs> Chain<V> {
 
     /// Sends the answers that are ready as one message.
     pub(super) fn flush(&self) -> Result<(), Unsendable> {
-        if self.ready.borrow().is_empty() {
-            return Ok(());
-        }
         self.flush_as(match &self.sealing {
             None if self.sealed_by.is_some() => return Err(Unsendable),
             None => None,
@@ -251,6 +248,7 @@ impl<V: Vfs> Chain<V> {
         })
     }
 
+    /// As [`Self::flush`], sealed by these keys.
     fn flush_as(&self, seal: Option<Seal<'_>>) -> Result<(), Unsendable> {
         let mut ready = std::mem::take(&mut *self.ready.borrow_mut());
         let Some(last) = ready.last_mut() else {
