@@ -8,7 +8,7 @@ use bytes::{BufMut, BytesMut};
 use crate::codec::Malformed;
 
 /// The 16-bit units of `bytes`; an odd last byte is omitted.
-pub fn units(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
+fn units(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
     bytes
         .as_chunks::<2>()
         .0

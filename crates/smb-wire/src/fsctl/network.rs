@@ -35,8 +35,8 @@ impl ValidateNegotiateInfoRequest {
         let capabilities = reader.u32()?;
         let guid = Guid(reader.array()?);
         let security_mode = reader.u16()?;
-        let count = usize::from(reader.u16()?);
-        let dialects = crate::utf16::units(reader.take(count * 2)?).collect();
+        let count = reader.u16()?;
+        let dialects = (0..count).map(|_| reader.u16()).collect::<Result<_, _>>()?;
         Ok(Self {
             capabilities,
             guid,

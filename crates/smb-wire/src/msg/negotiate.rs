@@ -95,8 +95,8 @@ impl<'a> NegotiateRequest<'a> {
         let context_offset = body.u32()?;
         let context_count = body.u16()?;
         body.skip(2)?;
-        let dialects = body.take(usize::from(dialect_count) * 2)?;
-        let dialects = crate::utf16::units(dialects).map(Dialect).collect();
+        let dialects = (0..dialect_count).map(|_| body.u16().map(Dialect));
+        let dialects = dialects.collect::<Result<_, _>>()?;
         let mut request = Self {
             security_mode,
             capabilities,
