@@ -277,19 +277,15 @@ fn sequence<V: Vfs>(
 
 #[cfg(test)]
 mod tests {
-    use std::{rc::Rc, sync::Arc};
+    use std::rc::Rc;
 
-    use smb_wire::{
-        header::Header,
-        ids::{AsyncId, SessionId},
-    };
+    use smb_wire::{header::Header, ids::AsyncId};
 
     use super::*;
     use crate::{
         command::chain::Chain,
         limits::ServerLimits,
         restore::world::{Back, World, connection, run},
-        state::{Open, Reconnected},
     };
 
     const RANGE: LockElement = LockElement {
@@ -307,18 +303,10 @@ mod tests {
         let world = World::new(false, ServerLimits::default());
         world.changes_seen(true);
         let _back = world.bring_back(&[world.record(10), world.record(11)]);
-        let (server, durables) = (&world.server, &world.server.durables);
+        let server = &world.server;
         let open = |id| {
-            let old = durables.take(id).unwrap();
-            let new = Reconnected {
-                tree: Arc::clone(&old.tree),
-                session: SessionId::default(),
-                volatile: id,
-                channel_sequence: 0,
-            };
-            let back = Arc::new(Open::reconnected(&old, new).unwrap());
-            durables.renewed(&old, &back);
-            InFlight::new(back).unwrap()
+            let old = server.durables.take(id).unwrap();
+            InFlight::new(world.reconnect(&old)).unwrap()
         };
         let (holder, blocked): (InFlight<Back>, _) = (open(10), open(11));
         let place = holder.disk().unwrap().place;

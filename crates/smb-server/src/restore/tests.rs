@@ -12,11 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use smb_wire::{
-    dtyp::Sid,
-    ids::{Guid, SessionId},
-    msg::ShareAccess,
-};
+use smb_wire::{dtyp::Sid, ids::Guid, msg::ShareAccess};
 use vfs::{
     Contents, Disk, Identity, IoAccess, NamedStreams, Node, Paths, StreamOpen, Volume, WriteMode,
     sim::{Fault, FaultAction, SimOp, SimYield},
@@ -30,7 +26,7 @@ use crate::{
         OWNER_BYTES_MAX, OpenRecord,
         record::{Record, lease_key, open_key, read},
     },
-    state::{Open, Reconnected, Share, disconnected},
+    state::{Share, disconnected},
 };
 use durability::MapChange;
 
@@ -501,14 +497,7 @@ fn an_open_whose_client_comes_back_meanwhile_is_closed_all_the_same() {
     let mut closing = pin!(disconnected::close(&world.server, &old));
     let mut context = Context::from_waker(Waker::noop());
     assert!(closing.as_mut().poll(&mut context).is_pending());
-    let new = Reconnected {
-        tree: Arc::clone(&old.tree),
-        session: SessionId::default(),
-        volatile: 99,
-        channel_sequence: 0,
-    };
-    let back = Arc::new(Open::reconnected(&old, new).unwrap());
-    durables.renewed(&old, &back);
+    let back = world.reconnect(&old);
     run(closing);
     assert!(back.is_closing());
     let disk = back.disk().ok().unwrap();
@@ -528,14 +517,7 @@ fn a_client_that_comes_back_leaves_a_newer_create_its_guid() {
     let durables = &world.server.durables;
     let newer = durables.made_by(CLIENT, create_guid).unwrap();
     let older = durables.take(21 - newer.file_id.persistent).unwrap();
-    let new = Reconnected {
-        tree: Arc::clone(&older.tree),
-        session: SessionId::default(),
-        volatile: 99,
-        channel_sequence: 0,
-    };
-    let back = Arc::new(Open::reconnected(&older, new).unwrap());
-    durables.renewed(&older, &back);
+    let back = world.reconnect(&older);
     let made = durables.made_by(CLIENT, create_guid).unwrap();
     assert!(
         Arc::ptr_eq(&made, &newer),

@@ -18,7 +18,7 @@ use smb_auth::{MachineSid, UserDb};
 use smb_wire::{
     access_mask::AccessMask,
     dtyp::Sid,
-    ids::{Guid, LeaseKey},
+    ids::{Guid, LeaseKey, SessionId},
     msg::ShareAccess,
 };
 use tokio::sync::mpsc;
@@ -42,7 +42,7 @@ use crate::{
         record::{encode_lease, lease_key, open_key},
     },
     pipe,
-    state::{ConnectionId, Server, Share, Shares},
+    state::{ConnectionId, Open, Reconnected, Server, Share, Shares},
     transport::Direct,
 };
 
@@ -359,6 +359,19 @@ impl World {
         run(self
             .server
             .keep_opens_in(Arc::clone(&self.store) as _, entries))
+    }
+
+    /// The open with which a client continues after it has reconnected to `old`.
+    pub(crate) fn reconnect(&self, old: &Open<Back>) -> Arc<Open<Back>> {
+        let new = Reconnected {
+            tree: Arc::clone(&old.tree),
+            session: SessionId::default(),
+            volatile: self.server.fresh_file_id().volatile,
+            channel_sequence: 0,
+        };
+        let open = Arc::new(Open::reconnected(old, new).unwrap());
+        self.server.durables.renewed(old, &open);
+        open
     }
 
     /// The state of the lease of an open that was restored, and its epoch.
