@@ -1,7 +1,8 @@
 //! The loop of one connection: bytes become requests, answers become bytes ([MS-SMB2] 3.3.5.1, 3.3.5.2).
 //!
-//! Requests run as tasks of the worker: when a connection ends, its parked requests end too, but disk operations that
-//! have begun continue.
+//! One task reads and writes, another one empties the connection's mailbox. A request that cannot be answered at once
+//! becomes a task of its own, so it goes on when the connection ends: disk operations that have begun are completed.
+//! Requests that wait for a client are ended then, unless their session has another channel.
 
 use std::{
     collections::VecDeque,
@@ -59,11 +60,12 @@ enum End {
     Quiet,
 }
 
-/// Serves one connection until either side ends it or `stopping` is ready, and closes the opens that it leaves; disk
-/// operations that have begun are completed first. `authenticated` is called when a user has logged in.
+/// Serves one connection until either side ends it or `stopping` is ready. Then its sessions without another channel
+/// end, and their opens are closed or wait for the client; this returns after the closes. `authenticated` is called
+/// when a user has logged in.
 ///
-/// Once `leaves` is true, the connection leaves as soon as nothing of it is under way when the next request arrives. Its
-/// state and the transmitter are returned then, for another worker.
+/// Once `leaves` is true, the connection leaves if nothing of it is under way when a request arrives. Its state and the
+/// transmitter are returned then, for another worker.
 pub async fn serve<V: Vfs, T: Transmit>(
     server: Arc<Server<V>>,
     client: Client<V>,
@@ -247,7 +249,7 @@ async fn both<V: Vfs, E>(
     .await
 }
 
-/// The reading half: frames become requests until the stream ends or the peer breaks a rule.
+/// The reading half: frames become requests until the connection ends, or is quiet and to leave.
 async fn read<V: Vfs>(
     connection: &Rc<Connection<V>>,
     receiver: &mut impl Receive,
@@ -318,7 +320,7 @@ async fn read<V: Vfs>(
             First::Left(()) | First::Right(Ok(0) | Err(_)) => return End::Closed,
             First::Right(Ok(count)) => connection.arrived(count),
         }
-        // A client may send a byte at a time, or nothing but keep-alives.
+        // Each receiving counts, because a client may send a byte at a time, or nothing but keep-alives.
         connection.turn.did(SMALL_WORK);
         if connection.turn.is_used_up() {
             connection.turn.rest().await;
@@ -458,7 +460,7 @@ fn notify<V: Vfs>(
     Err(Unsendable)
 }
 
-/// Decrypts, splits, verifies and admits one frame; also returns how many bytes it holds while it runs.
+/// Decrypts, splits, verifies and admits one frame; also returns how many bytes its requests hold while they run.
 fn frame_arrived<V: Vfs>(
     connection: &Rc<Connection<V>>,
     frame: BytesMut,

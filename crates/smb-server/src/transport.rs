@@ -1,4 +1,8 @@
 //! The two halves of a byte stream, which stand for a socket in the protocol core.
+//!
+//! `smbd` implements them over TCP, and the simulator over its own network. Both halves are polled by the worker that
+//! serves the connection; [`Direct`] is a second handle of the sending half, for what can be sent without waiting.
+//! Framing, encryption and credits are in `link/`.
 
 #![allow(async_fn_in_trait)] // Polled on the worker that owns the socket; no `Send` wanted.
 
@@ -23,10 +27,10 @@ pub trait Transmit: 'static {
     /// must be called until the queue is empty.
     async fn transmit(&mut self, segments: &mut VecDeque<Bytes>) -> io::Result<()>;
 
-    /// Sends the rest and closes the sending half.
+    /// Closes the sending half; the peer still receives what was sent.
     async fn finish(&mut self);
 
-    /// A way to send at once and from files, if the transport supports that. It is not used while
+    /// A handle to send at once and from files, if the transport supports that. It is not used while
     /// [`Transmit::transmit`] has anything left to send.
     fn direct(&self) -> Option<Box<dyn Direct>> {
         None
@@ -41,7 +45,7 @@ pub trait Direct {
     /// The connection is broken.
     fn send(&self, head: &mut Bytes, file: &mut dyn InMemory) -> io::Result<()>;
 
-    /// Says whether a dead link is to be noticed soon, because it may carry a break: there must be time left to send the
-    /// break on another connection. The socket keeps to this until it is called again, on whichever worker.
+    /// Says whether a dead link is to be noticed soon, because it may carry a break: there must be time left to send
+    /// the break on another connection. The socket keeps to this until the next call, also on another worker.
     fn gives_up_soon(&self, _soon: bool) {}
 }

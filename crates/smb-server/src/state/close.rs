@@ -1,5 +1,8 @@
 //! How an open ends ([MS-FSA] 2.1.5.5): by CLOSE, with its session or tree connect, or because its client did not
 //! reconnect.
+//!
+//! Exactly one request or task closes an open: the one that has marked it as closing. Requests under way on it are
+//! waited for, and new ones are refused. The handle is gone whatever the disk answers; an error is reported or logged.
 
 use std::{collections::BTreeMap, pin::pin, rc::Rc, sync::Arc};
 
@@ -51,7 +54,7 @@ async fn rest<V: Vfs>(
     mine: Vec<Arc<Open<V>>>,
 ) {
     for open in mine {
-        // The caller may itself hold none of these: LOGOFF and TREE_DISCONNECT have no FileId.
+        // No request on these opens waits for this close: LOGOFF and TREE_DISCONNECT, which do, name no open.
         open.quiesce(0).await;
         if let Err(error) = finish(server, Some(session), &open).await {
             log_failed(server, &open, &error, "closing a handle of a lost session");

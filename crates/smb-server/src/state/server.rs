@@ -124,26 +124,29 @@ pub struct Server<V: Vfs> {
     interfaces: RwLock<Arc<[NetworkInterface]>>,
     limiter: Mutex<LoginLimiter>,
     sessions: Mutex<BTreeMap<SessionId, Counted<V>>>,
+    /// The sessions by user.
     session_places: Arc<Quota>,
     connections: Mutex<BTreeMap<ConnectionId, Peer>>,
     pub(crate) ids: Ids,
     /// How often configuration, shares or users were replaced.
     rules_replaced: AtomicU64,
-    /// How often sessions were checked because of that (`command::revoke`).
+    /// How often sessions were checked after a replacement (`command::revoke`).
     pub(crate) revocations: AtomicU64,
+    /// The opens by user.
     pub(crate) opens: Arc<Quota>,
-    /// The budget for buffers of all connections.
+    /// The memory budget of all connections and opens.
     pub memory: Arc<Memory>,
     /// The requests and refusals, by command.
     pub requests: Requests,
     /// Warnings that a share, by its number, loses acknowledged data with its host.
     pub(crate) loss_warnings: LogThrottle<u32>,
-    /// Lines about logins, refusals and broken protocols, by address.
+    /// Log lines about logins, refusals and broken protocols, by address.
     pub(crate) address_lines: LogThrottle<(LineAbout, IpAddr)>,
-    /// Lines about handles, by the number of their share.
+    /// Log lines about handles, by the number of their share.
     pub(crate) share_lines: LogThrottle<(LineAbout, u32)>,
+    /// The requests that wait for the file engine, with their wake-ups.
     waiters: Mutex<BTreeMap<WaiterId, oneshot::Sender<Outcome>>>,
-    /// The connection and session of each open, for break notifications.
+    /// The connection and session of each open whose client is connected, for break notifications.
     pub(crate) holders: Holders,
 }
 
@@ -184,8 +187,8 @@ impl<V: Vfs> Server<V> {
             sessions: Mutex::new(BTreeMap::new()),
             session_places: Arc::default(),
             connections: Mutex::new(BTreeMap::new()),
-            // The permutation of ids differs for each run, so that a client of the last run does not meet its old
-            // numbers by chance. The count has 64 bits and never runs out.
+            // The ids are permuted by a random key, so that a client of the last run does not meet its old numbers by
+            // chance. There are 2^64 of them, which never run out.
             ids: Ids::new(&*env),
             rules_replaced: AtomicU64::new(0),
             revocations: AtomicU64::new(0),
@@ -281,8 +284,8 @@ impl<V: Vfs> Server<V> {
             .filter(|(_, peer)| refused(peer.address.ip()))
             .map(|(id, _)| *id)
             .collect();
-        let told = refused.iter().filter(|id| self.post(**id, Mail::Close));
-        told.count()
+        let closed = refused.iter().filter(|id| self.post(**id, Mail::Close));
+        closed.count()
     }
 
     /// The client addresses of those of these connections that still exist.
@@ -303,8 +306,8 @@ impl<V: Vfs> Server<V> {
         }
     }
 
-    /// Puts a message into a connection's mailbox. Returns false if the connection is gone. If the mailbox is full, the
-    /// connection is closed, since a lost break would let two clients have conflicting caching.
+    /// Puts a message into a connection's mailbox. Returns false if the connection is gone or the mailbox is full. With
+    /// a full mailbox the connection is closed, since a lost break would let two clients have conflicting caching.
     pub(crate) fn post(&self, to: ConnectionId, mail: Mail) -> bool {
         let sender = self.connections.lock().get(&to).map(|one| one.mail.clone());
         let Some(sender) = sender else {
@@ -383,8 +386,8 @@ impl<V: Vfs> Server<V> {
         tables.opens.get(&holder.file_id.volatile).cloned()
     }
 
-    /// Called when a user logs in on a connection. Returns false if the client has another live connection with a
-    /// login and another dialect; connections of 2.0.2 do not count ([MS-SMB2] 3.3.5.5.3).
+    /// Called when a user logs in on a connection. Returns false if the connection is gone, or its client has a login
+    /// on another one with another dialect; connections of 2.0.2 do not count ([MS-SMB2] 3.3.5.5.3).
     pub(crate) fn logged_in(&self, id: ConnectionId) -> bool {
         let mut connections = self.connections.lock();
         let Some(peer) = connections.get(&id) else {
