@@ -89,14 +89,19 @@ pub(crate) async fn keep_again<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<
 
 /// Closes a disconnected open in a task, unless another request has taken it out.
 pub(crate) fn end_kept<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
-    let this = |kept: &Open<V>| std::ptr::eq(kept, Arc::as_ptr(open));
-    let taken = server.durables.take_of(&[open.engine], this);
-    for open in &taken {
+    let taken = take(server, open);
+    if taken {
         let (server, open) = (Arc::clone(server), Arc::clone(open));
         let env = Arc::clone(&server.env);
         env.spawn(Box::pin(async move { shut(&server, &open).await }));
     }
-    !taken.is_empty()
+    taken
+}
+
+/// Takes an open out of the table; false if another request has done so.
+fn take<V: Vfs>(server: &Server<V>, open: &Arc<Open<V>>) -> bool {
+    let this = |kept: &Open<V>| std::ptr::eq(kept, Arc::as_ptr(open));
+    !server.durables.take_of(&[open.engine], this).is_empty()
 }
 
 /// Enters a disconnected open that no other request has; the caller must call [`watch_over`] later. Returns false if
@@ -146,8 +151,7 @@ fn put<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
         return true;
     }
     // A break came in between; if it has found the open in the table, it closes the open.
-    let this = |kept: &Open<V>| std::ptr::eq(kept, Arc::as_ptr(open));
-    server.durables.take_of(&[open.engine], this).is_empty()
+    !take(server, open)
 }
 
 /// Closes opens that have waited long enough, until none waits.
