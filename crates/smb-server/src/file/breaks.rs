@@ -101,15 +101,8 @@ impl Files {
         self.with(place.key, false, |inode| inode.open_mut(open).map(act))?
     }
 
-    /// The place at which a lease is held.
-    #[cfg(test)]
-    pub(super) fn place_of_lease(&self, client: Guid, key: LeaseKey) -> Option<Place> {
-        let leases = self.leases.lock();
-        leases.get(&(client, key)).map(|bound| bound.place.clone())
-    }
-
     /// Where a lease is held: at the file that has the key, then at those that had it before.
-    fn places_of_lease(&self, client: Guid, key: LeaseKey) -> Vec<Place> {
+    pub(super) fn places_of_lease(&self, client: Guid, key: LeaseKey) -> Vec<Place> {
         let leases = self.leases.lock();
         let Some(bound) = leases.get(&(client, key)) else {
             return Vec::new();
