@@ -95,10 +95,8 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
         files.name_gone(key);
         files.lacks_archive(key, true);
     }
-    let shown = match keep(on, &times) {
-        Ok(()) => show_changed(on, times.changed, &before, &change).await,
-        failed => failed,
-    };
+    keep(on, &times);
+    let shown = show_changed(on, times.changed, &before, &change).await;
     drop(turn);
     let filter = filter(&change, before.dos_attributes);
     if !filter.is_empty() {
@@ -197,7 +195,7 @@ fn filter(change: &SetAttr, attributes: u32) -> NotifyFilter {
 
 /// From here on changes through the handle leave these times as they are: those set explicitly, and
 /// those frozen by -1 ([MS-FSA] UserSetModificationTime).
-fn keep<V: Vfs>(on: &OnDisk<'_, V>, times: &Times) -> Result<(), Failure> {
+fn keep<V: Vfs>(on: &OnDisk<'_, V>, times: &Times) {
     let next = |old, asked| match asked {
         Asked::Keep => old,
         Asked::Freeze | Asked::Set(_) => true,
@@ -222,7 +220,6 @@ fn keep<V: Vfs>(on: &OnDisk<'_, V>, times: &Times) -> Result<(), Failure> {
         let files = &on.server.files;
         files.keep_times(&on.disk.place, on.open.engine, !keeps.is_empty());
     }
-    Ok(())
 }
 
 /// Shows the change time that was set, or the previous one if the handle keeps it or nothing has become different,
