@@ -24,23 +24,21 @@ const KNOWN: DispositionFlags = DispositionFlags(0x1f);
 /// FileDispositionInformation.
 pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let info = parse!(FileDispositionInformation, buffer);
-    on.open.need(AccessMask::DELETE)?;
-    if info.delete_pending {
-        mark(on, DispositionFlags::empty()).await?;
-    } else {
-        clear(on).await?;
-    }
-    Ok(Unchanged::because("the name goes with the last close").into())
+    decide(on, DispositionFlags::DELETE.when(info.delete_pending)).await
 }
 
-/// FileDispositionInformationEx. FILE_DISPOSITION_ON_CLOSE ignores FILE_DISPOSITION_POSIX_SEMANTICS ([MS-FSCC] 2.4.12):
-/// the name goes with the last handle, as after any open with FILE_DELETE_ON_CLOSE.
+/// FileDispositionInformationEx.
 pub(super) async fn set_ex<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let info = parse!(FileDispositionInformationEx, buffer);
-    let flags = info.flags;
-    if !flags.without(KNOWN).is_empty() {
+    if !info.flags.without(KNOWN).is_empty() {
         return Err(Status::NOT_SUPPORTED.into());
     }
+    decide(on, info.flags).await
+}
+
+/// Marks the name for deletion or removes the mark. FILE_DISPOSITION_ON_CLOSE ignores FILE_DISPOSITION_POSIX_SEMANTICS
+/// ([MS-FSCC] 2.4.12): the name goes with the last handle, as after any open with FILE_DELETE_ON_CLOSE.
+async fn decide<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Changed {
     on.open.need(AccessMask::DELETE)?;
     let delete = flags.contains(DispositionFlags::DELETE);
     if flags.contains(DispositionFlags::ON_CLOSE) {
