@@ -47,7 +47,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             return Err(Status::INVALID_PARAMETER.into());
         }
         check_sizes(call, &request)?;
-        return without_handle(call, &request, row).await;
+        return without_handle(call, &request, row);
     }
     let open = call.open(request.file_id)?;
     check_sizes(call, &request)?;
@@ -133,7 +133,7 @@ fn reply(request: &IoctlRequest<'_>, file_id: FileId, answer: Answer) -> Reply {
     Reply::changed_with(answer.status, &response, answer.completion)
 }
 
-async fn without_handle<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>, row: &Row) -> Handled {
+fn without_handle<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>, row: &Row) -> Handled {
     let answer = match row.does {
         Does::ValidateNegotiate => negotiate::validate(call, request)?,
         Does::WaitForPipe => pipes::wait(call, request)?,

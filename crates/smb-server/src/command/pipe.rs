@@ -37,7 +37,7 @@ use crate::{
 const ALLOCATION_BYTES: u64 = 4096;
 
 /// CREATE on IPC$.
-pub(super) async fn create<V: Vfs>(call: &Call<V>) -> Handled {
+pub(super) fn create<V: Vfs>(call: &Call<V>) -> Handled {
     let request = CreateRequest::read(&call.message)?;
     // [MS-SMB2] 3.3.5.9: a pipe is opened up to Impersonation.
     if request.impersonation_level >= ImpersonationLevel::DELEGATE {

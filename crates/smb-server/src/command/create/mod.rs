@@ -74,7 +74,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let tree = call.tree()?;
     if tree.share.is_none() {
         take_place(call)?;
-        return pipe::create(call).await;
+        return pipe::create(call);
     }
     if call.token()?.anonymous {
         // The session was authenticated again as anonymous, and the share admits no guests: existing opens stay, but no
