@@ -124,7 +124,7 @@ impl SharePath {
     }
 
     /// Whether an entry of an index is at this path or below it.
-    fn is_above(&self, (share, folded, _): &IndexKey) -> bool {
+    pub(super) fn is_above(&self, (share, folded, _): &IndexKey) -> bool {
         *share == self.share && folded.starts_with(&self.folded)
     }
 

@@ -46,10 +46,7 @@ impl Watches {
     pub(super) fn move_folders(&mut self, from: &SharePath, to: Option<&SharePath>) {
         // Each pair is there in both orders, so a path that moves is a key, and the first one from here on.
         let mut keys = self.same_folders.range(from.key(OpenId(0))..);
-        let is_moved = keys.next().is_some_and(|((share, folded, _), _)| {
-            *share == from.share && folded.starts_with(from.folded())
-        });
-        if !is_moved {
+        if !keys.next().is_some_and(|(key, _)| from.is_above(key)) {
             return;
         }
         let moved = |path: SharePath| match path.starts_with(from) {
