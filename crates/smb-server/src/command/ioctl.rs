@@ -52,7 +52,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let open = call.open(request.file_id)?;
     check_sizes(call, &request)?;
     check_kind(&open, row)?;
-    check_access(&open, row)?;
+    if !row.access.is_empty() {
+        open.need_any(row.access)?;
+    }
     let answer = with_handle(call, &request, row, &open).await?;
     Ok(reply(&request, open.file_id, answer))
 }
@@ -86,13 +88,6 @@ fn check_kind<V: Vfs>(open: &InFlight<V>, row: &Row) -> Result<(), Failure> {
         Some(status) => Err(status.into()),
         None => Ok(()),
     }
-}
-
-fn check_access<V: Vfs>(open: &InFlight<V>, row: &Row) -> Result<(), Failure> {
-    if row.access.is_empty() || open.granted.intersects(row.access) {
-        return Ok(());
-    }
-    Err(Status::ACCESS_DENIED.into())
 }
 
 /// The answer to a control code.
