@@ -6,12 +6,11 @@
 //! it while clients have the file open is not seen.
 
 use durability::{Meta, RequestFlags};
-use vfs::{Attr, Identity, Kind, SetAttr, Vfs};
+use vfs::{Attr, Identity, Kind, Node, SetAttr, Vfs};
 
 use super::{engine::OnDisk, set_info::break_parent_leases};
 use crate::{
     failure::Failure,
-    file::Place,
     state::{Server, Share},
 };
 
@@ -47,7 +46,7 @@ pub(super) async fn set<V: Vfs>(
     node: &V::Node,
     flags: RequestFlags,
 ) -> Result<(), Failure> {
-    let key = Place::of(node).key;
+    let key = node.key();
     // This comes first, because another request that clears the attribute meanwhile sets the flag.
     server.files.lacks_archive(key, false);
     let begun = share.gate.begin(node);
