@@ -35,19 +35,22 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
     /// # Errors
     /// `INVALID_DEVICE_REQUEST`: the open is a pipe.
     pub(super) fn new(call: &'a Call<V>, open: &'a Open<V>) -> Result<Self, Failure> {
+        Self::of(call, open, open.disk()?)
+    }
+
+    /// As [`Self::new`], for requests that only files and streams support.
+    pub(super) fn file(call: &'a Call<V>, open: &'a Open<V>) -> Result<Self, Failure> {
+        Self::of(call, open, open.file()?)
+    }
+
+    fn of(call: &'a Call<V>, open: &'a Open<V>, disk: Disk<'a, V>) -> Result<Self, Failure> {
         Ok(Self {
             call,
             open,
             server: call.server(),
             share: call.share()?,
-            disk: open.disk()?,
+            disk,
         })
-    }
-
-    /// As [`Self::new`], for requests that only files and streams support.
-    pub(super) fn file(call: &'a Call<V>, open: &'a Open<V>) -> Result<Self, Failure> {
-        open.file()?;
-        Self::new(call, open)
     }
 
     pub(super) fn vfs(&self) -> &'a V {
