@@ -32,8 +32,6 @@ pub(super) struct Around {
     pub(super) oplocks: LeaseState,
     /// A byte-range lock starts within the allocated bytes.
     pub(super) locks_below: bool,
-    /// The stream or its link is marked deleted.
-    pub(super) delete_pending: bool,
 }
 
 impl Around {
@@ -43,15 +41,15 @@ impl Around {
             return true;
         }
         // [MS-FSA] 2.1.5.18.1: W is granted only to the sole opener. [MS-FSA] 2.1.5.18.2: R and RH are granted beside
-        // each other, but not beside exclusive caching or locks. H is not granted beside oplocks, nor on a stream that
-        // is being deleted.
+        // each other, but not beside exclusive caching or locks. H is not granted beside oplocks. (A stream that is
+        // being deleted, where it is not granted either, cannot be opened.)
         let held = self.leases | self.oplocks;
         let beside = if state.contains(W) {
             !self.open && held.is_empty()
         } else {
             !held.contains(W) && !self.locks_below
         };
-        beside && (!state.contains(H) || (self.oplocks.is_empty() && !self.delete_pending))
+        beside && (!state.contains(H) || self.oplocks.is_empty())
     }
 
     /// Whether an oplock that stands for `state` may be held in this situation.
@@ -433,10 +431,6 @@ mod tests {
             leases: RW,
             ..alone
         };
-        let deleted = Around {
-            delete_pending: true,
-            ..alone
-        };
         for (asked, around, expected) in [
             (RWH, alone, RWH),
             (RWH, open, RH),
@@ -445,9 +439,6 @@ mod tests {
             (RWH, two, R),
             (RWH, locked, NONE),
             (R, exclusive, NONE),
-            (RWH, deleted, R),
-            (RW, deleted, RW),
-            (RH, deleted, R),
             (H, alone, NONE),
             (W, alone, NONE),
             (WH, alone, NONE),
