@@ -290,7 +290,7 @@ impl<V: Vfs> Chain<V> {
             }
             (Command::SESSION_SETUP, Status::MORE_PROCESSING_REQUIRED) => {
                 if let Some(setup) = connection.setups.borrow_mut().get_mut(&session) {
-                    setup.hash_answer(message);
+                    setup.hash(message);
                 }
             }
             _ => {}

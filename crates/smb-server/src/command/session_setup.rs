@@ -49,8 +49,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
     let rules = call.server().rules_replaced();
     let (id, mut setup) = begin(call, binding)?;
-    if facts.dialect == Dialect::SMB_3_1_1 && setup.purpose != Purpose::Again {
-        setup.preauth.update(&call.message);
+    if facts.dialect == Dialect::SMB_3_1_1 {
+        setup.hash(&call.message);
     }
     match step(call, &mut setup, request.security_buffer).await {
         Ok(AuthStep::Continue(token)) => {

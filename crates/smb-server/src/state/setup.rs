@@ -30,8 +30,8 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Adds the answer to a leg to the hash; re-authentication hashes nothing.
-    pub(crate) fn hash_answer(&mut self, message: &[u8]) {
+    /// Adds the request or the answer of a leg to the hash; re-authentication hashes nothing.
+    pub(crate) fn hash(&mut self, message: &[u8]) {
         if self.purpose != Purpose::Again {
             self.preauth.update(message);
         }
