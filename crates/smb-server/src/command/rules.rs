@@ -186,17 +186,7 @@ mod tests {
 
     fn tree(world: &World, change: impl FnOnce(&mut ShareConfig)) -> TreeConnect<Back> {
         let rules = with_share(world, |share| change(&mut share.config));
-        let share = Arc::clone(rules.shares.find("data").unwrap());
-        TreeConnect {
-            id: Default::default(),
-            acting: Default::default(),
-            _memory: None,
-            maximal_access: smb_wire::access_mask::AccessMask::FILE_ALL_ACCESS,
-            flags: Default::default(),
-            encrypted: share.config.encryption_required,
-            limits_hosts: share.config.hosts.limits(),
-            share: Some(share),
-        }
+        TreeConnect::of(Arc::clone(rules.shares.find("data").unwrap()))
     }
 
     #[test]

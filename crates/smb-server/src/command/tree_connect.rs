@@ -157,14 +157,9 @@ fn disk<V: Vfs>(
         .union(ShareFlags::ENCRYPT_DATA.when(config.encryption_required))
         .union(ShareFlags::ACCESS_BASED_DIRECTORY_ENUM.when(config.access_based_enumeration));
     Ok(TreeConnect {
-        id: Default::default(),
-        acting: Default::default(),
-        _memory: None,
-        encrypted: config.encryption_required,
-        limits_hosts: config.hosts.limits(),
-        share: Some(share),
         maximal_access,
         flags,
+        ..TreeConnect::of(share)
     })
 }
 

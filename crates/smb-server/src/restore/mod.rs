@@ -23,8 +23,8 @@ use std::{
 use durability::{MapChange, MapEntry, Opener, StoreTask};
 use smb_auth::UserIdentity;
 use smb_wire::{
-    ids::{FileId, Guid, LeaseKey, SessionId, TreeId},
-    msg::{CreateOptions, ShareAccess, ShareFlags},
+    ids::{FileId, Guid, LeaseKey, SessionId},
+    msg::{CreateOptions, ShareAccess},
 };
 use vfs::{Node, Timestamp, Vfs, env::pause};
 
@@ -375,7 +375,8 @@ impl<V: Vfs> Server<V> {
                 persistent: record.id,
                 volatile: record.id,
             },
-            tree: Arc::new(no_tree(share)),
+            // While the open is disconnected, only the share of this is used.
+            tree: Arc::new(TreeConnect::of(Arc::clone(share))),
             granted: record.engine.access,
             options: record.options,
             kind: OpenKind::Disk {
@@ -466,20 +467,6 @@ fn without_cache(record: &OpenRecord, lease: NamedLease) -> (OpenRecord, NamedLe
         ..kept
     };
     (record, lease.map(|(name, kept)| (name, given_up(kept))))
-}
-
-/// The tree connect of a disconnected open, of which only the share is used.
-fn no_tree<V: Vfs>(share: &Arc<Share<V>>) -> TreeConnect<V> {
-    TreeConnect {
-        id: TreeId::default(),
-        acting: Default::default(),
-        _memory: None,
-        encrypted: share.config.encryption_required,
-        limits_hosts: share.config.hosts.limits(),
-        share: Some(Arc::clone(share)),
-        maximal_access: smb_wire::access_mask::AccessMask::FILE_ALL_ACCESS,
-        flags: ShareFlags::empty(),
-    }
 }
 
 #[cfg(test)]

@@ -299,6 +299,20 @@ pub(crate) struct TreeConnect<V: Vfs> {
 }
 
 impl<V: Vfs> TreeConnect<V> {
+    /// A tree connect to a share, with all rights and without an id.
+    pub(crate) fn of(share: Arc<Share<V>>) -> Self {
+        Self {
+            id: TreeId::default(),
+            maximal_access: AccessMask::FILE_ALL_ACCESS,
+            flags: ShareFlags::empty(),
+            encrypted: share.config.encryption_required,
+            limits_hosts: share.config.hosts.limits(),
+            share: Some(share),
+            acting: Acting::default(),
+            _memory: None,
+        }
+    }
+
     /// The token of the session's user on this tree.
     pub(crate) fn token(&self, server: &Server<V>, session: &Session<V>) -> Arc<Token> {
         let token = session.token();
