@@ -2,7 +2,7 @@
 
 use smb_wire::{
     access_mask::AccessMask,
-    msg::{Dialect, LockElement, LockFlags, LockRequest, LockResponse},
+    msg::{Dialect, LockElement, LockRequest, LockResponse},
     status::Status,
 };
 use tokio::sync::oneshot;
@@ -13,7 +13,7 @@ use crate::{
     failure::Failure,
     file::{
         Actor, LockBounds, LockSequence, Locking, Operation, Outcome, WaiterId, Withdrawal,
-        before_bad_flags, can_lock,
+        before_bad_flags, can_lock, is_unlock,
     },
     limits::{LOCKS_PER_REQUEST_MAX, RANGE_MEMORY, RANGES_UNCHARGED},
     memory::Share,
@@ -48,7 +48,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         let files = &call.server().files;
         files.is_lock_replayed(&disk.place, open.engine, one)
     });
-    let wanted = match unlocks(&request) || is_replay {
+    let wanted = match is_unlock(&request.locks) || is_replay {
         true => 0,
         false => request.locks.len(),
     };
@@ -80,7 +80,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             record(call, &open, &request, replayed).await
         }
         // [MS-SMB2] 3.3.5.14.1: an unlock that fails leaves those before it done.
-        _ if unlocks(&request) => record(call, &open, &request, replayed).await,
+        _ if is_unlock(&request.locks) => record(call, &open, &request, replayed).await,
         _ => Ok(()),
     };
     match status {
@@ -143,11 +143,11 @@ async fn record<V: Vfs>(
 ) -> Result<(), Failure> {
     let server = call.server();
     let taken = before_bad_flags(&request.locks);
-    if taken.is_empty() && !unlocks(request) {
+    if taken.is_empty() && !is_unlock(&request.locks) {
         return Ok(());
     }
     let recorded = records::changed(server, open).await.is_ok();
-    if unlocks(request) {
+    if is_unlock(&request.locks) {
         // The ranges are unlocked even so; the store reports its error itself.
         return Ok(());
     }
@@ -170,11 +170,6 @@ async fn record<V: Vfs>(
     drop(records::changed(server, open));
     perform(server, effects);
     Err(Status::INSUFFICIENT_RESOURCES.into())
-}
-
-fn unlocks(request: &LockRequest) -> bool {
-    let first = request.locks.first();
-    first.is_some_and(|lock| lock.flags.contains(LockFlags::UNLOCK))
 }
 
 /// The most byte-range locks that the open may have, and the user whose limit it shares with other opens.
@@ -201,7 +196,7 @@ async fn lock<V: Vfs>(
     let (sequence, bounds) = (sequence(call, open, request), bounds(call, open));
     let (place, locks) = (&disk.place, &request.locks);
     let (locking, effects) = (server.files).lock(place, open.engine, locks, sequence, id, bounds);
-    if unlocks(request) {
+    if is_unlock(&request.locks) {
         // The store must get the unlock before the lock of anybody else who gets the range. Nothing waits for it here.
         records::queue(server, open);
     }
@@ -279,7 +274,7 @@ fn sequence<V: Vfs>(
 mod tests {
     use std::rc::Rc;
 
-    use smb_wire::{header::Header, ids::AsyncId};
+    use smb_wire::{header::Header, ids::AsyncId, msg::LockFlags};
 
     use super::*;
     use crate::{

@@ -431,7 +431,7 @@ fn unlock_refusal(element: &LockElement) -> Option<Status> {
 }
 
 /// Whether a request is a series of unlocks: its first element decides ([MS-SMB2] 3.3.5.14).
-pub(super) fn is_unlock(elements: &[LockElement]) -> bool {
+pub(crate) fn is_unlock(elements: &[LockElement]) -> bool {
     elements
         .first()
         .is_some_and(|first| first.flags.contains(LockFlags::UNLOCK))
