@@ -60,7 +60,7 @@ use crate::{
     turn::COMPONENT_WORK,
 };
 
-pub(in crate::command) use name::{Stream as NameStream, parse_name};
+pub(in crate::command) use name::{Stream as NameStream, is_too_long, parse_name};
 
 /// The number of copies of an open's path that are kept: as it is stored, as it is compared, on disk, and for the rules
 /// of durability.

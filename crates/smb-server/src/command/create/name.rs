@@ -4,14 +4,15 @@
 //! here asks the disk.
 
 use smb_wire::{status::Status, utf16};
-use vfs::{PATH_DEPTH_MAX, fold, posix::name::shown};
+use vfs::{
+    PATH_DEPTH_MAX, fold,
+    posix::name::{SHOWN_MAX, shown},
+};
 
 use crate::{command::split, failure::Failure};
 
 /// Longest path in UTF-16 units.
 const PATH_MAX: usize = 32_760;
-/// Longest component in UTF-16 units.
-const COMPONENT_MAX: usize = 255;
 
 /// The stream part of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,9 +149,10 @@ fn component_name(component: &str, at_root: bool) -> Result<Option<String>, Fail
     Ok(Some(shown(component).into_owned()))
 }
 
-fn is_too_long(name: &str) -> bool {
+/// Whether a component, or the name of a stream, is longer than any can be.
+pub(in crate::command) fn is_too_long(name: &str) -> bool {
     // A name never has more UTF-16 units than UTF-8 bytes.
-    name.len() > COMPONENT_MAX && name.encode_utf16().count() > COMPONENT_MAX
+    name.len() > SHOWN_MAX && name.encode_utf16().count() > SHOWN_MAX
 }
 
 /// The part of a name after the first colon.

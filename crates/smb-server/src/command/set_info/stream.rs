@@ -7,14 +7,11 @@ use vfs::{Node, StreamOpen, Vfs, VfsError};
 
 use super::Changed;
 use crate::{
-    command::{archive, engine::OnDisk, split},
+    command::{archive, create::is_too_long, engine::OnDisk, split},
     failure::Failure,
     file::{Change, Operation, Place},
     state::{At, breaks::perform, notices, records},
 };
-
-/// Longest name of a stream in UTF-16 units.
-const STREAM_MAX: usize = 255;
 
 /// The kind of stream that a new name is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +42,7 @@ impl NewStream {
         if ends_early
             || name.contains(forbidden)
             || kind.is_some_and(|kind| kind.contains(forbidden))
-            || name.encode_utf16().count() > STREAM_MAX
+            || is_too_long(name)
         {
             return Err(Status::INVALID_PARAMETER.into());
         }
