@@ -12,7 +12,7 @@
 use std::{any::Any, collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
-use vfs::{FileKey, Vfs};
+use vfs::Vfs;
 
 use crate::{
     file::OpenId,
@@ -29,32 +29,21 @@ pub enum Interest {
     Changes {
         /// The watcher's id in reports.
         open: OpenId,
-        /// The directory's key in reports.
-        key: FileKey,
         /// WATCH_TREE.
         tree: bool,
     },
     /// A client may cache the file or the directory.
     Caching {
-        /// The inode's key in reports.
-        key: FileKey,
         /// It is a directory.
         directory: bool,
     },
 }
 
 impl Interest {
-    /// The directory that is observed.
+    /// Whether a directory is observed.
     #[must_use]
-    pub fn directory(self) -> Option<FileKey> {
-        match self {
-            Self::Changes { key, .. }
-            | Self::Caching {
-                key,
-                directory: true,
-            } => Some(key),
-            Self::Caching { .. } => None,
-        }
+    pub fn is_of_directory(self) -> bool {
+        !matches!(self, Self::Caching { directory: false })
     }
 }
 
@@ -72,8 +61,8 @@ pub(crate) struct Unobserved;
 
 /// Observes host changes of the files of the shares.
 pub trait HostWatch<V: Vfs>: Send + Sync {
-    /// Begins to observe: the node itself at once, and everything below it soon. It does not wait for a disk. `None` if
-    /// the object cannot be observed.
+    /// Begins to observe: the node itself, whose key the reports name, at once, and everything below it soon. It does
+    /// not wait for a disk. `None` if the object cannot be observed.
     fn observe(&self, node: &V::Node, interest: Interest) -> Option<Observed>;
 }
 

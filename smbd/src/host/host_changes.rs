@@ -39,7 +39,7 @@ use smb_server::{
 };
 use tokio::sync::Notify;
 use vfs::{
-    FileKey, Volume,
+    FileKey, Node, Volume,
     linux::{LinuxFd, OwnChanges},
 };
 
@@ -185,13 +185,13 @@ impl HostChanges {
         }
     }
 
-    fn begin(&self, root: &LinuxFd, interest: Interest) -> Option<Observed> {
+    fn begin(&self, root: &LinuxFd, key: FileKey, interest: Interest) -> Option<Observed> {
         let added = {
             let mut table = lock(&self.0.table);
             // This precedes the watch, so that the server's own changes from now on are in their table. The lock keeps
             // the end of the last interest, on another thread, from turning it off again.
             self.0.own.observe(true);
-            let added = table.begin(&self.0.inotify, root, interest);
+            let added = table.begin(&self.0.inotify, root, key, interest);
             if table.is_empty() {
                 self.0.own.observe(false);
             }
@@ -214,7 +214,7 @@ impl HostChanges {
             let (sender, receiver) = tokio::sync::oneshot::channel();
             ready = Some(receiver);
             self.0.order(Job::Walk(Walk::whole(id, Some(sender))));
-        } else if interest.directory().is_some() {
+        } else if interest.is_of_directory() {
             // The thread may be waiting for an event alone.
             self.0.wake.notify_one();
         }
@@ -250,7 +250,7 @@ impl Drop for HostChanges {
 
 impl HostWatch<HostVfs> for HostChanges {
     fn observe(&self, node: &<HostVfs as Volume>::Node, interest: Interest) -> Option<Observed> {
-        self.begin(node.fd(), interest)
+        self.begin(node.fd(), node.key(), interest)
     }
 }
 

@@ -157,7 +157,6 @@ async fn watch<V: Vfs>(
     if open.first_watch() && call.share()?.config.host_changes {
         let interest = Interest::Changes {
             open: open.engine,
-            key: disk.place.key,
             tree: request.flags.contains(ChangeNotifyFlags::WATCH_TREE),
         };
         // Where changes of the host cannot be watched, only changes by clients are reported.

@@ -296,10 +296,7 @@ impl<V: Vfs> Server<V> {
             // The entries that its client caches may have changed without a trace at the directory itself.
             return Ok(false);
         }
-        let interest = Interest::Caching {
-            key: node.key(),
-            directory: false,
-        };
+        let interest = Interest::Caching { directory: false };
         let others = record.stream.is_none() && share.config.host_changes;
         if others && self.observe_ahead(engine, node, interest).is_err() {
             return Ok(false);

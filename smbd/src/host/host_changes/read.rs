@@ -272,19 +272,20 @@ fn overflow(shared: &Shared, news: &mut News) {
     shared.overflows.fetch_add(1, Ordering::Relaxed);
     for seen in lock(&shared.table).all() {
         match seen.interest {
-            Interest::Changes { open, tree, .. } => {
+            Interest::Changes { open, tree } => {
                 news.lost.insert(open);
                 if tree {
                     shared.walk_anew(seen.id);
                 }
             }
-            Interest::Caching { key, directory } => {
+            Interest::Caching { directory } => {
                 let touched: &[Touched] = if directory {
                     &[Touched::Entries, Touched::Name]
                 } else {
                     &[Touched::Data, Touched::Name]
                 };
-                news.touched.extend(touched.iter().map(|how| (key, *how)));
+                let touched = touched.iter().map(|how| (seen.key, *how));
+                news.touched.extend(touched);
             }
         }
     }
@@ -325,9 +326,9 @@ fn one(shared: &Shared, event: &Event, around: Around<'_>, told: &mut Listed, ne
                     news.add(open, change);
                 }
             }
-            Interest::Caching { key, directory } => {
+            Interest::Caching { directory } => {
                 if directory {
-                    news.touched.insert((key, Touched::Entries));
+                    news.touched.insert((seen.key, Touched::Entries));
                 }
             }
         }
@@ -337,7 +338,7 @@ fn one(shared: &Shared, event: &Event, around: Around<'_>, told: &mut Listed, ne
 /// Handles an event of a watched inode itself.
 fn itself(shared: &Shared, event: &Event, inode: InodeId, seen: &[Seen], news: &mut News) {
     for seen in seen {
-        let Interest::Caching { key, directory } = seen.interest else {
+        let (key, Interest::Caching { directory }) = (seen.key, seen.interest) else {
             continue;
         };
         // A removed name is a change of attributes, and the server breaks caching for its own removals: caching the

@@ -70,6 +70,7 @@ struct Watch {
 
 struct Use {
     root: LinuxFd,
+    key: FileKey,
     interest: Interest,
     watches: BTreeSet<i32>,
 }
@@ -79,6 +80,7 @@ struct Use {
 pub(super) struct Seen {
     pub(super) id: UseId,
     pub(super) root: LinuxFd,
+    pub(super) key: FileKey,
     pub(super) interest: Interest,
     pub(super) below: Below,
 }
@@ -123,12 +125,14 @@ impl Table {
         &mut self,
         inotify: &OwnedFd,
         root: &LinuxFd,
+        key: FileKey,
         interest: Interest,
     ) -> Result<UseId, Errno> {
         self.next += 1;
         let id = UseId(self.next);
         let new = Use {
             root: root.clone(),
+            key,
             interest,
             watches: BTreeSet::new(),
         };
@@ -264,8 +268,10 @@ impl Table {
 
     /// The directories that clients watch or cache.
     pub(super) fn directories(&self) -> Vec<(FileKey, LinuxFd)> {
-        let directory = |user: &Use| Some((user.interest.directory()?, user.root.clone()));
-        self.uses.values().filter_map(directory).collect()
+        let uses = self.uses.values();
+        uses.filter(|user| user.interest.is_of_directory())
+            .map(|user| (user.key, user.root.clone()))
+            .collect()
     }
 
     pub(super) fn root_of(&self, id: UseId) -> Option<(LinuxFd, Interest)> {
@@ -307,6 +313,7 @@ impl Use {
         Seen {
             id,
             root: self.root.clone(),
+            key: self.key,
             interest: self.interest,
             below: Arc::clone(below),
         }

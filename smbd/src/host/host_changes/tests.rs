@@ -82,7 +82,6 @@ fn started() -> (TempDir, LinuxFd, Recorder, HostChanges) {
 fn interest(open: u64, tree: bool) -> Interest {
     Interest::Changes {
         open: OpenId(open),
-        key: key(7),
         tree,
     }
 }
@@ -98,18 +97,13 @@ fn key(ino: u64) -> FileKey {
 fn lost_events_mean_that_all_look_anew() {
     let (_folder, root, heard, changes) = started();
     let interests = [
-        interest(1, false),
-        interest(2, true),
-        Interest::Caching {
-            key: key(3),
-            directory: false,
-        },
-        Interest::Caching {
-            key: key(4),
-            directory: true,
-        },
+        (7, interest(1, false)),
+        (7, interest(2, true)),
+        (3, Interest::Caching { directory: false }),
+        (4, Interest::Caching { directory: true }),
     ];
-    let guards = interests.map(|interest| changes.begin(&root, interest).unwrap());
+    let begin = |(ino, interest)| changes.begin(&root, key(ino), interest).unwrap();
+    let guards = interests.map(begin);
     let lost = Event {
         watch: -1,
         flags: ReadFlags::QUEUE_OVERFLOW,
@@ -142,15 +136,13 @@ fn lost_events_mean_that_all_look_anew() {
 #[test]
 fn the_removal_of_an_open_directory_is_noticed() {
     let (folder, _root, heard, changes) = started();
-    let cached = Interest::Caching {
-        key: key(8),
-        directory: true,
-    };
-    let _guards = [("watched", interest(1, false)), ("cached", cached)].map(|(name, interest)| {
+    let cached = Interest::Caching { directory: true };
+    let objects = [("watched", 7, interest(1, false)), ("cached", 8, cached)];
+    let _guards = objects.map(|(name, ino, interest)| {
         let path = folder.path().join(name);
         std::fs::create_dir(&path).unwrap();
         let root = LinuxDisk::open(&path).unwrap().root();
-        changes.begin(&root, interest).unwrap()
+        changes.begin(&root, key(ino), interest).unwrap()
     });
     look(&changes.0, &heard);
     assert_eq!(heard.take(), [""; 0]);
@@ -173,7 +165,7 @@ fn changes_for_many_watchers_take_so_much_memory_and_no_more() {
     const NAME: usize = 255;
     const EVENTS: usize = NEWS_MAX / 2 / NAME;
     let (_folder, root, heard, changes) = started();
-    let _guards = [1, 2].map(|open| changes.begin(&root, interest(open, false)).unwrap());
+    let _guards = [1, 2].map(|open| changes.begin(&root, key(7), interest(open, false)).unwrap());
     let created = |number: usize| Event {
         // The first watch of an instance has this number.
         watch: 1,
@@ -194,7 +186,7 @@ fn changes_for_many_watchers_take_so_much_memory_and_no_more() {
 fn the_thread_ends_and_nothing_is_left() {
     let (folder, root, heard, changes) = started();
     let interest = interest(1, false);
-    let guard = changes.begin(&root, interest).unwrap();
+    let guard = changes.begin(&root, key(7), interest).unwrap();
     std::fs::write(folder.path().join("f"), b"").unwrap();
     assert_eq!(heard.wait(), ["1 1 f"]);
     drop(guard);
@@ -225,11 +217,11 @@ fn nothing_is_watched_where_nobody_reads() {
     let folder = tempfile::tempdir().unwrap();
     let root = LinuxDisk::open(folder.path()).unwrap().root();
     let changes = HostChanges::start(Arc::default(), Broken).unwrap();
-    let _guard = changes.begin(&root, interest(1, false)).unwrap();
+    let _guard = changes.begin(&root, key(7), interest(1, false)).unwrap();
     assert!(changes.is_running());
     std::fs::write(folder.path().join("f"), b"").unwrap();
     let end = Instant::now() + Duration::from_secs(10);
-    while changes.begin(&root, interest(2, false)).is_some() {
+    while changes.begin(&root, key(7), interest(2, false)).is_some() {
         assert!(Instant::now() < end, "it is watched");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -242,7 +234,7 @@ fn what_may_not_be_watched_is_refused() {
     let (_folder, root, _, changes) = started();
     lock(&changes.0.table).set_max(0);
     let interest = interest(1, true);
-    assert!(changes.begin(&root, interest).is_none());
+    assert!(changes.begin(&root, key(7), interest).is_none());
     assert_eq!(changes.status().refused, 1);
     assert_eq!(changes.status().interests, 0);
     assert!(!changes.0.own.is_observed());
@@ -254,7 +246,7 @@ fn the_places_of_trees_take_so_much_memory_and_no_more() {
     let (folder, root, heard, changes) = started();
     std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
     let used = || lock(&changes.0.table).used();
-    let guard = changes.begin(&root, interest(1, true)).unwrap();
+    let guard = changes.begin(&root, key(7), interest(1, true)).unwrap();
     let end = Instant::now() + Duration::from_secs(10);
     while changes.status().watches < 3 && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(1));
@@ -268,7 +260,7 @@ fn the_places_of_trees_take_so_much_memory_and_no_more() {
     drop(guard);
     assert_eq!(used(), 0);
     lock(&changes.0.table).set_places_max(0);
-    let guard = changes.begin(&root, interest(2, true)).unwrap();
+    let guard = changes.begin(&root, key(7), interest(2, true)).unwrap();
     // The rename may still be reported to the first.
     while !heard.wait().contains(&"2 lost".to_owned()) {}
     assert_eq!(changes.status().refused, 1);
@@ -282,7 +274,7 @@ fn a_walk_that_comes_late_means_look_yourself() {
     let (_folder, root, heard, changes) = started();
     let interest = interest(1, true);
     let shared = &changes.0;
-    let id = lock(&shared.table).begin(&shared.inotify, &root, interest);
+    let id = lock(&shared.table).begin(&shared.inotify, &root, key(7), interest);
     // Nobody waits for the walk any more when it ends.
     let (sender, receiver) = tokio::sync::oneshot::channel();
     drop(receiver);
@@ -300,7 +292,7 @@ fn the_entries_of_new_directories_take_so_much_memory_and_no_more() {
     std::fs::write(folder.path().join("d/f"), b"").unwrap();
     let shared = &changes.0;
     let interest = interest(1, true);
-    let id = lock(&shared.table).begin(&shared.inotify, &root, interest);
+    let id = lock(&shared.table).begin(&shared.inotify, &root, key(7), interest);
     let id = id.unwrap();
     let listed = (1..LISTED_MAX).map(|number| (0, number.to_string().into_bytes().into()));
     let mut listed: Listed = listed.collect();
@@ -353,7 +345,7 @@ fn a_file_system_that_hangs_below_a_tree_keeps_no_change_from_being_seen() {
         return missing("root, or mount");
     }
     std::fs::create_dir(at("local/below")).unwrap();
-    let _guard = changes.begin(&root, interest(1, true)).unwrap();
+    let _guard = changes.begin(&root, key(7), interest(1, true)).unwrap();
     let end = Instant::now() + Duration::from_secs(10);
     while changes.status().watches < 3 && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(1));
@@ -371,7 +363,7 @@ fn more_work_than_there_is_room_for_means_the_whole_tree_anew() {
     std::fs::create_dir_all(folder.path().join("a/b")).unwrap();
     let shared = &changes.0;
     // The thread does nothing from now on.
-    let begin = lock(&shared.table).begin(&shared.inotify, &root, interest(1, true));
+    let begin = lock(&shared.table).begin(&shared.inotify, &root, key(7), interest(1, true));
     let id = begin.unwrap();
     let held = lock(&shared.table);
     for _ in 0..2 * JOBS_MAX {
@@ -390,7 +382,7 @@ fn more_work_than_there_is_room_for_means_the_whole_tree_anew() {
 fn directories_that_come_are_watched_while_files_change() {
     const DIRECTORIES: usize = 2_000;
     let (folder, root, _, changes) = started();
-    let _guard = changes.begin(&root, interest(1, true)).unwrap();
+    let _guard = changes.begin(&root, key(7), interest(1, true)).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -127,7 +127,6 @@ fn observe<V: Vfs>(call: &Call<V>, opened: &Opened<V>) -> bool {
         return true;
     }
     let interest = Interest::Caching {
-        key: opened.place.key,
         directory: opened.node.is_directory(),
     };
     // No delay is allowed here, because caching applies to the node itself.
