@@ -12,6 +12,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
+use durability::is_same_share;
 use smb_auth::fold_name;
 use smb_wire::ids::SessionId;
 use vfs::{Vfs, env::pause};
@@ -102,7 +103,6 @@ impl<V: Vfs> Server<V> {
     /// Ends the objects that `target` names. Their clients may connect again. Must be called on a worker.
     pub async fn end(self: &Arc<Self>, target: &Target) -> Ended {
         let mut ended = Ended::default();
-        let same = |a: &str, b: &str| a.to_uppercase() == b.to_uppercase();
         let same_user = |a: &str, b: &str| fold_name(a) == fold_name(b);
         match target {
             Target::Session(id) => {
@@ -124,7 +124,9 @@ impl<V: Vfs> Server<V> {
                 end_kept(self, |open| same_user(&open.user, name), &mut ended).await;
             }
             Target::Share(name) => {
-                let on_it = |tree: &TreeConnect<V>| tree.share.is_some() && same(tree.name(), name);
+                let on_it = |tree: &TreeConnect<V>| {
+                    tree.share.is_some() && is_same_share(tree.name(), name)
+                };
                 for session in self.all_sessions() {
                     end_trees(self, &session, on_it, &mut ended);
                     pause(&*self.env).await;
