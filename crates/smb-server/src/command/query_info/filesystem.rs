@@ -14,7 +14,7 @@ use smb_wire::{
     ids::Guid,
     status::Status,
 };
-use vfs::{FsInfo, Vfs};
+use vfs::{FsInfo, Vfs, posix::name::SHOWN_MAX};
 
 use super::Answer;
 use crate::{
@@ -29,8 +29,6 @@ const SECTOR: u32 = 512;
 const DRIVER_PATH_FIXED: usize = 8;
 /// Bytes of class 12 of Windows, the number of copies of the data.
 const DATA_COPIES_BYTES: usize = 4;
-/// Longest component in UTF-16 units.
-const COMPONENT_MAX: i32 = 255;
 /// Longest label of a volume in UTF-16 units, as in NTFS. Clients have no room for a longer one.
 const LABEL_MAX: usize = 32;
 
@@ -231,7 +229,7 @@ fn attribute<V: Vfs>(
             | Has::SUPPORTS_SPARSE_FILES.when(info.sparse)
             | Has::SUPPORTS_BLOCK_REFCOUNTING.when(info.clones)
             | Has::READ_ONLY_VOLUME.when(read_only),
-        maximum_component_name_length: COMPONENT_MAX,
+        maximum_component_name_length: i32::try_from(SHOWN_MAX).unwrap_or(i32::MAX),
         file_system_name: "NTFS".to_owned(),
     };
     named!(max, FileFsAttributeInformation, attribute)
