@@ -55,22 +55,24 @@ async fn rest<V: Vfs>(
 ) {
     for open in mine {
         // No request on these opens waits for this close: LOGOFF and TREE_DISCONNECT, which do, name no open.
-        open.quiesce(0).await;
-        if let Err(error) = finish(server, Some(session), &open).await {
-            log_failed(server, &open, &error, "closing a handle of a lost session");
-        }
+        let what = "closing a handle of a lost session";
+        finish_logged(server, Some(session), &open, what).await;
         turn.did(NAME_WORK);
         turn.wait().await;
     }
 }
 
-/// Logs the failure of a close whose error no client gets.
-pub(super) fn log_failed<V: Vfs>(
-    server: &Server<V>,
+/// As [`finish`], once the requests on the open have ended. No client gets an error, so it is logged.
+pub(super) async fn finish_logged<V: Vfs>(
+    server: &Arc<Server<V>>,
+    session: Option<&Session<V>>,
     open: &Open<V>,
-    error: &VfsError,
     what: &'static str,
 ) {
+    open.quiesce(0).await;
+    let Err(error) = finish(server, session, open).await else {
+        return;
+    };
     if let Some(left_out) = share_line_due(server, LineAbout::FailedClose, open.tree.share_id()) {
         tracing::warn!(%error, share = open.tree.name(), user = open.user, left_out, "{what}");
     }

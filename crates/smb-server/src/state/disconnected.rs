@@ -181,10 +181,7 @@ fn scavenge<V: Vfs>(server: &Arc<Server<V>>, mut at: Duration) {
 
 /// Closes an open that has no session.
 pub(super) async fn shut<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
-    open.quiesce(0).await;
-    if let Err(error) = close::finish(server, None, open).await {
-        close::log_failed(server, open, &error, "closing a disconnected handle");
-    }
+    close::finish_logged(server, None, open, "closing a disconnected handle").await;
 }
 
 /// Closes an open of any session, or of none ([MS-SMB2] 3.3.4.17).
@@ -217,12 +214,9 @@ pub(crate) async fn close<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) 
         }
     }
     open.end_parked(EndReason::Closed);
-    open.quiesce(0).await;
     let session = server.session(open.origin.session);
-    if let Err(error) = close::finish(server, session.as_deref(), &open).await {
-        let what = "closing a handle for another instance of its application";
-        close::log_failed(server, &open, &error, what);
-    }
+    let what = "closing a handle for another instance of its application";
+    close::finish_logged(server, session.as_deref(), &open, what).await;
 }
 
 /// The owner of the caching that the open shares.
