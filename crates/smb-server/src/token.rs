@@ -65,7 +65,9 @@ impl Acting {
 }
 
 /// RID of the built-in guest account.
-const GUEST_RID: u32 = 501;
+pub(crate) const GUEST_RID: u32 = 501;
+/// Its name.
+pub(crate) const GUEST_NAME: &str = "guest";
 
 impl Token {
     /// A user of the database.
@@ -132,7 +134,7 @@ impl Token {
         sids.extend(local);
         sids.push(Sid::BUILTIN_GUESTS);
         Self {
-            user: "guest".to_owned(),
+            user: GUEST_NAME.to_owned(),
             domain: config.netbios_name.clone(),
             group_sid: Sid::unix_group(gid),
             sids,

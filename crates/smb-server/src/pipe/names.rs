@@ -8,14 +8,14 @@ use smb_auth::Account;
 use smb_wire::{dtyp::Sid, rpc::lsarpc::SidNameUse};
 
 use super::world::World;
-use crate::local_accounts;
+use crate::{
+    local_accounts,
+    token::{GUEST_NAME, GUEST_RID},
+};
 
 /// RID of the group every local user is a member of, called "None" as on Windows.
 pub(super) const NONE_RID: u32 = 513;
 const NONE_NAME: &str = "None";
-/// RID of the guest account.
-const GUEST_RID: u32 = 501;
-const GUEST_NAME: &str = "guest";
 
 /// Aliases of BUILTIN that this server has.
 pub(super) const BUILTIN_ALIASES: [(u32, &str); 3] =
