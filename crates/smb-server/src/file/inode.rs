@@ -226,14 +226,7 @@ impl Inode {
 
     /// Parks a request until something changes, unless it is parked already. Returns false if too many are parked.
     pub(super) fn park(&mut self, waiter: Waiter) -> bool {
-        if self.waiting.contains(&waiter) {
-            return true;
-        }
-        let parks = waiter.finds_room(&self.waiting, WAITING_MAX);
-        if parks {
-            self.waiting.push(waiter);
-        }
-        parks
+        self.waiting.contains(&waiter) || waiter.park(&mut self.waiting, WAITING_MAX)
     }
 
     pub(super) fn unpark(&mut self, waiter: WaiterId) -> bool {

@@ -307,11 +307,10 @@ pub(super) const PARKED_MAX: usize = 1_024;
 pub(super) type Claims = BTreeMap<Link, Vec<Waiter>>;
 
 fn park(parked: &mut Vec<Waiter>, waiter: Waiter) -> Step {
-    if !waiter.finds_room(parked, PARKED_MAX) {
-        return Step::Refused(Status::INSUFFICIENT_RESOURCES);
+    match waiter.park(parked, PARKED_MAX) {
+        true => Step::Wait,
+        false => Step::Refused(Status::INSUFFICIENT_RESOURCES),
     }
-    parked.push(waiter);
-    Step::Wait
 }
 
 impl Files {

@@ -38,11 +38,15 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Whether there is room for this request where at most `most` may be parked: a user may have half of it, so that
-    /// other users find room.
-    pub(super) fn finds_room(self, parked: &[Self], most: usize) -> bool {
+    /// Parks this request where at most `most` may be parked: a user may have half of it, so that other users find
+    /// room. Returns false if there is no room.
+    pub(super) fn park(self, parked: &mut Vec<Self>, most: usize) -> bool {
         let mine = parked.iter().filter(|one| one.user == self.user);
-        parked.len() < most && mine.count() < most / 2
+        let has_room = parked.len() < most && mine.count() < most / 2;
+        if has_room {
+            parked.push(self);
+        }
+        has_room
     }
 }
 
