@@ -34,16 +34,25 @@ pub(super) fn undelivered<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     let durables = &server.durables;
     // [MS-SMB2] 3.3.4.6, 3.3.4.7: a durable open is closed; for a persistent one, the break waits.
     let taken = durables.take_of(&broken.opens, |open| open.endurance().needs_caching());
-    if taken.is_empty() {
-        return unanswered(server, broken);
+    // Other opens that share the lease lose it.
+    shut_all(server, taken, |server| unanswered(server, broken));
+}
+
+/// Closes opens in a task, and calls `then` when that is done; at once if there are none.
+fn shut_all<V: Vfs>(
+    server: &Arc<Server<V>>,
+    opens: Vec<Arc<Open<V>>>,
+    then: impl FnOnce(&Arc<Server<V>>) + 'static,
+) {
+    if opens.is_empty() {
+        return then(server);
     }
     let (server, env) = (Arc::clone(server), Arc::clone(&server.env));
     env.spawn(Box::pin(async move {
-        for open in taken {
+        for open in opens {
             shut(&server, &open).await;
         }
-        // Other opens that share the lease lose it.
-        unanswered(&server, broken);
+        then(&server);
     }));
 }
 
@@ -84,14 +93,5 @@ pub(super) fn is_away<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 /// kept.
 pub(super) fn sweep<V: Vfs>(server: &Arc<Server<V>>, opens: &[OpenId]) {
     let lost = |open: &Open<V>| !is_intact(server, open);
-    let taken = server.durables.take_of(opens, lost);
-    if taken.is_empty() {
-        return;
-    }
-    let (server, env) = (Arc::clone(server), Arc::clone(&server.env));
-    env.spawn(Box::pin(async move {
-        for open in taken {
-            shut(&server, &open).await;
-        }
-    }));
+    shut_all(server, server.durables.take_of(opens, lost), |_| ());
 }
