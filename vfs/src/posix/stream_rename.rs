@@ -35,14 +35,11 @@ impl<D: Disk> PosixVfs<D> {
                 };
                 // An attribute of that name would count before the depot, so it is moved there first. The rename then
                 // replaces it in one step, and a power cut leaves one of the two streams under the name.
-                let old = node.with_stream(Stream::new(to.to_owned(), IoAccess::default(), None));
-                match self.place(&old).await {
-                    Ok(Place::Xattr(value)) => {
-                        self.move_to_depot(&old, &value).await?;
-                        self.sync_base(&old, false).await?;
-                    }
-                    Ok(Place::Depot(_)) | Err(VfsError::NotFound) => {}
-                    Err(error) => return Err(error),
+                if let Some(value) = self.in_attribute(node, to).await? {
+                    let stream = Stream::new(to.to_owned(), IoAccess::default(), None);
+                    let old = node.with_stream(stream);
+                    self.move_to_depot(&old, &value).await?;
+                    self.sync_base(&old, false).await?;
                 }
                 self.depot_rename(node, &stream.name, to).await?;
                 Some(fd)

@@ -110,6 +110,11 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
         let stream = Self::base_of(node)?;
         let stat = self.disk.stat(node.fd()).await?;
         self.may_change(who, node.fd(), &stat).await?;
+        // Opens of the stream's file, and of the inode for its sync, may wait for a program on the host that has a
+        // lease, and other files share the lock. While a file is open here, no program gets a lease that delays the next
+        // open.
+        self.place(node).await?;
+        let _open = self.own_fd(node).await.ok();
         let _inode = self.locks.inode(node.0.key).await;
         if to == stream.name {
             return Ok(node.clone());
@@ -195,13 +200,7 @@ impl<D: Disk> PosixVfs<D> {
         if let Some(fd) = stream.depot() {
             return Ok(Place::Depot(fd));
         }
-        if let Some(attribute) = stream_attribute(&stream.name)
-            && let Some(mut value) = self.xattr(node.fd(), &attribute).await?
-        {
-            // Samba adds a NUL. A value without one was not written by Samba, so nothing is removed from it.
-            if value.last() == Some(&0) {
-                value.pop();
-            }
+        if let Some(value) = self.in_attribute(node, &stream.name).await? {
             return Ok(Place::Xattr(value));
         }
         // This happens once for each open of a stream, and the futures of READ and QUERY_INFO need not carry it.
@@ -209,6 +208,25 @@ impl<D: Disk> PosixVfs<D> {
         let fd = opened.ok_or(VfsError::NotFound)?;
         stream.set_depot(fd.clone());
         Ok(Place::Depot(fd))
+    }
+
+    /// The bytes of a stream that has an attribute.
+    pub(super) async fn in_attribute(
+        &self,
+        node: &PosixNode<D>,
+        stream: &str,
+    ) -> VfsResult<Option<Vec<u8>>> {
+        let Some(attribute) = stream_attribute(stream) else {
+            return Ok(None);
+        };
+        let mut found = self.xattr(node.fd(), &attribute).await?;
+        // Samba adds a NUL. A value without one was not written by Samba, so nothing is removed from it.
+        if let Some(value) = &mut found
+            && value.last() == Some(&0)
+        {
+            value.pop();
+        }
+        Ok(found)
     }
 
     pub(super) async fn stream_size(&self, node: &PosixNode<D>) -> VfsResult<(u64, u64)> {

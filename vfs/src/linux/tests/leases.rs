@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     rc::Rc,
     time::Duration,
@@ -17,7 +17,7 @@ use tokio::{
 use super::*;
 use crate::{
     Attributes, Contents, IoAccess, NamedStreams, SetAttr, StreamOpen, WriteMode,
-    posix::StreamStore,
+    posix::{PosixNode, StreamStore},
 };
 
 const ME: &Identity = &Identity::Service;
@@ -106,62 +106,85 @@ fn a_lease_of_another_program_holds_up_only_those_who_open_its_file() {
     LocalSet::new().block_on(&runtime, run);
 }
 
-#[test]
-fn a_lease_on_a_stream_holds_up_no_other_change_of_its_file() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("f"), b"").unwrap();
-    let disk = LinuxDisk::open(dir.path()).unwrap();
+/// A file "f" with a stream "s" in this store; `None` where there are no extended attributes.
+fn with_stream(
+    dir: &Path,
+    streams: StreamStore,
+) -> Option<(Rc<PosixVfs<LinuxDisk>>, PosixNode<LinuxDisk>)> {
+    std::fs::write(dir.join("f"), b"").unwrap();
+    let disk = LinuxDisk::open(dir).unwrap();
     let options = PosixOptions {
-        streams: StreamStore::Depot,
+        streams,
         ..PosixOptions::default()
     };
     let vfs = Rc::new(block_on(PosixVfs::new(disk, options)).unwrap());
     let found = block_on(vfs.lookup(ME, &["f".to_owned()])).unwrap();
     let (file, _) = found.found.unwrap();
-    let Ok((made, _)) = block_on(vfs.open_stream(ME, &file, "s", StreamOpen::New)) else {
-        crate::testing::missing("extended attributes");
-        return;
-    };
-    drop(made);
+    let made = block_on(vfs.open_stream(ME, &file, "s", StreamOpen::New));
+    made.is_ok().then_some((vfs, file))
+}
+
+/// The file of the only stream in `.streams`.
+fn in_depot(dir: &Path) -> PathBuf {
     // Two hash folders, the folder of the inode, and the file of the stream.
-    let mut at = dir.path().join(".streams");
+    let mut at = dir.join(".streams");
     for _ in 0..4 {
-        at = std::fs::read_dir(&at)
-            .unwrap()
-            .next()
-            .unwrap()
-            .unwrap()
-            .path();
+        let mut within = std::fs::read_dir(&at).unwrap();
+        at = within.next().unwrap().unwrap().path();
     }
-    let Some(holder) = Holder::of(&at) else {
-        crate::testing::missing("python3, or leases");
-        return;
-    };
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let run = async move {
-        let io = IoAccess {
-            read: true,
-            write: true,
+    at
+}
+
+/// Other files share the lock under which a file's attributes are changed.
+#[test]
+fn a_lease_on_a_stream_or_its_file_holds_up_no_change_of_attributes() {
+    let leased: [(StreamStore, fn(&Path) -> PathBuf); 2] = [
+        (StreamStore::Depot, in_depot),
+        (StreamStore::Xattr, |dir| dir.join("f")),
+    ];
+    for (streams, leased) in leased {
+        let dir = tempfile::tempdir().unwrap();
+        let Some((vfs, file)) = with_stream(dir.path(), streams) else {
+            crate::testing::missing("extended attributes");
+            return;
         };
-        let existing = StreamOpen::Existing;
-        let (stream, _) = vfs.open_stream(ME, &file, "s", existing).await.unwrap();
-        let stream = vfs.open(ME, &stream, io).await.unwrap();
-        let writer = Rc::clone(&vfs);
-        let writing = spawn_local(async move {
-            let (data, mode) = (Bytes::from_static(b"x"), WriteMode::default());
-            writer.write(&stream, 0, data, mode).await
-        });
-        sleep(Duration::from_millis(200)).await;
-        assert!(!writing.is_finished());
-        let hidden = SetAttr {
-            dos_attributes: Some(2),
-            ..SetAttr::default()
+        let Some(holder) = Holder::of(&leased(dir.path())) else {
+            crate::testing::missing("python3, or leases");
+            return;
         };
-        let set = timeout(Duration::from_secs(20), vfs.set_attr(ME, &file, &hidden)).await;
-        assert_eq!(set.unwrap(), Ok(()));
-        drop(holder);
-        let wrote = timeout(Duration::from_secs(20), writing).await;
-        assert_eq!(wrote.unwrap().unwrap(), Ok(()));
-    };
-    LocalSet::new().block_on(&runtime, run);
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let run = async move {
+            let io = IoAccess {
+                read: true,
+                write: true,
+            };
+            let existing = StreamOpen::Existing;
+            let (stream, _) = vfs.open_stream(ME, &file, "s", existing).await.unwrap();
+            let opened = vfs.open(ME, &stream, io).await.unwrap();
+            let (writer, renamer) = (Rc::clone(&vfs), Rc::clone(&vfs));
+            let writing = spawn_local(async move {
+                let (data, mode) = (Bytes::from_static(b"x"), WriteMode::default());
+                writer.write(&opened, 0, data, mode).await
+            });
+            let renaming = spawn_local(async move {
+                let renamed = renamer.rename_stream(ME, &stream, "t", false).await;
+                renamed.map(drop)
+            });
+            sleep(Duration::from_millis(200)).await;
+            assert!(!renaming.is_finished());
+            assert!(!writing.is_finished() || streams == StreamStore::Xattr);
+            let hidden = SetAttr {
+                dos_attributes: Some(2),
+                ..SetAttr::default()
+            };
+            let set = timeout(Duration::from_secs(20), vfs.set_attr(ME, &file, &hidden)).await;
+            assert_eq!(set.unwrap(), Ok(()));
+            drop(holder);
+            for one in [writing, renaming] {
+                let ended = timeout(Duration::from_secs(20), one).await;
+                assert_eq!(ended.unwrap().unwrap(), Ok(()));
+            }
+        };
+        LocalSet::new().block_on(&runtime, run);
+    }
 }
