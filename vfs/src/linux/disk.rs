@@ -363,19 +363,17 @@ impl LinuxDisk {
         write: bool,
     ) -> DiskResult<LinuxFd> {
         let open = move |fd: &LinuxFd, wait| opens::reopen(fd, read, write, wait);
-        if fd.class().remote {
-            return self.run(who, fd, move |fd| open(fd, true)).await;
-        }
-        // Overlayfs copies a whole file of its lower layer when it is opened for writing.
-        let copies = write && fd.class().kind == OVERLAY;
-        let opened = match copies {
+        // A remote file system may wait in any call. Overlayfs copies a whole file of its lower layer when it is opened
+        // for writing.
+        let waits = fd.class().remote || (write && fd.class().kind == OVERLAY);
+        let opened = match waits {
             true => self.run(who, fd, move |fd| Ok(open(fd, false))).await?,
             false => credentials::with(who, || open(fd, false)),
         };
         match opened {
             Err(Errno(libc::EAGAIN)) => {
-                let fd = fd.clone();
-                pool::run(pool::LEASES, who.clone(), move || open(&fd, true)).await
+                let (place, fd) = (fd.place(Lane::Leases), fd.clone());
+                pool::run(place, who.clone(), move || open(&fd, true)).await
             }
             opened => opened,
         }
@@ -400,11 +398,10 @@ impl LinuxDisk {
                 pool::run(Lane::Io.of(device), Identity::Service, look).await?
             }
         };
-        if how.path_only {
-            return Ok(fd);
+        match how.path_only {
+            true => Ok(fd),
+            false => self.open_again(who, &fd, how.read, how.write).await,
         }
-        let reopen = move |fd: &LinuxFd| opens::reopen(fd, how.read, how.write, true);
-        self.run(who, &fd, reopen).await
     }
 
     /// Queries a name on the pool, or the root of the file system that is mounted on it.

@@ -158,7 +158,7 @@ pub(super) fn reopen(fd: &LinuxFd, read: bool, write: bool, wait: bool) -> DiskR
     let on = fd.file_system();
     let anew = match open(OFlags::NONBLOCK) {
         Err(Errno(libc::EAGAIN)) if wait => LinuxFd::new(open(OFlags::empty())?, false, on),
-        opened if wait => waiting(opened?, on)?,
+        opened if wait || fd.class().remote => waiting(opened?, on)?,
         opened => LinuxFd::nonblock(opened?, on),
     };
     anew.joins(fd);

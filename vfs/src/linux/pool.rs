@@ -1,14 +1,14 @@
 //! A pool of threads that wait for the disk in place of the workers.
 //!
-//! One pool serves the whole process. It has two lanes with threads and queues of their own, so that slow syncs never
-//! keep reads and names waiting. Within a lane each file system (by its device number) has a queue and a number of
-//! threads at most, so that one that hangs delays no other: a new file system always gets threads, however many the
-//! others hold. Within a file system's queue the requesters (`requester.rs`) take turns, so that one with thousands of
-//! jobs delays each other one by one job. A full queue gives EAGAIN, so there is no unbounded backlog, and each
-//! requester may have half of the places that are free to it. The server's own jobs have as many places as all others
-//! together: a delete-on-close of a lost session, or a record in the state folder, must not fail because clients wait
-//! for the same disk. Threads start when needed and end when idle for `IDLE_MAX`; the next job is taken from the file
-//! system that has the fewest threads.
+//! One pool serves the whole process. It has three lanes with threads and queues of their own, so that slow syncs, and
+//! programs on the host that keep leases, never keep reads and names waiting. Within a lane each file system (by its
+//! device number) has a queue and a number of threads at most, so that one that hangs delays no other: a new file
+//! system always gets threads, however many the others hold. Within a file system's queue the requesters
+//! (`requester.rs`) take turns, so that one with thousands of jobs delays each other one by one job. A full queue gives
+//! EAGAIN, so there is no unbounded backlog, and each requester may have half of the places that are free to it. The
+//! server's own jobs have as many places as all others together: a delete-on-close of a lost session, or a record in
+//! the state folder, must not fail because clients wait for the same disk. Threads start when needed and end when idle
+//! for `IDLE_MAX`; the next job is taken from the file system that has the fewest threads.
 //!
 //! A job wakes the thread of the worker's own core that became idle last, as with the ring's kernel threads
 //! (`uring/sys.rs`): the data are in that core's caches, and no other core is interrupted to wake it, or the worker
@@ -41,7 +41,7 @@ use crate::{
     requester::{self, Requester},
 };
 
-/// Most threads that read, write and change names on one file system.
+/// Most threads that read, write and change names on one file system, and most that wait for leases there.
 pub const IO_THREADS_MAX: usize = 32;
 /// Most threads that sync one file system. The kernel merges the device flushes of syncs that run at once: with 64
 /// openers of files of their own, 32 threads need 1.7 times as many flushes as 64, and 128 need no fewer.
@@ -66,6 +66,8 @@ pub(crate) enum Lane {
     Io,
     /// Jobs that wait for a flush of the device.
     Sync,
+    /// Opens that wait for a program on the host to give up a lease.
+    Leases,
 }
 
 impl Lane {
@@ -84,12 +86,6 @@ pub(crate) struct Place {
 
 /// A device number that no file system has, for the jobs of those beyond [`FILE_SYSTEMS_MAX`].
 const ANY: u64 = 0;
-
-/// The place of opens that wait for a program on the host to give up a lease, and not for a file system.
-pub(crate) const LEASES: Place = Place {
-    lane: Lane::Io,
-    device: u64::MAX,
-};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -241,6 +237,7 @@ struct LaneThreads {
 
 static IO: LaneThreads = LaneThreads::new("disk-io", || IO_THREADS_MAX);
 static SYNC: LaneThreads = LaneThreads::new("disk-sync", sync_threads_max);
+static LEASES: LaneThreads = LaneThreads::new("disk-leases", || IO_THREADS_MAX);
 
 /// [`SYNC_THREADS_MAX`], or the environment's `HOLDFAST_SYNC_THREADS` (1 to 1,024): for measuring
 /// only (`sync_threads` of a server in a plan of `holdfast bench matrix`).
@@ -426,6 +423,7 @@ fn lane_threads(lane: Lane) -> &'static LaneThreads {
     match lane {
         Lane::Io => &IO,
         Lane::Sync => &SYNC,
+        Lane::Leases => &LEASES,
     }
 }
 

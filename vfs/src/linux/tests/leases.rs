@@ -17,6 +17,7 @@ use tokio::{
 use super::*;
 use crate::{
     Attributes, Contents, IoAccess, NamedStreams, SetAttr, StreamOpen, WriteMode,
+    linux::file_system::FileSystem,
     posix::{PosixNode, StreamStore},
 };
 
@@ -67,43 +68,51 @@ impl Drop for Holder {
 #[test]
 fn a_lease_of_another_program_holds_up_only_those_who_open_its_file() {
     const ASK: usize = 2 * pool::IO_THREADS_MAX;
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("f");
-    std::fs::write(&path, b"x").unwrap();
-    let disk = LinuxDisk::open(dir.path()).unwrap();
-    let fd = block_on(disk.open_at(ME, &disk.root(), b"f", OpenHow::PATH_ONLY)).unwrap();
-    let Some(holder) = Holder::of(&path) else {
-        crate::testing::missing("python3, or leases");
-        return;
-    };
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let run = async move {
-        let read = OpenHow {
-            read: true,
-            ..OpenHow::default()
+    for remote in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, b"x").unwrap();
+        let disk = LinuxDisk::open(dir.path()).unwrap();
+        let root = match remote {
+            true => {
+                let root = std::fs::File::open(dir.path()).unwrap();
+                LinuxFd::new(root.into(), false, &FileSystem::remote(4021))
+            }
+            false => disk.root(),
         };
-        let mut waiting = Vec::new();
-        for number in 0..ASK {
-            let (disk, fd) = (disk.clone(), fd.clone());
-            waiting.push(spawn_local(async move {
-                match number % 2 {
-                    0 => disk.reopen(ME, &fd, true, false).await,
-                    _ => disk.open_at(ME, &disk.root(), b"f", read).await,
-                }
-            }));
-        }
-        sleep(Duration::from_millis(200)).await;
-        assert!(waiting.iter().all(|one| !one.is_finished()));
-        let root = disk.root();
-        let listed = timeout(Duration::from_secs(20), disk.entries(ME, &root, 10)).await;
-        assert_eq!(listed.unwrap().unwrap().len(), 1);
-        drop(holder);
-        for one in waiting {
-            let opened = timeout(Duration::from_secs(20), one).await;
-            assert!(opened.unwrap().unwrap().is_ok());
-        }
-    };
-    LocalSet::new().block_on(&runtime, run);
+        let fd = block_on(disk.open_at(ME, &root, b"f", OpenHow::PATH_ONLY)).unwrap();
+        let Some(holder) = Holder::of(&path) else {
+            crate::testing::missing("python3, or leases");
+            return;
+        };
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let run = async move {
+            let read = OpenHow {
+                read: true,
+                ..OpenHow::default()
+            };
+            let mut waiting = Vec::new();
+            for number in 0..ASK {
+                let (disk, root, fd) = (disk.clone(), root.clone(), fd.clone());
+                waiting.push(spawn_local(async move {
+                    match number % 2 {
+                        0 => disk.reopen(ME, &fd, true, false).await,
+                        _ => disk.open_at(ME, &root, b"f", read).await,
+                    }
+                }));
+            }
+            sleep(Duration::from_millis(200)).await;
+            assert!(waiting.iter().all(|one| !one.is_finished()));
+            let listed = timeout(Duration::from_secs(20), disk.entries(ME, &root, 10)).await;
+            assert_eq!(listed.unwrap().unwrap().len(), 1);
+            drop(holder);
+            for one in waiting {
+                let opened = timeout(Duration::from_secs(20), one).await;
+                assert!(opened.unwrap().unwrap().is_ok());
+            }
+        };
+        LocalSet::new().block_on(&runtime, run);
+    }
 }
 
 /// A file "f" with a stream "s" in this store; `None` where there are no extended attributes.
