@@ -1,9 +1,9 @@
 //! Changes that other processes of this machine make to the files of the shares.
 //!
 //! One inotify instance and one thread for the process. It observes the directories that a client watches (with
-//! WATCH_TREE everything below), and the files and directories that a client may cache. Nothing else is observed, so an
-//! idle server costs nothing. A watch is set before the client gets any answer that depends on it, without waiting for
-//! a disk, and removed with its open.
+//! WATCH_TREE everything below on local file systems), and the files and directories that a client may cache. Nothing
+//! else is observed, so an idle server costs nothing. A watch is set before the client gets any answer that depends on
+//! it, without waiting for a disk, and removed with its open.
 //!
 //! inotify does not report who made a change, so the server's own changes are recognised by [`OwnChanges`] and left
 //! out. It does not see writes through memory mappings (inotify(7)), changes by other clients of a remote file system,
@@ -186,6 +186,13 @@ impl HostChanges {
     }
 
     fn begin(&self, root: &LinuxFd, key: FileKey, interest: Interest) -> Option<Observed> {
+        let interest = match interest {
+            // The thread must not wait for such a file system, as a walk would (`walk`).
+            Interest::Changes { open, .. } if root.is_remote() => {
+                Interest::Changes { open, tree: false }
+            }
+            interest => interest,
+        };
         let added = {
             let mut table = lock(&self.0.table);
             // This precedes the watch, so that the server's own changes from now on are in their table. The lock keeps

@@ -194,6 +194,12 @@ impl LinuxFd {
         Ok(rustix::fs::fcntl_setfl(self, flags)?)
     }
 
+    /// Whether its file system is behind a network or another process, and so may wait in any call.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        self.class().remote
+    }
+
     /// The present path of the object on the host, as the kernel has it in memory. It is only a hint, and `None` if the
     /// object has no name or its path is not known.
     #[must_use]

@@ -2,7 +2,7 @@
 
 use std::{
     os::fd::AsRawFd,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::{
         Arc, Mutex,
@@ -353,6 +353,18 @@ fn a_file_system_that_hangs_below_a_tree_keeps_no_change_from_being_seen() {
     std::fs::write(at("local/below/f"), b"").unwrap();
     assert_eq!(heard.wait(), ["1 1 local/below/f"]);
     assert_eq!(changes.status().watches, 3);
+}
+
+/// `/proc` counts as one, as every file system does that is not known to be local.
+#[test]
+fn of_a_tree_on_a_remote_file_system_only_the_directory_itself_is_watched() {
+    let root = LinuxDisk::open(Path::new("/proc/sys/kernel"))
+        .unwrap()
+        .root();
+    let changes = HostChanges::start(Arc::default(), Recorder::default()).unwrap();
+    let observed = changes.begin(&root, interest(1, true)).unwrap();
+    assert!(observed.ready.is_none(), "a walk is under way");
+    assert_eq!(changes.status().watches, 1);
 }
 
 /// More directories are added than the thread can walk: the tree is walked again, and then the

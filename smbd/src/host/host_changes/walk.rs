@@ -3,9 +3,9 @@
 //! A walk proceeds in slices, so that events are read meanwhile. A directory is watched first and listed afterwards, so
 //! that no new entry is missed; the entries of a directory that an event reported are reported, too, because they may
 //! be older than the watch. Links are never followed, and no name leads out of the watched directory. File systems that
-//! wait for another host or process are not entered: while this thread waited for one, no client would learn of changes
-//! anywhere, and nothing would end what it caches. If a walk ends after its client has got STATUS_PENDING, or makes up
-//! for lost events, the client must list the directory itself.
+//! wait for another host or process are not entered, and trees on them not walked: while this thread waited for one, no
+//! client would learn of changes anywhere, and nothing would end what it caches. If a walk ends after its client has
+//! got STATUS_PENDING, or makes up for lost events, the client must list the directory itself.
 
 use std::{
     collections::HashSet,
