@@ -5,6 +5,7 @@
 //! opened with `O_PATH` needs that, and repeats a call that a signal interrupted.
 
 use std::{
+    ffi::CString,
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd},
 };
@@ -309,19 +310,31 @@ const REMOVED: &[u8] = b" (deleted)";
 /// The absolute path of the descriptor, as the kernel reports it; `None` if the object has no name
 /// any more.
 pub(super) fn path(fd: &LinuxFd) -> Option<Vec<u8>> {
+    let path = link_of(fd)?;
+    (path.starts_with(b"/") && !is_marked(fd, &path)).then_some(path)
+}
+
+/// Whether the name by which the object was opened is gone. On a remote file system a name that ends like [`REMOVED`]
+/// counts as gone.
+pub(super) fn has_lost_name(fd: &LinuxFd) -> bool {
+    link_of(fd).is_some_and(|path| is_marked(fd, &path))
+}
+
+/// The target of the magic link to the descriptor.
+fn link_of(fd: &LinuxFd) -> Option<Vec<u8>> {
     let path = fd.by_link(|folder, link| rustix::fs::readlinkat(folder, link, Vec::new()));
-    let path = path.ok()?;
-    let path = path.into_bytes();
-    let gone = path.ends_with(REMOVED) && !is_at(fd, &path);
-    (path.starts_with(b"/") && !gone).then_some(path)
+    path.ok().map(CString::into_bytes)
+}
+
+/// Whether the kernel has marked the path.
+fn is_marked(fd: &LinuxFd, path: &[u8]) -> bool {
+    path.ends_with(REMOVED) && !is_at(fd, path)
 }
 
 /// Whether the object may have a name although [`path`] has none: it is longer than a page, does not begin at the root
 /// of the process, or has the kernel's mark on a remote file system.
 pub(super) fn is_path_unknown(fd: &LinuxFd) -> bool {
-    let path = fd.by_link(|folder, link| rustix::fs::readlinkat(folder, link, Vec::new()));
-    path.map_or(true, |path| {
-        let path = path.as_bytes();
+    link_of(fd).is_none_or(|path| {
         !path.starts_with(b"/") || (fd.class().remote && path.ends_with(REMOVED))
     })
 }

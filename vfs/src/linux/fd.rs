@@ -207,6 +207,13 @@ impl LinuxFd {
         calls::path(self)
     }
 
+    /// Whether the name by which the file or directory was opened is gone. On a remote file system, a name that ends in
+    /// " (deleted)" counts as gone.
+    #[must_use]
+    pub fn has_lost_name(&self) -> bool {
+        calls::has_lost_name(self)
+    }
+
     /// The magic link to this descriptor.
     pub(super) fn proc_path(&self) -> String {
         format!("/proc/self/fd/{}", self.as_raw_fd())

@@ -8,7 +8,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem::MaybeUninit,
-    os::fd::AsFd,
     sync::atomic::Ordering,
     time::{Duration, Instant},
 };
@@ -38,7 +37,7 @@ use super::{
     Listener, Shared,
     jobs::Job,
     lock,
-    table::{Below, Seen, magic},
+    table::{Below, Seen},
     walk::{self, Listed, Walk},
 };
 
@@ -157,16 +156,14 @@ pub(super) fn look(shared: &Shared, listener: &dyn Listener) {
 /// OCFS2) ask another host for the number of links all the same. That decides as well, because the kernel forgets names
 /// of remote file systems that are still there; and alone it would not do, because some of FUSE count no links.
 fn is_removed(directory: &LinuxFd) -> bool {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let links = || rustix::fs::statx(directory, "", flags, StatxFlags::NLINK);
-    has_lost_name(directory) && links().is_ok_and(|found| found.stx_nlink == 0)
+    directory.has_lost_name() && has_no_links(directory)
 }
 
-/// Whether the name by which a file or directory was opened is gone, by the kernel's path of the descriptor (proc(5)).
-/// A name that ends so itself costs its client a cached handle at most.
-fn has_lost_name(fd: &LinuxFd) -> bool {
-    let path = rustix::fs::readlink(magic(fd.as_fd()), Vec::<u8>::new());
-    path.is_ok_and(|path| path.to_bytes().ends_with(b" (deleted)"))
+/// Whether an inode has no names, as far as this machine knows.
+fn has_no_links(fd: &LinuxFd) -> bool {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let links = rustix::fs::statx(fd, c"", flags, StatxFlags::NLINK);
+    links.is_ok_and(|found| found.stx_nlink == 0)
 }
 
 /// Does one slice of the other jobs, and returns whether there was any.
@@ -344,9 +341,9 @@ fn itself(shared: &Shared, event: &Event, inode: InodeId, seen: &[Seen], news: &
         // A removed name is a change of attributes, and the server breaks caching for its own removals: caching the
         // handles of a file without a name helps no client.
         if event.is(ReadFlags::ATTRIB) && !directory {
-            if links(seen) == Some(0) {
+            if has_no_links(&seen.root) {
                 news.touched.insert((key, Touched::Gone));
-            } else if has_lost_name(&seen.root) {
+            } else if seen.root.has_lost_name() {
                 // It has another name, and another file may have the one by which it was opened.
                 news.touched.insert((key, Touched::Name));
             }
@@ -364,11 +361,6 @@ fn itself(shared: &Shared, event: &Event, inode: InodeId, seen: &[Seen], news: &
             news.touched.insert((key, Touched::Name));
         }
     }
-}
-
-fn links(seen: &Seen) -> Option<u64> {
-    let stat = rustix::fs::fstat(&seen.root).ok()?;
-    Some(stat.st_nlink as u64)
 }
 
 /// Whether the server itself made the change, according to the name or to its inode.

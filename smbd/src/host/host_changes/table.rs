@@ -114,11 +114,6 @@ impl Default for Table {
     }
 }
 
-/// The magic link to a descriptor: a path to its inode that no rename changes.
-pub(super) fn magic(fd: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
-}
-
 impl Table {
     /// A new interest with the watch of its own inode.
     pub(super) fn begin(
@@ -161,7 +156,9 @@ impl Table {
             return Err(Errno::NOSPC);
         }
         let inode = InodeId::of(fd).ok_or(Errno::BADF)?;
-        let watch = inotify::add_watch(inotify, magic(fd), flags())?;
+        // The magic link leads to the inode, whatever its name is now.
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let watch = inotify::add_watch(inotify, path, flags())?;
         user.watches.insert(watch);
         let known = self.watches.entry(watch).or_insert_with(|| Watch {
             inode,

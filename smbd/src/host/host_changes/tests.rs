@@ -21,8 +21,8 @@ use smb_server::{
 };
 use tempfile::TempDir;
 use vfs::{
-    FileKey,
-    disk::Disk,
+    FileKey, Identity,
+    disk::{Disk, OpenHow},
     linux::{LinuxDisk, LinuxFd},
 };
 
@@ -157,6 +157,32 @@ fn the_removal_of_an_open_directory_is_noticed() {
             assert!(said.iter().any(|one| one == gone), "{said:?}");
         }
     }
+}
+
+/// The kernel marks the path of a name that is gone; another name may end as the mark does.
+#[test]
+fn a_name_that_ends_like_a_removed_one_is_not_lost() {
+    let (folder, root, heard, changes) = started();
+    let disk = LinuxDisk::open(folder.path()).unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let _guards = [("f", 3), ("f (deleted)", 4)].map(|(name, ino)| {
+        std::fs::write(at(name), b"").unwrap();
+        std::fs::hard_link(at(name), at(&format!("other {ino}"))).unwrap();
+        let how = OpenHow {
+            path_only: true,
+            ..OpenHow::default()
+        };
+        let file = disk.open_now(&Identity::Service, &root, name.as_bytes(), how);
+        let cached = Interest::Caching {
+            key: key(ino),
+            directory: false,
+        };
+        changes.begin(&file.unwrap().unwrap(), cached).unwrap()
+    });
+    let permissions = std::fs::metadata(at("f (deleted)")).unwrap().permissions();
+    std::fs::set_permissions(at("f (deleted)"), permissions).unwrap();
+    std::fs::remove_file(at("f")).unwrap();
+    assert_eq!(heard.wait(), ["inode 3 Name"]);
 }
 
 /// Each of many watchers gets each change of a busy folder.
