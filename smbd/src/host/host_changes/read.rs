@@ -100,7 +100,7 @@ async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
     let mut looked = Instant::now();
     while !shared.ended.load(Ordering::SeqCst) {
         let work = !lock(&shared.jobs).is_empty();
-        let idle = lock(&shared.table).is_empty();
+        let looks = lock(&shared.table).has_directories();
         tokio::select! {
             biased;
             ready = readable.readable() => match ready {
@@ -110,7 +110,7 @@ async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
             () = shared.wake.notified() => {}
             () = std::future::ready(()), if work => {}
             () = tokio::time::sleep(DRAIN_AGAIN), if again => {}
-            () = tokio::time::sleep(LOOK_AGAIN), if !idle => {}
+            () = tokio::time::sleep(LOOK_AGAIN), if looks => {}
         }
         let drain = shared.own.begin_drain();
         let (events, all) = read(shared, &mut buffer);

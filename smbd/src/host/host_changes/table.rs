@@ -94,6 +94,8 @@ impl Seen {
 pub(super) struct Table {
     watches: HashMap<i32, Watch>,
     uses: BTreeMap<UseId, Use>,
+    /// The interests in directories.
+    of_directories: usize,
     next: u64,
     max: usize,
     /// The memory of all uses, and the most that those below the interests' own directories may have.
@@ -106,6 +108,7 @@ impl Default for Table {
         Self {
             watches: HashMap::new(),
             uses: BTreeMap::new(),
+            of_directories: 0,
             next: 0,
             max: WATCHES_MAX,
             used: 0,
@@ -132,10 +135,12 @@ impl Table {
             watches: BTreeSet::new(),
         };
         self.uses.insert(id, new);
-        let added = self.add(inotify, id, root.as_fd(), Arc::default());
-        added.map(|_| id).inspect_err(|_| {
+        if let Err(error) = self.add(inotify, id, root.as_fd(), Arc::default()) {
             self.uses.remove(&id);
-        })
+            return Err(error);
+        }
+        self.of_directories += usize::from(interest.directory().is_some());
+        Ok(id)
     }
 
     /// Watches a directory of an interest. `Ok(None)` if the interest has ended.
@@ -176,6 +181,7 @@ impl Table {
         let Some(user) = self.uses.remove(&id) else {
             return;
         };
+        self.of_directories -= usize::from(user.interest.directory().is_some());
         for watch in user.watches {
             self.release(inotify, watch, id);
         }
@@ -269,6 +275,11 @@ impl Table {
         uses.filter(|user| user.interest.is_of_directory())
             .map(|user| (user.key, user.root.clone()))
             .collect()
+    }
+
+    /// Whether there are any.
+    pub(super) fn has_directories(&self) -> bool {
+        self.of_directories > 0
     }
 
     pub(super) fn root_of(&self, id: UseId) -> Option<(LinuxFd, Interest)> {

@@ -159,6 +159,22 @@ fn the_removal_of_an_open_directory_is_noticed() {
     }
 }
 
+#[test]
+fn the_thread_looks_only_while_directories_are_watched_or_cached() {
+    let (_folder, root, _, changes) = started();
+    let table = || lock(&changes.0.table);
+    let cached = Interest::Caching {
+        key: key(8),
+        directory: false,
+    };
+    let _file = changes.begin(&root, cached).unwrap();
+    assert!(!table().has_directories());
+    let watched = [1, 2].map(|open| changes.begin(&root, interest(open, false)).unwrap());
+    assert!(table().has_directories());
+    drop(watched);
+    assert!(!table().has_directories());
+}
+
 /// The kernel marks the path of a name that is gone; another name may end as the mark does.
 #[test]
 fn a_name_that_ends_like_a_removed_one_is_not_lost() {
