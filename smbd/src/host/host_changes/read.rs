@@ -145,10 +145,8 @@ async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
 /// client may wait for changes of such a directory anew.
 pub(super) fn look(shared: &Shared, listener: &dyn Listener) {
     let directories = lock(&shared.table).directories();
-    let gone = directories.into_iter().filter(|(_, root)| is_removed(root));
-    let gone: BTreeSet<FileKey> = gone.map(|(key, _)| key).collect();
-    for key in gone {
-        listener.touched(key, Touched::Gone);
+    for (key, _) in directories.iter().filter(|(_, root)| is_removed(root)) {
+        listener.touched(*key, Touched::Gone);
     }
 }
 

@@ -269,8 +269,8 @@ impl Table {
         each.map(|(id, user)| user.seen(*id, &none)).collect()
     }
 
-    /// The directories that clients watch or cache.
-    pub(super) fn directories(&self) -> Vec<(FileKey, LinuxFd)> {
+    /// The directories that clients watch or cache, each of them once.
+    pub(super) fn directories(&self) -> BTreeMap<FileKey, LinuxFd> {
         let uses = self.uses.values();
         uses.filter(|user| user.interest.is_of_directory())
             .map(|user| (user.key, user.root.clone()))

@@ -171,6 +171,7 @@ fn the_thread_looks_only_while_directories_are_watched_or_cached() {
     assert!(!table().has_directories());
     let watched = [1, 2].map(|open| changes.begin(&root, interest(open, false)).unwrap());
     assert!(table().has_directories());
+    assert_eq!(table().directories().len(), 1, "each of them once");
     drop(watched);
     assert!(!table().has_directories());
 }
