@@ -10,31 +10,34 @@ use super::{
 };
 use crate::disk::{BTRFS, DiskResult, OVERLAY};
 
-/// `f_type` of file systems in memory, whose reads and writes never wait for a device.
-const MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6]; // tmpfs, ramfs
-/// `f_type` of the other file systems on which calls that need no disk do not wait. Overlayfs is one of them, because
-/// its layers nearly always are.
-const LOCAL: [u64; 20] = [
-    super_block::EXT4,
-    super_block::XFS,
-    BTRFS,
-    0x2FC1_2FC1, // ZFS
-    0xF2F5_2010, // F2FS
-    0xCA45_1A4E, // bcachefs
-    OVERLAY,
-    0x3153_464A, // JFS
-    0x5265_4973, // ReiserFS
-    0x3434,      // NILFS2
-    0x4D44,      // FAT
-    0x2011_BAB0, // exFAT
-    0x7366_746E, // NTFS (ntfs3)
-    0x9660,      // ISO 9660
-    0x1501_3346, // UDF
-    0x7371_7368, // SquashFS
-    0xE0F5_E1E2, // EROFS
-    0x482B,      // HFS+
-    0x2405_1905, // UBIFS
-    0x137F,      // Minix
+/// A kind of file systems: `f_type`, and its names in the kernel's table of mounts.
+type System = (u64, &'static [&'static str]);
+
+/// File systems in memory, whose reads and writes never wait for a device.
+const MEMORY: [System; 2] = [(0x0102_1994, &["tmpfs"]), (0x8584_58F6, &["ramfs"])];
+/// The other file systems on which calls that need no disk do not wait. Overlayfs is one of them, because its layers
+/// nearly always are.
+const LOCAL: [System; 20] = [
+    (super_block::EXT4, &["ext2", "ext3", "ext4"]),
+    (super_block::XFS, &["xfs"]),
+    (BTRFS, &["btrfs"]),
+    (0x2FC1_2FC1, &["zfs"]),
+    (0xF2F5_2010, &["f2fs"]),
+    (0xCA45_1A4E, &["bcachefs"]),
+    (OVERLAY, &["overlay"]),
+    (0x3153_464A, &["jfs"]),
+    (0x5265_4973, &["reiserfs"]),
+    (0x3434, &["nilfs2"]),
+    (0x4D44, &["vfat", "msdos"]),
+    (0x2011_BAB0, &["exfat"]),
+    (0x7366_746E, &["ntfs3"]),
+    (0x9660, &["iso9660"]),
+    (0x1501_3346, &["udf"]),
+    (0x7371_7368, &["squashfs"]),
+    (0xE0F5_E1E2, &["erofs"]),
+    (0x482B, &["hfsplus"]),
+    (0x2405_1905, &["ubifs"]),
+    (0x137F, &["minix"]),
 ];
 
 /// `f_type` of file systems on which the ring reads without a kernel thread of its own while the disk works
@@ -44,9 +47,22 @@ const READS_APART: [u64; 3] = [super_block::EXT4, super_block::XFS, BTRFS];
 /// The largest block of a file system, in bytes, where a page has as many.
 const BLOCK: usize = 4096;
 
+/// Whether one of the systems has this `f_type`.
+fn has_kind(systems: &[System], kind: u64) -> bool {
+    systems.iter().any(|(known, _)| *known == kind)
+}
+
 /// Whether calls may wait for more than a device.
 fn is_remote(kind: u64) -> bool {
-    !MEMORY.contains(&kind) && !LOCAL.contains(&kind)
+    !has_kind(&MEMORY, kind) && !has_kind(&LOCAL, kind)
+}
+
+/// Whether calls on a file system wait for no other host or process, by its name in the kernel's table of mounts. The
+/// file system itself is not asked, because that may wait for it.
+#[must_use]
+pub fn is_local_name(name: &[u8]) -> bool {
+    let mut names = MEMORY.iter().chain(&LOCAL).flat_map(|(_, names)| *names);
+    names.any(|known| known.as_bytes() == name)
 }
 
 /// Whether a file system with so many inodes is btrfs, or an overlayfs whose upper layer may be btrfs. Overlayfs reports
@@ -90,7 +106,7 @@ impl Class {
         };
         Ok(Self {
             kind,
-            memory: MEMORY.contains(&kind),
+            memory: has_kind(&MEMORY, kind),
             remote,
             reads_apart: READS_APART.contains(&kind),
             names_come_back: is_btrfs_or_over_it(kind, fs.f_files),
@@ -143,5 +159,9 @@ mod tests {
         assert!(others.into_iter().all(is_remote));
         let local = [super_block::EXT4, super_block::XFS, BTRFS, 0x0102_1994];
         assert!(!local.into_iter().any(is_remote));
+        let local = ["ext3", "tmpfs"].map(str::as_bytes);
+        assert!(local.into_iter().all(is_local_name));
+        let others = ["fuse", "fuseblk", "nfs4", "autofs", ""].map(str::as_bytes);
+        assert!(!others.into_iter().any(is_local_name));
     }
 }

@@ -35,6 +35,7 @@ pub mod trap;
 mod xattrs;
 mod xfs_log;
 
+pub use class::is_local_name;
 pub use disk::LinuxDisk;
 pub use fd::LinuxFd;
 pub use own_changes::{InodeId, OwnChanges};

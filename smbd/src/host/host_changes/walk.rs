@@ -25,7 +25,7 @@ use smb_server::{
 use smb_wire::msg::NotifyFilter;
 use tokio::sync::oneshot;
 use vfs::{
-    linux::{InodeId, LinuxFd},
+    linux::{InodeId, LinuxFd, is_local_name},
     posix::name,
 };
 
@@ -36,11 +36,6 @@ use super::{
 
 /// Directories visited before events are read again.
 const SLICE: usize = 128;
-
-/// Types of file systems that wait for no other host or process.
-const LOCAL: &str = "\
-    bcachefs btrfs erofs exfat ext2 ext3 ext4 f2fs hfsplus iso9660 jfs minix nilfs2 ntfs3 overlay \
-    ramfs reiserfs squashfs tmpfs ubifs udf vfat xfs zfs";
 
 /// Most memory of the changes of one round of events or one directory, in bytes.
 pub(super) const NEWS_MAX: usize = 16 << 20;
@@ -222,7 +217,10 @@ impl Walk {
                 let mount = mount_of(&mounted).ok_or(Errno::XDEV)?;
                 let known = self.mount.filter(|(known, _)| *known == mount);
                 // The kernel's table may be long, and a tree may have many directories on one mount.
-                let (_, enters) = known.unwrap_or_else(|| (mount, is_local(mount)));
+                let enters = match known {
+                    Some((_, enters)) => enters,
+                    None => is_local(mount)?,
+                };
                 self.mount = Some((mount, enters));
                 enters.then_some(mounted).ok_or(Errno::XDEV)?
             }
@@ -264,20 +262,19 @@ fn mount_of(fd: &OwnedFd) -> Option<u64> {
     known.then_some(stat.stx_mnt_id)
 }
 
-/// Whether the file system of a mount is a [`LOCAL`] one by the kernel's table of mounts, since a query of the file
-/// system itself may wait for it.
-fn is_local(mount: u64) -> bool {
+/// Whether the file system of a mount is a local one, by the kernel's table of mounts.
+fn is_local(mount: u64) -> Result<bool, Errno> {
     let id = mount.to_string();
     // proc(5): the line begins with the number, and the type follows the optional fields.
-    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    // This error is none of those for which a directory is left out without a report.
+    let table = std::fs::read("/proc/self/mountinfo").map_err(|_| Errno::IO)?;
     let kind = table.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ');
         let own = fields.next() == Some(id.as_bytes());
         let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
         own.then_some(kind)
     });
-    let mut local = LOCAL.split_ascii_whitespace();
-    local.any(|local| kind == Some(local.as_bytes()))
+    Ok(kind.is_some_and(is_local_name))
 }
 
 /// Whether clients never see the name.
