@@ -258,7 +258,7 @@ pub struct HostChangesStatus {
     pub interests: usize,
     /// Times that there were too many changes at once.
     pub overflows: u64,
-    /// Times that the kernel had no more watches.
+    /// Times that something could not be watched.
     pub refused: u64,
 }
 

@@ -22,6 +22,7 @@ mod tests;
 mod walk;
 
 use std::{
+    collections::BTreeSet,
     io,
     os::fd::OwnedFd,
     sync::{
@@ -31,7 +32,7 @@ use std::{
     thread,
 };
 
-use rustix::fs::inotify;
+use rustix::{fs::inotify, io::Errno};
 use smb_server::{
     Server,
     file::{HostChange, OpenId, Touched},
@@ -91,6 +92,8 @@ struct Shared {
     ended: AtomicBool,
     overflows: AtomicU64,
     refused: AtomicU64,
+    /// The reasons that were logged.
+    reasons: Mutex<BTreeSet<i32>>,
 }
 
 impl Shared {
@@ -119,13 +122,16 @@ impl Shared {
         }
     }
 
-    /// Logs only the first time: once the watches have run out, this happens again and again.
-    fn refused(&self, error: rustix::io::Errno) {
-        if self.refused.fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::warn!(
-                %error,
-                "changes made on this host are not seen everywhere: raise fs.inotify.max_user_watches"
-            );
+    /// Logs each reason only the first time: once the watches have run out, this happens again and again.
+    fn refused(&self, error: Errno) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        if lock(&self.reasons).insert(error.raw_os_error()) {
+            let remedy = match error {
+                table::FULL => "; clients watch more than this server can",
+                Errno::NOSPC => "; raise fs.inotify.max_user_watches",
+                _ => "",
+            };
+            tracing::warn!(%error, "changes made on this host are not seen everywhere{remedy}");
         }
     }
 }
@@ -152,6 +158,7 @@ impl HostChanges {
             ended: AtomicBool::new(false),
             overflows: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            reasons: Mutex::default(),
         });
         let waking = Arc::downgrade(&shared);
         shared.own.set_wake(move || {

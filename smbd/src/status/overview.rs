@@ -192,8 +192,8 @@ fn write_host_changes(out: &mut Text, seen: Option<HostChangesStatus>) {
     if refused > 0 {
         out.gap();
         put!(out, 0;
-            "changes made on this host: {refused} times the kernel had no more watches, so \
-             nothing was cached there; raise fs.inotify.max_user_watches");
+            "changes made on this host: {refused} times something could not be watched, so \
+             nothing was cached there; the log says why");
     }
     if overflows > 0 {
         out.gap();
@@ -415,7 +415,7 @@ open for clients that are away: 1
         let mut seen = HostChangesStatus::default();
         assert_eq!(words(Some(seen)), "");
         (seen.refused, seen.overflows) = (2, 1);
-        assert!(words(Some(seen)).contains("2 times the kernel had no more watches"));
+        assert!(words(Some(seen)).contains("2 times something could not be watched"));
         assert!(words(Some(seen)).contains("1 times too many at once"));
         assert!(words(None).contains("ARE NOT SEEN"));
     }

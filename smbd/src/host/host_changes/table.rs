@@ -31,6 +31,9 @@ const PLACES_MAX: usize = 256 << 20;
 const USE_MEMORY: usize = 128;
 const NAME_MEMORY: usize = 32;
 
+/// The error where a limit of this server is reached; the kernel has none of this number here.
+pub(super) const FULL: Errno = Errno::NOBUFS;
+
 /// Number of an interest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct UseId(u64);
@@ -158,7 +161,7 @@ impl Table {
         // Opens bound the interests, and so the uses of their own directories.
         let no_place = !below.is_empty() && self.used.saturating_add(memory) > self.places_max;
         if no_place || self.watches.len() >= self.max {
-            return Err(Errno::NOSPC);
+            return Err(FULL);
         }
         let inode = InodeId::of(fd).ok_or(Errno::BADF)?;
         // The magic link leads to the inode, whatever its name is now.

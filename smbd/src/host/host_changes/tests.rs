@@ -31,6 +31,7 @@ use super::{
     jobs::{JOBS_MAX, Job},
     lock,
     read::{Event, judge, look},
+    table::FULL,
     walk::{LISTED_MAX, Listed, NEWS_MAX, Walk, join},
 };
 use crate::host::loop_mount::missing;
@@ -279,6 +280,8 @@ fn what_may_not_be_watched_is_refused() {
     let interest = interest(1, true);
     assert!(changes.begin(&root, key(7), interest).is_none());
     assert_eq!(changes.status().refused, 1);
+    // The kernel is not to blame.
+    assert!(lock(&changes.0.reasons).contains(&FULL.raw_os_error()));
     assert_eq!(changes.status().interests, 0);
     assert!(!changes.0.own.is_observed());
 }

@@ -31,7 +31,7 @@ use vfs::{
 
 use super::{
     Listener, Shared, lock,
-    table::{Below, UseId, WATCHES_MAX},
+    table::{Below, FULL, UseId, WATCHES_MAX},
 };
 
 /// Directories visited before events are read again.
@@ -201,7 +201,7 @@ impl Walk {
             }
             if directory {
                 if self.due.len() >= WATCHES_MAX {
-                    return Err(Errno::NOSPC);
+                    return Err(FULL);
                 }
                 self.due.push((Arc::clone(below), Some(name.into())));
             }
