@@ -19,7 +19,7 @@ mod place;
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use self::place::{OLD_PLACE, PLACE};
+use self::place::{Label, OLD_PLACE, PLACE};
 use super::{
     PosixNode, PosixVfs, SERVICE,
     errno::unless,
@@ -382,9 +382,10 @@ impl<D: Disk> PosixVfs<D> {
     /// start. That one is perhaps alive and notes the folder as its own, so nothing is removed there unless the label
     /// allows it.
     async fn clear_folder(&self, node: &PosixNode<D>, folder: &D::Fd) -> VfsResult<()> {
-        let certain = node.0.key.fs == self.root.0.key.fs
-            || self.is_labelled_with(node, folder).await? == Some(true)
-            || self.is_of_predecessor(node, folder).await?;
+        let certain = node.0.key.fs == self.root.0.key.fs || {
+            let label = self.label_on(folder, node).await?;
+            matches!(label, Label::Own | Label::Predecessors)
+        };
         if !certain && !self.depot_files(folder, REMOVED_MAX).await?.is_empty() {
             return Err(VfsError::NotSupported);
         }

@@ -27,6 +27,16 @@ const LABEL: &str = "user.holdfast.generation";
 /// The length of the generation in it.
 const GENERATION_DIGITS: usize = 16;
 
+/// The inode that a folder is labelled with, as seen from the inode at whose place it is.
+pub(super) enum Label {
+    Missing,
+    Own,
+    /// Another inode of the same file system below the root. It is dead, because this one has its number.
+    Predecessors,
+    /// Another inode.
+    Foreign,
+}
+
 impl<D: Disk> PosixVfs<D> {
     /// The place of the folder of an inode's streams: the one that the inode notes, or else that of Samba's rule.
     pub(super) async fn depot_place(&self, node: &PosixNode<D>) -> VfsResult<[String; 3]> {
@@ -85,39 +95,31 @@ impl<D: Disk> PosixVfs<D> {
         node: &PosixNode<D>,
         folder: &D::Fd,
     ) -> VfsResult<bool> {
-        Ok(self.is_labelled_with(node, folder).await? == Some(false))
+        let label = self.label_on(folder, node).await?;
+        Ok(matches!(label, Label::Predecessors | Label::Foreign))
     }
 
-    /// Whether a folder is labelled with this inode; `None` if it has no label.
-    pub(super) async fn is_labelled_with(
-        &self,
-        node: &PosixNode<D>,
-        folder: &D::Fd,
-    ) -> VfsResult<Option<bool>> {
+    /// The label of a folder, as seen from an inode.
+    pub(super) async fn label_on(&self, folder: &D::Fd, node: &PosixNode<D>) -> VfsResult<Label> {
         let Some(label) = self.xattr(folder, LABEL).await? else {
-            return Ok(None);
+            return Ok(Label::Missing);
         };
         let alone = generation_of(node);
         if alone.is_empty() {
             // A file system without generations labels nothing: a folder with a label is that of an inode elsewhere.
-            return Ok(Some(false));
+            return Ok(Label::Foreign);
         }
+        let own = self.label_of(node).await?;
         // Older versions did not name the file system.
-        let own = label == alone.as_bytes() || label == self.label_of(node).await?.as_bytes();
-        Ok(Some(own))
-    }
-
-    /// Whether the folder at the place of an inode below the root is labelled with another inode of the same file
-    /// system, which is dead, because this one has its number.
-    pub(super) async fn is_of_predecessor(
-        &self,
-        node: &PosixNode<D>,
-        folder: &D::Fd,
-    ) -> VfsResult<bool> {
-        let (own, label) = (self.label_of(node).await?, self.xattr(folder, LABEL).await?);
+        if [alone.as_bytes(), own.as_bytes()].contains(&&*label) {
+            return Ok(Label::Own);
+        }
         let system = own.as_bytes().get(GENERATION_DIGITS..);
-        let theirs = (label.as_deref()).and_then(|label| label.get(GENERATION_DIGITS..));
-        Ok(theirs == system && system.is_some_and(|system| !system.is_empty()))
+        let named = system.is_some_and(|system| !system.is_empty());
+        Ok(match named && label.get(GENERATION_DIGITS..) == system {
+            true => Label::Predecessors,
+            false => Label::Foreign,
+        })
     }
 
     /// The label of an inode; empty if its file system has no generations.
