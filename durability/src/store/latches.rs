@@ -109,13 +109,10 @@ impl<D: Disk> LatchMap<D> {
     /// latches that wake with it: restore them before any client can reach the inodes.
     pub fn learn(&self, fs: KnownFs) -> Vec<LatchRecord> {
         let mut state = lock(&self.state);
-        state.known.retain(|known| known.dev != fs.dev);
-        if state.known.len() < FILE_SYSTEMS_MAX {
-            state.known.push(fs);
-        }
+        let lost = state.replace(fs);
         let dormant = mem::take(&mut state.dormant).into_keys();
         self.map.peek(|all| {
-            let woken = dormant.filter_map(|key| {
+            let woken = dormant.chain(lost).filter_map(|key| {
                 let value = all.get(&key)?;
                 state.admit(key, value)
             });
@@ -235,6 +232,28 @@ impl<D: Disk> LatchStore for LatchMap<D> {
 }
 
 impl State {
+    /// Adds a file system. Returns the latches, by their keys in the map, that no inode has any more because it has
+    /// another number than before (it was mounted again), or another one's number.
+    fn replace(&mut self, fs: KnownFs) -> Vec<Vec<u8>> {
+        let moved = |known: &KnownFs| match known.dev == fs.dev {
+            true => known.identity != fs.identity,
+            false => known.identity == fs.identity && known.root == fs.root,
+        };
+        let moved: Vec<u64> = (self.known.iter().filter(|known| moved(known)))
+            .map(|known| known.dev)
+            .collect();
+        let (lost, live): (BTreeMap<_, _>, BTreeMap<_, _>) = mem::take(&mut self.live)
+            .into_iter()
+            .partition(|(key, _)| moved.contains(&key.fs));
+        self.live = live;
+        self.known
+            .retain(|known| known.dev != fs.dev && !moved.contains(&known.dev));
+        if self.known.len() < FILE_SYSTEMS_MAX {
+            self.known.push(fs);
+        }
+        lost.into_values().collect()
+    }
+
     fn find(&self, (identity, root): &System) -> Option<u64> {
         let same = || self.known.iter().filter(|fs| fs.identity == *identity);
         let exact = same().find(|fs| fs.root == *root);

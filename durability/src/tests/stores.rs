@@ -323,6 +323,27 @@ fn a_latch_sleeps_while_its_file_system_is_away() {
     });
 }
 
+/// It may be unmounted and mounted again while the server runs.
+#[test]
+fn a_latch_follows_its_file_system_to_another_number() {
+    let disk = disk(Profile::PosixMin);
+    let env = Arc::new(TestEnv::default());
+    let (on, inner) = (disk, Arc::clone(&env));
+    run(&env, async move {
+        let store = open(&on, &inner, vec![fs(7, 1)]).await.store;
+        store.set(record(7, 9)).await.unwrap();
+        assert_eq!(store.learn(fs(7, 1)), []);
+        assert_eq!(store.restore(), [record(7, 9)]);
+        assert_eq!(store.learn(fs(8, 1)), [record(8, 9)]);
+        // Another file system gets its number.
+        assert_eq!(store.learn(fs(8, 2)), []);
+        assert_eq!((store.restore().len(), store.dormant().len()), (0, 1));
+        assert_eq!(store.learn(fs(9, 1)), [record(9, 9)]);
+        store.cleared(record(9, 9).key).await.unwrap();
+        assert_eq!((store.restore().len(), store.dormant().len()), (0, 0));
+    });
+}
+
 pub(super) async fn put_now(disk: &SimDisk, name: &str, bytes: Vec<u8>) {
     let (me, root) = (&Identity::Service, disk.root());
     let _ = disk.unlink(me, &root, name.as_bytes(), false).await;
