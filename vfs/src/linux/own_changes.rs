@@ -19,7 +19,7 @@ use std::{
     },
 };
 
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, openat2};
 
 use super::LinuxFd;
 use crate::lock;
@@ -45,6 +45,14 @@ impl InodeId {
     /// The inode of an entry, links not followed; `None` if there is none. This may wait for a disk.
     pub fn at(dir: impl AsFd, name: &[u8]) -> Option<Self> {
         Self::look(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// As [`Self::at`], if the kernel has the entry in memory and need not ask anybody.
+    pub fn cached_at(dir: impl AsFd, name: &[u8]) -> Option<Self> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
+        let found = openat2(dir, name, flags, Mode::empty(), resolve);
+        Self::of(found.ok()?)
     }
 
     fn look(dir: impl AsFd, name: impl rustix::path::Arg, flags: AtFlags) -> Option<Self> {
@@ -263,6 +271,16 @@ mod tests {
         assert!(own.is_name(dir, b"a"), "its events may be among these");
         assert!(!own.end_drain(third));
         assert!(own.is_empty());
+    }
+
+    #[test]
+    fn an_entry_in_memory_is_found_without_a_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("f"), b"").unwrap();
+        let root = LinuxDisk::open(folder.path()).unwrap().root();
+        assert!(InodeId::at(&root, b"f").is_some());
+        assert_eq!(InodeId::cached_at(&root, b"f"), InodeId::at(&root, b"f"));
+        assert_eq!(InodeId::cached_at(&root, b"g"), None);
     }
 
     #[test]

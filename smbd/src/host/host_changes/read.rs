@@ -372,11 +372,13 @@ fn is_ours(shared: &Shared, event: &Event, dir: InodeId, name: &[u8], seen: &[Se
     let Some(seen) = seen.first() else {
         return false;
     };
-    let folder = walk::directory(&seen.root, &seen.below);
-    match folder.ok().and_then(|dir| InodeId::at(dir, name)) {
-        Some(child) => shared.own.is_inode(child),
-        // The entry was removed or moved since, which has an event of its own.
-        None => true,
+    let is_own = |child| shared.own.is_inode(child);
+    match walk::directory(&seen.root, &seen.below) {
+        // The thread must not wait for another host: an entry that only that host knows counts as changed by others.
+        Ok(folder) if seen.root.is_remote() => InodeId::cached_at(folder, name).is_some_and(is_own),
+        // If there is no entry, it was removed or moved since, which has an event of its own.
+        Ok(folder) => InodeId::at(folder, name).is_none_or(is_own),
+        Err(_) => true,
     }
 }
 
