@@ -7,9 +7,10 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{super_block, *};
 use crate::{
-    Directories, Identity, Paths, Timestamp, Volume, conformance,
+    Directories, Identity, NamedStreams, Paths, StreamOpen, SyncScope, Timestamp, VfsError, Volume,
+    conformance,
     disk::{BTRFS, Disk, Errno, Mark, OpenHow, Stat, Wanted, XattrSet},
-    posix::{PosixOptions, PosixVfs},
+    posix::{PosixOptions, PosixVfs, StreamStore},
     testing::block_on,
 };
 
@@ -282,6 +283,25 @@ fn a_fifo_holds_nobody() {
     };
     let got = block_on(disk.open_at(&Identity::Service, &root, b"fifo", how));
     assert_eq!(got.map(drop), Err(Errno(libc::ENXIO)));
+}
+
+#[test]
+fn what_is_no_file_among_the_streams_is_no_stream_and_fails_no_sync() {
+    let (who, dir) = (&Identity::Service, tempfile::tempdir().unwrap());
+    let Some((vfs, file)) = leases::with_stream(dir.path(), StreamStore::Depot) else {
+        crate::testing::missing("extended attributes");
+        return;
+    };
+    let fifo = leases::in_depot(dir.path()).with_file_name(":p:$DATA");
+    let bits = Mode::RUSR | Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, bits).unwrap();
+    let streams = block_on(vfs.streams(&file)).unwrap();
+    let names: Vec<_> = streams.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["s"]);
+    assert_eq!(block_on(vfs.sync(&file, SyncScope::All)), Ok(()));
+    let found = block_on(vfs.open_stream(who, &file, "p", StreamOpen::Existing));
+    let size = block_on(vfs.attr(&found.unwrap().0));
+    assert_eq!(size.map(drop), Err(VfsError::AccessDenied));
 }
 
 /// A ring would take `O_NONBLOCK` as "never wait".

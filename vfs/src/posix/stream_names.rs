@@ -134,8 +134,11 @@ impl<D: Disk> PosixVfs<D> {
         let listing = self.disk.reopen(&SERVICE, folder, true, false).await?;
         let entries = self.disk.entries(&SERVICE, &listing, max).await;
         let entries = unless(entries, &[libc::ENOENT])?.unwrap_or_default();
-        Ok(entries
+        // The user as whom Samba made the folder may put anything into it, and no FIFO or directory can be synced.
+        let files = entries
             .into_iter()
+            .filter(|entry| [libc::DT_REG, libc::DT_UNKNOWN].contains(&entry.kind));
+        Ok(files
             .filter_map(|entry| {
                 let name = stream_of_file(&entry.name)?.to_owned();
                 Some((entry.name, name))

@@ -116,7 +116,7 @@ fn a_lease_of_another_program_holds_up_only_those_who_open_its_file() {
 }
 
 /// A file "f" with a stream "s" in this store; `None` where there are no extended attributes.
-fn with_stream(
+pub(super) fn with_stream(
     dir: &Path,
     streams: StreamStore,
 ) -> Option<(Rc<PosixVfs<LinuxDisk>>, PosixNode<LinuxDisk>)> {
@@ -134,7 +134,7 @@ fn with_stream(
 }
 
 /// The file of the only stream in `.streams`.
-fn in_depot(dir: &Path) -> PathBuf {
+pub(super) fn in_depot(dir: &Path) -> PathBuf {
     // Two hash folders, the folder of the inode, and the file of the stream.
     let mut at = dir.join(".streams");
     for _ in 0..4 {

@@ -17,6 +17,10 @@ impl<D: Disk> PosixVfs<D> {
         (folder, file): (&D::Fd, &D::Fd),
     ) -> VfsResult<bool> {
         let (above, own) = (self.disk.stat(folder).await?, self.disk.stat(file).await?);
+        // Neither Samba nor this server makes anything else for a stream.
+        if own.mode & libc::S_IFMT != libc::S_IFREG {
+            return Ok(true);
+        }
         let owners = [0, self.disk.service_uid(), own.uid];
         let by_owner_alone = above.mode & 0o022 == 0 && owners.contains(&above.uid);
         // Where everybody may use the file, as on a file system without owners, nobody gains anything.
