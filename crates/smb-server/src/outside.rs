@@ -51,7 +51,7 @@ impl Interest {
 pub struct Observed {
     /// Ends the observing when dropped.
     pub guard: Box<dyn Any + Send + Sync>,
-    /// Completes when everything is observed; `None` if it already is.
+    /// Completes when everything is observed, and fails if the object itself cannot be; `None` if it already is.
     pub ready: Option<oneshot::Receiver<()>>,
 }
 
@@ -61,8 +61,8 @@ pub(crate) struct Unobserved;
 
 /// Observes host changes of the files of the shares.
 pub trait HostWatch<V: Vfs>: Send + Sync {
-    /// Begins to observe: the node itself, whose key the reports name, at once, and everything below it soon. It does
-    /// not wait for a disk. `None` if the object cannot be observed.
+    /// Begins to observe: the node itself, whose key the reports name, at once unless that may wait for its file system,
+    /// and everything below it soon. It does not wait for a disk. `None` if the object cannot be observed.
     fn observe(&self, node: &V::Node, interest: Interest) -> Option<Observed>;
 }
 

@@ -24,7 +24,7 @@ mod walk;
 use std::{
     collections::BTreeSet,
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, Mutex, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -38,10 +38,10 @@ use smb_server::{
     file::{HostChange, OpenId, Touched},
     outside::{HostWatch, Interest, Observed},
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use vfs::{
     FileKey, Node, Volume,
-    linux::{LinuxFd, OwnChanges},
+    linux::{InodeId, LinuxFd, OwnChanges},
 };
 
 use crate::{answers::HostChangesStatus, host_vfs::HostVfs, lock};
@@ -112,6 +112,14 @@ impl Shared {
     fn walk_anew(&self, id: UseId) {
         lock(&self.jobs).anew(id);
         self.wake.notify_one();
+    }
+
+    /// Sets the watch of an interest's own inode, without the lock that others need.
+    fn watch_apart(&self, id: UseId, root: &LinuxFd) -> Result<(), Errno> {
+        let inode = InodeId::of(root).ok_or(Errno::BADF)?;
+        lock(&self.table).begin_set(inode)?;
+        let watch = table::set(&self.inotify, root.as_fd());
+        lock(&self.table).end_set(&self.inotify, id, inode, watch)
     }
 
     fn forget(&self, id: UseId) {
@@ -193,13 +201,9 @@ impl HostChanges {
     }
 
     fn begin(&self, root: &LinuxFd, key: FileKey, interest: Interest) -> Option<Observed> {
-        let interest = match interest {
-            // The thread must not wait for such a file system, as a walk would (`walk`).
-            Interest::Changes { open, .. } if root.is_remote() => {
-                Interest::Changes { open, tree: false }
-            }
-            interest => interest,
-        };
+        if root.is_remote() {
+            return self.begin_apart(root, key, interest);
+        }
         let added = {
             let mut table = lock(&self.0.table);
             // This precedes the watch, so that the server's own changes from now on are in their table. The lock keeps
@@ -225,21 +229,54 @@ impl HostChanges {
         }
         let mut ready = None;
         if let Interest::Changes { tree: true, .. } = interest {
-            let (sender, receiver) = tokio::sync::oneshot::channel();
+            let (sender, receiver) = oneshot::channel();
             ready = Some(receiver);
             self.0.order(Job::Walk(Walk::whole(id, Some(sender))));
         } else if interest.is_of_directory() {
             // The thread may be waiting for an event alone.
             self.0.wake.notify_one();
         }
+        Some(self.observed(id, ready))
+    }
+
+    /// As [`Self::begin`] on a file system of another host or process. The kernel may wait for it before it sets a
+    /// watch, so that is done where other calls wait for it. Of a tree only the directory itself is observed, because
+    /// the thread must not wait as a walk would (`walk`).
+    fn begin_apart(&self, root: &LinuxFd, key: FileKey, interest: Interest) -> Option<Observed> {
+        let interest = match interest {
+            Interest::Changes { open, .. } => Interest::Changes { open, tree: false },
+            Interest::Caching { .. } => interest,
+        };
+        let id = {
+            let mut table = lock(&self.0.table);
+            // As in `begin`.
+            self.0.own.observe(true);
+            table.enter(root, key, interest)
+        };
+        let (sender, receiver) = oneshot::channel();
+        let shared = Arc::clone(&self.0);
+        root.post(move |root| match shared.watch_apart(id, root) {
+            Err(error) => shared.refused(error),
+            // Nobody reads the events of this watch.
+            Ok(()) if shared.ended.load(Ordering::SeqCst) => {}
+            Ok(()) => {
+                let _ = sender.send(());
+            }
+        });
+        // The thread may be waiting for an event alone.
+        self.0.wake.notify_one();
+        Some(self.observed(id, Some(receiver)))
+    }
+
+    fn observed(&self, id: UseId, ready: Option<oneshot::Receiver<()>>) -> Observed {
         let guard = Guard {
             shared: Arc::clone(&self.0),
             id,
         };
-        Some(Observed {
+        Observed {
             guard: Box::new(guard),
             ready,
-        })
+        }
     }
 }
 

@@ -28,7 +28,7 @@ use super::{
     file_system::FileSystem,
     pool::{self, Lane, Place},
 };
-use crate::{disk::DiskResult, lock, uring::HeldFd};
+use crate::{Identity, credentials, disk::DiskResult, lock, uring::HeldFd};
 
 /// Removed and truncated files with more 512-byte blocks than this are closed by the pool.
 const CLOSE_BLOCKS_MAX: u64 = 8192;
@@ -198,6 +198,18 @@ impl LinuxFd {
     #[must_use]
     pub fn is_remote(&self) -> bool {
         self.class().remote
+    }
+
+    /// Runs a call that creates nothing, as the service, on a thread that may wait for its file system. It is dropped
+    /// if too many calls wait there.
+    pub fn post(&self, call: impl FnOnce(&Self) + Send + 'static) {
+        let fd = self.clone();
+        pool::post(self.place(Lane::Io), move || {
+            // Another machine may check the groups even of uid 0.
+            if credentials::assume(&Identity::Service).is_ok() {
+                call(&fd);
+            }
+        });
     }
 
     /// The present path of the object on the host, as the kernel has it in memory. It is only a hint, and `None` if the

@@ -298,7 +298,8 @@ impl<V: Vfs> Server<V> {
         }
         let interest = Interest::Caching { directory: false };
         let others = record.stream.is_none() && share.config.host_changes;
-        if others && self.observe_ahead(engine, node, interest).is_err() {
+        let observing = async { Ok(self.observe_ahead(engine, node, interest).await.is_err()) };
+        if others && self.in_time(observing).await? {
             return Ok(false);
         }
         // The time is checked even if no host changes are watched: our own clients may have changed the file after a

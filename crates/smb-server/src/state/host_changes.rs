@@ -9,7 +9,7 @@ use vfs::{FileKey, Vfs};
 use super::{Server, breaks::perform};
 use crate::{
     file::{HostChange, OpenId, Touched},
-    outside::{HostWatch, Interest, Unobserved},
+    outside::{HostWatch, Interest, Observed, Unobserved},
 };
 
 impl<V: Vfs> Server<V> {
@@ -39,16 +39,21 @@ impl<V: Vfs> Server<V> {
 
     /// As [`Server::observe`], for an open that is not in the tables yet. If it will not be made after all, the caller
     /// must call `outside.forget`.
-    pub(crate) fn observe_ahead(
+    pub(crate) async fn observe_ahead(
         &self,
         open: OpenId,
         node: &V::Node,
         interest: Interest,
     ) -> Result<(), Unobserved> {
-        if let Some(observed) = self.outside.observe(node, interest) {
-            self.outside.keep(open, observed?.guard);
+        let Some(observed) = self.outside.observe(node, interest) else {
+            return Ok(());
+        };
+        let Observed { guard, ready } = observed?;
+        self.outside.keep(open, guard);
+        match ready {
+            Some(ready) => ready.await.map_err(|_| Unobserved),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Breaks the caching that was just granted, because the object cannot be watched.

@@ -99,6 +99,8 @@ pub(super) struct Table {
     uses: BTreeMap<UseId, Use>,
     /// The interests in directories.
     of_directories: usize,
+    /// Inodes whose watches are being set without the lock of this table, and by how many.
+    being_set: HashMap<InodeId, usize>,
     next: u64,
     max: usize,
     /// The memory of all uses, and the most that those below the interests' own directories may have.
@@ -112,12 +114,20 @@ impl Default for Table {
             watches: HashMap::new(),
             uses: BTreeMap::new(),
             of_directories: 0,
+            being_set: HashMap::new(),
             next: 0,
             max: WATCHES_MAX,
             used: 0,
             places_max: PLACES_MAX,
         }
     }
+}
+
+/// Sets the kernel's watch of an inode. On a file system of another host or process this may wait.
+pub(super) fn set(inotify: &OwnedFd, fd: BorrowedFd<'_>) -> Result<i32, Errno> {
+    // The magic link leads to the inode, whatever its name is now.
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    inotify::add_watch(inotify, path, flags())
 }
 
 impl Table {
@@ -129,6 +139,18 @@ impl Table {
         key: FileKey,
         interest: Interest,
     ) -> Result<UseId, Errno> {
+        let id = self.enter(root, key, interest);
+        match self.add(inotify, id, root.as_fd(), Arc::default()) {
+            Ok(_) => Ok(id),
+            Err(error) => {
+                self.remove(inotify, id);
+                Err(error)
+            }
+        }
+    }
+
+    /// A new interest without a watch.
+    pub(super) fn enter(&mut self, root: &LinuxFd, key: FileKey, interest: Interest) -> UseId {
         self.next += 1;
         let id = UseId(self.next);
         let new = Use {
@@ -138,12 +160,39 @@ impl Table {
             watches: BTreeSet::new(),
         };
         self.uses.insert(id, new);
-        if let Err(error) = self.add(inotify, id, root.as_fd(), Arc::default()) {
-            self.uses.remove(&id);
-            return Err(error);
+        self.of_directories += usize::from(interest.is_of_directory());
+        id
+    }
+
+    /// Called before the watch of an interest's own inode is set without the lock of this table.
+    pub(super) fn begin_set(&mut self, inode: InodeId) -> Result<(), Errno> {
+        if self.watches.len() >= self.max {
+            return Err(FULL);
         }
-        self.of_directories += usize::from(interest.directory().is_some());
-        Ok(id)
+        *self.being_set.entry(inode).or_default() += 1;
+        Ok(())
+    }
+
+    /// Takes the watch over, or ends it if the interest has ended.
+    pub(super) fn end_set(
+        &mut self,
+        inotify: &OwnedFd,
+        id: UseId,
+        inode: InodeId,
+        watch: Result<i32, Errno>,
+    ) -> Result<(), Errno> {
+        if let Some(others) = self.being_set.get_mut(&inode) {
+            *others -= 1;
+            if *others == 0 {
+                self.being_set.remove(&inode);
+            }
+        }
+        let watch = watch?;
+        match self.uses.contains_key(&id) {
+            true => self.insert(id, watch, inode, Arc::default()),
+            false => self.end_unused(inotify, watch, inode),
+        }
+        Ok(())
     }
 
     /// Watches a directory of an interest. `Ok(None)` if the interest has ended.
@@ -154,9 +203,9 @@ impl Table {
         fd: BorrowedFd<'_>,
         below: Below,
     ) -> Result<Option<i32>, Errno> {
-        let Some(user) = self.uses.get_mut(&id) else {
+        if !self.uses.contains_key(&id) {
             return Ok(None);
-        };
+        }
         let memory = memory_of(&below);
         // Opens bound the interests, and so the uses of their own directories.
         let no_place = !below.is_empty() && self.used.saturating_add(memory) > self.places_max;
@@ -164,19 +213,24 @@ impl Table {
             return Err(FULL);
         }
         let inode = InodeId::of(fd).ok_or(Errno::BADF)?;
-        // The magic link leads to the inode, whatever its name is now.
-        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        let watch = inotify::add_watch(inotify, path, flags())?;
+        let watch = set(inotify, fd)?;
+        self.insert(id, watch, inode, below);
+        Ok(Some(watch))
+    }
+
+    fn insert(&mut self, id: UseId, watch: i32, inode: InodeId, below: Below) {
+        let Some(user) = self.uses.get_mut(&id) else {
+            return;
+        };
         user.watches.insert(watch);
         let known = self.watches.entry(watch).or_insert_with(|| Watch {
             inode,
             uses: BTreeMap::new(),
         });
-        self.used += memory;
+        self.used += memory_of(&below);
         if let Some(old) = known.uses.insert(id, below) {
             self.used = self.used.saturating_sub(memory_of(&old));
         }
-        Ok(Some(watch))
     }
 
     /// Ends an interest.
@@ -184,7 +238,7 @@ impl Table {
         let Some(user) = self.uses.remove(&id) else {
             return;
         };
-        self.of_directories -= usize::from(user.interest.directory().is_some());
+        self.of_directories -= usize::from(user.interest.is_of_directory());
         for watch in user.watches {
             self.release(inotify, watch, id);
         }
@@ -197,8 +251,16 @@ impl Table {
         if let Some(below) = known.uses.remove(&id) {
             self.used = self.used.saturating_sub(memory_of(&below));
         }
+        let inode = known.inode;
         if known.uses.is_empty() {
             self.watches.remove(&watch);
+            self.end_unused(inotify, watch, inode);
+        }
+    }
+
+    /// Ends a watch that nobody uses: the kernel has one for an inode, so one that is being set may be the same.
+    fn end_unused(&self, inotify: &OwnedFd, watch: i32, inode: InodeId) {
+        if !self.watches.contains_key(&watch) && !self.being_set.contains_key(&inode) {
             // If the watch has ended with its inode, there is nothing to remove.
             let _ = inotify::remove_watch(inotify, watch);
         }

@@ -409,8 +409,15 @@ fn of_a_tree_on_a_remote_file_system_only_the_directory_itself_is_watched() {
         .root();
     let changes = HostChanges::start(Arc::default(), Recorder::default()).unwrap();
     let observed = changes.begin(&root, interest(1, true)).unwrap();
-    assert!(observed.ready.is_none(), "a walk is under way");
+    // It is set by another thread.
+    assert_eq!(observed.ready.unwrap().blocking_recv(), Ok(()));
     assert_eq!(changes.status().watches, 1);
+    let again = changes.begin(&root, interest(2, false)).unwrap();
+    assert_eq!(again.ready.unwrap().blocking_recv(), Ok(()));
+    drop(observed.guard);
+    assert_eq!(changes.status().watches, 1);
+    drop(again.guard);
+    assert_eq!(changes.status().watches, 0);
 }
 
 /// More directories are added than the thread can walk: the tree is walked again, and then the

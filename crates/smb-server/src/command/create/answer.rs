@@ -43,7 +43,7 @@ const TIMEOUT_V2_MAX: Duration = Duration::from_secs(300);
 /// Enters the open into the session and answers.
 pub(super) async fn reply<V: Vfs>(on: &Opening<'_, V>, mut opened: Opened<V>) -> Handled {
     let granting = opened.engine.granting.take();
-    let is_observed = observe(on, &opened);
+    let is_observed = observe(on, &opened).await;
     let answers = match attributes(on, &mut opened).await {
         Ok(attr) => {
             let object = (&opened.node, opened.parent.as_ref());
@@ -120,7 +120,7 @@ pub(super) fn response<'a, V: Vfs>(
 /// Starts watching an object that the client may cache for host changes, before its attributes are queried for the
 /// answer: otherwise a change in between would cause no break, and the client would cache the old state. Returns
 /// false if the object cannot be watched. Ends with the close or with [`super::judge::undo`].
-fn observe<V: Vfs>(call: &Call<V>, opened: &Opened<V>) -> bool {
+async fn observe<V: Vfs>(call: &Call<V>, opened: &Opened<V>) -> bool {
     let wanted = call.share().is_ok_and(|share| share.config.host_changes);
     let caches = !matches!(opened.engine.cache, CacheGrant::None);
     if !caches || opened.place.stream.is_some() || !wanted {
@@ -129,10 +129,9 @@ fn observe<V: Vfs>(call: &Call<V>, opened: &Opened<V>) -> bool {
     let interest = Interest::Caching {
         directory: opened.node.is_directory(),
     };
-    // No delay is allowed here, because caching applies to the node itself.
     let server = call.server();
     let observed = server.observe_ahead(opened.id, &opened.node, interest);
-    observed.is_ok()
+    observed.await.is_ok()
 }
 
 /// The present state of a lease that was already breaking. Its notification may be on the way to this connection, and
