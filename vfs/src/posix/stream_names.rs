@@ -8,6 +8,7 @@ use super::{
     ea::PORTION,
     errno::unless,
     samba_xattr::{stream_attribute, stream_file, stream_of_attribute, stream_of_file},
+    streams::check_stream_name,
 };
 use crate::{StreamInfo, VfsResult, disk::Disk};
 
@@ -88,6 +89,9 @@ impl<D: Disk> PosixVfs<D> {
         let known: BTreeSet<String> = streams.iter().map(|stream| stream.name.clone()).collect();
         let in_depot = self.depot_streams(node).await?.into_iter();
         streams.extend(in_depot.filter(|stream| !known.contains(&stream.name)));
+        // Other programs may have made streams that no client can name. To list them would keep clients from replacing
+        // the file, which opens and removes each of its streams.
+        streams.retain(|stream| check_stream_name(&stream.name).is_ok());
         streams.sort_by(|a, b| a.name.cmp(&b.name));
         streams.truncate(STREAMS_MAX);
         Ok(streams)

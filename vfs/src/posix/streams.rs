@@ -466,7 +466,7 @@ fn within_attribute(bytes: u64) -> VfsResult<usize> {
 }
 
 /// [MS-FSCC] 2.1.5.3: checks the name of a stream.
-fn check_stream_name(asked: &str) -> VfsResult<()> {
+pub(super) fn check_stream_name(asked: &str) -> VfsResult<()> {
     if asked.is_empty() || asked.contains(['\0', '/', '\\', ':']) {
         return Err(VfsError::InvalidName);
     }

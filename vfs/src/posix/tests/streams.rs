@@ -120,6 +120,10 @@ async fn names_and_sync<D: Disk>(t: Case<D>, file: PosixNode<D>, again: PosixNod
     }
     let empty = open(&t, &file, "empty").await;
     assert!(t.read(&empty).await.is_empty());
+    // Other programs can make attributes of such names; no client could open what is listed.
+    for bad in ["a:b", "a/b", "a\\b"] {
+        in_attribute(&t, &file, bad, b"").await;
+    }
     assert_eq!(names(&t, &file).await.len(), 2);
     t.vfs.remove_stream(ME, &empty).await.unwrap();
     let read = t.vfs.read(&empty, 0, 1, BytesMut::new()).await;
