@@ -305,7 +305,6 @@ impl<V: Vfs> Removal<'_, V> {
     }
 
     /// Sets the outcome as soon as the name is gone, which it may be without its removal being stable.
-
     async fn carry_out(
         &self,
         remove: &Remove,

@@ -164,13 +164,10 @@ fn the_removal_of_an_open_directory_is_noticed() {
 fn the_thread_looks_only_while_directories_are_watched_or_cached() {
     let (_folder, root, _, changes) = started();
     let table = || lock(&changes.0.table);
-    let cached = Interest::Caching {
-        key: key(8),
-        directory: false,
-    };
-    let _file = changes.begin(&root, cached).unwrap();
+    let cached = Interest::Caching { directory: false };
+    let _file = changes.begin(&root, key(8), cached).unwrap();
     assert!(!table().has_directories());
-    let watched = [1, 2].map(|open| changes.begin(&root, interest(open, false)).unwrap());
+    let watched = [1, 2].map(|open| changes.begin(&root, key(7), interest(open, false)).unwrap());
     assert!(table().has_directories());
     assert_eq!(table().directories().len(), 1, "each of them once");
     drop(watched);
@@ -191,11 +188,10 @@ fn a_name_that_ends_like_a_removed_one_is_not_lost() {
             ..OpenHow::default()
         };
         let file = disk.open_now(&Identity::Service, &root, name.as_bytes(), how);
-        let cached = Interest::Caching {
-            key: key(ino),
-            directory: false,
-        };
-        changes.begin(&file.unwrap().unwrap(), cached).unwrap()
+        let cached = Interest::Caching { directory: false };
+        changes
+            .begin(&file.unwrap().unwrap(), key(ino), cached)
+            .unwrap()
     });
     let permissions = std::fs::metadata(at("f (deleted)")).unwrap().permissions();
     std::fs::set_permissions(at("f (deleted)"), permissions).unwrap();
@@ -408,11 +404,11 @@ fn of_a_tree_on_a_remote_file_system_only_the_directory_itself_is_watched() {
         .unwrap()
         .root();
     let changes = HostChanges::start(Arc::default(), Recorder::default()).unwrap();
-    let observed = changes.begin(&root, interest(1, true)).unwrap();
+    let observed = changes.begin(&root, key(7), interest(1, true)).unwrap();
     // It is set by another thread.
     assert_eq!(observed.ready.unwrap().blocking_recv(), Ok(()));
     assert_eq!(changes.status().watches, 1);
-    let again = changes.begin(&root, interest(2, false)).unwrap();
+    let again = changes.begin(&root, key(7), interest(2, false)).unwrap();
     assert_eq!(again.ready.unwrap().blocking_recv(), Ok(()));
     drop(observed.guard);
     assert_eq!(changes.status().watches, 1);
