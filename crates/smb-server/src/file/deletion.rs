@@ -4,7 +4,7 @@
 //! is also removed when the handle that asked for POSIX semantics closes. The close that must remove the name reports
 //! that to its caller, and until the caller has reported the result, no new open of the name is allowed.
 
-use std::sync::Arc;
+use std::{collections::btree_map::Entry, sync::Arc};
 
 use smb_wire::Status;
 use vfs::{FileKey, VfsError};
@@ -68,6 +68,13 @@ impl Deletion {
             plain: plain.take().filter(|(asked, _)| *asked != id),
         };
         Some(who)
+    }
+
+    /// Ends the mark of a name that the file has no longer. Closes that wait for its removal need not wait on.
+    fn end(self) {
+        if let Self::Removing { gone, .. } = self {
+            let _already_set = gone.set(Ok(true));
+        }
     }
 }
 
@@ -422,7 +429,9 @@ impl Inode {
         for open in self.opens.values_mut() {
             open.unlinked |= open.link == *link;
         }
-        self.links.remove(link);
+        if let Some(deletion) = self.links.remove(link) {
+            deletion.end();
+        }
     }
 
     /// Follows a rename of the link.
@@ -433,8 +442,11 @@ impl Inode {
             }
         }
         if let Some(deletion) = self.links.remove(from) {
-            // A deletion that is already requested for the existing name stays: a later close carries it out.
-            self.links.entry(to.clone()).or_insert(deletion);
+            match self.links.entry(to.clone()) {
+                Entry::Vacant(free) => _ = free.insert(deletion),
+                // A deletion that is already requested for the existing name stays: a later close carries it out.
+                Entry::Occupied(_) => deletion.end(),
+            }
         }
     }
 

@@ -212,6 +212,38 @@ fn a_deletion_that_another_handle_asked_for_outlives_a_posix_deletion_that_fails
 }
 
 #[test]
+fn a_close_waits_for_no_removal_of_a_name_that_has_become_another_one() {
+    for is_renamed in [false, true] {
+        let rig = Rig::new();
+        let (posix, plain) = (rig.request(1, DELETE), rig.request(1, DELETE));
+        let second = OpenRequest {
+            link: link(0, "second"),
+            path: path("second"),
+            ..rig.request(1, DELETE)
+        };
+        for request in [&posix, &plain, &second] {
+            rig.open(request);
+        }
+        rig.mark_deleted(&plain);
+        rig.mark_deleted(&second);
+        let marked = (rig.files).set_delete_pending(&posix.place, posix.open, true, ME);
+        assert!(marked.is_ok());
+        let (remove, _) = rig.close(&posix).remove.unwrap();
+        let (_, going) = rig.close(&plain).unlinked.unwrap();
+        if is_renamed {
+            // The other name has a mark of its own, which stays.
+            let to = (&second.path, &second.link);
+            (rig.files).renamed(key(1), (&posix.path, &posix.link), to);
+        } else {
+            rig.files.replaced(key(1), &posix.link);
+        }
+        let failed = Err(VfsError::NotFound);
+        (rig.files).removal_ended(&posix.place, &remove, Some(posix.open), failed);
+        assert_eq!(going.unwrap().get(), Some(&Ok(true)), "{is_renamed}");
+    }
+}
+
+#[test]
 fn a_stream_is_deleted_alone_and_with_its_file() {
     let rig = Rig::new();
     let base = rig.request(1, DELETE);
