@@ -195,6 +195,11 @@ impl<V: Volume> Inode<V> {
         self.shares.iter().any(wanted)
     }
 
+    /// It is a directory, and a name that was removed from it may come back.
+    pub(crate) fn has_dirty_removals(&self) -> bool {
+        self.pending.entries || self.running.as_ref().is_some_and(|epoch| epoch.entries)
+    }
+
     /// Something is dirty or being written.
     pub(crate) fn is_busy(&self) -> bool {
         self.is_dirty() || !self.in_flight.is_empty()

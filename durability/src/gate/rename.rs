@@ -184,8 +184,11 @@ impl<V: Volume> Gate<V> {
             if let Some((error, names)) = lost {
                 // The sync that failed was to remove another name.
                 comes_back = (!names.is_empty()).then_some(error);
-                let names = names.into_iter().chain(left.iter().map(Held::key));
-                core.clear_stored_when_removed(node.key(), self.held(from), names.collect());
+                // Any directory that lost a name may have had a hard link of it.
+                let fs = node.key().fs;
+                let others = core.keys(|dir, inode| dir.fs == fs && inode.has_dirty_removals());
+                let dirs = names.into_iter().chain(others).collect();
+                core.clear_stored_when_removed(node.key(), self.held(from), dirs);
             }
         } else if name != RemovedName::Own {
             // A symbolic link had none of the earlier names. Of a file it is not known which of its names had them.

@@ -100,7 +100,7 @@ impl<V: Volume> Durability<V> {
         news
     }
 
-    /// The last name of a poisoned inode was removed from `dir`, others from the directories `left`: its
+    /// The last name of a poisoned inode was removed from `dir`, others perhaps from the directories `left`: its
     /// stored latch ends when that is stable. If a sync fails, only an administrator can end it, after a restart.
     pub(crate) fn clear_stored_when_removed(
         &self,
