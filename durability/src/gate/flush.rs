@@ -51,7 +51,7 @@ impl<V: Volume> Gate<V> {
         let slow = judged.barriers.bounded && self.is_too_slow(key, judged);
         let result = if slow || judged.barriers.wait != Wait::Nothing {
             // The future is boxed only here, so that a FLUSH that is answered at once stays small.
-            Box::pin(self.honor(node, target, judged, slow, bytes, earlier)).await
+            Box::pin(self.honor(node, target, slow, bytes, earlier)).await
         } else {
             self.answer_at_once(node, target, judged, bytes).await
         };
@@ -78,7 +78,6 @@ impl<V: Volume> Gate<V> {
         &self,
         node: &V::Node,
         target: FlushTarget,
-        judged: Judged,
         slow: bool,
         bytes: u64,
         earlier: Earlier,
@@ -103,7 +102,7 @@ impl<V: Volume> Gate<V> {
         // A FLUSH that waits only because the disk is slow promises what clients changed, which is known: where a sync
         // has covered that already, no other one is needed.
         let unless_clean = (!slow).then(|| self.held(node));
-        if judged.barriers.wait == Wait::Share || (slow && target == FlushTarget::ShareRoot) {
+        if target == FlushTarget::ShareRoot && !core.planted(Planted::RootFlushOfRootAlone) {
             let report = core.sync_root(&self.share, &self.vfs, key).await;
             core.barrier(key, unless_clean).await?;
             self.check_share()?;

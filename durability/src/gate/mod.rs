@@ -335,10 +335,7 @@ impl<V: Volume> Gate<V> {
                 }
                 self.check_failures(node)?;
             }
-            // Only a FLUSH waits for the whole share, and a FLUSH does not come here.
-            Wait::Inode | Wait::Parent | Wait::Share => {
-                core.barrier_unless_clean(self.held(node)).await?;
-            }
+            Wait::Inode => core.barrier_unless_clean(self.held(node)).await?,
         }
         core.limit_dirty(&self.share, key.fs).await;
         if judged.kind.is_lazy() {

@@ -150,8 +150,8 @@ impl<V: Volume> Gate<V> {
         let asked = self.also_of(Asked::of(Event::Remove, flags), [node]);
         let judged = (self.core).with(from, |inode| self.judge(inode, &asked));
         let result = match judged.barriers.wait {
-            Wait::Parent => Box::pin(self.core.barrier(from, None)).await,
-            _ => Ok(()),
+            Wait::Nothing => Ok(()),
+            _ => Box::pin(self.core.barrier(from, None)).await,
         };
         self.receipt(from, result).await
     }
@@ -211,7 +211,7 @@ impl<V: Volume> Replaced<'_, V> {
     pub async fn answer(self, node: &V::Node, own: VfsResult<Receipt>) -> VfsResult<Receipt> {
         let receipt = own?;
         let Self { gate, dir, gone } = self;
-        if gone.judged.barriers.wait != Wait::Parent {
+        if gone.judged.barriers.wait == Wait::Nothing {
             return Ok(receipt);
         }
         let (core, key) = (&gate.core, node.key());
@@ -238,7 +238,7 @@ impl<V: Volume> PendingRemoval<'_, V> {
         let core = &gate.core;
         let gone = gate.name_removed(self.node, from, (name, flags)).await;
         core.entry_failed_since(from.key(), self.from.since);
-        if gone.judged.barriers.wait != Wait::Parent {
+        if gone.judged.barriers.wait == Wait::Nothing {
             return gate.acknowledge(from, gone.judged).await;
         }
         let result = Box::pin(async {

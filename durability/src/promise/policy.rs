@@ -237,12 +237,8 @@ pub(crate) enum Wait {
     Nothing,
     /// The dirty names of the inode, and with any the inode as well: without that a stable name is worth nothing.
     Names,
-    /// The inode, then its dirty names.
+    /// The inode, then its dirty names. `gate/` adds what more a removal and a FLUSH of the share's root need.
     Inode,
-    /// The same of the directory that lost a name, and the removals of earlier names of what has no name any more.
-    Parent,
-    /// Every dirty inode of the share.
-    Share,
 }
 
 /// The answer of [`barriers`].
@@ -259,9 +255,11 @@ pub(crate) struct Barriers {
 }
 
 impl Barriers {
-    fn wait(wait: Wait) -> Self {
+    /// A WRITE, too, waits for a sync of its inode: a durable write (`RWF_DSYNC`) would leave the times
+    /// dirty, and a sync after it would flush the device a second time.
+    fn strict() -> Self {
         Self {
-            wait,
+            wait: Wait::Inode,
             ..Self::default()
         }
     }
@@ -271,9 +269,10 @@ impl Barriers {
         match event {
             Event::Write => Self {
                 durable_write: true,
-                ..Self::wait(Wait::Names)
+                wait: Wait::Names,
+                ..Self::default()
             },
-            _ => Self::wait(Wait::Inode),
+            _ => Self::strict(),
         }
     }
 }
@@ -282,40 +281,30 @@ impl Barriers {
 pub(crate) fn barriers(event: Event, settings: &ShareDurability, flags: RequestFlags) -> Barriers {
     let kind = settings.policy.kind();
     if kind == PolicyKind::StrictSync {
-        return strict(event);
+        return Barriers::strict();
     }
     // FILE_WRITE_THROUGH: whatever is done through the open is synced, too.
     let through = flags.open_write_through || flags.write_through;
     let unbuffered = flags.unbuffered || flags.open_unbuffered;
     match event {
-        Event::Flush(_) if flags.full_sync && !settings.ignore_full_sync => strict(event),
-        Event::Flush(_) => answer(kind, strict(event)),
+        Event::Flush(_) if flags.full_sync && !settings.ignore_full_sync => Barriers::strict(),
+        Event::Flush(_) => answer(kind, Barriers::strict()),
         Event::Write | Event::WriteStream
             if through || (settings.unbuffered_is_write_through && unbuffered) =>
         {
             answer(kind, Barriers::stored(event))
         }
         // Also under `bounded`: a later sync of a file below the directory need not save the directory's name.
-        Event::Move if kind != PolicyKind::TreatHostAsStableStorage => strict(event),
+        Event::Move if kind != PolicyKind::TreatHostAsStableStorage => Barriers::strict(),
         // A lost revocation is a security fault.
         Event::Meta(Meta::Security) if settings.durable_acl && kind != PolicyKind::Bounded => {
-            strict(event)
+            Barriers::strict()
         }
         Event::Close => Barriers::default(),
         Event::Write | Event::WriteStream => not_asked(kind),
-        _ if through => answer(kind, strict(event)),
+        _ if through => answer(kind, Barriers::strict()),
         _ => not_asked(kind),
     }
-}
-
-/// A WRITE, too, waits for a sync of its inode: a durable write (`RWF_DSYNC`) would leave the times
-/// dirty, and a sync after it would flush the device a second time.
-fn strict(event: Event) -> Barriers {
-    Barriers::wait(match event {
-        Event::Flush(FlushTarget::ShareRoot) => Wait::Share,
-        Event::Remove => Wait::Parent,
-        _ => Wait::Inode,
-    })
 }
 
 /// The barriers where the client asked for those of `honored`, which a lazy policy defers.

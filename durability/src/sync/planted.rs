@@ -112,24 +112,19 @@ impl<V: Volume> Durability<V> {
     /// The barriers of an event, without those that a planted fault leaves out.
     #[inline(always)]
     pub(crate) fn weakened(&self, event: Event, mut barriers: Barriers) -> Barriers {
-        let (fault, to) = match event {
-            Event::Flush(FlushTarget::Directory) => {
-                (Planted::DirectoryFlushWithoutSync, Wait::Nothing)
-            }
-            Event::Flush(FlushTarget::ShareRoot) => (Planted::RootFlushOfRootAlone, Wait::Inode),
-            Event::Write => (Planted::WriteThroughWithoutNames, Wait::Nothing),
-            Event::WriteStream => (Planted::StreamWriteThroughLazy, Wait::Nothing),
-            Event::Content => (Planted::ContentThroughLazy, Wait::Nothing),
-            Event::Meta(_) => (Planted::MetadataThroughLazy, Wait::Nothing),
-            Event::Create | Event::Rename | Event::Move | Event::Link => {
-                (Planted::NameThroughLazy, Wait::Nothing)
-            }
-            Event::Remove => (Planted::RemovalThroughLazy, Wait::Nothing),
-            Event::Resize => (Planted::ResizeThroughLazy, Wait::Nothing),
-            Event::Flush(FlushTarget::File) | Event::Close | Event::Stream => return barriers,
+        let fault = match event {
+            Event::Flush(FlushTarget::Directory) => Planted::DirectoryFlushWithoutSync,
+            Event::Write => Planted::WriteThroughWithoutNames,
+            Event::WriteStream => Planted::StreamWriteThroughLazy,
+            Event::Content => Planted::ContentThroughLazy,
+            Event::Meta(_) => Planted::MetadataThroughLazy,
+            Event::Create | Event::Rename | Event::Move | Event::Link => Planted::NameThroughLazy,
+            Event::Remove => Planted::RemovalThroughLazy,
+            Event::Resize => Planted::ResizeThroughLazy,
+            Event::Flush(_) | Event::Close | Event::Stream => return barriers,
         };
         if self.planted(fault) {
-            barriers.wait = barriers.wait.min(to);
+            barriers.wait = Wait::Nothing;
         }
         barriers
     }

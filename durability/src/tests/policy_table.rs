@@ -13,21 +13,22 @@ const THROUGH: When = |f, s| {
 };
 const OPEN_THROUGH: When = |f, _| f.write_through || f.open_write_through;
 
+const FLUSHES: &[Event] = &[
+    Event::Flush(FlushTarget::File),
+    Event::Flush(FlushTarget::Directory),
+    Event::Flush(FlushTarget::ShareRoot),
+];
+
 /// The first row whose events and condition fit gives the answer, by policy: honor, strict,
 /// host, bounded.
 ///
-/// `-` nothing (marked only); `inode`, `share`, `parent` waits; `dsync` durable write, then
-/// names; `defer` asked for and not given; `bound` stays dirty under a bound; `both` of these.
+/// `-` nothing (marked only); `inode` waits; `dsync` durable write, then names; `defer` asked for
+/// and not given; `bound` stays dirty under a bound; `both` of these.
 #[rustfmt::skip]
 const TABLE: &[(&[Event], When, [&str; 4])] = &[
     // AAPL full sync: honor anyway unless ignored.
-    (&[Event::Flush(FlushTarget::File), Event::Flush(FlushTarget::Directory)],
-        |f, s| f.full_sync && !s.ignore_full_sync,       ["inode", "inode", "inode", "inode"]),
-    (&[Event::Flush(FlushTarget::ShareRoot)],
-        |f, s| f.full_sync && !s.ignore_full_sync,       ["share", "share", "share", "share"]),
-    (&[Event::Flush(FlushTarget::File), Event::Flush(FlushTarget::Directory)], ALWAYS,
-                                                         ["inode", "inode", "defer", "both"]),
-    (&[Event::Flush(FlushTarget::ShareRoot)], ALWAYS,    ["share", "share", "defer", "both"]),
+    (FLUSHES, |f, s| f.full_sync && !s.ignore_full_sync, ["inode", "inode", "inode", "inode"]),
+    (FLUSHES, ALWAYS,                                    ["inode", "inode", "defer", "both"]),
     (&[Event::Write], THROUGH,                           ["dsync", "inode", "defer", "both"]),
     (&[Event::Write], ALWAYS,                            ["-",     "inode", "-",     "bound"]),
     (&[Event::WriteStream], THROUGH,                     ["inode", "inode", "defer", "both"]),
@@ -41,14 +42,12 @@ const TABLE: &[(&[Event], When, [&str; 4])] = &[
     // FILE_WRITE_THROUGH: its SET_INFO and names synced too.
     (&[Event::Resize, Event::Content, Event::Meta(Meta::Security), Event::Meta(Meta::Times),
        Event::Meta(Meta::Attributes), Event::Meta(Meta::Eas),
-       Event::Create, Event::Rename, Event::Link, Event::Stream], OPEN_THROUGH,
+       Event::Create, Event::Rename, Event::Link, Event::Remove, Event::Stream], OPEN_THROUGH,
                                                          ["inode", "inode", "defer", "both"]),
-    (&[Event::Remove], OPEN_THROUGH,                     ["parent", "parent", "defer", "both"]),
     (&[Event::Resize, Event::Content, Event::Meta(Meta::Security), Event::Meta(Meta::Times),
        Event::Meta(Meta::Attributes), Event::Meta(Meta::Eas),
-       Event::Create, Event::Rename, Event::Link, Event::Stream], ALWAYS,
+       Event::Create, Event::Rename, Event::Link, Event::Remove, Event::Stream], ALWAYS,
                                                          ["-",     "inode", "-",     "bound"]),
-    (&[Event::Remove], ALWAYS,                           ["-",     "parent", "-",    "bound"]),
     (&[Event::Close], ALWAYS,                            ["-",     "inode", "-",     "-"]),
 ];
 
@@ -58,14 +57,6 @@ fn cell(text: &str) -> Barriers {
         "-" => none,
         "inode" => Barriers {
             wait: Wait::Inode,
-            ..none
-        },
-        "share" => Barriers {
-            wait: Wait::Share,
-            ..none
-        },
-        "parent" => Barriers {
-            wait: Wait::Parent,
             ..none
         },
         "dsync" => Barriers {
