@@ -141,6 +141,8 @@ impl<V: Volume> Default for Inode<V> {
 /// The facts about an inode that the table counts: it compares them before and after each step.
 pub(crate) struct InodeFacts {
     pub(crate) dirty: bool,
+    /// Some of its names are dirty.
+    pub(crate) named: bool,
     /// How often the latch has grown; `None` without one.
     pub(crate) grown: Option<u64>,
     /// It is a directory whose own name is lost, so everything below it may be unreachable.
@@ -151,6 +153,7 @@ impl<V: Volume> Inode<V> {
     pub(crate) fn facts(&self) -> InodeFacts {
         InodeFacts {
             dirty: self.is_dirty(),
+            named: !self.names.is_empty(),
             grown: self.latch.as_ref().map(|latch| latch.grown),
             unreachable: self.is_unreachable(),
         }

@@ -112,11 +112,6 @@ impl<V: Volume> Durability<V> {
             if result == Err(VfsError::NotStarted) {
                 return result;
             }
-            self.with(key, |inode| {
-                if inode.names().is_empty() {
-                    self.moves.settled(key);
-                }
-            });
         }
         Ok(())
     }
@@ -163,12 +158,14 @@ impl<V: Volume> Durability<V> {
         }
         // A name is stable if it was marked before the sync of its directory began and before the plan was made.
         let until = |dir: FileKey| until.get(&dir).map_or(planned, |last| planned.min(*last));
-        self.names_synced(key, |dir| marked.min(until(dir)), &failed);
+        let of_key = |dir| marked.min(until(dir));
+        self.with(key, |inode| inode.names_synced(of_key, &failed));
         // The plan leaves out the inode itself; names in it are stable only if its own sync surely ran.
         let own = if done { marked } else { 0 };
         let of_dirs = |dir| if dir == key { own } else { until(dir) };
-        plan.iter()
-            .for_each(|dir| self.names_synced(dir.key(), of_dirs, &failed));
+        for dir in &plan {
+            self.with(dir.key(), |inode| inode.names_synced(of_dirs, &failed));
+        }
         first.map_or(Ok(()), Err)
     }
 
@@ -181,20 +178,6 @@ impl<V: Volume> Durability<V> {
             })
         };
         of.filter_map(last).flatten().max().unwrap_or_default()
-    }
-
-    fn names_synced(
-        &self,
-        key: FileKey,
-        until: impl Fn(FileKey) -> u64,
-        failed: &BTreeSet<FileKey>,
-    ) {
-        self.with(key, |inode| {
-            inode.names_synced(until, failed);
-            if inode.names().is_empty() {
-                self.moves.settled(key);
-            }
-        });
     }
 
     /// The directories to sync after an inode, in order: those with dirty names of it, newest

@@ -251,6 +251,9 @@ impl<V: Volume> Durability<V> {
             }
             _ => {}
         }
+        if before.named && !now.named {
+            self.moves.settled(key);
+        }
         let ended = before.grown.is_some() && now.grown.is_none();
         if ended {
             self.latched.fetch_sub(1, SeqCst);
