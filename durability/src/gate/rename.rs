@@ -13,7 +13,6 @@ use crate::{
     dirty::{Held, Inode, Name},
     planted::Planted,
     policy::{Event, RequestFlags, Wait},
-    sync::Durability,
 };
 
 /// A name that is about to move. A guard like [`PendingChange`].
@@ -32,32 +31,17 @@ pub struct PendingRemoval<'a, V: Volume> {
     from: PendingChange<'a, V>,
 }
 
-/// A name that was removed.
-struct GoneName<V: Volume> {
+/// A file that has lost a name, to another file or altogether, for the answer to the request that caused that.
+#[must_use = "the answer to the request depends on the replaced file as well"]
+pub struct Replaced<'a, V: Volume> {
+    gate: &'a Gate<V>,
+    /// The directory of the name, and what its loss requires.
+    dir: Held<V>,
     judged: Judged,
     /// The directories from which earlier names of the file were removed, where these removals are not stable.
     left: Vec<Held<V>>,
     /// The error of a sync that was to remove one of those.
     comes_back: Option<VfsError>,
-}
-
-impl<V: Volume> GoneName<V> {
-    /// Waits until no earlier name can come back. `synced` is the result of the sync for the name itself.
-    async fn for_good(self, core: &Durability<V>, synced: VfsResult<()>) -> VfsResult<()> {
-        let mut result = self.comes_back.map_or(synced, Err);
-        for dir in self.left {
-            result = result.and(core.barrier(dir.key(), Some(dir)).await);
-        }
-        result
-    }
-}
-
-/// A file of which another one has taken a name, for the answer to the request that caused that.
-#[must_use = "the answer to the request depends on the replaced file as well"]
-pub struct Replaced<'a, V: Volume> {
-    gate: &'a Gate<V>,
-    dir: Held<V>,
-    gone: GoneName<V>,
 }
 
 impl<V: Volume> Gate<V> {
@@ -131,9 +115,7 @@ impl<V: Volume> Gate<V> {
     ) -> Replaced<'_, V> {
         // A symbolic link is replaced itself; it is not followed.
         let name = RemovedName::Own;
-        let (gate, dir) = (self, self.held(from));
-        let gone = self.name_removed(node, from, (name, flags)).await;
-        Replaced { gate, dir, gone }
+        self.name_removed(node, from, (name, flags)).await
     }
 
     /// A handle that was to remove a name of `node` in the directory `from` is closed, and another request has removed
@@ -162,7 +144,7 @@ impl<V: Volume> Gate<V> {
         node: &V::Node,
         from: &V::Node,
         (name, flags): (RemovedName, RequestFlags),
-    ) -> GoneName<V> {
+    ) -> Replaced<'_, V> {
         let core = &self.core;
         let mut left = core.names_in_other_directories(node.key(), from.key(), Name::has_left);
         let asked = self.also_of(Asked::of(Event::Remove, flags), [node]);
@@ -194,7 +176,9 @@ impl<V: Volume> Gate<V> {
             // A symbolic link had none of the earlier names. Of a file it is not known which of its names had them.
             left.clear();
         }
-        GoneName {
+        Replaced {
+            gate: self,
+            dir: self.held(from),
             judged,
             left,
             comes_back,
@@ -210,24 +194,33 @@ impl<V: Volume> Replaced<'_, V> {
     /// That of `own`, or of a sync that was to remove a name.
     pub async fn answer(self, node: &V::Node, own: VfsResult<Receipt>) -> VfsResult<Receipt> {
         let receipt = own?;
-        let Self { gate, dir, gone } = self;
-        if gone.judged.barriers.wait == Wait::Nothing {
+        if self.judged.barriers.wait == Wait::Nothing {
             return Ok(receipt);
         }
-        let (core, key) = (&gate.core, node.key());
+        let (gate, key) = (self.gate, node.key());
+        let core = &gate.core;
         let result = Box::pin(async {
             // The new name was marked after the old one, so a sync of the directory for it has covered both. The data
             // of `node` are stable before that, because nothing else has the name then.
             let synced = match core.peek(key, |inode| (inode.names().is_empty(), inode.is_gone())) {
                 Some((false, _)) => core.barrier_unless_clean(gate.held(node)).await,
                 // Another request has removed it since.
-                Some((true, true)) => core.barrier_unless_clean(dir).await,
+                Some((true, true)) => core.barrier_unless_clean(self.dir.clone()).await,
                 _ => gate.check_failures(node),
             };
-            gone.for_good(core, synced).await
+            self.for_good(synced).await
         });
         let result = result.await;
         gate.receipt(key, result).await
+    }
+
+    /// Waits until no earlier name can come back. `synced` is the result of the sync for the name itself.
+    async fn for_good(self, synced: VfsResult<()>) -> VfsResult<()> {
+        let mut result = self.comes_back.map_or(synced, Err);
+        for dir in self.left {
+            result = result.and(self.gate.core.barrier(dir.key(), Some(dir)).await);
+        }
+        result
     }
 }
 
@@ -242,8 +235,8 @@ impl<V: Volume> PendingRemoval<'_, V> {
             return gate.acknowledge(from, gone.judged).await;
         }
         let result = Box::pin(async {
-            let synced = core.barrier(from.key(), Some(gate.held(from))).await;
-            gone.for_good(core, synced).await
+            let synced = core.barrier(from.key(), Some(gone.dir.clone())).await;
+            gone.for_good(synced).await
         });
         let result = result.await;
         gate.receipt(from.key(), result).await
