@@ -265,7 +265,9 @@ impl<V: Volume> Gate<V> {
                 });
             }
             if event == Event::Move {
-                core.moves.marked(key, node.is_directory());
+                let both = new.as_ref().zip(old.as_ref());
+                let between = both.is_some_and(|(new, old)| new.key() != old.key());
+                core.moves.marked(key, node.is_directory(), between);
             }
             self.mark_parents(inode, account, (new.as_ref(), old.as_ref()), (key, since));
         });

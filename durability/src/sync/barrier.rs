@@ -13,6 +13,7 @@
 //! - Where renames are not atomic, a rename between directories holds the lock of [`Moves`] alone from before the
 //!   rename until it is marked and, if the policy requires that, synced; syncs of directories share it. So no sync can
 //!   persist that a name left one directory before the other is stable, and at most one such rename is outstanding.
+//!   It is made stable before all other outstanding ones, which may concern the directory that its name left.
 //! - While the name of a directory is lost, no request is answered with success for anything that is, or may be, below
 //!   it. The paths show what is below; where a path is not known, everything of the file system may be.
 
@@ -83,19 +84,26 @@ impl<V: Volume> Durability<V> {
         self.check_stable(key, asked.as_ref())
     }
 
-    /// Makes the names of an inode stable, and the inode itself if that is still to be done; the outstanding moves of
-    /// its file system first. Where renames are not atomic, the caller holds the lock of [`Moves`].
+    /// Makes the names of an inode stable, and the inode itself if that is still to be done, and the outstanding moves
+    /// of its file system, in their order. Where renames are not atomic, the caller holds the lock of [`Moves`].
     pub(crate) async fn directories(
         &self,
         key: FileKey,
         itself: Option<Option<Held<V>>>,
         since: (u64, bool),
     ) -> VfsResult<()> {
-        self.settle(key.fs, key).await?;
+        let is_first = self.moves.outstanding(key.fs).first() == Some(&key);
+        if !is_first {
+            self.settle(key.fs, key).await?;
+        }
         if let Some(node) = itself {
             self.sync_one(key, node).await?;
         }
-        self.names(key, since).await
+        self.names(key, since).await?;
+        match is_first {
+            true => self.settle(key.fs, key).await,
+            false => Ok(()),
+        }
     }
 
     /// Makes the outstanding moves of a file system stable, except that of `except`. A sync that fails
@@ -338,6 +346,8 @@ impl<V: Volume> Durability<V> {
 struct FileSystem {
     lock: Arc<RwLock<()>>,
     outstanding: BTreeSet<FileKey>,
+    /// The last of them that was between two directories.
+    between: Option<FileKey>,
     directory_moved: bool,
 }
 
@@ -352,10 +362,11 @@ impl Moves {
     }
 
     /// The move of an inode was marked, and is outstanding. Call under the inode's lock.
-    pub(crate) fn marked(&self, key: FileKey, directory: bool) {
+    pub(crate) fn marked(&self, key: FileKey, directory: bool, between: bool) {
         let mut all = lock(&self.0);
         let fs = all.entry(key.fs).or_default();
         fs.outstanding.insert(key);
+        fs.between = between.then_some(key).or(fs.between);
         fs.directory_moved |= directory;
     }
 
@@ -363,14 +374,19 @@ impl Moves {
     pub(crate) fn settled(&self, key: FileKey) {
         if let Some(fs) = lock(&self.0).get_mut(&key.fs) {
             fs.outstanding.remove(&key);
+            fs.between = fs.between.filter(|between| *between != key);
         }
     }
 
-    /// The inodes of a file system whose move is outstanding.
+    /// The inodes of a file system whose move is outstanding, in the order in which they are made stable.
     pub(crate) fn outstanding(&self, fs: u64) -> Vec<FileKey> {
         let all = lock(&self.0);
-        all.get(&fs)
-            .map_or_else(Vec::new, |fs| fs.outstanding.iter().copied().collect())
+        let Some(fs) = all.get(&fs) else {
+            return Vec::new();
+        };
+        let others = fs.outstanding.iter();
+        let others = others.filter(|key| fs.between != Some(**key));
+        fs.between.iter().chain(others).copied().collect()
     }
 
     /// Whether any directory of a file system has moved since the start of the server.

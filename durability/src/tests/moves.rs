@@ -104,6 +104,29 @@ fn a_lazy_share_waits_only_for_the_rename_before() {
     });
 }
 
+/// The sync of a directory that was renamed beside it makes stable that the file has left.
+#[test]
+fn a_file_that_moves_is_on_disk_before_what_else_moved_in_its_old_directory() {
+    for marked in [false, true] {
+        halves(move |w| async move {
+            let (lazy, old, new) = (w.lazy(), dir(10), dir(11));
+            let (f, beside) = (file(5), dir(3));
+            if marked {
+                w.rename_by(&lazy, &f, [&old, &new]).await;
+                w.rename_by(&lazy, &beside, [&old, &old]).await;
+                w.flush(&new).await.unwrap();
+            } else {
+                let mut moving = w.gate.begin_rename(&old, &new, None).await.unwrap();
+                w.rename_by(&lazy, &beside, [&old, &old]).await;
+                drop(moving.renamed(&f, PLAIN).await.unwrap());
+            }
+            let log = w.fake.take_log();
+            let moves = ["all 5", "all 11", "all 10", "all 3", "all 10"];
+            assert_eq!(log[..5], moves);
+        });
+    }
+}
+
 #[test]
 fn a_stricter_policy_finds_all_moves_on_disk() {
     for atomic in [false, true] {
