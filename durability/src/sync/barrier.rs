@@ -68,8 +68,9 @@ impl<V: Volume> Durability<V> {
         let has_dirty_names = self.peek(key, |inode| !inode.names().is_empty()) == Some(true);
         if itself.is_some() || has_dirty_names || !self.moves.outstanding(key.fs).is_empty() {
             let since = (marked, named);
+            // The outstanding moves are synced even if nothing is known of this inode.
             let vfs = self.vfs_of(key, asked.as_ref());
-            if vfs.is_some_and(|vfs| !vfs.renames_are_atomic(key.fs)) {
+            if vfs.is_none_or(|vfs| !vfs.renames_are_atomic(key.fs)) {
                 let still = self.moves.lock_of(key.fs).read_owned().await;
                 self.to_its_end(move |me| async move {
                     let _still = still;
@@ -329,7 +330,7 @@ impl<V: Volume> Durability<V> {
         }
     }
 
-    /// The back end through which an inode was reached, by `node` or the held one. With neither nothing needs a sync.
+    /// The back end through which an inode was reached, by `node` or the held one.
     fn vfs_of(&self, key: FileKey, node: Option<&Held<V>>) -> Option<Arc<V>> {
         let vfs = |held: &Held<V>| Arc::clone(&held.vfs);
         let known = || self.peek(key, |inode| inode.held().map(vfs));

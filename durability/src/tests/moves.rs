@@ -127,6 +127,27 @@ fn a_file_that_moves_is_on_disk_before_what_else_moved_in_its_old_directory() {
     }
 }
 
+/// Nothing is held of the directory whose barrier syncs another one that moved meanwhile.
+#[test]
+fn the_barrier_of_a_clean_directory_waits_for_a_rename_under_way_as_well() {
+    halves(|w| async move {
+        let (lazy, old, new) = (w.lazy(), dir(10), dir(11));
+        let mut moving = w.gate.begin_rename(&old, &new, None).await.unwrap();
+        w.rename_by(&lazy, &dir(3), [&old, &old]).await;
+        let beside = Rc::clone(&w);
+        w.env.spawn(Box::pin(async move {
+            let gone = file(7);
+            let receipt = beside.gate.removed_beside(&gone, key(12), THROUGH).await;
+            drop(receipt.unwrap());
+        }));
+        w.env.sleep(ms(100)).await;
+        assert_eq!(w.fake.take_log(), [""; 0]);
+        drop(moving.renamed(&file(5), PLAIN).await.unwrap());
+        w.env.sleep(ms(100)).await;
+        assert_eq!(w.engine.dirty_inodes(), 0);
+    });
+}
+
 #[test]
 fn a_stricter_policy_finds_all_moves_on_disk() {
     for atomic in [false, true] {
