@@ -52,6 +52,8 @@ pub(crate) enum Changed {
     Meta(Meta),
     /// One extended attribute, by its name in folded case.
     Ea(String),
+    /// It is not known which extended attributes changed: a failed sync may have lost any, a good one proves none.
+    DoubtfulEas,
     /// A stream was made, named or removed.
     Stream(String),
     /// The end of file of a stream was set.
@@ -96,8 +98,6 @@ pub(crate) struct Epoch {
     pub(crate) times: bool,
     /// Metadata, or a name (whose record in the inode only a full sync saves).
     pub(crate) meta: bool,
-    /// It is not known which extended attributes changed: a failed sync may have lost any, a good one proves none.
-    pub(crate) doubtful_eas: bool,
     /// Metadata and sizes that a client set, as opposed to names.
     pub(crate) set_meta: BTreeSet<Changed>,
     /// The inode was made, with all of its metadata.
@@ -153,7 +153,6 @@ impl Epoch {
         self.data |= other.data;
         self.times |= other.times;
         self.meta |= other.meta;
-        self.doubtful_eas |= other.doubtful_eas;
         self.set_meta.extend(other.set_meta);
         self.created |= other.created;
         self.entries |= other.entries;

@@ -83,7 +83,10 @@ impl Latch {
         !self.names.is_empty() || self.metadata.iter().any(lost_stream)
     }
 
-    pub(crate) fn add_metadata(&mut self, what: BTreeSet<Changed>) {
+    pub(crate) fn add_metadata(&mut self, mut what: BTreeSet<Changed>) {
+        if what.remove(&Changed::DoubtfulEas) {
+            what.insert(Changed::Meta(Meta::Eas));
+        }
         self.metadata.extend(what);
         while self.metadata.len() > METADATA_MAX {
             self.metadata.pop_last();
@@ -104,9 +107,6 @@ impl Latch {
     pub(crate) fn add_epoch(&mut self, epoch: Epoch) {
         self.extents.merge(&epoch.extents);
         self.add_metadata(epoch.set_meta);
-        if epoch.doubtful_eas {
-            self.add_metadata([Changed::Meta(Meta::Eas)].into());
-        }
         if epoch.created {
             self.add_metadata(Changed::METADATA.into());
         }

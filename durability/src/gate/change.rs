@@ -110,12 +110,9 @@ impl<V: Volume> PendingChange<'_, V> {
 
     /// A change of extended attributes of `node` failed midway: any of them may have changed, and no latch ends.
     pub async fn eas_doubtful(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
-        self.changed(Event::Meta(Meta::Eas), node, flags, |inode| {
-            let pending = &mut inode.pending;
-            pending.meta = true;
-            pending.doubtful_eas = true;
-        })
-        .await
+        let change = |inode: &mut Inode<V>| inode.pending.set(Changed::DoubtfulEas);
+        self.changed(Event::Meta(Meta::Eas), node, flags, change)
+            .await
     }
 
     /// Space was reserved; the end of file did not move.

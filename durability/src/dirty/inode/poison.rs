@@ -13,7 +13,6 @@ use crate::{
         epoch::{Changed, Extents, Where},
         latch::{Failure, Latch, LatchEvent},
     },
-    policy::Meta,
     share::Share,
     store::LatchRecord,
 };
@@ -84,15 +83,10 @@ impl<V: Volume> Inode<V> {
     pub(crate) fn own_failed(&mut self, failure: Failure, change: impl FnOnce(&mut Self)) {
         let others = std::mem::take(&mut self.pending.set_meta);
         let cut = self.pending.cut.clone();
-        let doubtful = std::mem::take(&mut self.pending.doubtful_eas);
         change(self);
         // The failed sync may have lost the new end: bytes beyond it are as unproven as before.
         self.pending.cut = cut;
-        let mut what = std::mem::replace(&mut self.pending.set_meta, others);
-        if self.pending.doubtful_eas {
-            what.insert(Changed::Meta(Meta::Eas));
-        }
-        self.pending.doubtful_eas |= doubtful;
+        let what = std::mem::replace(&mut self.pending.set_meta, others);
         if self.gone || what.is_empty() {
             return;
         }
