@@ -2,7 +2,7 @@
 //!
 //! The changes since the last clean sync have two parts. Data, size, metadata and streams are one
 //! epoch (`epoch.rs`): a sync takes it as a whole, and either drops it (success) or hands it to the
-//! latch (failure, `inode/poison.rs`). The names (`inode/syncs.rs`) are the directories that must be
+//! latch (failure, `inode/latch.rs`). The names (`inode/syncs.rs`) are the directories that must be
 //! synced afterwards, each with the sequence number of its last change, newest parent first.
 //!
 //! Invariants:
@@ -10,7 +10,7 @@
 //! - A node is held while anything of the inode is dirty.
 //! - Data that were dirty when a sync failed never become clean by a later sync, only by being rewritten.
 
-mod poison;
+mod latch;
 mod syncs;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -18,12 +18,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::Notify;
 use vfs::{FileKey, Node, Volume};
 
+use latch::Latch;
+pub(crate) use latch::{FailedSyncs, Failure, LatchEvent};
 pub(crate) use syncs::{FoundAt, Job, Name};
 
-use super::{
-    epoch::{Account, Changed, Epoch, Where, WriteBackHint},
-    latch::{Latch, LatchEvent},
-};
+use super::epoch::{Account, Changed, Epoch, Where, WriteBackHint};
 use crate::{
     dirty::Earlier,
     policy::PolicyKind,

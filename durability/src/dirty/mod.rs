@@ -5,13 +5,11 @@
 
 mod epoch;
 mod inode;
-mod latch;
 mod latency;
 pub(crate) mod share;
 
 pub(crate) use epoch::{Account, Changed, Where};
-pub(crate) use inode::{FoundAt, Held, Inode, Job, Name};
-pub(crate) use latch::{FailedSyncs, Failure, LatchEvent};
+pub(crate) use inode::{FailedSyncs, Failure, FoundAt, Held, Inode, Job, LatchEvent, Name};
 pub(crate) use share::Effective;
 
 /// The queued writes that a FLUSH waits for. It always waits for those in flight.

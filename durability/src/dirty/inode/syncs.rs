@@ -8,12 +8,12 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume};
 
-use super::{Held, Inode};
+use super::{
+    Held, Inode,
+    latch::{Failure, LatchEvent},
+};
 use crate::{
-    dirty::{
-        epoch::{Account, Changed, WriteBackHint, rename_size},
-        latch::{Failure, LatchEvent},
-    },
+    dirty::epoch::{Account, Changed, WriteBackHint, rename_size},
     share::{Charge, Share},
     tasks::Waiter,
 };
