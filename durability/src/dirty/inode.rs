@@ -144,7 +144,7 @@ pub(crate) struct InodeFacts {
     pub(crate) named: bool,
     /// How often the latch has grown; `None` without one.
     pub(crate) grown: Option<u64>,
-    /// It is a directory whose own name is lost, so everything below it may be unreachable.
+    /// [`Inode::is_unreachable`].
     pub(crate) unreachable: bool,
 }
 
@@ -158,7 +158,8 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    fn is_unreachable(&self) -> bool {
+    /// It is a directory whose own name is lost, so everything below it may be unreachable.
+    pub(crate) fn is_unreachable(&self) -> bool {
         let lost = |latch: &Latch| !latch.names.is_empty();
         !self.file && self.latch.as_ref().is_some_and(lost)
     }

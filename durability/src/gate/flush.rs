@@ -173,7 +173,7 @@ impl<V: Volume> Gate<V> {
                 inode.is_poisoned_in(folder) && inode.is_of(|share| share.is_within(root))
             })
         };
-        let mine = |inode: &Inode<V>| {
+        let mine = |_: &FileKey, inode: &Inode<V>| {
             inode.shares().is_empty()
                 || inode.is_of(|share| share.is_within(&roots))
                 || is_below(inode)

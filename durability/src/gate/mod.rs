@@ -24,7 +24,7 @@ mod rename;
 
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
-use vfs::{FileKey, Node, VfsResult, Volume, lock};
+use vfs::{FileKey, Node, VfsResult, Volume};
 
 use crate::{
     dirty::{Account, Effective, Held, Inode},
@@ -172,18 +172,14 @@ impl<V: Volume> Gate<V> {
             let held = self.held(&keeper);
             core.with(key, |inode| inode.allow_execution(held));
         }
-        let waits = judged.barriers.wait != Wait::Nothing;
-        let mut result = Ok(());
         if dirty {
             count(&self.share.metrics.dirty_at_close);
-            if waits {
-                result = Box::pin(core.barrier_unless_clean(self.held(node))).await;
-            }
         }
-        let result = result.and_then(|()| match waits {
-            true => self.check_failures(node),
-            false => core.check_latch(key),
-        });
+        let result = match judged.barriers.wait {
+            Wait::Nothing => core.check_latch(key),
+            _ if dirty => Box::pin(core.barrier_unless_clean(self.held(node))).await,
+            _ => self.check_failures(node),
+        };
         self.receipt(key, result).await
     }
 
@@ -204,16 +200,11 @@ impl<V: Volume> Gate<V> {
         if !core.has_latches() {
             return Vec::new();
         }
-        let mut latched = core.poisoned_where(|inode| {
-            inode.shares().is_empty() || inode.shares().contains(&self.share)
-        });
-        let known: Vec<FileKey> = latched.iter().map(|latched| latched.key).collect();
         let fs = self.vfs.root().key().fs;
-        let lost = lock(&core.unreachable).clone().into_iter();
-        let lost = lost.filter(|dir| dir.fs == fs && !known.contains(dir));
-        let record = |dir| core.peek(dir, |inode| inode.latch_record(dir)).flatten();
-        latched.extend(lost.filter_map(record));
-        latched
+        core.poisoned_where(|key, inode| {
+            let own = inode.shares().is_empty() || inode.shares().contains(&self.share);
+            own || (key.fs == fs && inode.is_unreachable())
+        })
     }
 
     /// Whether a sync of the inode failed and the loss is not repaired: its contents on the disk may

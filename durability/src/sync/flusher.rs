@@ -190,8 +190,8 @@ impl<V: Volume> Durability<V> {
 
     /// Syncs everything dirty of a share, including the writes in flight.
     pub(crate) async fn sync_share(&self, share: &Arc<Share>) -> StopReport {
-        let seen = |inode: &Inode<V>| inode.shares().contains(share);
-        let mut report = self.sync_many(self.keys(|_, inode| seen(inode))).await;
+        let seen = |_: &FileKey, inode: &Inode<V>| inode.shares().contains(share);
+        let mut report = self.sync_many(self.keys(seen)).await;
         // Inodes that failed before are not stable either, and nothing syncs them any more.
         for latched in self.poisoned_where(seen) {
             if !report.errors.iter().any(|(key, _)| *key == latched.key) {

@@ -166,7 +166,7 @@ impl<V: Volume> Durability<V> {
 
     /// Every poisoned inode.
     pub fn poisoned(&self) -> Vec<LatchRecord> {
-        self.poisoned_where(|_| true)
+        self.poisoned_where(|_, _| true)
     }
 
     /// Forgets that more inodes failed than [`Limits::latched_max`]. True if it had happened.
@@ -198,9 +198,15 @@ impl<V: Volume> Durability<V> {
         all
     }
 
-    pub(crate) fn poisoned_where(&self, wanted: impl Fn(&Inode<V>) -> bool) -> Vec<LatchRecord> {
+    pub(crate) fn poisoned_where(
+        &self,
+        wanted: impl Fn(&FileKey, &Inode<V>) -> bool,
+    ) -> Vec<LatchRecord> {
         let mut all = Vec::new();
-        self.each(|key, inode| all.extend(inode.latch_record(key).filter(|_| wanted(inode))));
+        self.each(|key, inode| {
+            let record = inode.latch_record(key);
+            all.extend(record.filter(|_| wanted(&key, inode)));
+        });
         all
     }
 
