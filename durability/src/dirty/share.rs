@@ -309,11 +309,6 @@ impl Effective {
             times: self.times || other.times,
         }
     }
-
-    /// Whether going from `self` to `to` promises something new.
-    pub(crate) fn tightens_to(&self, to: &Self) -> bool {
-        Bound::tightens(self.bound, to.bound) || self.policy.tightens_to(&to.policy)
-    }
 }
 
 /// One open, and the rule it matched.

@@ -10,7 +10,7 @@ use vfs::{FileKey, Node, Volume};
 use super::Gate;
 use crate::{
     planted::Planted,
-    policy::{Bound, Policy},
+    policy::Policy,
     report::{InForce, SetAside, StopReport},
     rules::{Opener, PolicyDecision, Rules},
     sync::Durability,
@@ -71,33 +71,19 @@ impl<V: Volume> Gate<V> {
     /// the same rules again asks whether they hold by now: an earlier attempt may have been given up, or have failed.
     pub async fn set_rules(&self, rules: Arc<Rules>, who: &str) -> StopReport {
         let (old, bound) = (self.share.rules(), self.share.bound());
-        if old == rules {
-            let host = |policy: Policy| policy == Policy::TreatHostAsStableStorage;
-            let owes = !host(self.settings().policy) || !rules.iter().all(|rule| host(rule.policy));
-            return match owes {
-                true => self.core.sync_share(&self.share).await,
-                false => StopReport::default(),
-            };
+        if old != rules {
+            self.share.set_rules(Arc::clone(&rules));
+            let (share, number) = (self.name(), rules.iter().count());
+            tracing::info!(share, rules = number, who, "durability rules changed");
+            self.core.judge_anew(&self.share);
         }
-        self.share.set_rules(Arc::clone(&rules));
-        let (share, number) = (self.name(), rules.iter().count());
-        tracing::info!(share, rules = number, who, "durability rules changed");
-        let handles = self.core.judge_anew(&self.share);
-        let bounds = Bound::tightens(bound, self.share.bound());
         let share = self.settings().policy;
-        // Closed files are dirty under rules that may be gone. Another rule or the share's policy now applies to them.
-        let after = || rules.iter().map(|rule| rule.policy).chain([share]);
-        let gone = old.iter().any(|rule| {
-            let stricter = || after().any(|policy| rule.policy.tightens_to(&policy));
-            !rules.iter().any(|known| known == rule) && (rule.policy.is_lazy() || stricter())
-        });
-        // A new rule may apply to other closed files, and be stricter than the policy under which they were changed.
         let before = || old.iter().map(|rule| rule.policy).chain([share]);
-        let stricter = rules.iter().any(|rule| {
-            let new = !old.iter().any(|known| known == rule);
-            new && before().any(|policy| policy.tightens_to(&rule.policy))
-        });
-        if handles || bounds || gone || stricter {
+        let after = || rules.iter().map(|rule| rule.policy).chain([share]);
+        // It is not known under which of them files that are closed were changed, nor which one applies to them now.
+        let stricter = || before().any(|old| after().any(|new| old.tightens_to(&new)));
+        let promises = || after().any(|policy| policy != Policy::TreatHostAsStableStorage);
+        if bound != self.share.bound() || stricter() || (old == rules && promises()) {
             self.core.sync_share(&self.share).await
         } else {
             StopReport::default()

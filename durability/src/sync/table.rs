@@ -317,19 +317,13 @@ impl<V: Volume> Durability<V> {
         self.shards.get(place).unwrap_or(&self.shards[0])
     }
 
-    /// Applies the rules of a share anew to every open through it. True if that promises something new.
-    pub(crate) fn judge_anew(&self, share: &Arc<Share>) -> bool {
-        let mut tightens = false;
+    /// Applies the rules of a share anew to every open through it.
+    pub(crate) fn judge_anew(&self, share: &Arc<Share>) {
         for shard in &self.shards {
-            for inode in lock(shard).values_mut() {
-                let old = inode.opens.strictest();
-                inode.opens.judge_anew(share);
-                if let (Some(old), Some(new)) = (old, inode.opens.strictest()) {
-                    tightens |= old.tightens_to(&new);
-                }
-            }
+            let mut shard = lock(shard);
+            let inodes = shard.values_mut();
+            inodes.for_each(|inode| inode.opens.judge_anew(share));
         }
-        tightens
     }
 
     /// Whether a sync of any inode failed and the loss is not repaired.

@@ -166,6 +166,21 @@ fn a_file_that_was_closed_is_synced_when_a_stricter_rule_comes_for_it() {
     }
 }
 
+/// Neither of the two rules is new.
+#[test]
+fn a_file_that_was_closed_is_synced_when_a_stricter_rule_comes_first_from_now_on() {
+    honor(|w| async move {
+        let f = file(5);
+        let (lazy, strict) = (("*", HOST), ("*.db", "honor"));
+        w.gate.set_rules(rules(&[lazy, strict]), "test").await;
+        let open = w.gate.opened(&f, opener("a.db"));
+        assert_eq!(flushed(&w, &f).await, "no");
+        drop(open);
+        let report = w.gate.set_rules(rules(&[strict, lazy]), "test").await;
+        assert_eq!((report.inodes, w.gate.exposure().inodes), (1, 0));
+    });
+}
+
 #[test]
 fn a_file_that_was_closed_is_synced_when_a_rule_goes_and_its_share_is_stricter() {
     for (policy, synced) in [("strict-sync", 1), ("honor", 0)] {
