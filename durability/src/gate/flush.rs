@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The most times that a file is looked for while another program on the host moves it.
-const LOOKS_MAX: usize = 8;
+const LOOKS_MAX: usize = 16;
 
 impl<V: Volume> Gate<V> {
     /// FLUSH. It covers the writes to the inode that came before it, whether they have ended or not;
@@ -245,7 +245,7 @@ impl<V: Volume> Gate<V> {
         self.core.peek(key, marked) == Some(true) || self.core.planted(Planted::NoParentSync)
     }
 
-    /// Marks the name of `node` dirty, unless that was done since its first handle was opened.
+    /// Marks the name of `node` dirty, unless that was done since its first handle was opened, or it has no directory.
     /// With `moved` the path is looked at again, and a name found at another path is marked too.
     pub(super) async fn mark_found_name(&self, node: &V::Node, moved: bool) -> VfsResult<()> {
         let key = node.key();
@@ -253,8 +253,17 @@ impl<V: Volume> Gate<V> {
             return Ok(());
         }
         for _ in 0..LOOKS_MAX {
-            let Some((path, parent)) = self.find(node).await? else {
+            let Some(path) = self.vfs.path_hint(node) else {
+                return self.sync_unknown_name(node).await;
+            };
+            let at = self.found_at(path);
+            let is_marked = |inode: &Inode<V>| inode.found_at.as_ref() == Some(&at);
+            if at.path.is_empty() || self.core.peek(key, is_marked) == Some(true) {
                 return Ok(());
+            }
+            let Some(parent) = self.vfs.parent_of(node).await? else {
+                // It was moved between the two looks.
+                continue;
             };
             let is_dirty = |inode: &Inode<V>| {
                 let mut names = inode.names().iter();
@@ -268,22 +277,23 @@ impl<V: Volume> Gate<V> {
                 // that has not poisoned the directory yet gets a number above `since` when it does.
                 self.core.check_latch(parent.key())?;
             }
-            if self.mark_found(node, &parent, path, dirty, since) {
+            if self.mark_found(node, &parent, at, dirty, since) {
                 return Ok(());
             }
         }
-        // Another program moves the file all the time, so nothing can be promised about its name.
+        // Another program moves the file all the time, or has mounted something above it, so nothing can be promised
+        // about its name.
         Err(VfsError::NotStarted)
     }
 
-    /// Marks the name of `node` in `parent` dirty, unless the node is no longer at `path`: then a rename is under way,
+    /// Marks the name of `node` in `parent` dirty, unless the node is no longer at `at`: then a rename is under way,
     /// or has been marked, and its new directory must not be taken for the older one.
     /// `dirty` is whether that is known already, and `since` when the directory was last seen without a failure.
     fn mark_found(
         &self,
         node: &V::Node,
         parent: &V::Node,
-        path: String,
+        at: FoundAt,
         dirty: bool,
         since: u64,
     ) -> bool {
@@ -292,13 +302,12 @@ impl<V: Volume> Gate<V> {
         let asked = self.also_of(Asked::of(Event::Link, RequestFlags::default()), [parent]);
         let mut is_here = false;
         self.mark(node, asked, BEYOND_DOUBT, |inode, account, _| {
-            is_here = self.vfs.path_hint(node).as_ref() == Some(&path);
+            is_here = self.vfs.path_hint(node).as_ref() == Some(&at.path);
             if !is_here {
                 inode.pending.meta = true;
                 return;
             }
             self.mark_parents(inode, account, (Some(&dir), None), (key, since));
-            let at = self.found_at(path);
             match dirty {
                 false => inode.name_was_found(dir.key(), at),
                 true => inode.found_at = Some(at),
@@ -318,26 +327,5 @@ impl<V: Volume> Gate<V> {
             self.core.lost_in_sync(node.key(), file, shares, error);
         }
         synced
-    }
-
-    /// The path of `node` and its directory; `None` where its name was marked there, has no directory, or is
-    /// stable although its path is not known. A node that moves between the two looks is looked for again.
-    async fn find(&self, node: &V::Node) -> VfsResult<Option<(String, V::Node)>> {
-        for _ in 0..LOOKS_MAX {
-            let Some(path) = self.vfs.path_hint(node) else {
-                self.sync_unknown_name(node).await?;
-                return Ok(None);
-            };
-            let at = self.found_at(path);
-            let marked = |inode: &Inode<V>| inode.found_at.as_ref() == Some(&at);
-            if at.path.is_empty() || self.core.peek(node.key(), marked) == Some(true) {
-                return Ok(None);
-            }
-            if let Some(parent) = self.vfs.parent_of(node).await? {
-                return Ok(Some((at.path, parent)));
-            }
-        }
-        // Another program moves the file all the time, or has mounted something above it.
-        Err(VfsError::NotStarted)
     }
 }
