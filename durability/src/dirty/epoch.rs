@@ -43,6 +43,18 @@ impl Account<'_> {
             }
         }
     }
+
+    /// As [`Account::charge`], for what is dirty already: a share that is added is charged with the bytes of others.
+    pub(crate) fn join(&self, charges: &mut Vec<Charge>, key: FileKey, now: Duration) {
+        let known = charges.len();
+        let bytes: u64 = charges.iter().map(|charge| charge.bytes).sum();
+        self.charge(charges, key, now);
+        for charge in charges.get_mut(known..).unwrap_or_default() {
+            if let Some(reserved) = charge.share.reserve(bytes, u64::MAX, charge.kind) {
+                reserved.charge(std::slice::from_mut(charge));
+            }
+        }
+    }
 }
 
 /// A client's change of an inode other than of its contents. If it is lost, making it again and a sync repair it.

@@ -302,14 +302,21 @@ impl<V: Volume> Inode<V> {
         account.charge(&mut self.pending.charges, held.key(), now);
     }
 
-    /// A FLUSH through `share` is answered before the disk: that policy acknowledges what is dirty from now on.
-    pub(crate) fn promised(&mut self, share: &Arc<Share>, kind: PolicyKind) {
+    /// A FLUSH is answered before the disk: the policy of `account` acknowledges what is dirty from now on. A bound
+    /// holds for what was changed through other shares as well.
+    pub(crate) fn promised(&mut self, account: &Account<'_>, key: FileKey, now: Duration) {
         let epochs = std::iter::once(&mut self.pending).chain(&mut self.running);
-        let own = epochs.flat_map(|epoch| &mut epoch.charges);
-        let names = self.names.iter_mut().flat_map(|name| &mut name.charges);
-        let all = own.chain(names);
-        let mine = all.filter(|charge| charge.share == *share);
-        mine.for_each(|charge| charge.change(kind));
+        let dirty = epochs.filter(|epoch| !epoch.is_clean());
+        let own = dirty.map(|epoch| &mut epoch.charges);
+        let names = self.names.iter_mut().map(|name| &mut name.charges);
+        for charges in own.chain(names) {
+            let mine = charges.iter_mut();
+            let mine = mine.filter(|charge| charge.share == *account.share);
+            mine.for_each(|charge| charge.change(account.kind));
+            if account.kind == PolicyKind::Bounded {
+                account.join(charges, key, now);
+            }
+        }
     }
 
     /// A write was accepted and waits. `open` is the open that it came through, if that is known.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use vfs::{FileKey, Node, VfsError, VfsResult, Volume};
 
-use super::{Asked, BEYOND_DOUBT, Gate, Judged, Receipt};
+use super::{Asked, BEYOND_DOUBT, Gate, Judged, Others, Receipt};
 use crate::{
     dirty::{Earlier, FoundAt, Inode},
     metrics::count,
@@ -43,7 +43,8 @@ impl<V: Volume> Gate<V> {
             inode.seen_through(&self.share);
             let judged = self.judge(inode, &Asked::of(Event::Flush(target), flags));
             if judged.barriers.deferred {
-                inode.promised(&self.share, judged.kind);
+                let account = self.account(inode, judged.kind, Others::default());
+                inode.promised(&account, key, started);
             }
             (judged, inode.bytes())
         });

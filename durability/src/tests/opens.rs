@@ -263,6 +263,28 @@ fn the_bound_of_another_share_is_kept_by_that_share() {
     });
 }
 
+/// It was changed through a share that promises nothing, before the one with the bound had it open.
+#[test]
+fn what_is_flushed_is_within_the_bound_whichever_share_it_was_changed_through() {
+    for other_flushes in [false, true] {
+        world(HOST, Limits::default(), move |w| async move {
+            let bounded = ShareDurability::with_policy("bounded:500ms,1MiB".parse().unwrap());
+            let other = w.engine.share("other", Arc::clone(&w.fake), bounded);
+            let f = file(5);
+            w.create(&f, &dir(10)).await.unwrap();
+            w.write(&f, 0, 1).await.unwrap();
+            let open = other.opened(&f, opener("f"));
+            let gate = if other_flushes { &other } else { &w.gate };
+            drop(gate.flush(&f, FlushTarget::File, PLAIN).await.unwrap());
+            assert_eq!(other.exposure().bytes, 4096);
+            w.env.sleep(ms(510)).await;
+            assert!(w.fake.is_stable_in(10));
+            assert_eq!(w.engine.dirty_inodes(), 0);
+            drop(open);
+        });
+    }
+}
+
 /// A file is open through two bounded shares and changed through a third, while a sync of it runs: the answer does not
 /// wait for what the loosely bounded share may still leave dirty.
 #[test]
