@@ -316,8 +316,8 @@ impl<V: Volume> PendingContents<'_, V> {
                 let reserved = (!late).then(|| one.reserve(bytes, max, kind)).flatten();
                 reserved.ok_or_else(|| Arc::clone(one))
             };
-            // Each share keeps its own bound; its flusher does not sync within the bound of another share.
             let own = bounded.filter(|_| share.bound().is_some());
+            let own = own.map(|all| gate.bound_of(share, all));
             let reserved = reserve(share, judged.kind, own)?;
             let others = account.also.iter();
             let others = others

@@ -31,7 +31,8 @@ impl<V: Volume> Gate<V> {
         };
         let chain = self.core.chain(key);
         let mut slow = false;
-        for (share, bound) in self.bounded(key, bound) {
+        for share in self.bounded(key) {
+            let bound = self.bound_of(&share, bound);
             if !share.keeping(&bound, chain).at_once {
                 count(&share.metrics.backpressure);
                 slow = true;
@@ -40,35 +41,39 @@ impl<V: Volume> Gate<V> {
         slow
     }
 
-    /// The shares whose bound a change must keep, each with its own: this one if it has one, and those that something
-    /// dirty of the inode is charged to.
-    fn bounded(&self, key: FileKey, bound: Bound) -> impl Iterator<Item = (Arc<Share>, Bound)> {
+    /// The shares whose bound a change must keep: this one if it has one, and those that are charged with something
+    /// dirty of the inode.
+    fn bounded(&self, key: FileKey) -> impl Iterator<Item = Arc<Share>> {
         let all = self.core.peek(key, Inode::bounded_shares);
         let others = all.into_iter().flatten();
         let others = others.filter(move |share| *share != self.share);
-        let others = others.map(move |share| {
-            let bound = share.bound().unwrap_or(bound);
-            (share, bound)
-        });
-        let own = self.share.bound().map(|_| (Arc::clone(&self.share), bound));
+        let own = self.share.bound().map(|_| Arc::clone(&self.share));
         own.into_iter().chain(others)
     }
 
-    /// Holds an answer back until its change keeps the bound, by waiting for this share's syncs, which run anyway. If
-    /// this share has no bound, it waits likewise for that of each other share that the change is charged to.
-    pub(super) async fn hold_back(&self, key: FileKey, bound: Option<Bound>) {
-        let Some(bound) = bound else { return };
-        if self.share.bound().is_some() {
-            return self.hold_back_for(&self.share, key, bound).await;
-        }
-        for (share, bound) in self.bounded(key, bound) {
-            Box::pin(self.hold_back_for(&share, key, bound)).await;
+    /// The bound that `share` keeps for a change for which `all` is the tightest. No share keeps the tighter bound of
+    /// another one: its flusher does not sync within that.
+    pub(super) fn bound_of(&self, share: &Arc<Share>, all: Bound) -> Bound {
+        match share.bound() {
+            Some(own) if *share == self.share => all.looser(own),
+            own => own.unwrap_or(all),
         }
     }
 
-    async fn hold_back_for(&self, share: &Arc<Share>, key: FileKey, mut bound: Bound) {
+    /// Holds an answer back until its change keeps the bound of each share that has one, by waiting for the syncs of
+    /// that share, which run anyway.
+    pub(super) async fn hold_back(&self, key: FileKey, bound: Option<Bound>) {
+        let Some(all) = bound else { return };
+        let marked = self.core.tick();
+        for share in self.bounded(key) {
+            Box::pin(self.hold_back_for(&share, key, all, marked)).await;
+        }
+    }
+
+    async fn hold_back_for(&self, share: &Arc<Share>, key: FileKey, all: Bound, marked: u64) {
         let core = &self.core;
-        let (at_once, marked) = (core.limits.syncs_in_flight_max, core.tick());
+        let at_once = core.limits.syncs_in_flight_max;
+        let mut bound = self.bound_of(share, all);
         let mut held_back = false;
         loop {
             let room = share.room.notified();
@@ -85,14 +90,8 @@ impl<V: Volume> Gate<V> {
             // A tripped share keeps no bound any more: everything dirty is synced and errors are reported.
             let asked = core.peek(key, |inode| inode.opens.effective(share));
             let asked = asked.unwrap_or_else(|| share.asked(None));
-            match asked.bound {
-                // Another share has only its own bound to keep, however tight the bounds of others are.
-                Some(all) if *share != self.share => {
-                    bound = share.bound().unwrap_or(all);
-                }
-                Some(now) => bound = now,
-                None => return,
-            }
+            let Some(all) = asked.bound else { return };
+            bound = self.bound_of(share, all);
             if !std::mem::replace(&mut held_back, true) {
                 count(&share.metrics.backpressure);
                 if share.is_older(bound.max_delay, now) {

@@ -62,6 +62,14 @@ impl Bound {
         }
     }
 
+    /// The greater of each limit.
+    pub(crate) fn looser(self, other: Self) -> Self {
+        Self {
+            max_delay: self.max_delay.max(other.max_delay),
+            max_bytes: self.max_bytes.max(other.max_bytes),
+        }
+    }
+
     /// The smallest of each limit among the bounds given; `None` if there is none.
     pub(crate) fn tightest(all: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
         all.into_iter().flatten().reduce(Self::tighter)

@@ -285,6 +285,32 @@ fn what_is_flushed_is_within_the_bound_whichever_share_it_was_changed_through() 
     }
 }
 
+/// The answer does not wait for what else the looser bound of its own share leaves dirty.
+#[test]
+fn a_share_does_not_keep_the_tighter_bound_of_another_one() {
+    world("bounded:10s,64MiB", Limits::default(), |w| async move {
+        let tight = ShareDurability::with_policy("bounded:100ms,64KiB".parse().unwrap());
+        let other = w.engine.share("tight", Arc::clone(&w.fake), tight);
+        w.write(&file(6), 0, 300).await.unwrap();
+        w.env.sleep(ms(200)).await;
+        let f = file(5);
+        let open = [&w.gate, &other].map(|gate| gate.opened(&f, opener("f")));
+        let begun = w.env.monotonic();
+        w.gate.meta_changed(&f, Meta::Times, PLAIN).await.unwrap();
+        w.write(&f, 0, 1).await.unwrap();
+        w.flush(&f).await.unwrap();
+        let took = w.env.monotonic() - begun;
+        assert!(took < ms(90), "{took:?}");
+        assert!(
+            w.gate.exposure().bytes >= 300 * 4096,
+            "none of it was synced"
+        );
+        w.env.sleep(ms(110)).await;
+        assert_eq!(other.exposure().inodes, 0);
+        drop(open);
+    });
+}
+
 /// A file is open through two bounded shares and changed through a third, while a sync of it runs: the answer does not
 /// wait for what the loosely bounded share may still leave dirty.
 #[test]
