@@ -388,11 +388,11 @@ impl<D: Disk> PosixVfs<D> {
         Ok(unless(hole, &[libc::ENXIO])?.map(|hole| (data, hole)))
     }
 
-    /// Makes the times and the mode of a FIFO, socket or device stable. Opening it would affect the process at its
-    /// other end, so its file system is synced through the directory that has it, or through the root if that directory
-    /// is not known. A special file that has no name any more does not survive a power failure, so nothing is synced
-    /// for it.
-    pub(super) async fn sync_special(&self, node: &PosixNode<D>) -> VfsResult<()> {
+    /// Makes the metadata of an inode stable that is not opened for that: opening a FIFO, socket or device would affect
+    /// the process at its other end, and others the service may not open. Its file system is synced through the
+    /// directory that has it, or through the root if that directory is not known. An inode that has no name any more
+    /// does not survive a power failure, so nothing is synced for it.
+    pub(super) async fn sync_from_above(&self, node: &PosixNode<D>) -> VfsResult<()> {
         let above = self.parent_of(node).await.map_err(VfsError::before_sync)?;
         let above = match above {
             Some(above) => above,

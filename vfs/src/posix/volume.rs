@@ -84,18 +84,23 @@ impl<D: Disk> Volume for PosixVfs<D> {
 
     async fn sync(&self, node: &PosixNode<D>, scope: SyncScope) -> VfsResult<()> {
         if node.0.kind == Kind::Special {
-            return self.sync_special(node).await;
+            return self.sync_from_above(node).await;
         }
         // `fsync` accepts no descriptor with `O_PATH`.
         let fd = match node.0.io == IoAccess::default() {
-            true => self.own_fd(node).await.map_err(VfsError::before_sync)?,
-            false => node.fd().clone(),
+            true => self.own_fd(node).await,
+            false => Ok(node.fd().clone()),
         };
         // Attributes, the depot's mark, and the removal of an attribute that moved to the
         // depot are metadata of the inode: fdatasync would not make them stable. The depot comes first, so that a
         // stream is never in neither place.
         let file = (node.0.stream.as_ref()).and_then(|stream| stream.depot());
         self.depot_sync(node, file.as_ref()).await?;
+        let fd = match fd {
+            // Without root there are such files and directories. Only metadata and names are changed through the node.
+            Err(VfsError::AccessDenied) => return self.sync_from_above(node).await,
+            fd => fd.map_err(VfsError::before_sync)?,
+        };
         let synced = match scope {
             _ if node.0.kind == Kind::Directory => self.disk.sync_dir(&fd).await,
             SyncScope::Data if node.0.stream.is_none() => self.disk.fdatasync(&fd).await,

@@ -126,6 +126,34 @@ fn the_times_of_a_special_file_are_stable_when_it_is_synced() {
     }
 }
 
+/// As above: the service may not open it.
+#[test]
+fn the_times_of_a_directory_that_cannot_be_opened_are_stable_when_it_is_synced() {
+    let (disk, _) = sim(SimOptions {
+        profile: Profile::PosixMin,
+        ..SimOptions::default()
+    });
+    block_on(async {
+        let t = remount(disk.clone()).await;
+        t.dir("d").await;
+        t.vfs.sync(&t.vfs.root(), SyncScope::All).await.unwrap();
+        let node = t.node("d").await;
+        let at = Timestamp { secs: 7, nanos: 0 };
+        let set = SetAttr {
+            written: Some(at),
+            ..SetAttr::default()
+        };
+        t.vfs.set_attr(ME, &node, &set).await.unwrap();
+        let (on, after) = (SimOp::Look, 0);
+        let action = FaultAction::Fail(libc::EACCES);
+        assert!(disk.inject(Fault { on, after, action }));
+        t.vfs.sync(&node, SyncScope::All).await.unwrap();
+        let after = remount(disk.cut(Cut::Nothing)).await;
+        let node = after.node("d").await;
+        assert_eq!(after.vfs.attr(&node).await.unwrap().written, at);
+    });
+}
+
 /// A file that a power cut brings back, because its removal was not stable, has its streams, even
 /// at the place before a move that was not stable either.
 #[test]
