@@ -373,13 +373,15 @@ fn is_ours(shared: &Shared, event: &Event, dir: InodeId, name: &[u8], seen: &[Se
         return false;
     };
     let is_own = |child| shared.own.is_inode(child);
-    match walk::directory(&seen.root, &seen.below) {
-        // The thread must not wait for another host: an entry that only that host knows counts as changed by others.
-        Ok(folder) if seen.root.is_remote() => InodeId::cached_at(folder, name).is_some_and(is_own),
-        // If there is no entry, it was removed or moved since, which has an event of its own.
-        Ok(folder) => InodeId::at(folder, name).is_none_or(is_own),
-        Err(_) => true,
+    if seen.root.is_remote() {
+        // The thread must not wait for another host, not even to open the directory: an entry that only that host knows
+        // counts as changed by others. There is nothing below the directory, because trees there are not walked.
+        return InodeId::cached_at(&seen.root, name).is_some_and(is_own);
     }
+    let folder = walk::directory(&seen.root, &seen.below);
+    // If there is no entry, it was removed or moved since, which has an event of its own.
+    let child = folder.ok().and_then(|folder| InodeId::at(folder, name));
+    child.is_none_or(is_own)
 }
 
 /// Whether two places are in one directory.
