@@ -3,7 +3,7 @@
 //! One inotify instance and one thread for the process. It observes the directories that a client watches (with
 //! WATCH_TREE everything below on local file systems), and the files and directories that a client may cache. Nothing
 //! else is observed, so an idle server costs nothing. A watch is set before the client gets any answer that depends on
-//! it, without waiting for a disk, and removed with its open.
+//! it, and removed with its open. No worker waits for a disk for that.
 //!
 //! inotify does not report who made a change, so the server's own changes are recognised by [`OwnChanges`] and left
 //! out. It does not see writes through memory mappings (inotify(7)), changes by other clients of a remote file system,
@@ -30,6 +30,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
+    time::Instant,
 };
 
 use rustix::{fs::inotify, io::Errno};
@@ -120,6 +121,16 @@ impl Shared {
         lock(&self.table).begin_set(inode)?;
         let watch = table::set(&self.inotify, root.as_fd());
         lock(&self.table).end_set(&self.inotify, id, inode, watch)
+    }
+
+    /// Called when the watch of an interest's own inode is set, which was asked for at `begun`. If nobody waits for it
+    /// any more, it may be too late, which is judged as at the end of a walk.
+    fn watched(&self, id: UseId, ready: oneshot::Sender<()>, begun: Instant) {
+        if ready.is_closed() {
+            self.order(Job::Walk(Walk::over(id, ready, begun)));
+        } else {
+            let _ = ready.send(());
+        }
     }
 
     fn forget(&self, id: UseId) {
@@ -254,14 +265,12 @@ impl HostChanges {
             table.enter(root, key, interest)
         };
         let (sender, receiver) = oneshot::channel();
-        let shared = Arc::clone(&self.0);
+        let (begun, shared) = (Instant::now(), Arc::clone(&self.0));
         root.post(move |root| match shared.watch_apart(id, root) {
             Err(error) => shared.refused(error),
             // Nobody reads the events of this watch.
             Ok(()) if shared.ended.load(Ordering::SeqCst) => {}
-            Ok(()) => {
-                let _ = sender.send(());
-            }
+            Ok(()) => shared.watched(id, sender, begun),
         });
         // The thread may be waiting for an event alone.
         self.0.wake.notify_one();

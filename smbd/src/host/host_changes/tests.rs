@@ -326,6 +326,21 @@ fn a_walk_that_comes_late_means_look_yourself() {
     assert_eq!(heard.wait(), ["1 lost"]);
 }
 
+/// On a file system of another host or process, the watch itself may take long.
+#[test]
+fn a_watch_that_comes_late_means_look_yourself() {
+    let (_folder, root, heard, changes) = started();
+    let shared = &changes.0;
+    let interest = interest(1, false);
+    let id = lock(&shared.table).begin(&shared.inotify, &root, key(7), interest);
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    drop(receiver);
+    let mut begun = Instant::now();
+    begun -= 2 * OBSERVE_MAX;
+    shared.watched(id.unwrap(), sender, begun);
+    assert_eq!(heard.wait(), ["1 lost"]);
+}
+
 /// A walk may visit many new directories with many entries before events are read.
 #[test]
 fn the_entries_of_new_directories_take_so_much_memory_and_no_more() {

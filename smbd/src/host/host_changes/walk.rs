@@ -4,8 +4,9 @@
 //! that no new entry is missed; the entries of a directory that an event reported are reported, too, because they may
 //! be older than the watch. Links are never followed, and no name leads out of the watched directory. File systems that
 //! wait for another host or process are not entered, and trees on them not walked: while this thread waited for one, no
-//! client would learn of changes anywhere, and nothing would end what it caches. If a walk ends after its client has
-//! got STATUS_PENDING, or makes up for lost events, the client must list the directory itself.
+//! client would learn of changes anywhere, and nothing would end what it caches. If a walk, or the watch in place of
+//! one, ends after its client has got STATUS_PENDING, or makes up for lost events, the client must list the directory
+//! itself.
 
 use std::{
     collections::HashSet,
@@ -85,6 +86,15 @@ impl Walk {
         Self {
             unseen: true,
             ..Self::whole(id, None)
+        }
+    }
+
+    /// The end of a walk that had nothing to visit: only the interest's own directory is watched.
+    pub(super) fn over(id: UseId, done: oneshot::Sender<()>, begun: Instant) -> Self {
+        Self {
+            due: Vec::new(),
+            begun,
+            ..Self::whole(id, Some(done))
         }
     }
 
