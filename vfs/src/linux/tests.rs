@@ -302,6 +302,9 @@ fn what_is_no_file_among_the_streams_is_no_stream_and_fails_no_sync() {
     let found = block_on(vfs.open_stream(who, &file, "p", StreamOpen::Existing));
     let size = block_on(vfs.attr(&found.unwrap().0));
     assert_eq!(size.map(drop), Err(VfsError::AccessDenied));
+    // It goes with the streams, so the next inode of this number finds no stranger's entry among its own.
+    block_on(vfs.remove(who, &file, &vfs.root(), "f")).unwrap();
+    assert!(!fifo.parent().unwrap().exists());
 }
 
 /// A ring would take `O_NONBLOCK` as "never wait".

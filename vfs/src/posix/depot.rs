@@ -386,17 +386,20 @@ impl<D: Disk> PosixVfs<D> {
             let label = self.label_on(folder, node).await?;
             matches!(label, Label::Own | Label::Predecessors)
         };
-        if !certain && !self.depot_files(folder, REMOVED_MAX).await?.is_empty() {
+        if !certain && !self.depot_entries(folder, REMOVED_MAX).await?.is_empty() {
             return Err(VfsError::NotSupported);
         }
         self.take_over(folder).await?;
         self.empty_folder(folder).await
     }
 
+    /// Removes all but directories from a folder.
     async fn empty_folder(&self, folder: &D::Fd) -> VfsResult<()> {
         // Others may have made more than this server does.
-        for (file, _) in self.depot_files(folder, REMOVED_MAX).await? {
-            let gone = self.disk.unlink(&SERVICE, folder, &file, false).await;
+        let mut entries = self.depot_entries(folder, REMOVED_MAX).await?;
+        entries.retain(|entry| entry.kind != libc::DT_DIR);
+        for entry in entries {
+            let gone = self.disk.unlink(&SERVICE, folder, &entry.name, false).await;
             unless(gone, &[libc::ENOENT])?;
         }
         Ok(())

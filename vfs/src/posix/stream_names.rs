@@ -10,7 +10,10 @@ use super::{
     samba_xattr::{stream_attribute, stream_file, stream_of_attribute, stream_of_file},
     streams::check_stream_name,
 };
-use crate::{StreamInfo, VfsResult, disk::Disk};
+use crate::{
+    StreamInfo, VfsResult,
+    disk::{Disk, RawEntry},
+};
 
 /// Names of streams that are compared before other tasks have their turn.
 const NAMES_PORTION: usize = 256;
@@ -129,19 +132,29 @@ impl<D: Disk> PosixVfs<D> {
         Ok(unless(found, &[libc::ENOENT])?.is_some())
     }
 
-    /// The streams in a folder, at most `max`: none if the folder was removed since it was found.
+    /// The entries of a folder that have names of streams, at most `max`: none if the folder was removed since it was
+    /// found. The user as whom Samba made the folder may put anything into it.
+    pub(super) async fn depot_entries(
+        &self,
+        folder: &D::Fd,
+        max: usize,
+    ) -> VfsResult<Vec<RawEntry>> {
+        let listing = self.disk.reopen(&SERVICE, folder, true, false).await?;
+        let entries = self.disk.entries(&SERVICE, &listing, max).await;
+        let mut entries = unless(entries, &[libc::ENOENT])?.unwrap_or_default();
+        entries.retain(|entry| stream_of_file(&entry.name).is_some());
+        Ok(entries)
+    }
+
+    /// The streams among the [`PosixVfs::depot_entries`].
     pub(super) async fn depot_files(
         &self,
         folder: &D::Fd,
         max: usize,
     ) -> VfsResult<Vec<(Box<[u8]>, String)>> {
-        let listing = self.disk.reopen(&SERVICE, folder, true, false).await?;
-        let entries = self.disk.entries(&SERVICE, &listing, max).await;
-        let entries = unless(entries, &[libc::ENOENT])?.unwrap_or_default();
-        // The user as whom Samba made the folder may put anything into it, and no FIFO or directory can be synced.
-        let files = entries
-            .into_iter()
-            .filter(|entry| [libc::DT_REG, libc::DT_UNKNOWN].contains(&entry.kind));
+        let entries = self.depot_entries(folder, max).await?.into_iter();
+        // No FIFO or directory can be synced.
+        let files = entries.filter(|entry| [libc::DT_REG, libc::DT_UNKNOWN].contains(&entry.kind));
         Ok(files
             .filter_map(|entry| {
                 let name = stream_of_file(&entry.name)?.to_owned();
