@@ -55,6 +55,8 @@ const ROUND_MAX: usize = 65_536;
 const BUFFER: usize = 64 * 1_024;
 /// The second half of a rename is usually queued no later than this after the first.
 const OTHER_HALF: Duration = Duration::from_millis(1);
+/// The kernel usually marks a name as gone no later than this after it has reported that the inode lost a link.
+const NAME_MARKED: Duration = Duration::from_millis(1);
 
 pub(super) struct Event {
     pub(super) watch: i32,
@@ -236,6 +238,10 @@ impl News {
 
 pub(super) fn judge(shared: &Shared, listener: &dyn Listener, events: &[Event], told: &mut Listed) {
     let mut news = News::default();
+    let may_lose_name = |event: &Event| event.name.is_none() && event.is(ReadFlags::ATTRIB);
+    if events.iter().any(may_lose_name) {
+        std::thread::sleep(NAME_MARKED);
+    }
     for (at, event) in events.iter().enumerate() {
         if event.is(ReadFlags::QUEUE_OVERFLOW) {
             overflow(shared, &mut news);
