@@ -1,10 +1,6 @@
 //! DHnQ, DHnC, DH2Q, DH2C: durable and persistent opens ([MS-SMB2] 2.2.13.2.3, .4, .11, .12 and
 //! 2.2.14.2.3, .12). The V1 reconnect and both reconnect responses contain nothing more.
 
-use bytes::{BufMut, BytesMut};
-
-use super::plain::exactly;
-use crate::codec::Malformed;
 use crate::fscc::record::records;
 use crate::ids::{FileId, Guid};
 
@@ -12,44 +8,6 @@ flags_of_the_wire! {
     /// Flags of version 2.
     pub struct DurableHandleFlags(u32) {
         PERSISTENT = 0x0000_0002,
-    }
-}
-
-/// DHnQ of a request: 16 reserved bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DurableHandleRequest;
-
-impl DurableHandleRequest {
-    /// Reads the data.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the length is wrong.
-    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
-        exactly(data, 16, "DHnQ").map(|_| Self)
-    }
-
-    /// Appends the data.
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.put_bytes(0, 16);
-    }
-}
-
-/// DHnQ of a response: 8 reserved bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DurableHandleResponse;
-
-impl DurableHandleResponse {
-    /// Reads the data.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the length is wrong.
-    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
-        exactly(data, 8, "DHnQ response").map(|_| Self)
-    }
-
-    /// Appends the data.
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.put_u64_le(0);
     }
 }
 

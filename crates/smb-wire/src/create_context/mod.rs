@@ -20,15 +20,12 @@ pub use apple::{
     AppleVolumeCapabilities,
 };
 pub use durable::{
-    DurableHandleFlags, DurableHandleReconnect, DurableHandleReconnectV2, DurableHandleRequest,
-    DurableHandleRequestV2, DurableHandleResponse, DurableHandleResponseV2,
+    DurableHandleFlags, DurableHandleReconnect, DurableHandleReconnectV2, DurableHandleRequestV2,
+    DurableHandleResponseV2,
 };
 pub use lease::{LeaseContext, LeaseFlags, LeaseState, LeaseV2};
 pub use list::{CreateContext, CreateContextList, CreateContexts};
-pub use plain::{
-    AllocationSize, QueryMaximalAccessRequest, QueryMaximalAccessResponse, QueryOnDiskIdResponse,
-    TimewarpToken,
-};
+pub use plain::{QueryMaximalAccessRequest, QueryMaximalAccessResponse, QueryOnDiskIdResponse};
 pub use typed::{RequestContext, ResponseContext};
 
 /// The names of the contexts.

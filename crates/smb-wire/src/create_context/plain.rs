@@ -1,5 +1,5 @@
-//! The contexts of a field or two: MxAc, QFid, AlSi, TWrp ([MS-SMB2] 2.2.13.2.5 to .9,
-//! 2.2.14.2.5, .9).
+//! The contexts of a field or two: MxAc and QFid ([MS-SMB2] 2.2.13.2.5, .9, 2.2.14.2.5, .9), and the length of those
+//! that are no structure.
 
 use bytes::{BufMut, BytesMut};
 
@@ -68,43 +68,5 @@ records! {
         disk_file_id: u64;
         /// The volume's number.
         volume_id: u64, pad 16;
-    }
-}
-
-/// AlSi: bytes to allocate for a new or overwritten file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AllocationSize(pub u64);
-
-impl AllocationSize {
-    /// Reads the data.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the length is wrong.
-    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
-        Ok(Self(exactly(data, 8, "AlSi")?.u64()?))
-    }
-
-    /// Appends the data.
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.put_u64_le(self.0);
-    }
-}
-
-/// TWrp: the time of the requested version of the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimewarpToken(pub FileTime);
-
-impl TimewarpToken {
-    /// Reads the data.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the length is wrong.
-    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
-        Ok(Self(FileTime(exactly(data, 8, "TWrp")?.u64()?)))
-    }
-
-    /// Appends the data.
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.put_u64_le(self.0.0);
     }
 }

@@ -5,12 +5,13 @@
 //! [`CreateContextList`](super::CreateContextList).
 
 use super::{
-    AllocationSize, AppInstanceId, AppInstanceVersion, AppleRequest, AppleResponse, CreateContext,
-    DurableHandleReconnect, DurableHandleReconnectV2, DurableHandleRequest, DurableHandleRequestV2,
-    DurableHandleResponse, DurableHandleResponseV2, LeaseContext, QueryMaximalAccessRequest,
-    QueryMaximalAccessResponse, QueryOnDiskIdResponse, TimewarpToken, name,
+    AppInstanceId, AppInstanceVersion, AppleRequest, AppleResponse, CreateContext,
+    DurableHandleReconnect, DurableHandleReconnectV2, DurableHandleRequestV2,
+    DurableHandleResponseV2, LeaseContext, QueryMaximalAccessRequest, QueryMaximalAccessResponse,
+    QueryOnDiskIdResponse, name, plain::exactly,
 };
 use crate::codec::Malformed;
+use crate::ids::FileTime;
 
 /// A create context of a request, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +20,8 @@ pub enum RequestContext<'a> {
     ExtendedAttributes(&'a [u8]),
     /// SecD: a security descriptor, decoded in `dtyp`.
     SecurityDescriptor(&'a [u8]),
-    /// DHnQ.
-    DurableHandleRequest(DurableHandleRequest),
+    /// DHnQ: 16 reserved bytes.
+    DurableHandleRequest,
     /// DHnC.
     DurableHandleReconnect(DurableHandleReconnect),
     /// DH2Q.
@@ -31,10 +32,10 @@ pub enum RequestContext<'a> {
     QueryMaximalAccess(QueryMaximalAccessRequest),
     /// QFid.
     QueryOnDiskId,
-    /// AlSi.
-    AllocationSize(AllocationSize),
-    /// TWrp.
-    TimewarpToken(TimewarpToken),
+    /// AlSi: bytes to allocate for a new or overwritten file.
+    AllocationSize(u64),
+    /// TWrp: the time of the requested version of the file.
+    TimewarpToken(FileTime),
     /// RqLs, either version.
     Lease(LeaseContext),
     /// AppInstanceId.
@@ -50,8 +51,8 @@ pub enum RequestContext<'a> {
 /// A create context of a response, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseContext<'a> {
-    /// DHnQ.
-    DurableHandle(DurableHandleResponse),
+    /// DHnQ: 8 reserved bytes.
+    DurableHandle,
     /// DH2Q.
     DurableHandleV2(DurableHandleResponseV2),
     /// MxAc.
@@ -78,7 +79,7 @@ impl<'a> CreateContext<'a> {
             name::EXTENDED_ATTRIBUTES => R::ExtendedAttributes(data),
             name::SECURITY_DESCRIPTOR => R::SecurityDescriptor(data),
             name::DURABLE_HANDLE_REQUEST => {
-                R::DurableHandleRequest(DurableHandleRequest::read(data)?)
+                exactly(data, 16, "DHnQ").map(|_| R::DurableHandleRequest)?
             }
             name::DURABLE_HANDLE_RECONNECT => {
                 R::DurableHandleReconnect(DurableHandleReconnect::read(data)?)
@@ -93,8 +94,8 @@ impl<'a> CreateContext<'a> {
                 R::QueryMaximalAccess(QueryMaximalAccessRequest::read(data)?)
             }
             name::QUERY_ON_DISK_ID => R::QueryOnDiskId,
-            name::ALLOCATION_SIZE => R::AllocationSize(AllocationSize::read(data)?),
-            name::TIMEWARP_TOKEN => R::TimewarpToken(TimewarpToken::read(data)?),
+            name::ALLOCATION_SIZE => R::AllocationSize(exactly(data, 8, "AlSi")?.u64()?),
+            name::TIMEWARP_TOKEN => R::TimewarpToken(FileTime(exactly(data, 8, "TWrp")?.u64()?)),
             name::REQUEST_LEASE => R::Lease(LeaseContext::read(data)?),
             name::APP_INSTANCE_ID => R::AppInstanceId(AppInstanceId::read(data)?),
             name::APP_INSTANCE_VERSION => R::AppInstanceVersion(AppInstanceVersion::read(data)?),
@@ -111,7 +112,9 @@ impl<'a> CreateContext<'a> {
         use ResponseContext as R;
         let data = self.data;
         Ok(match self.name {
-            name::DURABLE_HANDLE_REQUEST => R::DurableHandle(DurableHandleResponse::read(data)?),
+            name::DURABLE_HANDLE_REQUEST => {
+                exactly(data, 8, "DHnQ response").map(|_| R::DurableHandle)?
+            }
             name::DURABLE_HANDLE_REQUEST_V2 => {
                 R::DurableHandleV2(DurableHandleResponseV2::read(data)?)
             }

@@ -6,9 +6,9 @@ use std::{sync::Arc, time::Duration};
 use smb_wire::{
     access_mask::AccessMask,
     create_context::{
-        CreateContextList, DurableHandleFlags, DurableHandleResponse, DurableHandleResponseV2,
-        LeaseContext, LeaseFlags, LeaseState, LeaseV2, QueryMaximalAccessRequest,
-        QueryMaximalAccessResponse, QueryOnDiskIdResponse, name,
+        CreateContextList, DurableHandleFlags, DurableHandleResponseV2, LeaseContext, LeaseFlags,
+        LeaseState, LeaseV2, QueryMaximalAccessRequest, QueryMaximalAccessResponse,
+        QueryOnDiskIdResponse, name,
     },
     ids::LeaseKey,
     msg::{CreateAction, CreateResponse, CreateResponseFlags, OplockLevel},
@@ -355,9 +355,7 @@ pub(super) fn push_granted(
     };
     match contexts.durable {
         None => {}
-        Some(Asked::V1) => list.push_with(name::DURABLE_HANDLE_REQUEST, |out| {
-            DurableHandleResponse.encode(out);
-        }),
+        Some(Asked::V1) => list.push(name::DURABLE_HANDLE_REQUEST, &[0; 8]),
         Some(Asked::V2(_)) => {
             let answer = DurableHandleResponseV2 {
                 timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),

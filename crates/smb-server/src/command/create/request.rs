@@ -316,7 +316,7 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
             RequestContext::SecurityDescriptor(bytes) => {
                 found.security = Some(SecurityDescriptor::read(bytes)?);
             }
-            RequestContext::AllocationSize(size) => found.allocation = size.0,
+            RequestContext::AllocationSize(size) => found.allocation = size,
             RequestContext::QueryMaximalAccess(asked) => found.maximal_access = Some(asked),
             RequestContext::QueryOnDiskId => found.on_disk_id = true,
             RequestContext::Apple(request) => found.apple = apple::asked(request),
@@ -359,7 +359,7 @@ fn take<V: Vfs>(
 ) -> bool {
     let v3 = call.connection.dialect() >= Dialect::SMB_3_0;
     match context {
-        RequestContext::DurableHandleRequest(_) => {
+        RequestContext::DurableHandleRequest => {
             seen.v1_request = true;
             found.durable = found.durable.or(Some(Asked::V1));
         }

@@ -7,7 +7,7 @@ use crate::codec::HEADER_SIZE;
 use crate::create_context::{
     AppInstanceVersion, AppleBitmap, AppleClientCapabilities, AppleRequest, AppleResponse,
     AppleServerCapabilities, AppleVolumeCapabilities, CreateContextList, DurableHandleFlags,
-    LeaseFlags, LeaseState, RequestContext, ResponseContext, TimewarpToken,
+    LeaseFlags, LeaseState, RequestContext, ResponseContext,
 };
 use crate::dtyp::SecurityDescriptor;
 use crate::header::{Header, HeaderFlags};
@@ -201,7 +201,7 @@ fn request_name(context: &RequestContext<'_>) -> &'static str {
                 "RqLs"
             }
         }
-        RequestContext::DurableHandleRequest(_) => "DHnQ",
+        RequestContext::DurableHandleRequest => "DHnQ",
         RequestContext::DurableHandleReconnect(_) => "DHnC",
         RequestContext::DurableHandleRequestV2(_) => "DH2Q",
         RequestContext::DurableHandleReconnectV2(_) => "DH2C",
@@ -213,7 +213,7 @@ fn request_name(context: &RequestContext<'_>) -> &'static str {
             assert_eq!(version, AppInstanceVersion { high: 1, low: 7 });
             "AppInstanceVersion"
         }
-        RequestContext::TimewarpToken(TimewarpToken(time)) => {
+        RequestContext::TimewarpToken(time) => {
             // 2015-10-31 19:40:30 UTC, the requested snapshot.
             assert_eq!(time.0, (1_446_320_430 + 11_644_473_600) * 10_000_000);
             "TWrp"
@@ -299,7 +299,7 @@ fn create_responses_contain_the_granted_oplocks_and_leases() {
                         "RqLs"
                     }
                 }
-                ResponseContext::DurableHandle(_) => "DHnQ",
+                ResponseContext::DurableHandle => "DHnQ",
                 ResponseContext::DurableHandleV2(durable) => {
                     assert_eq!(durable.flags, DurableHandleFlags::empty());
                     assert!(durable.timeout_ms >= 1000);

@@ -8,9 +8,7 @@ impl RequestContext<'_> {
         match self {
             Self::ExtendedAttributes(data) => list.push(name::EXTENDED_ATTRIBUTES, data),
             Self::SecurityDescriptor(data) => list.push(name::SECURITY_DESCRIPTOR, data),
-            Self::DurableHandleRequest(data) => {
-                list.push_with(name::DURABLE_HANDLE_REQUEST, |out| data.encode(out));
-            }
+            Self::DurableHandleRequest => list.push(name::DURABLE_HANDLE_REQUEST, &[0; 16]),
             Self::DurableHandleReconnect(data) => {
                 list.push_with(name::DURABLE_HANDLE_RECONNECT, |out| data.encode(out));
             }
@@ -24,12 +22,10 @@ impl RequestContext<'_> {
                 list.push_with(name::QUERY_MAXIMAL_ACCESS, |out| data.encode(out));
             }
             Self::QueryOnDiskId => list.push(name::QUERY_ON_DISK_ID, &[]),
-            Self::AllocationSize(data) => {
-                list.push_with(name::ALLOCATION_SIZE, |out| data.encode(out));
+            Self::AllocationSize(size) => {
+                list.push(name::ALLOCATION_SIZE, &size.to_le_bytes());
             }
-            Self::TimewarpToken(data) => {
-                list.push_with(name::TIMEWARP_TOKEN, |out| data.encode(out));
-            }
+            Self::TimewarpToken(time) => list.push(name::TIMEWARP_TOKEN, &time.0.to_le_bytes()),
             Self::Lease(data) => list.push_with(name::REQUEST_LEASE, |out| data.encode(out)),
             Self::AppInstanceId(data) => {
                 list.push_with(name::APP_INSTANCE_ID, |out| data.encode(out));
@@ -47,9 +43,7 @@ impl ResponseContext<'_> {
     /// Appends the context to a list.
     pub(super) fn encode(&self, list: &mut CreateContextList) {
         match self {
-            Self::DurableHandle(data) => {
-                list.push_with(name::DURABLE_HANDLE_REQUEST, |out| data.encode(out));
-            }
+            Self::DurableHandle => list.push(name::DURABLE_HANDLE_REQUEST, &[0; 8]),
             Self::DurableHandleV2(data) => {
                 list.push_with(name::DURABLE_HANDLE_REQUEST_V2, |out| data.encode(out));
             }
