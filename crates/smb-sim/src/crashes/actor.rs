@@ -402,43 +402,50 @@ impl Actor {
         &mut self,
         (slot, stream): (usize, bool),
         object: Object,
+        opened: (FileId, u64),
+        through: bool,
+    ) -> Hand {
+        let hand = self.opened(slot, object, opened, through);
+        self.hands.insert((slot, stream), hand);
+        hand
+    }
+
+    /// A handle of a slot that the server has made, with its entry in the ledger.
+    pub(super) fn opened(
+        &self,
+        slot: usize,
+        object: Object,
         (id, entry): (FileId, u64),
         through: bool,
     ) -> Hand {
-        let hand = Hand {
+        self.world.ledger.borrow_mut().made(entry);
+        if let Some(file) = &mut self.world.beliefs.borrow_mut().files[slot] {
+            *file.held.entry(self.number).or_default() += 1;
+        }
+        Hand {
             object,
             id,
             through,
             entry,
-        };
-        self.world.ledger.borrow_mut().made(entry);
-        self.hands.insert((slot, stream), hand);
-        if let Some(file) = &mut self.world.beliefs.borrow_mut().files[slot] {
-            *file.held.entry(self.number).or_default() += 1;
         }
-        hand
     }
 
     /// Closes the handles of a slot, the stream's first.
     pub(super) async fn close(&mut self, slot: usize) {
         for stream in [true, false] {
-            let Some(hand) = self.hands.remove(&(slot, stream)) else {
-                continue;
-            };
-            self.world.ledger.borrow_mut().let_go(hand.entry);
-            let record = Request::close(hand.object, Vec::new());
-            let reply = self
-                .ask("close", Some(record), Wire::close(hand.id), false)
-                .await;
-            if reply.is_none() {
-                self.haunt(slot);
+            if let Some(hand) = self.hands.remove(&(slot, stream)) {
+                self.close_hand(slot, hand).await;
             }
-            self.unhold(slot, hand);
         }
     }
 
-    /// A handle is closed.
-    pub(super) fn unhold(&self, slot: usize, hand: Hand) {
+    pub(super) async fn close_hand(&mut self, slot: usize, hand: Hand) {
+        self.world.ledger.borrow_mut().let_go(hand.entry);
+        let record = Request::close(hand.object, Vec::new());
+        let wire = Wire::close(hand.id);
+        if self.ask("close", Some(record), wire, false).await.is_none() {
+            self.haunt(slot);
+        }
         let mut beliefs = self.world.beliefs.borrow_mut();
         if let Some(file) = &mut beliefs.files[slot]
             && file.object == hand.object

@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use smb_client::{CreateArgs, Request as Wire};
+use smb_client::CreateArgs;
 use smb_wire::access_mask::AccessMask;
 
 use super::{
@@ -13,7 +13,6 @@ use super::{
     step::Step,
     world::Lock,
 };
-use crate::oracle::Request;
 
 impl Actor {
     /// DOS attributes are set.
@@ -22,7 +21,7 @@ impl Actor {
             return;
         };
         self.set_attributes(hand, step).await;
-        self.close_bare(step.file(), hand).await;
+        self.close_hand(step.file(), hand).await;
     }
 
     /// A handle that may set attributes and nothing else.
@@ -47,26 +46,6 @@ impl Actor {
             self.world.ledger.borrow_mut().let_go(entry);
             return None;
         };
-        self.world.ledger.borrow_mut().made(entry);
-        if let Some(file) = &mut world.beliefs.borrow_mut().files[slot] {
-            *file.held.entry(self.number).or_default() += 1;
-        }
-        Some(Hand {
-            object,
-            id: created.file_id,
-            through: false,
-            entry,
-        })
-    }
-
-    /// Closes a handle of [`Actor::bare_hand`].
-    async fn close_bare(&mut self, slot: usize, hand: Hand) {
-        self.world.ledger.borrow_mut().let_go(hand.entry);
-        let record = Request::close(hand.object, Vec::new());
-        let wire = Wire::close(hand.id);
-        if self.ask("close", Some(record), wire, false).await.is_none() {
-            self.haunt(slot);
-        }
-        self.unhold(slot, hand);
+        Some(self.opened(slot, object, (created.file_id, entry), false))
     }
 }
