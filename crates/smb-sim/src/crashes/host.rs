@@ -1,6 +1,6 @@
 //! Changes that another program on the host makes on the disk, behind the server's back.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::rc::Rc;
 
 use smb_wire::status::Status;
 use vfs::{
@@ -13,7 +13,7 @@ use super::{
     actor::Actor,
     contents::EA,
     step::Step,
-    world::{File, Lock, NAMES, Place, Taken, name_of},
+    world::{Lock, NAMES, Place, name_of},
 };
 use crate::oracle::{Key, Request, Value};
 
@@ -78,12 +78,7 @@ impl Actor {
             disk.rename(&HOST, &from, &old, &to, &new, false).await
         };
         if world.host_did(op, moved.await) {
-            let mut beliefs = world.beliefs.borrow_mut();
-            beliefs.names.remove(&from);
-            beliefs.names.insert(to, Taken::File(slot));
-            if let Some(file) = &mut beliefs.files[slot] {
-                file.places = vec![to];
-            }
+            (world.beliefs.borrow_mut()).move_file(slot, from, to);
         }
     }
 
@@ -138,14 +133,7 @@ impl Actor {
             world.history().identify(object, file.ino());
         }
         if world.host_did(op, made.map(drop)) {
-            let mut beliefs = world.beliefs.borrow_mut();
-            beliefs.names.insert(place, Taken::File(slot));
-            beliefs.files[slot] = Some(File {
-                object,
-                places: vec![place],
-                held: BTreeMap::new(),
-                stream: false,
-            });
+            (world.beliefs.borrow_mut()).make_file(slot, place, object);
         }
     }
 

@@ -52,16 +52,7 @@ impl Actor {
             return;
         };
         self.identify(object, created.context(QFID));
-        {
-            let mut beliefs = world.beliefs.borrow_mut();
-            beliefs.names.insert(place, Taken::File(slot));
-            beliefs.files[slot] = Some(File {
-                object,
-                places: vec![place],
-                held: std::collections::BTreeMap::new(),
-                stream: false,
-            });
-        }
+        (world.beliefs.borrow_mut()).make_file(slot, place, object);
         self.hold((slot, false), object, (created.file_id, entry), through);
     }
 
@@ -128,11 +119,7 @@ impl Actor {
                 if let Some(other) = replaced {
                     beliefs.files[other] = None;
                 }
-                beliefs.names.remove(&from);
-                beliefs.names.insert(to, Taken::File(slot));
-                if let Some(file) = &mut beliefs.files[slot] {
-                    file.places = vec![to];
-                }
+                beliefs.move_file(slot, from, to);
             }
             Answer::Refused => {}
             Answer::Failed => {
@@ -366,6 +353,22 @@ impl Actor {
         }
     }
 
+    /// Opens a directory, to be closed by [`Actor::close_dir`].
+    async fn open_dir(&mut self, slot: usize, args: CreateArgs) -> Option<FileId> {
+        let Some(reply) = self.ask("open dir", None, args.request(), false).await else {
+            self.world.beliefs.borrow_mut().haunt_dir(slot);
+            return None;
+        };
+        Some(created(&reply)?.file_id)
+    }
+
+    async fn close_dir(&mut self, slot: usize, id: FileId) {
+        let wire = Wire::close(id);
+        if self.ask("close dir", None, wire, false).await.is_none() {
+            self.world.beliefs.borrow_mut().haunt_dir(slot);
+        }
+    }
+
     pub(super) async fn move_dir(&mut self, step: Step) {
         let slot = step.dir().max(1);
         let to: Place = (usize::from(step.a()) % 3, step.b() % NAMES);
@@ -397,15 +400,11 @@ impl Actor {
         let args = CreateArgs::directory(&old)
             .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
             .options(options(step.flag()));
-        let Some(reply) = self.ask("open dir", None, args.request(), false).await else {
-            world.beliefs.borrow_mut().haunt_dir(slot);
-            return;
-        };
-        let Some(created) = created(&reply) else {
+        let Some(id) = self.open_dir(slot, args).await else {
             return;
         };
         let record = record.through_if(step.flag());
-        let wire = Wire::rename(created.file_id, &new, false);
+        let wire = Wire::rename(id, &new, false);
         let entry = (world.ledger.borrow_mut()).hold(moving, &old, step.flag());
         let answer = self.done("rename dir", Some(record), wire).await;
         world.ledger.borrow_mut().let_go(entry);
@@ -428,10 +427,7 @@ impl Actor {
                 }
             }
         }
-        let wire = Wire::close(created.file_id);
-        if self.ask("close dir", None, wire, false).await.is_none() {
-            world.beliefs.borrow_mut().haunt_dir(slot);
-        }
+        self.close_dir(slot, id).await;
     }
 
     pub(super) async fn remove_dir(&mut self, step: Step) {
@@ -493,11 +489,7 @@ impl Actor {
         let Some((object, path)) = ready else { return };
         let args = CreateArgs::directory(&path)
             .access(AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE);
-        let Some(reply) = self.ask("open dir", None, args.request(), false).await else {
-            world.beliefs.borrow_mut().haunt_dir(slot);
-            return;
-        };
-        let Some(created) = created(&reply) else {
+        let Some(id) = self.open_dir(slot, args).await else {
             return;
         };
         let covers = if slot == 0 {
@@ -505,7 +497,7 @@ impl Actor {
         } else {
             Covers::Directory(object)
         };
-        let wire = Wire::flush(created.file_id);
+        let wire = Wire::flush(id);
         let flush = Some(Request::flush(covers));
         let entry = world.ledger.borrow_mut().hold(object, &path, false);
         let flushed = self.ask("flush dir", flush, wire, false).await;
@@ -513,10 +505,7 @@ impl Actor {
         if flushed.is_none() {
             world.beliefs.borrow_mut().haunt_dir(slot);
         }
-        let wire = Wire::close(created.file_id);
-        if self.ask("close dir", None, wire, false).await.is_none() {
-            world.beliefs.borrow_mut().haunt_dir(slot);
-        }
+        self.close_dir(slot, id).await;
     }
 }
 

@@ -162,6 +162,26 @@ impl Beliefs {
             .any(|file| !file.held.is_empty() && file.places.iter().any(|(dir, _)| below(*dir)))
     }
 
+    /// A new file has a name.
+    pub(super) fn make_file(&mut self, slot: usize, place: Place, object: Object) {
+        self.names.insert(place, Taken::File(slot));
+        self.files[slot] = Some(File {
+            object,
+            places: vec![place],
+            held: BTreeMap::new(),
+            stream: false,
+        });
+    }
+
+    /// The only name of a file is another one now.
+    pub(super) fn move_file(&mut self, slot: usize, from: Place, to: Place) {
+        self.names.remove(&from);
+        self.names.insert(to, Taken::File(slot));
+        if let Some(file) = &mut self.files[slot] {
+            file.places = vec![to];
+        }
+    }
+
     /// A handle of a directory got lost.
     pub(super) fn haunt_dir(&mut self, slot: usize) {
         if let Some(dir) = self.dirs.get_mut(slot).and_then(Option::as_mut) {
