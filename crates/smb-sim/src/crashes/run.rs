@@ -288,22 +288,17 @@ impl<'a> Case<'a> {
             odd.into_iter()
                 .map(|text| Violation::new(Rule::Recovery, text)),
         );
-        let counts = self.world.counts.take();
         let history = history(&self.history).clone();
         Outcome {
             violations,
             calls: self.calls.load(Relaxed),
             tally: Tally {
                 cases: 1,
-                done: counts.done,
-                refused: counts.refused,
-                failed: counts.failed,
-                unanswered: counts.unanswered,
                 promises: history.promises(),
                 lossy: u64::from(lossy),
                 meetings: history.meetings(),
                 failed_syncs: self.failed_syncs.load(Relaxed) as u64,
-                refusals: counts.refusals,
+                ..self.world.counts.take()
             },
             history,
         }

@@ -17,6 +17,7 @@ use vfs::Env;
 use super::{
     ledger::{Ledger, Watch},
     plan::Plan,
+    run::Tally,
 };
 use crate::{
     executor::SimEnv,
@@ -242,16 +243,6 @@ pub(super) fn name_of(name: u8) -> String {
     char::from(b'a' + name % NAMES).to_string()
 }
 
-/// How often what was done, and refused.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Counts {
-    pub(super) done: u64,
-    pub(super) refused: u64,
-    pub(super) failed: u64,
-    pub(super) unanswered: u64,
-    pub(super) refusals: BTreeMap<(&'static str, u32), u64>,
-}
-
 /// Shared by the clients of a case.
 pub(super) struct World {
     pub(super) env: Arc<SimEnv>,
@@ -259,7 +250,8 @@ pub(super) struct World {
     pub(super) history: Arc<Mutex<History>>,
     pub(super) ledger: RefCell<Ledger>,
     watched: RefCell<BTreeMap<OpId, Watch>>,
-    pub(super) counts: RefCell<Counts>,
+    /// The requests of the clients; the rest is counted at the end.
+    pub(super) counts: RefCell<Tally>,
     /// Clients of this case, and how many of them have come to each meeting.
     clients: usize,
     met: RefCell<BTreeMap<usize, usize>>,
