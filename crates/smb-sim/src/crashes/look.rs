@@ -9,12 +9,8 @@ use smb_wire::{
         read_stream_list,
     },
     ids::FileId,
-    msg::{
-        InfoType, QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse,
-        QueryInfoResponse, ReadResponse,
-    },
+    msg::{InfoType, QueryDirectoryFlags, QueryDirectoryResponse, QueryInfoResponse, ReadResponse},
     status::Status,
-    utf16,
 };
 use vfs::sim::BLOCK;
 
@@ -77,14 +73,8 @@ impl Reader {
         let dir = self.client.create(&args).await?;
         let mut entries = Vec::new();
         loop {
-            let request = Wire::new(&QueryDirectoryRequest {
-                info_class: CLASS.0,
-                flags: QueryDirectoryFlags::empty(),
-                file_index: 0,
-                file_id: dir,
-                pattern: &utf16::encode("*"),
-                output_buffer_length: QUERY_MAX,
-            });
+            let flags = QueryDirectoryFlags::empty();
+            let request = Wire::query_directory(dir, CLASS, "*", flags, QUERY_MAX);
             let reply = match self.client.call(request).await {
                 Err(ClientError::Status(Status::NO_MORE_FILES)) => break,
                 other => other?,
