@@ -31,7 +31,6 @@ pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
-/// One element.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Element<'a> {
     pub(crate) tag: u8,

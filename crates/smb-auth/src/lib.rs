@@ -75,7 +75,6 @@ pub enum AuthStep {
     Done {
         /// Token for the final response, if the mechanism has one.
         token: Option<Vec<u8>>,
-        /// The identity of the peer.
         identity: PeerIdentity,
         /// The mechanism's whole session key (16 bytes for NTLM). Anonymous sessions get one too,
         /// but it proves nothing and must not be used for signing.
@@ -153,7 +152,6 @@ impl core::error::Error for AuthError {}
 pub struct AuthEnv<'a> {
     /// The current time as FILETIME: 100 ns units since 1601-01-01 UTC.
     pub now_filetime: u64,
-    /// The user database.
     pub users: &'a dyn UserStore,
     /// Cryptographic randomness.
     pub random: &'a mut dyn RandomSource,

@@ -61,7 +61,6 @@ impl fmt::Display for MachineSid {
     }
 }
 
-/// A group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupRecord {
     /// Name in the spelling it was created with.
@@ -75,7 +74,6 @@ pub struct GroupRecord {
 pub enum UserDbError {
     /// The text is not a user database; line numbers start at 1.
     Line {
-        /// Line number.
         line: usize,
         /// Description of the error.
         what: &'static str,
@@ -88,9 +86,7 @@ pub enum UserDbError {
     BadFullName,
     /// A user or group of this name already exists.
     Exists,
-    /// There is no such user.
     NoUser,
-    /// There is no such group.
     NoGroup,
     /// A named limit is reached.
     Full,
@@ -115,7 +111,6 @@ impl core::error::Error for UserDbError {}
 
 pub use format::MAX_TEXT_LEN;
 
-/// The database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserDb {
     machine_sid: MachineSid,
@@ -341,7 +336,6 @@ impl UserDb {
         Ok(())
     }
 
-    /// Members of a group.
     pub fn members(&self, group_rid: u32) -> impl Iterator<Item = &UserRecord> {
         self.users
             .values()

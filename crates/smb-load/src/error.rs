@@ -39,7 +39,6 @@ pub enum LoadError {
     /// A page that was read is not what was written last.
     #[error("page {page} of {file} is {what}")]
     Page {
-        /// The file.
         file: String,
         /// Its number in the file.
         page: u64,

@@ -68,7 +68,6 @@ pub struct Record {
     pub version: String,
     /// The server and its setting, as the experimenter names them.
     pub server: String,
-    /// The workload of the step.
     #[serde(flatten)]
     pub workload: Workload,
     /// The shares over which databases and logs were dealt out ([`Preset::shares_of`]), if there were several.

@@ -6,7 +6,6 @@ use smb_wire::msg::{CreateDisposition, CreateOptions};
 /// A connection with a tree, and a folder in it.
 #[derive(Debug, Clone)]
 pub struct Home {
-    /// The share.
     pub tree: Tree,
     folder: String,
 }

@@ -26,7 +26,6 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Adds a latency.
     pub fn record(&mut self, latency: Duration) {
         // A histogram without an upper bound takes every value.
         self.counted += micros(latency);

@@ -11,7 +11,6 @@ pub struct Machine {
     pub cpu: String,
     /// Cores that the client could use.
     pub cores: usize,
-    /// The version of the kernel.
     pub kernel: String,
     /// The load average of the last minute when the step began.
     pub load: String,

@@ -22,7 +22,6 @@ pub(crate) const LISTED: usize = 100;
 /// Their names begin with this.
 const ENTRY: &str = "entry-";
 
-/// The folder of one client.
 struct Folder {
     tree: Tree,
     path: String,

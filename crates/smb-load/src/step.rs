@@ -38,7 +38,6 @@ pub struct Step {
 /// One operation of a worker: its kind, its time and the bytes that it moved.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
-    /// The kind of operation.
     pub kind: &'static str,
     /// When it was sent.
     pub begun: Instant,
@@ -60,7 +59,6 @@ impl Sample {
     }
 }
 
-/// Times one operation.
 pub(crate) fn timed<T>(
     report: &mut dyn FnMut(Sample),
     kind: &'static str,

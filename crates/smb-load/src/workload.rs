@@ -28,13 +28,11 @@ pub enum Workload {
     },
     /// The load file of dbench, line by line; a client is one of its clients.
     Replay {
-        /// Where it is.
         #[serde(default = "load_file")]
         load_file: PathBuf,
     },
     /// The I/O of a mail store; a client is one thread of each group.
     Jetstress {
-        /// Storage groups.
         #[serde(default = "one")]
         groups: usize,
         /// Their databases and how stability is asked for.
@@ -79,7 +77,6 @@ pub enum Workload {
         #[serde(default = "one")]
         depth: usize,
     },
-    /// ECHO.
     Echo,
     /// CREATE and CLOSE of files that stay.
     OpenClose {

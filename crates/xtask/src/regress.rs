@@ -58,7 +58,6 @@ pub(crate) struct Options {
     to: PathBuf,
 }
 
-/// The programs of a commit.
 struct Programs {
     server: PathBuf,
     /// Its benches of whole requests.

@@ -68,7 +68,6 @@ pub(super) struct Disk {
 pub(super) struct Device {
     /// Flushes of its cache.
     pub(super) flushes: u64,
-    /// Writes.
     pub(super) writes: u64,
     /// Bytes written.
     pub(super) bytes: u64,

@@ -98,7 +98,6 @@ impl Shape {
         format!("{} NICs, {word}", self.nics)
     }
 
-    /// The shape of this name.
     pub(super) fn named(name: &str) -> Option<Self> {
         let (workers, line) = name.split_once(" workers, ")?;
         let (nics, word) = line.split_once(" NICs, ")?;
@@ -300,7 +299,6 @@ fn ip(arguments: &str) -> Result<(), Failure> {
     }
 }
 
-/// Starts the server in its namespace.
 fn start(shape: Shape, clients: usize, place: &Folder, namespace: &str) -> Result<Server, Failure> {
     let listeners = shape.listeners();
     let settings = Holdfast {

@@ -25,7 +25,6 @@ use super::{
 /// Longest line, bytes.
 const LINE_MAX: u64 = 8192;
 
-/// An acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ack {
@@ -46,7 +45,6 @@ pub(super) struct Ack {
     pub(super) modified: Option<u64>,
 }
 
-/// One line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Line {
@@ -104,7 +102,6 @@ impl Line {
     }
 }
 
-/// The contents of a ledger.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) plan: Plan,

@@ -22,7 +22,6 @@ struct Entry {
     done: SyncSender<Result<(), String>>,
 }
 
-/// An open ledger.
 pub(super) struct LedgerWriter {
     queue: Option<SyncSender<Entry>>,
     thread: Option<JoinHandle<()>>,

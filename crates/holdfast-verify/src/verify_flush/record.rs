@@ -51,7 +51,6 @@ impl FromStr for RunId {
     }
 }
 
-/// The fields of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Record {
     pub(super) run: RunId,

@@ -58,7 +58,6 @@ pub(super) trait Source {
     fn piece(&self) -> u32;
 }
 
-/// A share.
 pub(super) struct Share {
     tree: Tree,
     place: Place,

@@ -32,7 +32,6 @@ pub(crate) struct Answer {
     pub(crate) mic_keys: MicKeys,
 }
 
-/// Builds NEGOTIATE.
 pub(crate) fn negotiate() -> Vec<u8> {
     message::build_negotiate(ASKED)
 }

@@ -42,7 +42,6 @@ struct State {
     flushes: Share<2>,
 }
 
-/// A storage group.
 pub struct Group {
     pub(super) number: u64,
     /// The path of its files without their ends.

@@ -45,7 +45,6 @@ pub enum Stability {
 /// The sizes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
-    /// The application.
     #[serde(default)]
     pub preset: Preset,
     /// Pages of the database of each group; as many as the mailboxes need, unless given.

@@ -8,7 +8,6 @@
 use serde::{Deserialize, Serialize};
 use smb_wire::msg::CreateOptions;
 
-/// An application.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {

@@ -26,7 +26,6 @@ pub struct Thread {
     /// The share of its group's logs.
     logs: Tree,
     log: Option<(u64, File)>,
-    /// The flags of its WRITEs.
     flags: WriteFlags,
 }
 

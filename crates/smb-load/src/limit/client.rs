@@ -131,7 +131,6 @@ pub fn has_limit(workload: &Workload) -> bool {
 /// Opens a connection.
 type Connect<'a> = &'a dyn Fn() -> std::io::Result<TcpStream>;
 
-/// Runs one step.
 pub(crate) fn run(
     workload: &Workload,
     clients: usize,
@@ -151,7 +150,6 @@ pub(crate) fn run(
     Ok(step::run(workers, step, watch)?.0)
 }
 
-/// One client.
 pub(super) struct Client {
     work: Work,
     streams: Vec<TcpStream>,

@@ -45,7 +45,6 @@ pub enum Way {
     /// By copies, and a sync waits for the disk.
     #[default]
     Copy,
-    /// Reads by sendfile.
     Sendfile,
     /// A sync is answered at once.
     Lax,
@@ -220,7 +219,6 @@ impl Crowd {
     }
 }
 
-/// One connection.
 struct Lane {
     input: BufReader<TcpStream>,
     file: File,

@@ -16,7 +16,6 @@ use super::{
 };
 use crate::{LoadError, error::refused, redirector::Redirector};
 
-/// One client with a cache.
 pub struct CachingClient {
     /// Prepared the folder, and asks what is not cached.
     plain: Client,

@@ -58,7 +58,6 @@ const BURST_IDLE: usize = (BURST * BURST_PAUSE) as usize;
 /// One or two operations that belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Draw {
-    /// The first.
     pub first: Operation,
     /// One that follows at once: the FLUSH of a WRITE, the unlock of a lock, the query after a file was extended.
     pub second: Option<Operation>,

@@ -7,7 +7,6 @@ macro_rules! kinds {
         pub enum Kind { $($(#[$doc])* $kind,)* }
 
         impl Kind {
-            /// All of them.
             pub const ALL: [Self; 14] = [$(Self::$kind),*];
 
             /// The name in tables and in JSON.
@@ -19,15 +18,12 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// READ.
     Read = "read",
     /// CREATE of a file, kept open.
     Create = "create",
     /// CREATE, QUERY_INFO and CLOSE as one compound: NetBench's QUERY_PATH_INFORMATION.
     PathInfo = "path-info",
-    /// CLOSE.
     Close = "close",
-    /// WRITE.
     Write = "write",
     /// CREATE of a directory, QUERY_DIRECTORY and CLOSE as one compound: FIND_FIRST.
     Find = "find",
@@ -39,11 +35,9 @@ kinds! {
     FileInfo = "file-info",
     /// SET_INFO of an open file.
     SetInfo = "set-info",
-    /// FLUSH.
     Flush = "flush",
     /// Rename by name.
     Rename = "rename",
-    /// LOCK.
     Lock = "lock",
     /// LOCK that unlocks.
     Unlock = "unlock",
@@ -75,12 +69,10 @@ impl Name {
     }
 }
 
-/// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Reads `length` bytes, all of which are there.
     Read {
-        /// The file.
         handle: Handle,
         /// Where, in bytes.
         offset: u64,
@@ -90,7 +82,6 @@ pub enum Operation {
     /// Opens a file; one that is [`Name::Missing`] must fail with STATUS_OBJECT_NAME_NOT_FOUND, one that is
     /// `new` must not have been there.
     Create {
-        /// Its name.
         name: Name,
         /// The handle under which later operations name it.
         handle: Handle,
@@ -99,19 +90,14 @@ pub enum Operation {
     },
     /// Queries a file by its name; a missing one must fail.
     PathInfo {
-        /// Its name.
         name: Name,
         /// FileAttributeTagInformation instead of FileBasicInformation.
         tag: bool,
     },
     /// Closes a file.
-    Close {
-        /// The file.
-        handle: Handle,
-    },
+    Close { handle: Handle },
     /// Writes `length` bytes.
     Write {
-        /// The file.
         handle: Handle,
         /// Where, in bytes.
         offset: u64,
@@ -119,53 +105,26 @@ pub enum Operation {
         length: u32,
     },
     /// Looks for a name in the folder; a missing one must fail with STATUS_NO_SUCH_FILE.
-    Find {
-        /// The name.
-        name: Name,
-    },
+    Find { name: Name },
     /// Deletes a closed file.
-    Unlink {
-        /// Its name.
-        name: Name,
-    },
+    Unlink { name: Name },
     /// Queries the sizes of the file system.
     FsInfo,
     /// Queries FileStandardInformation.
-    FileInfo {
-        /// The file.
-        handle: Handle,
-    },
+    FileInfo { handle: Handle },
     /// Sets FileBasicInformation.
-    SetInfo {
-        /// The file.
-        handle: Handle,
-    },
+    SetInfo { handle: Handle },
     /// Flushes a file that was written to since its last FLUSH.
-    Flush {
-        /// The file.
-        handle: Handle,
-    },
+    Flush { handle: Handle },
     /// Renames a closed file.
-    Rename {
-        /// Its name.
-        from: Name,
-        /// The name that it gets.
-        to: Name,
-    },
+    Rename { from: Name, to: Name },
     /// Locks one byte.
-    Lock {
-        /// The file.
-        handle: Handle,
-    },
+    Lock { handle: Handle },
     /// Unlocks it.
-    Unlock {
-        /// The file.
-        handle: Handle,
-    },
+    Unlock { handle: Handle },
 }
 
 impl Operation {
-    /// The kind of this operation.
     pub const fn kind(&self) -> Kind {
         match self {
             Self::Read { .. } => Kind::Read,

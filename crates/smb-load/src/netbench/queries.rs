@@ -11,7 +11,6 @@ use smb_wire::{
 
 use crate::{LoadError, error::refused};
 
-/// QUERY_PATH_INFORMATION.
 pub(super) fn path_info(
     tree: &Tree,
     path: &str,

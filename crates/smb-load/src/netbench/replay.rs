@@ -35,7 +35,6 @@ const WRITTEN: Name = Name::New(0);
 /// One client of a replay.
 pub struct Replayer {
     script: Arc<Script>,
-    /// The next line.
     next: usize,
     tree: Tree,
     folder: String,

@@ -21,7 +21,6 @@ const PIECE_MAX: u32 = 8 << 20;
 /// A name below the folder of a client, by its place in [`Script::name`].
 type NameId = u32;
 
-/// One line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// The folder is emptied.

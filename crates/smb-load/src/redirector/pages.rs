@@ -19,7 +19,6 @@ struct Page {
 #[derive(Default)]
 pub(super) struct Pages(BTreeMap<u64, Page>);
 
-/// The pages that `bytes` touches.
 fn touched(bytes: &Range<u64>) -> Range<u64> {
     match bytes.is_empty() {
         true => 0..0,

@@ -86,9 +86,7 @@ pub enum SambaIo {
     /// At once, with sendfile.
     #[default]
     Sync,
-    /// By its threads.
     Threads,
-    /// By its module for io_uring.
     IoUring,
 }
 

@@ -40,7 +40,6 @@ impl Kind {
     }
 }
 
-/// The counters of the device.
 #[derive(Debug, Clone, Copy)]
 pub struct Counts {
     /// Cache flushes.

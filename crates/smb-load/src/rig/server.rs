@@ -41,7 +41,6 @@ const PROCESS_END_MAX: Duration = Duration::from_millis(20);
 pub struct Place {
     /// State and logs.
     pub home: PathBuf,
-    /// The folder that it serves.
     pub folder: PathBuf,
     pub port: u16,
 }
@@ -94,7 +93,6 @@ impl Access {
     }
 }
 
-/// A running server.
 pub struct Server {
     /// Its name in messages.
     pub name: String,

@@ -35,7 +35,6 @@ const GHOST: usize = usize::MAX;
 /// The stream that every file may have.
 pub(super) const STREAM: &str = "s";
 
-/// A handle.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hand {
     pub(super) object: Object,
@@ -46,7 +45,6 @@ pub(super) struct Hand {
     pub(super) entry: u64,
 }
 
-/// A client.
 pub(super) struct Actor {
     pub(super) number: usize,
     pub(super) world: Rc<World>,

@@ -87,7 +87,6 @@ pub(super) struct Watch {
     handles: Vec<u64>,
 }
 
-/// A handle.
 #[derive(Debug)]
 struct Held {
     object: Object,

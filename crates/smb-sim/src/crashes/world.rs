@@ -47,7 +47,6 @@ pub(super) struct File {
     pub(super) stream: bool,
 }
 
-/// A directory.
 #[derive(Debug, Clone)]
 pub(super) struct Dir {
     pub(super) object: Object,

@@ -128,7 +128,6 @@ fn described(registers: &Registers<'_>, places: &[Place]) -> String {
     places.last().map_or_else(|| "nothing".to_owned(), one)
 }
 
-/// One name.
 pub(super) fn name(
     registers: &Registers<'_>,
     covered: &Covered,

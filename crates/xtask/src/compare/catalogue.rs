@@ -164,7 +164,6 @@ impl Row {
     }
 }
 
-/// All rows.
 pub(crate) fn rows(sizes: Sizes) -> Vec<Row> {
     let mut all = pieces(sizes);
     all.extend(names_and_logins());

@@ -94,7 +94,6 @@ fn rows_asked(only: Option<&str>, sizes: Sizes) -> Vec<Row> {
         .collect()
 }
 
-/// Runs the comparison.
 pub(crate) fn compare(options: &Options) -> Result<(), Failure> {
     let sizes = match options.quick {
         true => Sizes::QUICK,

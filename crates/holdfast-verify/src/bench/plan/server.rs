@@ -8,7 +8,6 @@ use smb_load::{limit::Way, rig::config::SambaIo};
 use super::{exactly, name_of};
 use crate::verify_flush::Place;
 
-/// One server.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "toml::Table")]
 pub(in crate::bench) struct ServerPlan {

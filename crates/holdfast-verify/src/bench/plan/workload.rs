@@ -6,7 +6,6 @@ use smb_load::{Protection, experiment::Workload, limit};
 use super::{CLIENTS_MAX, ServerKind, ServerPlan, exactly, name_of};
 use crate::bench::shares;
 
-/// One workload.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "toml::Table")]
 pub(super) struct WorkloadPlan {

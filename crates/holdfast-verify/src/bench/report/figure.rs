@@ -19,7 +19,6 @@ const LETTER: usize = 9;
 pub(super) const FONT: (&str, u32) = ("sans-serif", 17);
 /// Text and axes.
 pub(super) const INK: RGBColor = RGBColor(0x33, 0x33, 0x31);
-/// Lines of the grid.
 pub(super) const GRID: RGBColor = RGBColor(0xDD, 0xDC, 0xD8);
 /// Series, in their order: distinct for people who see fewer colours, too, beside shapes and dashes. Each stands out
 /// from light paper as WCAG 2.2 asks in 1.4.11; `page.rs` has the test, and the colours for a dark screen.
@@ -56,7 +55,6 @@ pub(super) struct Series {
     pub(super) points: Vec<Option<Point>>,
 }
 
-/// A figure.
 #[derive(Debug, Clone)]
 pub(super) struct Figure {
     pub(super) title: String,
@@ -69,7 +67,6 @@ pub(super) struct Figure {
     pub(super) series: Vec<Series>,
 }
 
-/// The colour of a place.
 pub(super) fn colour(place: usize) -> RGBColor {
     let colour = COLOURS.get(place % COLOURS.len());
     colour.copied().unwrap_or(INK)

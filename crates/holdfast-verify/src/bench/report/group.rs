@@ -165,7 +165,6 @@ impl Group<'_> {
         Value::of(&values?)
     }
 
-    /// The class of the disk.
     pub(super) fn class(&self) -> Option<DiskClass> {
         let run = self.cells.values().flatten().next();
         run.map(|run| run.disk.class)
