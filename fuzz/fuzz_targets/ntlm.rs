@@ -40,7 +40,7 @@ fuzz_target!(|data: &[u8]| {
             random: &mut random,
             gate: &OpenGate,
         };
-        acceptor.step_now(token, &mut env)
+        acceptor.step(token, &mut env)
     };
     assert!(matches!(step(NEGOTIATE), Ok(AuthStep::Continue(_))));
     assert!(!matches!(

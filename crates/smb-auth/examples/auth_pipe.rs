@@ -54,7 +54,7 @@ fn accept(user: &str, password: &str) -> Result<(), AuthError> {
             random: &mut source,
             gate: &OpenGate,
         };
-        match acceptor.step_now(&unhex(&line), &mut env)? {
+        match acceptor.step(&unhex(&line), &mut env)? {
             AuthStep::Continue(token) => say(&format!("token {}", hex(&token))),
             AuthStep::Done {
                 token,

@@ -70,21 +70,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// Any [`AuthError`] ends the exchange.
-    // Async, because accepting a Kerberos token will block in a pool.
-    #[allow(clippy::unused_async)]
-    pub async fn step(
-        &mut self,
-        token: &[u8],
-        env: &mut AuthEnv<'_>,
-    ) -> Result<AuthStep, AuthError> {
-        self.step_now(token, env)
-    }
-
-    /// The same as [`Self::step`] for callers outside async code; NTLM never waits.
-    ///
-    /// # Errors
-    /// As [`Self::step`].
-    pub fn step_now(&mut self, token: &[u8], env: &mut AuthEnv<'_>) -> Result<AuthStep, AuthError> {
+    pub fn step(&mut self, token: &[u8], env: &mut AuthEnv<'_>) -> Result<AuthStep, AuthError> {
         if token.len() > MAX_TOKEN_LEN {
             self.state = State::Finished;
             return Err(AuthError::InvalidToken("token too long"));

@@ -8,8 +8,7 @@
 //! Invariants: an identity is returned only for a proof that was compared in constant time; an
 //! unknown user and a wrong password cost the same work; LM and NTLMv1 responses never
 //! authenticate; an anonymous login is *reported*, never mapped to an account. Policy (guest,
-//! anonymous shares, status codes) belongs to the server. The `step` function is async because
-//! accepting a Kerberos token will block in a pool.
+//! anonymous shares, status codes) belongs to the server.
 
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::panic))]

@@ -95,7 +95,7 @@ impl Fixture {
         acceptor: &mut Acceptor,
         token: &[u8],
     ) -> Result<AuthStep, AuthError> {
-        self.env(|env| acceptor.step_now(token, env))
+        self.env(|env| acceptor.step(token, env))
     }
 
     /// Runs a raw NTLM exchange up to the challenge.

@@ -52,7 +52,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if facts.dialect == Dialect::SMB_3_1_1 {
         setup.hash(&call.message);
     }
-    match step(call, &mut setup, request.security_buffer).await {
+    match step(call, &mut setup, request.security_buffer) {
         Ok(AuthStep::Continue(token)) => {
             let response = SessionSetupResponse {
                 session_flags: SessionFlags::empty(),
@@ -150,11 +150,7 @@ fn params(config: &ServerConfig) -> AcceptorParams {
     }
 }
 
-async fn step<V: Vfs>(
-    call: &Call<V>,
-    setup: &mut Setup,
-    token: &[u8],
-) -> Result<AuthStep, AuthError> {
+fn step<V: Vfs>(call: &Call<V>, setup: &mut Setup, token: &[u8]) -> Result<AuthStep, AuthError> {
     let server = call.server();
     let users = server.users();
     let entropy = Arc::clone(&server.env);
@@ -166,7 +162,7 @@ async fn step<V: Vfs>(
         random: &mut random,
         gate: &gate,
     };
-    setup.acceptor.step(token, &mut env).await
+    setup.acceptor.step(token, &mut env)
 }
 
 /// The limiter of failed logins, for this peer.
