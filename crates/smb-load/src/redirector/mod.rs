@@ -77,11 +77,6 @@ impl Redirector {
         }
     }
 
-    /// Requests that were sent so far; one of more than 64 KiB counts for several.
-    pub fn sent(&self) -> u64 {
-        self.tree.client().connection().core().next_message_id().0
-    }
-
     /// Opens a file; several opens of one name count.
     ///
     /// # Errors
