@@ -21,6 +21,7 @@ use smb_load::{
     netbench::worker::Class,
     rig::{
         config::{Holdfast, Listener, configured, connections, holdfast_config},
+        device,
         server::{Access, PASSWORD, Place as Folder, SHARE, Server, USER},
     },
 };
@@ -288,15 +289,8 @@ fn abandoned(namespaces: &Path, processes: &Path) -> Vec<String> {
 }
 
 fn ip(arguments: &str) -> Result<(), Failure> {
-    let output = Command::new("ip").args(arguments.split(' ')).output();
-    let output = output.map_err(|error| format!("ip: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            Err(format!("ip {arguments}: {said}").into())
-        }
-    }
+    let arguments: Vec<_> = arguments.split(' ').collect();
+    device::run("ip", &arguments).map(drop)
 }
 
 fn start(shape: Shape, clients: usize, place: &Folder, namespace: &str) -> Result<Server, Failure> {

@@ -67,7 +67,11 @@ pub struct Device {
     slow: Option<SlowDisk>,
 }
 
-fn run(program: &str, args: &[&str]) -> Result<String, Failure> {
+/// Runs a program; its output.
+///
+/// # Errors
+/// It cannot be started, or fails; then its complaint.
+pub fn run(program: &str, args: &[&str]) -> Result<String, Failure> {
     let done = Command::new(program)
         .args(args)
         .output()
