@@ -4,6 +4,8 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
+use crate::rig::memory::kib;
+
 /// The machine on which the client ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
@@ -34,17 +36,10 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             load: load.split(' ').next().unwrap_or_default().to_owned(),
-            memory_mib: memory_kib(&read("/proc/meminfo")).unwrap_or(0) / 1024,
+            memory_mib: kib(&read("/proc/meminfo"), "MemTotal:").unwrap_or(0) / 1024,
             governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
                 .trim()
                 .to_owned(),
         }
     }
-}
-
-fn memory_kib(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
 }

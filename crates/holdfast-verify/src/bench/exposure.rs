@@ -12,7 +12,7 @@ use std::{
 
 use smb_load::{
     Watch,
-    rig::{device::Counts, metrics},
+    rig::{device::Counts, memory, metrics},
 };
 
 use super::result::{Device, Exposure};
@@ -163,11 +163,8 @@ fn sample(sights: &Sights<'_>, begun: Instant, first: Option<&Counts>) -> Exposu
 
 /// Bytes that wait for write-back or are under way, of `/proc/meminfo`.
 fn kernel_dirty(meminfo: &str) -> u64 {
-    let kib = |name: &str| {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    };
-    (kib("Dirty:").unwrap_or(0) + kib("Writeback:").unwrap_or(0)) * 1024
+    let kib = |name| memory::kib(meminfo, name).unwrap_or(0);
+    (kib("Dirty:") + kib("Writeback:")) * 1024
 }
 
 #[cfg(test)]

@@ -12,15 +12,16 @@ pub fn pss_kib(root: u32) -> Option<u64> {
         let Ok(text) = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) else {
             continue;
         };
-        if let Some(kib) = pss(&text) {
+        if let Some(kib) = kib(&text, "Pss:") {
             total = Some(total.unwrap_or(0) + kib);
         }
     }
     total
 }
 
-fn pss(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+/// The number in the kernel's line of that name, such as `Pss:`, KiB.
+pub fn kib(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
@@ -31,7 +32,7 @@ mod tests {
     #[test]
     fn the_kernels_line_is_understood() {
         assert_eq!(
-            pss("Rss:  7 kB\nPss:     1234 kB\nPss_Anon: 3 kB\n"),
+            kib("Rss:  7 kB\nPss:     1234 kB\nPss_Anon: 3 kB\n", "Pss:"),
             Some(1234)
         );
         assert!(pss_kib(std::process::id()).unwrap() > 100);
