@@ -7,7 +7,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{Malformed, pad_to, size};
+use crate::codec::{Malformed, Reader, pad_to, size};
 use crate::dtyp::{MAX_SUB_AUTHORITIES, Sid};
 
 /// Maximum length of a string in UTF-16 units.
@@ -24,8 +24,9 @@ pub struct ContextHandle(pub [u8; 20]);
 /// Reads a stub from front to back.
 #[derive(Debug, Clone, Copy)]
 pub struct NdrReader<'a> {
-    stub: &'a [u8],
-    at: usize,
+    reader: Reader<'a>,
+    /// Length of the stub, in bytes.
+    len: usize,
 }
 
 const MALFORMED: Malformed = Malformed::new("RPC stub");
@@ -33,7 +34,10 @@ const MALFORMED: Malformed = Malformed::new("RPC stub");
 impl<'a> NdrReader<'a> {
     /// A reader at the start of a stub.
     pub const fn new(stub: &'a [u8]) -> Self {
-        Self { stub, at: 0 }
+        Self {
+            reader: Reader::new(stub, MALFORMED.what),
+            len: stub.len(),
+        }
     }
 
     /// The next `len` bytes, unaligned.
@@ -41,37 +45,30 @@ impl<'a> NdrReader<'a> {
     /// # Errors
     /// [`Malformed`] at the end of the stub, as for all the others below.
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
-        let end = self.at.checked_add(len).ok_or(MALFORMED)?;
-        let bytes = self.stub.get(self.at..end).ok_or(MALFORMED)?;
-        self.at = end;
-        Ok(bytes)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        self.take(N)?.try_into().map_err(|_| MALFORMED)
+        self.reader.take(len)
     }
 
     /// Skips padding before a value aligned to `to`.
     pub fn align(&mut self, to: usize) -> Result<(), Malformed> {
-        let padding = self.at.next_multiple_of(to) - self.at;
-        self.take(padding).map(|_| ())
+        let at = self.len - self.reader.rest().len();
+        self.reader.skip(at.next_multiple_of(to) - at)
     }
 
     /// A byte.
     pub fn u8(&mut self) -> Result<u8, Malformed> {
-        self.array::<1>().map(u8::from_le_bytes)
+        self.reader.u8()
     }
 
     /// A 16-bit number, aligned.
     pub fn u16(&mut self) -> Result<u16, Malformed> {
         self.align(2)?;
-        self.array().map(u16::from_le_bytes)
+        self.reader.u16()
     }
 
     /// A 32-bit number, aligned.
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         self.align(4)?;
-        self.array().map(u32::from_le_bytes)
+        self.reader.u32()
     }
 
     /// Reads a pointer; returns whether it points to something.
@@ -82,7 +79,7 @@ impl<'a> NdrReader<'a> {
     /// A context handle.
     pub fn handle(&mut self) -> Result<ContextHandle, Malformed> {
         self.align(4)?;
-        self.array().map(ContextHandle)
+        self.reader.array().map(ContextHandle)
     }
 
     /// The count of a conformant array.
@@ -157,7 +154,12 @@ impl<'a> NdrReader<'a> {
     /// # Errors
     /// [`Malformed`] as the parts.
     pub fn unicode_string(&mut self) -> Result<String, Malformed> {
-        if self.unicode_string_head()? {
+        let present = self.unicode_string_head()?;
+        self.unicode_text(present)
+    }
+
+    fn unicode_text(&mut self, present: bool) -> Result<String, Malformed> {
+        if present {
             self.wide_string()
         } else {
             Ok(String::new())
@@ -174,13 +176,7 @@ impl<'a> NdrReader<'a> {
             .collect::<Result<Vec<_>, _>>()?;
         heads
             .into_iter()
-            .map(|present| {
-                if present {
-                    self.wide_string()
-                } else {
-                    Ok(String::new())
-                }
-            })
+            .map(|present| self.unicode_text(present))
             .collect()
     }
 
@@ -288,12 +284,17 @@ impl NdrWriter {
 
     /// A conformant varying string with its NUL.
     pub fn wide_string(&mut self, text: &str) {
-        let units = crate::utf16::len_bytes(text) / 2 + 1;
+        self.text(text, 1);
+        self.out.put_u16_le(0);
+    }
+
+    /// Writes the counts of a text, with the units that follow it, and the text.
+    fn text(&mut self, text: &str, more: usize) {
+        let units = crate::utf16::len_bytes(text) / 2 + more;
         self.count(units);
         self.u32(0);
         self.count(units);
         crate::utf16::put(&mut self.out, text);
-        self.out.put_u16_le(0);
     }
 
     /// Writes the fixed part of an RPC_UNICODE_STRING, whose text must follow by
@@ -317,12 +318,7 @@ impl NdrWriter {
 
     /// The text of an RPC_UNICODE_STRING.
     pub fn unicode_text(&mut self, text: &str) {
-        let text = fitting(text);
-        let units = crate::utf16::len_bytes(text) / 2;
-        self.count(units);
-        self.u32(0);
-        self.count(units);
-        crate::utf16::put(&mut self.out, text);
+        self.text(fitting(text), 0);
     }
 
     /// An RPC_SID.
