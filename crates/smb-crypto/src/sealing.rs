@@ -23,36 +23,28 @@ pub const NONCE_FIELD_LEN: usize = 16;
 /// The ciphers of SMB2_ENCRYPTION_CAPABILITIES ([MS-SMB2] 2.2.3.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cipher {
-    /// Wire id 1; the only cipher of 3.0 and 3.0.2.
-    Aes128Ccm,
-    /// Wire id 2.
-    Aes128Gcm,
-    /// Wire id 3.
-    Aes256Ccm,
-    /// Wire id 4.
-    Aes256Gcm,
+    /// The only cipher of 3.0 and 3.0.2.
+    Aes128Ccm = 1,
+    Aes128Gcm = 2,
+    Aes256Ccm = 3,
+    Aes256Gcm = 4,
 }
 
 impl Cipher {
     /// The wire identifier, 1..=4.
     pub fn id(self) -> u16 {
-        match self {
-            Self::Aes128Ccm => 1,
-            Self::Aes128Gcm => 2,
-            Self::Aes256Ccm => 3,
-            Self::Aes256Gcm => 4,
-        }
+        self as u16
     }
 
     /// The cipher of a wire identifier.
     pub fn from_id(id: u16) -> Option<Self> {
-        match id {
-            1 => Some(Self::Aes128Ccm),
-            2 => Some(Self::Aes128Gcm),
-            3 => Some(Self::Aes256Ccm),
-            4 => Some(Self::Aes256Gcm),
-            _ => None,
-        }
+        let all = [
+            Self::Aes128Ccm,
+            Self::Aes128Gcm,
+            Self::Aes256Ccm,
+            Self::Aes256Gcm,
+        ];
+        all.into_iter().find(|cipher| cipher.id() == id)
     }
 
     /// Key length in bytes: 16 or 32.

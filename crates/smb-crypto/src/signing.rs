@@ -24,31 +24,23 @@ const HEADER_LEN: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SigningAlgorithm {
     /// The algorithm of dialects 2.0.2 and 2.1; 3.1.1 can negotiate it.
-    HmacSha256,
+    HmacSha256 = 0,
     /// The default of dialects 3.x.
-    AesCmac,
+    AesCmac = 1,
     /// Only 3.1.1 can negotiate it.
-    AesGmac,
+    AesGmac = 2,
 }
 
 impl SigningAlgorithm {
     /// The wire identifier.
     pub fn id(self) -> u16 {
-        match self {
-            Self::HmacSha256 => 0,
-            Self::AesCmac => 1,
-            Self::AesGmac => 2,
-        }
+        self as u16
     }
 
     /// The algorithm of a wire identifier.
     pub fn from_id(id: u16) -> Option<Self> {
-        match id {
-            0 => Some(Self::HmacSha256),
-            1 => Some(Self::AesCmac),
-            2 => Some(Self::AesGmac),
-            _ => None,
-        }
+        let all = [Self::HmacSha256, Self::AesCmac, Self::AesGmac];
+        all.into_iter().find(|algorithm| algorithm.id() == id)
     }
 
     /// The algorithm of a dialect when no signing context was negotiated.
