@@ -13,11 +13,10 @@ use smb_wire::fscc::{
 use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
 use smb_wire::ids::{FileId, LeaseKey, MessageId};
 use smb_wire::msg::{
-    ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse, Channel, CloseFlags,
-    CloseRequest, CloseResponse, FlushRequest, InfoType, IoctlResponse, LeaseBreak, LockElement,
-    LockFlags, LockRequest, NotifyFilter, OplockBreak, OplockLevel, QueryDirectoryFlags,
-    QueryDirectoryResponse, QueryInfoResponse, ReadFlags, ReadRequest, ReadResponse, WriteFlags,
-    WriteResponse,
+    ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse, CloseFlags, CloseRequest,
+    CloseResponse, FlushRequest, InfoType, IoctlResponse, LeaseBreak, LockElement, LockFlags,
+    LockRequest, NotifyFilter, OplockBreak, OplockLevel, QueryDirectoryFlags,
+    QueryDirectoryResponse, QueryInfoResponse, ReadResponse, WriteFlags, WriteResponse,
 };
 
 use crate::core::Reply;
@@ -68,17 +67,7 @@ impl File {
 
     /// Builds a READ of this file.
     pub fn read_request(&self, offset: u64, length: u32, minimum: u32) -> Request {
-        Request::new(&ReadRequest {
-            padding: 0x50,
-            flags: ReadFlags::empty(),
-            length,
-            offset,
-            file_id: self.id(),
-            minimum_count: minimum,
-            channel: Channel::NONE,
-            remaining_bytes: 0,
-            channel_info: &[],
-        })
+        Request::read_at_least(self.id(), offset, length, minimum)
     }
 
     /// Reads up to `length` bytes.

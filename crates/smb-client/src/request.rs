@@ -158,13 +158,17 @@ impl Request {
 
     /// Creates a READ that is content with fewer bytes.
     pub fn read(file_id: FileId, offset: u64, length: u32) -> Self {
+        Self::read_at_least(file_id, offset, length, 0)
+    }
+
+    pub(crate) fn read_at_least(file_id: FileId, offset: u64, length: u32, minimum: u32) -> Self {
         Self::new(&msg::ReadRequest {
             padding: 0x50,
             flags: msg::ReadFlags::empty(),
             length,
             offset,
             file_id,
-            minimum_count: 0,
+            minimum_count: minimum,
             channel: msg::Channel::NONE,
             remaining_bytes: 0,
             channel_info: &[],
