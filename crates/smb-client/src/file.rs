@@ -31,6 +31,9 @@ const QUERY_BYTES: u32 = 65_536;
 const PIECE_BYTES: u32 = 1 << 20;
 
 /// An open of a file, stream or directory.
+///
+/// # Errors
+/// Where a function says nothing else: the server's status, or any other error.
 #[derive(Clone, Debug)]
 pub struct File {
     tree: Tree,
@@ -80,9 +83,6 @@ impl File {
     }
 
     /// Reads everything.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn read_all(&self) -> Result<Vec<u8>, ClientError> {
         let piece = PIECE_BYTES.min(self.tree.client().negotiated().max_read_size);
         let mut data = Vec::new();
@@ -103,18 +103,12 @@ impl File {
     }
 
     /// Writes; returns how many bytes were written.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn write(&self, offset: u64, data: &[u8], flags: WriteFlags) -> Result<u32, ClientError> {
         let reply = self.tree.call(self.write_request(offset, data, flags))?;
         Ok(WriteResponse::read(&reply.message)?.count)
     }
 
     /// Writes all of `data` in pieces.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn write_all(&self, offset: u64, data: &[u8]) -> Result<(), ClientError> {
         let piece = PIECE_BYTES.min(self.tree.client().negotiated().max_write_size);
         let mut at = offset;
@@ -141,9 +135,6 @@ impl File {
     }
 
     /// Flushes.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn flush(&self, full_sync: bool) -> Result<(), ClientError> {
         self.tree.call(self.flush_request(full_sync)).map(|_| ())
     }
@@ -157,17 +148,11 @@ impl File {
     }
 
     /// Closes.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn close(&self) -> Result<(), ClientError> {
         self.close_with(CloseFlags::empty()).map(|_| ())
     }
 
     /// Closes with these flags.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn close_with(&self, flags: CloseFlags) -> Result<CloseResponse, ClientError> {
         let reply = self.tree.call(self.close_request(flags))?;
         Ok(CloseResponse::read(&reply.message)?)
@@ -183,9 +168,6 @@ impl File {
     }
 
     /// Locks a range.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn lock(&self, offset: u64, length: u64, flags: LockFlags) -> Result<(), ClientError> {
         let element = LockElement {
             offset,
@@ -196,9 +178,6 @@ impl File {
     }
 
     /// Unlocks a range.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn unlock(&self, offset: u64, length: u64) -> Result<(), ClientError> {
         self.lock(offset, length, LockFlags::UNLOCK)
     }
@@ -239,34 +218,22 @@ impl File {
     }
 
     /// Sets a file information class.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn set(&self, class: FileInformationClass, buffer: &[u8]) -> Result<(), ClientError> {
         let request = self.set_info_request(InfoType::FILE, class.0, 0, buffer);
         self.tree.call(request).map(|_| ())
     }
 
     /// Sets the end of the file.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn set_end_of_file(&self, end: u64) -> Result<(), ClientError> {
         self.set(FileInformationClass::END_OF_FILE, &end.to_le_bytes())
     }
 
     /// Marks the file for deletion, or removes the mark.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn set_delete(&self, delete: bool) -> Result<(), ClientError> {
         self.set(FileInformationClass::DISPOSITION, &[u8::from(delete)])
     }
 
     /// Renames the file.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn rename(&self, to: &str, replace: bool) -> Result<(), ClientError> {
         self.tree
             .call(Request::rename(self.id(), to, replace))
@@ -320,9 +287,6 @@ impl File {
     }
 
     /// Executes an FSCTL on this file.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn ioctl(&self, code: FsctlCode, input: &[u8], max: u32) -> Result<Vec<u8>, ClientError> {
         let reply = self.tree.call(self.ioctl_request(code, input, max))?;
         Ok(IoctlResponse::read(&reply.message)?.output.to_vec())
@@ -330,9 +294,6 @@ impl File {
 
     /// Returns the input of a SRV_COPYCHUNK that copies these chunks of this file; each is the
     /// position in the source, the position in the target and the length ([MS-SMB2] 2.2.31.1).
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn copy_chunks(&self, chunks: &[(u64, u64, u32)]) -> Result<BytesMut, ClientError> {
         let key = self.ioctl(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32)?;
         let chunk = |&(source_offset, target_offset, length): &(u64, u64, u32)| CopyChunk {
@@ -369,9 +330,6 @@ impl File {
     }
 
     /// Decodes the changes in a reply to CHANGE_NOTIFY; empty for NOTIFY_ENUM_DIR.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn changes(&self, reply: Reply) -> Result<Vec<FileNotifyEntry>, ClientError> {
         let reply = reply.ok()?;
         let body = ChangeNotifyResponse::read(&reply.message)?;
@@ -382,9 +340,6 @@ impl File {
     }
 
     /// Acknowledges the break of this open's oplock.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn acknowledge_oplock(&self, level: OplockLevel) -> Result<(), ClientError> {
         self.tree
             .call(Request::new(&OplockBreak {
@@ -397,9 +352,6 @@ impl File {
 
 impl Tree {
     /// Acknowledges the break of a lease.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn acknowledge_lease(&self, key: LeaseKey, state: LeaseState) -> Result<(), ClientError> {
         self.call(Request::new(&LeaseBreak {
             lease_key: key,

@@ -15,6 +15,9 @@ use crate::file::File;
 use crate::request::Request;
 
 /// A connected share.
+///
+/// # Errors
+/// Where a function says nothing else: the server's status, or any other error.
 #[derive(Clone, Debug)]
 pub struct Tree {
     session: Session,
@@ -73,9 +76,6 @@ impl Tree {
 
     /// Sends a request to this tree and waits for the reply; a status of the server that is an
     /// error is returned as one.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn call(&self, request: Request) -> Result<Reply, ClientError> {
         self.reply(request)?.ok()
     }
@@ -97,9 +97,6 @@ impl Tree {
     }
 
     /// Opens or creates a file.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn create(&self, args: &CreateArgs) -> Result<File, ClientError> {
         let reply = self.call(args.request())?;
         self.file(&reply)
@@ -129,9 +126,6 @@ impl Tree {
     }
 
     /// Deletes a file or an empty directory.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn delete(&self, name: &str) -> Result<(), ClientError> {
         let args = CreateArgs::open(name)
             .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
@@ -140,9 +134,6 @@ impl Tree {
     }
 
     /// Renames a file or directory.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), ClientError> {
         let args = CreateArgs::open(from).access(
             AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES | AccessMask::SYNCHRONIZE,
@@ -154,17 +145,11 @@ impl Tree {
     }
 
     /// Creates a directory.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn mkdir(&self, name: &str) -> Result<(), ClientError> {
         self.create(&CreateArgs::create_directory(name))?.close()
     }
 
     /// Returns the entries of a directory, including "." and "..".
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn list(&self, name: &str, pattern: &str) -> Result<Vec<OwnedDirectoryEntry>, ClientError> {
         let directory = self.create(&CreateArgs::directory(name))?;
         let entries = directory.list(pattern);
@@ -173,9 +158,6 @@ impl Tree {
     }
 
     /// Reads a whole file.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn read_file(&self, name: &str) -> Result<Vec<u8>, ClientError> {
         let file = self.create(&CreateArgs::open(name).access(AccessMask::FILE_GENERIC_READ))?;
         let data = file.read_all();
@@ -184,9 +166,6 @@ impl Tree {
     }
 
     /// Creates or overwrites a file with exactly this content.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn write_file(&self, name: &str, data: &[u8]) -> Result<(), ClientError> {
         let args = CreateArgs::new(name, smb_wire::msg::CreateDisposition::OVERWRITE_IF);
         let file = self.create(&args)?;
@@ -196,9 +175,6 @@ impl Tree {
     }
 
     /// Executes an FSCTL that needs no file.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn ioctl(&self, code: FsctlCode, input: &[u8], max: u32) -> Result<Vec<u8>, ClientError> {
         let reply = self.call(Request::ioctl(FileId::ANY, code, input, max))?;
         Ok(IoctlResponse::read(&reply.message)?.output.to_vec())
@@ -242,9 +218,6 @@ impl Tree {
     }
 
     /// Disconnects the share.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn disconnect(&self) -> Result<(), ClientError> {
         self.call(Request::new(&TreeDisconnectRequest)).map(|_| ())
     }

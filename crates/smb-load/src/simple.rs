@@ -1,4 +1,5 @@
-//! Workloads of one kind of work: flushes, large files, small files, names, opens.
+//! Workloads of one kind of work: flushes, large files, small files, names, opens. Each is prepared by a function that
+//! fails with the first refusal of the server.
 
 use std::time::Instant;
 
@@ -58,9 +59,6 @@ pub struct Flusher {
 
 impl Flusher {
     /// Opener `number`, of one file for all or of a file of its own, with pieces of so many bytes.
-    ///
-    /// # Errors
-    /// The first refusal of the server.
     pub fn prepare(
         home: &Home,
         number: u64,
@@ -175,9 +173,6 @@ pub struct SmallFiles(Folder);
 
 impl SmallFiles {
     /// Client `number`, with a folder of its own.
-    ///
-    /// # Errors
-    /// The first refusal of the server.
     pub fn prepare(home: &Home, number: usize) -> Result<Self, LoadError> {
         Folder::make(home, &format!("small-{number:03}")).map(Self)
     }
@@ -250,9 +245,6 @@ pub struct Names {
 
 impl Names {
     /// Client `number`, with a folder of its own, and one for all that is listed.
-    ///
-    /// # Errors
-    /// The first refusal of the server.
     pub fn prepare(home: &Home, number: usize) -> Result<Self, LoadError> {
         let folder = Folder::make(home, &format!("names-{number:03}"))?;
         let listed = Folder::make(home, "listed")?.path;
@@ -297,9 +289,6 @@ pub struct CreateRemove(Folder);
 
 impl CreateRemove {
     /// Client `number`, with a folder of its own.
-    ///
-    /// # Errors
-    /// The first refusal of the server.
     pub fn prepare(home: &Home, number: usize) -> Result<Self, LoadError> {
         Folder::make(home, &format!("names-{number:03}")).map(Self)
     }
@@ -324,9 +313,6 @@ pub struct Opens {
 
 impl Opens {
     /// Client `number`, with so many files of its own.
-    ///
-    /// # Errors
-    /// The first refusal of the server.
     pub fn prepare(home: &Home, number: usize, depth: usize) -> Result<Self, LoadError> {
         let folder = Folder::make(home, &format!("opens-{number:03}"))?;
         let names = (0..depth).map(|file| format!("{}\\file-{file:04}", folder.path));

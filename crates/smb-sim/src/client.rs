@@ -38,6 +38,9 @@ pub enum Message {
 }
 
 /// A client of a [`SimServer`].
+///
+/// # Errors
+/// Where a function says nothing else: the server's status, and all others.
 pub struct SimClient {
     core: ClientCore,
     end: ClientEnd,
@@ -49,9 +52,6 @@ pub struct SimClient {
 
 impl SimClient {
     /// Connects and negotiates.
-    ///
-    /// # Errors
-    /// The server's refusal, and all others.
     pub async fn connect(server: &SimServer, options: Options) -> Result<Self, ClientError> {
         let env = Arc::clone(server.env());
         let random = Arc::clone(&env);
@@ -73,9 +73,6 @@ impl SimClient {
     }
 
     /// Connects, logs in as [`USER`] and opens [`SHARE`].
-    ///
-    /// # Errors
-    /// As [`SimClient::connect`].
     pub async fn enter(server: &SimServer, options: Options) -> Result<Self, ClientError> {
         let mut this = Self::connect(server, options).await?;
         this.login(USER, PASSWORD).await?;
@@ -84,17 +81,11 @@ impl SimClient {
     }
 
     /// Logs in; what follows belongs to that session.
-    ///
-    /// # Errors
-    /// The server's refusal, and all others.
     pub async fn login(&mut self, user: &str, password: &str) -> Result<SessionInfo, ClientError> {
         self.log_in(self.login_args(user, password)).await
     }
 
     /// Logs in as [`USER`], with a session that replaces another one (PreviousSessionId).
-    ///
-    /// # Errors
-    /// The server's refusal, and all others.
     pub async fn replace(&mut self, previous: SessionId) -> Result<SessionInfo, ClientError> {
         let args = LoginArgs {
             previous_session_id: previous,
@@ -125,9 +116,6 @@ impl SimClient {
 
     /// Another connection that becomes a channel of this session, for the same tree
     /// ([MS-SMB2] 3.2.4.2.3.1). A wrong `password` is refused.
-    ///
-    /// # Errors
-    /// The server's refusal, and all others.
     pub async fn channel(
         &self,
         server: &SimServer,
@@ -148,9 +136,6 @@ impl SimClient {
     }
 
     /// Proves anew who this session's user is.
-    ///
-    /// # Errors
-    /// The server's refusal, and all others.
     pub async fn reauthenticate(&mut self, password: &str) -> Result<SessionInfo, ClientError> {
         let args = LoginArgs {
             kind: LoginKind::Reauthenticate(self.session),
@@ -170,9 +155,6 @@ impl SimClient {
     }
 
     /// Opens a share; what follows belongs to it.
-    ///
-    /// # Errors
-    /// The server's refusal, and all others.
     pub async fn open_tree(&mut self, share: &str) -> Result<(), ClientError> {
         let reply = self
             .call(Request::new(&TreeConnectRequest {
@@ -212,27 +194,18 @@ impl SimClient {
     }
 
     /// Sends a request and waits for its success.
-    ///
-    /// # Errors
-    /// The server's status, and all others.
     pub async fn call(&mut self, request: Request) -> Result<Reply, ClientError> {
         let id = self.send(request)?;
         self.wait(id).await?.ok()
     }
 
     /// Opens or creates.
-    ///
-    /// # Errors
-    /// The server's status, and all others.
     pub async fn create(&mut self, args: &CreateArgs) -> Result<FileId, ClientError> {
         let reply = self.call(args.request()).await?;
         Ok(Created::read(&reply.message)?.file_id)
     }
 
     /// Writes; returns how many bytes were written.
-    ///
-    /// # Errors
-    /// The server's status, and all others.
     pub async fn write_at(
         &mut self,
         file: FileId,
@@ -272,9 +245,6 @@ impl SimClient {
     }
 
     /// Reads.
-    ///
-    /// # Errors
-    /// The server's status, and all others.
     pub async fn read_at(
         &mut self,
         file: FileId,
@@ -286,25 +256,16 @@ impl SimClient {
     }
 
     /// Flushes.
-    ///
-    /// # Errors
-    /// The server's status, and all others.
     pub async fn flush(&mut self, file: FileId) -> Result<(), ClientError> {
         self.call(Request::flush(file)).await.map(drop)
     }
 
     /// Closes a file.
-    ///
-    /// # Errors
-    /// The server's status, and all others.
     pub async fn close(&mut self, file: FileId) -> Result<(), ClientError> {
         self.call(Request::close(file)).await.map(drop)
     }
 
     /// Ends the session.
-    ///
-    /// # Errors
-    /// The server's status, and all others.
     pub async fn logoff(&mut self) -> Result<(), ClientError> {
         self.call(Request::new(&LogoffRequest)).await.map(drop)
     }

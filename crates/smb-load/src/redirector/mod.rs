@@ -52,6 +52,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(60);
 static LEASES: AtomicU64 = AtomicU64::new(1);
 
 /// The files of one connection, with their cache.
+///
+/// # Errors
+/// Where a function says nothing else: the server's status, or any other error.
 pub struct Redirector {
     tree: Tree,
     files: HashMap<String, Held>,
@@ -78,9 +81,6 @@ impl Redirector {
     }
 
     /// Opens a file; several opens of one name count.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn open(&mut self, name: &str, disposition: CreateDisposition) -> Result<(), ClientError> {
         self.serve()?;
         let is_new = disposition == CreateDisposition::CREATE;
@@ -117,9 +117,6 @@ impl Redirector {
     }
 
     /// Reads; fewer bytes are there only at the end of the file.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn read(&mut self, name: &str, offset: u64, length: u32) -> Result<Vec<u8>, ClientError> {
         self.serve()?;
         let held = self.held(name)?;
@@ -147,9 +144,6 @@ impl Redirector {
     }
 
     /// Writes.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn write(&mut self, name: &str, offset: u64, data: &[u8]) -> Result<(), ClientError> {
         self.serve()?;
         let bytes = offset..offset + data.len() as u64;
@@ -177,9 +171,6 @@ impl Redirector {
     }
 
     /// The size of an open file; the server is asked unless a lease says that nobody else can have changed it.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn size(&mut self, name: &str) -> Result<u64, ClientError> {
         self.serve()?;
         let held = self.held(name)?;
@@ -200,9 +191,6 @@ impl Redirector {
     }
 
     /// Writes back, and asks the server to make it stable.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn flush(&mut self, name: &str) -> Result<(), ClientError> {
         self.serve()?;
         let held = self.held(name)?;
@@ -211,9 +199,6 @@ impl Redirector {
     }
 
     /// Locks a range, and waits for the one that has it.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn lock(&mut self, name: &str, offset: u64, length: u64) -> Result<(), ClientError> {
         self.serve()?;
         let lock = LockElement {
@@ -226,9 +211,6 @@ impl Redirector {
     }
 
     /// Unlocks a range; what was written under the lock is on the server before.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn unlock(&mut self, name: &str, offset: u64, length: u64) -> Result<(), ClientError> {
         self.serve()?;
         let held = self.held(name)?;
@@ -246,9 +228,6 @@ impl Redirector {
     }
 
     /// Closes a file: dirty data are written, and the CLOSE of the server's open may be delayed.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn close(&mut self, name: &str) -> Result<(), ClientError> {
         self.serve()?;
         let held = self.held(name)?;
@@ -268,9 +247,6 @@ impl Redirector {
     }
 
     /// Deletes a file that no program has open.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn delete(&mut self, name: &str) -> Result<(), ClientError> {
         self.serve()?;
         let Some(held) = self.files.get(name) else {
@@ -281,9 +257,6 @@ impl Redirector {
     }
 
     /// Renames a file that no program has open.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn rename(&mut self, from: &str, to: &str) -> Result<(), ClientError> {
         self.serve()?;
         let Some(held) = self.files.remove(from) else {
@@ -301,9 +274,6 @@ impl Redirector {
     }
 
     /// Carries out every CLOSE that is delayed.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn settle(&mut self) -> Result<(), ClientError> {
         while let Some((name, _)) = self.dormant.front().cloned() {
             self.release(&name)?;
@@ -312,9 +282,6 @@ impl Redirector {
     }
 
     /// Takes care of breaks that have come, and of what has waited long enough.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn serve(&mut self) -> Result<(), ClientError> {
         while let Some(broken) = self.next_break()? {
             if let Break::Lease {
