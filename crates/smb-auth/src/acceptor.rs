@@ -33,8 +33,7 @@ enum State {
     Finished,
 }
 
-/// One authentication exchange, one for each SESSION_SETUP sequence. It is finished after success
-/// or failure.
+/// One authentication exchange, one for each SESSION_SETUP sequence. It is finished after success or failure.
 pub struct Acceptor {
     params: Arc<AcceptorParams>,
     state: State,

@@ -47,10 +47,9 @@ impl Initiator {
         }
     }
 
-    /// Processes a token of the server: in the first call the security buffer of the NEGOTIATE
-    /// response (or nothing), then those of the SESSION_SETUP responses, including the successful
-    /// one. `now_filetime` is the current time as FILETIME. Returns the token to send, or `None`
-    /// when the exchange is complete.
+    /// Processes a token of the server: in the first call the security buffer of the NEGOTIATE response (or nothing),
+    /// then those of the SESSION_SETUP responses, including the successful one. `now_filetime` is the current time as
+    /// FILETIME. Returns the token to send, or `None` when the exchange is complete.
     ///
     /// # Errors
     /// [`AuthError`]; the exchange is over then.
@@ -125,8 +124,7 @@ fn mech_list() -> Vec<u8> {
     spnego::build_mech_list(&[Mech::Ntlmssp])
 }
 
-/// Converts a user name to upper case for comparing and hashing. One character remains one
-/// character.
+/// Converts a user name to upper case for comparing and hashing. One character remains one character.
 pub fn fold_name(name: &str) -> String {
     upper(name)
 }

@@ -43,8 +43,7 @@ pub(crate) const KEPT_MAX: usize = 1024;
 /// The identity that a successful authentication proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerIdentity {
-    /// The peer requested a null session. It proved nothing; the server decides what the session
-    /// may do.
+    /// The peer requested a null session. It proved nothing; the server decides what the session may do.
     Anonymous,
     /// A user of the database.
     User(UserIdentity),
@@ -113,12 +112,10 @@ pub enum AuthError {
         /// In the peer's spelling.
         name: String,
     },
-    /// The proof is right, but a message integrity code (NTLM MIC or SPNEGO mechListMIC) is wrong,
-    /// or missing where it is required: somebody modified the exchange. The status on the wire is
-    /// STATUS_LOGON_FAILURE.
+    /// The proof is right, but a message integrity code (NTLM MIC or SPNEGO mechListMIC) is wrong, or missing where it
+    /// is required: somebody modified the exchange. The status on the wire is STATUS_LOGON_FAILURE.
     BadMic,
-    /// The token is malformed (STATUS_INVALID_PARAMETER). The text describes the error and never
-    /// contains token bytes.
+    /// The token is malformed (STATUS_INVALID_PARAMETER). The text describes the error and never contains token bytes.
     InvalidToken(&'static str),
     /// There is no common mechanism, or the peer did not offer a required option.
     NotSupported(&'static str),

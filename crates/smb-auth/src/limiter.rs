@@ -28,8 +28,7 @@ const MAX_NAME_CHARS: usize = 256;
 pub struct LimiterConfig {
     /// Failed attempts for one user from one address before further ones are refused.
     pub per_user: u32,
-    /// Failed attempts from one address (IPv6: one /64) for any user before further ones are
-    /// refused.
+    /// Failed attempts from one address (IPv6: one /64) for any user before further ones are refused.
     pub per_address: u32,
     /// Time after the first attempt at which a count expires, in milliseconds.
     pub window_ms: u64,
@@ -254,8 +253,7 @@ mod tests {
         assert_eq!(tried, 100);
     }
 
-    /// With right logins all the time, failures of an hour ago must not count within this minute's
-    /// window.
+    /// With right logins all the time, failures of an hour ago must not count within this minute's window.
     #[test]
     fn right_logins_do_not_extend_the_window_of_old_failures() {
         let mut l = LoginLimiter::new(LimiterConfig {

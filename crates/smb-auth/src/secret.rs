@@ -88,8 +88,7 @@ impl SessionKey {
         Self(bytes)
     }
 
-    /// The whole key (`Session.FullSessionKey`), from which `smb_crypto::derive_keys` derives the
-    /// keys.
+    /// The whole key (`Session.FullSessionKey`), from which `smb_crypto::derive_keys` derives the keys.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

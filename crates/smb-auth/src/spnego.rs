@@ -101,8 +101,7 @@ pub(crate) fn parse_init(token: &[u8]) -> Result<Init<'_>, AuthError> {
         } else if field.tag == context(2) {
             init.mech_token = Some(der::only(field.content, OCTET_STRING)?.content);
         }
-        // reqFlags [1] must be ignored ([MS-SPNG] 3.1.5.3); negHints and a MIC in the first token
-        // are ignored as well.
+        // reqFlags [1] must be ignored ([MS-SPNG] 3.1.5.3); negHints and a MIC in the first token are ignored as well.
     }
     if init.mechs.is_empty() {
         return Err(AuthError::InvalidToken("SPNEGO: no mechanism list"));

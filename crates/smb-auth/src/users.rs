@@ -370,8 +370,7 @@ impl UserStore for UserDb {
     }
 }
 
-/// Returns whether a name is allowed for a user or group: Windows' rules, and at most 64
-/// characters.
+/// Returns whether a name is allowed for a user or group: Windows' rules, and at most 64 characters.
 pub fn is_usable_name(name: &str) -> bool {
     let forbidden = |c: char| c.is_control() || "\"/\\[]:;|=,+*?<>@%".contains(c);
     !name.is_empty()

@@ -45,8 +45,7 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Creates a connection over `stream`, without sending anything, with the system's random
-    /// numbers.
+    /// Creates a connection over `stream`, without sending anything, with the system's random numbers.
     pub fn new(stream: TcpStream, options: Options) -> Self {
         Self {
             stream,

@@ -36,8 +36,7 @@ pub enum ClientError {
     /// A reply that must be encrypted is not, or it cannot be decrypted.
     #[error("a reply is not correctly encrypted: {0}")]
     Encryption(&'static str),
-    /// Authentication failed on the client: the server did not prove its identity, or its token is
-    /// malformed.
+    /// Authentication failed on the client: the server did not prove its identity, or its token is malformed.
     #[error("authentication failed: {0}")]
     Auth(#[from] AuthError),
     /// The request needs more credits than the server granted.

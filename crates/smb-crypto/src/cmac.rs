@@ -57,8 +57,7 @@ impl Key {
         let mut filled = 0;
         for mut segment in segments {
             while !segment.is_empty() {
-                // The last block is processed differently, so a full buffer is encrypted only once
-                // more data follows.
+                // The last block is processed differently, so a full buffer is encrypted only once more data follows.
                 if filled == PIECE {
                     state = encrypt(&self.chain, &state, &mut piece)?;
                     filled = 0;

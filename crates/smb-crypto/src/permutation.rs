@@ -11,8 +11,7 @@ use aes::{
     cipher::{BlockCipherEncrypt, KeyInit},
 };
 
-/// Four rounds over a pseudorandom function make a pseudorandom permutation in both directions
-/// (Luby and Rackoff).
+/// Four rounds over a pseudorandom function make a pseudorandom permutation in both directions (Luby and Rackoff).
 const ROUNDS: u8 = 4;
 
 /// A permutation of the 64-bit numbers, and one of the 32-bit numbers.

@@ -89,8 +89,7 @@ enum Inner {
     Hmac(Box<hmac::Key>),
     Cmac(Box<cmac::Key>),
     Gmac(aead::LessSafeKey),
-    /// Setting up the key failed, which never happens with a 16-byte key: it signs nothing and
-    /// verifies nothing.
+    /// Setting up the key failed, which never happens with a 16-byte key: it signs nothing and verifies nothing.
     Broken,
 }
 

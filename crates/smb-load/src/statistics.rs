@@ -30,9 +30,8 @@ pub fn widest(values: &[f64]) -> Option<(f64, f64, f64)> {
     (count > 1).then(|| (low, high, 1.0 - 0.5_f64.powi(count - 1)))
 }
 
-/// An interval that holds the median of the population with at least 95 %, whatever the
-/// distribution: the k-th smallest and the k-th largest value, k by the binomial distribution.
-/// Fewer than six values have none.
+/// An interval that holds the median of the population with at least 95 %, whatever the distribution: the k-th smallest
+/// and the k-th largest value, k by the binomial distribution. Fewer than six values have none.
 pub fn interval(values: &[f64]) -> Option<(f64, f64)> {
     let values = sorted(values);
     let n = values.len();

@@ -319,8 +319,7 @@ impl SimClient {
         self.replies.remove(&id)
     }
 
-    /// The next thing the server said, without waiting: a final reply or a break, in the order
-    /// in which they came.
+    /// The next thing the server said, without waiting: a final reply or a break, in the order in which they came.
     ///
     /// # Errors
     /// The bytes that came are not what a server may send.

@@ -18,12 +18,10 @@ use smb_server::transport::{Receive, Transmit};
 
 use crate::trace::Direction;
 
-/// Bytes in flight in one direction above which the sender waits, as a socket's buffer would
-/// make it.
+/// Bytes in flight in one direction above which the sender waits, as a socket's buffer would make it.
 pub const FLIGHT_BYTES_MAX: usize = 4 << 20;
 
-/// Says how many of the bytes that wait are handed over at once, given how many there are.
-/// 0 counts as 1.
+/// Says how many of the bytes that wait are handed over at once, given how many there are. 0 counts as 1.
 pub type Cutter = Rc<dyn Fn(usize) -> usize>;
 
 /// Called for every segment sent.

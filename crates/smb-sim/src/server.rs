@@ -71,8 +71,7 @@ pub struct MemoryOptions {
     pub rules: Arc<Rules>,
     /// A security descriptor is stable before its answer.
     pub durable_acl: bool,
-    /// Local users whom users act as on the disks, by name; empty: all are (0, 0) and nobody
-    /// switches.
+    /// Local users whom users act as on the disks, by name; empty: all are (0, 0) and nobody switches.
     pub owners: BTreeMap<String, (u32, u32)>,
     /// Shares besides [`SHARE`], each on a disk of its own.
     pub shares: Vec<(ShareConfig, SimDisk)>,
@@ -376,8 +375,7 @@ impl SimServer {
             .unwrap_or_default()
     }
 
-    /// A new connection. Each comes from an address of its own, so that nobody's failed logins
-    /// slow down another.
+    /// A new connection. Each comes from an address of its own, so that nobody's failed logins slow down another.
     #[must_use]
     pub fn connect(&self) -> ClientEnd {
         let number = self.connections.get() + 1;

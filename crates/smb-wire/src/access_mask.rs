@@ -49,8 +49,7 @@ impl AccessMask {
     /// The four generic bits.
     pub const GENERIC: Self = Self(0xf000_0000);
 
-    /// Returns the mask with its generic rights replaced by the rights that they stand for on
-    /// files.
+    /// Returns the mask with its generic rights replaced by the rights that they stand for on files.
     #[must_use]
     pub fn map_generic(self) -> Self {
         let mut mapped = self.without(Self::GENERIC);

@@ -9,9 +9,8 @@ use core::ops::Range;
 use crate::codec::{Malformed, size};
 use crate::header::Header;
 
-/// Maximum number of elements in a compound. Most clients send up to about ten, and a library in Go
-/// 126: it asks for the descriptors of 42 files at once. The limit keeps one message from occupying
-/// a connection.
+/// Maximum number of elements in a compound. Most clients send up to about ten, and a library in Go 126: it asks for
+/// the descriptors of 42 files at once. The limit keeps one message from occupying a connection.
 pub const COMPOUND_ELEMENTS_MAX: usize = 128;
 
 const UNALIGNED: &str = "compound: NextCommand is unaligned";
@@ -24,8 +23,7 @@ const TOO_MANY: &str = "compound: too many elements";
 pub struct Element {
     /// Its header.
     pub header: Header,
-    /// Its position in the message: from its header to the next header or the end, including
-    /// padding.
+    /// Its position in the message: from its header to the next header or the end, including padding.
     pub range: Range<usize>,
 }
 

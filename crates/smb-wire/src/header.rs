@@ -103,8 +103,7 @@ pub struct Header {
     pub command: Command,
     /// The requested or granted credits.
     pub credits: u16,
-    /// Flags; [`HeaderFlags::ASYNC`] is set exactly when `async_id` is present (encoding makes
-    /// it so).
+    /// Flags; [`HeaderFlags::ASYNC`] is set exactly when `async_id` is present (encoding makes it so).
     pub flags: HeaderFlags,
     /// Bytes from this header to the next in a compound; 0 in the last.
     pub next_command: u32,

@@ -44,8 +44,7 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// All ones: "the file of the element before" in related requests; no file at all in some
-    /// IOCTLs.
+    /// All ones: "the file of the element before" in related requests; no file at all in some IOCTLs.
     pub const ANY: Self = Self {
         persistent: u64::MAX,
         volatile: u64::MAX,
@@ -111,8 +110,7 @@ impl FileTime {
         Self(u64::try_from(units.clamp(0, i128::from(i64::MAX))).unwrap_or(0))
     }
 
-    /// Returns the seconds since the Unix epoch (negative before it) and the nanoseconds (below
-    /// 10⁹).
+    /// Returns the seconds since the Unix epoch (negative before it) and the nanoseconds (below 10⁹).
     pub fn to_unix(self) -> (i64, u32) {
         // At most 2^64 / 10^7 seconds and a fraction below 10^9: neither cast loses anything.
         let secs = (self.0 / Self::UNITS_PER_SEC) as i64 - Self::UNIX_EPOCH_SECS;

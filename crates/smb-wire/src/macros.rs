@@ -285,8 +285,7 @@ macro_rules! empty_message {
     };
 }
 
-/// Defines a response that consists of one buffer: StructureSize 9, a 16-bit offset, a 32-bit
-/// length.
+/// Defines a response that consists of one buffer: StructureSize 9, a 16-bit offset, a 32-bit length.
 macro_rules! buffer_response {
     ($(#[$meta:meta])* pub struct $name:ident; $what:literal) => {
         $(#[$meta])*

@@ -19,8 +19,7 @@ enum_of_the_wire! {
         TRANSPORT_CAPABILITIES = 0x0006,
         RDMA_TRANSFORM_CAPABILITIES = 0x0007,
         SIGNING_CAPABILITIES = 0x0008,
-        /// Reserved in the specification; used by the POSIX extensions of Samba and the Linux
-        /// client.
+        /// Reserved in the specification; used by the POSIX extensions of Samba and the Linux client.
         POSIX_EXTENSIONS = 0x0100,
     }
 

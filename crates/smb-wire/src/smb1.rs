@@ -31,8 +31,7 @@ impl<'a> Smb1NegotiateRequest<'a> {
     /// Reads the request, from its SMB1 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the message is not an SMB1 NEGOTIATE, or its dialects are outside the
-    /// message or not strings.
+    /// [`Malformed`] when the message is not an SMB1 NEGOTIATE, or its dialects are outside the message or not strings.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(message, "SMB1 NEGOTIATE request");
         if reader.array::<4>()? != PROTOCOL_ID || reader.u8()? != COMMAND_NEGOTIATE {

@@ -32,8 +32,7 @@ pub(crate) fn message(encode: impl FnOnce(&mut BytesMut, usize)) -> Vec<u8> {
     out.split_off(start).to_vec()
 }
 
-/// Asserts that a captured message decodes to `$value`, and that encoding `$value` yields the
-/// captured body again.
+/// Asserts that a captured message decodes to `$value`, and that encoding `$value` yields the captured body again.
 macro_rules! captured {
     ($type:ty, $hex:expr, $value:expr) => {{
         let bytes = crate::testing::hex($hex);

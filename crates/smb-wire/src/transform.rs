@@ -93,8 +93,7 @@ impl TransformHeader {
         out.put_u64_le(self.session_id.0);
     }
 
-    /// Writes the tag into the encoded header at the start of `message`; a shorter message is not
-    /// changed.
+    /// Writes the tag into the encoded header at the start of `message`; a shorter message is not changed.
     pub fn patch_signature(message: &mut [u8], signature: &[u8; 16]) {
         if let Some(place) = message.get_mut(Self::SIGNATURE) {
             place.copy_from_slice(signature);

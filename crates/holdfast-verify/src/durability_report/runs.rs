@@ -105,8 +105,7 @@ impl Run {
     }
 }
 
-/// Runs in their order. Segments of another version or without a start are damage of the run before
-/// them.
+/// Runs in their order. Segments of another version or without a start are damage of the run before them.
 pub(super) fn gather(segments: Vec<Segment>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for segment in segments {

@@ -200,8 +200,7 @@ impl Ledger {
     }
 }
 
-/// The next line with its line feed; what is longer than [`LINE_MAX`] comes in pieces, none of
-/// which is a whole line.
+/// The next line with its line feed; what is longer than [`LINE_MAX`] comes in pieces, none of which is a whole line.
 fn line(from: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     from.by_ref().take(LINE_MAX).read_until(b'\n', &mut bytes)?;

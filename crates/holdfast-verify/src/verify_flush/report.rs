@@ -203,8 +203,7 @@ impl Report {
         self.counts.values().sum()
     }
 
-    /// Microseconds that the longest acknowledged of the lost had been so at the last
-    /// acknowledgement.
+    /// Microseconds that the longest acknowledged of the lost had been so at the last acknowledgement.
     fn oldest(&self) -> Option<u64> {
         let times = self.times.values().filter_map(|time| *time);
         times.min().map(|time| self.last_time.saturating_sub(time))

@@ -36,8 +36,7 @@ pub(crate) fn negotiate() -> Vec<u8> {
     message::build_negotiate(ASKED)
 }
 
-/// Builds AUTHENTICATE for a CHALLENGE. `now` is the current time as FILETIME, used when the server
-/// sent no timestamp.
+/// Builds AUTHENTICATE for a CHALLENGE. `now` is the current time as FILETIME, used when the server sent no timestamp.
 pub(crate) fn answer(
     negotiate: &[u8],
     challenge_bytes: &[u8],

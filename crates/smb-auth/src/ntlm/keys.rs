@@ -61,8 +61,7 @@ pub(crate) fn utf16(text: &str) -> Vec<u8> {
 }
 
 pub(crate) fn hmac_md5(key: &[u8], parts: &[&[u8]]) -> Key {
-    // HMAC accepts keys of any length, so this error cannot happen; if it did, the zero MAC would
-    // match nothing.
+    // HMAC accepts keys of any length, so this error cannot happen; if it did, the zero MAC would match nothing.
     let Ok(mut mac) = Hmac::<Md5>::new_from_slice(key) else {
         return Zeroizing::new([0; 16]);
     };

@@ -139,8 +139,7 @@ impl Charset {
         }
     }
 
-    /// Encodes a name of this server. NetBIOS names are ASCII, which all OEM character sets have in
-    /// common.
+    /// Encodes a name of this server. NetBIOS names are ASCII, which all OEM character sets have in common.
     pub(crate) fn encode(self, name: &str) -> Vec<u8> {
         match self {
             Self::Unicode => super::keys::utf16(name),
@@ -156,10 +155,9 @@ impl Charset {
     }
 }
 
-/// Decodes a name in an OEM character set. The protocol does not tell which one it is; the
-/// difference matters only beyond ASCII. Clients of today that send OEM strings write UTF-8 or
-/// Latin-1, so these two are tried. A wrong guess cannot admit anybody: the proof is computed over
-/// the name in Unicode ([MS-NLMP] 3.3.2).
+/// Decodes a name in an OEM character set. The protocol does not tell which one it is; the difference matters only
+/// beyond ASCII. Clients of today that send OEM strings write UTF-8 or Latin-1, so these two are tried. A wrong guess
+/// cannot admit anybody: the proof is computed over the name in Unicode ([MS-NLMP] 3.3.2).
 fn oem(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(name) => name.to_owned(),

@@ -110,8 +110,7 @@ impl Challenged {
             return Err(AuthError::InvalidToken("NTLM: flags taken back"));
         }
         let answer = NtAnswer::parse(parsed.nt)?;
-        // The form is checked before the password, so that its result reveals nothing about the
-        // password.
+        // The form is checked before the password, so that its result reveals nothing about the password.
         answer.av_pairs().flags()?;
         let key_exchange = negotiated & flags::KEY_EXCH != 0;
         if key_exchange && parsed.encrypted_key.len() != 16 {

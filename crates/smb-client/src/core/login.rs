@@ -155,10 +155,9 @@ impl ClientCore {
         Ok(ticket)
     }
 
-    /// Returns whether the signature of a reply cannot be verified on arrival. The final reply of a
-    /// login is signed with a key that is derived from the exchange. The refusal of a binding may
-    /// be signed with a key we do not have (of another dialect or algorithm), and trusting a
-    /// refusal gives nothing away.
+    /// Returns whether the signature of a reply cannot be verified on arrival. The final reply of a login is signed
+    /// with a key that is derived from the exchange. The refusal of a binding may be signed with a key we do not have
+    /// (of another dialect or algorithm), and trusting a refusal gives nothing away.
     pub(super) fn derives_key(&self, id: MessageId, status: Status) -> bool {
         self.setups.get(&id).is_some_and(|setup| match setup.kind {
             LoginKind::New => status == Status::SUCCESS,
@@ -214,8 +213,7 @@ impl ClientCore {
         let response = SessionSetupResponse::read(&reply.message)?;
         let mut flags = response.session_flags;
         if setup.anonymous && !reply.header.flags.contains(HeaderFlags::SIGNED) {
-            // Some servers do not set the flag, because the client knows that it asked for a null
-            // session.
+            // Some servers do not set the flag, because the client knows that it asked for a null session.
             flags |= SessionFlags::IS_NULL;
         }
         let session_id = reply.header.session_id;

@@ -145,8 +145,7 @@ pub enum Event {
 #[derive(Debug, Clone, Copy)]
 struct Outstanding {
     command: Command,
-    /// The session whose keys apply; for a related element it is that of the element before,
-    /// regardless of its header.
+    /// The session whose keys apply; for a related element it is that of the element before, regardless of its header.
     session_id: SessionId,
     /// The reply must be signed.
     signed: bool,

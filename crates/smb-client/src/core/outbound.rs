@@ -66,8 +66,7 @@ impl ClientCore {
     /// Sends one request, or several as a compound; returns their message ids.
     ///
     /// # Errors
-    /// [`ClientError::NoCredits`] (then nothing was sent and no credits were used), or
-    /// [`ClientError::Usage`].
+    /// [`ClientError::NoCredits`] (then nothing was sent and no credits were used), or [`ClientError::Usage`].
     pub fn send(&mut self, requests: Vec<Request>) -> Result<Vec<MessageId>, ClientError> {
         let needed = self.charge(&requests);
         let forced = requests.iter().any(|r| r.overrides.ignore_credits);
@@ -138,8 +137,7 @@ impl ClientCore {
         if state.signing.is_none() {
             return false;
         }
-        // On 3.1.1 a user's TREE_CONNECT is always signed, to prove that the negotiation was not
-        // tampered with.
+        // On 3.1.1 a user's TREE_CONNECT is always signed, to prove that the negotiation was not tampered with.
         let tree_connect = request.command == Command::TREE_CONNECT
             && state.is_user()
             && self
@@ -222,8 +220,7 @@ impl ClientCore {
         let overrides = &request.overrides;
         let message_id = match overrides.message_id {
             Some(id) => id,
-            // [MS-SMB2] 3.2.4.24: CANCEL uses no id of its own; with an AsyncId the MessageId has
-            // no meaning.
+            // [MS-SMB2] 3.2.4.24: CANCEL uses no id of its own; with an AsyncId the MessageId has no meaning.
             None if request.command == Command::CANCEL => MessageId(0),
             None => self.window.take(charge, overrides.ignore_credits)?,
         };

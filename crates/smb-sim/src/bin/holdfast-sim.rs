@@ -211,8 +211,7 @@ impl<'a> Report<'a> {
             of_each * profiles.len() * policies.len(),
             every
         );
-        // In turn, and another part of them for each: what is played in the time given is a sample
-        // of all.
+        // In turn, and another part of them for each: what is played in the time given is a sample of all.
         let mut all = Vec::new();
         for profile in profiles {
             for policy in &policies {

@@ -315,8 +315,7 @@ impl Actor {
     }
 }
 
-/// The security descriptor of a file, as far as the oracle distinguishes it: by the account that only this one
-/// names.
+/// The security descriptor of a file, as far as the oracle distinguishes it: by the account that only this one names.
 pub(super) fn security_value(mark: Option<u32>) -> Value {
     mark.map_or(Value::Nothing, |mark| {
         Value::Bytes(mark.to_le_bytes().to_vec())

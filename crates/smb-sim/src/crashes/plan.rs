@@ -153,8 +153,7 @@ impl Plan {
         ]
     }
 
-    /// The case of a seed, of which the flavour comes in turn; policy and profile by chance unless
-    /// given.
+    /// The case of a seed, of which the flavour comes in turn; policy and profile by chance unless given.
     pub fn random(seed: u64, policy: Option<Policy>, profile: Option<Profile>) -> Self {
         let mut rng = SimRng::new(seed ^ 0x686f_6c64_6661_7374);
         let drawn = *choose(

@@ -356,8 +356,7 @@ impl<'a> Walk<'a> {
         loss
     }
 
-    /// The objects that a client wanted to delete or replace, answered or not; and the directory that loses the
-    /// name.
+    /// The objects that a client wanted to delete or replace, answered or not; and the directory that loses the name.
     fn lost_with_parent(&self) -> BTreeMap<Object, Object> {
         let mut doomed = BTreeMap::new();
         for op in self.registers.ops.iter().filter(|op| op.possible()) {

@@ -539,8 +539,7 @@ pub(super) fn torn(
     out
 }
 
-/// A page's contents after each of these writes, in order, and if they are not `whole` after each of
-/// their sectors.
+/// A page's contents after each of these writes, in order, and if they are not `whole` after each of their sectors.
 fn page_states(
     registers: &Registers<'_>,
     on: Vec<Place>,

@@ -42,8 +42,7 @@ impl FoundStream {
 /// One file or directory as found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The server's index number, if the reader knows it; else the object is guessed from the
-    /// name.
+    /// The server's index number, if the reader knows it; else the object is guessed from the name.
     pub index: Option<u64>,
     /// Whether it is a directory.
     pub directory: bool,
@@ -54,8 +53,7 @@ pub struct Found {
     pub meta: Vec<(Key, Value)>,
 }
 
-/// Everything found: path components from the root to what is there. A path's directories are
-/// listed too.
+/// Everything found: path components from the root to what is there. A path's directories are listed too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
     /// By path.

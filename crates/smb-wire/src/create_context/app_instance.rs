@@ -34,8 +34,7 @@ impl AppInstanceId {
     }
 }
 
-/// SMB2_CREATE_APP_INSTANCE_VERSION. The order of the fields makes the derived order the order of
-/// versions.
+/// SMB2_CREATE_APP_INSTANCE_VERSION. The order of the fields makes the derived order the order of versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AppInstanceVersion {
     /// The high half.

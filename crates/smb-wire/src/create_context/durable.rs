@@ -20,8 +20,7 @@ records! {
 
     /// DH2Q of a request.
     DurableHandleRequestV2, exactly {
-        /// The time in milliseconds for which the server is asked to preserve the open; 0 leaves it to
-        /// the server.
+        /// The time in milliseconds for which the server is asked to preserve the open; 0 leaves it to the server.
         timeout_ms: u32;
         /// Flags.
         flags: DurableHandleFlags, pad 8;

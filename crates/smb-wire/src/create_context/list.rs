@@ -30,8 +30,7 @@ impl<'a> CreateContexts<'a> {
     /// [MS-SMB2] 3.3.5.9: a shorter name is an error.
     const NAME_LEN_MIN: usize = 4;
 
-    /// Returns the members of `list`, the bytes delimited by CreateContextsOffset and
-    /// CreateContextsLength.
+    /// Returns the members of `list`, the bytes delimited by CreateContextsOffset and CreateContextsLength.
     pub const fn new(list: &'a [u8]) -> Self {
         Self { rest: list }
     }

@@ -9,8 +9,7 @@ use crate::fscc::record::records;
 use crate::ids::FileTime;
 use crate::status::Status;
 
-/// A reader over `data`, which must be `len` bytes long: [MS-SMB2] 3.3.5.9 makes any other
-/// length an error.
+/// A reader over `data`, which must be `len` bytes long: [MS-SMB2] 3.3.5.9 makes any other length an error.
 pub(super) fn exactly<'a>(
     data: &'a [u8],
     len: usize,

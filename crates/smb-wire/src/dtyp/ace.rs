@@ -158,8 +158,7 @@ impl Ace {
     /// Reads the next entry.
     ///
     /// # Errors
-    /// [`Malformed`] when AceSize exceeds the list, is not a multiple of 4, or is too small for
-    /// mask and SID.
+    /// [`Malformed`] when AceSize exceeds the list, is not a multiple of 4, or is too small for mask and SID.
     pub fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         const WHAT: &str = "ACE";
         let ace_type = AceType(reader.u8()?);

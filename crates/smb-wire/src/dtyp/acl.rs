@@ -11,8 +11,7 @@ use crate::codec::{Malformed, Reader};
 /// Maximum length of a list in bytes: AclSize is 16 bits wide.
 pub const MAX_ACL_BYTES: usize = 65_532;
 
-/// Maximum number of entries of a list; on NTFS the length alone limits a list to about 1,820
-/// entries.
+/// Maximum number of entries of a list; on NTFS the length alone limits a list to about 1,820 entries.
 pub const MAX_ACES: usize = 2_048;
 
 /// A list of entries.

@@ -121,9 +121,8 @@ struct Above<'a> {
 }
 
 impl Child {
-    /// Returns the new object's list, and whether it is auto-inherited: the creator's explicit
-    /// entries followed by the parent's inheritable ones; only the latter if the creator supplied
-    /// no list.
+    /// Returns the new object's list, and whether it is auto-inherited: the creator's explicit entries followed by the
+    /// parent's inheritable ones; only the latter if the creator supplied no list.
     fn list(&self, parent: Above<'_>, creator: Option<&Acl>, protected: bool) -> (Vec<Ace>, bool) {
         let mut aces = Vec::new();
         for ace in creator.iter().flat_map(|acl| &acl.aces) {
@@ -145,8 +144,7 @@ impl Child {
         (aces, parent.automatic)
     }
 
-    /// Appends an entry of the creator, with generic rights and macro SIDs resolved where it takes
-    /// effect (2.5.3.4.7).
+    /// Appends an entry of the creator, with generic rights and macro SIDs resolved where it takes effect (2.5.3.4.7).
     fn push_explicit(&self, ace: &Ace, aces: &mut Vec<Ace>) {
         let only_inherited = ace.flags.contains(AceFlags::INHERIT_ONLY);
         let mut ace = ace.clone();

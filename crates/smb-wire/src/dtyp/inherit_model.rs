@@ -83,8 +83,7 @@ fn from_creator(list: &[Ace], protected: bool, directory: bool) -> Vec<Ace> {
         .collect()
 }
 
-/// The flow chart of 2.5.3.4 for the DACL; returns the list, and whether it is marked as
-/// auto-inherited.
+/// The flow chart of 2.5.3.4 for the DACL; returns the list, and whether it is marked as auto-inherited.
 fn model(
     parent: Option<&SecurityDescriptor>,
     creator: Option<&SecurityDescriptor>,

@@ -29,8 +29,7 @@ flags_of_the_wire! {
         SELF_RELATIVE = 0x8000,
     }
 
-    /// Parts of a descriptor, in AdditionalInformation of QUERY_INFO and SET_INFO
-    /// ([MS-SMB2] 2.2.37).
+    /// Parts of a descriptor, in AdditionalInformation of QUERY_INFO and SET_INFO ([MS-SMB2] 2.2.37).
     pub struct SecurityInformation(u32) {
         OWNER = 0x0000_0001,
         GROUP = 0x0000_0002,
@@ -146,8 +145,7 @@ impl SecurityDescriptor {
         Ok(())
     }
 
-    /// Returns the parts that a query requests ([MS-FSA] 2.1.5.14); the control bits of the others
-    /// are cleared.
+    /// Returns the parts that a query requests ([MS-FSA] 2.1.5.14); the control bits of the others are cleared.
     pub fn select(&self, parts: SecurityInformation) -> Self {
         use SecurityDescriptorControl as Control;
         use SecurityInformation as Part;
@@ -272,9 +270,8 @@ fn is_named(ace: &Ace, parts: SecurityInformation) -> bool {
     })
 }
 
-/// Returns the control bits of one list that a set request changes: present and protected are
-/// copied, AUTO_INHERITED is set only together with the request for it ([MS-DTYP] 2.4.6, bits DC
-/// and DI).
+/// Returns the control bits of one list that a set request changes: present and protected are copied, AUTO_INHERITED is
+/// set only together with the request for it ([MS-DTYP] 2.4.6, bits DC and DI).
 fn taken(
     from: SecurityDescriptorControl,
     bits: u16,
@@ -289,8 +286,7 @@ fn taken(
 
 fn map_generic<'a>(aces: impl IntoIterator<Item = &'a mut Ace>) {
     for ace in aces {
-        // An inherit-only entry keeps its generic rights, because their meaning depends on the
-        // child.
+        // An inherit-only entry keeps its generic rights, because their meaning depends on the child.
         let kept = ace.flags.contains(super::AceFlags::INHERIT_ONLY);
         if let super::AceBody::Access { mask, .. } = &mut ace.body
             && !kept

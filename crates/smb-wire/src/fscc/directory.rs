@@ -142,9 +142,8 @@ impl DirectoryFormat {
         self.ea_size
     }
 
-    /// Appends an entry. The name is written first, behind space for the fields before it: then its
-    /// length is known, and the fields are filled in without checking the buffer's capacity each
-    /// time.
+    /// Appends an entry. The name is written first, behind space for the fields before it: then its length is known,
+    /// and the fields are filled in without checking the buffer's capacity each time.
     fn put(self, entry: &DirectoryEntry<&str>, out: &mut BytesMut) {
         let start = out.len();
         out.put_bytes(0, self.fixed);

@@ -12,8 +12,7 @@ use bytes::{BufMut, BytesMut};
 use super::record::{Chain, ChainWriter};
 use crate::codec::{Malformed, Reader};
 
-/// Maximum length in bytes of an EA list that is read. A file on NTFS can have 64 KiB of
-/// attributes.
+/// Maximum length in bytes of an EA list that is read. A file on NTFS can have 64 KiB of attributes.
 pub const MAX_EA_LIST_BYTES: usize = 65_536 * 2;
 
 /// Maximum length of a name in bytes: the length field has one byte.
@@ -81,12 +80,11 @@ pub fn check_ea_name(name: &[u8]) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Reads a FULL_EA list (FileFullEaInformation, create context ExtA). Names are not checked
-/// against [`check_ea_name`].
+/// Reads a FULL_EA list (FileFullEaInformation, create context ExtA). Names are not checked against [`check_ea_name`].
 ///
 /// # Errors
-/// [`Malformed`] for a chain that exceeds the buffer, an unaligned offset, a name without its NUL,
-/// or a list over [`MAX_EA_LIST_BYTES`].
+/// [`Malformed`] for a chain that exceeds the buffer, an unaligned offset, a name without its NUL, or a list over
+/// [`MAX_EA_LIST_BYTES`].
 pub fn read_ea_list(bytes: &[u8]) -> Result<Vec<EaEntry>, Malformed> {
     const WHAT: &str = "FileFullEaInformation";
     if bytes.len() > MAX_EA_LIST_BYTES {
@@ -111,8 +109,7 @@ pub fn read_ea_list(bytes: &[u8]) -> Result<Vec<EaEntry>, Malformed> {
         .collect()
 }
 
-/// Encodes as many of `entries` as fit into a FULL_EA list of at most `limit` bytes; returns the
-/// list and their number.
+/// Encodes as many of `entries` as fit into a FULL_EA list of at most `limit` bytes; returns the list and their number.
 pub fn encode_ea_list(entries: &[impl Borrow<EaEntry>], limit: usize) -> (BytesMut, usize) {
     let mut writer = ChainWriter::new(limit, 4);
     let fitted = entries
@@ -142,8 +139,7 @@ pub fn encode_ea_list(entries: &[impl Borrow<EaEntry>], limit: usize) -> (BytesM
 /// Reads the list of names in a QUERY_INFO request of FullEa ([MS-FSCC] 2.4.16.1).
 ///
 /// # Errors
-/// [`Malformed`] for a chain that exceeds the buffer, a name without its NUL, or a list over
-/// [`MAX_EA_LIST_BYTES`].
+/// [`Malformed`] for a chain that exceeds the buffer, a name without its NUL, or a list over [`MAX_EA_LIST_BYTES`].
 pub fn read_get_ea_list(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
     const WHAT: &str = "FILE_GET_EA_INFORMATION";
     if bytes.len() > MAX_EA_LIST_BYTES {

@@ -191,8 +191,7 @@ pub struct FileAllInformation {
 }
 
 impl FileAllInformation {
-    /// Least output buffer: the fixed part, one unit of the name, rounded up to 8
-    /// ([MS-FSA] 2.1.5.12.3).
+    /// Least output buffer: the fixed part, one unit of the name, rounded up to 8 ([MS-FSA] 2.1.5.12.3).
     pub const MIN: usize = 104;
 
     /// Bytes before the name.

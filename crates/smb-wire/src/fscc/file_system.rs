@@ -49,8 +49,7 @@ flags_of_the_wire! {
     }
 }
 
-/// FileFsObjectIdInformation ([MS-FSCC] 2.5.6) has the layout of an object id with 48 bytes of
-/// extended information.
+/// FileFsObjectIdInformation ([MS-FSCC] 2.5.6) has the layout of an object id with 48 bytes of extended information.
 pub type FileFsObjectIdInformation = FileObjectIdBuffer;
 
 records! {

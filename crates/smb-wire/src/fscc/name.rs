@@ -116,8 +116,7 @@ macro_rules! replacing_targets {
             /// Reads the structure.
             ///
             /// # Errors
-            /// [`Malformed`] when it is shorter than `MIN`, or the name is outside or not valid
-            /// UTF-16.
+            /// [`Malformed`] when it is shorter than `MIN`, or the name is outside or not valid UTF-16.
             pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
                 let (flags, root_directory, file_name) = read_target(bytes, stringify!($name))?;
                 // The first byte is a boolean; the other three are reserved.

@@ -8,8 +8,7 @@ records! {
     FileObjectIdBuffer {
         /// The id.
         object_id: Guid;
-        /// The volume where the object was created (type 1), or the first part of the extended
-        /// information.
+        /// The volume where the object was created (type 1), or the first part of the extended information.
         birth_volume_id: Guid;
         /// The object id at creation.
         birth_object_id: Guid;

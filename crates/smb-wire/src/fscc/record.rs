@@ -194,8 +194,7 @@ impl<'a> Iterator for Chain<'a> {
         if next == 0 {
             return Some(Ok(rest));
         }
-        // An offset below the size of the smallest header would make the chain endless or
-        // overlapping.
+        // An offset below the size of the smallest header would make the chain endless or overlapping.
         let parts = rest.split_at_checked(next).filter(|_| next >= 4);
         let Some((entry, after)) = parts.filter(|(_, after)| !after.is_empty()) else {
             return Some(Err(Malformed { what: self.what }));

@@ -6,8 +6,7 @@ use crate::codec::Malformed;
 use crate::fscc::record::records;
 
 enum_of_the_wire! {
-    /// Compression of a file: input of SET_COMPRESSION, output of GET_COMPRESSION
-    /// ([MS-FSCC] 2.3.18, 2.3.67).
+    /// Compression of a file: input of SET_COMPRESSION, output of GET_COMPRESSION ([MS-FSCC] 2.3.18, 2.3.67).
     pub struct CompressionFormat(u16) {
         NONE = 0,
         /// In a set request: the file system chooses.

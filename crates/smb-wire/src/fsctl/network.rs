@@ -98,8 +98,7 @@ const ENTRY: usize = 152;
 const FAMILY_IPV4: u16 = 2;
 const FAMILY_IPV6: u16 = 0x17;
 
-/// Encodes as many interfaces as fit into a list of at most `limit` bytes; returns the list and
-/// their number.
+/// Encodes as many interfaces as fit into a list of at most `limit` bytes; returns the list and their number.
 pub fn encode_network_interfaces(
     interfaces: &[NetworkInterfaceInfo],
     limit: usize,

@@ -42,7 +42,6 @@ fixed_messages! {
 }
 
 buffer_response! {
-    /// The CHANGE_NOTIFY response ([MS-SMB2] 2.2.36): a list of changes, empty if there were too
-    /// many.
+    /// The CHANGE_NOTIFY response ([MS-SMB2] 2.2.36): a list of changes, empty if there were too many.
     pub struct ChangeNotifyResponse; "CHANGE_NOTIFY response"
 }

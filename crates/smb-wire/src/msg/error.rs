@@ -14,8 +14,7 @@ use crate::codec::{
 pub struct ErrorResponse<'a> {
     /// The number of error contexts in the data (3.1.1), else 0.
     pub context_count: u8,
-    /// The data: error contexts if `context_count` is not zero, else data that depend on the
-    /// status.
+    /// The data: error contexts if `context_count` is not zero, else data that depend on the status.
     pub data: &'a [u8],
 }
 

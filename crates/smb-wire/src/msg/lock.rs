@@ -34,8 +34,7 @@ records! {
 /// The LOCK request ([MS-SMB2] 2.2.26).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockRequest {
-    /// LockSequence: see [`LockRequest::sequence_number`] and [`LockRequest::sequence_index`].
-    /// Reserved in 2.0.2.
+    /// LockSequence: see [`LockRequest::sequence_number`] and [`LockRequest::sequence_index`]. Reserved in 2.0.2.
     pub lock_sequence: u32,
     /// The handle.
     pub file_id: FileId,

@@ -56,8 +56,7 @@ pub struct ReadRequest<'a> {
     pub channel_info: &'a [u8],
 }
 
-/// Reads the channel's description. Without a channel there is none, and its fields are not
-/// checked.
+/// Reads the channel's description. Without a channel there is none, and its fields are not checked.
 pub(super) fn channel_info<'a>(
     body: &Reader<'a>,
     message: &'a [u8],

@@ -67,8 +67,7 @@ impl<'a> TreeConnectRequest<'a> {
         })
     }
 
-    /// Appends the body, always without an extension; `start` is the position of the header in
-    /// `out`.
+    /// Appends the body, always without an extension; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         let (path, len) = fitting_u16(self.path);
         out.put_u16_le(Self::STRUCTURE_SIZE);

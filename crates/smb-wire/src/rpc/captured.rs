@@ -21,8 +21,7 @@ fn recorded(name: &str) -> Vec<u8> {
         .unwrap())
 }
 
-/// Removes referent ids. Those of both servers have the same form: a word of 0x0002____ at a
-/// multiple of four.
+/// Removes referent ids. Those of both servers have the same form: a word of 0x0002____ at a multiple of four.
 fn without_referent_ids(stub: &[u8]) -> Vec<u8> {
     let mut stub = stub.to_vec();
     for word in stub.chunks_exact_mut(4) {
@@ -389,14 +388,12 @@ fn samr_users() {
     assert_eq!(request, Ok(expected));
     let ours = without_referent_ids(&samr::encode_query_user(21, Ok(&users[0])));
     let captured = without_referent_ids(&recorded("QUERY_USER_21"));
-    // Our response has no home and profile, and other times; from the hashes to the texts it is the
-    // same.
+    // Our response has no home and profile, and other times; from the hashes to the texts it is the same.
     assert_eq!(ours[136..216], captured[136..216]);
     assert_eq!(ours[ours.len() - 40..], captured[captured.len() - 40..]);
 }
 
-/// Every captured request, truncated and with every bit flipped, results in an answer or a fault,
-/// and never in a panic.
+/// Every captured request, truncated and with every bit flipped, results in an answer or a fault, and never in a panic.
 #[test]
 fn damaged_requests_do_no_harm() {
     for captured in [

@@ -44,8 +44,7 @@ impl SyntaxId {
     const DSSETUP: Self = syntax(0x3919286a_b10c_11d0_9ba8_00c04fd92ef5, 0);
     const SAMR: Self = syntax(0x12345778_1234_abcd_ef00_0123456789ac, 1);
 
-    /// Returns whether the syntax proposes features; the bits are in the last eight bytes of the
-    /// UUID.
+    /// Returns whether the syntax proposes features; the bits are in the last eight bytes of the UUID.
     pub fn is_bind_time_features(&self) -> bool {
         self.uuid.0.first_chunk::<8>() == Self::BIND_TIME_FEATURES.uuid.0.first_chunk::<8>()
     }

@@ -50,9 +50,8 @@ pub enum LsarpcRequest {
         /// The requested rights.
         desired_access: u32,
     },
-    /// LsarQueryInformationPolicy, opnum 7. Its second form, opnum 46, is left to domain
-    /// controllers, as in Samba: clients that get an answer assume that there is a domain with a
-    /// SID.
+    /// LsarQueryInformationPolicy, opnum 7. Its second form, opnum 46, is left to domain controllers, as in Samba:
+    /// clients that get an answer assume that there is a domain with a SID.
     QueryInformationPolicy {
         /// The policy.
         handle: ContextHandle,
@@ -88,8 +87,7 @@ impl LsarpcRequest {
     /// Decodes a stub.
     ///
     /// # Errors
-    /// OP_RNG_ERROR for an operation that is not listed, BAD_STUB_DATA for a stub that does not
-    /// match it.
+    /// OP_RNG_ERROR for an operation that is not listed, BAD_STUB_DATA for a stub that does not match it.
     pub fn decode(opnum: u16, stub: &[u8]) -> Result<Self, FaultStatus> {
         let mut reader = NdrReader::new(stub);
         match opnum {
@@ -190,8 +188,7 @@ pub struct PolicyDomain {
     pub sid: Option<Sid>,
 }
 
-/// Encodes the response to LsarQueryInformationPolicy: STATUS_INVALID_PARAMETER for other classes
-/// than 3, 5 and 12.
+/// Encodes the response to LsarQueryInformationPolicy: STATUS_INVALID_PARAMETER for other classes than 3, 5 and 12.
 pub fn encode_query_information_policy(
     class: u16,
     domain: Result<&PolicyDomain, Status>,

@@ -13,8 +13,7 @@ use crate::dtyp::{MAX_SUB_AUTHORITIES, Sid};
 /// Maximum length of a string in UTF-16 units.
 pub const MAX_STRING_UNITS: usize = 4_096;
 
-/// Maximum number of elements of an array of structures ([MS-SAMR] 3.1.5.11.1 allows at most 1000
-/// names).
+/// Maximum number of elements of an array of structures ([MS-SAMR] 3.1.5.11.1 allows at most 1000 names).
 pub const MAX_ARRAY_ELEMENTS: usize = 1_024;
 
 /// A handle to state of the server, opaque to the client; all zeros means no handle.
@@ -134,8 +133,7 @@ impl<'a> NdrReader<'a> {
         }
     }
 
-    /// Reads the fixed part of an RPC_UNICODE_STRING ([MS-DTYP] 2.3.10); returns whether its text
-    /// follows.
+    /// Reads the fixed part of an RPC_UNICODE_STRING ([MS-DTYP] 2.3.10); returns whether its text follows.
     ///
     /// # Errors
     /// [`Malformed`] for an odd length.
@@ -328,8 +326,7 @@ impl NdrWriter {
     }
 }
 
-/// Returns the part of a text that fits a 16-bit length in bytes; no character takes more than
-/// four.
+/// Returns the part of a text that fits a 16-bit length in bytes; no character takes more than four.
 fn fitting(text: &str) -> &str {
     const MAX_BYTES: usize = u16::MAX as usize / 4;
     text.get(..text.floor_char_boundary(MAX_BYTES))

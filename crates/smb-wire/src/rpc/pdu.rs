@@ -105,12 +105,11 @@ impl PduHeader {
         }
     }
 
-    /// Reads the header and the body of the first PDU in `bytes`; also returns the bytes behind it.
-    /// The authentication trailer is not part of the body.
+    /// Reads the header and the body of the first PDU in `bytes`; also returns the bytes behind it. The authentication
+    /// trailer is not part of the body.
     ///
     /// # Errors
-    /// [`Malformed`] for another version or data representation, a length out of range, or fewer
-    /// bytes than announced.
+    /// [`Malformed`] for another version or data representation, a length out of range, or fewer bytes than announced.
     pub fn read(bytes: &[u8]) -> Result<(Self, &[u8], &[u8]), Malformed> {
         const WHAT: &str = "RPC PDU";
         let mut reader = Reader::new(bytes, WHAT);
@@ -170,8 +169,7 @@ impl PduHeader {
         Some((PduType(*bytes.get(2)?), call_id))
     }
 
-    /// Evaluates the integer format of the data representation label: the high half of its first
-    /// byte.
+    /// Evaluates the integer format of the data representation label: the high half of its first byte.
     fn is_big_endian(bytes: &[u8]) -> bool {
         bytes.get(4).is_some_and(|format| format >> 4 == 0)
     }
@@ -313,8 +311,7 @@ impl FaultPdu {
         })
     }
 
-    /// Appends the PDU. Its flag says that the call was not executed, because decoding failed
-    /// before.
+    /// Appends the PDU. Its flag says that the call was not executed, because decoding failed before.
     pub fn encode(&self, call_id: u32, out: &mut BytesMut) {
         let flags = PfcFlags::WHOLE | PfcFlags::DID_NOT_EXECUTE;
         PduHeader::new(PduType::FAULT, flags, call_id).encode(out, |out| {

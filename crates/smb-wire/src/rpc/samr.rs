@@ -117,8 +117,7 @@ impl SamrRequest {
     /// Decodes a stub.
     ///
     /// # Errors
-    /// OP_RNG_ERROR for an operation that is not listed, BAD_STUB_DATA for a stub that does not
-    /// match it.
+    /// OP_RNG_ERROR for an operation that is not listed, BAD_STUB_DATA for a stub that does not match it.
     pub fn decode(opnum: u16, stub: &[u8]) -> Result<Self, FaultStatus> {
         let mut reader = NdrReader::new(stub);
         match opnum {
@@ -268,8 +267,7 @@ fn uses(found: impl Iterator<Item = Option<SidNameUse>>) -> Vec<u32> {
         .collect()
 }
 
-/// Encodes the response to SamrLookupNamesInDomain: for each name its relative id and kind, if
-/// known.
+/// Encodes the response to SamrLookupNamesInDomain: for each name its relative id and kind, if known.
 pub fn encode_lookup_names(found: &[Option<(u32, SidNameUse)>]) -> BytesMut {
     let mut writer = NdrWriter::new();
     let rids: Vec<u32> = found.iter().map(|f| f.map_or(0, |(rid, _)| rid)).collect();
@@ -370,8 +368,7 @@ fn put_all_information(user: &UserInfo, writer: &mut NdrWriter) {
         writer.align(4);
         writer.bytes(&time.0.to_le_bytes());
     }
-    // User and full name; home, drive, script, profile; comment; workstations, user comment,
-    // parameters.
+    // User and full name; home, drive, script, profile; comment; workstations, user comment, parameters.
     let texts = [
         &user.user_name[..],
         &user.full_name,

@@ -79,8 +79,7 @@ impl SrvsvcRequest {
     /// Decodes a stub.
     ///
     /// # Errors
-    /// OP_RNG_ERROR for an operation that is not listed, BAD_STUB_DATA for a stub that does not
-    /// match it.
+    /// OP_RNG_ERROR for an operation that is not listed, BAD_STUB_DATA for a stub that does not match it.
     pub fn decode(opnum: u16, stub: &[u8]) -> Result<Self, FaultStatus> {
         let mut reader = NdrReader::new(stub);
         match opnum {

@@ -289,8 +289,7 @@ fn only_what_was_being_overwritten_may_be_torn() {
     assert_eq!((is_good(&report), report.excused), (true, 1));
 }
 
-/// A run that ended by itself had no cut: the existing data were never in danger. Missing data are lost all the
-/// same.
+/// A run that ended by itself had no cut: the existing data were never in danger. Missing data are lost all the same.
 #[test]
 fn without_a_cut_nothing_was_tested() {
     let plan = plan(1);

@@ -168,8 +168,7 @@ fn changed_mic_is_refused() {
         ..Forge::new("anna", "geheim")
     };
     assert_eq!(f.raw(&forge).unwrap_err(), AuthError::BadMic);
-    // The MIC is announced, but the message has no room for it: the payload is moved over its
-    // place.
+    // The MIC is announced, but the message has no room for it: the payload is moved over its place.
     let (mut acceptor, negotiate, challenge) = f.challenged();
     let (mut message, _) = Forge::new("anna", "geheim").authenticate(&negotiate, &challenge);
     message.drain(72..88);

@@ -3,8 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Changes bytes of the message, nearly all of which are protected by the proof, a MIC or a length
-/// rule.
+/// Changes bytes of the message, nearly all of which are protected by the proof, a MIC or a length rule.
 fn mutate(message: &mut Vec<u8>, edits: &[(usize, u8)], cut: Option<usize>) {
     for (at, byte) in edits {
         let len = message.len();
