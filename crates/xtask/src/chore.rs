@@ -58,6 +58,11 @@ pub(crate) fn said(command: &mut Command) -> Result<String, Failure> {
     }
 }
 
+/// Runs git in a tree for its output.
+pub(crate) fn git(tree: &Path, args: &[&str]) -> Result<String, Failure> {
+    said(Command::new("git").arg("-C").arg(tree).args(args))
+}
+
 /// One measurement of a matrix, as far as a chore uses it.
 #[derive(Deserialize)]
 pub(crate) struct Run {

@@ -20,7 +20,7 @@ use smb_load::statistics::{median, widest};
 
 use crate::{
     Failure,
-    chore::{self, Run, root, run, said, target},
+    chore::{self, Run, git, root, run, said, target},
 };
 
 /// The highest ratio that is no failure.
@@ -169,7 +169,7 @@ fn head(root: &Path) -> Result<String, Failure> {
         "--abbrev=40",
         "--dirty",
     ];
-    said(Command::new("git").args(["-C", text(root)?]).args(describe))
+    git(root, &describe)
 }
 
 fn append(file: &Path, line: &str) -> Result<(), Failure> {
@@ -190,7 +190,7 @@ fn kept(commit: &str, profile: &str) -> Result<Programs, Failure> {
 
 /// Keeps the programs of this tree, if they are those of a commit, and takes away the oldest of too many.
 fn keep(root: &Path, profile: &str, programs: &Programs) -> Result<(), Failure> {
-    let git = |args: &[&str]| said(Command::new("git").args(["-C", text(root)?]).args(args));
+    let git = |args: &[&str]| git(root, args);
     if !git(&["status", "--porcelain"])?.is_empty() {
         return Ok(());
     }
@@ -238,7 +238,7 @@ fn remove_failed(runs: &Path) -> Result<(), Failure> {
 
 /// The commit to compare with.
 fn base(options: &Options, root: &Path) -> Result<Option<String>, Failure> {
-    let git = |args: &[&str]| said(Command::new("git").args(["-C", text(root)?]).args(args));
+    let git = |args: &[&str]| git(root, args);
     if let Some(base) = &options.base {
         return git(&["rev-parse", "--verify", base]).map(Some);
     }
@@ -271,13 +271,16 @@ fn build_base(
     // By force: an earlier run that was interrupted has left its place in git's list.
     let add = ["worktree", "add", "--force", "--quiet", "--detach"];
     run(Command::new("git")
-        .args(["-C", text(root)?])
+        .arg("-C")
+        .arg(root)
         .args(add)
         .arg(&tree)
         .arg(commit))?;
     let built = build(&tree, profile, to);
     run(Command::new("git")
-        .args(["-C", text(root)?, "worktree", "remove", "--force"])
+        .arg("-C")
+        .arg(root)
+        .args(["worktree", "remove", "--force"])
         .arg(&tree))?;
     built
 }
@@ -454,11 +457,6 @@ fn rows(costs: &Costs) -> Vec<Row> {
 /// Whether there is more than the workloads, as some of the benches should be there, and all of it in every round.
 fn suffice(rows: &[Row]) -> bool {
     rows.len() > WORKLOADS && rows.iter().all(|row| row.interval.is_some())
-}
-
-fn text(path: &Path) -> Result<&str, Failure> {
-    path.to_str()
-        .ok_or_else(|| "a path that is not UTF-8".into())
 }
 
 #[cfg(test)]

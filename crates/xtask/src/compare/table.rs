@@ -5,7 +5,7 @@ use std::{fmt::Write, path::Path};
 use super::report::{Cell, Judgement, Maker, Metric, Row};
 use crate::{
     Failure,
-    chore::{Run, root, said},
+    chore::{Run, git, root, said},
 };
 
 /// Between these lines a page has its table.
@@ -138,14 +138,7 @@ fn head(quick: bool, runs: &[Run]) -> String {
         text.push_str("**Quick numbers: short runs, few rounds, nothing is proved by them.**\n\n");
     }
     let machine = &first.record.machine;
-    let commit = || {
-        let mut git = std::process::Command::new("git");
-        said(
-            git.arg("-C")
-                .arg(root())
-                .args(["rev-parse", "--short", "HEAD"]),
-        )
-    };
+    let commit = git(&root(), &["rev-parse", "--short", "HEAD"]);
     let mut versions: Vec<&str> = runs.iter().map(|run| run.server_version.as_str()).collect();
     versions.sort_unstable();
     versions.dedup();
@@ -173,7 +166,7 @@ fn head(quick: bool, runs: &[Run]) -> String {
         kernel = machine.kernel,
         disks = disks.join(", "),
         versions = versions.join("; "),
-        commit = commit().unwrap_or_default(),
+        commit = commit.unwrap_or_default(),
         rounds = last.round + 1,
         seconds = first.record.seconds,
         load = machine.load,
