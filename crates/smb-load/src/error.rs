@@ -9,30 +9,18 @@ pub enum LoadError {
     /// The client library failed, or the server refused what it must carry out.
     #[error("{operation}: {source}")]
     Client {
-        /// The operation, as its kind is named.
         operation: &'static str,
-        /// Why it failed.
         #[source]
         source: ClientError,
     },
-    /// The server answered with a status that is wrong here.
     #[error("{operation}: the server answered {got} instead of {wanted}")]
     Status {
-        /// The operation, as its kind is named.
         operation: &'static str,
-        /// The status of the answer.
         got: Status,
-        /// The status that a correct server answers.
         wanted: Status,
     },
-    /// A READ of data that are there returned fewer.
     #[error("a READ of {wanted} bytes returned {got}")]
-    ShortRead {
-        /// The bytes of the answer.
-        got: usize,
-        /// The bytes that were asked for.
-        wanted: usize,
-    },
+    ShortRead { got: usize, wanted: usize },
     /// The workload names a file that it has not opened: a mistake of the workload.
     #[error("the workload uses a file that is not open")]
     NotOpen,
@@ -48,13 +36,10 @@ pub enum LoadError {
     /// A further connection was not to be had.
     #[error("{0}")]
     Connect(String),
-    /// The connection to the limit failed.
     #[error("the limit: {0}")]
     Io(#[from] std::io::Error),
-    /// Not one operation of the measured time was answered in it.
     #[error("the server answered nothing in the measured time")]
     Nothing,
-    /// The thread of a client panicked.
     #[error("the thread of a client panicked")]
     Panicked,
 }
