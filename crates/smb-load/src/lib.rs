@@ -2,7 +2,8 @@
 //!
 //! A workload has two halves. One decides the operations without a server, so that a test can count them and every
 //! server gets the same: [`netbench::mix`]. A client carries them out over [`smb_client`] and treats everything that a
-//! correct server would not answer as an error, never as a slow operation.
+//! correct server would not answer as an error, never as a slow operation. The functions that prepare a client fail with
+//! the first refusal of the server.
 //!
 //! [`redirector`] caches as a workstation's client does, for workloads that ask for it. [`experiment`] runs one
 //! workload for a time and makes a record of it. [`limit`] is what the same requests cost without a protocol. [`rig`]

@@ -53,9 +53,6 @@ pub struct Pieces {
 
 impl Pieces {
     /// Client `number`; fills the files.
-    ///
-    /// # Errors
-    /// The first refusal of the server.
     pub fn prepare(number: usize, homes: Vec<Home>, shape: Shape) -> Result<Self, LoadError> {
         let size = match homes.len() {
             0 | 1 => FIELD,

@@ -1,5 +1,4 @@
-//! Workloads of one kind of work: flushes, large files, small files, names, opens. Each is prepared by a function that
-//! fails with the first refusal of the server.
+//! Workloads of one kind of work: flushes, large files, small files, names, opens.
 
 use std::time::Instant;
 

@@ -74,15 +74,9 @@ pub(crate) fn timed<T>(
 /// One client of a step.
 pub trait Worker: Send {
     /// Does a small piece of work and reports each operation as soon as it is answered.
-    ///
-    /// # Errors
-    /// Everything that a correct server does not answer.
     fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError>;
 
     /// Carries out what it has held back, after its last turn.
-    ///
-    /// # Errors
-    /// Everything that a correct server does not answer.
     fn end(&mut self) -> Result<(), LoadError> {
         Ok(())
     }

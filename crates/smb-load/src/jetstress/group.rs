@@ -91,9 +91,6 @@ pub(super) struct LogWrite {
 
 impl Group {
     /// Fills the database of group `number`, of so many pages.
-    ///
-    /// # Errors
-    /// The first refusal of the server.
     pub fn prepare(
         home: &Home,
         number: u64,

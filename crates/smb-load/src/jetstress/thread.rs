@@ -31,9 +31,6 @@ pub struct Thread {
 
 impl Thread {
     /// A thread of `group` on a connection of its own, with the shares of the database and of the logs.
-    ///
-    /// # Errors
-    /// The first refusal of the server.
     pub fn prepare(group: Arc<Group>, [database, logs]: [Tree; 2]) -> Result<Self, LoadError> {
         let unbuffered = CreateOptions::NO_INTERMEDIATE_BUFFERING;
         let is_direct = group.profile.stability == Stability::WriteThrough

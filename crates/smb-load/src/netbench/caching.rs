@@ -25,9 +25,6 @@ pub struct CachingClient {
 
 impl CachingClient {
     /// Takes over the folder and the open files of a client that has just prepared them.
-    ///
-    /// # Errors
-    /// The first refusal of the server.
     pub fn new(plain: Client) -> Result<Self, LoadError> {
         let mut this = Self {
             files: Redirector::new(plain.tree().clone()),
@@ -51,9 +48,6 @@ impl CachingClient {
     }
 
     /// Writes and closes everything that the cache has held back.
-    ///
-    /// # Errors
-    /// The first refusal of the server.
     pub fn settle(&mut self) -> Result<(), LoadError> {
         for (_, name) in std::mem::take(&mut self.open) {
             let path = self.plain.path(name);
@@ -63,9 +57,6 @@ impl CachingClient {
     }
 
     /// Carries out one operation.
-    ///
-    /// # Errors
-    /// Everything that a correct server does not answer.
     pub fn perform(&mut self, operation: &Operation) -> Result<(), LoadError> {
         let named = refused(operation.kind().name());
         match *operation {

@@ -38,9 +38,6 @@ pub struct Client {
 impl Client {
     /// Prepares the folder: `documents` documents are filled, what an earlier run left is deleted, and
     /// the files that the mix expects to be open are opened.
-    ///
-    /// # Errors
-    /// The first refusal of the server.
     pub fn prepare(tree: Tree, folder: &str, documents: u32) -> Result<Self, LoadError> {
         let made = (|| {
             open_directory(&tree, folder)?.close()?;
@@ -139,9 +136,6 @@ impl Client {
     }
 
     /// Carries out one operation and waits for its answer.
-    ///
-    /// # Errors
-    /// Everything that a correct server does not answer.
     pub fn perform(&mut self, operation: &Operation) -> Result<(), LoadError> {
         let named = refused(operation.kind().name());
         match *operation {

@@ -46,9 +46,6 @@ pub struct Replayer {
 
 impl Replayer {
     /// Client `number`, with its folder filled, where the mix begins.
-    ///
-    /// # Errors
-    /// The first refusal of the server.
     pub fn prepare(home: Home, number: usize, script: Arc<Script>) -> Result<Self, LoadError> {
         let above = home.path(&format!("replay-{number:03}"));
         let opened = open_directory(&home.tree, &above);

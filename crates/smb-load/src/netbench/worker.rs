@@ -35,9 +35,6 @@ pub struct MixWorker {
 
 impl MixWorker {
     /// The client that is dealt the draws of `number`; it has just prepared its folder.
-    ///
-    /// # Errors
-    /// The first refusal of the server.
     pub fn new(
         client: Client,
         class: Class,
