@@ -44,7 +44,7 @@ impl CachingClient {
 
     /// Requests that were sent so far; one of more than 64 KiB counts for several.
     pub fn sent(&self) -> u64 {
-        self.plain.sent()
+        self.files.sent()
     }
 
     /// Writes and closes everything that the cache has held back.

@@ -80,6 +80,11 @@ impl Redirector {
         }
     }
 
+    /// Requests that were sent so far; one of more than 64 KiB counts for several.
+    pub fn sent(&self) -> u64 {
+        self.tree.client().connection().core().next_message_id().0
+    }
+
     /// Opens a file; several opens of one name count.
     pub fn open(&mut self, name: &str, disposition: CreateDisposition) -> Result<(), ClientError> {
         self.serve()?;
