@@ -1,7 +1,7 @@
 //! CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19, [MS-FSA] 2.1.5.11).
 
 use bytes::BytesMut;
-use smb_client::{CreateArgs, File, Request, Tree};
+use smb_client::{CreateArgs, File, Reply, Request, Tree};
 use smb_tests::{HoldfastServer, MEANWHILE, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -392,6 +392,13 @@ fn changes_between_two_requests_are_reported() {
     assert_eq!(names, ["second", "third"]);
 }
 
+/// [MS-SMB2] 3.3.4.4, 3.3.4.17: the request gets no ERROR response, whose body has 0 where this one has the offset of
+/// the buffer.
+fn assert_is_an_empty_response(reply: &Reply) {
+    let body = reply.message.get(64..).unwrap();
+    assert_eq!(body.get(..8).unwrap(), [9, 0, 72, 0, 0, 0, 0, 0]);
+}
+
 #[test]
 fn a_buffer_that_is_too_small_gives_notify_enum_dir() {
     let server = HoldfastServer::new();
@@ -404,6 +411,7 @@ fn a_buffer_that_is_too_small_gives_notify_enum_dir() {
         other.write_file(&name, b"").unwrap();
         let reply = tree.client().wait(id).unwrap();
         assert_eq!(reply.status(), Status::NOTIFY_ENUM_DIR, "{max}");
+        assert_is_an_empty_response(&reply);
     }
 }
 
@@ -602,7 +610,9 @@ fn every_way_to_end_the_handle_completes_the_request() {
             _ => tree.disconnect().unwrap(),
         }
         for id in ids {
-            assert_eq!(end(&tree, id), Status::NOTIFY_CLEANUP, "{what}");
+            let reply = tree.client().wait(id).unwrap();
+            assert_eq!(reply.status(), Status::NOTIFY_CLEANUP, "{what}");
+            assert_is_an_empty_response(&reply);
         }
     }
 }

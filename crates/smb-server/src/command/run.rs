@@ -14,7 +14,7 @@ use bytes::BytesMut;
 use smb_wire::{
     header::{Command, HeaderFlags},
     ids::SessionId,
-    msg::{Dialect, ErrorContext, ErrorId, ErrorResponse},
+    msg::{ChangeNotifyResponse, Dialect, ErrorContext, ErrorId, ErrorResponse},
     status::Status,
 };
 use vfs::Vfs;
@@ -173,11 +173,14 @@ fn refusal<V: Vfs>(call: &Call<V>, status: Status, data: Option<&[u8]>) -> Reply
         }
         _ => {}
     }
-    // An ERROR response ([MS-SMB2] 2.2.2).
+    // An ERROR response ([MS-SMB2] 2.2.2), but 3.3.4.4 and 3.3.4.17 have CHANGE_NOTIFY end with a response of its own.
     let mut head = outbound::blank();
-    match data {
-        None => ErrorResponse::EMPTY.encode(&mut head, HEADROOM),
-        Some(data) => error_data(call.connection.dialect(), data, &mut head),
+    match (status, data) {
+        (Status::NOTIFY_CLEANUP | Status::NOTIFY_ENUM_DIR, _) => {
+            ChangeNotifyResponse::default().encode(&mut head, HEADROOM);
+        }
+        (_, None) => ErrorResponse::EMPTY.encode(&mut head, HEADROOM),
+        (_, Some(data)) => error_data(call.connection.dialect(), data, &mut head),
     }
     Reply::new(status, head)
 }
