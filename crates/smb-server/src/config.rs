@@ -61,19 +61,6 @@ pub struct ServerConfig {
     pub limits: ServerLimits,
 }
 
-/// One address of the server as FSCTL_QUERY_NETWORK_INTERFACE_INFO returns it ([MS-SMB2] 2.2.32.5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NetworkInterface {
-    /// Number of the interface, the same for all its addresses; not 0.
-    pub index: u32,
-    /// The address.
-    pub address: IpAddr,
-    /// Bits per second.
-    pub bits_per_second: u64,
-    /// The interface spreads connections over cores (RSS), so clients open several to the one address.
-    pub rss: bool,
-}
-
 /// The addresses from which something may be used. Deny takes precedence; an empty allow list allows all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostRules {

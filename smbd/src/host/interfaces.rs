@@ -16,7 +16,8 @@ use std::{
     time::Duration,
 };
 
-use smb_server::{Server, config::NetworkInterface};
+use smb_server::Server;
+use smb_wire::fsctl::{InterfaceCapability, NetworkInterfaceInfo};
 use vfs::Vfs;
 
 use crate::{
@@ -87,7 +88,7 @@ fn announced(
     links: &BTreeMap<u32, Link>,
     addresses: &[Address],
     speed: impl Fn(&str) -> Option<u64>,
-) -> Vec<NetworkInterface> {
+) -> Vec<NetworkInterfaceInfo> {
     let mut told = Vec::new();
     let mut only_here = Vec::new();
     for address in addresses {
@@ -103,11 +104,13 @@ fn announced(
             continue;
         }
         let bits = listener.speed.or_else(|| speed(&link.name));
-        let interface = NetworkInterface {
-            index: address.index,
+        let rss = listener.rss.unwrap_or(link.receive_queues > 1);
+        let interface = NetworkInterfaceInfo {
+            if_index: address.index,
+            capability: InterfaceCapability::RSS_CAPABLE.when(rss),
+            link_speed_bits: bits.unwrap_or(UNKNOWN_SPEED),
             address: address.ip,
-            bits_per_second: bits.unwrap_or(UNKNOWN_SPEED),
-            rss: listener.rss.unwrap_or(link.receive_queues > 1),
+            scope_id: 0,
         };
         if link.loopback || address.ip.is_loopback() {
             only_here.push(interface);
@@ -116,7 +119,7 @@ fn announced(
         }
     }
     let mut told = if told.is_empty() { only_here } else { told };
-    told.sort_by_key(|interface| (interface.index, interface.address));
+    told.sort_by_key(|interface| (interface.if_index, interface.address));
     told.truncate(ADDRESSES_MAX);
     told
 }
@@ -187,7 +190,7 @@ mod tests {
         }
     }
 
-    fn announced_of(listeners: &[Listener]) -> Vec<NetworkInterface> {
+    fn announced_of(listeners: &[Listener]) -> Vec<NetworkInterfaceInfo> {
         let (links, addresses) = host();
         let speed = |name: &str| (name == "eth0").then_some(25_000_000_000);
         announced(listeners, &links, &addresses, speed)
@@ -230,8 +233,9 @@ mod tests {
     fn speed_and_queues_are_the_links_unless_the_listener_says_otherwise() {
         let figures = |listener: Listener| -> Vec<_> {
             let told = announced_of(&[listener]);
+            let rss = |one: &NetworkInterfaceInfo| !one.capability.is_empty();
             told.iter()
-                .map(|one| (one.bits_per_second, one.rss))
+                .map(|one| (one.link_speed_bits, rss(one)))
                 .collect()
         };
         let everywhere = listener("0.0.0.0:445");

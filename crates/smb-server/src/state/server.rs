@@ -21,6 +21,7 @@ use smb_auth::{
     limiter::{LimiterConfig, LoginLimiter},
 };
 use smb_wire::{
+    fsctl::NetworkInterfaceInfo,
     ids::{FileId, Guid, SessionId},
     msg::Dialect,
     status::Status,
@@ -39,7 +40,7 @@ use super::{
     ids::{ConnectionId, Ids},
 };
 use crate::{
-    config::{NetworkInterface, ServerConfig},
+    config::ServerConfig,
     failure::Failure,
     file::{Files, OpenId, Outcome, SharePath, WaiterId},
     limits::{ADDRESS_LINES, MEMORY_FREED_PART, SHARE_LINES},
@@ -121,7 +122,7 @@ pub struct Server<V: Vfs> {
     config: RwLock<Arc<ServerConfig>>,
     shares: RwLock<Arc<Shares<V>>>,
     users: RwLock<Arc<dyn UserStore>>,
-    interfaces: RwLock<Arc<[NetworkInterface]>>,
+    interfaces: RwLock<Arc<[NetworkInterfaceInfo]>>,
     limiter: Mutex<LoginLimiter>,
     sessions: Mutex<BTreeMap<SessionId, Counted<V>>>,
     /// The sessions by user.
@@ -245,11 +246,11 @@ impl<V: Vfs> Server<V> {
 
     /// Replaces the server's addresses that are announced to clients of several channels; those of an interface
     /// together. Empty until this is called.
-    pub fn set_interfaces(&self, interfaces: Vec<NetworkInterface>) {
+    pub fn set_interfaces(&self, interfaces: Vec<NetworkInterfaceInfo>) {
         *self.interfaces.write() = interfaces.into();
     }
 
-    pub(crate) fn interfaces(&self) -> Arc<[NetworkInterface]> {
+    pub(crate) fn interfaces(&self) -> Arc<[NetworkInterfaceInfo]> {
         Arc::clone(&self.interfaces.read())
     }
 

@@ -72,16 +72,17 @@ records! {
 }
 
 flags_of_the_wire! {
-    /// The capabilities of an interface.
+    /// The capabilities of an interface. One that spreads connections over cores (RSS) has clients open several to its
+    /// one address.
     pub struct InterfaceCapability(u32) {
         RSS_CAPABLE = 1,
     }
 }
 
-/// One address of the server.
+/// One address of the server ([MS-SMB2] 2.2.32.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetworkInterfaceInfo {
-    /// Number of the interface, not 0.
+    /// Number of the interface, the same for all its addresses; not 0.
     pub if_index: u32,
     /// Its capabilities.
     pub capability: InterfaceCapability,

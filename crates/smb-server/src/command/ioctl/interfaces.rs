@@ -5,14 +5,14 @@
 
 use smb_wire::{
     codec::size,
-    fsctl::{InterfaceCapability, NetworkInterfaceInfo, encode_network_interfaces},
+    fsctl::{NetworkInterfaceInfo, encode_network_interfaces},
     msg::{Dialect, IoctlRequest},
     status::Status,
 };
 use vfs::Vfs;
 
 use super::Answer;
-use crate::{command::Call, config::NetworkInterface, failure::Failure};
+use crate::{command::Call, failure::Failure};
 
 /// Lists the addresses.
 pub(super) fn query<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
@@ -21,27 +21,17 @@ pub(super) fn query<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Resul
         return Err(Status::NOT_SUPPORTED.into());
     }
     let who = &call.session()?.established;
-    let interfaces: Vec<_> = if who.anonymous || who.guest {
+    let all = call.server().interfaces();
+    let interfaces: &[NetworkInterfaceInfo] = match who.anonymous || who.guest {
         // A binding is signed with the key of a user's session, so they can open no further channel (3.3.5.5.2) and
         // get no address. That is no error: 3.3.5.15.11 has none for a session without a user.
-        Vec::new()
-    } else {
-        call.server().interfaces().iter().map(on_wire).collect()
+        true => &[],
+        false => &*all,
     };
     let room = size(request.max_output_response);
-    let (out, fitted) = encode_network_interfaces(&interfaces, room);
+    let (out, fitted) = encode_network_interfaces(interfaces, room);
     if fitted < interfaces.len() {
         return Err(Status::BUFFER_TOO_SMALL.into());
     }
     Ok(Answer::of_query(out))
-}
-
-fn on_wire(interface: &NetworkInterface) -> NetworkInterfaceInfo {
-    NetworkInterfaceInfo {
-        if_index: interface.index,
-        capability: InterfaceCapability::RSS_CAPABLE.when(interface.rss),
-        link_speed_bits: interface.bits_per_second,
-        address: interface.address,
-        scope_id: 0,
-    }
 }
