@@ -1,14 +1,13 @@
 //! The named pipes of IPC$ and the RPC services behind them. The SMB commands on them are in `command/pipe.rs`.
 //!
 //! `link.rs` is the RPC state machine of one pipe (bytes in, messages out), `services.rs` sends
-//! a call to its interface, the other files are one interface each (`activity.rs` is a part of srvsvc). A service
-//! answers at once from a snapshot of facts ([`World`]), so a WRITE leaves its response ready to be read. The WRITE
-//! also carries out the ends that it asks for.
+//! a call to its interface, and `srvsvc.rs` (with `activity.rs`), `lsarpc.rs` (with `names.rs`) and `samr.rs` are the
+//! large ones. A service answers at once from a snapshot of facts ([`World`]), so a WRITE leaves its response ready to
+//! be read. The WRITE also carries out the ends that it asks for.
 //!
 //! Names of pipes are an enumeration and never part of a path (CVE-2023-3961).
 
 mod activity;
-mod dssetup;
 mod handles;
 mod link;
 mod lsarpc;
@@ -18,7 +17,6 @@ mod services;
 mod srvsvc;
 #[cfg(test)]
 pub(crate) mod tests;
-mod wkssvc;
 mod world;
 
 use std::sync::Arc;
