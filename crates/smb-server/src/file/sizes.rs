@@ -3,37 +3,23 @@
 
 use super::files::Files;
 
-/// Entries of the engine's tables.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sizes {
-    /// Inodes with an open.
-    pub inodes: usize,
-    /// Opens.
-    pub opens: usize,
-    /// Leases, by client and key.
-    pub leases: usize,
-    /// Opens whose path is known.
-    pub paths: usize,
-    /// Watchers of directories.
-    pub watchers: usize,
-    /// Claims on names.
-    pub claims: usize,
-}
-
 impl Files {
-    /// Counts the entries of the tables.
+    /// Each table with its entries.
     #[must_use]
-    pub fn sizes(&self) -> Sizes {
-        let mut sizes = Sizes::default();
+    pub fn sizes(&self) -> [(&'static str, usize); 6] {
+        let (mut inodes, mut opens) = (0, 0);
         for shard in &self.shards {
             let shard = shard.lock();
-            sizes.inodes += shard.len();
-            sizes.opens += shard.values().map(|inode| inode.opens.len()).sum::<usize>();
+            inodes += shard.len();
+            opens += shard.values().map(|inode| inode.opens.len()).sum::<usize>();
         }
-        sizes.leases = self.leases.lock().len();
-        sizes.paths = self.paths.lock().len();
-        sizes.watchers = self.watches.lock().len();
-        sizes.claims = self.claims.lock().len();
-        sizes
+        [
+            ("engine_inodes", inodes),
+            ("engine_opens", opens),
+            ("engine_leases", self.leases.lock().len()),
+            ("engine_paths", self.paths.lock().len()),
+            ("engine_watchers", self.watches.lock().len()),
+            ("engine_claims", self.claims.lock().len()),
+        ]
     }
 }

@@ -100,7 +100,7 @@ fn a_lease_comes_back_once_for_all_its_opens_and_breaks() {
             old.files.caching_of(&request.place, request.open)
         );
     }
-    assert_eq!(new.files.sizes().leases, 1);
+    assert_eq!(new.files.leases.lock().len(), 1);
     let stranger = OpenRequest {
         client: client(2),
         ..OpenRequest {

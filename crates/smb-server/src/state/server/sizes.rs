@@ -7,10 +7,9 @@ use super::Server;
 impl<V: Vfs> Server<V> {
     /// Each table that grows with what clients do, with its entries now.
     pub fn table_sizes(&self) -> Vec<(&'static str, usize)> {
-        let files = self.files.sizes();
         let (answers, sent) = self.grants.sizes();
         let [found, creates, instances] = self.durables.sizes();
-        vec![
+        let mut sizes = vec![
             ("connections", self.connections.lock().len()),
             ("sessions", self.sessions.lock().len()),
             ("opens", self.opens.len()),
@@ -25,13 +24,9 @@ impl<V: Vfs> Server<V> {
             ("app_instances", instances),
             ("observed", self.outside.observed()),
             ("change_times", self.change_times.len()),
-            ("engine_inodes", files.inodes),
-            ("engine_opens", files.opens),
-            ("engine_leases", files.leases),
-            ("engine_paths", files.paths),
-            ("engine_watchers", files.watchers),
-            ("engine_claims", files.claims),
-            ("dirty_inodes", self.durability.dirty_inodes()),
-        ]
+        ];
+        sizes.extend(self.files.sizes());
+        sizes.push(("dirty_inodes", self.durability.dirty_inodes()));
+        sizes
     }
 }
