@@ -20,7 +20,7 @@ use super::{
     disconnected, notices, records, share_line_due,
 };
 use crate::{
-    file::{Change, Deleter, Going, Link, OpenId, Place, Remove, SharePath},
+    file::{Change, Closed, Deleter, Going, Link, OpenId, Place, Remove, SharePath},
     turn::{NAME_WORK, Turn},
 };
 
@@ -190,6 +190,33 @@ pub(crate) async fn finish<V: Vfs>(
     Ok(removed.unwrap_or(closed?).into())
 }
 
+/// Carries out what the engine asks for after the close of an open that no client has: if another client has marked the
+/// file for deletion and closed it meanwhile, this was the last open, and the name is removed now.
+pub(crate) async fn without_client<V: Vfs>(
+    server: &Arc<Server<V>>,
+    share: &Share<V>,
+    node: &V::Node,
+    (place, open): (&Place, OpenId),
+    closed: Closed,
+) -> Result<(), VfsError> {
+    let mut removed = Ok(());
+    if let Some((remove, deleter)) = &closed.remove {
+        let removal = Removal {
+            server,
+            share,
+            node,
+            who: &deleter.identity,
+            flags: RequestFlags::default(),
+            spared: None,
+            directory: None,
+        };
+        removed = Box::pin(removal.run(place, remove, open)).await.map(drop);
+    }
+    // A request that waited for this open must find the name already removed.
+    perform(server, closed.effects);
+    removed
+}
+
 /// Reports the changes made through the handle to watchers, and breaks leases on the directory.
 fn report_changes<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
     let Ok(disk) = open.disk() else {
@@ -250,15 +277,15 @@ fn is_elsewhere(error: &VfsError) -> bool {
 }
 
 /// A name to be removed.
-pub(crate) struct Removal<'a, V: Vfs> {
-    pub(crate) server: &'a Arc<Server<V>>,
-    pub(crate) share: &'a Share<V>,
-    pub(crate) node: &'a V::Node,
-    pub(crate) who: &'a Identity,
-    pub(crate) flags: RequestFlags,
-    pub(crate) spared: Option<LeaseKey>,
+struct Removal<'a, V: Vfs> {
+    server: &'a Arc<Server<V>>,
+    share: &'a Share<V>,
+    node: &'a V::Node,
+    who: &'a Identity,
+    flags: RequestFlags,
+    spared: Option<LeaseKey>,
     /// For a stream, the directory of its file if that is known: it may be watched by another path, too.
-    pub(crate) directory: Option<FileKey>,
+    directory: Option<FileKey>,
 }
 
 /// Reports how a removal ended, also if its task panics or is dropped.
@@ -284,7 +311,7 @@ impl<V: Vfs> Removal<'_, V> {
     ///
     /// # Errors
     /// A name that may still exist, because somebody moved it on the host, is not reported as removed.
-    pub(crate) async fn run(
+    async fn run(
         &self,
         place: &Place,
         remove: &Remove,

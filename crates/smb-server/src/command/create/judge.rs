@@ -24,8 +24,7 @@ use crate::{
     },
     state::{
         breaks::{Granting, perform},
-        close::Removal,
-        records,
+        close, records,
     },
 };
 
@@ -263,23 +262,6 @@ pub(super) async fn undo<V: Vfs>(
     let (server, share) = (call.server(), call.share()?);
     server.outside.forget(open);
     let closed = server.files.close(place, open, None);
-    let removed = match &closed.remove {
-        None => Ok(()),
-        Some((remove, deleter)) => {
-            let removal = Removal {
-                server,
-                share,
-                node,
-                who: &deleter.identity,
-                flags: Default::default(),
-                spared: None,
-                directory: None,
-            };
-            let removed = Box::pin(removal.run(place, remove, open)).await;
-            removed.map(drop).map_err(Failure::from)
-        }
-    };
-    // A request that waited for this open must find the name already removed.
-    perform(server, closed.effects);
-    removed
+    let removed = close::without_client(server, share, node, (place, open), closed);
+    Ok(removed.await?)
 }

@@ -14,7 +14,7 @@ use crate::{
     command::engine::OnDisk,
     failure::Failure,
     file::{CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Place},
-    state::{Server, Share, breaks::perform, close::Removal, records},
+    state::{Server, Share, breaks::perform, close, records},
 };
 
 /// How often clients may begin to cache the object that is to be replaced before the rename fails.
@@ -65,26 +65,16 @@ impl<V: Vfs> Room<V> {
         // open.
         files.name_gone(self.place.key);
         let closed = files.close(&self.place, self.open, None);
-        let Some((remove, deleter)) = closed.remove else {
+        if closed.remove.is_none() {
             perform(&self.server, closed.effects);
             return None;
-        };
+        }
         let (server, share) = (Arc::clone(&self.server), Arc::clone(&self.share));
         let (node, place, open) = (self.node.clone(), self.place.clone(), self.open);
         Some(Box::pin(async move {
-            let removal = Removal {
-                server: &server,
-                share: &share,
-                node: &node,
-                who: &deleter.identity,
-                flags: Default::default(),
-                spared: None,
-                directory: None,
-            };
-            let removed = removal.run(&place, &remove, open).await;
-            // A request that waited for this must find the name already removed.
-            perform(&server, closed.effects);
-            if let Err(error) = removed {
+            let at = (&place, open);
+            let removed = close::without_client(&server, &share, &node, at, closed);
+            if let Err(error) = removed.await {
                 // The removal has logged a name that stays.
                 tracing::warn!(%error, share = share.config.name, "a file that another client marked for deletion could not be removed");
             }
