@@ -42,7 +42,7 @@ use crate::{
         record::{encode_lease, lease_key, open_key},
     },
     pipe,
-    state::{ConnectionId, Open, Reconnected, Server, Share, Shares},
+    state::{ConnectionId, Open, Server, Share, Shares},
     transport::Direct,
 };
 
@@ -363,13 +363,9 @@ impl World {
 
     /// The open with which a client continues after it has reconnected to `old`.
     pub(crate) fn reconnect(&self, old: &Open<Back>) -> Arc<Open<Back>> {
-        let new = Reconnected {
-            tree: Arc::clone(&old.tree),
-            session: SessionId::default(),
-            volatile: self.server.fresh_file_id().volatile,
-            channel_sequence: 0,
-        };
-        let open = Arc::new(Open::reconnected(old, new).unwrap());
+        let (tree, volatile) = (Arc::clone(&old.tree), self.server.fresh_file_id().volatile);
+        let open = Open::reconnected(old, SessionId::default(), tree, volatile, 0);
+        let open = Arc::new(open.unwrap());
         self.server.durables.renewed(old, &open);
         open
     }

@@ -35,7 +35,7 @@ pub use ids::ConnectionId;
 pub(crate) use log_throttle::{Due, LineAbout, LogThrottle, line_due, share_line_due};
 pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{
-    At, DirectoryCursor, Disk, InFlight, KeepsTimes, NewOpen, Open, OpenKind, Reconnected, need,
+    At, DirectoryCursor, Disk, InFlight, KeepsTimes, NewOpen, Open, OpenKind, need,
 };
 pub(crate) use origin::{AppInstance, Endurance, LeaseName, Origin};
 pub(crate) use quota::{Quota, QuotaPlace, QuotaUser};

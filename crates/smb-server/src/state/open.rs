@@ -216,7 +216,13 @@ impl<V: Vfs> Open<V> {
     /// The open with which a client continues after it reconnects: it takes over everything of `old`, on which no
     /// request runs any more, under a new FileId, session and tree. Its channel sequence numbers start again, as the
     /// client's do with its session.
-    pub(crate) fn reconnected(old: &Self, new: Reconnected<V>) -> Option<Self> {
+    pub(crate) fn reconnected(
+        old: &Self,
+        session: SessionId,
+        tree: Arc<TreeConnect<V>>,
+        volatile: u64,
+        channel_sequence: u16,
+    ) -> Option<Self> {
         let kind = match &old.kind {
             OpenKind::Disk {
                 at,
@@ -233,20 +239,20 @@ impl<V: Vfs> Open<V> {
         let open = Self::new(NewOpen {
             file_id: FileId {
                 persistent: old.file_id.persistent,
-                volatile: new.volatile,
+                volatile,
             },
-            tree: new.tree,
+            tree,
             granted: old.granted,
             options: old.options,
             kind,
             user: old.user.clone(),
             engine: old.engine,
-            channel_sequence: new.channel_sequence,
+            channel_sequence,
             parent_lease: old.parent_lease,
             policy: old.policy.lock().take(),
             place: old.take_place(),
             origin: Origin {
-                session: new.session,
+                session,
                 ..old.origin.clone()
             },
             endurance: old.endurance(),
@@ -426,15 +432,6 @@ pub(crate) fn need(granted: AccessMask, rights: AccessMask) -> Result<(), Failur
         true => Ok(()),
         false => Err(Status::ACCESS_DENIED.into()),
     }
-}
-
-/// The new fields of an open whose client reconnected.
-pub(crate) struct Reconnected<V: Vfs> {
-    pub(crate) tree: Arc<TreeConnect<V>>,
-    pub(crate) session: SessionId,
-    /// Open.FileId.
-    pub(crate) volatile: u64,
-    pub(crate) channel_sequence: u16,
 }
 
 /// A request under way on an open; CLOSE waits for it.

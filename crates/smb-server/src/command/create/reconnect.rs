@@ -26,7 +26,7 @@ use crate::{
     file::{Owner, SharePath},
     race::race,
     state::{
-        Endurance, Open, Reconnected, Server,
+        Endurance, Open, Server,
         breaks::{self, Granting},
         disconnected, records,
     },
@@ -265,14 +265,10 @@ pub(super) fn named_so<V: Vfs>(
 async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>, Failure> {
     let server = call.server();
     let session = call.session()?;
-    let new = Reconnected {
-        tree: Arc::clone(call.tree()?),
-        session: session.id,
-        volatile: server.fresh_file_id().volatile,
-        channel_sequence: call.header.channel_sequence(),
-    };
-    let open = Open::reconnected(&old, new).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
-    let open = Arc::new(open);
+    let (tree, volatile) = (Arc::clone(call.tree()?), server.fresh_file_id().volatile);
+    let sent = call.header.channel_sequence();
+    let open = Open::reconnected(&old, session.id, tree, volatile, sent);
+    let open = Arc::new(open.ok_or(Status::OBJECT_NAME_NOT_FOUND)?);
     if let Some(policy) = &*open.policy.lock() {
         let connection = &call.connection;
         policy.came_back(connection.peer.ip(), connection.dialect().0);
