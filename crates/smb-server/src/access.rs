@@ -95,7 +95,6 @@ impl<'a, V: Vfs> Parent<'a, V> {
         Self { node, seen, name }
     }
 
-    /// Adds the name of the object in the directory.
     pub(crate) fn named(self, name: &'a str) -> Self {
         let name = Some(name);
         Self { name, ..self }
@@ -423,7 +422,6 @@ pub(crate) fn shown(
     shown
 }
 
-/// READONLY is set.
 pub(crate) fn readonly(attr: &Attr) -> bool {
     FileAttributes(attr.dos_attributes).contains(FileAttributes::READONLY)
 }

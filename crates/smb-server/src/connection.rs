@@ -85,7 +85,6 @@ pub(crate) struct Negotiated {
     pub(crate) io_bytes: u32,
 }
 
-/// A connection.
 pub(crate) struct Connection<V: Vfs> {
     pub(crate) server: Arc<Server<V>>,
     pub(crate) id: ConnectionId,

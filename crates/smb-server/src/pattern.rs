@@ -134,7 +134,6 @@ impl Pattern {
         })
     }
 
-    /// Whether every name matches.
     pub(crate) fn is_everything(&self) -> bool {
         self.everything
     }
@@ -144,7 +143,6 @@ impl Pattern {
         self.plain
     }
 
-    /// Whether `name` matches.
     pub(crate) fn matches(&self, name: &str) -> bool {
         self.everything || self.walk(name, |_| ())
     }

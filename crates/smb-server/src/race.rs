@@ -13,9 +13,7 @@ use std::{
 /// The one of two futures that was ready first; the left one if both were.
 #[derive(Debug)]
 pub(crate) enum First<A, B> {
-    /// The left future's value.
     Left(A),
-    /// The right future's value.
     Right(B),
 }
 

@@ -14,9 +14,7 @@ use crate::{config::ServerConfig, locks::Mutex};
 pub(crate) struct Token {
     /// Account name in the database's spelling; empty for anonymous.
     pub(crate) user: String,
-    /// Domain of the account.
     pub(crate) domain: String,
-    /// The user's SID.
     pub(crate) user_sid: Sid,
     /// Owner of the objects that the user creates: the user's own SID, or that of the local user whom several accounts
     /// share.
@@ -34,9 +32,7 @@ pub(crate) struct Token {
     /// Whether the uid on disk identifies the owner of what this token creates. Otherwise other accounts have that
     /// uid too, and a stored descriptor names the owner.
     pub(crate) owns_by_uid: bool,
-    /// Signed in as guest.
     pub(crate) guest: bool,
-    /// Signed in anonymously.
     pub(crate) anonymous: bool,
 }
 
@@ -66,7 +62,6 @@ impl Acting {
 
 /// RID of the built-in guest account.
 pub(crate) const GUEST_RID: u32 = 501;
-/// Its name.
 pub(crate) const GUEST_NAME: &str = "guest";
 
 impl Token {

@@ -45,7 +45,6 @@ const CLOCK_WORK: usize = 16 << 10;
 /// The turns of one connection.
 pub(crate) struct Turn {
     env: Arc<dyn Env>,
-    /// The work done in this turn.
     work: Cell<usize>,
     /// Work at which the clock is read again.
     look_at: Cell<usize>,
@@ -72,7 +71,6 @@ impl Turn {
         })
     }
 
-    /// Counts work.
     pub(crate) fn did(&self, work: usize) {
         self.work.set(self.work.get().saturating_add(work));
     }

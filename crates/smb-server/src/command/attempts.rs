@@ -21,7 +21,6 @@ const TAKEN_MAX: usize = 16;
 /// a time of its own.
 const WAITS_MAX: usize = 65_536;
 
-/// The outcome of one attempt.
 pub(super) enum Attempt<T> {
     Done(T),
     /// The state that was looked up no longer holds. The client gets this status if the attempts are used up.
@@ -30,7 +29,6 @@ pub(super) enum Attempt<T> {
     Taken(Status),
 }
 
-/// Counts attempts.
 #[derive(Default)]
 pub(super) struct Count {
     all: usize,

@@ -29,7 +29,6 @@ use crate::{
     token::Token,
 };
 
-/// The result of a handler.
 pub(crate) type Handled = Result<Reply, Failure>;
 
 /// A successful answer (or a warning with a body).
@@ -45,7 +44,6 @@ pub(crate) struct Reply {
     pub(crate) tree: Option<smb_wire::ids::TreeId>,
 }
 
-/// A response body.
 pub(crate) trait Response {
     /// Appends the body; the SMB2 header is at `start`.
     fn put(&self, out: &mut BytesMut, start: usize);
@@ -90,7 +88,6 @@ impl Reply {
         Self::new(status, head)
     }
 
-    /// A reply of these bytes.
     pub(super) fn new(status: Status, head: BytesMut) -> Self {
         Self {
             status,
@@ -159,7 +156,6 @@ impl Reply {
     }
 }
 
-/// A request that was admitted.
 pub(crate) struct Call<V: Vfs> {
     pub(crate) connection: Rc<Connection<V>>,
     pub(crate) chain: Rc<Chain<V>>,
@@ -170,7 +166,6 @@ pub(crate) struct Call<V: Vfs> {
     pub(crate) tree: Option<Arc<TreeConnect<V>>>,
     /// The request came signed and was verified.
     pub(crate) signed: bool,
-    /// The request came encrypted.
     pub(crate) encrypted: bool,
     /// The element is the last of its frame, so its answer may come later than the others.
     pub(crate) last: bool,

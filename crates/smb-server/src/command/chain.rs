@@ -75,7 +75,6 @@ fn response_header(request: Header, status: Status, async_id: Option<AsyncId>) -
 }
 
 impl<V: Vfs> Chain<V> {
-    /// The chain of a frame with `count` elements.
     pub(super) fn new(
         connection: &Rc<Connection<V>>,
         sealed_by: Option<SessionId>,
@@ -142,7 +141,6 @@ impl<V: Vfs> Chain<V> {
         Ok(file)
     }
 
-    /// A CREATE was carried out and failed.
     pub(super) fn create_failed(&self, status: Status) {
         self.file.set(None);
         self.lacks_file.set(Some(status));
@@ -248,7 +246,6 @@ impl<V: Vfs> Chain<V> {
         })
     }
 
-    /// As [`Self::flush`], sealed by these keys.
     fn flush_as(&self, seal: Option<Seal<'_>>) -> Result<(), Unsendable> {
         let mut ready = std::mem::take(&mut *self.ready.borrow_mut());
         let Some(last) = ready.last_mut() else {

@@ -29,7 +29,6 @@ use crate::{
     turn::COMPONENT_WORK,
 };
 
-/// Waits for changes.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = ChangeNotifyRequest::read(&call.message)?;
     let open = super::directory(call, request.file_id, request.output_buffer_length)?;

@@ -5,7 +5,6 @@ use vfs::Vfs;
 
 use super::{Call, Handled, Reply};
 
-/// Answers at once.
 pub(super) fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     EchoRequest::read(&call.message)?;
     Ok(Reply::read_only(&EchoResponse))

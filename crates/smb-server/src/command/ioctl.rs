@@ -35,7 +35,6 @@ use crate::{
     state::{InFlight, OpenKind},
 };
 
-/// Carries out a control code.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = IoctlRequest::read(&call.message)?;
     if request.flags != IoctlFlags::IS_FSCTL {
@@ -90,7 +89,6 @@ fn check_kind<V: Vfs>(open: &InFlight<V>, row: &Row) -> Result<(), Failure> {
     }
 }
 
-/// The answer to a control code.
 struct Answer {
     status: Status,
     output: Bytes,

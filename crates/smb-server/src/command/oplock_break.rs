@@ -9,7 +9,6 @@ use vfs::Vfs;
 use super::{Call, Handled, Reply};
 use crate::state::breaks;
 
-/// Takes an acknowledgment.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let server = call.server();
     match OplockBreakRequest::read(&call.message)? {

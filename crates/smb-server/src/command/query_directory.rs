@@ -43,7 +43,6 @@ type Looked = (Attr, u32);
 /// `..` are not among them.
 type Ahead = std::vec::IntoIter<VfsResult<Option<Looked>>>;
 
-/// Answers the next entries.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = QueryDirectoryRequest::read(&call.message)?;
     let open = super::directory(call, request.file_id, request.output_buffer_length)?;

@@ -34,7 +34,6 @@ pub(in crate::command) use filesystem::volume_id;
 use super::{Call, Handled, Reply};
 use crate::failure::Failure;
 
-/// Handles a QUERY_INFO.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = QueryInfoRequest::read(&call.message)?;
     // [MS-SMB2] 3.3.5.20: the open is looked up before the lengths are checked.
@@ -73,7 +72,6 @@ fn with_context(failure: Failure) -> Failure {
     }
 }
 
-/// The contents of the response.
 #[derive(Debug)]
 struct Answer {
     bytes: BytesMut,

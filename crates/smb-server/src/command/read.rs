@@ -19,7 +19,6 @@ use crate::{
 /// answers are sent one by one.
 const FROM_FILE_MIN: usize = 64 << 10;
 
-/// Reads.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = ReadRequest::read(&call.message)?;
     // [MS-SMB2] 3.3.5.12: the open and its rights are looked at before the length.

@@ -13,7 +13,6 @@ use vfs::Vfs;
 
 use super::Call;
 
-/// Most characters of a name.
 const NAME_MAX: usize = 256;
 
 /// Logs that a request was answered with an error.

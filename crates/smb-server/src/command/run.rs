@@ -94,7 +94,6 @@ pub(crate) async fn run<V: Vfs>(
     }
 }
 
-/// Whether the handler of an element may run.
 fn may_run<V: Vfs>(
     call: &Call<V>,
     admitted: Result<(), Failure>,

@@ -43,10 +43,8 @@ use crate::{
     state::{Open, OpenKind, breaks::perform, notices},
 };
 
-/// The result of a change.
 type Changed = Result<Completion, Failure>;
 
-/// Handles a SET_INFO.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = SetInfoRequest::read(&call.message)?;
     // [MS-SMB2] 3.3.5.21: the open is looked up before the length is checked.

@@ -49,7 +49,6 @@ impl Needs {
     }
 }
 
-/// How a command is carried out.
 pub(super) enum Handler<V: Vfs> {
     /// It gets no answer, and the usual checks do not apply.
     Silent(fn(&Connection<V>, &Request)),
@@ -58,7 +57,6 @@ pub(super) enum Handler<V: Vfs> {
     Async(for<'a> fn(&'a Call<V>) -> Work<'a>),
 }
 
-/// One command.
 pub(super) struct Row<V: Vfs> {
     pub(super) code: Command,
     pub(super) needs: Needs,
@@ -125,7 +123,6 @@ pub(super) fn row<V: Vfs>(command: Command) -> Option<&'static Row<V>> {
     row.filter(|row| row.code == command)
 }
 
-/// Whether a command needs a tree.
 pub(super) fn needs_tree<V: Vfs>(command: Command) -> bool {
     row::<V>(command).is_some_and(|row| row.needs == Needs::Tree)
 }

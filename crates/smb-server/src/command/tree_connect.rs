@@ -27,7 +27,6 @@ use crate::{
 /// Longest share name, in characters ([MS-SRVS] allows 80 for the name itself).
 const SHARE_NAME_MAX: usize = 80;
 
-/// Connects the session to a share.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = TreeConnectRequest::read(&call.message)?;
     let session = call.session()?;
@@ -200,7 +199,6 @@ fn warn_of_loss<V: Vfs>(call: &Call<V>, token: &Token, share: &Share<V>) {
     }
 }
 
-/// Whether the share admits this user.
 pub(crate) fn admits(config: &ShareConfig, token: &Token) -> bool {
     if token.guest || token.anonymous {
         return config.guest;

@@ -19,7 +19,6 @@ use crate::{
     state::{InFlight, Open, OpenKind},
 };
 
-/// Writes.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = WriteRequest::read(&call.message)?;
     // [MS-SMB2] 3.3.5.13: the open is looked up before the length is checked.

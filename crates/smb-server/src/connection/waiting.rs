@@ -35,7 +35,6 @@ impl EarlyCancels {
         ids.push_back(id);
     }
 
-    /// Takes all of them out.
     pub(super) fn take_all(&self) -> Self {
         Self(RefCell::new(self.0.take()))
     }
@@ -74,7 +73,6 @@ impl<V: Vfs> Connection<V> {
         Some(id)
     }
 
-    /// Cancels all requests that wait.
     pub(super) fn cancel_waiting(&self) {
         for waiting in self.waiting.borrow().values() {
             waiting.ender.end(EndReason::Cancelled);

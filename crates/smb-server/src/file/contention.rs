@@ -11,9 +11,7 @@ use super::files::Files;
 use super::inode::Inode;
 use super::types::{Actor, Effects, OpenId, Operation, Owner, Place, Step, StreamName, WH, Waiter};
 
-/// Rights that read data.
 const READERS: AccessMask = AccessMask::FILE_READ_DATA.union(AccessMask::FILE_EXECUTE);
-/// Rights that write data.
 const WRITERS: AccessMask = AccessMask::FILE_WRITE_DATA.union(AccessMask::FILE_APPEND_DATA);
 /// Rights that take part in sharing at all.
 const SHARED: AccessMask = READERS.union(WRITERS).union(AccessMask::DELETE);
@@ -47,7 +45,6 @@ impl ShareMode {
         self.access.intersects(READERS)
     }
 
-    /// Whether the open may change data.
     pub(super) fn writes(self) -> bool {
         self.access.intersects(WRITERS)
     }
@@ -83,7 +80,6 @@ pub(super) struct ShareCounts {
 }
 
 impl ShareCounts {
-    /// Counts an open.
     pub(super) fn enter(&mut self, mode: ShareMode, empties: bool) {
         self.change(mode, empties, |count| *count += 1);
     }

@@ -56,7 +56,6 @@ pub(super) fn shard(key: FileKey) -> usize {
 }
 
 impl Default for Files {
-    /// An engine without opens.
     fn default() -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -510,7 +509,6 @@ impl Files {
         self.watches.lock().rename(key, from.0, to.0);
     }
 
-    /// Whether all tables are empty.
     pub(super) fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| shard.lock().is_empty())
             && self.leases.lock().is_empty()

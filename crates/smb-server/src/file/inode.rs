@@ -57,7 +57,6 @@ pub(super) enum Deletion {
 /// carried out with the last handle where a removal with POSIX semantics has failed.
 pub(super) type Plain = (OpenId, Deleter);
 
-/// One open.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) stream: StreamName,
@@ -83,7 +82,6 @@ pub(super) struct Open {
     pub(super) _writer: Option<Writer>,
 }
 
-/// One stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) locks: RangeLocks,
@@ -145,7 +143,6 @@ impl Stream {
     }
 }
 
-/// One inode.
 #[derive(Debug, Default)]
 pub(super) struct Inode {
     /// The opens are boxed, so that [`SmallMap`] moves only small entries.
@@ -186,7 +183,6 @@ impl Inode {
         holders.filter_map(|holder| holder.owner.lease()).collect()
     }
 
-    /// The lease of an open.
     pub(super) fn lease_of(&mut self, open: OpenId) -> Option<(Guid, LeaseKey)> {
         let (stream, _) = self.stream_of(open)?;
         stream.holder_of(open)?.owner.lease()
@@ -198,7 +194,6 @@ impl Inode {
         links.filter(|it| link.is_none_or(|of| *it == of)).count()
     }
 
-    /// Whether any named stream is open.
     pub(super) fn has_open_streams(&self) -> bool {
         self.opens.values().any(|open| open.stream.is_some())
     }
@@ -219,7 +214,6 @@ impl Inode {
         }
     }
 
-    /// Whether anybody has the stream open.
     pub(super) fn is_stream_open(&self, name: &StreamName) -> bool {
         self.streams.get(name).is_some_and(|one| one.shares.any())
     }

@@ -70,7 +70,6 @@ impl LockSequences {
         }
     }
 
-    /// Buckets with their numbers.
     pub(super) fn valid(&self) -> Vec<(u32, u8)> {
         let valid = self.valid.iter();
         let each = valid.map(|(bucket, (number, _))| (*bucket, *number));

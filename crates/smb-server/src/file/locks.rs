@@ -62,7 +62,6 @@ pub enum Locking {
     Pending,
 }
 
-/// A range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) offset: u64,
@@ -136,7 +135,6 @@ impl Held {
     }
 }
 
-/// A blocked request.
 #[derive(Debug)]
 struct Waiting {
     waiter: WaiterId,
@@ -146,7 +144,6 @@ struct Waiting {
     for_room: bool,
 }
 
-/// The locks of one stream.
 #[derive(Debug, Default)]
 pub(super) struct RangeLocks {
     held: Vec<Held>,
@@ -167,7 +164,6 @@ impl RangeLocks {
         held.count() + waiting.count()
     }
 
-    /// Whether an open holds any range.
     pub(super) fn any_of(&self, open: OpenId) -> bool {
         self.held.iter().any(|held| held.open == open)
     }

@@ -153,7 +153,6 @@ impl SharePath {
 /// The order is by path, so all that is below a directory follows it directly.
 pub(super) type IndexKey = (ShareId, Arc<[Box<str>]>, OpenId);
 
-/// The index.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     by_path: BTreeMap<IndexKey, Place>,

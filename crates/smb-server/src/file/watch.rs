@@ -239,7 +239,6 @@ impl Watcher {
     }
 }
 
-/// All watchers.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     by_open: BTreeMap<OpenId, Watcher>,
@@ -364,7 +363,6 @@ impl Watches {
     }
 }
 
-/// Counts one less.
 fn forget_one<K: Ord>(counts: &mut BTreeMap<K, usize>, of: &K) {
     if let Some(count) = counts.get_mut(of) {
         *count -= 1;

@@ -45,7 +45,6 @@ pub(crate) struct Request {
     pub(crate) header: Header,
     /// The element from its SMB2 header to its end, padding included.
     pub(crate) message: Bytes,
-    /// The result of checking its signature.
     pub(crate) signature: Signature,
 }
 
@@ -156,7 +155,6 @@ pub(crate) trait Keys {
     ) -> Result<(), Misbehaved>;
 }
 
-/// Opens a frame.
 pub(crate) fn open(keys: &impl Keys, mut frame: BytesMut) -> Result<Inbound, Misbehaved> {
     let mut sealed_by = None;
     if frame.starts_with(&transform::PROTOCOL_ID) {

@@ -33,9 +33,7 @@ pub(crate) struct Outgoing {
     /// Bytes of a file to send after the head, if this is the only reply of a message that is neither signed nor
     /// sealed.
     pub(crate) file: Option<Box<dyn InMemory>>,
-    /// The header to write.
     pub(crate) header: Header,
-    /// Sign with this key.
     pub(crate) sign: Option<Arc<SigningKey>>,
 }
 

@@ -38,7 +38,6 @@ const MARKED_DELETED: u8 = 8;
 const STREAM_MOVING: u8 = 16;
 const READ_UNASKED: u8 = 32;
 const LINK_MARKED: u8 = 64;
-/// All flags of an open.
 const OPEN_FLAGS: u8 = DIRECTORY
     | LEASE_V2
     | DELETE_ON_CLOSE
@@ -57,13 +56,11 @@ pub(crate) struct OpenRecord {
     pub(crate) create_guid: Guid,
     /// Open.ClientGuid.
     pub(crate) client: Guid,
-    /// Name of the share.
     pub(crate) share: String,
     /// Components of the path as stored.
     pub(crate) path: Vec<String>,
     /// The old and new paths of renames that were under way: the file may be there if it is not at `path`.
     pub(crate) moving: Vec<Vec<String>>,
-    /// The named stream.
     pub(crate) stream: Option<String>,
     /// The name that a rename under way gives the stream.
     pub(crate) stream_to: Option<String>,
@@ -101,14 +98,12 @@ pub(crate) enum Record {
     Lease((Guid, LeaseKey), KeptLease),
 }
 
-/// Key of an open's entry.
 pub(crate) fn open_key(id: u64) -> Vec<u8> {
     let mut key = vec![OPEN];
     key.extend(id.to_be_bytes());
     key
 }
 
-/// Key of a lease's entry.
 pub(crate) fn lease_key(client: Guid, key: LeaseKey) -> Vec<u8> {
     [&[LEASE][..], &client.0, &key.0].concat()
 }
@@ -384,7 +379,6 @@ fn decode_lease(bytes: &[u8]) -> Option<KeptLease> {
     from.take(1).is_err().then_some(kept)
 }
 
-/// Reads an entry.
 pub(crate) fn read(key: &[u8], value: &[u8]) -> Option<Record> {
     match key.split_first()? {
         (&OPEN, id) => {

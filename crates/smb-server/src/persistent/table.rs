@@ -17,7 +17,6 @@ use crate::file::{Files, KeptLease, OpenId, Owner, Place, SharePath};
 /// and locks are recorded, nor longer names.
 pub(crate) const OWNER_BYTES_MAX: usize = 8 << 20;
 
-/// An open that is recorded.
 pub(super) struct Recorded {
     pub(super) record: OpenRecord,
     /// The old and the new path of each rename under way, by its id: until the rename is stable, a crash may leave the

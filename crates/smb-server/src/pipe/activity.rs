@@ -44,7 +44,6 @@ type Entry = Vec<EntryMember>;
 /// Every place of a list; `None` is one that the client does not ask for.
 type Places = Result<Vec<Option<Entry>>, Win32Error>;
 
-/// Answers one call.
 pub(super) fn answer(world: &World, request: &ActivityRequest) -> BytesMut {
     let activity = world.activity.as_deref().ok_or(Win32Error::ACCESS_DENIED);
     match request {

@@ -30,7 +30,6 @@ pub(super) enum Object {
     User(u32),
 }
 
-/// The table.
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     open: BTreeMap<u64, Object>,
@@ -38,7 +37,6 @@ pub(super) struct Handles {
 }
 
 impl Handles {
-    /// Makes a handle for `object`.
     pub(super) fn open(&mut self, object: Object) -> Result<ContextHandle, Status> {
         if self.open.len() >= HANDLES_MAX {
             return Err(Status::INSUFFICIENT_RESOURCES);
@@ -53,7 +51,6 @@ impl Handles {
         Ok(ContextHandle(bytes))
     }
 
-    /// Bytes that the handles take.
     pub(super) fn memory(&self) -> usize {
         self.open.len() * HANDLE_MEMORY
     }

@@ -41,7 +41,6 @@ const ASSOCIATION_GROUP: u32 = 0x53f0;
 const CONNECTED: u32 = 3;
 const CLOSING: u32 = 4;
 
-/// An association.
 pub(super) struct Link {
     interface: Interface,
     /// Bytes of an incomplete PDU; fewer than the longest fragment.
@@ -78,7 +77,6 @@ impl Link {
         }
     }
 
-    /// Fails if the pipe is broken.
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.broken {
             return Err(Status::PIPE_BROKEN.into());

@@ -21,7 +21,6 @@ use super::{
 const PRIMARY_DOMAIN: u16 = 3;
 const DNS_DOMAIN: u16 = 12;
 
-/// Answers one call.
 pub(super) fn answer(world: &World, handles: &mut Handles, request: LsarpcRequest) -> Answer {
     Ok(match request {
         LsarpcRequest::OpenPolicy { .. } => {

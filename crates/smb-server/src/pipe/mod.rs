@@ -29,7 +29,6 @@ use self::link::Link;
 pub(crate) use self::world::{LazyReport, SeenShare, World};
 use crate::{failure::Failure, locks::Mutex, memory::Account};
 
-/// An open pipe.
 pub(crate) struct Pipe {
     pub(crate) interface: Interface,
     /// Locked before any other lock of the server, because an answer may list what those protect.

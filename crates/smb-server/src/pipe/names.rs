@@ -129,12 +129,10 @@ fn aliases() -> impl Iterator<Item = (u32, &'static str)> {
     BUILTIN_ALIASES.into_iter().chain(FOREIGN_ALIASES)
 }
 
-/// An alias of BUILTIN by its name.
 pub(super) fn builtin_named(name: &str) -> Option<(u32, &'static str)> {
     aliases().find(|(_, alias)| alias.eq_ignore_ascii_case(name))
 }
 
-/// An alias of BUILTIN by its relative id.
 pub(super) fn builtin_of(rid: u32) -> Option<&'static str> {
     let found = aliases().find(|(known, _)| *known == rid);
     found.map(|(_, name)| name)

@@ -36,7 +36,6 @@ const MORE_ENTRIES: Status = Status(0x0000_0105);
 const NORMAL_ACCOUNT: u32 = 0x10;
 const ACCOUNT_DISABLED: u32 = 0x01;
 
-/// Answers one call.
 pub(super) fn answer(world: &World, handles: &mut Handles, request: SamrRequest) -> Answer {
     Ok(match request {
         SamrRequest::Connect { .. } => opened_or(connect(world, handles)),

@@ -20,7 +20,6 @@ use super::{
 /// A stub, or a fault.
 pub(super) type Answer = Result<BytesMut, FaultStatus>;
 
-/// Answers one call.
 pub(super) fn answer(
     interface: Interface,
     world: &World,

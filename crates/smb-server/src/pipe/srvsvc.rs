@@ -28,7 +28,6 @@ const SERVER_TYPE: u32 = 0x0000_9803;
 const FLAG_ACCESS_BASED: u32 = 0x0800;
 const FLAG_ENCRYPTED: u32 = 0x8000;
 
-/// Answers one call.
 pub(super) fn answer(world: &World, opnum: u16, stub: &[u8]) -> Result<BytesMut, FaultStatus> {
     let request = SrvsvcRequest::decode(opnum, stub)?;
     let lists = matches!(

@@ -31,7 +31,6 @@ pub(crate) struct SeenShare {
 /// The use of the server, listed only when a call asks for it: it has every open, and most WRITEs need none of it.
 pub(crate) type LazyReport = LazyCell<Report, Box<dyn FnOnce() -> Report>>;
 
-/// The snapshot.
 pub(crate) struct World {
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) users: Arc<dyn UserStore>,
@@ -66,7 +65,6 @@ impl World {
         !self.token.anonymous || self.guests_welcome
     }
 
-    /// Whether the client may look up names.
     pub(super) fn may_look_up(&self) -> bool {
         !self.token.anonymous
     }

@@ -211,7 +211,6 @@ impl<V: Vfs> Server<V> {
         Some(store.change(changes))
     }
 
-    /// Restores one open.
     async fn restore(
         self: &Arc<Self>,
         record: &OpenRecord,

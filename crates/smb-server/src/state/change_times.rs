@@ -13,7 +13,6 @@ use vfs::{Attr, FileKey, Timestamp};
 
 use crate::locks::Mutex;
 
-/// Most inodes remembered.
 const REMEMBERED_MAX: usize = 4096;
 
 /// File system and inode number; the kernel's change time distinguishes generations.
@@ -37,7 +36,6 @@ fn inode(key: FileKey) -> Inode {
 }
 
 impl ChangeTimes {
-    /// How many inodes are remembered.
     pub(crate) fn len(&self) -> usize {
         self.entries.lock().len()
     }

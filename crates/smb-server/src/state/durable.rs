@@ -75,7 +75,6 @@ struct Inner<V: Vfs> {
     stopping: bool,
 }
 
-/// The tables.
 pub(crate) struct Durables<V: Vfs> {
     inner: Mutex<Inner<V>>,
     /// The number of disconnected opens, readable without the lock.
@@ -311,7 +310,6 @@ impl<V: Vfs> Durables<V> {
         self.take_if(&mut inner, |kept| !spared(&kept.open))
     }
 
-    /// Takes out the opens that `which` selects.
     fn take_if(&self, inner: &mut Inner<V>, which: impl Fn(&Kept<V>) -> bool) -> Vec<Arc<Open<V>>> {
         let chosen = inner.kept.iter().filter(|(_, kept)| which(kept));
         let ids: Vec<u64> = chosen.map(|(id, _)| *id).collect();

@@ -19,7 +19,6 @@ use vfs::Env;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ConnectionId(pub u64);
 
-/// The ids of one server.
 #[derive(Debug)]
 pub(crate) struct Ids {
     next: AtomicU64,
@@ -29,7 +28,6 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// The ids of a new run.
     pub(crate) fn new(env: &dyn Env) -> Self {
         let mut key = [0; 16];
         env.fill_random(&mut key);

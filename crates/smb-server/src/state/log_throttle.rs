@@ -51,7 +51,6 @@ struct Written {
     left_out: u64,
 }
 
-/// The decision about a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
     /// The line is written; this many were left out since the last one.

@@ -45,7 +45,6 @@ pub(crate) struct DirectoryCursor {
     pub(crate) held: Option<Held>,
 }
 
-/// The kind of object that is open.
 pub(crate) enum OpenKind<V: Vfs> {
     /// A file, stream or directory on a share.
     Disk {
@@ -94,7 +93,6 @@ pub(crate) struct OpenState {
     pub(crate) mode: Option<u32>,
     /// Entry at which the next listing of extended attributes continues ([MS-SMB2] 3.3.5.20.1).
     pub(crate) ea_index: usize,
-    /// Directory enumeration.
     pub(crate) cursor: DirectoryCursor,
     /// The channel sequence last seen, and the requests that run under it ([MS-SMB2] 3.3.5.2.10).
     pub(crate) sequence: ChannelSequence,
@@ -126,7 +124,6 @@ impl KeepsTimes {
     }
 }
 
-/// An open handle.
 pub(crate) struct Open<V: Vfs> {
     pub(crate) file_id: FileId,
     pub(crate) tree: Arc<TreeConnect<V>>,
@@ -159,7 +156,6 @@ pub(crate) struct Open<V: Vfs> {
     place: Mutex<Option<QuotaPlace>>,
 }
 
-/// The fields of a new open.
 pub(crate) struct NewOpen<V: Vfs> {
     pub(crate) file_id: FileId,
     pub(crate) tree: Arc<TreeConnect<V>>,

@@ -19,7 +19,6 @@ pub(crate) struct ChannelSequence {
 }
 
 impl ChannelSequence {
-    /// The sequence of a new open.
     pub(crate) fn new(current: u16) -> Self {
         Self {
             current,

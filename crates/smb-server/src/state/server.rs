@@ -259,7 +259,6 @@ impl<V: Vfs> Server<V> {
         self.ids.internal()
     }
 
-    /// An unused FileId.
     pub(crate) fn fresh_file_id(&self) -> FileId {
         let id = self.ids.file();
         FileId {

@@ -50,7 +50,6 @@ pub(crate) struct Terms {
 
 /// A session on a connection ([MS-SMB2] 3.3.1.14), with the key that signs on this connection.
 pub(crate) struct Channel<V: Vfs> {
-    /// The session.
     pub(crate) session: Arc<Session<V>>,
     /// Channel.SigningKey; `None` for guest and anonymous sessions, which cannot sign.
     pub(crate) signing: Option<Arc<SigningKey>>,
@@ -65,7 +64,6 @@ struct Standing {
     adopted: Vec<Arc<Ender>>,
 }
 
-/// A user's session.
 pub(crate) struct Session<V: Vfs> {
     pub(crate) id: SessionId,
     pub(crate) terms: Terms,
@@ -83,7 +81,6 @@ pub(crate) struct Session<V: Vfs> {
     tables: Mutex<Tables<V>>,
 }
 
-/// Trees and opens of a session.
 pub(crate) struct Tables<V: Vfs> {
     pub(crate) trees: BTreeMap<TreeId, Arc<TreeConnect<V>>>,
     pub(crate) opens: BTreeMap<u64, Arc<Open<V>>>,
@@ -91,7 +88,6 @@ pub(crate) struct Tables<V: Vfs> {
 }
 
 impl<V: Vfs> Tables<V> {
-    /// A tree id not in use.
     pub(crate) fn new_tree_id(&mut self) -> TreeId {
         loop {
             let id = TreeId(self.next_tree);
@@ -103,7 +99,6 @@ impl<V: Vfs> Tables<V> {
     }
 }
 
-/// The fields of a new session.
 pub(crate) struct NewSession {
     pub(crate) id: SessionId,
     /// Its first channel.

@@ -7,7 +7,6 @@ use smb_crypto::PreauthHash;
 
 use crate::memory::Held;
 
-/// The purpose of a setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A new session.

@@ -29,7 +29,6 @@ pub(super) fn asked(request: AppleRequest) -> Option<AppleBitmap> {
     }
 }
 
-/// Answers a server query.
 pub(super) fn push_answer<V: Vfs>(
     call: &Call<V>,
     asked: AppleBitmap,

@@ -60,7 +60,6 @@ pub(super) struct Agreed<V: Vfs> {
     pub(super) granting: Option<Granting<V>>,
 }
 
-/// The object to be opened.
 pub(super) struct Case<'a, V: Vfs> {
     pub(super) node: &'a V::Node,
     /// The claim on its name, which is released before anything is waited for; empty once it is released.

@@ -69,7 +69,6 @@ const PATH_COPIES: usize = 4;
 /// The memory that a component of a path takes beside its bytes.
 const COMPONENT_MEMORY: usize = 32;
 
-/// Handles a CREATE.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let tree = call.tree()?;
     if tree.share.is_none() {

@@ -14,7 +14,6 @@ use crate::{command::split, failure::Failure};
 /// Longest path in UTF-16 units.
 const PATH_MAX: usize = 32_760;
 
-/// The stream part of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::command) enum Stream {
     /// `::$DATA`: the unnamed stream, named explicitly.
@@ -23,12 +22,10 @@ pub(in crate::command) enum Stream {
     Named(String),
 }
 
-/// A parsed name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::command) struct Name {
     /// Components below the share root as listings show them ([`shown`]); none for the root.
     pub(in crate::command) path: Vec<String>,
-    /// The stream, if the name has one.
     pub(in crate::command) stream: Option<Stream>,
     /// The name ended in `::$INDEX_ALLOCATION` or `:$I30:$INDEX_ALLOCATION`, the stream in which a directory holds its
     /// entries, so it must name a directory.

@@ -201,7 +201,6 @@ impl<V: Vfs> Overwriting<'_, V> {
         Ok(vfs.set_attr(&token.identity, self.node, &set).await?)
     }
 
-    /// Restores everything.
     async fn take_back(mut self) -> Result<(), Failure> {
         let share = self.call.share()?;
         let mut back = Ok(());

@@ -42,7 +42,6 @@ pub(super) enum By {
 }
 
 impl By {
-    /// The CreateAction of the answer.
     fn action<V: Vfs>(self, open: &Open<V>) -> CreateAction {
         match self {
             Self::Reconnect => CreateAction::OPENED,

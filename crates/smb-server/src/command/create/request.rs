@@ -140,9 +140,7 @@ pub(super) struct Contexts {
     pub(super) lease: Option<LeaseContext>,
     /// The lease context whatever the oplock level, since a reconnect compares it in any case.
     pub(super) lease_named: Option<LeaseContext>,
-    /// The request for a durable open.
     pub(super) durable: Option<Asked>,
-    /// The reconnect to a durable open.
     pub(super) reconnect: Option<Reconnect>,
     /// The parts of AAPL that a Mac asks for.
     pub(super) apple: Option<AppleBitmap>,
@@ -175,7 +173,6 @@ pub(super) enum Asks {
     },
 }
 
-/// Reads and checks a request.
 pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
     let request = CreateRequest::read(&call.message)?;
     if reconnects(call, &request) {

@@ -349,7 +349,6 @@ fn new_stream(attr: &Attr) -> Attr {
     }
 }
 
-/// Finds the stream or creates it.
 async fn find_or_make<V: Vfs>(
     on: &Opening<'_, V>,
     file: &V::Node,

@@ -81,7 +81,6 @@ fn by_key<V: Vfs>(call: &Call<V>, key: &ResumeKey) -> Result<InFlight<V>, Failur
     Ok(found.ok_or(Status::OBJECT_NAME_NOT_FOUND)?)
 }
 
-/// Both ends of a copy.
 pub(super) struct Ends<'a, V: Vfs> {
     source: &'a InFlight<V>,
     pub(super) from: Disk<'a, V>,
@@ -163,7 +162,6 @@ impl<V: Vfs> Ends<'_, V> {
     }
 }
 
-/// How far a copy has come.
 #[derive(Debug, Default, Clone, Copy)]
 struct Progress {
     chunks: u32,

@@ -14,7 +14,6 @@ use vfs::Vfs;
 use super::Answer;
 use crate::{command::Call, failure::Failure};
 
-/// Lists the addresses.
 pub(super) fn query<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
     // 3.3.5.15.11 requires that the server supports it, not that the client announced it.
     if call.connection.dialect() < Dialect::SMB_3_0 {

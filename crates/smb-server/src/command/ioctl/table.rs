@@ -74,7 +74,6 @@ pub(super) enum Kind {
     Pipe,
 }
 
-/// A row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) code: FsctlCode,
@@ -107,7 +106,6 @@ macro_rules! rows {
     };
 }
 
-/// The table.
 const TABLE: &[Row] = rows! {
     // These need no handle. VALIDATE_NEGOTIATE_INFO is protected by the signature of its request.
     VALIDATE_NEGOTIATE_INFO, NONE, Does::ValidateNegotiate;
@@ -164,7 +162,6 @@ const BLOCKED_ROW: &Row = &row(FsctlCode(0), NONE, FORBIDDEN);
 /// trimming and integrity.
 const UNKNOWN: &Row = &row(FsctlCode(0), NONE, UNSUPPORTED);
 
-/// The row of a code.
 pub(super) fn row_of(code: FsctlCode) -> &'static Row {
     let other = match BLOCKED.contains(&code.0) {
         true => BLOCKED_ROW,

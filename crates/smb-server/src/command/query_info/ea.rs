@@ -31,7 +31,6 @@ pub(super) async fn entries<V: Vfs>(on: &OnDisk<'_, V>) -> Result<Vec<EaEntry>, 
         .collect())
 }
 
-/// Lists attributes.
 pub(super) async fn query<V: Vfs>(
     on: &OnDisk<'_, V>,
     request: &QueryInfoRequest<'_>,

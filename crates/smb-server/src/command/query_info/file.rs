@@ -35,7 +35,6 @@ const MODE_OPTIONS: u32 = CreateOptions::WRITE_THROUGH.0
     | CreateOptions::SYNCHRONOUS_IO_ALERT.0
     | CreateOptions::SYNCHRONOUS_IO_NONALERT.0;
 
-/// Answers a class.
 pub(super) async fn query<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
@@ -198,7 +197,6 @@ fn position<V: Vfs>(open: &Open<V>) -> FilePositionInformation {
     }
 }
 
-/// The mode of an open.
 pub(in crate::command) fn mode<V: Vfs>(open: &Open<V>) -> FileModeInformation {
     FileModeInformation {
         mode: (open.state().mode).unwrap_or(open.options.bits() & MODE_OPTIONS),

@@ -32,7 +32,6 @@ const DATA_COPIES_BYTES: usize = 4;
 /// Longest label of a volume in UTF-16 units, as in NTFS. Clients have no room for a longer one.
 const LABEL_MAX: usize = 32;
 
-/// Answers a class.
 pub(super) async fn query<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,

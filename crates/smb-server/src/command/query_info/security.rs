@@ -24,7 +24,6 @@ const READ_CONTROL_PARTS: SecurityInformation = SecurityInformation(
         | SecurityInformation::BACKUP.0,
 );
 
-/// Answers the parts asked for.
 pub(super) async fn query<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,

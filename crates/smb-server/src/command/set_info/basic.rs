@@ -53,7 +53,6 @@ fn asked(time: FileTime) -> Result<Asked, Failure> {
     }
 }
 
-/// The times of a request.
 struct Times {
     created: Asked,
     accessed: Asked,
@@ -61,7 +60,6 @@ struct Times {
     changed: Asked,
 }
 
-/// Sets times and attributes.
 pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let info = parse!(FileBasicInformation, buffer);
     on.open.need(AccessMask::FILE_WRITE_ATTRIBUTES)?;

@@ -41,7 +41,6 @@ pub(super) fn mode<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Result<Completion, 
     Ok(Unchanged::because("only the open changed").into())
 }
 
-/// The mode after a set.
 fn changed(old: CreateOptions, new: CreateOptions) -> Result<CreateOptions, Failure> {
     let synchronous = CreateOptions::SYNCHRONOUS_IO_ALERT | CreateOptions::SYNCHRONOUS_IO_NONALERT;
     let settable = CreateOptions::WRITE_THROUGH | CreateOptions::SEQUENTIAL_ONLY | synchronous;

@@ -347,7 +347,6 @@ fn follow<V: Vfs>(on: &OnDisk<'_, V>, one: &mut Move<'_, V>) {
     }
 }
 
-/// Breaks the leases on both directories.
 fn break_parents_leases<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>) {
     let (from, to) = (one.parent.key(), one.target.parent.key());
     entries_changed(on, from);

@@ -29,7 +29,6 @@ use crate::{
 /// that is set together with them.
 const PARTS: SecurityInformation = SecurityInformation(0x0001_007f);
 
-/// Stores the parts named.
 pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -> Changed {
     let parts = SecurityInformation(parts);
     check_access(parts, on.open.granted)?;

@@ -59,7 +59,6 @@ impl NewStream {
     }
 }
 
-/// Renames the stream of the open.
 pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: bool) -> Changed {
     let directory = on.disk.directory;
     let unnamed = to.name.is_empty();

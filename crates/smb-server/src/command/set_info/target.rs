@@ -42,7 +42,6 @@ const KNOWN: RenameFlags = RenameFlags::REPLACE_IF_EXISTS
     .union(RenameFlags::IGNORE_READONLY_ATTRIBUTE)
     .union(MANAGE_VOLUME);
 
-/// The fields of the request.
 #[derive(Debug)]
 pub(super) struct Wanted {
     /// An object of that name may be replaced.

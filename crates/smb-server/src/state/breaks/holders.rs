@@ -47,7 +47,6 @@ impl Holders {
         }
     }
 
-    /// Removes a closed open.
     pub(crate) fn remove(&self, open: OpenId) {
         self.0.lock().remove(&open);
     }

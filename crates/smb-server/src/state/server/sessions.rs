@@ -18,7 +18,6 @@ impl<V: Vfs> Server<V> {
         all.cloned().collect()
     }
 
-    /// An unused session id.
     pub(crate) fn fresh_session_id(&self) -> SessionId {
         let sessions = self.sessions.lock();
         loop {
