@@ -198,7 +198,7 @@ async fn lock<V: Vfs>(
     let (locking, effects) = (server.files).lock(place, open.engine, locks, sequence, id, bounds);
     if is_unlock(&request.locks) {
         // The store must get the unlock before the lock of anybody else who gets the range. Nothing waits for it here.
-        records::queue(server, open);
+        drop(records::changed(server, open));
     }
     perform(server, effects);
     let answer = match locking {
@@ -241,7 +241,7 @@ async fn wait<V: Vfs>(
             let take_back = || (server.files).take_back(&disk.place, open.engine, locks, sequence);
             // An open that outlives its connection would hold a lock that its client knows nothing of.
             if let Some(effects) = granted.then(take_back).flatten() {
-                records::queue(server, open);
+                drop(records::changed(server, open));
                 perform(server, effects);
             }
             Ok(Status::RANGE_NOT_LOCKED)

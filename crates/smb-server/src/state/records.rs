@@ -105,14 +105,21 @@ fn record<V: Vfs>(server: &Server<V>, open: &Open<V>) -> Option<OpenRecord> {
 /// Removes the record of an open that is closed or is not persistent after all. Until that is stored, a restart would
 /// restore it, and it would wait for a client that never comes.
 pub(crate) async fn end<V: Vfs>(server: &Server<V>, open: &Open<V>) {
-    if let Some(task) = server.persistence.end(open.engine)
-        && let Err(error) = task.await
-    {
+    if let Err(error) = stored(server.persistence.end(open.engine)).await {
         tracing::warn!(%error, user = open.user, "the end of a persistent handle cannot be recorded yet");
     }
 }
 
-/// Records changed locks of an open; the future completes when they are stored.
+/// Waits until a change is stored, if there was anything to record.
+async fn stored(task: Option<StoreTask>) -> Result<(), VfsError> {
+    match task {
+        Some(task) => task.await,
+        None => Ok(()),
+    }
+}
+
+/// Records changed locks of an open; the future completes when they are stored. The store completes that even if
+/// nobody waits for it.
 ///
 /// # Errors
 /// The change was not recorded, and a restart would not restore it.
@@ -120,27 +127,13 @@ pub(crate) fn changed<V: Vfs>(
     server: &Server<V>,
     open: &Open<V>,
 ) -> impl Future<Output = Result<(), VfsError>> + use<V> {
-    let task = server.persistence.changed(&server.files, open.engine);
-    async move {
-        match task {
-            Some(task) => task.await,
-            None => Ok(()),
-        }
-    }
-}
-
-/// As [`changed`], for callers that wait later.
-pub(crate) fn queue<V: Vfs>(server: &Server<V>, open: &Open<V>) {
-    // The store completes the change even if nobody waits for it.
-    drop(server.persistence.changed(&server.files, open.engine));
+    stored(server.persistence.changed(&server.files, open.engine))
 }
 
 /// Records a changed name or deletion mark of an inode; it is stored when this completes.
 pub(crate) async fn inode_changed<V: Vfs>(server: &Server<V>, key: FileKey) {
-    if let Some(task) = server.persistence.inode_changed(&server.files, key) {
-        // The change was made already; the store reports its error itself and retries.
-        let _ = task.await;
-    }
+    // The change was made already; the store reports its error itself and retries.
+    let _ = stored(server.persistence.inode_changed(&server.files, key)).await;
 }
 
 /// Records both names before a rename, so that one of them leads to the inode after a crash at any time. [`moved`] must
@@ -169,19 +162,15 @@ pub(crate) async fn moving_below<V: Vfs>(
     rename: OpenId,
 ) -> Result<(), VfsError> {
     for open in server.persistence.met(rename) {
-        if let Some(task) = server.persistence.changed(&server.files, open) {
-            task.await?;
-        }
+        stored(server.persistence.changed(&server.files, open)).await?;
     }
     Ok(())
 }
 
 /// Called when the rename is over: either it is done, also in the tables of the engine, or it failed.
 pub(crate) async fn moved<V: Vfs>(server: &Server<V>, key: FileKey, rename: OpenId) {
-    if let Some(task) = server.persistence.moved(&server.files, key, rename) {
-        // If this fails, the record still has both names, which is enough.
-        let _ = task.await;
-    }
+    // If this fails, the record still has both names, which is enough.
+    let _ = stored(server.persistence.moved(&server.files, key, rename)).await;
 }
 
 /// Records both names of an open's stream before it is renamed. [`stream_moved`] must follow, whether or not the rename
@@ -198,10 +187,7 @@ pub(crate) async fn stream_moving<V: Vfs>(
         return Ok(());
     };
     let names = (disk.node.stream(), to);
-    match (server.persistence).stream_moving(&server.files, open.engine, names) {
-        Some(task) => task.await,
-        None => Ok(()),
-    }
+    stored((server.persistence).stream_moving(&server.files, open.engine, names)).await
 }
 
 /// Called as soon as the open has its stream under the new name.
@@ -217,10 +203,8 @@ pub(crate) async fn stream_moved<V: Vfs>(server: &Server<V>, open: &Open<V>) {
         return;
     };
     let name = disk.node.stream();
-    if let Some(task) = (server.persistence).stream_moved(&server.files, open.engine, name) {
-        // If this fails, the record still has both names, which is enough.
-        let _ = task.await;
-    }
+    // If this fails, the record still has both names, which is enough.
+    let _ = stored((server.persistence).stream_moved(&server.files, open.engine, name)).await;
 }
 
 /// Records a change of an oplock or lease. A request that must not proceed before waits for
