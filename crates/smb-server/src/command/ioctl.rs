@@ -28,7 +28,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use self::table::{Does, Kind, Row};
+use self::table::{Alone, Does, Kind, Row};
 use super::{Call, Handled, Reply, engine::OnDisk};
 use crate::{
     failure::Failure,
@@ -41,12 +41,13 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         return Err(Status::NOT_SUPPORTED.into());
     }
     let row = table::row_of(FsctlCode(request.ctl_code));
-    if row.does.without_handle() {
+    if let Does::Alone(alone) = row.does {
         if request.file_id != FileId::ANY {
             return Err(Status::INVALID_PARAMETER.into());
         }
         check_sizes(call, &request)?;
-        return without_handle(call, &request, row);
+        let answer = without_handle(call, &request, alone)?;
+        return Ok(reply(&request, FileId::ANY, answer));
     }
     let open = call.open(request.file_id)?;
     check_sizes(call, &request)?;
@@ -126,15 +127,17 @@ fn reply(request: &IoctlRequest<'_>, file_id: FileId, answer: Answer) -> Reply {
     Reply::changed_with(answer.status, &response, answer.completion)
 }
 
-fn without_handle<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>, row: &Row) -> Handled {
-    let answer = match row.does {
-        Does::ValidateNegotiate => negotiate::validate(call, request)?,
-        Does::WaitForPipe => pipes::wait(call, request)?,
-        Does::NetworkInterfaces => interfaces::query(call, request)?,
-        Does::WithoutHandle(status) => return Err(status.into()),
-        _ => return Err(Status::INTERNAL_ERROR.into()),
-    };
-    Ok(reply(request, FileId::ANY, answer))
+fn without_handle<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    alone: Alone,
+) -> Result<Answer, Failure> {
+    match alone {
+        Alone::ValidateNegotiate => negotiate::validate(call, request),
+        Alone::WaitForPipe => pipes::wait(call, request),
+        Alone::NetworkInterfaces => interfaces::query(call, request),
+        Alone::Refuse(status) => Err(status.into()),
+    }
 }
 
 async fn with_handle<V: Vfs>(
@@ -161,9 +164,6 @@ async fn with_handle<V: Vfs>(
         Does::Resiliency => resiliency::request(call, request, open),
         Does::MarkHandle => Err(facts::mark_handle(call, request)),
         Does::Refuse(status) => Err(status.into()),
-        Does::ValidateNegotiate
-        | Does::NetworkInterfaces
-        | Does::WaitForPipe
-        | Does::WithoutHandle(_) => Err(Status::INTERNAL_ERROR.into()),
+        Does::Alone(_) => Err(Status::INTERNAL_ERROR.into()),
     }
 }

@@ -5,14 +5,20 @@
 
 use smb_wire::{access_mask::AccessMask, fsctl::FsctlCode, status::Status};
 
-/// The effect of a code.
+/// The effect of a code that works without a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Does {
+pub(super) enum Alone {
     ValidateNegotiate,
     NetworkInterfaces,
     WaitForPipe,
-    /// Works without a handle and is refused.
-    WithoutHandle(Status),
+    Refuse(Status),
+}
+
+/// The effect of a code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Does {
+    /// [MS-SMB2] 3.3.5.15: FileId must be all ones.
+    Alone(Alone),
     Transceive,
     Peek,
     ResumeKey,
@@ -34,17 +40,6 @@ pub(super) enum Does {
 }
 
 impl Does {
-    /// [MS-SMB2] 3.3.5.15: FileId must be all ones.
-    pub(super) fn without_handle(self) -> bool {
-        matches!(
-            self,
-            Self::ValidateNegotiate
-                | Self::NetworkInterfaces
-                | Self::WaitForPipe
-                | Self::WithoutHandle(_)
-        )
-    }
-
     /// The status for a handle of a kind that the code is not for. [MS-FSA] 2.1.5.10 checks the kind first, because an
     /// operation that the kind does not support does not depend on rights.
     pub(super) fn refusal(self, kind: Kind) -> Option<Status> {
@@ -94,6 +89,7 @@ const SPARSE: AccessMask = AccessMask(WRITE_OR_APPEND.0 | AccessMask::FILE_WRITE
 const FORBIDDEN: Does = Does::Refuse(Status::NOT_SUPPORTED);
 const NO_REPARSE: Does = Does::Refuse(Status::NOT_A_REPARSE_POINT);
 const UNSUPPORTED: Does = Does::Refuse(Status::INVALID_DEVICE_REQUEST);
+const NO_DFS: Does = Does::Alone(Alone::Refuse(Status::FS_DRIVER_REQUIRED));
 
 const fn row(code: FsctlCode, access: AccessMask, does: Does) -> Row {
     Row { code, access, does }
@@ -108,12 +104,12 @@ macro_rules! rows {
 
 const TABLE: &[Row] = rows! {
     // These need no handle. VALIDATE_NEGOTIATE_INFO is protected by the signature of its request.
-    VALIDATE_NEGOTIATE_INFO, NONE, Does::ValidateNegotiate;
-    PIPE_WAIT, NONE, Does::WaitForPipe;
+    VALIDATE_NEGOTIATE_INFO, NONE, Does::Alone(Alone::ValidateNegotiate);
+    PIPE_WAIT, NONE, Does::Alone(Alone::WaitForPipe);
     // [MS-SMB2] 3.3.5.15.2: this is no DFS server.
-    DFS_GET_REFERRALS, NONE, Does::WithoutHandle(Status::FS_DRIVER_REQUIRED);
-    DFS_GET_REFERRALS_EX, NONE, Does::WithoutHandle(Status::FS_DRIVER_REQUIRED);
-    QUERY_NETWORK_INTERFACE_INFO, NONE, Does::NetworkInterfaces;
+    DFS_GET_REFERRALS, NONE, NO_DFS;
+    DFS_GET_REFERRALS_EX, NONE, NO_DFS;
+    QUERY_NETWORK_INTERFACE_INFO, NONE, Does::Alone(Alone::NetworkInterfaces);
     // Pipes: the pipe itself checks the rights for both directions.
     PIPE_TRANSCEIVE, AccessMask(READ.0 | WRITE.0), Does::Transceive;
     PIPE_PEEK, READ, Does::Peek;
