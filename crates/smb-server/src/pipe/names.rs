@@ -83,10 +83,6 @@ pub(super) struct Found {
     pub(super) kind: SidNameUse,
 }
 
-fn machine(world: &World) -> (String, Sid) {
-    (world.config.netbios_name.clone(), world.config.machine_sid)
-}
-
 fn builtin() -> (String, Sid) {
     (BUILTIN_NAME.to_owned(), Sid::BUILTIN)
 }
@@ -112,25 +108,25 @@ pub(super) fn account_of(world: &World, rid: u32) -> Option<(String, SidNameUse)
     }
 }
 
-/// An account of the machine's domain by its name: spelling, relative id, kind.
-pub(super) fn account_named(world: &World, name: &str) -> Option<(String, u32, SidNameUse)> {
+/// An account of the machine's domain by its name: relative id and kind.
+pub(super) fn account_named(world: &World, name: &str) -> Option<(u32, SidNameUse)> {
     if let Some(account) = world.accounts().and_then(|users| users.by_name(name)) {
-        let kind = kind(&account);
-        return Some((account.name, account.rid, kind));
+        return Some((account.rid, kind(&account)));
     }
     if name.eq_ignore_ascii_case(NONE_NAME) {
-        return Some((NONE_NAME.to_owned(), NONE_RID, SidNameUse::GROUP));
+        return Some((NONE_RID, SidNameUse::GROUP));
     }
-    name.eq_ignore_ascii_case(GUEST_NAME)
-        .then(|| (GUEST_NAME.to_owned(), GUEST_RID, SidNameUse::USER))
+    let is_guest = name.eq_ignore_ascii_case(GUEST_NAME);
+    is_guest.then_some((GUEST_RID, SidNameUse::USER))
 }
 
 fn aliases() -> impl Iterator<Item = (u32, &'static str)> {
     BUILTIN_ALIASES.into_iter().chain(FOREIGN_ALIASES)
 }
 
-pub(super) fn builtin_named(name: &str) -> Option<(u32, &'static str)> {
-    aliases().find(|(_, alias)| alias.eq_ignore_ascii_case(name))
+pub(super) fn builtin_named(name: &str) -> Option<u32> {
+    let found = aliases().find(|(_, alias)| alias.eq_ignore_ascii_case(name));
+    found.map(|(rid, _)| rid)
 }
 
 pub(super) fn builtin_of(rid: u32) -> Option<&'static str> {
@@ -147,7 +143,8 @@ pub(super) fn of_sid(world: &World, sid: &Sid) -> Option<Found> {
         sid: *sid,
         kind,
     };
-    let (domain, known) = (machine(world), &world.config.machine_sid);
+    let known = &world.config.machine_sid;
+    let domain = (world.config.netbios_name.clone(), *known);
     if sid == known {
         return Some(found(domain, String::new(), SidNameUse::DOMAIN));
     }
@@ -204,17 +201,14 @@ pub(super) fn of_name(world: &World, text: &str) -> Option<Found> {
 }
 
 fn of_domain(world: &World, name: &str) -> Option<Found> {
-    let domain = |domain: (String, Sid)| Found {
-        sid: domain.1,
-        domain,
-        name: String::new(),
-        kind: SidNameUse::DOMAIN,
-    };
     if name.eq_ignore_ascii_case(&world.config.netbios_name) {
-        return Some(domain(machine(world)));
+        return of_sid(world, &world.config.machine_sid);
     }
     // The empty name also stands for BUILTIN, as on Windows.
-    (name.is_empty() || name.eq_ignore_ascii_case(BUILTIN_NAME)).then(|| domain(builtin()))
+    match name.is_empty() || name.eq_ignore_ascii_case(BUILTIN_NAME) {
+        true => of_sid(world, &Sid::BUILTIN),
+        false => None,
+    }
 }
 
 /// Well-known names first, then domains, then accounts ([MS-LSAT] 3.1.4.5).
@@ -225,27 +219,16 @@ fn bare(world: &World, name: &str) -> Option<Found> {
         .map(well_known)
         .or_else(|| of_domain(world, name))
         .or_else(|| local(world, name))
-        .or_else(|| in_builtin(name))
+        .or_else(|| in_builtin(world, name))
 }
 
 fn local(world: &World, name: &str) -> Option<Found> {
-    let (name, rid, kind) = account_named(world, name)?;
-    Some(Found {
-        sid: world.config.machine_sid.child(rid)?,
-        domain: machine(world),
-        name,
-        kind,
-    })
+    let (rid, _) = account_named(world, name)?;
+    of_sid(world, &world.config.machine_sid.child(rid)?)
 }
 
-fn in_builtin(name: &str) -> Option<Found> {
-    let (rid, name) = builtin_named(name)?;
-    Some(Found {
-        sid: Sid::BUILTIN.child(rid)?,
-        domain: builtin(),
-        name: name.to_owned(),
-        kind: SidNameUse::ALIAS,
-    })
+fn in_builtin(world: &World, name: &str) -> Option<Found> {
+    of_sid(world, &Sid::BUILTIN.child(builtin_named(name)?)?)
 }
 
 fn qualified(world: &World, domain: &str, name: &str) -> Option<Found> {
@@ -254,7 +237,7 @@ fn qualified(world: &World, domain: &str, name: &str) -> Option<Found> {
         return local(world, name);
     }
     if is(BUILTIN_NAME) {
-        return in_builtin(name);
+        return in_builtin(world, name);
     }
     if is(UNIX_USER) {
         let sid = Sid::unix_user(name.parse().ok()?);

@@ -165,9 +165,9 @@ fn domain_named(world: &World, name: &str) -> Option<Sid> {
 
 fn named(world: &World, domain: &Sid, name: &str) -> Option<(u32, SidNameUse)> {
     if *domain == Sid::BUILTIN {
-        return names::builtin_named(name).map(|(rid, _)| (rid, SidNameUse::ALIAS));
+        return names::builtin_named(name).map(|rid| (rid, SidNameUse::ALIAS));
     }
-    names::account_named(world, name).map(|(_, rid, kind)| (rid, kind))
+    names::account_named(world, name)
 }
 
 fn of_rid(world: &World, domain: &Sid, rid: u32) -> Option<(String, SidNameUse)> {
