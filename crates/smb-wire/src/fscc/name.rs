@@ -96,47 +96,43 @@ fn encode_target(out: &mut BytesMut, flags: u32, root_directory: u64, file_name:
     out.put_bytes(0, PADDED.saturating_sub(written));
 }
 
-macro_rules! replacing_targets {
-    ($( $(#[$meta:meta])* $name:ident; )*) => {$(
-        $(#[$meta])*
-        #[derive(Debug, Clone, PartialEq, Eq, Default)]
-        pub struct $name {
-            /// Whether an existing file of that name may be replaced.
-            pub replace_if_exists: bool,
-            /// Zero over the network; the server refuses other values.
-            pub root_directory: u64,
-            /// The new name from the share's root, without a leading backslash.
-            pub file_name: String,
-        }
-
-        impl $name {
-            /// Smallest input of a set: a name of one character, without padding.
-            pub const MIN: usize = 22;
-
-            /// Reads the structure.
-            ///
-            /// # Errors
-            /// [`Malformed`] when it is shorter than `MIN`, or the name is outside or not valid UTF-16.
-            pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-                let (flags, root_directory, file_name) = read_target(bytes, stringify!($name))?;
-                // The first byte is a boolean; the other three are reserved.
-                Ok(Self { replace_if_exists: flags & 0xff != 0, root_directory, file_name })
-            }
-
-            /// Appends the structure, padded as [MS-FSCC] asks.
-            pub fn encode(&self, out: &mut BytesMut) {
-                let flags = u32::from(self.replace_if_exists);
-                encode_target(out, flags, self.root_directory, &self.file_name);
-            }
-        }
-    )*};
+/// FileRenameInformation for SMB2 ([MS-FSCC] 2.4.42.2): set.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FileRenameInformation {
+    /// Whether an existing file of that name may be replaced.
+    pub replace_if_exists: bool,
+    /// Zero over the network; the server refuses other values.
+    pub root_directory: u64,
+    /// The new name from the share's root, without a leading backslash.
+    pub file_name: String,
 }
 
-replacing_targets! {
-    /// FileRenameInformation for SMB2 ([MS-FSCC] 2.4.42.2): set.
-    FileRenameInformation;
-    /// FileLinkInformation for SMB2 ([MS-FSCC] 2.4.28.2): set.
-    FileLinkInformation;
+/// FileLinkInformation for SMB2 ([MS-FSCC] 2.4.28.2), which has the same layout: set.
+pub type FileLinkInformation = FileRenameInformation;
+
+impl FileRenameInformation {
+    /// Smallest input of a set: a name of one character, without padding.
+    pub const MIN: usize = 22;
+
+    /// Reads the structure.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is shorter than `MIN`, or the name is outside or not valid UTF-16.
+    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let (flags, root_directory, file_name) = read_target(bytes, "FileRenameInformation")?;
+        // The first byte is a boolean; the other three are reserved.
+        Ok(Self {
+            replace_if_exists: flags & 0xff != 0,
+            root_directory,
+            file_name,
+        })
+    }
+
+    /// Appends the structure, padded as [MS-FSCC] asks.
+    pub fn encode(&self, out: &mut BytesMut) {
+        let flags = u32::from(self.replace_if_exists);
+        encode_target(out, flags, self.root_directory, &self.file_name);
+    }
 }
 
 /// FileRenameInformationEx ([MS-FSCC] 2.4.43), and FileLinkInformationEx: set.

@@ -5,10 +5,7 @@
 use std::sync::Arc;
 
 use smb_wire::{
-    fscc::{
-        FileInformationClass, FileLinkInformation, FileRenameInformation, FileRenameInformationEx,
-        RenameFlags,
-    },
+    fscc::{FileInformationClass, FileRenameInformation, FileRenameInformationEx, RenameFlags},
     status::Status,
     utf16,
 };
@@ -85,11 +82,7 @@ pub(super) fn read(
             let info = FileRenameInformationEx::read(buffer)?;
             (info.flags, info.root_directory, info.file_name)
         }
-        FileInformationClass::LINK => {
-            let info = FileLinkInformation::read(buffer)?;
-            let flags = RenameFlags::REPLACE_IF_EXISTS.when(info.replace_if_exists);
-            (flags, info.root_directory, info.file_name)
-        }
+        // FileLinkInformation has the same layout.
         _ => {
             let info = FileRenameInformation::read(buffer)?;
             let flags = RenameFlags::REPLACE_IF_EXISTS.when(info.replace_if_exists);
