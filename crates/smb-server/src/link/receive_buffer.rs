@@ -85,13 +85,21 @@ impl ReceiveBuffer {
         bytes.put_bytes(0, padding);
         bytes.advance(padding);
         bytes.extend_from_slice(&self.bytes);
+        self.replace(bytes, size);
+    }
+
+    /// Continues with other bytes, in a buffer of `size`.
+    fn replace(&mut self, bytes: BytesMut, size: usize) {
         let after_large = self.after_large;
-        let moved = Self {
+        let new = Self {
             bytes,
             size,
             after_large,
         };
-        std::mem::replace(self, moved).put_back();
+        let old = std::mem::replace(self, new);
+        if old.size > 0 {
+            STORE.with_borrow_mut(|store| store.put(old));
+        }
     }
 
     /// By how much the buffer that [`Self::make_room`] will leave exceeds the usual size; 0 for the usual one.
@@ -106,30 +114,14 @@ impl ReceiveBuffer {
     /// Shrinks the buffer to the bytes received.
     pub(crate) fn shrink(&mut self) {
         if self.size > RECEIVE_BYTES {
-            let size = self.bytes.len();
-            let shrunk = Self {
-                bytes: BytesMut::from(self.bytes.as_ref()),
-                size,
-                after_large: self.after_large,
-            };
-            std::mem::replace(self, shrunk).put_back();
+            self.replace(BytesMut::from(self.bytes.as_ref()), self.bytes.len());
         }
     }
 
     /// Gives the buffer back if it is empty.
     pub(crate) fn rest(&mut self) {
         if self.bytes.is_empty() && self.size > 0 {
-            let empty = Self {
-                after_large: self.after_large,
-                ..Self::default()
-            };
-            std::mem::replace(self, empty).put_back();
-        }
-    }
-
-    fn put_back(self) {
-        if self.size > 0 {
-            STORE.with_borrow_mut(|store| store.put(self));
+            self.replace(BytesMut::new(), 0);
         }
     }
 }
