@@ -41,7 +41,6 @@ pub enum Interest {
 
 impl Interest {
     /// Whether a directory is observed.
-    #[must_use]
     pub fn is_of_directory(self) -> bool {
         !matches!(self, Self::Caching { directory: false })
     }

@@ -166,7 +166,6 @@ impl Files {
     }
 
     /// Whether a break still awaits its acknowledgment.
-    #[must_use]
     pub fn is_breaking(&self, place: &Place, owner: Owner, ticket: u64) -> bool {
         self.with(place.key, false, |inode| {
             // The stream may have been renamed since.
@@ -178,7 +177,6 @@ impl Files {
     }
 
     /// The opens of an inode that share the caching of `owner` now.
-    #[must_use]
     pub fn opens_of(&self, key: FileKey, owner: Owner) -> Vec<OpenId> {
         let opens = self.with(key, false, |inode| {
             let streams = inode.streams.values();
@@ -236,7 +234,6 @@ impl Files {
 
     /// Whether an open caches its handle, by a batch oplock or by its lease, and no break of it is
     /// in flight: only then is a durable open kept ([MS-SMB2] 3.3.7.1).
-    #[must_use]
     pub fn keeps_handle(&self, place: &Place, open: OpenId) -> bool {
         self.outlasts(place, open, |holder| holder.breaking.is_none())
     }
@@ -244,7 +241,6 @@ impl Files {
     /// Whether an open caches its handle, even if a break of it is in flight: another open of the
     /// file then waits for the holder if it has to. Beside a disconnected open that does not cache
     /// its handle, no other open can be allowed ([MS-SMB2] 3.3.5.9 <301>).
-    #[must_use]
     pub fn holds_handle(&self, place: &Place, open: OpenId) -> bool {
         self.outlasts(place, open, |_| true)
     }
@@ -263,7 +259,6 @@ impl Files {
     }
 
     /// Whether a break of what an open caches awaits its acknowledgment.
-    #[must_use]
     pub fn gives_way(&self, place: &Place, open: OpenId) -> bool {
         self.with(place.key, false, |inode| {
             inode.gives_way(&place.stream, open)
@@ -272,7 +267,6 @@ impl Files {
     }
 
     /// The present caching of an open, as CREATE's reply would report it; for durable opens.
-    #[must_use]
     pub fn caching_of(&self, place: &Place, open: OpenId) -> CacheGrant {
         self.with_stream(place, |stream| Some(stream.holder_of(open)?.grant()))
             .unwrap_or(CacheGrant::None)

@@ -13,7 +13,6 @@ pub struct Deleter {
 }
 
 impl Deleter {
-    #[must_use]
     pub fn new(identity: &Identity, parent_lease: Option<LeaseKey>) -> Self {
         Self {
             identity: identity.clone(),
@@ -24,7 +23,6 @@ impl Deleter {
     /// The directory lease that is not broken when the name is removed by the close of an open that named `closer`
     /// ([MS-FSA] 2.1.4.12.2). A client that did not both mark the name and close the open has not seen the removal,
     /// so its lease is broken.
-    #[must_use]
     pub fn spares(&self, closer: Option<LeaseKey>) -> Option<LeaseKey> {
         closer.filter(|_| self.parent_lease == closer)
     }

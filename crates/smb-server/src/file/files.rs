@@ -291,7 +291,6 @@ impl Files {
     }
 
     /// The path of an open whose close returned a removal: the directories above it may have been moved since.
-    #[must_use]
     pub fn leaving(&self, open: OpenId) -> Option<SharePath> {
         self.paths.lock().leaving(open)
     }
@@ -347,21 +346,18 @@ impl Files {
     }
 
     /// DeletePending of FileStandardInformation.
-    #[must_use]
     pub fn is_delete_pending(&self, place: &Place, open: OpenId) -> bool {
         self.with(place.key, false, |inode| inode.is_delete_pending(open))
             .unwrap_or(false)
     }
 
     /// Whether a named stream is itself marked for deletion, or is being removed.
-    #[must_use]
     pub fn is_stream_deleted(&self, place: &Place) -> bool {
         self.with_stream(place, |stream| Some(stream.deletion.is_some()))
             .unwrap_or(false)
     }
 
     /// Whether the name of an open is gone, or a close is removing it: no path leads to it any more.
-    #[must_use]
     pub fn is_unlinked(&self, place: &Place, open: OpenId) -> bool {
         self.with_open(place, open, |open| open.unlinked)
             .unwrap_or(false)
@@ -369,35 +365,30 @@ impl Files {
 
     /// Whether an inode is marked for deletion by any of its names, or a close is removing it:
     /// nothing is added to such a directory ([MS-FSA] 2.1.5.1.1).
-    #[must_use]
     pub fn is_to_be_deleted(&self, key: FileKey) -> bool {
         self.with(key, false, |inode| inode.is_to_be_deleted())
             .unwrap_or(false)
     }
 
     /// Whether this name of an inode is marked for deletion, or a close is removing it.
-    #[must_use]
     pub fn is_going(&self, key: FileKey, link: &Link) -> bool {
         self.with(key, false, |inode| inode.is_going(link))
             .unwrap_or(false)
     }
 
     /// How many opens an inode has: by one of its names, or by all.
-    #[must_use]
     pub fn count(&self, key: FileKey, link: Option<&Link>) -> usize {
         self.with(key, false, |inode| inode.count(link))
             .unwrap_or(0)
     }
 
     /// Whether a named stream of the inode is open: its file cannot be renamed then.
-    #[must_use]
     pub fn has_open_streams(&self, key: FileKey) -> bool {
         self.with(key, false, |inode| inode.has_open_streams())
             .unwrap_or(false)
     }
 
     /// The named streams of the inode that somebody has open.
-    #[must_use]
     pub fn open_streams(&self, key: FileKey) -> Vec<Place> {
         let names = self.with(key, false, |inode| inode.open_streams());
         let place = |stream| Place { key, stream };
@@ -405,7 +396,6 @@ impl Files {
     }
 
     /// Whether anybody has the stream open.
-    #[must_use]
     pub fn is_stream_open(&self, place: &Place) -> bool {
         self.with(place.key, false, |inode| {
             inode.is_stream_open(&place.stream)
@@ -414,7 +404,6 @@ impl Files {
     }
 
     /// The directory that holds the name an open was opened by, wherever that was moved; none if the name is gone.
-    #[must_use]
     pub fn parent_of(&self, place: &Place, open: OpenId) -> Option<FileKey> {
         self.with_open(place, open, |open| {
             (!open.unlinked).then_some(open.link.parent)
@@ -422,13 +411,11 @@ impl Files {
     }
 
     /// The path an open has now.
-    #[must_use]
     pub fn path_of(&self, open: OpenId) -> Option<SharePath> {
         self.paths.lock().path_of(open)
     }
 
     /// The opens of a path, of all its streams.
-    #[must_use]
     pub fn opens_at(&self, path: &SharePath) -> Vec<OpenId> {
         self.paths.lock().at(path)
     }
@@ -462,7 +449,6 @@ impl Files {
     }
 
     /// The present path of the rename's new name.
-    #[must_use]
     pub fn coming(&self, rename: OpenId) -> Option<SharePath> {
         self.paths.lock().coming(rename)
     }
@@ -491,7 +477,6 @@ impl Files {
     }
 
     /// Lease.FileDeleteOnClose: the lease's file is to be deleted.
-    #[must_use]
     pub fn is_lease_to_be_deleted(&self, client: Guid, key: LeaseKey) -> bool {
         let leases = self.leases.lock();
         let bound = leases.get(&(client, key));

@@ -86,7 +86,6 @@ impl LockSequences {
 
 impl Files {
     /// Whether a LOCK was carried out before, so that it does nothing now. Changes nothing; [`Files::lock`] decides.
-    #[must_use]
     pub fn is_lock_replayed(&self, place: &Place, open: OpenId, sequence: LockSequence) -> bool {
         self.with_open(place, open, |open| open.sequences.knows(sequence))
             .unwrap_or(false)

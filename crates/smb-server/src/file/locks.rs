@@ -535,7 +535,6 @@ impl Files {
     }
 
     /// How many ranges an open holds or waits for.
-    #[must_use]
     pub fn locks_of(&self, place: &Place, open: OpenId) -> usize {
         self.with_stream(place, |stream| Some(stream.locks.count_of(open)))
             .unwrap_or(0)

@@ -62,13 +62,11 @@ impl SharePath {
     }
 
     /// A path of a share.
-    #[must_use]
     pub fn of(share: u32, names: &[String]) -> Self {
         Self::new(ShareId(share), names, fold)
     }
 
     /// The components in the form that the file system takes.
-    #[must_use]
     pub fn to_names(&self) -> Vec<String> {
         self.names().iter().map(ToString::to_string).collect()
     }
@@ -79,31 +77,26 @@ impl SharePath {
     }
 
     /// The components as stored.
-    #[must_use]
     pub fn names(&self) -> &[Box<str>] {
         &self.names
     }
 
     /// The components as compared.
-    #[must_use]
     pub fn folded(&self) -> &[Box<str>] {
         &self.folded
     }
 
     /// The path as FileNameInformation shows it: components joined by `\`, nothing in front.
-    #[must_use]
     pub fn text(&self) -> String {
         self.names.join("\\")
     }
 
     /// Whether this is `above` or something below it.
-    #[must_use]
     pub fn starts_with(&self, above: &Self) -> bool {
         self.share == above.share && self.folded.starts_with(&above.folded)
     }
 
     /// Whether both name the same object: share and folded components are equal.
-    #[must_use]
     pub fn same(&self, other: &Self) -> bool {
         self.share == other.share && self.folded == other.folded
     }
@@ -129,7 +122,6 @@ impl SharePath {
     }
 
     /// This path with its first components, `from`, replaced by `to`; `None` if it does not start with them.
-    #[must_use]
     pub(crate) fn moved(&self, from: &Self, to: &Self) -> Option<Self> {
         if !self.starts_with(from) {
             return None;
@@ -326,7 +318,6 @@ impl Files {
     }
 
     /// Whether any name is claimed.
-    #[must_use]
     pub fn any_claimed(&self) -> bool {
         !self.claims.lock().is_empty()
     }
@@ -407,21 +398,18 @@ impl Moves {
 
 impl Files {
     /// Returns the present moment; to be called before a name is looked up.
-    #[must_use]
     pub fn look(&self) -> Look {
         Look(self.moves.number.load(Ordering::SeqCst))
     }
 
     /// Whether an inode's name or path may have changed since a lookup. To be called when the open is in the tables,
     /// because later changes take the open into account.
-    #[must_use]
     pub fn has_moved(&self, key: FileKey, since: Look) -> bool {
         let later = |slot: &AtomicU64| slot.load(Ordering::SeqCst) > since.0;
         later(&self.moves.directories) || self.moves.inodes.get(shard(key)).is_some_and(later)
     }
 
     /// Whether a directory has moved since then: a path through it may no longer be valid.
-    #[must_use]
     pub fn has_directory_moved(&self, since: Look) -> bool {
         self.moves.directories.load(Ordering::SeqCst) > since.0
     }
@@ -461,7 +449,6 @@ impl Files {
     }
 
     /// How many names of an inode are marked deleted and still on disk, whichever opens marked them.
-    #[must_use]
     pub fn pending_links(&self, key: FileKey) -> usize {
         self.with(key, false, |inode| inode.pending_links())
             .unwrap_or(0)

@@ -76,20 +76,17 @@ impl Drop for Ongoing<'_> {
 
 impl Quick {
     /// Whether the stream has byte-range locks, so that READ and WRITE must ask `check_io`.
-    #[must_use]
     pub fn ranges_in_use(&self) -> bool {
         self.shared.ranges.load(Ordering::SeqCst) != 0
     }
 
     /// Whether another open of the stream may change its data.
-    #[must_use]
     pub fn others_write(&self) -> bool {
         self.shared.writers.load(Ordering::SeqCst) > usize::from(self.writes)
     }
 
     /// Whether the file may lack FILE_ATTRIBUTE_ARCHIVE, so that a change must set it; see
     /// [`super::Files::lacks_archive`].
-    #[must_use]
     pub fn lacks_archive(&self) -> bool {
         self.shared.lacks_archive.load(Ordering::SeqCst)
     }
@@ -102,7 +99,6 @@ impl Quick {
 
     /// Whether a READ or a change of data is under way. Such a request may hold the inode's lock, or pages that are not
     /// up to date, while it waits for the disk.
-    #[must_use]
     pub fn is_busy(&self) -> bool {
         // Changes that take turns are not counted.
         self.shared.reads.load(Ordering::SeqCst) != 0
@@ -111,7 +107,6 @@ impl Quick {
     }
 
     /// Whether an open of the stream leaves times as they are, so that changes take turns.
-    #[must_use]
     pub fn keeps_times(&self) -> bool {
         self.shared.time_keepers.load(Ordering::SeqCst) != 0
     }
@@ -132,19 +127,16 @@ impl Quick {
     }
 
     /// Whether changes are under way that took no turn.
-    #[must_use]
     pub fn has_changes_without_turn(&self) -> bool {
         self.shared.changes.load(Ordering::SeqCst) != 0
     }
 
     /// The lock that gives changes of data their turn if times are kept; overwrites and changes of EAs always take it.
-    #[must_use]
     pub fn turn(&self) -> &Mutex<()> {
         self.shared.turn.get_or_init(Box::default)
     }
 
     /// Whether this open belongs to an oplock or lease, even if no caching is left of it.
-    #[must_use]
     pub fn caches(&self) -> bool {
         self.group != 0
     }
@@ -153,7 +145,6 @@ impl Quick {
     /// that changes data (WRITE, a truncating CREATE, SET_INFO) checks this before the change, because it must wait for
     /// a client that caches writes, and again after it, because a client that was granted a read cache meanwhile may
     /// hold the old bytes. READ need not check: no other client caches writes while this open has data access.
-    #[must_use]
     pub fn others_cache(&self) -> bool {
         let cachers = self.shared.cachers.load(Ordering::SeqCst);
         cachers != 0 && cachers != self.group

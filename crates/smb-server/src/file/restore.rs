@@ -165,7 +165,6 @@ impl Inode {
 
 impl Files {
     /// The opens that share the oplock or lease of an open, itself among them.
-    #[must_use]
     pub fn sharing(&self, place: &Place, open: OpenId) -> BTreeSet<OpenId> {
         self.with_stream(place, |stream| Some(stream.holder_of(open)?.opens.clone()))
             .unwrap_or_default()
@@ -214,7 +213,6 @@ impl Files {
     }
 
     /// The state to record for an open, and for its lease.
-    #[must_use]
     pub fn kept(
         &self,
         place: &Place,

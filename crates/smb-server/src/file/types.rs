@@ -62,7 +62,6 @@ pub struct Link {
 
 impl Link {
     /// A name in a directory.
-    #[must_use]
     pub fn new(parent: FileKey, name: &str) -> Self {
         Self {
             parent,
@@ -71,7 +70,6 @@ impl Link {
     }
 
     /// The name that was looked up.
-    #[must_use]
     pub fn of<N: Node>(lookup: &Lookup<N>) -> Self {
         match &lookup.parent {
             None => Self {
@@ -105,7 +103,6 @@ impl Place {
     }
 
     /// The place of a named stream's state.
-    #[must_use]
     pub fn of_stream(file: FileKey, name: &str) -> Self {
         Self {
             key: file,
@@ -194,7 +191,6 @@ pub enum CacheGrant {
 
 impl CacheGrant {
     /// Whether anything may be cached, so that anything can be broken.
-    #[must_use]
     pub fn is_some(self) -> bool {
         match self {
             Self::None => false,
@@ -242,13 +238,11 @@ pub struct OpenRequest {
 
 impl OpenRequest {
     /// Whether the open empties the stream.
-    #[must_use]
     pub fn overwrites(&self) -> bool {
         !self.effect.is_empty()
     }
 
     /// The owner of the caching that the open shares: its lease, or its own oplock.
-    #[must_use]
     pub fn owner(&self) -> Option<Owner> {
         match self.cache {
             CacheRequest::None => None,
@@ -296,7 +290,6 @@ impl Effects {
     }
 
     /// Whether there is nothing to carry out.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.breaks.is_empty() && self.wakes.is_empty()
     }
@@ -448,7 +441,6 @@ pub(super) const NONE: LeaseState = LeaseState(0);
 pub(super) const WH: LeaseState = LeaseState(0x6);
 
 /// The caching an oplock level stands for.
-#[must_use]
 pub fn state_of(level: OplockLevel) -> LeaseState {
     match level {
         OplockLevel::II => R,
@@ -459,7 +451,6 @@ pub fn state_of(level: OplockLevel) -> LeaseState {
 }
 
 /// The oplock level that stands for a caching state: the strongest not above it.
-#[must_use]
 pub fn level_of(state: LeaseState) -> OplockLevel {
     if state.contains(R | WH) {
         OplockLevel::BATCH
@@ -474,7 +465,6 @@ pub fn level_of(state: LeaseState) -> OplockLevel {
 
 /// The valid lease state nearest below `asked`: none, R, RW, RH or RWH ([MS-FSA] 2.1.5.18). An invalid combination
 /// counts as none.
-#[must_use]
 pub(super) fn legal_state(asked: LeaseState, directory: bool) -> LeaseState {
     let known = asked & (R | WH);
     let state = if directory { known.without(W) } else { known };

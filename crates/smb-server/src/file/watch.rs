@@ -73,7 +73,6 @@ impl Change {
     pub const MODIFIED_STREAM: u32 = 8;
 
     /// Bytes of the entry in a reply, if it is the last one; any other is padded to a multiple of 4.
-    #[must_use]
     pub fn encoded_len(&self) -> usize {
         const FIXED: usize = 12;
         FIXED + 2 * self.name.encode_utf16().count()
