@@ -93,8 +93,8 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
     pub(super) async fn data_operation(&self, asked: Operation) -> Result<(), Failure> {
         if self.disk.quick.others_cache() {
             self.operation(asked).await?;
-        } else {
-            self.server.persistence.settled_at(&self.disk.place).await;
+        } else if self.server.persistence.has_opens_at(&self.disk.place) {
+            self.server.persistence.settled().await;
         }
         Ok(())
     }

@@ -426,14 +426,6 @@ impl Persistence {
         }
     }
 
-    /// As [`Persistence::settled`], for a request that changes a file which nobody caches any more: it waits for the
-    /// losses of its recorded opens that other requests caused.
-    pub(crate) async fn settled_at(&self, place: &Place) {
-        if self.has_opens_at(place) {
-            self.settled().await;
-        }
-    }
-
     /// Whether there are recorded opens of the file.
     pub(crate) fn has_opens_at(&self, place: &Place) -> bool {
         self.len() > 0 && self.lock().by_inode.contains_key(&place.key)
