@@ -457,6 +457,5 @@ fn entry<'a>(
         file_id_128: u128::from(attr.file_id).to_le_bytes(),
         reparse_tag: 0,
         file_name: &name.name,
-        aapl: None,
     }
 }

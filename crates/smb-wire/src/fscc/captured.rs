@@ -110,7 +110,6 @@ fn borrowed(entry: &OwnedDirectoryEntry) -> DirectoryEntry<&str> {
         file_id_128: entry.file_id_128,
         reparse_tag: entry.reparse_tag,
         file_name: &entry.file_name,
-        aapl: None,
     }
 }
 

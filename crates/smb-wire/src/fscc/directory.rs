@@ -49,23 +49,6 @@ pub struct DirectoryEntry<S> {
     pub reparse_tag: u32,
     /// The name.
     pub file_name: S,
-    /// Apple's READ_DIR_ATTR: raw bytes that IdBothDirectory contains in place of the short name's
-    /// length (2 bytes), short name (24) and reserved field (2), and in EaSize.
-    pub aapl: Option<AaplAttributes>,
-}
-
-/// The values that the "AAPL" context puts into IdBothDirectory entries in place of fields that
-/// Macs do not use (kAAPL_SUPPORTS_READ_DIR_ATTR).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct AaplAttributes {
-    /// The rights of the user, in place of EaSize.
-    pub max_access: u32,
-    /// Length of the resource fork in bytes.
-    pub resource_fork_len: u64,
-    /// Type, creator, flags and dates of the Finder, compressed.
-    pub finder_info: [u8; 16],
-    /// UNIX mode.
-    pub unix_mode: u16,
 }
 
 /// A decoded entry, as a client sees it. Fields that the class lacks are empty. The size of the extended attributes is
@@ -211,17 +194,9 @@ impl DirectoryFormat {
     }
 
     fn put_id_both(self, entry: &DirectoryEntry<&str>, out: &mut &mut [u8]) {
-        if let Some(aapl) = entry.aapl {
-            field(out, aapl.max_access.to_le_bytes());
-            field(out, 24_u16.to_le_bytes());
-            field(out, aapl.resource_fork_len.to_le_bytes());
-            field(out, aapl.finder_info);
-            field(out, aapl.unix_mode.to_le_bytes());
-        } else {
-            field(out, self.ea_size_of(entry).to_le_bytes());
-            put_short_name(entry.short_name, out);
-            field(out, [0; 2]);
-        }
+        field(out, self.ea_size_of(entry).to_le_bytes());
+        put_short_name(entry.short_name, out);
+        field(out, [0; 2]);
         field(out, entry.file_id.to_le_bytes());
     }
 
@@ -417,7 +392,6 @@ mod tests {
             file_id_128: [10; 16],
             reparse_tag: 0,
             file_name: name,
-            aapl: None,
         }
     }
 
@@ -485,26 +459,6 @@ mod tests {
 
         let mut writer = DirectoryWriter::new(format, 106);
         assert_eq!(writer.push(&sample("abc")), Pushed::FirstDoesNotFit);
-    }
-
-    #[test]
-    fn apple_attributes_replace_fields_of_id_both() {
-        let format = DirectoryFormat::of(FileInformationClass::ID_BOTH_DIRECTORY).unwrap();
-        let mut entry = sample("x");
-        entry.aapl = Some(AaplAttributes {
-            max_access: 0x001f_01ff,
-            resource_fork_len: 0x0102,
-            finder_info: [7; 16],
-            unix_mode: 0o100_644,
-        });
-        let mut writer = DirectoryWriter::new(format, 1000);
-        assert_eq!(writer.push(&entry), Pushed::Pushed);
-        let out = writer.finish();
-        assert_eq!(out[64..70], [0xff, 0x01, 0x1f, 0, 24, 0]);
-        assert_eq!(out[70..72], [2, 1]);
-        assert_eq!(out[78..94], [7; 16]);
-        assert_eq!(out[94..96], 0o100_644_u16.to_le_bytes());
-        assert_eq!(out[96], 9);
     }
 
     #[test]

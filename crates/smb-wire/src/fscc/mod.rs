@@ -24,8 +24,7 @@ mod stream;
 
 pub use class::{ClassUse, FileInformationClass, FsInformationClass};
 pub use directory::{
-    AaplAttributes, DirectoryEntries, DirectoryEntry, DirectoryFormat, DirectoryWriter,
-    OwnedDirectoryEntry, Pushed,
+    DirectoryEntries, DirectoryEntry, DirectoryFormat, DirectoryWriter, OwnedDirectoryEntry, Pushed,
 };
 pub use ea::{
     EaEntry, EaFlags, MAX_EA_LIST_BYTES, MAX_EA_NAME_BYTES, check_ea_name, encode_ea_list,
