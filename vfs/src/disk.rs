@@ -379,9 +379,6 @@ pub trait Disk: Send + Sync + 'static {
     /// `statx` of a name, not following links.
     async fn stat_at(&self, dir: &Self::Fd, name: &[u8]) -> DiskResult<Stat>;
 
-    /// The inode's generation (`FS_IOC_GETVERSION`), 0 where there is none.
-    async fn generation(&self, fd: &Self::Fd) -> DiskResult<u64>;
-
     /// `pread` into the spare capacity of `buf`, up to `len` bytes, which are appended. It may return fewer.
     async fn read(
         &self,

@@ -23,7 +23,6 @@ use super::{fd::LinuxFd, super_block};
 use crate::{
     FileKey, Timestamp,
     disk::{Allocate, DiskResult, Errno, NOW, RawEntry, Stat, StatFs},
-    posix_sys as raw,
 };
 
 /// Bytes of one `getdents` buffer.
@@ -133,29 +132,6 @@ fn to_stat(x: &Statx, kind: u64) -> Stat {
         born,
         fixed: x.stx_attributes.intersects(FIXED),
     }
-}
-
-/// The generation as the file handle carries it: the same number as `FS_IOC_GETVERSION`, but also
-/// for `O_PATH` and without any permission. 0 where the kind of handle is unknown.
-pub(super) fn generation(fd: &LinuxFd) -> u64 {
-    const INO32_GEN: i32 = 1; // ext4, XFS (small numbers): inode, generation; tmpfs: reversed
-    const XFS_INO64_GEN: i32 = 0x81;
-    const BTRFS: i32 = 0x4D;
-    const BTRFS_PARENT: i32 = 0x4E;
-    let Ok((kind, bytes)) = raw::file_handle(fd.as_fd()) else {
-        return 0;
-    };
-    let at = match (kind, bytes.len()) {
-        (INO32_GEN, 8) => 4,
-        (INO32_GEN, 12) => 0,
-        (XFS_INO64_GEN, _) => 8,
-        (BTRFS | BTRFS_PARENT, _) => 16,
-        _ => return 0,
-    };
-    let word = bytes
-        .get(at..at + 4)
-        .and_then(|b| <[u8; 4]>::try_from(b).ok());
-    word.map_or(0, |w| u64::from(u32::from_ne_bytes(w)))
 }
 
 pub(super) fn truncate(fd: &LinuxFd, size: u64) -> DiskResult<()> {

@@ -180,10 +180,6 @@ impl Disk for LinuxDisk {
         self.pool_stat(dir, name).await
     }
 
-    async fn generation(&self, fd: &LinuxFd) -> DiskResult<u64> {
-        Ok(calls::generation(fd))
-    }
-
     async fn read(
         &self,
         fd: &LinuxFd,

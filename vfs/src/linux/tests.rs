@@ -353,25 +353,6 @@ fn the_last_descriptor_of_an_inode_knows_it() {
     assert_eq!(anew.others(), 0);
 }
 
-#[test]
-fn generations_match_the_ioctl() {
-    let dir = tempfile::tempdir().unwrap();
-    let disk = LinuxDisk::open(dir.path()).unwrap();
-    let fd = block_on(conformance::new_file(&disk, &disk.root(), b"f"));
-    // ext4, XFS, btrfs.
-    if [0xEF53, 0x5846_5342, BTRFS].contains(&calls::stat_fs(&fd).unwrap().kind) {
-        let out = std::process::Command::new("lsattr")
-            .arg("-v")
-            .arg(dir.path().join("f"))
-            .output();
-        if let Ok(out) = out {
-            let text = String::from_utf8(out.stdout).unwrap();
-            let number = text.split_whitespace().next().unwrap();
-            assert_eq!(number.parse::<u64>().unwrap(), calls::generation(&fd));
-        }
-    }
-}
-
 /// The kernel marks the path of what was deleted by the end that this name has anyway.
 #[test]
 fn a_name_that_ends_as_if_it_were_deleted_is_a_path() {

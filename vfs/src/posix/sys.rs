@@ -4,10 +4,10 @@
 //! nothing here has state or decides anything.
 //!
 //! The calls are `preadv2` into memory not yet initialised, `pwritev2`, `faccessat2` of a descriptor,
-//! `name_to_handle_at`, `sync_file_range` (to start only), `cachestat`, `FICLONERANGE`, the two ioctls that return a
-//! file system's UUID, the one that syncs a btrfs, the four calls of Linux 6.13 for extended attributes by directory
-//! and path (`getxattrat` and its sisters), `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, the
-//! socket option `SO_RCVLOWAT`, the handler of SIGSYS, and two functions of glibc's allocator.
+//! `sync_file_range` (to start only), `cachestat`, `FICLONERANGE`, the two ioctls that return a file system's UUID, the
+//! one that syncs a btrfs, the four calls of Linux 6.13 for extended attributes by directory and path (`getxattrat` and
+//! its sisters), `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, the socket option `SO_RCVLOWAT`, the
+//! handler of SIGSYS, and two functions of glibc's allocator.
 
 use std::{
     ffi::CStr,
@@ -20,8 +20,6 @@ use crate::disk::{DiskResult, Errno};
 
 /// The uid that `setfsuid` takes as "change nothing".
 const NO_ID: u32 = u32::MAX;
-/// `MAX_HANDLE_SZ`.
-const HANDLE_MAX: usize = 128;
 /// `FICLONERANGE`: `_IOW(0x94, 13, struct file_clone_range)`.
 const FICLONERANGE: libc::c_ulong = 0x4020_940D;
 /// `FS_IOC_GETFSUUID`: `_IOR(0x15, 0, struct fsuuid2)`.
@@ -172,39 +170,6 @@ pub(crate) fn access(fd: BorrowedFd<'_>, mode: u32) -> DiskResult<()> {
             flags,
         )
     })
-}
-
-/// The file handle of a descriptor (`O_PATH` too): type and bytes.
-pub(crate) fn file_handle(fd: BorrowedFd<'_>) -> DiskResult<(i32, Vec<u8>)> {
-    #[repr(C)]
-    struct Handle {
-        bytes: u32,
-        kind: i32,
-        data: [u8; HANDLE_MAX],
-    }
-    let mut handle = Handle {
-        bytes: HANDLE_MAX as u32,
-        kind: 0,
-        data: [0; HANDLE_MAX],
-    };
-    let mut mount: libc::c_int = 0;
-    // SAFETY: `handle` has the layout of `struct file_handle` followed by as many bytes as its
-    // first member says; the kernel writes within them. `mount` is a valid place for an int.
-    done(unsafe {
-        libc::syscall(
-            libc::SYS_name_to_handle_at,
-            fd.as_raw_fd(),
-            c"".as_ptr(),
-            &raw mut handle,
-            &raw mut mount,
-            libc::AT_EMPTY_PATH,
-        )
-    })?;
-    let len = usize::try_from(handle.bytes).unwrap_or(0).min(HANDLE_MAX);
-    Ok((
-        handle.kind,
-        handle.data.get(..len).unwrap_or_default().to_vec(),
-    ))
 }
 
 /// Adds to the length of `buf` the bytes that a call has written at its end and counted.

@@ -460,11 +460,6 @@ impl Disk for SimDisk {
         state.stat(ino)
     }
 
-    async fn generation(&self, fd: &SimFd) -> DiskResult<u64> {
-        // Inode numbers are never used again, so every inode is of its first generation.
-        self.shared.lock().node(fd.0.ino).map(|_| 1)
-    }
-
     async fn read(
         &self,
         fd: &SimFd,

@@ -32,7 +32,7 @@ const ALLOWED: &str = "\
     fchmod fchmodat fchmodat2 fchown fchownat fdatasync fgetxattr file_getattr flistxattr \
     fremovexattr fsetxattr fstat fstatfs fsync ftruncate getcwd getdents64 getxattr getxattrat \
     lgetxattr linkat listxattr listxattrat llistxattr lremovexattr lseek lsetxattr lstat mkdir \
-    mkdirat mknodat name_to_handle_at newfstatat open openat openat2 pread64 preadv preadv2 \
+    mkdirat mknodat newfstatat open openat openat2 pread64 preadv preadv2 \
     pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv removexattr removexattrat \
     rename renameat renameat2 rmdir setxattr setxattrat splice stat statfs statx symlinkat sync \
     sync_file_range syncfs tee truncate umask unlink unlinkat utimensat vmsplice write writev";
