@@ -97,10 +97,6 @@ pub struct SetAttr {
     pub archive: bool,
     /// Whether the file counts as sparse from now on.
     pub sparse: Option<bool>,
-    /// Owner and group ids.
-    pub owner: Option<(u32, u32)>,
-    /// Permission bits.
-    pub mode: Option<u32>,
 }
 
 /// One named stream of an inode.

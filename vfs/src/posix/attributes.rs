@@ -66,9 +66,6 @@ impl<D: Disk> Attributes for PosixVfs<D> {
         if touches_times || touches_dos {
             self.may_change(who, fd, &stat).await?;
         }
-        if set.owner.is_some() || set.mode.is_some() {
-            self.set_permissions(who, fd, set).await?;
-        }
         // The step that may fail for lack of space comes last, and the times can be restored.
         if touches_times {
             self.disk
@@ -362,22 +359,6 @@ impl<D: Disk> PosixVfs<D> {
         let stored = self.store_dos_attrib(fd, wanted).await;
         self.attribs.forget(node.0.key);
         stored
-    }
-
-    /// Owner and mode, by the kernel's rules for `who`. A security descriptor that was valid stays valid, because the
-    /// server itself makes this change.
-    async fn set_permissions(&self, who: &Identity, fd: &D::Fd, set: &SetAttr) -> VfsResult<()> {
-        let descriptor = self.current_descriptor(fd).await?;
-        if let Some((uid, gid)) = set.owner {
-            self.disk.set_owner(who, fd, Some(uid), Some(gid)).await?;
-        }
-        if let Some(mode) = set.mode {
-            self.disk.set_mode(who, fd, mode & 0o7777).await?;
-        }
-        match descriptor {
-            Some(descriptor) => self.store_descriptor(fd, descriptor).await,
-            None => Ok(()),
-        }
     }
 
     /// The owner or a writer may change attributes.

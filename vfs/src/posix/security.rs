@@ -64,21 +64,6 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// The descriptor, if there is one that can be decoded and is not stale.
-    pub(super) async fn current_descriptor(&self, fd: &D::Fd) -> VfsResult<Option<Vec<u8>>> {
-        let Some(stored) = self.xattr(fd, self.ntacl()).await? else {
-            return Ok(None);
-        };
-        let Ok(NtAcl {
-            descriptor,
-            sys_acl_hash: Some(hash),
-        }) = NtAcl::parse(&stored)
-        else {
-            return Ok(None);
-        };
-        Ok((hash == self.permissions_hash(fd).await?).then_some(descriptor))
-    }
-
     /// Stores a descriptor, with the hash of the present POSIX permissions.
     pub(super) async fn store_descriptor(&self, fd: &D::Fd, descriptor: Vec<u8>) -> VfsResult<()> {
         let acl = NtAcl {

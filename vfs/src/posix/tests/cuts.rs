@@ -488,7 +488,7 @@ fn a_descriptor_that_is_refused_is_not_stored() {
             let descriptor = super::meta::descriptor(1);
             let stored = t.vfs.set_security(ME, &file, &descriptor).await;
             disk.clear_faults();
-            let is = t.vfs.current_descriptor(file.fd()).await.unwrap();
+            let is = t.vfs.security(&file, None).await.unwrap();
             assert_eq!(is.is_some(), stored.is_ok(), "{after}: {stored:?}");
             stored.is_ok()
         });

@@ -162,17 +162,6 @@ pub(super) async fn security<D: Disk>(t: Case<D>) {
         t.vfs.security(&t.node("f").await, None).await.unwrap(),
         Some(descriptor(1))
     );
-    // A change of permissions by the server itself does not make the descriptor stale.
-    let mode = SetAttr {
-        mode: Some(0o600),
-        ..SetAttr::default()
-    };
-    t.vfs.set_attr(ME, &file, &mode).await.unwrap();
-    assert_eq!(t.vfs.attr(&file).await.unwrap().mode & 0o7777, 0o600);
-    assert_eq!(
-        t.vfs.security(&file, None).await.unwrap(),
-        Some(descriptor(1))
-    );
     assert_eq!(
         t.vfs.set_security(ME, &file, b"no").await.unwrap_err(),
         VfsError::InvalidArgument
@@ -213,14 +202,6 @@ pub(super) async fn security<D: Disk>(t: Case<D>) {
 pub(super) async fn security_behind_our_back<D: Disk>(t: Case<D>) {
     let file = t.file("f").await;
     t.vfs.set_security(ME, &file, &descriptor(1)).await.unwrap();
-    t.vfs.disk().set_mode(ME, file.fd(), 0o640).await.unwrap();
-    assert_eq!(t.vfs.security(&file, None).await.unwrap(), None);
-    // A stale descriptor stays stale after an own change.
-    let mode = SetAttr {
-        mode: Some(0o644),
-        ..SetAttr::default()
-    };
-    t.vfs.set_attr(ME, &file, &mode).await.unwrap();
     t.vfs.disk().set_mode(ME, file.fd(), 0o640).await.unwrap();
     assert_eq!(t.vfs.security(&file, None).await.unwrap(), None);
     let name = t.vfs.options().acl;

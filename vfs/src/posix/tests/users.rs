@@ -188,15 +188,8 @@ async fn strangers_change_nothing<D: Disk>(three: &Three<D>) {
         let moved = t.vfs.rename(other, found, root, "f", root, "g", None).await;
         assert_eq!(moved.unwrap_err(), DENIED);
     }
-    let mode = SetAttr {
-        mode: Some(0o660),
-        ..SetAttr::default()
-    };
-    assert_eq!(
-        t.vfs.set_attr(carol, found, &mode).await.unwrap_err(),
-        DENIED
-    );
-    t.vfs.set_attr(alice, found, &mode).await.unwrap();
+    let set = t.vfs.disk().set_mode(alice, found.fd(), 0o660).await;
+    set.unwrap();
 }
 
 /// Linux ties times and attributes to the owner, Windows to a right that writers also have.
