@@ -167,14 +167,6 @@ async fn holes<D: Disk>(disk: &D, dir: &D::Fd) {
         [[0; 8], [7; 8]].concat()
     );
     let before = disk.stat(&fd).await.unwrap();
-    match disk.allocate(&fd, Allocate::Zero, M + 40_000, 1000).await {
-        Ok(()) => {
-            assert_eq!(get(disk, &fd, M + 39_999, 2).await, [7, 0]);
-            assert_eq!(get(disk, &fd, M + 40_999, 2).await, [0, 7]);
-        }
-        // tmpfs does not support it.
-        Err(e) => assert_eq!(e, Errno(libc::EOPNOTSUPP)),
-    }
     disk.allocate(&fd, Allocate::Reserve, 0, 4 * M)
         .await
         .unwrap();

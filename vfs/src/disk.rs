@@ -181,8 +181,6 @@ pub enum Allocate {
     Reserve,
     /// Punch a hole, keep the size.
     Punch,
-    /// Zero a range, keep the size.
-    Zero,
 }
 
 /// How [`Disk::set_xattr`] works.

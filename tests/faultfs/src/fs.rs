@@ -711,7 +711,6 @@ impl Filesystem for FaultFs {
             let how = match mode & !libc::FALLOC_FL_KEEP_SIZE {
                 0 => Allocate::Reserve,
                 libc::FALLOC_FL_PUNCH_HOLE => Allocate::Punch,
-                libc::FALLOC_FL_ZERO_RANGE => Allocate::Zero,
                 _ => return Err(Errno(libc::EOPNOTSUPP)),
             };
             now(world.disk().allocate(&fd, how, offset, length))?;

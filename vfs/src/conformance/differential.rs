@@ -24,7 +24,6 @@ enum Step {
     Truncate(u8, u8, u32),
     Punch(u8, u8, u32, u32),
     Reserve(u8, u8, u32),
-    Zero(u8, u8, u32, u32),
     Copy(u8, u8, u32, u32, u32),
     Xattr(u8, u8, u8, Option<u8>),
     Mode(u8, u8, u16),
@@ -49,7 +48,6 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (d(), n(), at()).prop_map(|(d, n, at)| Step::Truncate(d, n, at)),
         2 => (d(), n(), at(), at()).prop_map(|(d, n, at, l)| Step::Punch(d, n, at, l)),
         1 => (d(), n(), at()).prop_map(|(d, n, l)| Step::Reserve(d, n, l)),
-        1 => (d(), n(), at(), at()).prop_map(|(d, n, at, l)| Step::Zero(d, n, at, l)),
         1 => (d(), n(), at(), at(), at()).prop_map(|(d, n, f, t, l)| Step::Copy(d, n, f, t, l)),
         2 => (d(), n(), 0..3u8, any::<Option<u8>>())
             .prop_map(|(d, n, k, v)| Step::Xattr(d, n, k, v)),
@@ -156,11 +154,6 @@ async fn apply_data<D: Disk>(disk: &D, step: &Step) -> Result<String, Errno> {
         Step::Reserve(d, n, len) => {
             let fd = file(disk, d, n).await?;
             disk.allocate(&fd, Allocate::Reserve, 0, len.into()).await?;
-        }
-        Step::Zero(d, n, at, len) => {
-            let fd = file(disk, d, n).await?;
-            disk.allocate(&fd, Allocate::Zero, at.into(), len.into())
-                .await?;
         }
         Step::Copy(d, n, from, to, len) => {
             let fd = file(disk, d, n).await?;

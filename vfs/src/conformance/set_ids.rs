@@ -35,14 +35,13 @@ enum Changing {
     OwnerByOwner,
 }
 
-const CHANGES: [Changing; 11] = [
+const CHANGES: [Changing; 10] = [
     Changing::Write { durable: false },
     Changing::Write { durable: true },
     Changing::Truncate(0),
     Changing::Truncate(5 * BLOCK),
     Changing::Allocate(Allocate::Reserve),
     Changing::Allocate(Allocate::Punch),
-    Changing::Allocate(Allocate::Zero),
     Changing::Copy,
     Changing::Clone,
     Changing::OwnerByService,

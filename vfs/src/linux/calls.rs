@@ -142,7 +142,6 @@ pub(super) fn allocate(fd: &LinuxFd, how: Allocate, offset: u64, len: u64) -> Di
     let how = match how {
         Allocate::Reserve => FallocateFlags::empty(),
         Allocate::Punch => FallocateFlags::PUNCH_HOLE,
-        Allocate::Zero => FallocateFlags::ZERO_RANGE,
     };
     call(|| rustix::fs::fallocate(fd, how | FallocateFlags::KEEP_SIZE, offset, len))
 }

@@ -199,49 +199,31 @@ impl State {
         err_if(!self.node(ino)?.is_file(), libc::ENODEV)?;
         self.step();
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
-        if how != Allocate::Punch {
-            let had = self.node(ino)?.blocks.range(first..last).count() as u64;
-            self.room((last - first) - had)?;
-            self.zero_old_end(ino, end)?;
-        }
-        let whole = offset.div_ceil(BLOCK)..end / BLOCK;
         match how {
-            Allocate::Reserve => self.reserve(ino, first..last)?,
-            Allocate::Punch | Allocate::Zero => {
-                self.blank_ends(ino, offset, end)?;
-                let numbers: Vec<u64> = if whole.is_empty() {
-                    Vec::new()
-                } else {
-                    self.node(ino)?
-                        .blocks
-                        .range(whole)
-                        .map(|(n, _)| *n)
-                        .collect()
-                };
-                let block = if how == Allocate::Punch {
-                    Block::Hole
-                } else {
-                    Block::Reserved
-                };
-                for number in numbers {
-                    self.set_block(ino, number, block.clone());
+            Allocate::Reserve => {
+                let had = self.node(ino)?.blocks.range(first..last).count() as u64;
+                self.room((last - first) - had)?;
+                self.zero_old_end(ino, end)?;
+                for number in first..last {
+                    if self.node(ino)?.block(number) == Block::Hole {
+                        self.set_block(ino, number, Block::Reserved);
+                    }
                 }
-                if how == Allocate::Zero {
-                    self.reserve(ino, first..last)?;
+            }
+            Allocate::Punch => {
+                self.blank_ends(ino, offset, end)?;
+                let whole = offset.div_ceil(BLOCK)..end / BLOCK;
+                if !whole.is_empty() {
+                    let within = self.node(ino)?.blocks.range(whole);
+                    let numbers: Vec<u64> = within.map(|(number, _)| *number).collect();
+                    for number in numbers {
+                        self.set_block(ino, number, Block::Hole);
+                    }
                 }
             }
         }
         self.drop_privileges(ino)?;
         self.touch(ino, how != Allocate::Reserve);
-        Ok(())
-    }
-
-    fn reserve(&mut self, ino: u64, blocks: std::ops::Range<u64>) -> DiskResult<()> {
-        for number in blocks {
-            if self.node(ino)?.block(number) == Block::Hole {
-                self.set_block(ino, number, Block::Reserved);
-            }
-        }
         Ok(())
     }
 
