@@ -121,8 +121,6 @@ pub struct FsInfo {
     pub available: u64,
     /// Allocation unit in bytes.
     pub block: u32,
-    /// Longest component in bytes on disk.
-    pub name_max: u32,
     /// The file system supports sparse files (punch hole, SEEK_DATA).
     pub sparse: bool,
     /// The file system can share blocks between files ([`crate::Contents::clone_range`]).

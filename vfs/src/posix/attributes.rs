@@ -152,7 +152,6 @@ impl<D: Disk> Attributes for PosixVfs<D> {
             free: bytes(fs.free),
             available: bytes(fs.available),
             block: u32::try_from(fs.block).unwrap_or(4096),
-            name_max: u32::try_from(fs.name_max).unwrap_or(255),
             sparse: !NOT_SPARSE.contains(&fs.kind),
             clones: fs.clones,
             read_only: fs.read_only || self.options.read_only,
