@@ -151,7 +151,7 @@ pub struct RawEntry {
     pub kind: u8,
 }
 
-/// The result of `statvfs`.
+/// The result of `fstatfs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StatFs {
     /// Fragment size in bytes; the counts below are in this unit.
@@ -166,9 +166,9 @@ pub struct StatFs {
     pub name_max: u64,
     /// Identity of the file system, the same after a restart; the device number where it has none.
     pub id: u64,
-    /// Mounted read-only.
+    /// Mounted read-only, or read-only after an error.
     pub read_only: bool,
-    /// `f_type` of statfs.
+    /// `f_type`.
     pub kind: u64,
     /// The file system can share blocks between files (`FICLONERANGE`).
     pub clones: bool,
@@ -582,11 +582,6 @@ pub trait Disk: Send + Sync + 'static {
         false
     }
 
-    /// `fstatfs` and `statvfs`.
+    /// `fstatfs`.
     async fn stat_fs(&self, fd: &Self::Fd) -> DiskResult<StatFs>;
-
-    /// Whether the file system under `fd` is mounted read-only, or has become so after an error.
-    async fn is_read_only(&self, fd: &Self::Fd) -> DiskResult<bool> {
-        Ok(self.stat_fs(fd).await?.read_only)
-    }
 }

@@ -87,11 +87,6 @@ pub(super) fn stat_at(dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
     }
 }
 
-/// `f_type`.
-pub(super) fn kind(fd: impl AsFd) -> DiskResult<u64> {
-    call(|| rustix::fs::fstatfs(&fd)).map(|fs| fs.f_type as u64)
-}
-
 fn device(x: &Statx) -> u64 {
     rustix::fs::makedev(x.stx_dev_major, x.stx_dev_minor)
 }
@@ -341,16 +336,10 @@ pub(super) fn path_below<'a>(root: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// `ST_RDONLY`, of the mount or of the file system.
-pub(super) fn is_read_only(fd: &LinuxFd) -> DiskResult<bool> {
-    let fs = call(|| rustix::fs::fstatvfs(fd))?;
-    Ok(fs.f_flag.contains(StatVfsMountFlags::RDONLY))
-}
-
-/// All but [`StatFs::clones`], which these calls do not report.
+/// [`StatFs::id`] is `f_fsid`, which some file systems make of the device number.
 pub(super) fn stat_fs(fd: &LinuxFd) -> DiskResult<StatFs> {
-    let kind = kind(fd)?;
     let fs = call(|| rustix::fs::fstatvfs(fd))?;
+    let class = fd.class();
     Ok(StatFs {
         block: fs.f_frsize,
         blocks: fs.f_blocks,
@@ -359,7 +348,7 @@ pub(super) fn stat_fs(fd: &LinuxFd) -> DiskResult<StatFs> {
         name_max: fs.f_namemax,
         id: fs.f_fsid,
         read_only: fs.f_flag.contains(StatVfsMountFlags::RDONLY),
-        kind,
-        clones: false,
+        kind: class.kind,
+        clones: class.clones,
     })
 }

@@ -467,21 +467,15 @@ impl Disk for LinuxDisk {
     }
 
     async fn stat_fs(&self, fd: &LinuxFd) -> DiskResult<StatFs> {
-        let (class, device) = (fd.class(), fd.file_system().device);
-        let looked = move |fd: &LinuxFd| {
-            let fs = calls::stat_fs(fd)?;
+        let looked = |fd: &LinuxFd| {
+            let (fs, device) = (calls::stat_fs(fd)?, fd.file_system().device);
             let id = match fs.id {
                 // Some file systems make it of the device number.
-                number if number == 0 || number == device => class.uuid.unwrap_or(device),
+                number if number == 0 || number == device => fd.class().uuid.unwrap_or(device),
                 number => number,
             };
-            let clones = class.clones;
-            Ok(StatFs { id, clones, ..fs })
+            Ok(StatFs { id, ..fs })
         };
         self.look(fd, looked).await
-    }
-
-    async fn is_read_only(&self, fd: &LinuxFd) -> DiskResult<bool> {
-        self.look(fd, calls::is_read_only).await
     }
 }

@@ -160,7 +160,7 @@ impl<D: Disk> Attributes for PosixVfs<D> {
     }
 
     async fn is_read_only(&self, node: &PosixNode<D>) -> VfsResult<bool> {
-        Ok(self.options.read_only || self.disk.is_read_only(node.fd()).await?)
+        Ok(self.options.read_only || self.disk.stat_fs(node.fd()).await?.read_only)
     }
 }
 
