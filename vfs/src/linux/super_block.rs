@@ -41,13 +41,11 @@ pub(super) const XFS: u64 = 0x5846_5342;
 /// Slots of the cache below.
 const SLOTS: usize = 64;
 
-/// The facts known of a file system, by device number: `(dev + 1) << 2`, with [`ATOMIC`] and [`KEPT`]; 0 is empty. If
-/// two numbers share a slot, the facts are queried again.
+/// Whether the renames of a file system are atomic, by device number: `(dev + 1) << 1`, with [`ATOMIC`]; 0 is empty. If
+/// two numbers share a slot, the file system is asked again.
 static KNOWN: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
-/// The flag of a file system that keeps birth times.
-const KEPT: u64 = 1;
 /// Renames are atomic.
-const ATOMIC: u64 = 2;
+const ATOMIC: u64 = 1;
 
 #[expect(
     clippy::indexing_slicing,
@@ -58,16 +56,16 @@ fn slot(dev: u64) -> &'static AtomicU64 {
 }
 
 fn tag(dev: u64) -> u64 {
-    dev.wrapping_add(1) << 2
+    dev.wrapping_add(1) << 1
 }
 
-/// The present facts about a device number.
-fn known(dev: u64) -> Option<u64> {
+/// Whether renames on a device number are atomic, if that is known.
+fn known(dev: u64) -> Option<bool> {
     let known = slot(dev).load(Relaxed);
-    (known & !(KEPT | ATOMIC) == tag(dev)).then_some(known)
+    (known & !ATOMIC == tag(dev)).then_some(known & ATOMIC != 0)
 }
 
-/// Forgets the facts about a device number, which may belong to another file system now.
+/// Forgets what is known about a device number, which may belong to another file system now.
 pub(crate) fn forget(dev: u64) {
     slot(dev).store(0, Relaxed);
 }
@@ -75,23 +73,20 @@ pub(crate) fn forget(dev: u64) {
 /// Whether a power cut leaves every rename on `dev` whole or not made. It is known once an inode of it was queried
 /// ([`generation`]); `false` if it is not known.
 pub(crate) fn renames_are_atomic(dev: u64) -> bool {
-    known(dev).is_some_and(|known| known & ATOMIC != 0)
+    known(dev) == Some(true)
 }
 
 /// The generation of an inode born then on `dev`; `kind` is the file system's `f_type`.
 pub(crate) fn generation(dev: u64, born: Timestamp, kind: u64) -> u64 {
-    let known = known(dev).unwrap_or_else(|| {
-        let kept = if KEEPS_BIRTH.contains(&kind) { KEPT } else { 0 };
+    if known(dev).is_none() {
         let atomic = match kind {
-            XFS | BTRFS => ATOMIC,
-            EXT4 if has_journal(dev) => ATOMIC,
-            _ => 0,
+            XFS | BTRFS => true,
+            EXT4 => has_journal(dev),
+            _ => false,
         };
-        let known = tag(dev) | kept | atomic;
-        slot(dev).store(known, Relaxed);
-        known
-    });
-    if known & KEPT == 0 {
+        slot(dev).store(tag(dev) | u64::from(atomic), Relaxed);
+    }
+    if !KEEPS_BIRTH.contains(&kind) {
         return 0;
     }
     // The number wraps around only after 584 years.
