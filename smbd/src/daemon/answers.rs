@@ -1,9 +1,10 @@
 //! The answers of the front to administrators: status, and the page of metrics.
 
+use vfs::linux::trap;
+
 use super::Front;
 use crate::{
     answers::{ListenerStatus, StatusReport, WorkerStatus, millis},
-    host::sandbox,
     metrics::exposition::{MetricKind, Page},
     runtime::log,
     service::Service,
@@ -68,7 +69,7 @@ impl<S: Service> Front<S> {
         page.counter("holdfast_log_lines_lost_total", help, log::lost());
         let name = "holdfast_system_calls_refused_total";
         let help = "System calls that the sandbox refused.";
-        page.counter(name, help, sandbox::calls::refused());
+        page.counter(name, help, trap::refused());
         page.gauge("holdfast_connections", "Connections.", figures.connections);
         let name = "holdfast_connections_unauthenticated";
         let help = "Connections that nobody has logged in on.";

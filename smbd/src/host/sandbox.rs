@@ -20,6 +20,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use vfs::linux::trap;
+
 use crate::{
     Error,
     answers::SandboxStatus,
@@ -129,7 +131,7 @@ impl SandboxReport {
             }),
             without_landlock: self.without_landlock.clone(),
             seccomp: self.seccomp,
-            calls_refused: calls::refused(),
+            calls_refused: trap::refused(),
         }
     }
 }

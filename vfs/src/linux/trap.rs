@@ -1,11 +1,10 @@
 //! System calls that a seccomp filter refuses with SIGSYS: each returns ENOSYS and is counted.
 //!
 //! A signal handler can neither allocate nor log, so it sets a bit for the number of the call;
-//! [`take_new`] returns the names later.
+//! [`take_new`] returns the numbers later.
 
 use std::{
     io,
-    sync::OnceLock,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -16,14 +15,12 @@ const CALLS: usize = 512;
 
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 static SEEN: [AtomicU64; CALLS / 64] = [const { AtomicU64::new(0) }; CALLS / 64];
-static NAME: OnceLock<fn(usize) -> &'static str> = OnceLock::new();
 
-/// Handles SIGSYS from now on; `name` gives the name of a call.
+/// Handles SIGSYS from now on.
 ///
 /// # Errors
 /// The error of `sigaction`.
-pub fn catch(name: fn(usize) -> &'static str) -> io::Result<()> {
-    let _ = NAME.set(name);
+pub fn catch() -> io::Result<()> {
     raw::catch_refused_calls(note).map_err(|errno| io::Error::from_raw_os_error(errno.0))
 }
 
@@ -32,15 +29,14 @@ pub fn refused() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// Names of the calls that were refused since the last call of this function.
-pub fn take_new() -> Vec<&'static str> {
-    let name = |number| NAME.get().map_or("unknown", |name| name(number));
+/// Numbers of the calls that were refused since the last call of this function.
+pub fn take_new() -> Vec<usize> {
     let words = SEEN.iter().enumerate();
     words
         .flat_map(|(word, bits)| {
             let bits = bits.swap(0, Ordering::Relaxed);
             let set = (0..64).filter(move |bit| bits >> bit & 1 == 1);
-            set.map(move |bit| name(word * 64 + bit))
+            set.map(move |bit| word * 64 + bit)
         })
         .collect()
 }
