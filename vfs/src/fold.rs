@@ -36,6 +36,13 @@ pub fn fold_char(c: char) -> char {
     char::from_u32(simple).unwrap_or(c)
 }
 
+/// The hash FNV-1a of 64 bits.
+pub(crate) fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,11 @@ use std::{
 
 use tokio::sync::{Mutex as TurnLock, OwnedMutexGuard};
 
-use crate::{FileKey, lock};
+use crate::{
+    FileKey,
+    fold::{fnv_1a, fold},
+    lock,
+};
 
 /// Locks that the inodes of a file system share; its names share as many.
 const SHARDS: u64 = 64;
@@ -21,34 +25,49 @@ const KEPT_MAX: usize = 1024;
 /// The lock of a shard, by the device and the number of the shard.
 type Shards = BTreeMap<(u64, u64), Arc<TurnLock<()>>>;
 
-/// Locks on inodes whose attributes are read and rewritten, and on names that are made or removed. Unrelated inodes of
-/// a file system may share a lock, and unrelated names, so nobody may hold two of either but by [`Self::lock_names`].
-/// The holder of a name may request an inode. File systems share none, so one that hangs holds up no other.
+/// A name in a directory, in any case.
+type Name<'a> = (FileKey, &'a str);
+
+/// Locks on inodes whose attributes are read and rewritten, and on names that are about to be made or removed.
+///
+/// All that serve a disk share them: two shares over one folder, or a share before and after a reload, must not read and
+/// rewrite the same attribute at once, nor make the same name in two cases, nor find a name free and move another one
+/// there at once.
+///
+/// Unrelated inodes of a file system may share a lock, and unrelated names, so nobody may hold two of either but by
+/// [`Self::names`]. The holder of a name may request an inode. File systems share none, so one that hangs holds up no
+/// other.
 #[derive(Debug, Default)]
 pub struct InodeLocks(Mutex<Shards>);
 
 impl InodeLocks {
     /// Waits for the lock of an inode.
-    pub async fn lock(&self, inode: FileKey) -> OwnedMutexGuard<()> {
-        self.shard(of(inode)).lock_owned().await
+    pub async fn inode(&self, inode: FileKey) -> OwnedMutexGuard<()> {
+        let place = (inode.fs, inode.ino % SHARDS);
+        self.shard(place).lock_owned().await
     }
 
-    /// Waits for the lock of a name: its hash stands in place of the number of the directory.
-    pub async fn lock_name(&self, name: FileKey) -> OwnedMutexGuard<()> {
-        self.shard(of_name(name)).lock_owned().await
+    /// Waits for the lock of a name.
+    pub async fn name(&self, directory: FileKey, shown: &str) -> OwnedMutexGuard<()> {
+        self.shard(of_name((directory, shown))).lock_owned().await
     }
 
-    /// The lock of a name, if nobody has it.
-    pub fn try_lock_name(&self, name: FileKey) -> Option<OwnedMutexGuard<()>> {
-        self.shard(of_name(name)).try_lock_owned().ok()
-    }
-
-    /// Waits for the locks of two names, in an order that does not depend on theirs.
-    pub async fn lock_names(
+    /// As [`Self::name`], for a caller that has just seen a state, which is dropped if the lock had to be waited for.
+    pub async fn name_after<T>(
         &self,
-        one: FileKey,
-        other: FileKey,
-    ) -> [Option<OwnedMutexGuard<()>>; 2] {
+        directory: FileKey,
+        shown: &str,
+        seen: Option<T>,
+    ) -> (OwnedMutexGuard<()>, Option<T>) {
+        let shard = self.shard(of_name((directory, shown)));
+        match Arc::clone(&shard).try_lock_owned() {
+            Ok(name) => (name, seen),
+            Err(_) => (shard.lock_owned().await, None),
+        }
+    }
+
+    /// Waits for the locks of both names of a move, in an order that does not depend on theirs.
+    pub async fn names(&self, one: Name<'_>, other: Name<'_>) -> [Option<OwnedMutexGuard<()>>; 2] {
         let [one, other] = [one, other].map(of_name);
         let first = self.shard(one.min(other)).lock_owned().await;
         let second = match one == other {
@@ -58,8 +77,8 @@ impl InodeLocks {
         [Some(first), second]
     }
 
-    /// Waits for the lock of a file system under which folders that several inodes share are created. Its holder may
-    /// hold the lock of an inode already, but must not request one.
+    /// Waits for the lock of a file system under which folders that several inodes share are created. It is the last
+    /// that an operation takes: its holder may hold the lock of an inode already, but must not request one.
     pub async fn folders(&self, fs: u64) -> OwnedMutexGuard<()> {
         self.shard((fs, FOLDERS)).lock_owned().await
     }
@@ -73,14 +92,11 @@ impl InodeLocks {
     }
 }
 
-/// The place of an inode's lock.
-fn of(inode: FileKey) -> (u64, u64) {
-    (inode.fs, inode.ino % SHARDS)
-}
-
-/// The place of a name's lock.
-fn of_name(name: FileKey) -> (u64, u64) {
-    (name.fs, NAMES + name.ino % SHARDS)
+/// The place of a name's lock. This hash is enough: clients gain nothing from choosing the shard.
+fn of_name((directory, shown): Name<'_>) -> (u64, u64) {
+    let (above, folded) = (directory.ino.to_le_bytes(), fold(shown));
+    let hash = fnv_1a(above.into_iter().chain(folded.bytes()));
+    (directory.fs, NAMES + hash % SHARDS)
 }
 
 #[cfg(test)]
@@ -104,11 +120,11 @@ mod tests {
     #[test]
     fn a_file_system_that_hangs_holds_no_lock_of_another() {
         let locks = InodeLocks::default();
-        let _inode = block_on(locks.lock(key(64, 7)));
+        let _inode = block_on(locks.inode(key(64, 7)));
         let _folders = block_on(locks.folders(64));
         let mut context = Context::from_waker(Waker::noop());
         let poll = |fs, context: &mut Context<'_>| {
-            let inode = pin!(locks.lock(key(fs, 7))).poll(context).is_ready();
+            let inode = pin!(locks.inode(key(fs, 7))).poll(context).is_ready();
             let folders = pin!(locks.folders(fs)).poll(context).is_ready();
             (inode, folders)
         };
@@ -119,28 +135,36 @@ mod tests {
     #[test]
     fn two_locks_are_taken_as_one_where_they_are_the_same() {
         let locks = InodeLocks::default();
-        for (other, count) in [(key(1, 7), 1), (key(1, 7 + SHARDS), 1), (key(2, 7), 2)] {
-            let both = block_on(locks.lock_names(key(1, 7), other));
+        let shard = |name: &str| of_name((key(1, 7), name));
+        let mut others = (0..).map(|number| number.to_string());
+        let alike = others.find(|name| shard(name) == shard("f")).unwrap();
+        for (other, count) in [
+            ((key(1, 7), "F"), 1),
+            ((key(1, 7), &*alike), 1),
+            ((key(2, 7), "f"), 2),
+        ] {
+            let both = block_on(locks.names((key(1, 7), "f"), other));
             assert_eq!(both.iter().flatten().count(), count);
-            let free = |name| locks.try_lock_name(name).is_some();
-            assert!(!free(key(1, 7)) && !free(other));
+            let free = |name| locks.shard(of_name(name)).try_lock_owned().is_ok();
+            assert!(!free((key(1, 7), "f")) && !free(other));
             // No inode is locked by that.
-            drop(block_on(locks.lock(key(1, 7))));
+            drop(block_on(locks.inode(key(1, 7))));
         }
-        assert!(locks.try_lock_name(key(1, 7)).is_some());
+        let (_name, seen) = block_on(locks.name_after(key(1, 7), "f", Some(())));
+        assert!(seen.is_some());
     }
 
     #[test]
     fn only_locks_that_nobody_has_are_forgotten() {
         let locks = InodeLocks::default();
-        let _held = block_on(locks.lock(key(1, 1)));
+        let _held = block_on(locks.inode(key(1, 1)));
         for fs in 2..100 {
             for ino in 0..SHARDS {
-                drop(block_on(locks.lock(key(fs, ino))));
+                drop(block_on(locks.inode(key(fs, ino))));
             }
         }
         assert!(lock(&locks.0).len() <= KEPT_MAX);
         let mut context = Context::from_waker(Waker::noop());
-        assert!(pin!(locks.lock(key(1, 1))).poll(&mut context).is_pending());
+        assert!(pin!(locks.inode(key(1, 1))).poll(&mut context).is_pending());
     }
 }

@@ -85,7 +85,7 @@ impl<D: Disk> PosixVfs<D> {
 
     /// As [`Self::depot_find`], but creates a missing folder. A folder that it returns is stable.
     async fn depot_make(&self, node: &PosixNode<D>) -> VfsResult<D::Fd> {
-        let _folders = self.locks.folders(self.root_key()).await;
+        let _folders = self.locks.folders(self.root_key().fs).await;
         if let Some(found) = self.depot_find(node).await? {
             return Ok(found.folder);
         }
@@ -134,7 +134,7 @@ impl<D: Disk> PosixVfs<D> {
             false => self.depot_at(&place).await?,
         };
         if let Some(Found { above, name, .. }) = &found {
-            let _folders = self.locks.folders(self.root_key()).await;
+            let _folders = self.locks.folders(self.root_key().fs).await;
             let [first, second, id] = &here;
             let home = self.make_way(&[DEPOT, first, second]).await?;
             let (from, to) = (name.as_bytes(), id.as_bytes());
@@ -176,7 +176,7 @@ impl<D: Disk> PosixVfs<D> {
 
     /// Removes the empty folders of the depot, and the depot itself if it is then empty. Returns whether it is gone.
     pub(super) async fn depot_prune(&self) -> VfsResult<bool> {
-        let _folders = self.locks.folders(self.root_key()).await;
+        let _folders = self.locks.folders(self.root_key().fs).await;
         let root = self.root.fd().clone();
         let depot = (self.disk).open_at(&SERVICE, &root, DEPOT.as_bytes(), FOLDER);
         let Some(depot) = unless(depot.await, &[libc::ENOENT])? else {

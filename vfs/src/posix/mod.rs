@@ -43,8 +43,6 @@ mod volume;
 
 use std::sync::{Arc, PoisonError, RwLock, atomic::AtomicBool};
 
-use tokio::sync::OwnedMutexGuard;
-
 pub use convert::{Converted, Moved};
 pub use node::PosixNode;
 pub use options::{AclNamespace, PosixOptions, StreamStore, SymlinkPolicy};
@@ -64,13 +62,6 @@ use tunnel::Tunnel;
 
 const SERVICE: Identity = Identity::Service;
 
-/// The hash FNV-1a of 64 bits.
-fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-    })
-}
-
 /// A share's files on a disk.
 pub struct PosixVfs<D: Disk> {
     disk: D,
@@ -86,7 +77,7 @@ pub struct PosixVfs<D: Disk> {
     attribs: Arc<AttribCache>,
     /// Set if a folder of the depot could neither be made stable nor be removed.
     depot_broken: AtomicBool,
-    locks: Locks,
+    locks: Arc<InodeLocks>,
     temporary: Temporary,
     failed_sync: RwLock<Option<FailedSync<PosixNode<D>>>>,
 }
@@ -100,7 +91,7 @@ impl<D: Disk> PosixVfs<D> {
         let root = PosixNode::path_only(fd, &stat, Named::default(), Some([].into()));
         root.directory()?;
         let temporary = Temporary::new(options.clock.now());
-        let locks = Locks(disk.inode_locks());
+        let locks = disk.inode_locks();
         Ok(Self {
             disk,
             options,
@@ -143,60 +134,5 @@ impl<D: Disk> PosixVfs<D> {
 
     fn root_key(&self) -> FileKey {
         self.root.0.key
-    }
-}
-
-/// Locks between operations of this server: on a name (in any case) that is about to be made or removed, and on an
-/// inode whose stream attributes are rewritten. They are sharded, so unrelated names or inodes may share a lock.
-///
-/// They are shared with other instances: two shares over one folder, or a share before and after a reload, must not
-/// read and rewrite the same attribute at once, nor make the same name in two cases, nor find a name free and move
-/// another one there at once.
-struct Locks(Arc<InodeLocks>);
-
-impl Locks {
-    async fn name(&self, directory: FileKey, shown: &str) -> OwnedMutexGuard<()> {
-        self.0.lock_name(Self::key(directory, shown)).await
-    }
-
-    /// As [`Locks::name`], for a caller that has just seen a state, which is dropped if the lock had to be waited for.
-    async fn name_after<T>(
-        &self,
-        directory: FileKey,
-        shown: &str,
-        seen: Option<T>,
-    ) -> (OwnedMutexGuard<()>, Option<T>) {
-        let key = Self::key(directory, shown);
-        match self.0.try_lock_name(key) {
-            Some(name) => (name, seen),
-            None => (self.0.lock_name(key).await, None),
-        }
-    }
-
-    /// Locks both names of a move.
-    async fn names(
-        &self,
-        one: (FileKey, &str),
-        other: (FileKey, &str),
-    ) -> [Option<OwnedMutexGuard<()>>; 2] {
-        let [one, other] = [one, other].map(|(dir, name)| Self::key(dir, name));
-        self.0.lock_names(one, other).await
-    }
-
-    fn key(directory: FileKey, shown: &str) -> FileKey {
-        let (above, folded) = (directory.ino.to_le_bytes(), crate::fold(shown));
-        // This hash is enough: clients gain nothing from choosing the shard.
-        let ino = fnv_1a(above.into_iter().chain(folded.bytes()));
-        FileKey { ino, ..directory }
-    }
-
-    async fn inode(&self, inode: FileKey) -> OwnedMutexGuard<()> {
-        self.0.lock(inode).await
-    }
-
-    /// Allows one operation at a time to make folders of the depot in `root`. It is the last lock that an operation
-    /// takes.
-    async fn folders(&self, root: FileKey) -> OwnedMutexGuard<()> {
-        self.0.folders(root.fs).await
     }
 }

@@ -4,8 +4,7 @@
 //! the same after restarts. If two long names of a directory share a short form, which is rare, it
 //! leads to neither.
 
-use super::fnv_1a;
-use crate::fold;
+use crate::fold::{fnv_1a, fold};
 
 /// Characters of the long name at the beginning of a short one.
 const PREFIX_CHARS: usize = 1;

@@ -4,7 +4,7 @@
 //! Streams that are already in the other place are found, read and written too. If a share keeps streams in the depot,
 //! one in an attribute is moved there when it is written; one in the depot stays until the share is converted. If a
 //! stream is in both (after a power cut in the middle of a move), the attribute counts, because writing or removing it
-//! completes a move. Every read-modify-write of an attribute holds the inode's lock of [`super::Locks`].
+//! completes a move. Every read-modify-write of an attribute holds the inode's lock.
 //!
 //! Stream names compare without case, and may have any characters but NUL, `/`, `\` and `:`.
 

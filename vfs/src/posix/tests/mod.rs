@@ -381,8 +381,8 @@ fn inodes_and_names_are_locked_for_every_share_of_a_disk() {
         generation: 0,
     };
     let disk = SimDisk::new(SimOptions::default());
-    let [one, two] = [(); 2].map(|()| Locks(disk.clone().inode_locks()));
-    let elsewhere = Locks(SimDisk::new(SimOptions::default()).inode_locks());
+    let [one, two] = [(); 2].map(|()| disk.clone().inode_locks());
+    let elsewhere = SimDisk::new(SimOptions::default()).inode_locks();
     let held = block_on(one.inode(key));
     let mut other = std::pin::pin!(two.inode(key));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -401,7 +401,7 @@ fn inodes_and_names_are_locked_for_every_share_of_a_disk() {
 
 #[test]
 fn a_file_system_that_hangs_holds_no_name_of_another() {
-    let locks = Locks(SimDisk::new(SimOptions::default()).inode_locks());
+    let locks = SimDisk::new(SimOptions::default()).inode_locks();
     let [here, mounted] = [1, 2].map(|fs| FileKey {
         fs,
         ino: 7,

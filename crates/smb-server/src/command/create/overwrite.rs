@@ -41,7 +41,7 @@ pub(super) async fn overwrite<V: Vfs>(
     }
     let streams = named_streams(on, node).await?;
     // A refused overwrite restores the EAs, and must not undo one that another request sets meanwhile.
-    let merging = on.server().merges.lock(node.key()).await;
+    let merging = on.server().merges.inode(node.key()).await;
     let old = vfs.eas(node).await.map_err(of_eas)?;
     // Without EAs it restores none, and other files share the lock.
     let restores = !old.is_empty() || !new.is_empty();

@@ -26,7 +26,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let turn = on.disk.quick.turn().lock().await;
     // A list that is refused is undone, and this must not undo an attribute that another request sets meanwhile.
     // The attributes are those of the file, whichever of its streams is open ([MS-FSA] 2.1.1.3).
-    let merging = on.server.merges.lock(on.disk.place.key).await;
+    let merging = on.server.merges.inode(on.disk.place.key).await;
     let begun = on.share.gate.begin(node);
     let known = on.vfs().eas(node).await.map_err(of_eas)?;
     let changes = eas::changes(&known, entries)?;

@@ -46,7 +46,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -
     // right that another request takes away.
     on.operation(Operation::SetSecurity).await?;
     let turn = kept_times::turn(on.disk.quick).await;
-    let merging = on.server.merges.lock(on.disk.node.key()).await;
+    let merging = on.server.merges.inode(on.disk.node.key()).await;
     let attr = on.attr().await?;
     let mut sd = access::descriptor(on.vfs(), &on.disk.node, &attr, None).await?;
     let (config, ids) = (on.server.config(), on.share.config.act_as);
