@@ -39,29 +39,12 @@ const RENEWED_FOR: Duration = Duration::from_secs(2);
 /// The time added to that for every entry, so that a huge directory is seldom listed.
 const RENEWED_FOR_ENTRY: Duration = Duration::from_micros(100);
 
-/// Times of a directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
-    written: Timestamp,
-    changed: Timestamp,
-}
+/// A directory's times of the last write and of the last change.
+type Stamp = (Timestamp, Timestamp);
 
-impl From<&Stat> for Stamp {
-    fn from(stat: &Stat) -> Self {
-        Self {
-            written: stat.written,
-            changed: stat.changed,
-        }
-    }
-}
-
-impl From<&Seen> for Stamp {
-    fn from(seen: &Seen) -> Self {
-        Self {
-            written: seen.written,
-            changed: seen.changed,
-        }
-    }
+fn stamp_of(seen: impl Into<Seen>) -> Stamp {
+    let seen = seen.into();
+    (seen.written, seen.changed)
 }
 
 struct Snapshot {
@@ -134,7 +117,7 @@ impl NameCache {
     /// The knowledge about a name in the directory whose state is `stat`.
     pub(super) fn find(&self, stat: &Stat, sought: Sought<'_>, now: Timestamp) -> Known {
         let mut inner = self.lock();
-        let known = inner.find(stat.key, stat.into(), sought, now);
+        let known = inner.find(stat.key, stamp_of(stat), sought, now);
         let is_changing = |snapshot: &Snapshot| snapshot.in_flight > 0;
         if known == Known::Unlisted && !inner.directories.get(&stat.key).is_some_and(is_changing) {
             inner.forget(stat.key);
@@ -152,7 +135,7 @@ impl NameCache {
         sought: Sought<'_>,
         now: Timestamp,
     ) -> Known {
-        self.lock().find(directory, seen.into(), sought, now)
+        self.lock().find(directory, stamp_of(*seen), sought, now)
     }
 
     /// The snapshots that were forgotten since the last call. Every caller that may have made the cache forget one
@@ -180,13 +163,13 @@ impl NameCache {
         let mut inner = self.lock();
         inner.listings += 1;
         inner.forget(after.key);
-        let stamp = Stamp::from(after);
+        let stamp = stamp_of(after);
         let young = later(after.changed.max(after.written), SETTLED) > now;
         let last = inner.ours.get(&after.key);
         let ours = last.is_some_and(|(left, _)| *left == stamp);
         // An own change in the same tick of the kernel's clock does not show in the times.
         let ended = last.map_or(inner.emptied, |(_, number)| *number);
-        let moved = ended > listing.changes || Stamp::from(before) != stamp;
+        let moved = ended > listing.changes || stamp_of(before) != stamp;
         if moved || (young && !ours) || folded.bytes() > BYTES_MAX {
             inner.forgotten.push(folded);
             return;
@@ -226,7 +209,7 @@ impl NameCache {
             return false;
         };
         // Another own change under way also moves the times.
-        if snapshot.in_flight == 0 && snapshot.stamp != Stamp::from(seen) {
+        if snapshot.in_flight == 0 && snapshot.stamp != stamp_of(*seen) {
             inner.forget(directory);
             return false;
         }
@@ -251,7 +234,7 @@ impl NameCache {
             inner.emptied = inner.changes;
             return;
         };
-        let stamp = Stamp::from(stat);
+        let stamp = stamp_of(stat);
         if inner.ours.len() >= DIRECTORIES_MAX && !inner.ours.contains_key(&directory) {
             inner.ours.clear();
             inner.emptied = inner.changes;
