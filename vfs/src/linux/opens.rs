@@ -4,6 +4,7 @@
 
 use std::{os::fd::OwnedFd, sync::Arc};
 
+use io_uring::types;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use super::{
@@ -11,10 +12,7 @@ use super::{
     fd::LinuxFd,
     file_system::FileSystem,
 };
-use crate::{
-    disk::{DiskResult, Errno, OpenHow},
-    uring::OpenNumbers,
-};
+use crate::disk::{DiskResult, Errno, OpenHow};
 
 /// `RESOLVE_*` of every open.
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
@@ -64,12 +62,12 @@ fn create_mode(how: OpenHow) -> Mode {
 }
 
 /// The numbers of an open for a ring.
-pub(super) fn ring_how(how: OpenHow) -> OpenNumbers {
-    OpenNumbers {
-        flags: u64::from(open_flags(how).bits()),
-        mode: u64::from(create_mode(how).as_raw_mode()),
-        resolve: RESOLVE.bits(),
-    }
+pub(super) fn ring_how(how: OpenHow) -> Box<types::OpenHow> {
+    let numbers = types::OpenHow::new()
+        .flags(u64::from(open_flags(how).bits()))
+        .mode(u64::from(create_mode(how).as_raw_mode()))
+        .resolve(RESOLVE.bits());
+    Box::new(numbers)
 }
 
 /// Opens from the dentry cache or returns EAGAIN; at a mount point EAGAIN or EXDEV. It does not wait for the disk, a

@@ -11,6 +11,6 @@ mod sys;
 mod tests;
 mod worker;
 
-pub(crate) use sys::{HeldFd, OpenNumbers};
+pub(crate) use sys::HeldFd;
 pub use worker::{PERSONALITIES_MAX, Reason, UringOptions, UringWorker, on_park, probe};
 pub(crate) use worker::{ThreadRing, local};

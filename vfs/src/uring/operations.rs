@@ -12,9 +12,10 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use io_uring::types::OpenHow;
 
 use super::{
-    sys::{self, HeldFd, OpenNumbers, Operation, Outcome},
+    sys::{self, HeldFd, Operation, Outcome},
     worker::ThreadRing,
 };
 use crate::{
@@ -91,9 +92,8 @@ impl ThreadRing {
         who: &Identity,
         dir: HeldFd,
         name: &[u8],
-        how: OpenNumbers,
+        how: Box<OpenHow>,
     ) -> Option<DiskResult<OwnedFd>> {
-        let how = how.boxed();
         let operation = c_name(name).map(|name| Operation::Open { dir, name, how });
         match self.name(who, operation).await? {
             Ok(Outcome::Descriptor(fd)) => Some(Ok(fd)),

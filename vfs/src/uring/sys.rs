@@ -36,20 +36,6 @@ pub(crate) struct HeldFd {
     pub(crate) occupies: Option<u64>,
 }
 
-/// `struct open_how`.
-pub(crate) struct OpenNumbers {
-    pub(crate) flags: u64,
-    pub(crate) mode: u64,
-    pub(crate) resolve: u64,
-}
-
-impl OpenNumbers {
-    pub(super) fn boxed(self) -> Box<types::OpenHow> {
-        let how = types::OpenHow::new().flags(self.flags);
-        Box::new(how.mode(self.mode).resolve(self.resolve))
-    }
-}
-
 /// One operation with everything the kernel needs until it is complete.
 pub(super) enum Operation {
     /// Up to `len` bytes into the spare capacity of `buf`.
