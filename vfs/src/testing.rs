@@ -12,7 +12,7 @@ use std::{
 
 use tokio::{net::unix::pipe, runtime::Builder, task::LocalSet};
 
-use crate::uring::{UringOptions, UringWorker, on_park, probe};
+use crate::uring::{UringOptions, UringWorker, local, probe};
 
 struct Unpark(Thread);
 
@@ -68,7 +68,7 @@ pub(crate) fn on_ring<F: Future<Output = ()>>(
     }
     let runtime = Builder::new_current_thread()
         .enable_all()
-        .on_thread_park(on_park)
+        .on_thread_park(|| local().iter().for_each(|ring| ring.drive()))
         .build();
     let runtime = runtime.unwrap();
     let worker = Rc::new(UringWorker::new(options).unwrap());
@@ -79,7 +79,7 @@ pub(crate) fn on_ring<F: Future<Output = ()>>(
         loop {
             event.readable().await.unwrap();
             if event.try_read(&mut [0; 8]).is_ok() {
-                driver.reap();
+                driver.drive();
             }
         }
     });

@@ -44,11 +44,11 @@ pub trait Reactor {
 
 impl Reactor for UringWorker {
     fn park(&self) {
-        self.submit();
+        self.drive();
     }
 
     fn ready(&self) {
-        self.reap();
+        self.drive();
     }
 
     fn event(&self) -> io::Result<OwnedFd> {

@@ -12,5 +12,5 @@ mod tests;
 mod worker;
 
 pub(crate) use sys::HeldFd;
-pub use worker::{PERSONALITIES_MAX, Reason, UringOptions, UringWorker, on_park, probe};
+pub use worker::{PERSONALITIES_MAX, Reason, UringOptions, UringWorker, probe};
 pub(crate) use worker::{ThreadRing, local};

@@ -349,10 +349,8 @@ impl Ring {
     }
 
     /// Takes all completions. The wakers must be woken while the ring is not borrowed.
-    pub(super) fn drain(&mut self, wakers: &mut Vec<Waker>) -> usize {
-        let mut seen = 0;
+    pub(super) fn drain(&mut self, wakers: &mut Vec<Waker>) {
         for completion in self.ring.completion() {
-            seen += 1;
             let Ok(key) = usize::try_from(completion.user_data()) else {
                 continue;
             };
@@ -377,7 +375,6 @@ impl Ring {
                 State::Abandoned | State::Done(_) => drop(self.slots.remove(key)),
             }
         }
-        seen
     }
 
     /// The finished operation and its outcome; `None` while it runs (then `waker` is woken).

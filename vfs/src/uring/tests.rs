@@ -242,7 +242,7 @@ fn an_abandoned_operation_keeps_its_memory() {
             std::task::Poll::Ready(())
         })
         .await;
-        worker.submit();
+        worker.drive();
         drop(op);
         assert_eq!(worker.in_flight(), 1, "the kernel still has it");
         writer.write_all(b"late").unwrap();
@@ -269,7 +269,7 @@ fn a_ring_that_ends_cancels_what_waits() {
     let (mut op, _writer) = pipe_read();
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(std::pin::Pin::new(&mut op).poll(&mut cx).is_pending());
-    worker.submit();
+    worker.drive();
     let start = std::time::Instant::now();
     drop(worker);
     assert!(worker::local().is_none());

@@ -2,9 +2,9 @@
 //!
 //! [`UringWorker::new`] makes the calling thread's ring; from then on operations of disks
 //! that use rings, polled on this thread, go to it. The owner, who has the event loop, must
-//! - call [`UringWorker::submit`] or [`on_park`] whenever the thread is about to park, and
-//! - wait for [`UringWorker::eventfd`] and then call [`UringWorker::reap`]: with deferred task
-//!   work the ring's own descriptor in epoll would lose wake-ups.
+//! - call [`UringWorker::drive`] whenever the thread is about to park, and
+//! - wait for [`UringWorker::eventfd`] and then call it, too: with deferred task work the ring's own descriptor in
+//!   epoll would lose wake-ups.
 //!
 //! Users' identities are personalities of the ring, registered once per user and thread, at
 //! most [`PERSONALITIES_MAX`].
@@ -114,14 +114,6 @@ pub(crate) fn local() -> Option<Rc<ThreadRing>> {
     LOCAL.with_borrow(Clone::clone)
 }
 
-/// [`UringWorker::submit`] for the calling thread's ring, if it has one: for a runtime's hook that
-/// is called before the thread parks and that cannot own the worker.
-pub fn on_park() {
-    if let Ok(Some(local)) = LOCAL.try_with(|slot| slot.borrow().clone()) {
-        local.drive();
-    }
-}
-
 impl ThreadRing {
     /// The personality for `who`. EPERM if the process cannot act as `who`, ENOSYS if the ring is not for names.
     pub(super) fn personality(&self, who: &Identity) -> DiskResult<u16> {
@@ -148,18 +140,18 @@ impl ThreadRing {
         Ok(id)
     }
 
-    fn drive(&self) -> usize {
+    /// See [`UringWorker::drive`].
+    pub(crate) fn drive(&self) {
         let mut wakers: Vec<Waker> = Vec::new();
         let mut ring = self.ring.borrow_mut();
         if ring.wants_enter() {
             ring.enter();
         }
-        let seen = ring.drain(&mut wakers);
+        ring.drain(&mut wakers);
         drop(ring);
         for waker in wakers {
             waker.wake();
         }
-        seen
     }
 }
 
@@ -199,8 +191,8 @@ impl UringWorker {
         Ok(Self { local })
     }
 
-    /// Becomes readable when completions wait. The owner must call [`Self::reap`], read it (8 bytes, without blocking),
-    /// and call [`Self::reap`] again; later completions make it readable once more. It is a duplicate of the ring's
+    /// Becomes readable when completions wait. The owner must call [`Self::drive`], read it (8 bytes, without blocking),
+    /// and call [`Self::drive`] again; later completions make it readable once more. It is a duplicate of the ring's
     /// eventfd, so that a reactor can own it: tokio takes it without `unsafe` as
     /// `net::unix::pipe::Receiver::from_owned_fd_unchecked`.
     ///
@@ -210,15 +202,10 @@ impl UringWorker {
         self.local.ring.borrow().event()
     }
 
-    /// Submits the operations queued since the last call and wakes the futures of completed ones. It is meant for the
-    /// moment before the thread parks, and is cheap if there is nothing to do.
-    pub fn submit(&self) {
+    /// Submits the operations queued since the last call, runs completions and wakes their futures. It is cheap if there
+    /// is nothing to do.
+    pub fn drive(&self) {
         self.local.drive();
-    }
-
-    /// To be called after the eventfd has become readable: runs completions and wakes their futures. Returns how many.
-    pub fn reap(&self) -> usize {
-        self.local.drive()
     }
 
     /// Operations that the ring has completed so far.
