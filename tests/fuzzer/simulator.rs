@@ -237,10 +237,7 @@ async fn names(disk: &SimDisk, folder: Option<&str>) -> Vec<String> {
             Err(_) => return Vec::new(),
         },
     };
-    let entries = disk
-        .entries(&SERVICE, &fd, 10_000)
-        .await
-        .unwrap_or_default();
+    let entries = disk.entries(&fd, 10_000).await.unwrap_or_default();
     let each = entries.iter();
     each.map(|entry| String::from_utf8_lossy(&entry.name).into_owned())
         .collect()

@@ -85,7 +85,7 @@ pub(crate) async fn get<D: Disk>(disk: &D, fd: &D::Fd, at: u64, len: usize) -> V
 
 pub(crate) async fn names<D: Disk>(disk: &D, dir: &D::Fd) -> Vec<String> {
     let mut all: Vec<_> = disk
-        .entries(ME, dir, 1000)
+        .entries(dir, 1000)
         .await
         .unwrap()
         .into_iter()
@@ -247,7 +247,7 @@ async fn name_rules<D: Disk>(disk: &D, dir: &D::Fd) {
         .await,
         libc::ENOTDIR,
     );
-    let listed = disk.entries(ME, dir, 10).await.unwrap();
+    let listed = disk.entries(dir, 10).await.unwrap();
     assert_eq!(listed.len(), 2);
     for entry in &listed {
         let stat = disk.stat_at(dir, &entry.name).await.unwrap();
@@ -257,11 +257,11 @@ async fn name_rules<D: Disk>(disk: &D, dir: &D::Fd) {
         );
     }
     assert_eq!(
-        disk.entries(ME, dir, 10).await.unwrap(),
+        disk.entries(dir, 10).await.unwrap(),
         listed,
         "listing starts anew"
     );
-    no(disk.entries(ME, dir, 1).await, libc::EOVERFLOW);
+    no(disk.entries(dir, 1).await, libc::EOVERFLOW);
     removals(disk, dir, (&raw, &fd), &sub).await;
 }
 
@@ -274,7 +274,7 @@ async fn removals<D: Disk>(disk: &D, dir: &D::Fd, (raw, fd): (&[u8], &D::Fd), su
     disk.unlink(ME, sub, b"inner", false).await.unwrap();
     let listing = disk.reopen(ME, sub, true, false).await.unwrap();
     disk.unlink(ME, dir, b"sub", true).await.unwrap();
-    no(disk.entries(ME, &listing, 10).await, libc::ENOENT);
+    no(disk.entries(&listing, 10).await, libc::ENOENT);
     no(
         disk.open_at(ME, sub, b"late", how(true, true, Some(0o644)))
             .await,

@@ -505,20 +505,18 @@ pub trait Disk: Send + Sync + 'static {
 
     /// All entries of a directory except `.` and `..`, in the file system's order, at most `max` (else EOVERFLOW). `fd`
     /// need not be fresh: the position is reset.
-    async fn entries(&self, who: &Identity, fd: &Self::Fd, max: usize)
-    -> DiskResult<Vec<RawEntry>>;
+    async fn entries(&self, fd: &Self::Fd, max: usize) -> DiskResult<Vec<RawEntry>>;
 
     /// [`Disk::entries`], and the results of [`Disk::entries_attrs`] for the first `looked` of them, with one wait
     /// instead of two.
     async fn entries_looked(
         &self,
-        who: &Identity,
         fd: &Self::Fd,
         max: usize,
         looked: usize,
         wanted: Wanted,
     ) -> DiskResult<EntriesLooked> {
-        let entries = self.entries(who, fd, max).await?;
+        let entries = self.entries(fd, max).await?;
         let mut attrs = Vec::with_capacity(entries.len().min(looked));
         for entry in entries.iter().take(looked) {
             attrs.push(entry_attrs(self, fd, &entry.name, &wanted).await);

@@ -16,7 +16,7 @@ pub(super) struct Folder<D: Disk>(pub(super) D);
 impl<D: Disk> Folder<D> {
     /// Its entries, at most `max`.
     pub(super) async fn entries(&self, max: usize) -> DiskResult<Vec<RawEntry>> {
-        self.0.entries(SERVICE, &self.0.root(), max).await
+        self.0.entries(&self.0.root(), max).await
     }
 
     /// The contents of a file; `None` if there is none. Fails with EFBIG if it has more than `max` bytes.

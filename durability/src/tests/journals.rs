@@ -79,7 +79,7 @@ fn flush(n: u64) -> FlushRecord {
 
 pub(super) async fn segments(disk: &SimDisk) -> Vec<Segment> {
     let (me, root) = (&Identity::Service, disk.root());
-    let listed = disk.entries(me, &root, 1000).await.unwrap();
+    let listed = disk.entries(&root, 1000).await.unwrap();
     let mut numbers: Vec<(u64, Box<[u8]>)> = listed
         .into_iter()
         .filter_map(|entry| Some((segment_number(&entry.name, FLUSHES.kind)?, entry.name)))
@@ -477,7 +477,7 @@ fn segments_that_fail_push_out_none_that_hold_flushes() {
             }
             at.sleep(ms(2000)).await;
             journal.flushed(flush(3)).await.unwrap();
-            let names = on.entries(&Identity::Service, &on.root(), 100).await;
+            let names = on.entries(&on.root(), 100).await;
             (names.unwrap().len(), segments(&on).await)
         });
         let of = |record: &JournalRecord| match record {

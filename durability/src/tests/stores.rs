@@ -360,9 +360,9 @@ pub(super) async fn put_now(disk: &SimDisk, name: &str, bytes: Vec<u8>) {
 }
 
 pub(super) async fn names(disk: &SimDisk) -> Vec<String> {
-    let (me, root) = (&Identity::Service, disk.root());
-    let listed = disk.entries(me, &root, 100).await.unwrap().into_iter();
+    let listed = disk.entries(&disk.root(), 100).await.unwrap();
     let mut names: Vec<_> = listed
+        .into_iter()
         .map(|one| String::from_utf8(one.name.to_vec()).unwrap())
         .collect();
     names.sort();

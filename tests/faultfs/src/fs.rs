@@ -576,7 +576,7 @@ impl Filesystem for FaultFs {
         let run = move |world: &mut World, _| {
             let fd = world.handle(handle.0)?.fd.clone();
             if offset == 0 {
-                let mut entries = now(world.disk().entries(&Identity::Service, &fd, ENTRIES_MAX))?;
+                let mut entries = now(world.disk().entries(&fd, ENTRIES_MAX))?;
                 for entry in &mut entries {
                     entry.ino = world.id(entry.ino);
                 }

@@ -171,7 +171,7 @@ async fn tree<D: Disk>(disk: &D) -> BTreeMap<Vec<u8>, String> {
     let mut seen = BTreeMap::new();
     let mut todo = vec![(Vec::new(), disk.root())];
     while let Some((path, fd)) = todo.pop() {
-        for entry in disk.entries(ME, &fd, 1000).await.unwrap() {
+        for entry in disk.entries(&fd, 1000).await.unwrap() {
             let here = [&path[..], b"/", &entry.name].concat();
             let stat = disk.stat_at(&fd, &entry.name).await.unwrap();
             let is_dir = stat.mode & libc::S_IFMT == libc::S_IFDIR;

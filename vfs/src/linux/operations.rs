@@ -356,13 +356,12 @@ impl Disk for LinuxDisk {
             .await
     }
 
-    async fn entries(&self, _: &Identity, fd: &LinuxFd, max: usize) -> DiskResult<Vec<RawEntry>> {
+    async fn entries(&self, fd: &LinuxFd, max: usize) -> DiskResult<Vec<RawEntry>> {
         self.wait(fd, move |fd| calls::entries(fd, max)).await
     }
 
     async fn entries_looked(
         &self,
-        _: &Identity,
         fd: &LinuxFd,
         max: usize,
         looked: usize,

@@ -126,9 +126,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     async fn level(&self, fd: D::Fd, path: String) -> VfsResult<Level<D::Fd>> {
-        let listing = self.disk.reopen(&SERVICE, &fd, true, false).await?;
-        let names = self.disk.entries(&SERVICE, &listing, NAMES_MAX).await?;
-        let names = names.into_iter();
+        let names = self.entries_in(&fd, NAMES_MAX).await?.into_iter();
         Ok(Level { fd, path, names })
     }
 

@@ -193,8 +193,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     async fn folders_in(&self, folder: &D::Fd) -> VfsResult<Vec<Box<[u8]>>> {
-        let listing = self.disk.reopen(&SERVICE, folder, true, false).await?;
-        let entries = self.disk.entries(&SERVICE, &listing, FOLDERS_MAX).await?;
+        let entries = self.entries_in(folder, FOLDERS_MAX).await?;
         let folders = entries
             .into_iter()
             .filter(|entry| entry.kind == libc::DT_DIR);

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Attr, DirName, Directories, FileKey, Identity, Kind, Listed, Node, RemovedName, Seen,
     Timestamp, VfsError, VfsResult,
-    disk::{Disk, DiskResult, EntriesLooked, EntryAttrs, Stat, Wanted},
+    disk::{Disk, DiskResult, EntriesLooked, EntryAttrs, RawEntry, Stat, Wanted},
 };
 
 /// The server's own names that a listing may hold besides `max` names of clients.
@@ -96,7 +96,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
     ) -> VfsResult<Vec<DirName>> {
         let fd = self.listing(who, dir).await?;
         let limit = max.saturating_add(RESERVED_ALLOWANCE);
-        let entries = self.disk.entries(who, &fd, limit).await?;
+        let entries = self.disk.entries(&fd, limit).await?;
         let now = Timestamp::default();
         Ok(self.listed(dir, max, (entries, Vec::new()), now).await?.0)
     }
@@ -118,7 +118,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
         let limit = max.saturating_add(RESERVED_ALLOWANCE);
         let now = self.options.clock.now();
         let wanted = self.wanted(now);
-        let found = self.disk.entries_looked(who, &fd, limit, looked, wanted);
+        let found = self.disk.entries_looked(&fd, limit, looked, wanted);
         let (names, mut looked) = self.listed(dir, max, found.await?, now).await?;
         self.look_again(who, dir, &names, &mut looked).await;
         Ok((names, looked.attrs))
@@ -324,6 +324,12 @@ impl<D: Disk> PosixVfs<D> {
             true => Ok(fd.clone()),
             false => Ok(self.disk.reopen(who, fd, true, false).await?),
         }
+    }
+
+    /// The entries of a directory, at most `max`, as the service lists them.
+    pub(super) async fn entries_in(&self, dir: &D::Fd, max: usize) -> DiskResult<Vec<RawEntry>> {
+        let listing = self.disk.reopen(&SERVICE, dir, true, false).await?;
+        self.disk.entries(&listing, max).await
     }
 
     /// The names that clients see, and the attributes of the first ones as far as a query after `now` gave them.

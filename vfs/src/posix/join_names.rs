@@ -41,7 +41,7 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(false);
         }
         let listing = self.listing(&SERVICE, dir).await?;
-        let entries = self.disk.entries(&SERVICE, &listing, ENTRIES_MAX).await?;
+        let entries = self.disk.entries(&listing, ENTRIES_MAX).await?;
         let has = |name: &[u8]| entries.iter().any(|entry| *entry.name == *name);
         Ok(names.into_iter().all(has))
     }

@@ -30,8 +30,7 @@ enum Entry {
 impl<D: Disk> PosixVfs<D> {
     /// See [`crate::Directories::is_empty`].
     pub(super) async fn looks_empty(&self, who: &Identity, dir: &PosixNode<D>) -> VfsResult<bool> {
-        let listing = self.listing(who, dir).await?;
-        let Some(entries) = self.few_entries(who, &listing).await? else {
+        let Some(entries) = self.few_entries(who, dir).await? else {
             return Ok(false);
         };
         for entry in entries {
@@ -48,8 +47,7 @@ impl<D: Disk> PosixVfs<D> {
         who: &Identity,
         dir: &PosixNode<D>,
     ) -> VfsResult<bool> {
-        let listing = self.listing(&SERVICE, dir).await?;
-        let Some(entries) = self.few_entries(&SERVICE, &listing).await? else {
+        let Some(entries) = self.few_entries(&SERVICE, dir).await? else {
             return Ok(false);
         };
         let (above, uid) = (self.disk.stat(dir.fd()).await?, self.uid(who));
@@ -81,9 +79,10 @@ impl<D: Disk> PosixVfs<D> {
     async fn few_entries(
         &self,
         who: &Identity,
-        listing: &D::Fd,
+        dir: &PosixNode<D>,
     ) -> VfsResult<Option<Vec<RawEntry>>> {
-        let entries = self.disk.entries(who, listing, LEFTOVERS_MAX).await;
+        let listing = self.listing(who, dir).await?;
+        let entries = self.disk.entries(&listing, LEFTOVERS_MAX).await;
         unless(entries, &[libc::EOVERFLOW])
     }
 

@@ -17,7 +17,7 @@ use std::{
 use tokio::sync::{Mutex as TurnLock, Semaphore};
 
 use super::{
-    PosixVfs, SERVICE,
+    PosixVfs,
     errno::unless,
     folded::{Folded, Sought},
     name,
@@ -290,10 +290,7 @@ impl<D: Disk> PosixVfs<D> {
     /// The names of a directory. `None` if it cannot be listed or is larger than any cache; its names are then matched
     /// only exactly.
     async fn entries_of(&self, dir: &D::Fd) -> VfsResult<Option<Vec<RawEntry>>> {
-        let listing = match self.disk.reopen(&SERVICE, dir, true, false).await {
-            Ok(fd) => self.disk.entries(&SERVICE, &fd, ENTRIES_MAX).await,
-            Err(errno) => Err(errno),
-        };
+        let listing = self.entries_in(dir, ENTRIES_MAX).await;
         unless(listing, &[libc::EACCES, libc::EOVERFLOW])
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    PosixNode, PosixVfs, SERVICE,
+    PosixNode, PosixVfs,
     depot::STREAMS_MAX,
     ea::PORTION,
     errno::unless,
@@ -139,8 +139,7 @@ impl<D: Disk> PosixVfs<D> {
         folder: &D::Fd,
         max: usize,
     ) -> VfsResult<Vec<RawEntry>> {
-        let listing = self.disk.reopen(&SERVICE, folder, true, false).await?;
-        let entries = self.disk.entries(&SERVICE, &listing, max).await;
+        let entries = self.entries_in(folder, max).await;
         let mut entries = unless(entries, &[libc::ENOENT])?.unwrap_or_default();
         entries.retain(|entry| stream_of_file(&entry.name).is_some());
         Ok(entries)

@@ -612,7 +612,7 @@ impl Disk for SimDisk {
         Ok(node.target.to_vec())
     }
 
-    async fn entries(&self, _: &Identity, fd: &SimFd, max: usize) -> DiskResult<Vec<RawEntry>> {
+    async fn entries(&self, fd: &SimFd, max: usize) -> DiskResult<Vec<RawEntry>> {
         let ino = fd.usable(true, false)?;
         self.shared.begin(SimOp::Look).await.entries(ino, max)
     }

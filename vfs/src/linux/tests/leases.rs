@@ -103,7 +103,7 @@ fn a_lease_of_another_program_holds_up_only_those_who_open_its_file() {
             }
             sleep(Duration::from_millis(200)).await;
             assert!(waiting.iter().all(|one| !one.is_finished()));
-            let listed = timeout(Duration::from_secs(20), disk.entries(ME, &root, 10)).await;
+            let listed = timeout(Duration::from_secs(20), disk.entries(&root, 10)).await;
             assert_eq!(listed.unwrap().unwrap().len(), 1);
             drop(holder);
             for one in waiting {

@@ -107,7 +107,7 @@ fn what_is_mounted_below_the_root_has_a_class_of_its_own() {
         ..read
     };
     let listed = block_on(disk.open_at(ME, &root, b"below", directory)).unwrap();
-    let entries = block_on(disk.entries(ME, &listed, 10)).unwrap();
+    let entries = block_on(disk.entries(&listed, 10)).unwrap();
     assert_eq!(entries.len(), 1);
     assert_eq!(
         block_on(disk.stat_fs(&listed)).unwrap().kind,
@@ -127,7 +127,7 @@ fn what_is_mounted_below_the_root_has_a_class_of_its_own() {
     let names = [&b"own"[..], b"below"].map(Box::from);
     let found = block_on(disk.entries_attrs(&root, names.to_vec(), wanted()));
     assert_eq!(keys(found), [key(&own), key(&below)]);
-    let all = block_on(disk.entries_looked(ME, &root, 10, 10, wanted())).unwrap();
+    let all = block_on(disk.entries_looked(&root, 10, 10, wanted())).unwrap();
     assert!(keys(all.1).contains(&key(&below)));
     let way = disk.open_way(ME, &root, &[Box::from(&b"below"[..]), Box::from(&b"f"[..])]);
     assert!(way.iter().all(Option::is_none), "not ahead of the walk");
@@ -185,7 +185,7 @@ fn a_file_system_below_the_root_that_hangs_holds_up_nobody_else() {
                     0 => disk.open_at(ME, &root, b"hung", PATH).await.map(drop),
                     1 => disk.stat_at(&root, b"hung").await.map(drop),
                     2 => {
-                        let listed = disk.entries_looked(ME, &root, 10, 10, wanted()).await;
+                        let listed = disk.entries_looked(&root, 10, 10, wanted()).await;
                         listed.and_then(|(_, found)| {
                             found.into_iter().try_for_each(|one| one.map(drop))
                         })
@@ -210,7 +210,7 @@ fn a_file_system_below_the_root_that_hangs_holds_up_nobody_else() {
                     .await
                     .unwrap();
             }
-            disk.entries(ME, &root, 1000).await.unwrap()
+            disk.entries(&root, 1000).await.unwrap()
         };
         let listed = timeout(Duration::from_secs(20), others).await.unwrap();
         assert!(listed.len() >= ASK);

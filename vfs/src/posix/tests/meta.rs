@@ -319,7 +319,7 @@ pub(super) async fn creation_is_whole<D: Disk>(t: Case<D>) {
         assert!(
             t.vfs
                 .disk()
-                .entries(ME, &disk_root, 9)
+                .entries(&disk_root, 9)
                 .await
                 .unwrap()
                 .is_empty()
