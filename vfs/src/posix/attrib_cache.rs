@@ -16,7 +16,7 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasher, Hasher, RandomState},
-    sync::{Mutex, MutexGuard},
+    sync::Mutex,
     time::Duration,
 };
 
@@ -106,14 +106,9 @@ impl Hasher for KeyHasher {
 pub(super) struct AttribCache(Mutex<Inner>);
 
 impl AttribCache {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic elsewhere leaves only complete entries.
-        lock(&self.0)
-    }
-
     /// The stored attributes of the inode whose state is `stat`, if they are known.
     pub(super) fn find(&self, stat: &Stat, now: Timestamp) -> Option<Option<DosAttrib>> {
-        self.lock().entry(stat.key, stat.changed, now)?.dos
+        lock(&self.0).entry(stat.key, stat.changed, now)?.dos
     }
 
     /// Whether [`AttribCache::find`] would find the inode.
@@ -129,7 +124,7 @@ impl AttribCache {
         changed: Timestamp,
         now: Timestamp,
     ) -> bool {
-        let entry = self.lock().entry(inode, changed, now);
+        let entry = lock(&self.0).entry(inode, changed, now);
         entry.is_some_and(|entry| entry.no_descriptor)
     }
 
@@ -153,7 +148,7 @@ impl AttribCache {
         changed: Timestamp,
         now: Timestamp,
     ) -> Option<u32> {
-        self.lock().entry(inode, changed, now)?.ea_size
+        lock(&self.0).entry(inode, changed, now)?.ea_size
     }
 
     /// Stores the size of extended attributes, which was read after `now` and after the inode's change time `changed`.
@@ -177,12 +172,12 @@ impl AttribCache {
             dos: Some(Some(stored)),
             ..Entry::default()
         };
-        self.lock().keep(stat.key, entry);
+        lock(&self.0).keep(stat.key, entry);
     }
 
     /// Forgets an inode whose attributes this process has changed, perhaps in the tick in which it was made.
     pub(super) fn forget(&self, inode: FileKey) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.0);
         inner.young.remove(&inode);
         inner.old.remove(&inode);
     }
@@ -197,7 +192,7 @@ impl AttribCache {
         if changed.nanos == 0 || later(changed, SETTLED) > now {
             return;
         }
-        let mut inner = self.lock();
+        let mut inner = lock(&self.0);
         let known = inner.entry(inode, changed, now);
         let mut entry = known
             .filter(|entry| entry.until.is_none())
@@ -312,7 +307,7 @@ mod tests {
             assert!(cache.knows(&stat(0, at(5, 7)), at(99, 0)), "{ino}");
         }
         assert!(!cache.knows(&stat(1, at(5, 7)), at(99, 0)));
-        let inner = cache.lock();
+        let inner = lock(&cache.0);
         assert!(inner.young.len() + inner.old.len() <= 2 * GENERATION_MAX);
     }
 }

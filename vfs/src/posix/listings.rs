@@ -11,7 +11,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use tokio::sync::{Mutex as TurnLock, Semaphore};
@@ -76,11 +76,6 @@ impl Question {
 }
 
 impl Listings {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<FileKey, Directory>> {
-        // A panic elsewhere leaves at worst a question that nobody asks any more.
-        lock(&self.directories)
-    }
-
     fn few(&self, fs: u64) -> Arc<Semaphore> {
         let mut all = lock(&self.few);
         all.retain(|of, few| *of == fs || Arc::strong_count(few) > 1);
@@ -89,7 +84,7 @@ impl Listings {
     }
 
     fn ask(&self, directory: FileKey, question: Arc<Question>) -> Asking<'_> {
-        let mut directories = self.lock();
+        let mut directories = lock(&self.directories);
         let asked = directories.entry(directory).or_default();
         asked.lookups += 1;
         asked.open.push(Arc::clone(&question));
@@ -113,7 +108,7 @@ struct Asking<'a> {
 impl Asking<'_> {
     /// All open questions, this one among them: a listing that begins now answers them.
     fn open(&self) -> Vec<Arc<Question>> {
-        let directories = self.listings.lock();
+        let directories = lock(&self.listings.directories);
         let asked = directories.get(&self.directory);
         asked.map_or_else(Vec::new, |asked| asked.open.clone())
     }
@@ -124,7 +119,7 @@ impl Asking<'_> {
             // The directory's turn lets one listing answer it.
             let _ = question.answer.set(find(question));
         }
-        if let Some(asked) = self.listings.lock().get_mut(&self.directory) {
+        if let Some(asked) = lock(&self.listings.directories).get_mut(&self.directory) {
             asked
                 .open
                 .retain(|question| question.answer.get().is_none());
@@ -134,7 +129,7 @@ impl Asking<'_> {
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        let mut directories = self.listings.lock();
+        let mut directories = lock(&self.listings.directories);
         let Some(asked) = directories.get_mut(&self.directory) else {
             return;
         };

@@ -18,11 +18,7 @@
 //! [`NameCache::take_forgotten`]. Memory is bounded by [`DIRECTORIES_MAX`] and [`BYTES_MAX`]; the least recently used
 //! directory goes first.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
 use super::folded::{Folded, Sought};
 use crate::{FileKey, Seen, Timestamp, disk::Stat, lock};
@@ -109,14 +105,9 @@ pub(super) struct Listing {
 pub(super) struct NameCache(Mutex<Inner>);
 
 impl NameCache {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic elsewhere leaves at worst a wrong count.
-        lock(&self.0)
-    }
-
     /// The knowledge about a name in the directory whose state is `stat`.
     pub(super) fn find(&self, stat: &Stat, sought: Sought<'_>, now: Timestamp) -> Known {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.0);
         let known = inner.find(stat.key, stamp_of(stat), sought, now);
         let is_changing = |snapshot: &Snapshot| snapshot.in_flight > 0;
         if known == Known::Unlisted && !inner.directories.get(&stat.key).is_some_and(is_changing) {
@@ -135,19 +126,19 @@ impl NameCache {
         sought: Sought<'_>,
         now: Timestamp,
     ) -> Known {
-        self.lock().find(directory, stamp_of(*seen), sought, now)
+        lock(&self.0).find(directory, stamp_of(*seen), sought, now)
     }
 
     /// The snapshots that were forgotten since the last call. Every caller that may have made the cache forget one
     /// calls this and drops them, outside the lock and in portions.
     pub(super) fn take_forgotten(&self) -> Vec<Folded> {
-        std::mem::take(&mut self.lock().forgotten)
+        std::mem::take(&mut lock(&self.0).forgotten)
     }
 
     /// To be called before a listing starts, and before its first query of the directory's state.
     pub(super) fn begin_listing(&self) -> Listing {
         Listing {
-            changes: self.lock().changes,
+            changes: lock(&self.0).changes,
         }
     }
 
@@ -160,7 +151,7 @@ impl NameCache {
         folded: Folded,
         now: Timestamp,
     ) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.0);
         inner.listings += 1;
         inner.forget(after.key);
         let stamp = stamp_of(after);
@@ -191,20 +182,20 @@ impl NameCache {
     /// Whether there is a snapshot, valid or not, without such a name: then it is worth querying the directory's state
     /// for [`NameCache::find`].
     pub(super) fn may_lack(&self, directory: FileKey, folded: &str) -> bool {
-        let inner = self.lock();
+        let inner = lock(&self.0);
         let snapshot = inner.directories.get(&directory);
         snapshot.is_some_and(|snapshot| snapshot.folded.first(folded).is_none())
     }
 
     /// Whether there is a snapshot: then an own change must start with [`NameCache::begin`].
     pub(super) fn knows(&self, directory: FileKey) -> bool {
-        self.lock().directories.contains_key(&directory)
+        lock(&self.0).directories.contains_key(&directory)
     }
 
     /// To be called before an own change of the directory whose state is `seen`. Returns whether the snapshot is still
     /// valid and will take the change.
     pub(super) fn begin(&self, directory: FileKey, seen: &Seen) -> bool {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.0);
         let Some(snapshot) = inner.directories.get_mut(&directory) else {
             return false;
         };
@@ -226,7 +217,7 @@ impl NameCache {
         changes: &[Change<'_>],
         now: Timestamp,
     ) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.0);
         let Some(stat) = stat else {
             inner.forget(directory);
             inner.ours.remove(&directory);
@@ -266,7 +257,7 @@ impl NameCache {
     /// How often a directory was listed, for tests that count.
     #[cfg(test)]
     pub(super) fn listings(&self) -> u64 {
-        self.lock().listings
+        lock(&self.0).listings
     }
 }
 
@@ -390,7 +381,7 @@ mod tests {
         assert_eq!(cache.find(&stat(1, 5), sought("A"), at(9)), on_disk("a"));
         assert_eq!(cache.find(&stat(1, 5), sought("X"), at(9)), Known::Absent);
         assert_eq!(cache.find(&stat(1, 6), sought("X"), at(9)), Known::Unlisted);
-        assert_eq!(cache.lock().bytes, 0);
+        assert_eq!(lock(&cache.0).bytes, 0);
     }
 
     #[test]
@@ -485,9 +476,9 @@ mod tests {
             let same = (&stat(ino, 5), &stat(ino, 5));
             cache.listed(cache.begin_listing(), same, entries(&["x"]), at(9));
         }
-        assert_eq!(cache.lock().directories.len(), DIRECTORIES_MAX);
+        assert_eq!(lock(&cache.0).directories.len(), DIRECTORIES_MAX);
         let each = entries(&["x"]).bytes();
-        assert_eq!(cache.lock().bytes, DIRECTORIES_MAX * each);
+        assert_eq!(lock(&cache.0).bytes, DIRECTORIES_MAX * each);
         assert!(!cache.knows(key));
     }
 
@@ -499,19 +490,19 @@ mod tests {
         assert!(each > 2 * 255 && each > 2 * entries(&["x"]).bytes());
         let cache = NameCache::default();
         // Only two names more have room.
-        cache.lock().bytes = BYTES_MAX - 2 * each;
+        lock(&cache.0).bytes = BYTES_MAX - 2 * each;
         let known = |ino: u64| cache.knows(stat(ino, 5).key);
         for ino in 1..=3 {
             let same = (&stat(ino, 5), &stat(ino, 5));
             cache.listed(cache.begin_listing(), same, one(ino), at(9));
         }
         assert_eq!([1, 2, 3].map(known), [false, true, true], "the oldest goes");
-        assert_eq!(cache.lock().bytes, BYTES_MAX);
+        assert_eq!(lock(&cache.0).bytes, BYTES_MAX);
         // The server's own changes count too.
         let own = |change: Change<'_>| {
             assert!(cache.begin(stat(3, 5).key, &seen(5)));
             cache.end(stat(3, 5).key, Some(&stat(3, 5)), &[change], at(9));
-            (known(2), cache.lock().bytes)
+            (known(2), lock(&cache.0).bytes)
         };
         let removed = own(Change::Remove(long(3).as_bytes()));
         assert_eq!(removed, (true, BYTES_MAX - each));

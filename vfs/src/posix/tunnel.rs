@@ -4,11 +4,7 @@
 //! it again by that name. The long name is remembered for a while, so that the new file gets it back.
 //! The table is bounded; the oldest name is dropped first.
 
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Mutex, time::Duration};
 
 use super::name_cache::later;
 use crate::{FileKey, Timestamp, lock};
@@ -30,14 +26,9 @@ struct Name {
 pub(super) struct Tunnel(Mutex<VecDeque<Name>>);
 
 impl Tunnel {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Name>> {
-        // A panic elsewhere leaves the table complete.
-        lock(&self.0)
-    }
-
     /// Remembers a name that was found by its short form.
     pub(super) fn remember(&self, directory: FileKey, short: &str, long: &str, now: Timestamp) {
-        let mut names = self.lock();
+        let mut names = lock(&self.0);
         names.retain(|name| !name.is(directory, short));
         if names.len() >= NAMES_MAX {
             names.pop_front();
@@ -52,7 +43,7 @@ impl Tunnel {
 
     /// The long name that had this short form in the directory.
     pub(super) fn long(&self, directory: FileKey, short: &str, now: Timestamp) -> Option<String> {
-        let names = self.lock();
+        let names = lock(&self.0);
         let name = names.iter().find(|name| name.is(directory, short))?;
         (now < name.until).then(|| name.long.clone())
     }
@@ -94,6 +85,6 @@ mod tests {
             tunnel.remember(directory(ino), "A~1", "long", at(10));
         }
         assert_eq!(long(1, "A~1", 11), None);
-        assert_eq!(tunnel.lock().len(), NAMES_MAX);
+        assert_eq!(lock(&tunnel.0).len(), NAMES_MAX);
     }
 }
