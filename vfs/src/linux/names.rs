@@ -1,4 +1,4 @@
-//! Changes of names: on the thread's ring, or on the pool with the commits that btrfs needs.
+//! Removed and changed names: on the thread's ring, or on the pool with the commits that btrfs needs.
 
 use super::{
     calls,
@@ -17,25 +17,6 @@ use crate::{
 type Entry<'a> = (&'a LinuxFd, &'a [u8]);
 
 impl LinuxDisk {
-    /// Makes a directory.
-    pub(super) async fn make_directory(
-        &self,
-        who: &Identity,
-        (dir, name): Entry<'_>,
-        mode: u32,
-    ) -> DiskResult<()> {
-        let _own = self.own.name(dir, name);
-        if let Some(ring) = self.ring(dir)
-            && let Some(made) = ring.make_dir(who, dir.held(), name, mode & 0o7777).await
-        {
-            return made;
-        }
-        self.run_at(who, dir, name, move |dir, name| {
-            calls::make_dir(dir, name, mode)
-        })
-        .await
-    }
-
     /// Removes a name.
     pub(super) async fn remove_name(
         &self,
@@ -81,19 +62,6 @@ impl LinuxDisk {
             return moved;
         }
         self.pool_rename(who, from, to, replace).await
-    }
-
-    /// Gives an inode one more name.
-    pub(super) async fn add_name(
-        &self,
-        who: &Identity,
-        fd: &LinuxFd,
-        (dir, name): Entry<'_>,
-    ) -> DiskResult<()> {
-        let _own = self.own.link(fd, dir, name);
-        let fd = fd.clone();
-        self.run_at(who, dir, name, move |dir, name| calls::link(&fd, dir, name))
-            .await
     }
 
     /// Renames a name on the pool, with the commits that btrfs needs.

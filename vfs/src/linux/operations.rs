@@ -313,7 +313,16 @@ impl Disk for LinuxDisk {
         name: &[u8],
         mode: u32,
     ) -> DiskResult<()> {
-        self.make_directory(who, (dir, name), mode).await
+        let _own = self.own.name(dir, name);
+        if let Some(ring) = self.ring(dir)
+            && let Some(made) = ring.make_dir(who, dir.held(), name, mode & 0o7777).await
+        {
+            return made;
+        }
+        self.run_at(who, dir, name, move |dir, name| {
+            calls::make_dir(dir, name, mode)
+        })
+        .await
     }
 
     async fn unlink(
@@ -346,7 +355,10 @@ impl Disk for LinuxDisk {
         dir: &LinuxFd,
         name: &[u8],
     ) -> DiskResult<()> {
-        self.add_name(who, fd, (dir, name)).await
+        let _own = self.own.link(fd, dir, name);
+        let fd = fd.clone();
+        self.run_at(who, dir, name, move |dir, name| calls::link(&fd, dir, name))
+            .await
     }
 
     async fn read_link_at(&self, dir: &LinuxFd, name: &[u8]) -> DiskResult<Vec<u8>> {
