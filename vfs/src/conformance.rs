@@ -186,15 +186,15 @@ async fn copies<D: Disk>(disk: &D, dir: &D::Fd) {
     let mut done = 0;
     while done < 100_000 {
         let n = disk
-            .copy_range(&from, done, &to, done + 10, 200_000)
+            .copy_range((&from, done), (&to, done + 10), 200_000)
             .await
             .unwrap();
         assert!(n > 0);
         done += n;
     }
-    assert_eq!(disk.copy_range(&from, 100_000, &to, 0, 10).await, Ok(0));
+    assert_eq!(disk.copy_range((&from, 100_000), (&to, 0), 10).await, Ok(0));
     assert_eq!(get(disk, &to, 10, 200_000).await, bytes);
-    match disk.clone_range(&from, 0, &to, 0, 65_536).await {
+    match disk.clone_range((&from, 0), (&to, 0), 65_536).await {
         Ok(()) => assert_eq!(get(disk, &to, 0, 65_536).await, bytes[..65_536]),
         Err(e) => assert!(
             [libc::EOPNOTSUPP, libc::ENOTTY, libc::EINVAL].contains(&e.0),

@@ -418,23 +418,20 @@ pub trait Disk: Send + Sync + 'static {
     /// `lseek(SEEK_DATA)` (`data` true) or `SEEK_HOLE`. ENXIO at the end.
     async fn seek(&self, fd: &Self::Fd, offset: u64, data: bool) -> DiskResult<u64>;
 
-    /// `copy_file_range`; it may copy fewer bytes, and copies 0 at the source's end.
+    /// `copy_file_range` between two descriptors, each with an offset; it may copy fewer bytes, and copies 0 at the
+    /// source's end.
     async fn copy_range(
         &self,
-        from: &Self::Fd,
-        from_offset: u64,
-        to: &Self::Fd,
-        to_offset: u64,
+        from: (&Self::Fd, u64),
+        to: (&Self::Fd, u64),
         len: u64,
     ) -> DiskResult<u64>;
 
-    /// `FICLONERANGE`.
+    /// `FICLONERANGE`, likewise.
     async fn clone_range(
         &self,
-        from: &Self::Fd,
-        from_offset: u64,
-        to: &Self::Fd,
-        to_offset: u64,
+        from: (&Self::Fd, u64),
+        to: (&Self::Fd, u64),
         len: u64,
     ) -> DiskResult<()>;
 

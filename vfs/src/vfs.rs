@@ -265,24 +265,20 @@ pub trait Contents: Volume {
         max: usize,
     ) -> VfsResult<Vec<Range>>;
 
-    /// Copies bytes between two opened files of this share, in the kernel where possible.
+    /// Copies bytes between two opened files of this share, each with an offset, in the kernel where possible.
     /// Returns the bytes copied: fewer than `len` only at the source's end of file.
     async fn copy(
         &self,
-        from: &Self::Node,
-        from_offset: u64,
-        to: &Self::Node,
-        to_offset: u64,
+        from: (&Self::Node, u64),
+        to: (&Self::Node, u64),
         len: u64,
     ) -> VfsResult<u64>;
 
-    /// Shares extents (`FICLONERANGE`); `NotSupported` where the file system cannot.
+    /// Shares extents (`FICLONERANGE`), likewise; `NotSupported` where the file system cannot.
     async fn clone_range(
         &self,
-        from: &Self::Node,
-        from_offset: u64,
-        to: &Self::Node,
-        to_offset: u64,
+        from: (&Self::Node, u64),
+        to: (&Self::Node, u64),
         len: u64,
     ) -> VfsResult<()>;
 }

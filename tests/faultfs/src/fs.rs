@@ -765,9 +765,10 @@ impl Filesystem for FaultFs {
             let source = world.handle(from.0)?.fd.clone();
             let target = world.handle(to.0)?.fd.clone();
             let len = len.min(1 << 30); // The answer has 32 bits.
-            let done = now(world
-                .disk()
-                .copy_range(&source, from_offset, &target, to_offset, len))?;
+            let done =
+                now(world
+                    .disk()
+                    .copy_range((&source, from_offset), (&target, to_offset), len))?;
             Ok(usize::try_from(done).unwrap_or(0))
         };
         self.call(Kind::Copy, at_node(id), run, written(reply));

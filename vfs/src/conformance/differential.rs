@@ -158,7 +158,7 @@ async fn apply_data<D: Disk>(disk: &D, step: &Step) -> Result<String, Errno> {
         Step::Copy(d, n, from, to, len) => {
             let fd = file(disk, d, n).await?;
             let (from, to) = (u64::from(from), u64::from(to));
-            let copied = disk.copy_range(&fd, from, &fd, to, len.into()).await?;
+            let copied = disk.copy_range((&fd, from), (&fd, to), len.into()).await?;
             return Ok(copied.to_string());
         }
         _ => unreachable!("a step on names"),

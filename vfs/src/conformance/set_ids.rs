@@ -57,8 +57,8 @@ impl Changing {
             }
             Self::Truncate(size) => disk.truncate(fd, size).await,
             Self::Allocate(how) => disk.allocate(fd, how, 0, 3 * BLOCK).await,
-            Self::Copy => disk.copy_range(source, 0, fd, 0, BLOCK).await.map(drop),
-            Self::Clone => disk.clone_range(source, 0, fd, 0, BLOCK).await,
+            Self::Copy => disk.copy_range((source, 0), (fd, 0), BLOCK).await.map(drop),
+            Self::Clone => disk.clone_range((source, 0), (fd, 0), BLOCK).await,
             Self::OwnerByService => disk.set_owner(ME, fd, Some(64_303), None).await,
             Self::OwnerByOwner => disk.set_owner(&owner(), fd, None, Some(GROUP)).await,
         }
@@ -125,8 +125,8 @@ async fn unchanged<D: Disk>(disk: &D, dir: &D::Fd, source: &D::Fd) {
     assert_eq!(get(disk, &fd, 0, 4).await, [7; 4]);
     let nothing = disk.write(&fd, 0, Bytes::new(), false).await;
     assert_eq!(nothing, Ok(0));
-    assert_eq!(disk.copy_range(source, 0, &fd, 0, 0).await, Ok(0));
-    disk.copy_range(&fd, 0, source, 0, BLOCK).await.unwrap();
+    assert_eq!(disk.copy_range((source, 0), (&fd, 0), 0).await, Ok(0));
+    disk.copy_range((&fd, 0), (source, 0), BLOCK).await.unwrap();
     disk.set_times(ME, &fd, Some(Timestamp { secs: 5, nanos: 0 }), None)
         .await
         .unwrap();

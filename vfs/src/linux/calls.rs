@@ -150,10 +150,8 @@ pub(super) fn seek(fd: &LinuxFd, offset: u64, data: bool) -> DiskResult<u64> {
 }
 
 pub(super) fn copy_range(
-    from: &LinuxFd,
-    mut from_offset: u64,
-    to: &LinuxFd,
-    mut to_offset: u64,
+    (from, mut from_offset): (&LinuxFd, u64),
+    (to, mut to_offset): (&LinuxFd, u64),
     len: u64,
 ) -> DiskResult<u64> {
     let len = usize::try_from(len).unwrap_or(usize::MAX);

@@ -239,26 +239,22 @@ impl Disk for LinuxDisk {
 
     async fn copy_range(
         &self,
-        from: &LinuxFd,
-        from_offset: u64,
-        to: &LinuxFd,
-        to_offset: u64,
+        (from, from_offset): (&LinuxFd, u64),
+        (to, to_offset): (&LinuxFd, u64),
         len: u64,
     ) -> DiskResult<u64> {
         let _own = self.own.inode(to);
         let to = to.clone();
         self.wait(from, move |from| {
-            calls::copy_range(from, from_offset, &to, to_offset, len)
+            calls::copy_range((from, from_offset), (&to, to_offset), len)
         })
         .await
     }
 
     async fn clone_range(
         &self,
-        from: &LinuxFd,
-        from_offset: u64,
-        to: &LinuxFd,
-        to_offset: u64,
+        (from, from_offset): (&LinuxFd, u64),
+        (to, to_offset): (&LinuxFd, u64),
         len: u64,
     ) -> DiskResult<()> {
         let _own = self.own.inode(to);

@@ -193,10 +193,8 @@ impl<D: Disk> Contents for PosixVfs<D> {
 
     async fn copy(
         &self,
-        from: &PosixNode<D>,
-        from_offset: u64,
-        to: &PosixNode<D>,
-        to_offset: u64,
+        (from, from_offset): (&PosixNode<D>, u64),
+        (to, to_offset): (&PosixNode<D>, u64),
         len: u64,
     ) -> VfsResult<u64> {
         self.writable()?;
@@ -208,11 +206,8 @@ impl<D: Disk> Contents for PosixVfs<D> {
                 .ok_or(VfsError::TooLarge)?;
             let left = len - done;
             if kernel {
-                let copied = self
-                    .disk
-                    .copy_range(from.fd(), source, to.fd(), target, left)
-                    .await;
-                match copied {
+                let (source, target) = ((from.fd(), source), (to.fd(), target));
+                match self.disk.copy_range(source, target, left).await {
                     Ok(0) => break,
                     Ok(count) => done += count.min(left),
                     // For another file system, overlapping ranges, or a kernel without the call, the bytes are copied
@@ -241,22 +236,16 @@ impl<D: Disk> Contents for PosixVfs<D> {
 
     async fn clone_range(
         &self,
-        from: &PosixNode<D>,
-        from_offset: u64,
-        to: &PosixNode<D>,
-        to_offset: u64,
+        (from, from_offset): (&PosixNode<D>, u64),
+        (to, to_offset): (&PosixNode<D>, u64),
         len: u64,
     ) -> VfsResult<()> {
         self.writable()?;
         if from.0.stream.is_some() || to.0.stream.is_some() {
             return Err(VfsError::NotSupported);
         }
-        let (source, target) = (from.fd(), to.fd());
-        match self
-            .disk
-            .clone_range(source, from_offset, target, to_offset, len)
-            .await
-        {
+        let (source, target) = ((from.fd(), from_offset), (to.fd(), to_offset));
+        match self.disk.clone_range(source, target, len).await {
             Err(errno) if errno.is(&[libc::EXDEV]) => Err(VfsError::NotSupported),
             other => Ok(other?),
         }

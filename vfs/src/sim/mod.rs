@@ -518,10 +518,8 @@ impl Disk for SimDisk {
 
     async fn copy_range(
         &self,
-        from: &SimFd,
-        from_offset: u64,
-        to: &SimFd,
-        to_offset: u64,
+        (from, from_offset): (&SimFd, u64),
+        (to, to_offset): (&SimFd, u64),
         len: u64,
     ) -> DiskResult<u64> {
         let (source, target) = (from.usable(true, false)?, to.usable(false, true)?);
@@ -532,10 +530,8 @@ impl Disk for SimDisk {
 
     async fn clone_range(
         &self,
-        from: &SimFd,
-        from_offset: u64,
-        to: &SimFd,
-        to_offset: u64,
+        (from, from_offset): (&SimFd, u64),
+        (to, to_offset): (&SimFd, u64),
         len: u64,
     ) -> DiskResult<()> {
         let (source, target) = (from.usable(true, false)?, to.usable(false, true)?);

@@ -229,22 +229,25 @@ pub(super) async fn copies<D: Disk>(t: Case<D>) {
     let data: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
     t.write(&from, 0, &data).await;
     assert_eq!(
-        t.vfs.copy(&from, 100, &to, 5, 200_000).await.unwrap(),
+        t.vfs.copy((&from, 100), (&to, 5), 200_000).await.unwrap(),
         200_000
     );
     assert_eq!(t.read(&to).await[5..], data[100..200_100]);
     assert_eq!(
-        t.vfs.copy(&from, 299_000, &to, 0, 5000).await.unwrap(),
+        t.vfs.copy((&from, 299_000), (&to, 0), 5000).await.unwrap(),
         1000
     );
     // Within one file; overlapping gives one of the orders, never an error.
     assert_eq!(
-        t.vfs.copy(&from, 0, &from, 300_000, 1000).await.unwrap(),
+        t.vfs
+            .copy((&from, 0), (&from, 300_000), 1000)
+            .await
+            .unwrap(),
         1000
     );
     assert_eq!(t.read(&from).await[300_000..], data[..1000]);
-    assert_eq!(t.vfs.copy(&from, 0, &from, 10, 100).await.unwrap(), 100);
-    match t.vfs.clone_range(&from, 0, &to, 0, 4096).await {
+    assert_eq!(t.vfs.copy((&from, 0), (&from, 10), 100).await.unwrap(), 100);
+    match t.vfs.clone_range((&from, 0), (&to, 0), 4096).await {
         Ok(()) => assert_eq!(t.read(&to).await[..4096], t.read(&from).await[..4096]),
         Err(error) => assert_eq!(error, VfsError::NotSupported),
     }

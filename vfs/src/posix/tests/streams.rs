@@ -278,7 +278,10 @@ pub(super) async fn growing<D: Disk>(t: Case<D>) {
     // Clients do not see the depot.
     assert_eq!(t.names("").await, ["f"]);
     assert_eq!(
-        t.vfs.copy(&other, 0, &stream, 0, 1 << 16).await.unwrap(),
+        t.vfs
+            .copy((&other, 0), (&stream, 0), 1 << 16)
+            .await
+            .unwrap(),
         1 << 16
     );
     assert_eq!(t.read(&stream).await, data);

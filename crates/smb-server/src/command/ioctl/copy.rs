@@ -371,7 +371,7 @@ async fn by_the_kernel<V: Vfs>(
     change: &mut PendingContents<'_, V>,
 ) -> Outcome {
     let (vfs, from, to) = (&ends.to.share.vfs, &ends.from.node, &ends.to.disk.node);
-    match vfs.copy(from, span.from, to, span.to, span.len).await {
+    match vfs.copy((from, span.from), (to, span.to), span.len).await {
         Ok(done) => {
             change.rewrote(Span { len: done, ..span }.target());
             (done, Ok(()))

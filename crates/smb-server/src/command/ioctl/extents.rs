@@ -134,7 +134,7 @@ async fn clone<V: Vfs>(
     change.start();
     share.gate.watch_write_back(target).await;
     let (vfs, source) = (&share.vfs, &ends.from.node);
-    let cloned = vfs.clone_range(source, from, target, to, len).await;
+    let cloned = vfs.clone_range((source, from), (target, to), len).await;
     let range = span.target();
     match cloned {
         Ok(()) => change.rewrote(range),
