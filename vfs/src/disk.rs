@@ -12,6 +12,7 @@
 mod entries;
 
 use std::{
+    fmt,
     future::Future,
     io,
     os::fd::BorrowedFd,
@@ -33,6 +34,18 @@ pub struct Errno(pub i32);
 impl From<rustix::io::Errno> for Errno {
     fn from(errno: rustix::io::Errno) -> Self {
         Self(errno.raw_os_error())
+    }
+}
+
+impl From<Errno> for io::Error {
+    fn from(errno: Errno) -> Self {
+        Self::from_raw_os_error(errno.0)
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&io::Error::from(*self), f)
     }
 }
 

@@ -300,7 +300,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
     fn unhealthy(&self, errno: Errno) {
         if self.healthy.swap(false, SeqCst) {
             tracing::error!(
-                error = %std::io::Error::from_raw_os_error(errno.0),
+                error = %errno,
                 "{} cannot be written: {}", self.shape.title, self.shape.risk
             );
         }
@@ -421,7 +421,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
                 return Ok(());
             };
             tracing::warn!(
-                error = %std::io::Error::from_raw_os_error(errno.0),
+                error = %errno,
                 "a write to {} failed: trying a new segment", self.shape.title
             );
         }

@@ -94,7 +94,7 @@ fn without_doubt(read: &mut ReadMap) -> Entries {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The disk.
-    #[error("{}", std::io::Error::from_raw_os_error(.0.0))]
+    #[error("{0}")]
     Disk(Errno),
     /// It is no file of this kind, or damaged at its head.
     #[error("not a file of this server, or damaged at its head")]

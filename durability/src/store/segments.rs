@@ -308,7 +308,7 @@ impl<D: Disk> Segments<D> {
         self.retire().await;
         if let Err(errno) = self.set_aside().await {
             tracing::warn!(
-                error = %std::io::Error::from_raw_os_error(errno.0),
+                error = %errno,
                 "no room is set aside for {}: a full disk may stop it", self.shape.title
             );
         }

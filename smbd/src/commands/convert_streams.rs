@@ -54,8 +54,7 @@ fn own(config: &Config) -> Result<state_dir::Ownership, Error> {
 
 fn convert(config: &Config, share: &ShareSettings) -> Result<Converted, Error> {
     let failed = |error: String| Error::from(format!("{}: {error}", share.path.display()));
-    let disk = LinuxDisk::open(&share.path)
-        .map_err(|errno| failed(io::Error::from_raw_os_error(errno.0).to_string()))?;
+    let disk = LinuxDisk::open(&share.path).map_err(|errno| failed(errno.to_string()))?;
     let options = PosixOptions {
         read_only: false,
         ..settings::files(share, &settings::hidden(config))

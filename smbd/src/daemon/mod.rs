@@ -148,8 +148,7 @@ pub fn run_with<S: Service>(
     wire_orders: impl FnOnce(mpsc::Sender<Order>) -> io::Result<()>,
 ) -> Result<(), Error> {
     // This precedes every other thread that serves, because all inherit it.
-    vfs::give_up_set_ids().map_err(|errno| {
-        let error = io::Error::from_raw_os_error(errno.0);
+    vfs::give_up_set_ids().map_err(|error| {
         format!(
             "giving up CAP_FSETID: {error}\n  = with it, programs that clients overwrite would keep \
              their set-user-ID bit; whatever confines the server must allow capset"

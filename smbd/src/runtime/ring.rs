@@ -52,8 +52,7 @@ impl Reactor for UringWorker {
     }
 
     fn event(&self) -> io::Result<OwnedFd> {
-        self.eventfd()
-            .map_err(|errno| io::Error::from_raw_os_error(errno.0))
+        Ok(self.eventfd()?)
     }
 }
 

@@ -27,7 +27,7 @@ use tokio::{
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
 };
-use vfs::{disk::InMemory, linux::socket::set_receive_low_water};
+use vfs::{disk::InMemory, linux::set_receive_low_water};
 
 use super::{listener::UNACKNOWLEDGED_MAX, timers::sleep};
 

@@ -133,7 +133,7 @@ fn open_folder(
         io::Error::other(format!("share {}: {}: {error}", share.name, path.display()))
     };
     let disk = LinuxDisk::open(path)
-        .map_err(|errno| failed(opening(io::Error::from_raw_os_error(errno.0))))?
+        .map_err(|errno| failed(opening(errno.into())))?
         .with_rings(use_ring)
         .reporting_to(Arc::clone(own));
     if share.streams == config::Streams::Xattr && path.join(DEPOT).is_dir() {

@@ -68,7 +68,7 @@ pub(crate) fn open(
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
         _ => {}
     }
-    let errno = |errno: vfs::disk::Errno| failed(io::Error::from_raw_os_error(errno.0));
+    let errno = |errno: vfs::disk::Errno| failed(errno.into());
     let disk = LinuxDisk::open(&folder).map_err(errno)?;
     let run = StartRecord {
         boot: boot_id(),

@@ -199,7 +199,7 @@ impl Watched {
         let here = latched.iter().filter(|one| one.key.fs == self.block.dev());
         tracing::error!(
             file_system = self.root,
-            error = %std::io::Error::from_raw_os_error(errno.0),
+            error = %errno,
             latched_inodes = here.count(),
             "write-back failed: data of some file is lost, perhaps of one that nobody has open \
              and that was not written through this server; what was flushed through this server \

@@ -26,7 +26,6 @@ mod operations;
 mod own_changes;
 pub mod pool;
 mod removed;
-pub mod socket;
 mod super_block;
 mod syncs;
 #[cfg(test)]
@@ -40,3 +39,5 @@ pub use disk::LinuxDisk;
 pub use fd::LinuxFd;
 pub use own_changes::{InodeId, OwnChanges};
 pub use super_block::{FsIdentity, SuperBlock};
+
+pub use crate::posix_sys::set_receive_low_water;

@@ -21,7 +21,7 @@ static SEEN: [AtomicU64; CALLS / 64] = [const { AtomicU64::new(0) }; CALLS / 64]
 /// # Errors
 /// The error of `sigaction`.
 pub fn catch() -> io::Result<()> {
-    raw::catch_refused_calls(note).map_err(|errno| io::Error::from_raw_os_error(errno.0))
+    Ok(raw::catch_refused_calls(note)?)
 }
 
 /// Calls refused since the start.

@@ -476,9 +476,14 @@ extern "C" fn refused_call(
     }
 }
 
-/// `SO_RCVLOWAT`: the socket counts as readable from so many bytes on, or when no more fit in.
-pub(crate) fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: libc::c_int) -> DiskResult<()> {
+/// Sets the number of bytes from which on a TCP socket counts as readable (`SO_RCVLOWAT`, tcp(7)). It also does when no
+/// more fit in, at the end of the stream, and after an error.
+///
+/// # Errors
+/// Those of `setsockopt`.
+pub fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: usize) -> DiskResult<()> {
     const SIZE: libc::socklen_t = size_of::<libc::c_int>() as libc::socklen_t;
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     let (fd, value) = (socket.as_raw_fd(), (&raw const bytes).cast());
     // SAFETY: the kernel reads the number that `value` points to.
     done(unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, value, SIZE) })

@@ -64,10 +64,7 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(Errno(errno)) => {
-                let error = std::io::Error::from_raw_os_error(*errno);
-                write!(f, "io_uring is refused: {error}")
-            }
+            Self::Refused(errno) => write!(f, "io_uring is refused: {errno}"),
             Self::TooOld => f.write_str("this kernel's io_uring lacks operations"),
             Self::Exists => f.write_str("this thread has a ring already"),
         }

@@ -287,7 +287,7 @@ impl Asking {
         }
         // The folder is opened in the way in which it will be opened to be served.
         let opened = LinuxDisk::open(&folder);
-        let opened = opened.map_err(|errno| refused(io::Error::from_raw_os_error(errno.0)));
+        let opened = opened.map_err(|errno| refused(errno.into()));
         match opened {
             // After an orderly end this is no failure of the disk: opening the share reports it, and ends the start.
             Err(refusal) if self.sync.is_none() && refusal.mistake && !place.has_failed => Ok(()),
