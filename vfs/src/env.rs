@@ -70,12 +70,6 @@ impl Default for Pause {
     }
 }
 
-impl fmt::Debug for Pause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Pause")
-    }
-}
-
 /// Wall-clock time for code without an [`Env`], as [`Env::realtime`].
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);

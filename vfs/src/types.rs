@@ -1,7 +1,5 @@
 //! The arguments and results of the methods of [`Vfs`](crate::Vfs).
 
-use std::fmt;
-
 use crate::{Attr, FileKey, Timestamp, VfsError};
 
 /// The most components of a path below the root of a share. Each costs a query, and a path is walked without giving
@@ -101,7 +99,7 @@ impl IoAccess {
 
 /// The initial state of a new file or directory. All of it is set before the name becomes visible to other clients
 /// of this server, or the creation fails and leaves nothing behind.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct NewNode<'a> {
     /// Permission bits before the share's mask; `None`: the share's default.
     pub mode: Option<u32>,
@@ -125,15 +123,6 @@ pub enum NewSecurity<'a> {
     /// A descriptor made from the permissions that the new inode gets. On a file system that stores no descriptors it
     /// has only those permissions.
     Of(&'a (dyn Fn(Permissions) -> Vec<u8> + Sync)),
-}
-
-impl fmt::Debug for NewSecurity<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Given(_) => "Given",
-            Self::Of(_) => "Of",
-        })
-    }
 }
 
 /// The way in which a stream is opened.

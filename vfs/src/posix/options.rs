@@ -60,7 +60,7 @@ pub enum StreamStore {
 }
 
 /// Options of a share's files.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct PosixOptions {
     /// Symbolic links.
     pub symlinks: SymlinkPolicy,

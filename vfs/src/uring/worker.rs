@@ -224,9 +224,3 @@ impl Drop for UringWorker {
         let _ = LOCAL.try_with(|slot| slot.borrow_mut().take());
     }
 }
-
-impl fmt::Debug for UringWorker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UringWorker")
-    }
-}
