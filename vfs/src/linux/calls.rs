@@ -6,6 +6,7 @@
 
 use std::{
     ffi::CString,
+    io::IoSlice,
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd},
 };
@@ -16,7 +17,7 @@ use rustix::{
         StatVfsMountFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp, Timestamps,
         UTIME_OMIT,
     },
-    io::retry_on_intr,
+    io::{ReadWriteFlags, pwritev2, retry_on_intr},
 };
 
 use super::{fd::LinuxFd, super_block};
@@ -127,6 +128,22 @@ fn to_stat(x: &Statx, kind: u64) -> Stat {
         born,
         fixed: x.stx_attributes.intersects(FIXED),
     }
+}
+
+/// `pwritev2`. Returns the bytes written.
+pub(super) fn write_at(
+    fd: &LinuxFd,
+    offset: u64,
+    data: &[u8],
+    durable: bool,
+    nowait: bool,
+) -> DiskResult<usize> {
+    // The largest number would stand for the descriptor's own position.
+    i64::try_from(offset).map_err(|_| Errno(libc::EINVAL))?;
+    let mut flags = ReadWriteFlags::empty();
+    flags.set(ReadWriteFlags::DSYNC, durable);
+    flags.set(ReadWriteFlags::NOWAIT, nowait);
+    Ok(pwritev2(fd, &[IoSlice::new(data)], offset, flags)?)
 }
 
 pub(super) fn truncate(fd: &LinuxFd, size: u64) -> DiskResult<()> {

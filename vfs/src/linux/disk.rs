@@ -278,7 +278,7 @@ impl LinuxDisk {
         if on.writes_wait() || (durable && !class.memory) {
             return None;
         }
-        match raw::write_at(fd.as_fd(), offset, data, durable, !class.memory) {
+        match calls::write_at(fd, offset, data, durable, !class.memory) {
             Ok(put) if put > 0 || data.is_empty() => Some(Ok(put)),
             Ok(_) | Err(Errno(libc::EAGAIN | libc::EINTR)) => None,
             Err(Errno(libc::EOPNOTSUPP)) => {
@@ -313,7 +313,7 @@ impl LinuxDisk {
         durable: bool,
     ) -> DiskResult<usize> {
         let write = move |fd: &LinuxFd, dsync: bool| {
-            calls::repeat(|| raw::write_at(fd.as_fd(), offset, &data, dsync, false))
+            calls::repeat(|| calls::write_at(fd, offset, &data, dsync, false))
         };
         if !durable {
             return self.wait(fd, move |fd| write(fd, false)).await;

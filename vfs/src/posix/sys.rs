@@ -3,11 +3,11 @@
 //! Each function is one call with safe types around it. The conditions for soundness are stated at the call;
 //! nothing here has state or decides anything.
 //!
-//! The calls are `preadv2` into memory not yet initialised, `pwritev2`, `faccessat2` of a descriptor,
-//! `sync_file_range` (to start only), `cachestat`, `FICLONERANGE`, the two ioctls that return a file system's UUID, the
-//! one that syncs a btrfs, the four calls of Linux 6.13 for extended attributes by directory and path (`getxattrat` and
-//! its sisters), `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, the socket option `SO_RCVLOWAT`, the
-//! handler of SIGSYS, and two functions of glibc's allocator.
+//! The calls are `preadv2` into memory not yet initialised, `faccessat2` of a descriptor, `sync_file_range` (to start
+//! only), `cachestat`, `FICLONERANGE`, the two ioctls that return a file system's UUID, the one that syncs a btrfs, the
+//! four calls of Linux 6.13 for extended attributes by directory and path (`getxattrat` and its sisters),
+//! `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, the socket option `SO_RCVLOWAT`, the handler of
+//! SIGSYS, and two functions of glibc's allocator.
 
 use std::{
     ffi::CStr,
@@ -135,26 +135,6 @@ pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> DiskRes
     done(unsafe { libc::syscall(CACHESTAT, fd, &raw const range, &raw mut counts, 0) })?;
     let [cached, _, written_back, _, _] = counts;
     Ok((cached, written_back))
-}
-
-/// `pwritev2`. Returns the bytes written.
-pub(crate) fn write_at(
-    fd: BorrowedFd<'_>,
-    offset: u64,
-    data: &[u8],
-    durable: bool,
-    nowait: bool,
-) -> DiskResult<usize> {
-    let offset = position(offset)?;
-    let iov = libc::iovec {
-        iov_base: data.as_ptr().cast_mut().cast(),
-        iov_len: data.len(),
-    };
-    let flags =
-        if durable { libc::RWF_DSYNC } else { 0 } | if nowait { libc::RWF_NOWAIT } else { 0 };
-    // SAFETY: `iov` describes `data`, borrowed for the whole call; a write only reads it.
-    let put = unsafe { libc::pwritev2(fd.as_raw_fd(), &raw const iov, 1, offset, flags) };
-    usize::try_from(put).map_err(|_| last())
 }
 
 /// `faccessat2(fd, "", mode, AT_EMPTY_PATH | AT_EACCESS)`.
