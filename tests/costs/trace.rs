@@ -24,11 +24,9 @@ const NOISE: [&str; 5] = [
 ];
 
 /// Calls that are younger than many an strace (6.1 knows none of Linux 6.13), by their numbers.
-const YOUNG: [(&str, &str); 4] = [
-    ("syscall_0x1cf", "setxattrat"),
+const YOUNG: [(&str, &str); 2] = [
     ("syscall_0x1d0", "getxattrat"),
     ("syscall_0x1d1", "listxattrat"),
-    ("syscall_0x1d2", "removexattrat"),
 ];
 
 /// How long the server may take to come to rest, and strace to attach.

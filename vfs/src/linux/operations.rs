@@ -101,7 +101,7 @@ impl Disk for LinuxDisk {
             let stat = calls::stat(&fd);
             let marked = stat.and_then(|stat| {
                 let (name, value) = mark(&stat);
-                let set = || xattrs::set(&fd, name, &value, XattrSet::Either, Way::here());
+                let set = || xattrs::set(&fd, name, &value, XattrSet::Either);
                 // The user who created it may mark it, unless the mode or an inherited ACL forbids that. The
                 // service always may.
                 set().or_else(|_| credentials::assume(&Identity::Service).and_then(|()| set()))?;
@@ -411,7 +411,7 @@ impl Disk for LinuxDisk {
         let _own = self.own.inode(fd);
         let (name, value) = (name.to_owned(), value.to_vec());
         let set = move |fd: &LinuxFd| {
-            xattrs::set(fd, &name, &value, how, Way::here())?;
+            xattrs::set(fd, &name, &value, how)?;
             xfs_log::log_inode(fd)
         };
         self.run(who, fd, set).await
@@ -420,9 +420,8 @@ impl Disk for LinuxDisk {
     async fn remove_xattr(&self, who: &Identity, fd: &LinuxFd, name: &str) -> DiskResult<()> {
         let _own = self.own.inode(fd);
         let name = name.to_owned();
-        let remove = move |fd: &LinuxFd| {
-            xattrs::remove(fd, &name, Way::here()).and_then(|()| xfs_log::log_inode(fd))
-        };
+        let remove =
+            move |fd: &LinuxFd| xattrs::remove(fd, &name).and_then(|()| xfs_log::log_inode(fd));
         self.run(who, fd, remove).await
     }
 

@@ -4,10 +4,10 @@
 //! `AT_EMPTY_PATH`, `getxattrat` return EBADF (Linux 6.18). With the calls of Linux 6.13, a directory is reached as its
 //! own `.`, and everything else by its magic link from a descriptor of the folder of these links, because a path walk
 //! in `/proc` costs as much as three such queries. If the kernel (ENOSYS) or a filter of system calls (EPERM) does not
-//! allow these calls, the path through `/proc` is used.
+//! allow these calls, the path through `/proc` is used, as it is for changes, which cost more by themselves.
 //!
-//! Every function takes [`Way`], so that both can be tested; other callers pass [`Way::here`]. These functions do not
-//! change the identity.
+//! Every function that reads takes [`Way`], so that both can be tested; other callers pass [`Way::here`]. These
+//! functions do not change the identity.
 
 use std::{
     ffi::{CStr, CString},
@@ -18,7 +18,7 @@ use std::{
 use rustix::{buffer::spare_capacity, fs::XattrFlags};
 
 use super::{
-    calls::{call, repeat, stat_at},
+    calls::{call, stat_at},
     fd::LinuxFd,
 };
 use crate::{
@@ -238,44 +238,23 @@ pub(super) fn warm(fd: &LinuxFd) {
     let _ = names(fd, Way::here());
 }
 
-pub(super) fn set(
-    fd: &LinuxFd,
-    name: &str,
-    value: &[u8],
-    how: XattrSet,
-    way: Way,
-) -> DiskResult<()> {
+pub(super) fn set(fd: &LinuxFd, name: &str, value: &[u8], how: XattrSet) -> DiskResult<()> {
     let flags = match how {
         XattrSet::Either => XattrFlags::empty(),
         XattrSet::Create => XattrFlags::CREATE,
         XattrSet::Replace => XattrFlags::REPLACE,
     };
-    if !fd.is_path_only() {
-        return call(|| rustix::fs::fsetxattr(fd, name, value, flags));
-    }
-    match way {
-        Way::At => {
-            let name = c_text(name)?;
-            let set = |dir: BorrowedFd<'_>, path: &CStr| {
-                raw::set_xattr_at(dir, path, &name, value, flags.bits())
-            };
-            repeat(|| reach(fd, set))
-        }
-        Way::Path => call(|| rustix::fs::setxattr(fd.proc_path(), name, value, flags)),
-    }
+    call(|| match fd.is_path_only() {
+        true => rustix::fs::setxattr(fd.proc_path(), name, value, flags),
+        false => rustix::fs::fsetxattr(fd, name, value, flags),
+    })
 }
 
-pub(super) fn remove(fd: &LinuxFd, name: &str, way: Way) -> DiskResult<()> {
-    if !fd.is_path_only() {
-        return call(|| rustix::fs::fremovexattr(fd, name));
-    }
-    match way {
-        Way::At => {
-            let name = c_text(name)?;
-            repeat(|| reach(fd, |dir, path| raw::remove_xattr_at(dir, path, &name)))
-        }
-        Way::Path => call(|| rustix::fs::removexattr(fd.proc_path(), name)),
-    }
+pub(super) fn remove(fd: &LinuxFd, name: &str) -> DiskResult<()> {
+    call(|| match fd.is_path_only() {
+        true => rustix::fs::removexattr(fd.proc_path(), name),
+        false => rustix::fs::fremovexattr(fd, name),
+    })
 }
 
 #[cfg(test)]
@@ -326,7 +305,7 @@ mod tests {
         let described = open(&folder.path().join("described"), true);
         let names = ["bare", "described", "link", "none"].map(|name| name.as_bytes().into());
         for way in ways() {
-            set(&described, ATTRIBUTE, b"seven", XattrSet::Either, way).unwrap();
+            set(&described, ATTRIBUTE, b"seven", XattrSet::Either).unwrap();
             let dir = open(folder.path(), true);
             let found = lengths(&dir, &names, |attribute| attribute == ATTRIBUTE, way);
             let of_described = vec![(ATTRIBUTE.to_owned(), 5)];
@@ -343,7 +322,7 @@ mod tests {
         let names: [Box<[u8]>; 1] = [b"f"[..].into()];
         for (way, length) in ways().into_iter().zip([XATTR_GUESS + 1, XATTR_GUESS + 2]) {
             let file = open(&path, true);
-            set(&file, ATTRIBUTE, &vec![7; length], XattrSet::Either, way).unwrap();
+            set(&file, ATTRIBUTE, &vec![7; length], XattrSet::Either).unwrap();
             let dir = open(folder.path(), true);
             let found = lengths(&dir, &names, |attribute| attribute == ATTRIBUTE, way);
             assert_eq!(found, [Ok(vec![(ATTRIBUTE.to_owned(), length)])]);
@@ -351,7 +330,7 @@ mod tests {
     }
 
     fn conforms(fd: &LinuxFd, way: Way) {
-        let set = |value: &[u8], how| set(fd, ATTRIBUTE, value, how, way);
+        let set = |value: &[u8], how| set(fd, ATTRIBUTE, value, how);
         no(get(fd, ATTRIBUTE, way, XATTR_MAX), libc::ENODATA);
         no(set(b"1", XattrSet::Replace), libc::ENODATA);
         set(b"one", XattrSet::Create).unwrap();
@@ -366,8 +345,8 @@ mod tests {
         assert_eq!(list(fd, way).unwrap(), [ATTRIBUTE]);
         set(b"", XattrSet::Either).unwrap();
         assert_eq!(get(fd, ATTRIBUTE, way, XATTR_MAX).unwrap(), b"");
-        remove(fd, ATTRIBUTE, way).unwrap();
-        no(remove(fd, ATTRIBUTE, way), libc::ENODATA);
+        remove(fd, ATTRIBUTE).unwrap();
+        no(remove(fd, ATTRIBUTE), libc::ENODATA);
         assert_eq!(list(fd, way).unwrap(), [""; 0]);
         no(get(fd, "user.\0", way, XATTR_MAX), libc::EINVAL);
     }
@@ -403,7 +382,7 @@ mod tests {
                 };
                 make();
                 let old = open(&path, true);
-                set(&old, ATTRIBUTE, b"old", XattrSet::Create, way).unwrap();
+                set(&old, ATTRIBUTE, b"old", XattrSet::Create).unwrap();
                 match folder {
                     true => std::fs::remove_dir(&path).unwrap(),
                     false => std::fs::remove_file(&path).unwrap(),
@@ -429,13 +408,7 @@ mod tests {
         std::fs::write(at("with"), b"").unwrap();
         std::fs::create_dir(at("without")).unwrap();
         std::os::unix::fs::symlink("with", at("link")).unwrap();
-        let set = set(
-            &open(&at("with"), true),
-            ATTRIBUTE,
-            b"1",
-            XattrSet::Create,
-            Way::Path,
-        );
+        let set = set(&open(&at("with"), true), ATTRIBUTE, b"1", XattrSet::Create);
         set.unwrap();
         let names = ["with", "without", "link", "none", ".."];
         let wanted = Wanted {
@@ -475,7 +448,7 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o444)).unwrap();
         let fd = open(&folder, true);
-        set(&fd, ATTRIBUTE, b"1", XattrSet::Create, Way::Path).unwrap();
+        set(&fd, ATTRIBUTE, b"1", XattrSet::Create).unwrap();
         let who = Identity::User(Arc::new(LocalUser {
             uid: 64_123,
             gid: 64_123,

@@ -5,7 +5,7 @@
 //!
 //! The calls are `preadv2` into memory not yet initialised, `faccessat2` of a descriptor, `sync_file_range` (to start
 //! only), `cachestat`, `FICLONERANGE`, the two ioctls that return a file system's UUID, the one that syncs a btrfs, the
-//! four calls of Linux 6.13 for extended attributes by directory and path (`getxattrat` and its sisters),
+//! two calls of Linux 6.13 that read extended attributes by directory and path (`getxattrat`, `listxattrat`),
 //! `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, the socket option `SO_RCVLOWAT`, the handler of
 //! SIGSYS, and two functions of glibc's allocator.
 
@@ -31,10 +31,10 @@ const XFS_FSOP_GEOM_FLAGS_REFLINK: u32 = 1 << 20;
 /// `BTRFS_IOC_SYNC`: `_IO(0x94, 8)`.
 const BTRFS_IOC_SYNC: libc::c_ulong = 0x9408;
 
-/// `setxattrat` of Linux 6.13: the first of four in a row. The number is the same on all architectures with the common
+/// `getxattrat` of Linux 6.13, which the next one follows. The number is the same on all architectures with the common
 /// table (`scripts/syscall.tbl` and x86's `syscall_64.tbl`), all but Alpha, MIPS and x32. Elsewhere an invalid number
 /// gives ENOSYS.
-const SETXATTRAT: libc::c_long = if cfg!(all(
+const GETXATTRAT: libc::c_long = if cfg!(all(
     target_pointer_width = "64",
     any(
         target_arch = "x86_64",
@@ -45,16 +45,14 @@ const SETXATTRAT: libc::c_long = if cfg!(all(
         target_arch = "s390x"
     )
 )) {
-    463
+    464
 } else {
-    -5
+    -2
 };
-const GETXATTRAT: libc::c_long = SETXATTRAT + 1;
-const LISTXATTRAT: libc::c_long = SETXATTRAT + 2;
-const REMOVEXATTRAT: libc::c_long = SETXATTRAT + 3;
+const LISTXATTRAT: libc::c_long = GETXATTRAT + 1;
 
 /// `cachestat` of Linux 6.5; its number is common to all architectures of the table above.
-const CACHESTAT: libc::c_long = if SETXATTRAT > 0 { 451 } else { -1 };
+const CACHESTAT: libc::c_long = if GETXATTRAT > 0 { 451 } else { -1 };
 
 /// `struct xattr_args`.
 #[repr(C, align(8))]
@@ -225,48 +223,6 @@ pub(crate) fn list_xattr_at(
     };
     // SAFETY: the kernel initialised the first `got` bytes of the spare capacity.
     unsafe { appended(names, got) }
-}
-
-/// `setxattrat`. `how` is one of `XATTR_*`.
-pub(crate) fn set_xattr_at(
-    dir: BorrowedFd<'_>,
-    path: &CStr,
-    name: &CStr,
-    value: &[u8],
-    how: u32,
-) -> DiskResult<()> {
-    let args = XattrArgs {
-        value: value.as_ptr().expose_provenance() as u64,
-        size: u32::try_from(value.len()).map_err(|_| Errno(libc::E2BIG))?,
-        flags: how,
-    };
-    // SAFETY: path and name end with a NUL. `args` has the layout of `struct xattr_args` and
-    // describes `value`, borrowed for the whole call, which only reads it.
-    done(unsafe {
-        libc::syscall(
-            SETXATTRAT,
-            dir.as_raw_fd(),
-            path.as_ptr(),
-            0,
-            name.as_ptr(),
-            &raw const args,
-            size_of::<XattrArgs>(),
-        )
-    })
-}
-
-/// `removexattrat`.
-pub(crate) fn remove_xattr_at(dir: BorrowedFd<'_>, path: &CStr, name: &CStr) -> DiskResult<()> {
-    // SAFETY: path and name end with a NUL; the other arguments are numbers.
-    done(unsafe {
-        libc::syscall(
-            REMOVEXATTRAT,
-            dir.as_raw_fd(),
-            path.as_ptr(),
-            0,
-            name.as_ptr(),
-        )
-    })
 }
 
 /// `ioctl(FICLONERANGE)`.

@@ -33,8 +33,8 @@ const ALLOWED: &str = "\
     fremovexattr fsetxattr fstat fstatfs fsync ftruncate getcwd getdents64 getxattr getxattrat \
     lgetxattr linkat listxattr listxattrat llistxattr lremovexattr lseek lsetxattr lstat mkdir \
     mkdirat mknodat newfstatat open openat openat2 pread64 preadv preadv2 \
-    pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv removexattr removexattrat \
-    rename renameat renameat2 rmdir setxattr setxattrat splice stat statfs statx symlinkat sync \
+    pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv removexattr \
+    rename renameat renameat2 rmdir setxattr splice stat statfs statx symlinkat sync \
     sync_file_range syncfs tee truncate umask unlink unlinkat utimensat vmsplice write writev";
 
 /// How soon a refused call is reported.
