@@ -7,9 +7,10 @@ use std::{
     future::Future as _,
     pin::pin,
     task::{Context, Waker},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 use vfs::{Timestamp, env::LocalTask};
 
@@ -77,49 +78,34 @@ pub(crate) fn wake_later(waker: &Waker) {
 
 /// [`vfs::Env::realtime`] for a file system.
 pub(crate) fn realtime() -> Timestamp {
-    timestamp(SystemTime::now())
-}
-
-fn timestamp(time: SystemTime) -> Timestamp {
-    let whole = |secs: u64| i64::try_from(secs).unwrap_or(i64::MAX);
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Timestamp {
-            secs: whole(after.as_secs()),
-            nanos: after.subsec_nanos(),
-        },
-        Err(before) => {
-            // Nanoseconds count upward, also before 1970.
-            let before = before.duration();
-            match before.subsec_nanos() {
-                0 => Timestamp {
-                    secs: -whole(before.as_secs()),
-                    nanos: 0,
-                },
-                nanos => Timestamp {
-                    secs: -whole(before.as_secs()) - 1,
-                    nanos: 1_000_000_000 - nanos,
-                },
-            }
-        }
+    let now = clock_gettime(ClockId::Realtime);
+    Timestamp {
+        secs: now.tv_sec,
+        // The kernel counts them upward, also before 1970.
+        nanos: u32::try_from(now.tv_nsec).unwrap_or(0),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{cell::Cell, rc::Rc};
+    use std::{
+        cell::Cell,
+        rc::Rc,
+        time::{SystemTime, UNIX_EPOCH},
+    };
     use vfs::Env as _;
 
     #[test]
-    fn times_before_the_epoch_count_upward() {
-        let at = |secs, nanos| Timestamp { secs, nanos };
-        assert_eq!(timestamp(UNIX_EPOCH), at(0, 0));
-        assert_eq!(timestamp(UNIX_EPOCH + Duration::new(5, 7)), at(5, 7));
-        assert_eq!(timestamp(UNIX_EPOCH - Duration::new(5, 0)), at(-5, 0));
-        assert_eq!(
-            timestamp(UNIX_EPOCH - Duration::new(5, 7)),
-            at(-6, 999_999_993)
-        );
+    fn the_clock_is_that_of_the_machine() {
+        let seconds = || {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            i64::try_from(now.as_secs()).unwrap()
+        };
+        let before = seconds();
+        let now = realtime();
+        assert!((before..=seconds()).contains(&now.secs), "{now:?}");
+        assert!(now.nanos < 1_000_000_000);
     }
 
     #[test]
