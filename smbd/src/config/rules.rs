@@ -10,9 +10,9 @@ use serde_spanned::Spanned;
 use smb_server::config::HostRules;
 
 use super::{
-    ServerSettings, raw,
-    share::{times, written_policy},
-    validate::{Findings, get, given, is_empty, span},
+    raw,
+    share::{From, guarded, times, written_policy},
+    validate::{Findings, get, given, hosts, is_empty, networks, span},
 };
 
 /// The source of the rules: the name of the file, and its text for line numbers.
@@ -30,31 +30,14 @@ impl Source<'_> {
     }
 }
 
-/// The facts about a share that its rules depend on.
-pub(super) struct Around<'a> {
-    pub(super) source: Source<'a>,
-    pub(super) server: &'a ServerSettings,
-    /// The administrator agreed to lose acknowledged writes, or they are protected.
-    pub(super) guarded: bool,
-    pub(super) continuously_available: bool,
-    /// The users who may connect to the share; `None` if every user may, or groups or guests may as
-    /// well.
-    pub(super) only_users: Option<&'a [String]>,
-    /// The addresses that may connect, to the share and to the server.
-    pub(super) hosts: [&'a HostRules; 2],
-}
-
 /// Reads the rules of a share.
-pub(super) fn rules(
-    tables: &[Spanned<raw::RuleTable>],
-    around: &Around<'_>,
-    findings: &mut Findings,
-) -> Rules {
+pub(super) fn rules(share: &raw::ShareTable, from: &From<'_>, findings: &mut Findings) -> Rules {
+    let tables = &share.durability_rule;
     let mut rules: Vec<Rule> = Vec::new();
     for (index, table) in tables.iter().enumerate().take(Rules::RULES_MAX + 1) {
         let place = table.span();
-        let line = around.source.line(place.start);
-        let name = format!("rule {} ({}:{line})", index + 1, around.source.file);
+        let line = from.source.line(place.start);
+        let name = format!("rule {} ({}:{line})", index + 1, from.source.file);
         let table = table.get_ref();
         let before = findings.problems.len();
         let Some(at) = &table.durability else {
@@ -65,10 +48,10 @@ pub(super) fn rules(
             );
             continue;
         };
-        let policy = written_policy(at, around.guarded, findings);
+        let policy = written_policy(at, guarded(share, from), findings);
         let rule = Rule {
             name,
-            clients: clients(&table.clients),
+            clients: networks(&table.clients),
             users: get(&table.users, Vec::new()),
             groups: get(&table.groups, Vec::new()),
             dialects: table.dialects.as_ref().map(|at| at.get_ref().revisions()),
@@ -79,8 +62,9 @@ pub(super) fn rules(
             flush_times: given(&table.flush_times),
         };
         times(&table.flush_times, policy, findings);
-        promises(at, policy, around, findings);
-        says_something(table, &rule, place.clone(), around, findings);
+        promises(at, policy, share, findings);
+        says_something(table, &rule, place.clone(), findings);
+        can_match(table, &rule, share, from, findings);
         if let Some(earlier) = rules.iter().find(|earlier| covers(earlier, &rule)) {
             findings.add(
                 Some(place),
@@ -101,11 +85,6 @@ pub(super) fn rules(
         findings.add(place, error.to_string(), "");
         Rules::default()
     })
-}
-
-fn clients(list: &raw::At<Vec<super::hosts::Network>>) -> Vec<Network> {
-    let list = list.iter().flat_map(|at| at.get_ref());
-    list.map(|network| network.0).collect()
 }
 
 fn paths(table: &raw::RuleTable, findings: &mut Findings) -> Vec<PathPattern> {
@@ -136,9 +115,16 @@ fn asks(table: &raw::RuleTable, flag: raw::OpenFlag) -> Option<bool> {
 }
 
 /// Refuses a policy that does not keep what handles of a continuously available share promise.
-fn promises(at: &Spanned<String>, policy: Policy, around: &Around<'_>, findings: &mut Findings) {
+fn promises(
+    at: &Spanned<String>,
+    policy: Policy,
+    share: &raw::ShareTable,
+    findings: &mut Findings,
+) {
     let options = durability::ShareDurability::with_policy(policy);
-    if around.continuously_available && options.check_continuous_availability().is_err() {
+    if get(&share.continuous_availability, false)
+        && options.check_continuous_availability().is_err()
+    {
         findings.add(
             Some(at.span()),
             "handles of a continuously available share promise write-through, which this policy \
@@ -154,7 +140,6 @@ fn says_something(
     table: &raw::RuleTable,
     rule: &Rule,
     place: std::ops::Range<usize>,
-    around: &Around<'_>,
     findings: &mut Findings,
 ) {
     let lists = [
@@ -180,33 +165,41 @@ fn says_something(
              dialects, paths or open",
         );
     }
-    can_match(table, rule, around, findings);
 }
 
 /// Refuses a rule whose clients or users cannot connect at all.
-fn can_match(table: &raw::RuleTable, rule: &Rule, around: &Around<'_>, findings: &mut Findings) {
-    if let Some(only) = around.only_users
+fn can_match(
+    table: &raw::RuleTable,
+    rule: &Rule,
+    share: &raw::ShareTable,
+    from: &From<'_>,
+    findings: &mut Findings,
+) {
+    // Guests and members of groups may connect as well.
+    let others = get(&share.guest, false) || share.groups.is_some();
+    if let Some(only) = share.users.as_ref().filter(|_| !others)
         && !rule.users.is_empty()
         && !rule
             .users
             .iter()
-            .any(|user| only.iter().any(|one| same_name(one, user)))
+            .any(|user| only.get_ref().iter().any(|one| same_name(one, user)))
     {
         let message = "this rule can never match: none of these users may connect to the share";
         let way_out = "see users of the share";
         findings.add(span(&table.users), message.into(), way_out);
     }
+    let of_share = hosts(&share.hosts_allow, &share.hosts_deny);
     let clients = &rule.clients;
     if !clients.is_empty()
         && clients
             .iter()
-            .all(|range| is_kept_out(range, &around.hosts))
+            .all(|range| is_kept_out(range, &[&of_share, &from.server.hosts]))
     {
         let message = "this rule can never match: none of these clients may connect to the share";
         let way_out = "see hosts_allow and hosts_deny of the share and of [server]";
         findings.add(span(&table.clients), message.into(), way_out);
     }
-    let (oldest, newest) = (around.server.min_protocol, around.server.max_protocol);
+    let (oldest, newest) = (from.server.min_protocol, from.server.max_protocol);
     if let Some(at) = &table.dialects
         && (at.get_ref().newest < oldest || at.get_ref().oldest > newest)
     {

@@ -9,8 +9,8 @@ use durability::Policy;
 use serde_spanned::Spanned;
 
 use super::{
-    DurabilitySettings, Encryption, Protection, Rules, ServerSettings, ShareSettings, Signing,
-    Streams, Symlinks, Unbuffered,
+    DurabilitySettings, Encryption, Protection, ServerSettings, ShareSettings, Signing, Streams,
+    Symlinks, Unbuffered,
     apart::OwnFiles,
     hosts::Network,
     in_time::in_time,
@@ -113,7 +113,7 @@ pub(super) fn share(
         durable_acl: get(&table.durable_acl, get(&inherited.durable_acl, false)),
         flush_times: get(&table.flush_times, get(&inherited.flush_times, true)),
         flush_journal: get(&table.flush_journal, get(&inherited.flush_journal, false)),
-        rules: share_rules(table, from, findings),
+        rules: rules::rules(table, from, findings),
         encryption: get(&table.encryption, server.encryption),
         hosts: hosts(&table.hosts_allow, &table.hosts_deny),
         symlinks: get(&table.symlinks, Symlinks::Follow),
@@ -242,23 +242,9 @@ fn accepts_loss(table: &raw::ShareTable, inherited: &raw::DurabilityTable) -> bo
     get(&table.accept_loss, get(&inherited.accept_loss, false))
 }
 
-fn guarded(table: &raw::ShareTable, from: &From<'_>) -> bool {
+/// Whether the administrator agreed to lose acknowledged writes, or they are protected.
+pub(super) fn guarded(table: &raw::ShareTable, from: &From<'_>) -> bool {
     accepts_loss(table, from.inherited) || from.durability.protection != Protection::None
-}
-
-fn share_rules(table: &raw::ShareTable, from: &From<'_>, findings: &mut Findings) -> Rules {
-    let own_hosts = hosts(&table.hosts_allow, &table.hosts_deny);
-    let others = get(&table.guest, false) || table.groups.is_some();
-    let users = table.users.as_ref().filter(|_| !others);
-    let around = rules::Around {
-        only_users: users.map(|at| at.get_ref().as_slice()),
-        hosts: [&own_hosts, &from.server.hosts],
-        source: from.source,
-        server: from.server,
-        guarded: guarded(table, from),
-        continuously_available: get(&table.continuous_availability, false),
-    };
-    rules::rules(&table.durability_rule, &around, findings)
 }
 
 fn share_policy(table: &raw::ShareTable, from: &From<'_>, findings: &mut Findings) -> Policy {

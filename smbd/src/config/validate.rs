@@ -250,14 +250,16 @@ fn preference<T: Copy + PartialEq>(
 }
 
 pub(super) fn hosts(allow: &raw::At<Vec<Network>>, deny: &raw::At<Vec<Network>>) -> HostRules {
-    let ranges = |list: &raw::At<Vec<Network>>| {
-        let list = list.as_ref().map_or(&[][..], |at| at.get_ref().as_slice());
-        list.iter().map(|network| network.0).collect()
-    };
     HostRules {
-        allow: ranges(allow),
-        deny: ranges(deny),
+        allow: networks(allow),
+        deny: networks(deny),
     }
+}
+
+/// The networks of a list; none if there is no list.
+pub(super) fn networks(list: &raw::At<Vec<Network>>) -> Vec<durability::Network> {
+    let list = list.iter().flat_map(|at| at.get_ref());
+    list.map(|network| network.0).collect()
 }
 
 fn durability(table: &raw::DurabilityTable, findings: &mut Findings) -> DurabilitySettings {
