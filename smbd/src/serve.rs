@@ -203,7 +203,7 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), Error> {
     let text = banner::text(&banner::Facts {
         address,
         host: &places::host_name(),
-        shares: &shown(&config),
+        shares: &config.shares,
         user: &user,
         generated_password: made_up.then_some(password.as_str()),
         policy: config.durability.policy,
@@ -242,16 +242,6 @@ fn owner(folder: &Path, asked: Option<LocalIds>, guest: LocalIds) -> Result<Loca
         uid: meta.uid(),
         gid: local_users::primary_group(meta.uid()).unwrap_or(meta.gid()),
     })
-}
-
-fn shown(config: &Config) -> Vec<banner::ShownShare> {
-    let shares = config.shares.iter();
-    let shown = |share: &config::ShareSettings| banner::ShownShare {
-        name: share.name.clone(),
-        folder: share.path.display().to_string(),
-        acts_as: share.owner.map(acting::in_words).unwrap_or_default(),
-    };
-    shares.map(shown).collect()
 }
 
 fn bind(listen: Option<ListenAt>) -> Result<(TcpListener, Option<String>), Error> {

@@ -9,7 +9,8 @@ use std::{
 };
 
 use crate::{
-    config::{Policy, SMB_PORT, is_loopback, policy},
+    accounts::acting,
+    config::{Policy, SMB_PORT, ShareSettings, is_loopback, policy},
     runtime::listener::NOT_PERMITTED,
 };
 
@@ -21,7 +22,7 @@ pub struct Facts<'a> {
     /// Name of this machine, used if the server listens on all addresses.
     pub host: &'a str,
     /// The shares.
-    pub shares: &'a [ShownShare],
+    pub shares: &'a [ShareSettings],
     /// The user who can log in.
     pub user: &'a str,
     /// The password, if it was generated.
@@ -36,17 +37,6 @@ pub struct Facts<'a> {
     pub loopback_by_default: bool,
 }
 
-/// A share as the banner shows it.
-#[derive(Debug)]
-pub struct ShownShare {
-    /// Its name.
-    pub name: String,
-    /// Its folder.
-    pub folder: String,
-    /// The local user as which its files are read and made.
-    pub acts_as: String,
-}
-
 /// The text for the terminal.
 #[must_use]
 pub fn text(facts: &Facts<'_>) -> String {
@@ -58,10 +48,11 @@ pub fn text(facts: &Facts<'_>) -> String {
 
 fn write(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
     for share in facts.shares {
+        let (folder, name, address) = (share.path.display(), &share.name, facts.address);
+        let acts_as = share.owner.map(acting::in_words).unwrap_or_default();
         writeln!(
             out,
-            "Serving {} as share \"{}\" on {}\n  Files are read and made as {}",
-            share.folder, share.name, facts.address, share.acts_as
+            "Serving {folder} as share \"{name}\" on {address}\n  Files are read and made as {acts_as}"
         )?;
     }
     if facts.loopback_by_default {
@@ -108,7 +99,7 @@ fn write(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
 }
 
 fn connect(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
-    let Some(ShownShare { name: share, .. }) = facts.shares.first() else {
+    let Some(ShareSettings { name: share, .. }) = facts.shares.first() else {
         return Ok(());
     };
     let user = facts.user;
@@ -212,21 +203,27 @@ fn percent(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
-    fn share(name: &str, folder: &str) -> ShownShare {
-        ShownShare {
-            name: name.to_owned(),
-            folder: folder.to_owned(),
-            acts_as: "1000:100".to_owned(),
+    fn share(name: &str, folder: &str) -> ShareSettings {
+        let top = tempfile::tempdir().unwrap();
+        let path = top.path();
+        let text = format!("[[share]]\nname = {name:?}\npath = {path:?}\nowner = \"1000:100\"\n");
+        let config = crate::config::parse(&text, Path::new("h.toml")).unwrap();
+        let share = config.shares.into_iter().next().unwrap();
+        ShareSettings {
+            path: folder.into(),
+            ..share
         }
     }
 
-    fn shares() -> Vec<ShownShare> {
+    fn shares() -> Vec<ShareSettings> {
         vec![share("data", "/srv/data")]
     }
 
-    fn facts<'a>(shares: &'a [ShownShare], address: &str) -> Facts<'a> {
+    fn facts<'a>(shares: &'a [ShareSettings], address: &str) -> Facts<'a> {
         Facts {
             address: address.parse().unwrap(),
             host: "nas",
