@@ -28,19 +28,6 @@ const WARNING: &str = "acknowledged flushes are NOT on stable storage: a crash o
 /// Shares whose last change is remembered; more than a configuration can have.
 const CHANGES_MAX: usize = 10_000;
 
-/// A request of `holdfast policy set`.
-#[derive(Debug, Clone)]
-pub(super) struct Change {
-    /// One share, or all.
-    pub(super) share: Option<String>,
-    /// The new policy, as typed.
-    pub(super) policy: String,
-    /// Consent to lose acknowledged writes with the host.
-    pub(super) accept_loss: bool,
-    /// The rules are set aside, too.
-    pub(super) without_rules: bool,
-}
-
 /// The last change of each share's policy, by its folded name.
 #[derive(Debug, Default)]
 pub(super) struct Changes(RefCell<BTreeMap<String, LastChange>>);
@@ -86,31 +73,21 @@ impl<S: Service> Front<S> {
         Ok(answer)
     }
 
-    /// Sets the policy of one share, or of all, for `who`.
+    /// Sets the policy of one share, or of all.
     pub(super) async fn set_policy(
         &self,
-        change: Change,
-        who: &str,
+        setting: PolicySetting,
     ) -> Result<Vec<PolicyChange>, Error> {
-        let policy = config::policy::parse(&change.policy)
-            .map_err(|error| format!("{error}\n  = {}", error.way_out()))?;
-        self.check_served(change.share.as_deref())?;
-        let without_rules = change.without_rules;
-        let setting = PolicySetting {
-            share: change.share,
-            policy,
-            accept_loss: change.accept_loss,
-            without_rules,
-            who: who.to_owned(),
-        };
+        self.check_served(setting.share.as_deref())?;
         setting.check(&self.config())?;
+        let wanted = setting.clone();
         let mut answer = self
             .on_worker(move |service| service.set_policy(setting))
             .await??;
         for change in &mut answer {
             // A reload may have brought another one into force while dirty data were synced for this one.
-            if change.share.configured_policy == policy.to_string() {
-                self.changes.note(change, without_rules, who);
+            if change.share.configured_policy == wanted.policy.to_string() {
+                self.changes.note(change, wanted.without_rules, &wanted.who);
             }
             self.complete(&mut change.share);
         }

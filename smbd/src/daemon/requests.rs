@@ -6,15 +6,16 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Front, policy};
+use super::Front;
 use crate::{
     Error,
     answers::{ClearedLatches, ClosedObjects, PolicyChange, Reloaded},
+    config,
     control::{
         Answer, Caller, Control,
         protocol::{Closing, Request},
     },
-    service::Service,
+    service::{PolicySetting, Service},
 };
 
 impl<S: Service> Control for Front<S> {
@@ -35,13 +36,9 @@ impl<S: Service> Control for Front<S> {
                     accept_loss,
                     without_rules,
                 } => {
-                    let change = policy::Change {
-                        share,
-                        policy,
-                        accept_loss,
-                        without_rules,
-                    };
-                    to_value(&self.set_policy_for(change, caller).await?)
+                    let consents = (accept_loss, without_rules);
+                    let set = self.set_policy_for(share, &policy, consents, caller);
+                    to_value(&set.await?)
                 }
             }
         })
@@ -87,19 +84,32 @@ impl<S: Service> Front<S> {
     /// `holdfast policy set`.
     async fn set_policy_for(
         &self,
-        change: policy::Change,
+        share: Option<String>,
+        policy: &str,
+        (accept_loss, without_rules): (bool, bool),
         caller: Caller,
     ) -> Result<Vec<PolicyChange>, Error> {
         // This may take a while, in which a reload can withdraw the consent that is looked for next.
         let who = described(caller).await;
-        let asked = change.clone();
-        let set = self.set_policy(change, &who).await;
+        let set = match config::policy::parse(policy) {
+            Err(error) => fail!("{error}\n  = {}", error.way_out()),
+            Ok(policy) => {
+                let setting = PolicySetting {
+                    share: share.clone(),
+                    policy,
+                    accept_loss,
+                    without_rules,
+                    who: who.clone(),
+                };
+                self.set_policy(setting).await
+            }
+        };
         tracing::warn!(
-            share = ?asked.share,
-            policy = asked.policy,
+            ?share,
+            policy,
             who,
-            accept_loss = asked.accept_loss,
-            without_rules = asked.without_rules,
+            accept_loss,
+            without_rules,
             ok = set.is_ok(),
             "policy set by control socket"
         );
