@@ -3,8 +3,6 @@
 //! A name is looked up in `/etc/passwd`; a server that runs as root must not start with an unknown
 //! one, or with another name of root.
 
-use std::fmt;
-
 use super::{LocalIds, raw, validate::Findings};
 use crate::config::local_users;
 
@@ -24,15 +22,6 @@ pub struct GuestAccount {
     pub name: Option<String>,
     /// Uid and primary group.
     pub ids: LocalIds,
-}
-
-impl fmt::Display for GuestAccount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.name {
-            Some(name) => write!(f, "{name} ({})", self.ids),
-            None => write!(f, "{}", self.ids),
-        }
-    }
 }
 
 /// The account of a configuration that names none.
@@ -95,10 +84,14 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_taken() {
-        let shown = |text| written(text, known).map(|account| account.to_string());
-        assert_eq!(shown("nobody").unwrap(), "nobody (65534:65533)");
-        assert_eq!(shown("12:13").unwrap(), "12:13");
-        assert_eq!(shown("0:0").unwrap(), "0:0");
+        let of = |text| {
+            let GuestAccount { name, ids } = written(text, known).unwrap();
+            (name, ids.to_string())
+        };
+        let nobody = Some("nobody".to_owned());
+        assert_eq!(of("nobody"), (nobody, "65534:65533".to_owned()));
+        assert_eq!(of("12:13"), (None, "12:13".to_owned()));
+        assert_eq!(of("0:0"), (None, "0:0".to_owned()));
     }
 
     #[test]
