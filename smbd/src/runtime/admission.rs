@@ -62,7 +62,7 @@ pub struct Admission {
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     rules: HostRules,
     limits: LimitSettings,
@@ -100,14 +100,8 @@ impl Admission {
                 rules,
                 limits,
                 connections,
-                total: 0,
-                by_address: BTreeMap::new(),
-                strangers: Strangers::default(),
-                leaving: 0,
                 leaving_max,
-                accepted: 0,
-                refused: 0,
-                displaced: 0,
+                ..State::default()
             }),
         })
     }
