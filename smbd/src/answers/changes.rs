@@ -6,7 +6,6 @@ use super::ShareStatus;
 
 /// The answer to `holdfast reload`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Reloaded {
     /// The configuration in force.
     pub applied: AppliedConfig,
@@ -16,7 +15,6 @@ pub struct Reloaded {
 
 /// A configuration in force, with the results of its changes of policies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AppliedConfig {
     /// The part that came into force at once.
     #[serde(flatten)]
@@ -27,7 +25,6 @@ pub struct AppliedConfig {
 
 /// A configuration in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InForceConfig {
     /// The shares that are served.
     pub shares: Vec<String>,
@@ -41,7 +38,6 @@ pub struct InForceConfig {
 
 /// Everything that a configuration ends because it does not allow it any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum EndedByReload {
     /// At once.
@@ -52,7 +48,6 @@ pub enum EndedByReload {
 
 /// Everything that a reload has ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EndedNow {
     /// Sessions, tree connects and opens.
     #[serde(flatten)]
@@ -94,7 +89,6 @@ pub struct ClosedOne {
 /// The outcome of a change of one share's policy and rules. A reload that changes nothing of a share waits for an
 /// earlier change of it, and reports that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum PolicyOutcome {
     /// By a reload.
@@ -105,7 +99,6 @@ pub enum PolicyOutcome {
 
 /// A policy that a reload brought into force.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PolicyReload {
     /// The share.
     pub share: String,
@@ -123,7 +116,6 @@ pub struct PolicyReload {
 
 /// A policy that was set: an element of the answer to `holdfast policy set`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PolicyChange {
     /// The share as it is now.
     #[serde(flatten)]
@@ -136,7 +128,6 @@ pub struct PolicyChange {
 
 /// The result of a sync for a stricter policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Synced {
     /// Inodes made stable.
     pub inodes: u64,
@@ -150,7 +141,6 @@ pub struct Synced {
 
 /// An inode that could not be made stable.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SyncErrorReport {
     /// Its number.
     pub inode: u64,
@@ -162,7 +152,6 @@ pub struct SyncErrorReport {
 
 /// An element of the answer to `holdfast policy clear-latch`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClearedLatches {
     /// The share.
     pub share: String,
