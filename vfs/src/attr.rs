@@ -10,6 +10,26 @@ pub struct Timestamp {
     pub nanos: u32,
 }
 
+impl Timestamp {
+    /// Year, month and day in UTC, by the proleptic Gregorian calendar; a year that is none of 32 bits is 0.
+    #[must_use]
+    pub fn date(self) -> (u32, u32, u32) {
+        // Howard Hinnant's civil_from_days: eras of 400 years that begin in March, so that the leap day is the last.
+        const ERA: i64 = 146_097;
+        let days = self.secs.div_euclid(86_400).saturating_add(719_468);
+        let (era, day_of_era) = (days.div_euclid(ERA), days.rem_euclid(ERA));
+        let year_of_era =
+            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let after_march = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * after_march + 2) / 5 + 1;
+        let month = (after_march + 2) % 12 + 1;
+        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        let number = |value: i64| u32::try_from(value).unwrap_or(0);
+        (number(year), number(month), number(day))
+    }
+}
+
 /// The identity of an inode, which renames keep: file system, inode number, generation. Inode
 /// number and generation survive reboots; the device number may not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -129,4 +149,22 @@ pub struct FsInfo {
     pub read_only: bool,
     /// When the file system (share root) was made.
     pub created: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Timestamp;
+
+    #[test]
+    fn times_have_dates() {
+        let date = |days: i64| {
+            let secs = days * 86_400 + 86_399;
+            Timestamp { secs, nanos: 0 }.date()
+        };
+        assert_eq!(date(0), (1970, 1, 1));
+        assert_eq!(date(11_016), (2000, 2, 29));
+        assert_eq!(date(11_017), (2000, 3, 1));
+        assert_eq!(date(20_778), (2026, 11, 21));
+        assert_eq!(date(-1), (1969, 12, 31));
+    }
 }

@@ -4,6 +4,8 @@
 
 use std::fmt::{Arguments, Write as _};
 
+use vfs::Timestamp;
+
 /// Adds a line to a `Text`, indented by so many steps and written as for `format!`.
 macro_rules! put {
     ($text:expr, $depth:literal; $($line:tt)+) => {
@@ -126,20 +128,12 @@ pub(crate) fn bytes(bytes: u64) -> String {
     }
 }
 
-/// `2026-11-21 16:22:40 UTC`, by the proleptic Gregorian calendar.
+/// `2026-11-21 16:22:40 UTC`
 #[must_use]
 pub fn utc(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Howard Hinnant's civil_from_days: years from March, eras of 400 years.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let secs = i64::try_from(seconds).unwrap_or(i64::MAX);
+    let (year, month, day) = Timestamp { secs, nanos: 0 }.date();
+    let rest = seconds % 86_400;
     let (h, min, s) = (rest / 3_600, rest / 60 % 60, rest % 60);
     format!("{year:04}-{month:02}-{day:02} {h:02}:{min:02}:{s:02} UTC")
 }

@@ -155,7 +155,7 @@ fn time_of_day(world: &World) -> TimeOfDay {
     let Timestamp { secs, nanos } = world.now;
     let of_day = u32::try_from(secs.rem_euclid(86_400)).unwrap_or(0);
     let days = secs.div_euclid(86_400);
-    let (year, month, day) = civil(days);
+    let (year, month, day) = world.now.date();
     let weekday = u32::try_from((days + 4).rem_euclid(7)).unwrap_or(0);
     let uptime_ms = world.seconds_since(world.started).wrapping_mul(1000);
     TimeOfDay {
@@ -173,29 +173,9 @@ fn time_of_day(world: &World) -> TimeOfDay {
     }
 }
 
-/// Year, month and day of a day counted from 1970-01-01: years begin in March, so that the leap day is their last.
-fn civil(days: i64) -> (u32, u32, u32) {
-    const ERA: i64 = 146_097;
-    let days = days.saturating_add(719_468);
-    let (era, day_of_era) = (days.div_euclid(ERA), days.rem_euclid(ERA));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 {
-        shifted + 3
-    } else {
-        shifted - 9
-    };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let number = |value: i64| u32::try_from(value).unwrap_or(0);
-    (number(year), number(month), number(day))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Stype, civil, share_type};
+    use super::{Stype, share_type};
 
     #[test]
     fn only_shares_for_administration_are_special() {
@@ -205,14 +185,5 @@ mod tests {
         for name in ["data", "mine$", "ab$", "ä$", "1$", "$", "ADMIN", "C"] {
             assert_eq!(share_type(name), Stype::empty(), "{name}");
         }
-    }
-
-    #[test]
-    fn days_have_dates() {
-        assert_eq!(civil(0), (1970, 1, 1));
-        assert_eq!(civil(11_016), (2000, 2, 29));
-        assert_eq!(civil(11_017), (2000, 3, 1));
-        assert_eq!(civil(20_778), (2026, 11, 21));
-        assert_eq!(civil(-1), (1969, 12, 31));
     }
 }
