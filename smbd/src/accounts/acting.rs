@@ -15,12 +15,10 @@ const USERS_MAX: usize = 100;
 /// The identity of this process on disk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Server {
-    /// Its own ids.
     pub(crate) own: LocalIds,
 }
 
 impl Server {
-    /// This process.
     pub(crate) fn here() -> Self {
         Self {
             own: LocalIds {

@@ -31,39 +31,19 @@ pub enum UserFileError {
     NoFolder(PathBuf),
     /// Others can read or write it.
     #[error("others can read {path} (mode {mode:04o}); it holds hashes that are as good as passwords\n  = chmod 600 {path}", path = .path.display())]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
+    Exposed { path: PathBuf, mode: u32 },
     /// Neither root nor this user owns it.
     #[error("{} belongs to uid {uid}, who could change it at will\n  = {}", .path.display(), as_its_owner(*.uid))]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// Its owner.
-        uid: u32,
-    },
+    Foreign { path: PathBuf, uid: u32 },
     /// This user may not open it.
     #[error("{}: this user may not open it\n  = it must belong to the user who runs the server, and its folder must let that user in", .0.display())]
     Closed(PathBuf),
     /// It is no regular file, or too long.
     #[error("{} is no user file: {what}\n  = name that of the server in users_file or by --users-file, or put back a copy of it", .path.display())]
-    NoUserFile {
-        /// The file.
-        path: PathBuf,
-        /// The mistake.
-        what: &'static str,
-    },
+    NoUserFile { path: PathBuf, what: &'static str },
     /// Anything else.
     #[error("{}: {source}", .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// The edit itself was refused.
     #[error("{0}")]
     Refused(Box<Error>),

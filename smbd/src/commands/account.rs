@@ -19,10 +19,8 @@ use crate::{
     state::state_dir,
 };
 
-/// The first line of the list of users.
 const USERS_HEADING: &str =
     "NAME                 NUMBER  STATE        OWNER        GROUPS               FULL NAME\n";
-/// The first line of the list of groups.
 const GROUPS_HEADING: &str = "NAME                 NUMBER  MEMBERS\n";
 
 /// The user file to use, and the server that it belongs to.

@@ -14,30 +14,25 @@ use crate::{
     runtime::listener::NOT_PERMITTED,
 };
 
-/// The facts.
 #[derive(Debug)]
 pub struct Facts<'a> {
     /// Where the server listens.
     pub address: SocketAddr,
     /// Name of this machine, used if the server listens on all addresses.
     pub host: &'a str,
-    /// The shares.
     pub shares: &'a [ShareSettings],
     /// The user who can log in.
     pub user: &'a str,
-    /// The password, if it was generated.
     pub generated_password: Option<&'a str>,
     /// The policy that is in force.
     pub policy: Policy,
     /// The reason why the port is not 445, if no other port was requested.
     pub why_not_445: Option<&'a str>,
-    /// Only encrypted connections.
     pub encryption_required: bool,
     /// No address to listen on was given.
     pub loopback_by_default: bool,
 }
 
-/// The text for the terminal.
 #[must_use]
 pub fn text(facts: &Facts<'_>) -> String {
     let mut out = String::new();

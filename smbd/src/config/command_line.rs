@@ -14,15 +14,12 @@ use super::{Config, Encryption, Problem, raw, validate};
 pub struct CommandLine {
     /// Name and folder of each share.
     pub shares: Vec<(String, PathBuf)>,
-    /// The state folder.
     pub state_dir: PathBuf,
     /// Durability policy, as written.
     pub durability: Option<String>,
-    /// Consent to lose acknowledged writes.
     pub accept_loss: bool,
     /// `--encrypt required`: only encrypted requests are served.
     pub encryption_required: bool,
-    /// Nothing can be changed.
     pub read_only: bool,
 }
 

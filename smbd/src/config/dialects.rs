@@ -14,9 +14,7 @@ use super::DialectName;
 /// `["2.1", "3.0"]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Dialects {
-    /// The oldest.
     pub(super) oldest: DialectName,
-    /// The newest.
     pub(super) newest: DialectName,
 }
 

@@ -15,7 +15,6 @@ const OVERFLOW: LocalIds = LocalIds {
     gid: 65_534,
 };
 
-/// The account, and its numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestAccount {
     /// Its name; `None` if the administrator wrote numbers.

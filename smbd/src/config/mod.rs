@@ -61,7 +61,6 @@ pub const SMB_PORT: u16 = 445;
 /// The whole configuration of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The server as a whole.
     pub server: ServerSettings,
     /// Where to listen; never empty.
     pub listeners: Vec<Listener>,
@@ -71,11 +70,8 @@ pub struct Config {
     pub late: Vec<ShareSettings>,
     /// The number of dirty inodes that the engine was started with. The daemon sets this, not the file.
     pub dirty_inodes: Option<u32>,
-    /// Bounds.
     pub limits: LimitSettings,
-    /// Durability settings of the whole server.
     pub durability: DurabilitySettings,
-    /// Logging.
     pub log: Log,
     /// The Prometheus listener; loopback.
     pub metrics: Option<SocketAddr>,
@@ -277,7 +273,6 @@ impl Default for LimitSettings {
 pub struct Log {
     /// The levels of the log, in the syntax of the variable `HOLDFAST_LOG`, which takes precedence.
     pub filter: String,
-    /// The format of lines.
     pub format: LogFormat,
 }
 
@@ -422,12 +417,7 @@ pub enum LogFormat {
 pub enum ConfigError {
     /// The file could not be read.
     #[error("cannot read {}: {source}\n  = {}", path.display(), way_out(source))]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     /// The file was read and is wrong.
     #[error("{0}")]
     Wrong(Box<ConfigReport>),

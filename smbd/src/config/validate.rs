@@ -32,7 +32,6 @@ const LISTENERS_MAX: usize = 256;
 /// Most shares.
 const SHARES_MAX: usize = 10_000;
 
-/// Collects problems.
 #[derive(Default)]
 pub(super) struct Findings {
     pub(super) problems: Vec<Problem>,

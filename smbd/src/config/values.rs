@@ -39,9 +39,7 @@ pub struct Mode(pub u32);
 /// A local user and group, written `"1000:1000"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalIds {
-    /// Local user id.
     pub uid: u32,
-    /// Local group id.
     pub gid: u32,
 }
 

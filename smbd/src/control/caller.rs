@@ -11,7 +11,6 @@ const PASSWD_BYTES_MAX: u64 = 16 << 20;
 /// A client of the control socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
-    /// Its user id.
     pub uid: u32,
     /// Its process, as seen from here.
     pub pid: Option<i32>,

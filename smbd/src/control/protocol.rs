@@ -11,14 +11,12 @@ use serde_json::{Value, json};
 
 use crate::Error;
 
-/// Version of this protocol.
 pub const VERSION: u64 = 1;
 /// Longest request line in bytes, without its end.
 pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// Longest answer that the client reads, in bytes.
 pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// The requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
@@ -27,10 +25,7 @@ pub enum Request {
     /// Read the configuration and the user file again.
     Reload {},
     /// Close what clients have open.
-    Close {
-        /// The object to close.
-        what: Closing,
-    },
+    Close { what: Closing },
     /// Accept the loss of what failed syncs left unproven.
     ClearLatch {
         /// One share, or all.
@@ -38,10 +33,7 @@ pub enum Request {
         share: Option<String>,
     },
     /// Which policy an open would have, and why.
-    Explain {
-        /// The open.
-        question: Question,
-    },
+    Explain { question: Question },
     /// Show the durability policies, or change one until the next restart or reload.
     Policy {
         /// One share, or all.
@@ -59,7 +51,6 @@ pub enum Request {
     },
 }
 
-/// The object to close.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Closing {

@@ -78,11 +78,9 @@ pub enum Order {
 /// Everything that is needed to start.
 #[derive(Debug)]
 pub struct Setup {
-    /// The configuration.
     pub config: Config,
     /// The file that it was read from; without one it cannot be reloaded.
     pub config_file: Option<PathBuf>,
-    /// The users.
     pub users: UserDb,
     /// One bound socket for each listener of the configuration.
     pub sockets: Vec<TcpListener>,

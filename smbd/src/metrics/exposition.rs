@@ -27,7 +27,6 @@ pub struct Page {
     text: String,
 }
 
-/// One family of the page.
 #[derive(Debug)]
 pub struct Family<'a> {
     page: &'a mut Page,
@@ -35,7 +34,6 @@ pub struct Family<'a> {
 }
 
 impl Page {
-    /// Begins a family.
     pub fn family(&mut self, name: &str, kind: MetricKind, help: &str) -> Family<'_> {
         let kind = match kind {
             MetricKind::Gauge => "gauge",
@@ -62,7 +60,6 @@ impl Page {
             .sample("", &[], value);
     }
 
-    /// The text.
     #[must_use]
     pub fn finish(self) -> String {
         self.text

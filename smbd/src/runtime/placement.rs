@@ -27,7 +27,6 @@ pub struct Plan {
 pub struct NoSuchCore {
     /// The number of the core that the listener names.
     pub core: usize,
-    /// The cores that this process may use.
     pub allowed: Vec<usize>,
 }
 

@@ -52,11 +52,8 @@ const LEAST: u32 = 16;
 /// one, each open up to two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Descriptors {
-    /// `connections`.
     pub(crate) connections: u32,
-    /// `opens`.
     pub(crate) opens: u32,
-    /// `dirty_inodes_max`.
     pub(crate) dirty_inodes: u32,
 }
 

@@ -21,7 +21,6 @@ const ASKED_AGAIN: u8 = 40;
 /// The least part of a worker's time for which a connection is worth moving.
 const SHARE_MIN: f64 = 0.05;
 
-/// One connection.
 pub struct Seat<D> {
     /// The listener that accepted it: it may go only to workers of this listener.
     listener: usize,

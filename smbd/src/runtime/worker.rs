@@ -42,7 +42,6 @@ const STACK_BYTES: usize = 4 << 20;
 /// that serves it; `C` is its state if another worker has served it until now.
 #[derive(Debug)]
 pub struct Accepted<C, S = TcpStream> {
-    /// The socket.
     pub stream: S,
     /// The address of the client.
     pub peer: SocketAddr,
@@ -176,7 +175,6 @@ pub struct Worker<C> {
 pub struct Spec {
     /// Number, from 0.
     pub index: usize,
-    /// Its core.
     pub core: usize,
     /// Whether it is pinned there; otherwise the kernel chooses the core.
     pub pin: bool,

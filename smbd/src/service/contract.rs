@@ -132,11 +132,9 @@ pub struct Applied {
 /// The data that are acknowledged and not known to be stable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirtyData {
-    /// Dirty inodes.
     pub inodes: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// Names of the shares.
     pub shares: Vec<String>,
 }
 

@@ -29,7 +29,6 @@ const GROUPS_MAX: usize = 1_024;
 /// A question about one share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
-    /// The share's name.
     pub share: String,
     /// The user, and how the file is opened.
     pub opener: Opener,

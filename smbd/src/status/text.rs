@@ -26,7 +26,6 @@ impl Text {
         let _ = writeln!(self.0, "{}{}", "  ".repeat(depth), line.trim_end());
     }
 
-    /// An empty line.
     pub(crate) fn gap(&mut self) {
         self.0.push('\n');
     }
@@ -57,7 +56,6 @@ impl Text {
         }
     }
 
-    /// The whole text.
     pub(crate) fn finish(self) -> String {
         self.0
     }

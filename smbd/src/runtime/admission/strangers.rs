@@ -16,7 +16,6 @@ use std::{
 use smb_auth::limiter;
 use tokio::sync::Notify;
 
-/// A connection without a login.
 #[derive(Debug)]
 pub(super) struct Stranger {
     pub(super) peer: IpAddr,
@@ -32,7 +31,6 @@ pub(super) struct Place {
     number: u64,
 }
 
-/// All connections without a login.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
     networks: BTreeMap<IpAddr, BTreeMap<u64, Stranger>>,
