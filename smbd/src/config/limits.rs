@@ -61,7 +61,7 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
         if limits.authentication_timeout < AUTHENTICATION_TIMEOUT_MIN {
             let message = "nobody logs in that fast";
             let way_out = "use \"1s\" or more";
-            findings.add(Some(at.span()), message.into(), way_out);
+            findings.add(Some(at.span()), message, way_out);
         }
     }
     limits

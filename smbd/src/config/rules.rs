@@ -43,7 +43,7 @@ pub(super) fn rules(share: &raw::ShareTable, from: &From<'_>, findings: &mut Fin
         let Some(at) = &table.durability else {
             findings.add(
                 Some(place),
-                "this rule has no durability".into(),
+                "this rule has no durability",
                 "add durability = \"honor\", or another policy",
             );
             continue;
@@ -128,8 +128,7 @@ fn promises(
         findings.add(
             Some(at.span()),
             "handles of a continuously available share promise write-through, which this policy \
-             does not keep"
-                .into(),
+             does not keep",
             "use honor or strict-sync",
         );
     }
@@ -160,7 +159,7 @@ fn says_something(
     if !has_empty && is_for_all(rule) && table.paths.is_none() {
         findings.add(
             Some(place),
-            "this rule is for every open".into(),
+            "this rule is for every open",
             "write its policy into the share's own durability, or add clients, users, groups, \
              dialects, paths or open",
         );
@@ -186,7 +185,7 @@ fn can_match(
     {
         let message = "this rule can never match: none of these users may connect to the share";
         let way_out = "see users of the share";
-        findings.add(span(&table.users), message.into(), way_out);
+        findings.add(span(&table.users), message, way_out);
     }
     let of_share = hosts(&share.hosts_allow, &share.hosts_deny);
     let clients = &rule.clients;
@@ -197,7 +196,7 @@ fn can_match(
     {
         let message = "this rule can never match: none of these clients may connect to the share";
         let way_out = "see hosts_allow and hosts_deny of the share and of [server]";
-        findings.add(span(&table.clients), message.into(), way_out);
+        findings.add(span(&table.clients), message, way_out);
     }
     let (oldest, newest) = (from.server.min_protocol, from.server.max_protocol);
     if let Some(at) = &table.dialects
@@ -205,7 +204,7 @@ fn can_match(
     {
         let message = "this rule can never match: none of these dialects is spoken";
         let way_out = "see min_protocol and max_protocol in [server]";
-        findings.add(Some(at.span()), message.into(), way_out);
+        findings.add(Some(at.span()), message, way_out);
     }
 }
 

@@ -234,7 +234,7 @@ pub(super) fn check_allow(list: &raw::At<Vec<Network>>, findings: &mut Findings)
     if is_empty(list) {
         let message = "an empty hosts_allow admits everybody";
         let way_out = "remove the key to let every address in, or name some";
-        findings.add(span(list), message.into(), way_out);
+        findings.add(span(list), message, way_out);
     }
 }
 
@@ -265,7 +265,7 @@ pub(super) fn written_policy(
         Policy::Honor
     });
     if policy == Policy::TreatHostAsStableStorage && !guarded {
-        findings.add(Some(at.span()), UNGUARDED.0.into(), UNGUARDED.1);
+        findings.add(Some(at.span()), UNGUARDED.0, UNGUARDED.1);
     }
     policy
 }
@@ -282,11 +282,7 @@ fn combinations(
     check_allow(&table.hosts_allow, findings);
     if share.comment.chars().count() > COMMENT_MAX {
         let message = "the comment is longer than clients show";
-        findings.add(
-            span(&table.comment),
-            message.into(),
-            "use up to 256 characters",
-        );
+        findings.add(span(&table.comment), message, "use up to 256 characters");
     }
     let files_usable = share.file_mode & 0o600 == 0o600;
     if share.directory_mode & 0o700 != 0o700 || !files_usable {
@@ -297,7 +293,7 @@ fn combinations(
         };
         findings.add(
             place,
-            "with these bits owners could not use their own new files".into(),
+            "with these bits owners could not use their own new files",
             "allow at least \"0600\" for files and \"0700\" for directories",
         );
     }
@@ -308,7 +304,7 @@ fn combinations(
         if mode & !0o777 != 0 {
             findings.add(
                 span(field),
-                "new files and directories can only have read, write and execute bits".into(),
+                "new files and directories can only have read, write and execute bits",
                 "leave the first of four digits 0; a folder's own set-gid bit (chmod g+s) is \
                  inherited by new folders",
             );
@@ -328,8 +324,7 @@ pub(super) fn times(flush_times: &raw::At<bool>, policy: Policy, findings: &mut 
     if policy == Policy::StrictSync && !get(flush_times, true) {
         findings.add(
             span(flush_times),
-            "under strict-sync every answer covers the times: flush_times = false has no effect"
-                .into(),
+            "under strict-sync every answer covers the times: flush_times = false has no effect",
             "remove flush_times, or use honor",
         );
     }
@@ -371,12 +366,12 @@ fn secrecy(
     {
         let message = "encryption begins with SMB 3";
         let way_out = "set max_protocol = \"3.1.1\" in [server]";
-        findings.add(span(&table.encryption), message.into(), way_out);
+        findings.add(span(&table.encryption), message, way_out);
     }
     if share.encryption == Encryption::Offered && server.encryption == Encryption::Required {
         findings.add(
             span(&table.encryption),
-            "the server requires encryption for everything; a share cannot take that back".into(),
+            "the server requires encryption for everything; a share cannot take that back",
             "set encryption = \"offered\" in [server], and \"required\" for the other shares",
         );
     }

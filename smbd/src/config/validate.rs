@@ -38,10 +38,15 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    pub(super) fn add(&mut self, span: Option<Range<usize>>, message: String, way_out: &str) {
+    pub(super) fn add(
+        &mut self,
+        span: Option<Range<usize>>,
+        message: impl Into<String>,
+        way_out: &str,
+    ) {
         let way_out = (!way_out.is_empty()).then(|| way_out.to_owned());
         self.problems.push(Problem {
-            message,
+            message: message.into(),
             span,
             way_out,
         });
@@ -104,11 +109,7 @@ pub(super) fn validate(
     if file.share.is_empty() {
         let way_out =
             "add a table:\n    [[share]]\n    name = \"files\"\n    path = \"/srv/files\"";
-        findings.add(
-            None,
-            "no [[share]]: there is nothing to serve".into(),
-            way_out,
-        );
+        findings.add(None, "no [[share]]: there is nothing to serve", way_out);
     }
     if let Some(more) = file.share.get(SHARES_MAX) {
         let way_out = "serve a folder above several of them, or start a second server";
@@ -163,7 +164,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
         let place = span(&table.min_protocol).or(span(&table.max_protocol));
         findings.add(
             place,
-            "min_protocol is newer than max_protocol: no dialect is left".into(),
+            "min_protocol is newer than max_protocol: no dialect is left",
             "lower min_protocol or raise max_protocol",
         );
     }
@@ -172,8 +173,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
     if encryption == Encryption::Required && max_protocol < DialectName::Smb300 {
         findings.add(
             span(&table.encryption),
-            "encryption is required, but max_protocol ends before SMB 3, where encryption begins"
-                .into(),
+            "encryption is required, but max_protocol ends before SMB 3, where encryption begins",
             "set max_protocol = \"3.1.1\", or encryption = \"offered\"",
         );
     }
@@ -266,17 +266,13 @@ fn durability(table: &raw::DurabilityTable, findings: &mut Findings) -> Durabili
     let protection = get(&table.protection, Protection::None);
     let consent = get(&table.accept_loss, false) || protection != Protection::None;
     if policy == Policy::TreatHostAsStableStorage && !consent {
-        findings.add(
-            span(&table.policy),
-            share::UNGUARDED.0.into(),
-            share::UNGUARDED.1,
-        );
+        findings.add(span(&table.policy), share::UNGUARDED.0, share::UNGUARDED.1);
     }
     let dirty_age_max = given(&table.dirty_age_max).map_or(DIRTY_AGE_MAX, |age| age.0);
     if dirty_age_max.is_zero() {
         let message = "dirty_age_max must be longer than nothing";
         let way_out = "strict-sync is the policy that leaves nothing unsynced";
-        findings.add(span(&table.dirty_age_max), message.into(), way_out);
+        findings.add(span(&table.dirty_age_max), message, way_out);
     }
     DurabilitySettings {
         policy,
@@ -317,7 +313,7 @@ fn default_policy(table: &raw::DurabilityTable, findings: &mut Findings) -> Poli
         {
             let message = "a bound without policy = \"bounded\" binds nothing";
             let way_out = "set policy = \"bounded\", or remove the bound";
-            findings.add(Some(bound), message.into(), way_out);
+            findings.add(Some(bound), message, way_out);
         }
         return Policy::Honor;
     };
@@ -395,13 +391,13 @@ fn listener(table: &raw::ListenerTable, findings: &mut Findings) -> Listener {
     if table.address.is_some() && table.port.is_some() {
         let message = "port and address both say a port";
         let way_out = "write the port into address only";
-        findings.add(span(&table.port), message.into(), way_out);
+        findings.add(span(&table.port), message, way_out);
     }
     let address = get(&table.address, SocketAddr::new(EVERY_ADDRESS, port));
     if address.port() == 0 {
         findings.add(
             span(&table.address).or(span(&table.port)),
-            "port 0 is a port that nobody can find".into(),
+            "port 0 is a port that nobody can find",
             "445 is the port of SMB; 4450 to 4459 are free on most machines",
         );
     }
@@ -409,7 +405,7 @@ fn listener(table: &raw::ListenerTable, findings: &mut Findings) -> Listener {
     if table.cores.is_some() && cores.is_empty() || cores.len() > CORES_MAX {
         let message = "cores must name between 1 and 1024 cores";
         let way_out = "remove the key for every core";
-        findings.add(span(&table.cores), message.into(), way_out);
+        findings.add(span(&table.cores), message, way_out);
     }
     cores.sort_unstable();
     cores.dedup();
@@ -484,7 +480,7 @@ fn sandbox(
         if !on(&table.landlock) {
             findings.add(
                 Some(at.span()),
-                "`folders` means nothing where `landlock = false`".to_owned(),
+                "`folders` means nothing where `landlock = false`",
                 "remove one of the two",
             );
         }
