@@ -5,7 +5,7 @@ use vfs::linux::trap;
 use super::Front;
 use crate::{
     answers::{ListenerStatus, StatusReport, WorkerStatus, millis},
-    metrics::exposition::{MetricKind, Page},
+    metrics::exposition::Page,
     runtime::log,
     service::Service,
 };
@@ -60,34 +60,33 @@ impl<S: Service> Front<S> {
     pub(super) fn metrics(&self) -> String {
         let figures = self.admission.figures();
         let mut page = Page::default();
-        let (gauge, counter) = (MetricKind::Gauge, MetricKind::Counter);
-        let mut family = page.family("holdfast_info", gauge, "This server; always 1.");
+        let mut family = page.family("holdfast_info", "This server; always 1.");
         family.sample("", &[("version", env!("CARGO_PKG_VERSION"))], 1);
         let uptime = self.started.elapsed().as_secs();
-        page.gauge("holdfast_uptime_seconds", "Time since the start.", uptime);
+        page.single("holdfast_uptime_seconds", "Time since the start.", uptime);
         let help = "Lines of the log that could not be written.";
-        page.counter("holdfast_log_lines_lost_total", help, log::lost());
+        page.single("holdfast_log_lines_lost_total", help, log::lost());
         let name = "holdfast_system_calls_refused_total";
         let help = "System calls that the sandbox refused.";
-        page.counter(name, help, trap::refused());
-        page.gauge("holdfast_connections", "Connections.", figures.connections);
+        page.single(name, help, trap::refused());
+        page.single("holdfast_connections", "Connections.", figures.connections);
         let name = "holdfast_connections_unauthenticated";
         let help = "Connections that nobody has logged in on.";
-        page.gauge(name, help, figures.unauthenticated);
+        page.single(name, help, figures.unauthenticated);
         let name = "holdfast_connections_accepted_total";
-        page.counter(name, "Connections let in.", figures.accepted);
+        page.single(name, "Connections let in.", figures.accepted);
         let name = "holdfast_connections_refused_total";
-        page.counter(name, "Connections closed at accept.", figures.refused);
+        page.single(name, "Connections closed at accept.", figures.refused);
         let name = "holdfast_connections_displaced_total";
         let help = "Connections without a login closed for a newcomer.";
-        page.counter(name, help, figures.displaced);
+        page.single(name, help, figures.displaced);
         let help = "Connections of each worker.";
-        let mut family = page.family("holdfast_worker_connections", gauge, help);
+        let mut family = page.family("holdfast_worker_connections", help);
         for (index, worker) in self.workers.iter().enumerate() {
             family.sample("", &[("worker", &index.to_string())], worker.load());
         }
         let help = "Time each worker spent on a core.";
-        let mut family = page.family("holdfast_worker_cpu_seconds_total", counter, help);
+        let mut family = page.family("holdfast_worker_cpu_seconds_total", help);
         for (index, worker) in self.workers.iter().enumerate() {
             let spent = worker.cpu_time().as_secs_f64();
             family.sample("", &[("worker", &index.to_string())], spent);
@@ -103,17 +102,17 @@ impl<S: Service> Front<S> {
         let (config, late) = (self.config(), self.late.borrow());
         let help =
             "Shares refused because their file system has not answered since the start, or fails.";
-        page.gauge("holdfast_shares_late", help, config.late.len());
+        page.single("holdfast_shares_late", help, config.late.len());
         let help =
             "Shares that are not served, and whether their file system fails or hangs; 1 each.";
-        let mut family = page.family("holdfast_share_not_served", MetricKind::Gauge, help);
+        let mut family = page.family("holdfast_share_not_served", help);
         for share in &config.late {
             let why = if late.fails(share) { "fails" } else { "hangs" };
             family.sample("", &[("share", &share.name), ("file_system", why)], 1);
         }
         let help =
             "Shares whose first sync after an unclean end failed, until the loss is accepted.";
-        let mut family = page.family("holdfast_share_lost_at_start", MetricKind::Gauge, help);
+        let mut family = page.family("holdfast_share_lost_at_start", help);
         for share in config.shares.iter().chain(&config.late) {
             let lost = late.lost().of(&share.path).is_some();
             family.sample("", &[("share", &share.name)], u8::from(lost));

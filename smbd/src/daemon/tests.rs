@@ -108,7 +108,7 @@ impl Service for Echo {
     }
 
     fn metrics(&self, page: &mut Page) {
-        page.gauge("holdfast_echo", "Echo.", 1);
+        page.single("holdfast_echo", "Echo.", 1);
     }
 
     async fn apply(

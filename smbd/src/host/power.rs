@@ -24,7 +24,7 @@ use crate::{
     config::Protection,
     host::protection::{Power, Root},
     lock,
-    metrics::exposition::{MetricKind, Page},
+    metrics::exposition::Page,
 };
 
 /// The time between two checks.
@@ -211,10 +211,10 @@ impl PowerGuard {
     pub(crate) fn metrics(&self, page: &mut Page) {
         let seen = lock(&self.seen);
         let help = "The power source of this machine, where the kernel knows it; always 1.";
-        let mut family = page.family("holdfast_power_supply", MetricKind::Gauge, help);
+        let mut family = page.family("holdfast_power_supply", help);
         family.sample("", &[("power", seen.power.word())], 1);
         let help = "Times the power guard set lazy policies aside because of a battery.";
-        page.counter("holdfast_power_guard_trips_total", help, seen.trips);
+        page.single("holdfast_power_guard_trips_total", help, seen.trips);
     }
 }
 

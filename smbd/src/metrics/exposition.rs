@@ -10,17 +10,6 @@ use smb_server::{Server, Share};
 
 use crate::{answers::MemoryStatus, host_vfs::HostVfs};
 
-/// The type of a family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MetricKind {
-    /// A value that goes up and down.
-    Gauge,
-    /// A count that only goes up; the name of its family ends in `_total`.
-    Counter,
-    /// A distribution of values: buckets, their sum and their count.
-    Histogram,
-}
-
 /// The text being written.
 #[derive(Debug, Default)]
 pub struct Page {
@@ -34,12 +23,16 @@ pub struct Family<'a> {
 }
 
 impl Page {
-    pub fn family(&mut self, name: &str, kind: MetricKind, help: &str) -> Family<'_> {
-        let kind = match kind {
-            MetricKind::Gauge => "gauge",
-            MetricKind::Counter => "counter",
-            MetricKind::Histogram => "histogram",
+    /// Begins a family. If its name ends in `_total` it is a counter, which only goes up, otherwise a gauge.
+    pub fn family(&mut self, name: &str, help: &str) -> Family<'_> {
+        let kind = match name.ends_with("_total") {
+            true => "counter",
+            false => "gauge",
         };
+        self.begin(name, kind, help)
+    }
+
+    fn begin(&mut self, name: &str, kind: &str, help: &str) -> Family<'_> {
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         Family {
@@ -48,16 +41,9 @@ impl Page {
         }
     }
 
-    /// A gauge of one sample without labels.
-    pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
-        self.family(name, MetricKind::Gauge, help)
-            .sample("", &[], value);
-    }
-
-    /// A counter of one sample without labels.
-    pub fn counter(&mut self, name: &str, help: &str, value: impl Display) {
-        self.family(name, MetricKind::Counter, help)
-            .sample("", &[], value);
+    /// A family of one sample without labels.
+    pub fn single(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, help).sample("", &[], value);
     }
 
     #[must_use]
@@ -110,24 +96,24 @@ pub fn render(page: &mut Page, server: &Server<HostVfs>) {
     let trees: usize = sessions.clone().map(|session| session.trees.len()).sum();
     let open_list = sessions.flat_map(|session| &session.opens);
     let locks: u64 = open_list.map(|open| open.locks).sum();
-    page.gauge("holdfast_sessions", "Sessions.", report.sessions.len());
-    page.gauge("holdfast_trees", "Tree connects.", trees);
-    page.gauge("holdfast_opens", "Open handles.", opens);
+    page.single("holdfast_sessions", "Sessions.", report.sessions.len());
+    page.single("holdfast_trees", "Tree connects.", trees);
+    page.single("holdfast_opens", "Open handles.", opens);
     let help = "Byte-range locks of the first 10,000 open handles.";
-    page.gauge("holdfast_locks", help, locks);
+    page.single("holdfast_locks", help, locks);
     write_memory(page, memory(server));
     let help = "Entries of a table, by table.";
-    let mut family = page.family("holdfast_table_entries", MetricKind::Gauge, help);
+    let mut family = page.family("holdfast_table_entries", help);
     for (table, entries) in server.table_sizes() {
         family.sample("", &[("table", table)], entries);
     }
     let help = "Requests answered, by command.";
-    let mut family = page.family("holdfast_requests_total", MetricKind::Counter, help);
+    let mut family = page.family("holdfast_requests_total", help);
     for count in server.requests.read() {
         family.sample("", &[("command", count.command)], count.asked);
     }
     let help = "Requests answered with an error, by command.";
-    let mut family = page.family("holdfast_requests_refused_total", MetricKind::Counter, help);
+    let mut family = page.family("holdfast_requests_refused_total", help);
     for count in server.requests.read() {
         family.sample("", &[("command", count.command)], count.refused);
     }
@@ -168,19 +154,19 @@ pub(crate) fn memory(server: &Server<HostVfs>) -> MemoryStatus {
 
 fn write_memory(page: &mut Page, figures: MemoryStatus) {
     let help = "Memory for buffers of all connections, by what is in use and what may be.";
-    let mut family = page.family("holdfast_buffer_memory_bytes", MetricKind::Gauge, help);
+    let mut family = page.family("holdfast_buffer_memory_bytes", help);
     family.sample("", &[("memory", "used")], figures.used_bytes);
     family.sample("", &[("memory", "limit")], figures.limit_bytes);
     let help = "Connections that wait for memory.";
-    page.gauge("holdfast_buffer_memory_waiting", help, figures.waiting);
+    page.single("holdfast_buffer_memory_waiting", help, figures.waiting);
     let help = "Times that a connection had to wait for memory.";
-    page.counter("holdfast_buffer_memory_waits_total", help, figures.waits);
+    page.single("holdfast_buffer_memory_waits_total", help, figures.waits);
     let name = "holdfast_buffer_memory_evictions_total";
     let help = "Connections closed because their clients took nothing while others waited.";
-    page.counter(name, help, figures.evictions);
+    page.single(name, help, figures.evictions);
     let name = "holdfast_buffer_memory_refusals_total";
     let help = "Requests refused because there was no memory for what they would keep.";
-    page.counter(name, help, figures.refusals);
+    page.single(name, help, figures.refusals);
 }
 
 /// Families as an array: name, help text, and how to read each.
@@ -191,7 +177,7 @@ macro_rules! rows {
 /// The policies in force, and why others are not.
 fn promises(page: &mut Page, shares: &[&Share<HostVfs>]) {
     let help = "The durability policy in force; always 1.";
-    let mut family = page.family("holdfast_share_policy", MetricKind::Gauge, help);
+    let mut family = page.family("holdfast_share_policy", help);
     for share in shares {
         let policy = share.gate.effective_policy().to_string();
         let labels = [("share", &*share.config.name), ("policy", &*policy)];
@@ -207,16 +193,11 @@ fn promises(page: &mut Page, shares: &[&Share<HostVfs>]) {
     });
     let help = "For how long the disk has been too slow for the bound, so that FLUSH waits as under \
                 honor; 0 while it is not.";
-    each_share(
-        page,
-        shares,
-        "holdfast_bound_too_slow_seconds",
-        help,
-        |share| {
-            let slow = share.gate.too_slow();
-            slow.map_or(0.0, |slow| slow.lasts.as_secs_f64())
-        },
-    );
+    let name = "holdfast_bound_too_slow_seconds";
+    each_share(page, shares, name, help, |share| {
+        let slow = share.gate.too_slow();
+        slow.map_or(0.0, |slow| slow.lasts.as_secs_f64())
+    });
 }
 
 /// The data at risk of each share.
@@ -233,7 +214,7 @@ fn exposure(page: &mut Page, shares: &[(String, Exposure)]) {
         "holdfast_latched_bytes", "Bytes that a failed sync left unproven.", |exposure| exposure.latched_bytes as f64;
     };
     for (name, help, figure) in figures {
-        let mut family = page.family(name, MetricKind::Gauge, help);
+        let mut family = page.family(name, help);
         for (share, exposed) in shares {
             family.sample("", &[("share", share)], figure(exposed));
         }
@@ -248,7 +229,7 @@ fn each_share<T: std::fmt::Display>(
     help: &str,
     value: impl Fn(&Share<HostVfs>) -> T,
 ) {
-    let mut family = page.family(name, MetricKind::Gauge, help);
+    let mut family = page.family(name, help);
     for share in shares {
         family.sample("", &[("share", &share.config.name)], value(share));
     }
@@ -267,7 +248,7 @@ fn exposure_by_policy(page: &mut Page, shares: &[(String, Exposure)]) {
             |part| part.oldest_age.as_secs_f64();
     };
     for (name, help, figure) in figures {
-        let mut family = page.family(name, MetricKind::Gauge, help);
+        let mut family = page.family(name, help);
         for (share, exposed) in shares {
             for kind in durability::PolicyKind::ALL {
                 let labels = [("share", &**share), ("policy", kind.name())];
@@ -286,13 +267,13 @@ fn counters(page: &mut Page, shares: &[&Share<HostVfs>]) {
         return;
     }
     for (name, help, count) in COUNTS {
-        let mut family = page.family(name, MetricKind::Counter, help);
+        let mut family = page.family(name, help);
         for (share, counters) in &counted {
             family.sample("", &[("share", share)], count(counters));
         }
     }
     for (name, help, unit, view) in HISTOGRAMS {
-        let mut family = page.family(name, MetricKind::Histogram, help);
+        let mut family = page.begin(name, "histogram", help);
         for (share, counters) in &counted {
             family.histogram(share, view(counters), unit);
         }
@@ -395,7 +376,7 @@ mod tests {
     #[test]
     fn labels_are_escaped_and_histograms_add_up() {
         let mut page = Page::default();
-        let mut family = page.family("x", MetricKind::Histogram, "Help.");
+        let mut family = page.begin("x", "histogram", "Help.");
         let mut view = HistogramView {
             buckets: [0; durability::BUCKETS],
             sum: 9,

@@ -96,12 +96,12 @@ pub(crate) fn status(journal: &Journal) -> JournalStatus {
 pub(crate) fn metrics(journal: &Journal, page: &mut Page) {
     let counts = journal.counts();
     let help = "Records written to the journal of flushes.";
-    page.counter("holdfast_flush_journal_records_total", help, counts.records);
+    page.single("holdfast_flush_journal_records_total", help, counts.records);
     let help = "Durable writes that stored these records.";
-    page.counter("holdfast_flush_journal_writes_total", help, counts.writes);
+    page.single("holdfast_flush_journal_writes_total", help, counts.writes);
     let help = "Flushes honored that could not be recorded.";
-    page.counter("holdfast_flush_journal_lost_total", help, counts.failed);
+    page.single("holdfast_flush_journal_lost_total", help, counts.failed);
     let help = "Whether the last write to the journal of flushes succeeded.";
     let healthy = u8::from(journal.is_healthy());
-    page.gauge("holdfast_flush_journal_healthy", help, healthy);
+    page.single("holdfast_flush_journal_healthy", help, healthy);
 }

@@ -254,15 +254,15 @@ pub(crate) fn metrics(server: &Server<HostVfs>, page: &mut Page) {
         return;
     };
     let help = "Persistent handles recorded in the state folder.";
-    page.gauge("holdfast_persistent_opens", help, opens);
+    page.single("holdfast_persistent_opens", help, opens);
     let help =
         "Whether persistent handles can be recorded: if not, a restart forgets their last changes.";
-    page.gauge("holdfast_handle_store_healthy", help, u8::from(healthy));
+    page.single("holdfast_handle_store_healthy", help, u8::from(healthy));
     let log = &counts.log;
     let help = "Changes of persistent handles recorded.";
-    page.counter("holdfast_handle_store_records_total", help, log.records);
+    page.single("holdfast_handle_store_records_total", help, log.records);
     let help = "Durable writes that stored these records.";
-    page.counter("holdfast_handle_store_writes_total", help, log.writes);
+    page.single("holdfast_handle_store_writes_total", help, log.writes);
 }
 
 #[cfg(test)]

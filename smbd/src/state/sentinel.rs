@@ -23,11 +23,7 @@ use durability::Durability;
 use vfs::{disk::Errno, linux::SuperBlock};
 
 use crate::{
-    answers::WatchedFileSystem,
-    config,
-    host_vfs::HostVfs,
-    lock,
-    metrics::exposition::{MetricKind, Page},
+    answers::WatchedFileSystem, config, host_vfs::HostVfs, lock, metrics::exposition::Page,
     state::unclean,
 };
 
@@ -156,11 +152,8 @@ impl Sentinels {
 
     /// Writes the number of write-back errors of each file system to the metrics page.
     pub(crate) fn metrics(&self, page: &mut Page) {
-        let mut family = page.family(
-            "holdfast_write_back_errors_total",
-            MetricKind::Counter,
-            "Failed write-backs that a file system reported, perhaps of files that nobody has open.",
-        );
+        let help = "Failed write-backs that a file system reported, perhaps of files that nobody has open.";
+        let mut family = page.family("holdfast_write_back_errors_total", help);
         for watched in self.all() {
             // Another file system may have been mounted there since, so the path alone may name two of them.
             let device = watched.device();

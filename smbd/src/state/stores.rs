@@ -291,13 +291,13 @@ impl Stores {
     pub(crate) fn metrics(&self, page: &mut Page) {
         let help = "Whether error latches can be stored: if not, a restart forgets them.";
         let healthy = u8::from(self.latches.is_healthy());
-        page.gauge("holdfast_latch_store_healthy", help, healthy);
+        page.single("holdfast_latch_store_healthy", help, healthy);
         let help = "1 if files whose sync failed are not known by name, so that every flush fails.";
         let overflow = u8::from(self.latches.has_overflow());
-        page.gauge("holdfast_latches_overflow", help, overflow);
+        page.single("holdfast_latches_overflow", help, overflow);
         let help = "Stored latches of files on file systems that no share is on now.";
         let dormant = self.latches.dormant().len();
-        page.gauge("holdfast_latches_dormant", help, dormant);
+        page.single("holdfast_latches_dormant", help, dormant);
         self.sentinels.metrics(page);
         if let Some(journal) = self.journal() {
             flush_journal::metrics(&journal, page);

@@ -4,7 +4,7 @@ use super::{Assessment, Cache, Device, Verdict};
 use crate::{
     answers::{DeviceStatus, FileSystemStatus, FindingStatus, ProtectionStatus},
     config::Protection,
-    metrics::exposition::{MetricKind, Page},
+    metrics::exposition::Page,
 };
 
 impl Verdict {
@@ -152,7 +152,7 @@ pub(crate) fn metrics<'a>(
 ) {
     let help = "Verdict on the devices under the share (protected, unprotected, unknown); 1 for \
                 the one that holds.";
-    let mut family = page.family("holdfast_share_protection", MetricKind::Gauge, help);
+    let mut family = page.family("holdfast_share_protection", help);
     for (share, found) in shares.clone() {
         for verdict in [Verdict::Protected, Verdict::Unprotected, Verdict::Unknown] {
             let labels = [("share", share), ("verdict", verdict.word())];
@@ -160,13 +160,13 @@ pub(crate) fn metrics<'a>(
         }
     }
     let help = "Disks under the share that report a volatile write cache.";
-    let mut family = page.family("holdfast_share_volatile_devices", MetricKind::Gauge, help);
+    let mut family = page.family("holdfast_share_volatile_devices", help);
     for (share, found) in shares.clone() {
         let volatile = found.disks().filter(|disk| disk.cache == Cache::WriteBack);
         family.sample("", &[("share", share)], volatile.count());
     }
     let help = "Findings under the share that bear on durability; always 1.";
-    let mut family = page.family("holdfast_share_finding", MetricKind::Gauge, help);
+    let mut family = page.family("holdfast_share_finding", help);
     for (share, found) in shares {
         for finding in &found.findings {
             let what = finding.what.word();
