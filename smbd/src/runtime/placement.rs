@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::Listener;
+use crate::{Error, config::Listener};
 
 /// The cores of the workers, and the workers of the listeners.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,33 +18,21 @@ pub struct Plan {
     pub members: Vec<Vec<usize>>,
 }
 
-/// A core that the process may not use.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a [[listener]] names core {core}, but this process may use only {allowed:?}\n  = take it out of `cores`, or let \
-     the process have it (CPUAffinity= of a systemd unit, the CPU set of a container)"
-)]
-pub struct NoSuchCore {
-    /// The number of the core that the listener names.
-    pub core: usize,
-    pub allowed: Vec<usize>,
-}
-
 /// Makes the plan for these listeners, on `allowed` cores (not empty).
 ///
 /// # Errors
-/// [`NoSuchCore`].
-pub fn plan(listeners: &[Listener], allowed: &[usize]) -> Result<Plan, NoSuchCore> {
+/// A listener names a core that is not allowed.
+pub fn plan(listeners: &[Listener], allowed: &[usize]) -> Result<Plan, Error> {
     let mut worker_of = BTreeMap::new();
     let mut pinned = BTreeSet::new();
     let mut members = Vec::with_capacity(listeners.len());
     for listener in listeners {
         let named = listener.cores.as_slice();
         if let Some(core) = named.iter().find(|core| !allowed.contains(core)) {
-            return Err(NoSuchCore {
-                core: *core,
-                allowed: allowed.to_vec(),
-            });
+            return fail!(
+                "a [[listener]] names core {core}, but this process may use only {allowed:?}\n  = take it out of \
+                 `cores`, or let the process have it (CPUAffinity= of a systemd unit, the CPU set of a container)"
+            );
         }
         let cores = if named.is_empty() { allowed } else { named };
         if listener.pin {
