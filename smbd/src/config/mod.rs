@@ -330,12 +330,10 @@ const DEFAULT_CIPHERS: [CipherName; 4] = [
 
 /// The configuration's names for the signing algorithms of 3.1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SigningAlgorithmName {
-    #[serde(rename = "aes-gmac")]
     AesGmac,
-    #[serde(rename = "aes-cmac")]
     AesCmac,
-    #[serde(rename = "hmac-sha256")]
     HmacSha256,
 }
 
@@ -348,14 +346,12 @@ const DEFAULT_SIGNING_ALGORITHMS: [SigningAlgorithmName; 3] = [
 
 /// The means of file I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FileIo {
     /// The ring if the kernel allows it, threads otherwise; the log says which.
-    #[serde(rename = "auto")]
     Auto,
     /// The ring; the server does not start without it.
-    #[serde(rename = "io_uring")]
     IoUring,
-    #[serde(rename = "threads")]
     Threads,
 }
 
