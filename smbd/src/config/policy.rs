@@ -10,26 +10,27 @@ use durability::{Bound, Policy};
 
 use super::report::nearest;
 
-/// The reason why a text is no policy.
+/// The reason why a text is no policy, and the correction to suggest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyError {
-    /// It is not the name of a policy.
-    #[error("unknown durability policy `{word}`")]
-    Unknown {
-        /// The word that stands where the policy's name should be.
-        word: String,
-        /// The name it was probably meant to be.
-        suggestion: Option<&'static str>,
-    },
+#[error("{reason}")]
+pub struct PolicyError {
+    reason: String,
+    pub way_out: String,
+}
+
+impl PolicyError {
+    fn bad_bounds(reason: &str) -> Self {
+        Self {
+            reason: reason.to_owned(),
+            way_out: "write the oldest age and the most bytes, as in \"bounded:50ms,4MiB\""
+                .to_owned(),
+        }
+    }
+
     /// It is `bounded` without bounds.
-    #[error("`bounded` without its bounds promises nothing")]
-    BoundsMissing,
-    /// Its bounds cannot be parsed or kept.
-    #[error("{0}")]
-    BadBounds(&'static str),
-    /// It has bounds, but the policy has none.
-    #[error("`{0}` takes no bounds")]
-    UnexpectedBounds(&'static str),
+    pub(super) fn bounds_missing() -> Self {
+        Self::bad_bounds("`bounded` without its bounds promises nothing")
+    }
 }
 
 /// The names, in the order in which they are explained.
@@ -40,28 +41,10 @@ const NAMES: [&str; 4] = [
     "bounded",
 ];
 
-impl PolicyError {
-    /// The correction to suggest.
-    #[must_use]
-    pub fn way_out(&self) -> String {
-        match self {
-            Self::Unknown {
-                suggestion: Some(near),
-                ..
-            } => format!("did you mean `{near}`?"),
-            Self::Unknown { .. } => format!("the policies are {}", NAMES.join(", ")),
-            Self::BoundsMissing | Self::BadBounds(_) => {
-                "write the oldest age and the most bytes, as in \"bounded:50ms,4MiB\"".to_owned()
-            }
-            Self::UnexpectedBounds(name) => format!("write \"{name}\""),
-        }
-    }
-}
-
 /// Parses a policy of the file or the command line.
 ///
 /// # Errors
-/// The mistake; [`PolicyError::way_out`] gives the correction.
+/// The text is no policy.
 pub fn parse(text: &str) -> Result<Policy, PolicyError> {
     let text = text.trim();
     text.parse().map_err(|error: durability::InvalidPolicy| {
@@ -69,28 +52,36 @@ pub fn parse(text: &str) -> Result<Policy, PolicyError> {
             Some((word, bounds)) => (word.trim(), Some(bounds)),
             None => (text, None),
         };
-        match (NAMES.into_iter().find(|name| *name == word), bounds) {
-            (None, _) => PolicyError::Unknown {
-                word: word.to_owned(),
-                suggestion: nearest(word, NAMES.into_iter()),
-            },
-            (Some("bounded"), None) => PolicyError::BoundsMissing,
-            (Some("bounded"), Some(bounds)) if !bounds.contains(',') => PolicyError::BoundsMissing,
-            (Some("bounded"), Some(_)) => PolicyError::BadBounds(error.0),
-            (Some(name), _) => PolicyError::UnexpectedBounds(name),
-        }
+        let (reason, way_out) = match (NAMES.into_iter().find(|name| *name == word), bounds) {
+            (None, _) => (
+                format!("unknown durability policy `{word}`"),
+                match nearest(word, NAMES.into_iter()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("the policies are {}", NAMES.join(", ")),
+                },
+            ),
+            (Some("bounded"), Some(bounds)) if bounds.contains(',') => {
+                return PolicyError::bad_bounds(error.0);
+            }
+            (Some("bounded"), _) => return PolicyError::bounds_missing(),
+            (Some(name), _) => (
+                format!("`{name}` takes no bounds"),
+                format!("write \"{name}\""),
+            ),
+        };
+        PolicyError { reason, way_out }
     })
 }
 
 /// `bounded` with its two bounds.
 ///
 /// # Errors
-/// [`PolicyError::BadBounds`] if they cannot be kept.
+/// They cannot be kept.
 pub fn bounded(max_delay: Duration, max_bytes: u64) -> Result<Policy, PolicyError> {
     let bound = Bound::new(max_delay, max_bytes);
     bound
         .map(Policy::Bounded)
-        .map_err(|error| PolicyError::BadBounds(error.0))
+        .map_err(|error| PolicyError::bad_bounds(error.0))
 }
 
 /// The text of a policy as a single word: `bounded(50ms,4MiB)`.
@@ -187,7 +178,7 @@ mod tests {
     fn refusals_say_how() {
         let way_out = |text: &str| {
             let error = parse(text).unwrap_err();
-            format!("{error}; {}", error.way_out())
+            format!("{error}; {}", error.way_out)
         };
         assert_eq!(
             way_out("honour"),

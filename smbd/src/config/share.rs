@@ -261,7 +261,7 @@ pub(super) fn written_policy(
     findings: &mut Findings,
 ) -> Policy {
     let policy = policy::parse(at.get_ref()).unwrap_or_else(|error| {
-        findings.add(Some(at.span()), error.to_string(), &error.way_out());
+        findings.add(Some(at.span()), error.to_string(), &error.way_out);
         Policy::Honor
     });
     if policy == Policy::TreatHostAsStableStorage && !guarded {

@@ -17,10 +17,10 @@ use smb_server::config::HostRules;
 
 use super::{
     Config, DEFAULT_CIPHERS, DEFAULT_SIGNING_ALGORITHMS, DialectName, DurabilitySettings,
-    EVERY_ADDRESS, Encryption, FileIo, Listener, Log, LogFormat, Policy, Protection, SMB_PORT,
-    Sandbox, ServerSettings, ShareSettings, Signing, guest_account::guest_account, hosts::Network,
-    in_time::in_time, is_loopback, limits, log_filter::log_filter, places, policy, raw,
-    report::Problem, rules::Source, share,
+    EVERY_ADDRESS, Encryption, FileIo, Listener, Log, LogFormat, Policy, PolicyError, Protection,
+    SMB_PORT, Sandbox, ServerSettings, ShareSettings, Signing, guest_account::guest_account,
+    hosts::Network, in_time::in_time, is_loopback, limits, log_filter::log_filter, places, policy,
+    raw, report::Problem, rules::Source, share,
 };
 
 /// Longest NetBIOS name.
@@ -323,7 +323,7 @@ fn default_policy(table: &raw::DurabilityTable, findings: &mut Findings) -> Poli
             policy::bounded(delay.get_ref().0, bytes.get_ref().0)
         }
         (text, (None, None)) => policy::parse(text),
-        ("bounded", _) => Err(super::PolicyError::BoundsMissing),
+        ("bounded", _) => Err(PolicyError::bounds_missing()),
         (text, (delay, bytes)) => {
             let place = span(delay).or(span(bytes));
             findings.add(
@@ -335,13 +335,11 @@ fn default_policy(table: &raw::DurabilityTable, findings: &mut Findings) -> Poli
         }
     };
     parsed.unwrap_or_else(|error| {
-        let way_out = match error {
-            super::PolicyError::BoundsMissing => {
-                "set max_delay and max_bytes, or write policy = \"bounded:50ms,4MiB\"".to_owned()
-            }
-            ref other => other.way_out(),
+        let way_out = match error == PolicyError::bounds_missing() {
+            true => "set max_delay and max_bytes, or write policy = \"bounded:50ms,4MiB\"",
+            false => error.way_out.as_str(),
         };
-        findings.add(Some(at.span()), error.to_string(), &way_out);
+        findings.add(Some(at.span()), error.to_string(), way_out);
         Policy::Honor
     })
 }

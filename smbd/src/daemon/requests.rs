@@ -92,7 +92,7 @@ impl<S: Service> Front<S> {
         // This may take a while, in which a reload can withdraw the consent that is looked for next.
         let who = described(caller).await;
         let set = match config::policy::parse(policy) {
-            Err(error) => fail!("{error}\n  = {}", error.way_out()),
+            Err(error) => fail!("{error}\n  = {}", error.way_out),
             Ok(policy) => {
                 let setting = PolicySetting {
                     share: share.clone(),
