@@ -20,92 +20,75 @@ use crate::state::{atomic, state_dir::as_its_owner};
 /// Largest user file that is read, in bytes: about 100,000 users.
 pub const USER_FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// The reason why the user file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum UserFileError {
-    /// It does not exist.
-    #[error("there is no user file {}\n  = make the first user: holdfast user add NAME, with the --config or --users-file of the server", .0.display())]
-    Missing(PathBuf),
-    /// Its folder does not exist.
-    #[error("the folder of the user file {} does not exist\n  = make that folder, or correct users_file in [server] or --users-file", .0.display())]
-    NoFolder(PathBuf),
-    /// Others can read or write it.
-    #[error("others can read {path} (mode {mode:04o}); it holds hashes that are as good as passwords\n  = chmod 600 {path}", path = .path.display())]
-    Exposed { path: PathBuf, mode: u32 },
-    /// Neither root nor this user owns it.
-    #[error("{} belongs to uid {uid}, who could change it at will\n  = {}", .path.display(), as_its_owner(*.uid))]
-    Foreign { path: PathBuf, uid: u32 },
-    /// This user may not open it.
-    #[error("{}: this user may not open it\n  = it must belong to the user who runs the server, and its folder must let that user in", .0.display())]
-    Closed(PathBuf),
-    /// It is no regular file, or too long.
-    #[error("{} is no user file: {what}\n  = name that of the server in users_file or by --users-file, or put back a copy of it", .path.display())]
-    NoUserFile { path: PathBuf, what: &'static str },
-    /// Anything else.
-    #[error("{}: {source}", .path.display())]
-    Io { path: PathBuf, source: io::Error },
-    /// The edit itself was refused.
-    #[error("{0}")]
-    Refused(Box<Error>),
-}
-
-/// Reads the user file.
+/// Reads the user file; `None` if there is none.
 ///
 /// # Errors
-/// [`UserFileError`]; its `Display` says what to do.
-pub fn load(path: &Path) -> Result<Zeroizing<String>, UserFileError> {
-    let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound => UserFileError::Missing(path.to_owned()),
-        io::ErrorKind::PermissionDenied => UserFileError::Closed(path.to_owned()),
-        _ => UserFileError::Io {
-            path: path.to_owned(),
-            source,
-        },
-    };
+/// The reason why it cannot be used, with a way out.
+pub fn load(path: &Path) -> Result<Option<Zeroizing<String>>, Error> {
     // It is opened without blocking, so that a FIFO in its place cannot hang the server.
     let flags = (OFlags::NONBLOCK | OFlags::CLOEXEC).bits().cast_signed();
-    let file = File::options()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)
-        .map_err(failed)?;
+    let file = match File::options().read(true).custom_flags(flags).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|error| not_opened(path, &error))?,
+    };
     check(&file, path)?;
     let mut text = Zeroizing::new(String::new());
     file.take(USER_FILE_BYTES_MAX)
         .read_to_string(&mut text)
-        .map_err(failed)?;
-    Ok(text)
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(Some(text))
 }
 
-fn check(file: &File, path: &Path) -> Result<(), UserFileError> {
-    let path = path.to_owned();
-    let meta = match file.metadata() {
-        Ok(meta) => meta,
-        Err(source) => return Err(UserFileError::Io { path, source }),
+/// An error of opening the file or its lock.
+fn not_opened(path: &Path, error: &io::Error) -> Error {
+    let path = path.display();
+    let text = match error.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "{path}: this user may not open it\n  = it must belong to the user who runs the server, and its folder \
+             must let that user in"
+        ),
+        _ => format!("{path}: {error}"),
+    };
+    text.into()
+}
+
+/// The error of a user file whose folder is missing.
+pub(crate) fn no_folder(path: &Path) -> Error {
+    let path = path.display();
+    format!(
+        "the folder of the user file {path} does not exist\n  = make that folder, or correct users_file in [server] or \
+         --users-file"
+    )
+    .into()
+}
+
+fn check(file: &File, path: &Path) -> Result<(), Error> {
+    let path = path.display();
+    let meta = file
+        .metadata()
+        .map_err(|error| format!("{path}: {error}"))?;
+    let (uid, mode) = (meta.uid(), meta.mode() & 0o7777);
+    let no_user_file = |what: &str| {
+        fail!(
+            "{path} is no user file: {what}\n  = name that of the server in users_file or by --users-file, or put back \
+             a copy of it"
+        )
     };
     if !meta.is_file() {
-        return Err(UserFileError::NoUserFile {
-            path,
-            what: "not a regular file",
-        });
+        return no_user_file("not a regular file");
     }
-    if meta.uid() != 0 && meta.uid() != rustix::process::geteuid().as_raw() {
-        return Err(UserFileError::Foreign {
-            path,
-            uid: meta.uid(),
-        });
+    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+        let way_out = as_its_owner(uid);
+        return fail!("{path} belongs to uid {uid}, who could change it at will\n  = {way_out}");
     }
-    if meta.mode() & 0o077 != 0 {
-        return Err(UserFileError::Exposed {
-            path,
-            mode: meta.mode() & 0o7777,
-        });
+    if mode & 0o077 != 0 {
+        return fail!(
+            "others can read {path} (mode {mode:04o}); it holds hashes that are as good as passwords\n  = chmod 600 \
+             {path}"
+        );
     }
     if meta.len() >= USER_FILE_BYTES_MAX {
-        return Err(UserFileError::NoUserFile {
-            path,
-            what: "too long",
-        });
+        return no_user_file("too long");
     }
     Ok(())
 }
@@ -120,17 +103,14 @@ fn behind(path: &Path) -> PathBuf {
 /// Reads the file, if there is one, lets `change` make the new text of it, and replaces it, while no other editor can.
 ///
 /// # Errors
-/// [`UserFileError`]; then the file is unchanged.
+/// The edit was refused, or the file cannot be used; then it is unchanged.
 pub fn edit<T>(
     path: &Path,
     change: impl FnOnce(Option<&str>) -> Result<(Zeroizing<String>, T), Error>,
-) -> Result<T, UserFileError> {
+) -> Result<T, Error> {
     // A link stays a link: the file behind it is locked and replaced.
     let path = &behind(path);
-    let failed = |source| UserFileError::Io {
-        path: path.clone(),
-        source,
-    };
+    let failed = |error: io::Error| Error::from(format!("{}: {error}", path.display()));
     let mut lock_path = path.as_os_str().to_owned();
     lock_path.push(".lock");
     let lock = File::options()
@@ -140,25 +120,18 @@ pub fn edit<T>(
         .mode(0o600)
         .open(lock_path)
         .map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => UserFileError::NoFolder(path.clone()),
-            io::ErrorKind::PermissionDenied => UserFileError::Closed(path.clone()),
-            _ => failed(error),
+            io::ErrorKind::NotFound => no_folder(path),
+            _ => not_opened(path, &error),
         })?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
-    let text = match load(path) {
-        Err(UserFileError::Missing(_)) => None,
-        other => Some(other?),
-    };
-    let changed = change(text.as_deref().map(String::as_str));
-    let refused = |error: Error| UserFileError::Refused(Box::new(error));
-    let (new, answer) = changed.map_err(refused)?;
+    let text = load(path)?;
+    let (new, answer) = change(text.as_deref().map(String::as_str))?;
     if new.len() as u64 >= USER_FILE_BYTES_MAX {
-        let text = format!(
+        return fail!(
             "{} would be longer than the server reads ({} MiB)",
             path.display(),
             USER_FILE_BYTES_MAX >> 20
         );
-        return Err(refused(text.into()));
     }
     atomic::replace(path, new.as_bytes()).map_err(failed)?;
     Ok(answer)
@@ -169,7 +142,11 @@ mod tests {
     use super::*;
     use std::{fs, os::unix::fs::PermissionsExt};
 
-    fn append(path: &Path, line: &str) -> Result<usize, UserFileError> {
+    fn text(path: &Path) -> Zeroizing<String> {
+        load(path).unwrap().unwrap()
+    }
+
+    fn append(path: &Path, line: &str) -> Result<usize, Error> {
         edit(path, |text| {
             let new = format!("{}{line}\n", text.unwrap_or_default());
             let lines = new.lines().count();
@@ -181,10 +158,10 @@ mod tests {
     fn edits_make_and_change_a_private_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users");
-        assert!(matches!(load(&path), Err(UserFileError::Missing(_))));
+        assert!(load(&path).unwrap().is_none());
         assert_eq!(append(&path, "a").unwrap(), 1);
         assert_eq!(append(&path, "b").unwrap(), 2);
-        assert_eq!(*load(&path).unwrap(), "a\nb\n");
+        assert_eq!(*text(&path), "a\nb\n");
         assert_eq!(
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o600
@@ -209,12 +186,12 @@ mod tests {
         std::os::unix::fs::symlink("real", at("users")).unwrap();
         append(&at("users"), "b").unwrap();
         assert!(at("users").is_symlink());
-        assert_eq!(*load(&at("real")).unwrap(), "a\nb\n");
+        assert_eq!(*text(&at("real")), "a\nb\n");
         assert!(!at("users.lock").exists(), "both have one lock");
         std::os::unix::fs::symlink("missing", at("early")).unwrap();
         append(&at("early"), "a").unwrap();
         assert!(at("early").is_symlink());
-        assert_eq!(*load(&at("missing")).unwrap(), "a\n");
+        assert_eq!(*text(&at("missing")), "a\n");
     }
 
     #[test]
@@ -224,7 +201,7 @@ mod tests {
         append(&path, "a").unwrap();
         let refused = edit::<()>(&path, |_| Err("no such user `b`".into())).unwrap_err();
         assert_eq!(refused.to_string(), "no such user `b`");
-        assert_eq!(*load(&path).unwrap(), "a\n");
+        assert_eq!(*text(&path), "a\n");
     }
 
     #[test]
@@ -238,7 +215,7 @@ mod tests {
             refused.contains("longer than the server reads"),
             "{refused}"
         );
-        assert_eq!(*load(&path).unwrap(), "a\n");
+        assert_eq!(*text(&path), "a\n");
     }
 
     #[test]
@@ -251,7 +228,7 @@ mod tests {
                 scope.spawn(move || append(path, &writer.to_string()).unwrap());
             }
         });
-        let text = load(&path).unwrap();
+        let text = text(&path);
         let mut lines: Vec<&str> = text.lines().collect();
         lines.sort_unstable();
         assert_eq!(lines, ["0", "1", "2", "3", "4", "5", "6", "7"]);

@@ -26,8 +26,14 @@ pub fn empty() -> Result<UserDb, Error> {
 /// # Errors
 /// A message for the administrator.
 pub fn load(path: &Path) -> Result<UserDb, Error> {
-    let text = user_file::load(path)?;
-    UserDb::parse(&text).map_err(|error| damaged(path, &error).into())
+    read(path)?.ok_or_else(|| {
+        let path = path.display();
+        format!(
+            "there is no user file {path}\n  = make the first user: holdfast user add NAME, with the --config or \
+             --users-file of the server"
+        )
+        .into()
+    })
 }
 
 /// The words for a mistake in the user file, with the way to correct it.
@@ -39,12 +45,13 @@ fn damaged(path: &Path, error: &UserDbError) -> String {
 /// The database in `path`; `None` if there is none yet.
 ///
 /// # Errors
-/// The file exists and [`load`] refuses it.
+/// A message for the administrator.
 pub(crate) fn read(path: &Path) -> Result<Option<UserDb>, Error> {
-    match user_file::load(path) {
-        Err(user_file::UserFileError::Missing(_)) => Ok(None),
-        _ => load(path).map(Some),
-    }
+    let Some(text) = user_file::load(path)? else {
+        return Ok(None);
+    };
+    let users = UserDb::parse(&text).map_err(|error| damaged(path, &error))?;
+    Ok(Some(users))
 }
 
 /// The database in `path`, or a new one that is stored there, because its machine SID is part of
@@ -67,14 +74,14 @@ pub fn edit<T>(
     path: &Path,
     change: impl FnOnce(&mut UserDb) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    Ok(user_file::edit(path, |text| {
+    user_file::edit(path, |text| {
         let mut db = match text {
             None => empty()?,
             Some(text) => UserDb::parse(text).map_err(|error| damaged(path, &error))?,
         };
         let answer = change(&mut db)?;
         Ok((db.serialise(), answer))
-    })?)
+    })
 }
 
 /// Sets a password, with the present time as its time of change.

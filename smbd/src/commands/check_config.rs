@@ -11,7 +11,7 @@ use smb_auth::UserDb;
 use super::out;
 use crate::{
     Error,
-    accounts::{acting, user_file::UserFileError, users},
+    accounts::{acting, user_file, users},
     config::{self, Config, places},
     control,
     host::{protection, sandbox},
@@ -71,7 +71,7 @@ fn obstacles(config: &Config) -> (Option<UserDb>, Vec<String>) {
             let state_dir = config.server.state_dir.as_path();
             let missing = |folder: &&Path| *folder != state_dir && !folder.is_dir();
             if file.parent().filter(missing).is_some() {
-                found.push(UserFileError::NoFolder(file.clone()).to_string());
+                found.push(user_file::no_folder(file).to_string());
             }
             users.or_else(|| users::empty().ok())
         }
