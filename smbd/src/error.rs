@@ -1,7 +1,7 @@
 //! The error that ends a command, or that an administrator gets as an answer.
 //!
 //! Its words are for people: the reason, and after `\n  = ` a way out. It keeps the error that it was made of, but no
-//! code depends on it: errors that code examines (`ConfigError`) have types of their own.
+//! code depends on it: an error that code examines has a type of its own.
 
 use std::fmt;
 

@@ -27,7 +27,6 @@ mod validate;
 pub mod values;
 
 use std::{
-    io,
     net::{IpAddr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     time::Duration,
@@ -408,17 +407,6 @@ pub enum LogFormat {
     Journal,
 }
 
-/// The reason why there is no [`Config`].
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file could not be read.
-    #[error("cannot read {}: {source}\n  = {}", path.display(), way_out(source))]
-    Unreadable { path: PathBuf, source: io::Error },
-    /// The file was read and is wrong.
-    #[error("{0}")]
-    Wrong(Box<ConfigReport>),
-}
-
 /// The share of this name.
 ///
 /// # Errors
@@ -433,17 +421,6 @@ pub(crate) fn share_named<'a>(
         let known = known.join(", ");
         format!("there is no share `{name}`\n  = the shares are {known}").into()
     })
-}
-
-/// The way out where a configuration file cannot be read.
-fn way_out(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            "use sudo, or let this user, and the one who runs the server, read it"
-        }
-        io::ErrorKind::InvalidData => "save it as UTF-8",
-        _ => "give the path of a configuration file; examples/holdfast.toml is an annotated one",
-    }
 }
 
 /// Whether only programs on this machine can reach `address`.

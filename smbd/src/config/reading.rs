@@ -8,7 +8,8 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{Config, ConfigError, ConfigReport, ServerSettings, places, raw, rules, validate};
+use super::{Config, ConfigReport, ServerSettings, places, raw, rules, validate};
+use crate::Error;
 
 /// Largest configuration file that is read, in bytes.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -16,22 +17,22 @@ pub const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Reads and checks a configuration file.
 ///
 /// # Errors
-/// [`ConfigError`]; its `Display` is meant for the administrator.
-pub fn load(path: &Path) -> Result<Config, ConfigError> {
+/// The file cannot be read, or a [`ConfigReport`]; the words are meant for the administrator.
+pub fn load(path: &Path) -> Result<Config, Error> {
     load_again(path, &[])
 }
 
 /// Reads and checks a configuration file for a server that has the folders `served` already: if one of them has gone (a
 /// disk was unplugged), that is no mistake, because it must not keep another change from coming into force.
-pub(crate) fn load_again(path: &Path, served: &[PathBuf]) -> Result<Config, ConfigError> {
+pub(crate) fn load_again(path: &Path, served: &[PathBuf]) -> Result<Config, Error> {
     let text = read(path)?;
-    parse_again(&text, path, served).map_err(|report| ConfigError::Wrong(Box::new(report)))
+    Ok(parse_again(&text, path, served)?)
 }
 
-fn read(path: &Path) -> Result<String, ConfigError> {
-    let unreadable = |source| ConfigError::Unreadable {
-        path: path.to_owned(),
-        source,
+fn read(path: &Path) -> Result<String, Error> {
+    let unreadable = |error: io::Error| {
+        let (path, way_out) = (path.display(), way_out(&error));
+        Error::from(format!("cannot read {path}: {error}\n  = {way_out}"))
     };
     let mut text = Vec::new();
     // The size that the file system reports says nothing of a pipe, or of a file that grows.
@@ -46,6 +47,17 @@ fn read(path: &Path) -> Result<String, ConfigError> {
     let text = String::from_utf8(text)
         .map_err(|error| unreadable(io::Error::new(io::ErrorKind::InvalidData, error)))?;
     Ok(without_mark(&text).to_owned())
+}
+
+/// The way out where a configuration file cannot be read.
+fn way_out(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "use sudo, or let this user, and the one who runs the server, read it"
+        }
+        io::ErrorKind::InvalidData => "save it as UTF-8",
+        _ => "give the path of a configuration file; examples/holdfast.toml is an annotated one",
+    }
 }
 
 /// The text without the byte order mark that some editors write, and that TOML does not allow.
@@ -78,24 +90,22 @@ fn parse_again(text: &str, path: &Path, served: &[PathBuf]) -> Result<Config, Co
 
 /// `[server]` of a configuration file, which says where the users are. Nothing else of the file is read, because a
 /// folder that has gone, or a mistake in another table, must not keep an administrator from locking a user out.
-pub(crate) fn server_of(path: &Path) -> Result<ServerSettings, ConfigError> {
+pub(crate) fn server_of(path: &Path) -> Result<ServerSettings, Error> {
     #[derive(Deserialize)]
     struct OnlyServer {
         #[serde(default)]
         server: raw::ServerTable,
     }
     let text = read(path)?;
-    let wrong = |report| ConfigError::Wrong(Box::new(report));
     let file: OnlyServer = toml::from_str(&text)
-        .map_err(|error| wrong(ConfigReport::of_toml(path.to_owned(), &text, &error)))?;
+        .map_err(|error| ConfigReport::of_toml(path.to_owned(), &text, &error))?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    validate::only_server(&file.server, folder).map_err(|problems| {
-        wrong(ConfigReport {
-            path: path.to_owned(),
-            text,
-            problems,
-        })
-    })
+    let server = validate::only_server(&file.server, folder);
+    Ok(server.map_err(|problems| ConfigReport {
+        path: path.to_owned(),
+        text,
+        problems,
+    })?)
 }
 
 /// The parts of a configuration file that name a group: shares, in their lists or their rules, and the key
@@ -129,8 +139,8 @@ pub(crate) fn places_with(path: &Path, group: &str) -> Vec<String> {
 /// not keep an administrator from asking the server that runs with an earlier version of it.
 ///
 /// # Errors
-/// [`ConfigError`] if not even that can be read.
-pub fn state_dir_of(path: &Path) -> Result<PathBuf, ConfigError> {
+/// Not even that can be read.
+pub fn state_dir_of(path: &Path) -> Result<PathBuf, Error> {
     // The shares' folders are not checked, because one on a disk that hangs would delay this command, too.
     let text = read(path)?;
     if let Ok(table) = text.parse::<toml::Table>() {
