@@ -24,7 +24,7 @@ use crate::{
     },
     args::Encrypt,
     commands::banner,
-    config::{self, CommandLine, Config, InvalidValue, Listener, LocalIds, local_users, places},
+    config::{self, CommandLine, Config, Listener, LocalIds, local_users, places},
     daemon::{self, Setup},
     host::sandbox,
     runtime::{listener, log},
@@ -80,9 +80,9 @@ struct ListenAt {
 }
 
 impl FromStr for ListenAt {
-    type Err = InvalidValue;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+    fn from_str(text: &str) -> Result<Self, String> {
         if let Ok(address) = text.parse::<SocketAddr>() {
             return Ok(Self {
                 address,

@@ -1,6 +1,5 @@
 //! The dialects of a durability rule: one, a range, or a list without gaps.
 
-use super::values::InvalidValue;
 use std::{fmt, ops::RangeInclusive, str::FromStr};
 
 use serde::{
@@ -36,14 +35,13 @@ impl DialectName {
 }
 
 impl FromStr for DialectName {
-    type Err = InvalidValue;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let from: StrDeserializer<'_, de::value::Error> =
             de::IntoDeserializer::into_deserializer(text);
-        Self::deserialize(from).map_err(|_| {
-            format!("`{text}` is no dialect: they are 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1").into()
-        })
+        Self::deserialize(from)
+            .map_err(|_| format!("`{text}` is no dialect: they are 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1"))
     }
 }
 
@@ -54,14 +52,14 @@ impl Dialects {
         self.oldest.revision()..=self.newest.revision()
     }
 
-    fn between(oldest: DialectName, newest: DialectName) -> Result<Self, InvalidValue> {
+    fn between(oldest: DialectName, newest: DialectName) -> Result<Self, String> {
         if oldest > newest {
             return Err("the first dialect of a range is the oldest".into());
         }
         Ok(Self { oldest, newest })
     }
 
-    fn of_list(list: &[DialectName]) -> Result<Self, InvalidValue> {
+    fn of_list(list: &[DialectName]) -> Result<Self, String> {
         let (Some(oldest), Some(newest)) = (list.iter().min(), list.iter().max()) else {
             return Err("an empty list of dialects says nothing".into());
         };
@@ -74,9 +72,9 @@ impl Dialects {
 }
 
 impl FromStr for Dialects {
-    type Err = InvalidValue;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let Some((oldest, newest)) = text.split_once("..") else {
             let one = text.trim().parse()?;
             return Self::between(one, one);

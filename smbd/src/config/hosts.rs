@@ -4,7 +4,6 @@
 //! [`HostRules`](smb_server::config::HostRules). Names are not looked up: a DNS answer is no
 //! access rule.
 
-use super::values::InvalidValue;
 use std::{net::IpAddr, str::FromStr};
 
 use serde::{Deserialize, Deserializer, de};
@@ -17,9 +16,9 @@ const MAPPED_BITS: u8 = 96;
 pub(super) struct Network(pub(super) durability::Network);
 
 impl FromStr for Network {
-    type Err = InvalidValue;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let refuse = || {
             format!(
                 "`{text}` is no address or network: write 192.0.2.7, 192.0.2.0/24, 2001:db8::1 or \
@@ -39,7 +38,7 @@ impl FromStr for Network {
                 .ok()
                 .filter(|bits| *bits <= width)
                 .ok_or_else(refuse)?,
-            Some(_) => return Err(refuse().into()),
+            Some(_) => return Err(refuse()),
         };
         // Peers are compared by their IPv4 addresses, so a mapped network must be one of IPv4.
         let IpAddr::V6(mapped) = address else {
@@ -48,7 +47,7 @@ impl FromStr for Network {
         let (address, prefix) = match (mapped.to_ipv4_mapped(), prefix.checked_sub(MAPPED_BITS)) {
             (None, _) => (address, prefix),
             (Some(of_v4), Some(prefix)) => (of_v4.into(), prefix),
-            (Some(_), None) => return Err(refuse().into()),
+            (Some(_), None) => return Err(refuse()),
         };
         Ok(Self(durability::Network { address, prefix }))
     }

@@ -52,7 +52,7 @@ pub use report::{ConfigReport, Problem};
 pub(crate) use restart::keep_until_restart;
 pub(crate) use share::{UNSYNCED, is_mistake};
 pub use validate::listen_everywhere;
-pub use values::{InvalidValue, LocalIds};
+pub use values::LocalIds;
 
 /// The port of SMB over TCP.
 pub const SMB_PORT: u16 = 445;

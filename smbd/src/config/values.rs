@@ -8,17 +8,6 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, de};
 
-/// The error for a value that cannot be parsed, which names the accepted ones.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct InvalidValue(String);
-
-impl<T: Into<String>> From<T> for InvalidValue {
-    fn from(reason: T) -> Self {
-        Self(reason.into())
-    }
-}
-
 /// A number of bytes: `65536`, `"64KiB"`, `"4MiB"`, `"1GiB"`. Powers of 1,024 only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
@@ -53,25 +42,24 @@ impl AppleModel {
 }
 
 impl FromStr for AppleModel {
-    type Err = InvalidValue;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let printable = |c: char| c.is_ascii_graphic() || c == ' ';
         if text.len() > Self::CHARACTERS_MAX || !text.chars().all(printable) {
             return Err(format!(
                 "`{text}` is no model: write up to {} ASCII characters, as in \"Xserve\"",
                 Self::CHARACTERS_MAX
-            )
-            .into());
+            ));
         }
         Ok(Self(text.to_owned()))
     }
 }
 
 impl FromStr for ByteSize {
-    type Err = InvalidValue;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let units = [
             ("", 0),
             ("B", 0),
@@ -85,52 +73,48 @@ impl FromStr for ByteSize {
             format!(
                 "`{text}` is no size: write bytes, or a number with KiB, MiB or GiB, as in \"4MiB\""
             )
-            .into()
         })
     }
 }
 
 impl FromStr for Span {
-    type Err = InvalidValue;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let units = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
         let span = multiple(text, &units).map(Duration::from_millis);
         span.map(Self).ok_or_else(|| {
             format!(
                 "`{text}` is no span of time: write a number with ms, s, min or h, as in \"50ms\""
             )
-            .into()
         })
     }
 }
 
 impl FromStr for BitRate {
-    type Err = InvalidValue;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let units = [("Mbit", 1_000_000), ("Gbit", 1_000_000_000)];
         let bits = multiple(text, &units).filter(|bits| *bits > 0);
         bits.map(Self).ok_or_else(|| {
             format!(
                 "`{text}` is no speed of a link: write a number with Mbit or Gbit, as in \"10Gbit\""
             )
-            .into()
         })
     }
 }
 
 impl FromStr for Mode {
-    type Err = InvalidValue;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let digits = text.strip_prefix("0o").unwrap_or(text);
         match u32::from_str_radix(digits, 8) {
             Ok(bits) if bits <= 0o7777 && !digits.starts_with('+') => Ok(Self(bits)),
             _ => Err(format!(
                 "`{text}` are no permission bits: write octal digits in quotes, as in \"0664\""
-            )
-            .into()),
+            )),
         }
     }
 }
@@ -142,9 +126,9 @@ impl fmt::Display for LocalIds {
 }
 
 impl FromStr for LocalIds {
-    type Err = InvalidValue;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let id = |part: &str| part.parse::<u32>().ok().filter(|id| *id != u32::MAX);
         text.split_once(':')
             .and_then(|(uid, gid)| {
@@ -158,7 +142,6 @@ impl FromStr for LocalIds {
                     "`{text}` is no owner: write the numbers of a user and a group, as in \
                      \"1000:1000\" (`id NAME` prints them)"
                 )
-                .into()
             })
     }
 }
@@ -178,7 +161,7 @@ struct Text<T> {
     integer: Option<fn(u64) -> T>,
 }
 
-impl<T: FromStr<Err = InvalidValue>> de::Visitor<'_> for Text<T> {
+impl<T: FromStr<Err = String>> de::Visitor<'_> for Text<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
