@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use crate::config;
 
@@ -216,13 +216,4 @@ pub struct ExplainArgs {
     /// As JSON, for programs
     #[arg(long)]
     pub json: bool,
-}
-
-/// `--encrypt`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Encrypt {
-    /// Clients may encrypt
-    Offered,
-    /// Everything is encrypted
-    Required,
 }

@@ -22,9 +22,8 @@ use crate::{
         password::{self, Password},
         users,
     },
-    args::Encrypt,
     commands::banner,
-    config::{self, CommandLine, Config, Listener, LocalIds, local_users, places},
+    config::{self, CommandLine, Config, Encryption, Listener, LocalIds, local_users, places},
     daemon::{self, Setup},
     host::sandbox,
     runtime::{listener, log},
@@ -65,7 +64,7 @@ pub(crate) struct ServeArgs {
     accept_loss: bool,
     /// Refuse clients that do not encrypt
     #[arg(long, value_enum, value_name = "WHEN")]
-    encrypt: Option<Encrypt>,
+    encrypt: Option<Encryption>,
     /// Nothing can be changed
     #[arg(long)]
     read_only: bool,
@@ -176,7 +175,7 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), Error> {
         shares,
         durability: args.durability.clone(),
         accept_loss: args.accept_loss,
-        encryption_required: args.encrypt == Some(Encrypt::Required),
+        encryption: args.encrypt,
         read_only: args.read_only,
     };
     let mut config = config::from_command_line(&line).map_err(|problems| {
@@ -208,7 +207,7 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), Error> {
         generated_password: made_up.then_some(password.as_str()),
         policy: config.durability.policy,
         why_not_445: why_not_445.as_deref(),
-        encryption_required: line.encryption_required,
+        encryption_required: config.server.encryption == Encryption::Required,
         loopback_by_default: args.listen.is_none(),
     });
     let users = one_user(&user, &password)?;

@@ -18,8 +18,7 @@ pub struct CommandLine {
     /// Durability policy, as written.
     pub durability: Option<String>,
     pub accept_loss: bool,
-    /// `--encrypt required`: only encrypted requests are served.
-    pub encryption_required: bool,
+    pub encryption: Option<Encryption>,
     pub read_only: bool,
 }
 
@@ -42,9 +41,7 @@ pub fn from_command_line(line: &CommandLine) -> Result<Config, Vec<Problem>> {
     let file = raw::File {
         server: raw::ServerTable {
             state_dir: at(line.state_dir.clone()),
-            encryption: line
-                .encryption_required
-                .then(|| spanned(Encryption::Required)),
+            encryption: line.encryption.map(spanned),
             ..raw::ServerTable::default()
         },
         share: line.shares.iter().map(share).collect(),
@@ -116,7 +113,7 @@ mod tests {
         assert_eq!(config.shares[0].durability, Policy::Honor);
         let strict = CommandLine {
             durability: Some("strict-sync".into()),
-            encryption_required: true,
+            encryption: Some(Encryption::Required),
             read_only: true,
             ..line(&[("a", path)])
         };

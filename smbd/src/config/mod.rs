@@ -32,6 +32,7 @@ use std::{
     time::Duration,
 };
 
+use clap::ValueEnum;
 use serde::Deserialize;
 use smb_server::config::HostRules;
 
@@ -298,11 +299,13 @@ pub enum Signing {
     Desired,
 }
 
-/// Whether requests must be encrypted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// Whether requests must be encrypted; also the values of `--encrypt`, for which the comments are the help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Encryption {
+    /// Clients may encrypt
     Offered,
+    /// Everything is encrypted
     Required,
 }
 
