@@ -6,7 +6,7 @@
 //! when the start is over: by its default, the signal would end the process.
 
 use std::{
-    future, io,
+    io,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -16,7 +16,7 @@ use std::{
 
 use tokio::{
     runtime::Builder,
-    signal::unix::{Signal, SignalKind, signal},
+    signal::unix::{SignalKind, signal},
     sync::{mpsc, oneshot},
 };
 
@@ -71,7 +71,9 @@ impl EarlyStop {
                         _ = terminate.recv() => return,
                         _ = interrupt.recv() => return,
                         _ = &mut ended => return,
-                        () = received(&mut hangup) => wanted.store(true, Ordering::Relaxed),
+                        Some(()) = async { hangup.as_mut()?.recv().await } => {
+                            wanted.store(true, Ordering::Relaxed);
+                        }
                     }
                 }
             });
@@ -98,16 +100,6 @@ impl EarlyStop {
             // The server may be about to end.
             let _ = orders.send(Order::Reload).await;
         }
-    }
-}
-
-/// Completes at the next of these signals, if they are received.
-async fn received(signals: &mut Option<Signal>) {
-    match signals {
-        Some(signals) => {
-            let _ = signals.recv().await;
-        }
-        None => future::pending().await,
     }
 }
 
