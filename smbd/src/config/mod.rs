@@ -234,9 +234,11 @@ pub struct LimitSettings {
     /// `None` stands for half of what is free to the user.
     pub opens_per_user: Option<u32>,
     pub locks_per_open: u32,
+    /// Requests that wait for something.
     pub pending_per_connection: u32,
     pub compound_length: u32,
     pub credits: u16,
+    /// The largest READ, WRITE and transaction.
     pub io_size_bytes: u32,
     pub directory_buffer_bytes: u32,
     pub failed_logins: u32,
@@ -257,6 +259,7 @@ impl Default for LimitSettings {
             opens: None,
             opens_per_user: None,
             locks_per_open: 4_096,
+            // As Windows has it: 512 asynchronous credits, of which it keeps one.
             pending_per_connection: 511,
             compound_length: 128,
             credits: 8_192,
