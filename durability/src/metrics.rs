@@ -45,8 +45,19 @@ pub struct HistogramView {
     pub sum: u64,
 }
 
+/// A counter, for an exporter: its name, a sentence, and how to read it.
+type Count = (&'static str, &'static str, fn(&Counters) -> u64);
+
+/// A histogram, for an exporter: its name, a sentence, the unit of its values, and how to read it.
+type Distribution = (
+    &'static str,
+    &'static str,
+    f64,
+    fn(&Counters) -> &HistogramView,
+);
+
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)* ; $($(#[$hdoc:meta])* $hist:ident,)*) => {
+    ($($name:ident: $help:literal,)* ; $($hist:ident: $page:literal, $unit:literal, $hist_help:literal;)*) => {
         /// The counters of one share.
         #[derive(Debug, Default)]
         pub(crate) struct Metrics {
@@ -57,19 +68,19 @@ macro_rules! counters {
         /// The values of one share's counters since the server started.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct Counters {
-            $($(#[$doc])* pub $name: u64,)*
-            $($(#[$hdoc])* pub $hist: HistogramView,)*
+            $(#[doc = $help] pub $name: u64,)*
+            $(#[doc = $hist_help] pub $hist: HistogramView,)*
         }
 
         impl Counters {
-            /// The plain counters by name, for an exporter.
-            pub fn counts(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($name), self.$name),)*]
-            }
+            pub const COUNTS: &'static [Count] =
+                &[$((stringify!($name), $help, |counters| counters.$name),)*];
+            pub const HISTOGRAMS: &'static [Distribution] =
+                &[$(($page, $hist_help, $unit, |counters| &counters.$hist),)*];
 
-            /// The histograms by name, for an exporter.
-            pub fn histograms(&self) -> Vec<(&'static str, &HistogramView)> {
-                vec![$((stringify!($hist), &self.$hist),)*]
+            /// The values of the plain counters.
+            pub fn counts(&self) -> impl Iterator<Item = u64> {
+                Self::COUNTS.iter().map(move |(.., read)| read(self))
             }
         }
 
@@ -85,51 +96,30 @@ macro_rules! counters {
 }
 
 counters! {
-    /// FLUSH requests answered after their barrier.
-    flushes_honored,
-    /// FLUSH requests answered at once, their effect left dirty under a bound.
-    flushes_deferred,
-    /// FLUSH requests answered at once, their effect left dirty without a bound.
-    flushes_ignored,
-    /// FLUSH requests that failed.
-    flushes_failed,
-    /// Writes done durably (`RWF_DSYNC`).
-    writes_durable,
-    /// Writes that asked for write-through and did not get it.
-    writes_deferred,
-    /// Syncs of inodes run with data scope (`fdatasync`).
-    syncs_data,
-    /// Syncs of inodes run with full scope (`fsync`).
-    syncs_all,
-    /// Failures of syncs and durable writes, once for each inode that they poisoned.
-    syncs_failed,
-    /// Syncs started by age, by the bound or by the number of dirty inodes, not by a client.
-    syncs_background,
-    /// Requests that waited for a sync.
-    sync_waiters,
-    /// Requests that joined a sync that another one caused.
-    sync_joined,
-    /// Replies held back to keep a bound or a limit.
-    backpressure,
-    /// Times that a dirty change was found older than the bound's delay.
-    bound_exceeded,
-    /// Handles closed while their inode was dirty.
-    dirty_at_close,
-    /// Times that a latch began or grew.
-    latches,
-    /// Latches that ended because everything was rewritten and synced.
-    repairs,
-    /// Times the share went to `honor` by itself after a failed sync or a lost write-back.
-    trips,
+    flushes_honored: "FLUSH requests answered after their data was stable.",
+    flushes_deferred: "FLUSH requests answered at once, to be synced within a bound.",
+    flushes_ignored: "FLUSH requests answered at once, without a sync of their own later.",
+    flushes_failed: "FLUSH requests answered with an error.",
+    writes_durable: "Writes with a sync of their own (RWF_DSYNC).",
+    writes_deferred: "Writes that asked for write-through and were answered at once.",
+    syncs_data: "Syncs of inodes by fdatasync.",
+    syncs_all: "Syncs of inodes by fsync.",
+    syncs_failed: "Failures of syncs and durable writes, for each inode that they poisoned.",
+    syncs_background: "Syncs by age, bound or number of dirty inodes, not for a request.",
+    sync_waiters: "Requests that waited for a sync.",
+    sync_joined: "Requests that joined a sync begun for another.",
+    backpressure: "Replies held back to keep a bound or a limit.",
+    bound_exceeded: "Times something not stable was older than the bound, counted from when it was changed.",
+    dirty_at_close: "Handles closed with something not stable.",
+    latches: "Times that the latch of an inode began or grew after a failure.",
+    repairs: "Latches that ended because all was rewritten and synced.",
+    trips: "Times a failed sync or a lost write-back set lazy policies aside for honor.",
     ;
-    /// Latency of FLUSH, microseconds.
-    flush_micros,
-    /// Latency of one sync of one inode, microseconds.
-    sync_micros,
-    /// Dirty bytes of an inode when a FLUSH of it arrived.
-    flush_bytes,
-    /// Requests that waited when a sync began; those that joined it later are not counted.
-    join_factor,
+    flush_micros: "flush_seconds", 1e-6, "Time from a FLUSH to its answer.";
+    sync_micros: "sync_seconds", 1e-6,
+        "Time of each fdatasync and fsync: as many as syncs_data and syncs_all together.";
+    flush_bytes: "flush_bytes", 1.0, "Dirty bytes of an inode when a FLUSH of it came.";
+    join_factor: "join_factor", 1.0, "Requests that waited for a sync when it began.";
 }
 
 /// Adds one.

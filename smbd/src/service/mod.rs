@@ -243,11 +243,8 @@ impl Service for Holdfast {
             let (stores, server) = (Arc::clone(&self.stores), Arc::clone(&self.server));
             let activity = move |share: &str| {
                 let shares = server.shares();
-                let counts = shares
-                    .find(share)
-                    .map(|share| share.gate.counters().counts());
-                let each = counts.into_iter().flatten().map(|(_, count)| count);
-                each.fold(0, u64::wrapping_add)
+                let counters = shares.find(share).map(|share| share.gate.counters());
+                counters.map_or(0, |all| all.counts().fold(0, u64::wrapping_add))
             };
             let durability = Arc::clone(&self.server.durability);
             tokio::task::spawn_local(stores.watch(durability, stopping(worker), activity));
