@@ -25,7 +25,7 @@ const COMPOUND_MAX: u32 = smb_wire::compound::COMPOUND_ELEMENTS_MAX as u32;
 /// The most `locks_per_open`: more would leave other opens of the file no room.
 const LOCKS_MAX: u32 = smb_server::limits::RANGES_PER_OPEN_MAX as u32;
 /// The fewest `credits`: with less a client that reads ahead would stop.
-const CREDITS_MIN: u16 = 64;
+const CREDITS_MIN: u32 = 64;
 /// A shorter time-out would disconnect clients that are still logging in.
 const AUTHENTICATION_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
@@ -48,7 +48,9 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
         failed_logins: 1..=10_000;
     }
     derived(table, &mut limits, findings);
-    credits(&table.credits, &mut limits.credits, findings);
+    let credits = limits.credits.into();
+    let credits = within(&table.credits, credits, CREDITS_MIN..=SOME, findings);
+    limits.credits = u16::try_from(credits).unwrap_or(limits.credits);
     bytes(&table.io_size, &mut limits.io_size_bytes, findings);
     bytes(
         &table.directory_buffer,
@@ -110,18 +112,6 @@ fn buffer_memory(field: &raw::At<ByteSize>, limits: &mut LimitSettings, findings
         );
     }
     limits.buffer_memory = Some(bytes);
-}
-
-fn credits(field: &raw::At<u32>, value: &mut u16, findings: &mut Findings) {
-    let Some(at) = field else { return };
-    match u16::try_from(*at.get_ref()) {
-        Ok(credits) if credits >= CREDITS_MIN => *value = credits,
-        _ => findings.add(
-            Some(at.span()),
-            format!("{} is out of range here", at.get_ref()),
-            &format!("use {CREDITS_MIN} to {SOME}"),
-        ),
-    }
 }
 
 fn bytes(field: &raw::At<ByteSize>, value: &mut u32, findings: &mut Findings) {
