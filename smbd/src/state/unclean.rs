@@ -19,13 +19,13 @@ mod sync;
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    io::{self, Read},
+    io::{self, BufReader, Read},
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub(crate) use late::{ANSWER_MAX, Late};
 pub(crate) use mounts::{file_systems, mount_point, mount_points, unescape};
@@ -58,14 +58,6 @@ struct Content {
     folders: BTreeSet<PathBuf>,
 }
 
-impl Content {
-    fn read(file: &Path) -> io::Result<Self> {
-        let mut text = Vec::new();
-        File::open(file)?.take(MARK_MAX).read_to_end(&mut text)?;
-        Ok(serde_json::from_slice(&text)?)
-    }
-}
-
 impl Mark {
     /// Sets the mark, and probes the file systems of the shares. If a mark is there already, they are synced first.
     /// Waits for `most`; shares whose file systems have not answered by then, or have answered with an error, are late.
@@ -81,7 +73,7 @@ impl Mark {
         let unclean = file.try_exists().map_err(|error| named(&file, &error))?;
         let (boot, mut left) = (boot_id(), BTreeSet::new());
         if unclean {
-            let content = match Content::read(&file) {
+            let content = match read_json::<Content>(&file, MARK_MAX) {
                 // The folders that it names would be forgotten, and not synced when they are served again.
                 Err(error) if !is_damage(&error) => return Err(named(&file, &error)),
                 // Earlier versions named no folders.
@@ -146,6 +138,12 @@ impl Mark {
             tracing::warn!(%error, "{file} cannot be changed: the next start may sync without need");
         }
     }
+}
+
+/// Reads a file of the state folder, which is one JSON object of at most so many bytes.
+fn read_json<T: DeserializeOwned>(file: &Path, most: u64) -> io::Result<T> {
+    let text = BufReader::new(File::open(file)?.take(most));
+    Ok(serde_json::from_reader(text)?)
 }
 
 /// Whether a file of the state folder was read, and is damaged. Any other error says nothing about its contents.

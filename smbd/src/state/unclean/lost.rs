@@ -5,12 +5,11 @@
 //! after a restart, until an administrator accepts it (`holdfast policy clear-latch`). The file is one JSON object
 //! that maps folders to errors.
 
-use super::{is_damage, named};
+use super::{is_damage, named, read_json};
 use crate::lock;
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
-    io::{self, Read},
+    fs, io,
     path::{Path, PathBuf},
     sync::Mutex,
 };
@@ -39,7 +38,8 @@ impl Lost {
     /// The file cannot be read: the next write would replace what it says.
     pub(super) fn open(state_dir: &Path) -> io::Result<Self> {
         let file = state_dir.join(FILE);
-        let known = match read(&file) {
+        let known: BTreeMap<PathBuf, String> = match read_json(&file, FILE_MAX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) if !is_damage(&error) => return Err(named(&file, &error)),
             known => known.unwrap_or_else(|error| {
                 tracing::error!(
@@ -127,17 +127,6 @@ fn in_words(error: &str) -> String {
          and no client had flushed may be lost there, and no later sync brings it back: look at what \
          was written last, then accept it with `holdfast policy clear-latch`"
     )
-}
-
-fn read(file: &Path) -> io::Result<BTreeMap<PathBuf, String>> {
-    let file = match File::open(file) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(error),
-    };
-    let mut text = Vec::new();
-    file.take(FILE_MAX).read_to_end(&mut text)?;
-    Ok(serde_json::from_slice(&text)?)
 }
 
 #[cfg(test)]
