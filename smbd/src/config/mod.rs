@@ -103,9 +103,7 @@ pub struct ServerSettings {
     pub users_file: PathBuf,
     pub allow_empty_passwords: bool,
     pub anonymous_listing: bool,
-    /// The group whose members may administer the server from their clients.
     pub administrators: Option<String>,
-    /// The local user for everybody without one of his own; in force if the server runs as root.
     pub guest_account: GuestAccount,
     pub file_io: FileIo,
     pub shutdown_grace: Duration,
@@ -122,16 +120,14 @@ pub struct Sandbox {
     pub folders: Vec<PathBuf>,
 }
 
-/// `[[listener]]`: one address and the cores that serve it.
+/// `[[listener]]`: one address and the cores that serve it, see the annotated example for the meaning of each key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     /// Where to bind. The unspecified IPv6 address takes IPv4 connections too.
     pub address: SocketAddr,
-    /// Bind to this network interface.
     pub interface: Option<String>,
     /// Cores, sorted; empty means every core the process may use.
     pub cores: Vec<usize>,
-    /// Each worker stays on its core, unless this is false for all listeners that it serves.
     pub pin: bool,
     /// Bits per second announced to clients of several channels; `None`: the link's own.
     pub speed: Option<u64>,
@@ -156,7 +152,7 @@ impl Listener {
     }
 }
 
-/// `[[share]]`
+/// `[[share]]`, see the annotated example for the meaning of each key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShareSettings {
     pub name: String,
@@ -164,7 +160,6 @@ pub struct ShareSettings {
     pub path: PathBuf,
     pub comment: String,
     pub read_only: bool,
-    /// Opens may be persistent: they outlive a crash of the server.
     pub continuous_availability: bool,
     /// Empty together with `groups` means every user.
     pub users: Vec<String>,
@@ -174,44 +169,34 @@ pub struct ShareSettings {
     pub file_mode: u32,
     pub directory_mode: u32,
     pub durability: Policy,
-    /// The administrator agreed that acknowledged writes may be lost with the host.
     pub accept_loss: bool,
     pub ignore_full_sync: bool,
     pub unbuffered: Unbuffered,
-    /// Security descriptors are made stable at once.
     pub durable_acl: bool,
-    /// A flush covers the times of a file whose contents changed.
     pub flush_times: bool,
-    /// Acknowledged flushes are stored in the journal.
     pub flush_journal: bool,
     /// Opens with another policy; each named by its place in the file.
     pub rules: Rules,
     pub encryption: Encryption,
     pub hosts: HostRules,
     pub symlinks: Symlinks,
-    /// The place where named streams are kept: attributes, or the depot.
     pub streams: Streams,
     pub hide_dot_files: bool,
-    /// Names have short (8.3) forms.
     pub short_names: bool,
     pub browseable: bool,
     pub access_based_enumeration: bool,
-    /// Whether changes made on the host break caches and are reported to watchers.
     pub host_changes: bool,
 }
 
-/// `[durability]` without what shares inherit.
+/// `[durability]` without what shares inherit, see the annotated example for the meaning of each key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DurabilitySettings {
     /// The policy of shares that name none.
     pub policy: Policy,
-    /// The protection of the memory against a power failure.
     pub protection: Protection,
     /// `None` stands for the number that `resources.rs` computes.
     pub dirty_inodes_max: Option<u32>,
-    /// Age at which unflushed changes are synced in the background.
     pub dirty_age_max: Duration,
-    /// Sync everything before the process ends.
     pub sync_on_stop: bool,
     /// Syncs that the background work of one share has in flight, 1 to 1,024.
     pub syncs_in_flight_max: u32,
