@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
 
 use crate::config;
 
@@ -193,27 +194,48 @@ and adds the policy in force if the file is open now: the strictest of its opens
 /// `holdfast policy explain`
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// A path below a share's folder, or SHARE/PATH
-    pub path: String,
-    /// The user who opens it
-    #[arg(long, value_name = "USER", default_value = "")]
-    pub user: String,
-    /// The address of the client
-    #[arg(long, value_name = "ADDRESS")]
-    pub client: Option<std::net::IpAddr>,
-    /// The dialect of the client: 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1
-    #[arg(long, value_name = "DIALECT", default_value = "3.1.1")]
-    pub dialect: config::DialectName,
-    /// The open asks for FILE_WRITE_THROUGH
-    #[arg(long)]
-    pub write_through: bool,
-    /// The open asks for FILE_NO_INTERMEDIATE_BUFFERING
-    #[arg(long)]
-    pub unbuffered: bool,
-    /// The share; PATH is within it then
-    #[arg(long, value_name = "SHARE")]
-    pub share: Option<String>,
+    #[command(flatten)]
+    pub question: Question,
     /// As JSON, for programs
     #[arg(long)]
     pub json: bool,
+}
+
+/// An open of which the policy is asked for, as the command line has it and as it is sent to the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Args)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    /// A path below a share's folder, or SHARE/PATH
+    pub path: String,
+    // The same path, made absolute as if it were one of this machine.
+    #[arg(skip)]
+    pub host_path: PathBuf,
+    /// The user who opens it
+    #[arg(long, value_name = "USER", default_value = "")]
+    #[serde(default)]
+    pub user: String,
+    /// The address of the client
+    #[arg(long, value_name = "ADDRESS")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<std::net::IpAddr>,
+    /// The dialect of the client: 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1
+    #[arg(long, value_name = "DIALECT", default_value = "3.1.1", value_parser = revision)]
+    pub dialect: u16,
+    /// The open asks for FILE_WRITE_THROUGH
+    #[arg(long)]
+    #[serde(default)]
+    pub write_through: bool,
+    /// The open asks for FILE_NO_INTERMEDIATE_BUFFERING
+    #[arg(long)]
+    #[serde(default)]
+    pub unbuffered: bool,
+    /// The share; PATH is within it then
+    #[arg(long, value_name = "SHARE")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
+}
+
+/// The number of a dialect on the wire.
+fn revision(name: &str) -> Result<u16, String> {
+    Ok(name.parse::<config::DialectName>()?.revision())
 }

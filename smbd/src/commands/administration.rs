@@ -14,11 +14,11 @@ use crate::{
         AppliedConfig, ClearedLatches, ClosedObjects, EndedByReload, Explained, PolicyChange,
         PolicyOutcome, Reloaded, ShareStatus, StatusReport,
     },
-    args::{CloseCommand, ExplainArgs, PolicyCommand, ServerPlace},
+    args::{CloseCommand, ExplainArgs, PolicyCommand, Question, ServerPlace},
     config::{self, places},
     control::{
         client,
-        protocol::{Closing, Question, Request},
+        protocol::{Closing, Request},
     },
     status::{
         check, explain, overview, shares,
@@ -178,7 +178,7 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
             let answer: Vec<ShareStatus> = ask(place, &request)?;
             return print(&answer, json, |shares| shares::in_words(shares));
         }
-        PolicyCommand::Explain(args) => return explain_open(place, &args),
+        PolicyCommand::Explain(args) => return explain_open(place, args),
         PolicyCommand::Set {
             share,
             policy,
@@ -210,17 +210,9 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
 }
 
 /// `holdfast policy explain`: it explains the policy by the file, and by the server that runs with it.
-fn explain_open(place: &ServerPlace, args: &ExplainArgs) -> Result<(), Error> {
-    let question = Question {
-        path: args.path.clone(),
-        host_path: std::path::absolute(&args.path)?,
-        share: args.share.clone(),
-        user: args.user.clone(),
-        client: args.client,
-        dialect: args.dialect.revision(),
-        write_through: args.write_through,
-        unbuffered: args.unbuffered,
-    };
+fn explain_open(place: &ServerPlace, args: ExplainArgs) -> Result<(), Error> {
+    let mut question = args.question;
+    question.host_path = std::path::absolute(&question.path)?;
     let by_file = place.config.as_ref();
     let by_file = by_file.map(|file| explain_by_file(file, &question));
     let alive = match (&place.config, socket(place)) {

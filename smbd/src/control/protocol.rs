@@ -4,12 +4,10 @@
 //! `{"v":1,"ok":false,"error":"..."}`. A newer version is refused; unknown commands and keys are
 //! errors. Lines are bounded in both directions.
 
-use std::{net::IpAddr, path::PathBuf};
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::Error;
+use crate::{Error, args::Question};
 
 pub const VERSION: u64 = 1;
 /// Longest request line in bytes, without its end.
@@ -62,33 +60,6 @@ pub enum Closing {
     User(String),
     /// Everything that is open on a share, by the share's name.
     Share(String),
-}
-
-/// An open of which the policy is asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Question {
-    /// The path as the administrator typed it: `share/path`, `//server/share/path`, or a path of this machine.
-    pub path: String,
-    /// The same path, made absolute as if it were one of this machine.
-    pub host_path: PathBuf,
-    /// The share, if the administrator named one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub share: Option<String>,
-    /// The user who opens it.
-    #[serde(default)]
-    pub user: String,
-    /// The address of the client.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client: Option<IpAddr>,
-    /// The number of the dialect on the wire.
-    pub dialect: u16,
-    /// With FILE_WRITE_THROUGH.
-    #[serde(default)]
-    pub write_through: bool,
-    /// With FILE_NO_INTERMEDIATE_BUFFERING.
-    #[serde(default)]
-    pub unbuffered: bool,
 }
 
 /// Reads a request line.

@@ -16,8 +16,8 @@ use super::Front;
 use crate::{
     Error,
     answers::{Explained, LastChange, PolicyChange, ShareStatus},
+    args::Question,
     config::{self, Policy},
-    control::protocol::Question,
     service::{PolicySetting, Service},
     status::{explain, utc},
 };

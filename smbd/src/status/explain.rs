@@ -18,8 +18,8 @@ use crate::{
     Error,
     accounts::users,
     answers::{Asked, Explained, InForceNow, InForcePolicy, RuleExplained},
+    args::Question,
     config::{self, Config},
-    control::protocol::Question,
     runtime::settings,
 };
 
