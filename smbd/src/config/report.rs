@@ -32,12 +32,6 @@ pub struct ConfigReport {
 impl std::error::Error for ConfigReport {}
 
 impl ConfigReport {
-    /// The complaints in the order of the file.
-    #[must_use]
-    pub fn problems(&self) -> &[Problem] {
-        &self.problems
-    }
-
     /// The report on a file that is not TOML, or has unknown keys or wrong types.
     pub(super) fn of_toml(path: PathBuf, text: &str, error: &toml::de::Error) -> Self {
         let (message, way_out) = rephrase(error.message());
