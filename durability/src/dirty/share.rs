@@ -192,6 +192,12 @@ impl Share {
         Bound::tightest([self.settings().policy.bound(), read(&self.ruled).bound])
     }
 
+    /// The bound that the share keeps for a change for which `all` is the tightest. It is neither the tighter one of
+    /// another share, within which its flusher does not sync, nor that of a rule that does not apply.
+    pub(crate) fn bound_for(&self, all: Bound) -> Option<Bound> {
+        self.bound().map(|own| own.looser(all))
+    }
+
     pub(crate) fn add_root(&self, root: FileKey) {
         lock(&self.roots).insert(root);
     }

@@ -307,7 +307,8 @@ impl<V: Volume> PendingContents<'_, V> {
                 // It may never fit beside what others write, so it is made stable before its reply.
                 judged.barriers = Barriers::stored(event);
             }
-            let reserve = |one: &Arc<Share>, kind, bound: Option<Bound>| {
+            let reserve = |one: &Arc<Share>, kind| {
+                let bound = bounded.and_then(|all| one.bound_for(all));
                 let late = bound.is_some_and(|bound| {
                     let max_delay = one.keeping(&bound, 1).oldest;
                     one.breaks(&Bound { max_delay, ..bound }, core.now())
@@ -316,12 +317,10 @@ impl<V: Volume> PendingContents<'_, V> {
                 let reserved = (!late).then(|| one.reserve(bytes, max, kind)).flatten();
                 reserved.ok_or_else(|| Arc::clone(one))
             };
-            let own = bounded.filter(|_| share.bound().is_some());
-            let own = own.map(|all| gate.bound_of(share, all));
-            let reserved = reserve(share, judged.kind, own)?;
+            let reserved = reserve(share, judged.kind)?;
             let others = account.also.iter();
             let others = others
-                .map(|one| reserve(one, PolicyKind::Bounded, bounded.and(one.bound())))
+                .map(|one| reserve(one, PolicyKind::Bounded))
                 .collect::<Result<_, _>>()?;
             let writing = Writing {
                 range,

@@ -26,14 +26,14 @@ impl<V: Volume> Gate<V> {
 
     /// Whether the disk is too slow for a bound of the inode's dirty state. If so, FLUSH waits as under `honor`.
     pub(super) fn is_too_slow(&self, key: FileKey, judged: Judged) -> bool {
-        let Some(bound) = judged.bound else {
+        let Some(all) = judged.bound else {
             return false;
         };
         let chain = self.core.chain(key);
         let mut slow = false;
         for share in self.bounded(key) {
-            let bound = self.bound_of(&share, bound);
-            if !share.keeping(&bound, chain).at_once {
+            let bound = share.bound_for(all);
+            if bound.is_some_and(|bound| !share.keeping(&bound, chain).at_once) {
                 count(&share.metrics.backpressure);
                 slow = true;
             }
@@ -51,15 +51,6 @@ impl<V: Volume> Gate<V> {
         own.into_iter().chain(others)
     }
 
-    /// The bound that `share` keeps for a change for which `all` is the tightest. No share keeps the tighter bound of
-    /// another one: its flusher does not sync within that.
-    pub(super) fn bound_of(&self, share: &Arc<Share>, all: Bound) -> Bound {
-        match share.bound() {
-            Some(own) if *share == self.share => all.looser(own),
-            own => own.unwrap_or(all),
-        }
-    }
-
     /// Holds an answer back until its change keeps the bound of each share that has one, by waiting for the syncs of
     /// that share, which run anyway.
     pub(super) async fn hold_back(&self, key: FileKey, bound: Option<Bound>) {
@@ -73,7 +64,9 @@ impl<V: Volume> Gate<V> {
     async fn hold_back_for(&self, share: &Arc<Share>, key: FileKey, all: Bound, marked: u64) {
         let core = &self.core;
         let at_once = core.limits.syncs_in_flight_max;
-        let mut bound = self.bound_of(share, all);
+        let Some(mut bound) = share.bound_for(all) else {
+            return;
+        };
         let mut held_back = false;
         loop {
             let room = share.room.notified();
@@ -90,8 +83,9 @@ impl<V: Volume> Gate<V> {
             // A tripped share keeps no bound any more: everything dirty is synced and errors are reported.
             let asked = core.peek(key, |inode| inode.opens.effective(share));
             let asked = asked.unwrap_or_else(|| share.asked(None));
-            let Some(all) = asked.bound else { return };
-            bound = self.bound_of(share, all);
+            let kept = asked.bound.and_then(|all| share.bound_for(all));
+            let Some(kept) = kept else { return };
+            bound = kept;
             if !std::mem::replace(&mut held_back, true) {
                 count(&share.metrics.backpressure);
                 if share.is_older(bound.max_delay, now) {

@@ -311,6 +311,24 @@ fn a_share_does_not_keep_the_tighter_bound_of_another_one() {
     });
 }
 
+/// The WRITE is larger than that bound, and fits the one that its file has through the same share.
+#[test]
+fn a_share_does_not_keep_the_bound_of_a_rule_that_does_not_apply() {
+    world(HOST, Limits::default(), |w| async move {
+        let loose = ShareDurability::with_policy("bounded:10s,64MiB".parse().unwrap());
+        let other = w.engine.share("other", Arc::clone(&w.fake), loose);
+        let tight = rules(&[("*.db", "bounded:100ms,64KiB")]);
+        other.set_rules(tight, "test").await;
+        let f = file(5);
+        let open = other.opened(&f, opener("f"));
+        let begun = w.env.monotonic();
+        w.write(&f, 0, 300).await.unwrap();
+        let took = w.env.monotonic() - begun;
+        assert!(took < ms(90), "{took:?}");
+        drop(open);
+    });
+}
+
 /// A file is open through two bounded shares and changed through a third, while a sync of it runs: the answer does not
 /// wait for what the loosely bounded share may still leave dirty.
 #[test]
