@@ -425,14 +425,14 @@ impl<V: Volume> Inode<V> {
         reservations.for_each(|one| one.charge(&mut self.pending.charges));
     }
 
-    /// The shares with a bound that are charged with dirty state of this inode.
-    pub(crate) fn bounded_shares(&self) -> Vec<Arc<Share>> {
+    /// The shares with a bound, other than `own`, that are charged with dirty state of this inode.
+    pub(crate) fn bounded_beside(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
         let epochs = std::iter::once(&self.pending).chain(&self.running);
-        let own = epochs.flat_map(|epoch| &epoch.charges);
+        let all = epochs.flat_map(|epoch| &epoch.charges);
         let names = self.names.iter().flat_map(|name| &name.charges);
         let mut shares: Vec<Arc<Share>> = Vec::new();
-        for charge in own.chain(names).filter(|charge| charge.is_bounded()) {
-            if !shares.contains(&charge.share) {
+        for charge in all.chain(names).filter(|charge| charge.share != *own) {
+            if charge.is_bounded() && !shares.contains(&charge.share) {
                 shares.push(Arc::clone(&charge.share));
             }
         }

@@ -44,9 +44,8 @@ impl<V: Volume> Gate<V> {
     /// The shares whose bound a change must keep: this one if it has one, and those that are charged with something
     /// dirty of the inode.
     fn bounded(&self, key: FileKey) -> impl Iterator<Item = Arc<Share>> {
-        let all = self.core.peek(key, Inode::bounded_shares);
-        let others = all.into_iter().flatten();
-        let others = others.filter(move |share| *share != self.share);
+        let beside = |inode: &Inode<V>| inode.bounded_beside(&self.share);
+        let others = self.core.peek(key, beside).unwrap_or_default();
         let own = self.share.bound().map(|_| Arc::clone(&self.share));
         own.into_iter().chain(others)
     }
@@ -57,7 +56,7 @@ impl<V: Volume> Gate<V> {
         let Some(all) = bound else { return };
         let marked = self.core.tick();
         for share in self.bounded(key) {
-            Box::pin(self.hold_back_for(&share, key, all, marked)).await;
+            self.hold_back_for(&share, key, all, marked).await;
         }
     }
 
