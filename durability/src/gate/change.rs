@@ -267,6 +267,10 @@ impl<V: Volume> Gate<V> {
                 core.moves.marked(key, node.is_directory(), between);
             }
             self.mark_parents(inode, account, (new.as_ref(), old.as_ref()), (key, since));
+            if inode.names().is_empty() {
+                // A failed sync has lost them already. No later step does, which would settle the move.
+                core.moves.settled(key);
+            }
         });
         for dir in new.iter().chain(&old) {
             core.entry_failed_since(dir.key(), since);

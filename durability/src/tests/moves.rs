@@ -148,6 +148,20 @@ fn the_barrier_of_a_clean_directory_waits_for_a_rename_under_way_as_well() {
     });
 }
 
+/// The sync of its directory fails after the rename, before that is marked.
+#[test]
+fn a_move_that_is_lost_when_it_is_marked_is_not_outstanding() {
+    honor(|w| async move {
+        let (moved, parent) = (dir(3), dir(10));
+        let mut moving = w.gate.begin_rename(&parent, &parent, None).await.unwrap();
+        w.fake.script(10, &[IO]);
+        assert_eq!(w.flush(&parent).await, IO);
+        assert_eq!(moving.renamed(&moved, PLAIN).await.map(drop), IO);
+        let outstanding = w.engine.moves.outstanding(key(3).fs);
+        assert!(outstanding.is_empty());
+    });
+}
+
 #[test]
 fn a_stricter_policy_finds_all_moves_on_disk() {
     for atomic in [false, true] {
