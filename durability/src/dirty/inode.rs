@@ -198,9 +198,12 @@ impl<V: Volume> Inode<V> {
         self.shares.iter().any(wanted)
     }
 
-    /// It is a directory, and a name that was removed from it may come back.
-    pub(crate) fn has_dirty_removals(&self) -> bool {
-        self.pending.entries || self.running.as_ref().is_some_and(|epoch| epoch.entries)
+    /// It is a directory, and a name that was removed from it may come back: the removal is dirty, or lost.
+    pub(crate) fn may_bring_names_back(&self) -> bool {
+        let lost = |latch: &Latch| !self.file && latch.entries;
+        self.pending.entries
+            || self.running.as_ref().is_some_and(|epoch| epoch.entries)
+            || self.latch.as_ref().is_some_and(lost)
     }
 
     /// Something is dirty or being written.

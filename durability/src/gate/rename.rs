@@ -163,14 +163,17 @@ impl<V: Volume> Gate<V> {
             self.mark(from, plain, BEYOND_DOUBT, |inode, account, _| {
                 inode.inherit(account, from.key(), rest);
             });
-            if let Some((error, names)) = lost {
+            if let Some((error, mut names)) = lost {
                 // The sync that failed was to remove another name.
                 comes_back = (!names.is_empty()).then_some(error);
                 // Any directory that lost a name may have had a hard link of it.
                 let fs = node.key().fs;
-                let others = core.keys(|dir, inode| dir.fs == fs && inode.has_dirty_removals());
-                let dirs = names.into_iter().chain(others).collect();
-                core.clear_stored_when_removed(node.key(), self.held(from), dirs);
+                core.each(|dir, inode| {
+                    if dir.fs == fs && inode.may_bring_names_back() {
+                        names.insert(dir);
+                    }
+                });
+                core.clear_stored_when_removed(node.key(), self.held(from), names);
             }
         } else if name != RemovedName::Own {
             // A symbolic link had none of the earlier names. Of a file it is not known which of its names had them.

@@ -111,7 +111,7 @@ impl<V: Volume> Durability<V> {
         let Some(me) = self.me.upgrade() else { return };
         self.env.spawn(Box::pin(async move {
             let above = dir.key();
-            // These directories are still dirty, unless the removals from them are stable already.
+            // These directories are still dirty or poisoned, unless the removals from them are stable already.
             let others = left.into_iter().filter(|dir| *dir != above);
             let dirs = std::iter::once((above, Some(dir))).chain(others.map(|dir| (dir, None)));
             let mut result = Ok(());

@@ -311,6 +311,28 @@ fn a_stored_latch_waits_for_every_directory_that_the_removed_file_was_in() {
     }
 }
 
+/// The removal of one of its hard links is lost by a failed sync, so that name may come back.
+#[test]
+fn a_stored_latch_stays_if_a_directory_that_lost_a_hard_link_is_poisoned() {
+    honor(|w| async move {
+        let store = Slow::new(&w, 1);
+        w.engine.keep_latches(store.clone());
+        let (f, old, new) = (file(5), dir(10), dir(11));
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        drop(w.gate.removed(&f, &old, PLAIN).await.unwrap());
+        w.fake.script(10, &[IO]);
+        assert_eq!(w.flush(&old).await, IO);
+        w.fake.take_log();
+        store.take_log();
+        lock(&w.fake.state).links.insert(5, 0);
+        drop(w.gate.removed(&f, &new, PLAIN).await.unwrap());
+        w.env.sleep(ms(100)).await;
+        assert_eq!(w.fake.take_log(), ["all 11"]);
+        assert_eq!(store.take_log(), [""; 0]);
+    });
+}
+
 #[test]
 fn an_honored_flush_is_answered_when_the_journal_has_it() {
     honor(|w| async move {
