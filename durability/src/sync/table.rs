@@ -284,13 +284,15 @@ impl<V: Volume> Durability<V> {
         if before.grown != now.grown && !matches!(event, Some(LatchEvent::Deleted(_))) {
             self.latch_changed(key, inode);
         }
-        let shares = (ended || event.is_some()).then(|| inode.shares().to_vec());
+        let shares = event.is_some().then(|| inode.shares().to_vec());
         if inode.is_idle() {
             shard.remove(&key);
         }
         drop(shard);
-        for share in shares.iter().flatten().filter(|_| ended) {
-            share.untrip_if_clean();
+        if ended {
+            // The latch may also have concerned a share with a bound through which the inode was only open.
+            let shares = self.shares();
+            shares.iter().for_each(|share| share.untrip_if_clean());
         }
         if let (Some(shares), Some(event)) = (shares, event) {
             self.report_latch(key, &shares, event);

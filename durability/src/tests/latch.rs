@@ -397,6 +397,32 @@ fn all_latches_of_a_share_are_cleared_at_once() {
     );
 }
 
+/// It concerns a share with a bound that had the file open, besides the one that has changed it.
+#[test]
+fn a_trip_ends_with_the_latch_of_a_file_that_another_share_has_changed() {
+    world("bounded:10s,64MiB", Limits::default(), |w| async move {
+        let honored = ShareDurability::with_policy(Policy::Honor);
+        let other = w.engine.share("other", Arc::clone(&w.fake), honored);
+        let (shared, own) = (file(5), file(6));
+        let open = w.gate.opened(&shared, opener("f"));
+        let write = || other.write(&shared, 0, vec![1; 4096].into(), PLAIN);
+        let flush = || other.flush(&shared, FlushTarget::File, PLAIN);
+        drop(write().await.unwrap());
+        w.fake.script(5, &[IO]);
+        assert_eq!(flush().await.map(drop), IO);
+        w.write(&own, 0, 1).await.unwrap();
+        w.fake.script(6, &[IO]);
+        assert_eq!(w.gate.sync().await.failed, 1);
+        w.write(&own, 0, 1).await.unwrap();
+        assert_eq!(w.gate.sync().await.failed, 0);
+        assert_eq!(w.gate.effective_policy(), Policy::Honor);
+        drop(write().await.unwrap());
+        drop(flush().await.unwrap());
+        assert_eq!(w.gate.effective_policy(), w.gate.settings().policy);
+        drop(open);
+    });
+}
+
 /// Notes events at error and info level, as `field=value` in one line each.
 struct Events(Arc<std::sync::Mutex<Vec<String>>>);
 
