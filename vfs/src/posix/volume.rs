@@ -91,16 +91,19 @@ impl<D: Disk> Volume for PosixVfs<D> {
             true => self.own_fd(node).await,
             false => Ok(node.fd().clone()),
         };
+        let fd = match fd {
+            // Without root there are such files and directories. Only metadata and names are changed through the node.
+            // The service cannot read the depot's mark either, and each changed stream is synced through its own node.
+            Err(VfsError::AccessDenied) if node.0.stream.is_none() => {
+                return self.sync_from_above(node).await;
+            }
+            fd => fd.map_err(VfsError::before_sync)?,
+        };
         // Attributes, the depot's mark, and the removal of an attribute that moved to the
         // depot are metadata of the inode: fdatasync would not make them stable. The depot comes first, so that a
         // stream is never in neither place.
         let file = (node.0.stream.as_ref()).and_then(|stream| stream.depot());
         self.depot_sync(node, file.as_ref()).await?;
-        let fd = match fd {
-            // Without root there are such files and directories. Only metadata and names are changed through the node.
-            Err(VfsError::AccessDenied) => return self.sync_from_above(node).await,
-            fd => fd.map_err(VfsError::before_sync)?,
-        };
         let synced = match scope {
             _ if node.0.kind == Kind::Directory => self.disk.sync_dir(&fd).await,
             SyncScope::Data if node.0.stream.is_none() => self.disk.fdatasync(&fd).await,

@@ -170,7 +170,11 @@ impl State {
 
     pub(super) fn get_xattr(&mut self, ino: u64, name: &str) -> DiskResult<Vec<u8>> {
         self.fault(SimOp::Look)?;
-        let value = self.node(ino)?.xattrs.get(name);
+        let node = self.node(ino)?;
+        // xattr(7): as reading the file. The service reads all attributes.
+        let may = !name.starts_with("user.") || self.cred(&Identity::Service).may(node, 4);
+        err_if(!may, libc::EACCES)?;
+        let value = node.xattrs.get(name);
         Ok(value.ok_or(Errno(libc::ENODATA))?.to_vec())
     }
 

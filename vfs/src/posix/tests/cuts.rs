@@ -154,6 +154,22 @@ fn the_times_of_a_directory_that_cannot_be_opened_are_stable_when_it_is_synced()
     });
 }
 
+/// Nor may it read the extended attributes of it, among them the depot's mark.
+#[test]
+fn a_directory_that_a_service_without_root_may_not_read_is_synced() {
+    let (disk, _) = sim(SimOptions {
+        root_owner: (7, 7),
+        service: (7, 7),
+        ..SimOptions::default()
+    });
+    block_on(async {
+        let t = remount(disk.clone()).await;
+        let node = t.dir("d").await;
+        disk.set_mode(ME, node.fd(), 0o300).await.unwrap();
+        t.vfs.sync(&node, SyncScope::All).await.unwrap();
+    });
+}
+
 /// A file that a power cut brings back, because its removal was not stable, has its streams, even
 /// at the place before a move that was not stable either.
 #[test]
