@@ -379,8 +379,8 @@ impl<D: Disk> PosixVfs<D> {
 
     /// Makes the metadata of an inode stable that is not opened for that: opening a FIFO, socket or device would affect
     /// the process at its other end, and others the service may not open. Its file system is synced through the
-    /// directory that has it, or through the root if that directory is not known. An inode that has no name any more
-    /// does not survive a power failure, so nothing is synced for it.
+    /// directory that has it, or through the root if that directory is not known or may not be opened either. An inode
+    /// that has no name any more does not survive a power failure, so nothing is synced for it.
     pub(super) async fn sync_from_above(&self, node: &PosixNode<D>) -> VfsResult<()> {
         let above = self.parent_of(node).await.map_err(VfsError::before_sync)?;
         let above = match above {
@@ -389,7 +389,13 @@ impl<D: Disk> PosixVfs<D> {
             None if node.key().fs == self.root.key().fs => self.root.clone(),
             None => return Err(VfsError::NotStarted),
         };
-        let fd = self.own_fd(&above).await.map_err(VfsError::before_sync)?;
+        let fd = match self.own_fd(&above).await {
+            Err(VfsError::AccessDenied) if above.key().fs == self.root.key().fs => {
+                self.own_fd(&self.root).await
+            }
+            fd => fd,
+        };
+        let fd = fd.map_err(VfsError::before_sync)?;
         self.disk.sync_fs(&fd).await.map_err(VfsError::of_sync)
     }
 

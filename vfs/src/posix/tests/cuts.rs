@@ -164,9 +164,13 @@ fn a_directory_that_a_service_without_root_may_not_read_is_synced() {
     });
     block_on(async {
         let t = remount(disk.clone()).await;
-        let node = t.dir("d").await;
-        disk.set_mode(ME, node.fd(), 0o300).await.unwrap();
-        t.vfs.sync(&node, SyncScope::All).await.unwrap();
+        let nodes = [t.dir("d").await, t.dir("d/in").await];
+        for node in &nodes {
+            disk.set_mode(ME, node.fd(), 0o300).await.unwrap();
+        }
+        for node in &nodes {
+            t.vfs.sync(node, SyncScope::All).await.unwrap();
+        }
     });
 }
 
