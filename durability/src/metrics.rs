@@ -73,8 +73,10 @@ macro_rules! counters {
         }
 
         impl Counters {
+            /// The plain counters.
             pub const COUNTS: &'static [Count] =
                 &[$((stringify!($name), $help, |counters| counters.$name),)*];
+            /// The distributions.
             pub const HISTOGRAMS: &'static [Distribution] =
                 &[$(($page, $hist_help, $unit, |counters| &counters.$hist),)*];
 
