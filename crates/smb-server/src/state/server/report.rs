@@ -1,4 +1,4 @@
-//! The server's activity, for `holdfast status` and for administrators' calls of srvsvc.
+//! The server's activity, for `holdfast status`.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -14,9 +14,9 @@ const OPENS_LISTED_MAX: usize = 10_000;
 const PATH_BYTES: usize = 1 << 10;
 
 /// The server's activity.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Report {
-    /// Live connections, in the order of their numbers.
+    /// Live connections.
     pub connections: Vec<ConnectionReport>,
     /// Live sessions.
     pub sessions: Vec<SessionReport>,
@@ -81,23 +81,8 @@ pub struct OpenReport {
     pub locks: u64,
 }
 
-impl Report {
-    /// The first connection of a session, unless it is lost.
-    pub(crate) fn first_connection(&self, of: &SessionReport) -> Option<&ConnectionReport> {
-        let id = of.channels.first()?;
-        let found = self.connections.binary_search_by_key(id, |one| one.id);
-        self.connections.get(found.ok()?)
-    }
-
-    /// All listed opens.
-    pub(crate) fn opens(&self) -> impl Iterator<Item = &OpenReport> {
-        let of_sessions = self.sessions.iter().flat_map(|session| &session.opens);
-        of_sessions.chain(&self.waiting)
-    }
-}
-
 impl<V: Vfs> Server<V> {
-    /// The present connections, sessions and opens.
+    /// The present connections, sessions and opens, for `holdfast status`.
     pub fn report(&self) -> Report {
         let connections = self
             .connections
