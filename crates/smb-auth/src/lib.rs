@@ -171,7 +171,8 @@ pub trait UserStore: Send + Sync {
         Vec::new()
     }
 
-    /// Returns the user or group with this relative identifier.
+    /// Returns the user or group with this relative identifier. Clients find the SID of a name only if this knows the
+    /// account that [`UserStore::by_name`] returns for it.
     fn by_rid(&self, _rid: u32) -> Option<Account> {
         None
     }
