@@ -12,6 +12,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::panic))]
 
 mod access;
+mod administration;
 mod command;
 pub mod config;
 mod connection;
@@ -34,13 +35,11 @@ mod token;
 pub mod transport;
 mod turn;
 
-pub use command::{AccessRules, Ended, EndedOne, Target};
+pub use administration::{ConnectionReport, OpenReport, Report, SessionReport, Target};
+pub use command::{AccessRules, Ended, EndedOne};
 pub use connection::{Carried, Client};
 pub use memory::{Memory, MemoryFigures};
 pub use persistent::{Announce, HandleStore};
 pub use restore::Restored;
 pub use serve::{lost, serve};
-pub use state::{
-    CommandCount, ConnectionId, ConnectionReport, OpenReport, Report, Requests, Server,
-    SessionReport, Share, Shares,
-};
+pub use state::{CommandCount, Requests, Server, Share, Shares};

@@ -23,7 +23,7 @@ impl Holdfast {
         let report = self.server.report();
         let connections = report.connections.iter();
         let connections = connections.map(|connection| ConnectionStatus {
-            id: connection.id.0,
+            id: connection.id,
             peer: connection.peer.to_string(),
             dialect: settings::dialect_name(connection.dialect).to_owned(),
         });
@@ -99,7 +99,7 @@ fn session_status(session: SessionReport) -> SessionStatus {
     let trees: BTreeSet<String> = session.trees.into_iter().collect();
     SessionStatus {
         id: session.id,
-        channels: session.channels.iter().map(|channel| channel.0).collect(),
+        channels: session.channels,
         user: session.user,
         acts_as: acts_as(session.local_ids),
         signed: session.signed,

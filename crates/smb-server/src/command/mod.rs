@@ -39,7 +39,7 @@ mod write;
 
 pub(crate) use call::{Call, Handled, Reply};
 pub(crate) use logoff::disconnected;
-pub use revoke::{Ended, EndedOne, Target};
+pub use revoke::{Ended, EndedOne};
 pub use rules::AccessRules;
 pub(crate) use run::run;
 use smb_wire::{

@@ -1,7 +1,7 @@
 //! The commands on named pipes ([MS-SMB2] 3.3.5.9, 3.3.5.12, 3.3.5.13, 3.3.5.15.3, 3.3.5.15.4); the pipes and their
 //! services are in `pipe/`.
 
-use std::{cell::RefCell, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{cell::RefCell, sync::Arc};
 
 use bytes::Bytes;
 use smb_wire::{
@@ -17,19 +17,14 @@ use smb_wire::{
     status::Status,
     utf16,
 };
-use vfs::{Timestamp, Vfs};
+use vfs::Vfs;
 
-use super::{Call, Handled, Reply, Target, tree_connect::admits};
+use super::{Call, Handled, Reply, tree_connect::admits};
 use crate::{
     failure::Failure,
     file::OpenId,
-    pipe::{
-        Activity, EndRequest, LazyActivity, Pipe, SeenOpen, SeenSession, SeenShare, SeenTree, World,
-    },
-    state::{
-        EndReason, Endurance, NewOpen, Open, OpenKind, OpenReport, Origin, Server, SessionReport,
-        Share,
-    },
+    pipe::{LazyReport, Pipe, SeenShare, World},
+    state::{EndReason, Endurance, NewOpen, Open, OpenKind, Origin, Share},
     turn::NAME_WORK,
 };
 
@@ -153,11 +148,7 @@ impl Pipe {
         self.check()?;
         let account = call.connection.account();
         while let Some(bytes) = self.take_pdu(&mut data, &world, account)? {
-            for end in world.ends.take() {
-                let what = match end {
-                    EndRequest::Session(id) => Target::Session(id),
-                    EndRequest::Open(id) => Target::Open(id),
-                };
+            for what in world.ends.take() {
                 // It is boxed, because otherwise the future of every WRITE would have room for it.
                 Box::pin(call.server().end(&what)).await;
                 let caller = world.token.user.as_str();
@@ -220,7 +211,7 @@ fn world<V: Vfs>(call: &Call<V>, interface: Interface) -> Result<World, Failure>
     Ok(World {
         activity: administers.then(|| {
             let server = Arc::clone(server);
-            LazyActivity::new(Box::new(move || activity(&server, now)))
+            LazyReport::new(Box::new(move || server.report()))
         }),
         ends: RefCell::default(),
         guests_welcome: server.welcomes_guests(),
@@ -232,62 +223,6 @@ fn world<V: Vfs>(call: &Call<V>, interface: Interface) -> Result<World, Failure>
         users: server.users(),
         token,
         now,
-        uptime: Duration::from_secs(seconds(server.started, now)),
+        started: server.started,
     })
-}
-
-fn seconds(since: Timestamp, now: Timestamp) -> u64 {
-    u64::try_from(now.secs.saturating_sub(since.secs)).unwrap_or(0)
-}
-
-fn number(count: u64) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
-}
-
-/// The use of the server, as far as [`Server::report`] lists it.
-fn activity<V: Vfs>(server: &Server<V>, now: Timestamp) -> Activity {
-    let report = server.report();
-    let connections = report.connections.iter().map(|one| (one.id, one));
-    let connections: BTreeMap<_, _> = connections.collect();
-    let seen = |session: &SessionReport| {
-        let first = session.channels.first().and_then(|id| connections.get(id));
-        // A session may have a thousand tree connects and ten thousand opens.
-        let mut opens_on: BTreeMap<&str, u64> = BTreeMap::new();
-        for open in &session.opens {
-            *opens_on.entry(&open.share).or_default() += 1;
-        }
-        let tree = |share: &String| SeenTree {
-            share: share.clone(),
-            opens: number(opens_on.get(share.as_str()).copied().unwrap_or(0)),
-        };
-        SeenSession {
-            id: session.id,
-            client: first.map_or_else(String::new, |one| one.peer.ip().to_canonical().to_string()),
-            user: session.user.clone(),
-            guest: session.guest,
-            opens: number(session.open_count as u64),
-            seconds: first.map_or(0, |one| number(seconds(one.since, now))),
-            trees: session.trees.iter().map(tree).collect(),
-        }
-    };
-    let sessions = report.sessions.iter();
-    let opens = sessions.clone().flat_map(|session| &session.opens);
-    Activity {
-        sessions: sessions.map(seen).collect(),
-        opens: opens.chain(&report.waiting).map(seen_open).collect(),
-    }
-}
-
-fn seen_open(open: &OpenReport) -> SeenOpen {
-    let (share, path) = (&open.share, &open.path);
-    SeenOpen {
-        id: open.id,
-        user: open.user.clone(),
-        path: match &**share {
-            "IPC$" => format!(r"\PIPE\{path}"),
-            _ => format!(r"C:\{share}\{path}"),
-        },
-        access: open.access,
-        locks: number(open.locks),
-    }
 }

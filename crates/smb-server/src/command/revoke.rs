@@ -22,26 +22,16 @@ use super::{
     rules::AccessRules,
     tree_disconnect::{self, Left},
 };
-use crate::state::{EndReason, Open, Server, Session, TreeConnect, close, disconnected};
+use crate::{
+    administration::Target,
+    state::{EndReason, Open, Server, Session, TreeConnect, close, disconnected},
+};
 
 /// Objects that an [`Ended`] lists one by one; beyond this only their numbers are given.
 const NAMED_MAX: usize = 100;
 
 /// Opens checked before the worker's other tasks have their turn.
 const PORTION: usize = 64;
-
-/// The object that an administrator wants to end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// A session, by its id.
-    Session(u64),
-    /// An open, by the volatile part of its FileId.
-    Open(u64),
-    /// Everything of a user, letter case aside.
-    User(String),
-    /// Everything on a share, letter case aside.
-    Share(String),
-}
 
 /// The objects that were ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 //!
 //! The number of an open has 32 bits here, the low half of its FileId. If two have the same, neither is found.
 
+use std::collections::BTreeMap;
+
 use bytes::BytesMut;
 use smb_auth::fold_name;
 use smb_wire::{
@@ -17,7 +19,8 @@ use smb_wire::{
     },
 };
 
-use super::world::{Activity, EndRequest, SeenOpen, SeenSession, SeenTree, World};
+use super::world::World;
+use crate::administration::{OpenReport, Report, SessionReport, Target};
 
 /// Most bytes of entries in an answer, whatever the client prefers; it asks for the others by the resume handle.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -43,7 +46,7 @@ pub(super) fn answer(world: &World, request: &ActivityRequest) -> BytesMut {
     match request {
         ActivityRequest::ConnectionEnum { qualifier, listing } => page(
             listing,
-            activity.and_then(|all| connections(all, qualifier, listing.level)),
+            activity.and_then(|all| connections(world, all, qualifier, listing.level)),
         ),
         ActivityRequest::FileEnum {
             base_path,
@@ -63,7 +66,7 @@ pub(super) fn answer(world: &World, request: &ActivityRequest) -> BytesMut {
         }
         ActivityRequest::FileClose { file_id } => encode_ended(activity.and_then(|all| {
             let open = numbered(all, *file_id).ok_or(Win32Error::NERR_FILE_ID_NOT_FOUND)?;
-            world.ends.borrow_mut().push(EndRequest::Open(open.id));
+            world.ends.borrow_mut().push(Target::Open(open.id));
             Ok(())
         })),
         ActivityRequest::SessionEnum {
@@ -72,15 +75,14 @@ pub(super) fn answer(world: &World, request: &ActivityRequest) -> BytesMut {
             listing,
         } => page(
             listing,
-            activity.and_then(|all| sessions(all, client_name, user_name, listing.level)),
+            activity.and_then(|all| sessions(world, all, client_name, user_name, listing.level)),
         ),
         ActivityRequest::SessionDel {
             client_name,
             user_name,
         } => encode_ended(activity.and_then(|all| {
-            let ids = ending(all, client_name, user_name)?;
-            let ids = ids.into_iter().map(EndRequest::Session);
-            world.ends.borrow_mut().extend(ids);
+            let ended = ending(world, all, client_name, user_name)?;
+            world.ends.borrow_mut().extend(ended);
             Ok(())
         })),
     }
@@ -137,12 +139,36 @@ fn text(text: &str) -> EntryMember {
     EntryMember::Text(text.to_owned())
 }
 
+fn number(count: u64) -> EntryMember {
+    EntryMember::Number(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+/// A session, and its first connection.
+struct Seen<'a> {
+    session: &'a SessionReport,
+    /// The client's address; empty if the connection is lost.
+    client: String,
+    /// The age of the connection.
+    seconds: u64,
+}
+
+fn seen<'a>(world: &'a World, all: &'a Report) -> impl Iterator<Item = Seen<'a>> {
+    all.sessions.iter().map(move |session| {
+        let first = all.first_connection(session);
+        Seen {
+            session,
+            client: first.map_or_else(String::new, |one| one.peer.ip().to_canonical().to_string()),
+            seconds: first.map_or(0, |one| world.seconds_since(one.since)),
+        }
+    })
+}
+
 /// Selects the sessions of a computer and of a user; an empty name selects all.
 fn of(
     client: &str,
     user: &str,
     no_computer: Win32Error,
-) -> Result<impl Fn(&SeenSession) -> bool, Win32Error> {
+) -> Result<impl Fn(&Seen<'_>) -> bool, Win32Error> {
     bounded(client)?;
     bounded(user)?;
     let client = match client {
@@ -150,22 +176,21 @@ fn of(
         client => Some(client.strip_prefix(r"\\").ok_or(no_computer)?),
     };
     let user = (!user.is_empty()).then(|| fold_name(user));
-    Ok(move |session: &SeenSession| {
-        client.is_none_or(|client| session.client.eq_ignore_ascii_case(client))
+    Ok(move |seen: &Seen<'_>| {
+        client.is_none_or(|client| seen.client.eq_ignore_ascii_case(client))
             && user
                 .as_ref()
-                .is_none_or(|user| fold_name(&session.user) == *user)
+                .is_none_or(|user| fold_name(&seen.session.user) == *user)
     })
 }
 
 const SESSION_LEVELS: [u32; 5] = [0, 1, 2, 10, 502];
 
-fn sessions(all: &Activity, client: &str, user: &str, level: u32) -> Places {
+fn sessions(world: &World, all: &Report, client: &str, user: &str, level: u32) -> Places {
     known(level, &SESSION_LEVELS)?;
     let wanted = of(client, user, Win32Error::NERR_INVALID_COMPUTER)?;
-    let sessions = all.sessions.iter();
-    let places: Vec<_> = sessions
-        .map(|session| wanted(session).then(|| of_session(session, level)))
+    let places: Vec<_> = seen(world, all)
+        .map(|seen| wanted(&seen).then(|| of_session(&seen, level)))
         .collect();
     let none = places.iter().all(Option::is_none);
     if none && !client.is_empty() {
@@ -178,18 +203,19 @@ fn sessions(all: &Activity, client: &str, user: &str, level: u32) -> Places {
 }
 
 /// [MS-SMB2] 3.3.4.18. The time that a session is idle is not measured, and the transport has no name.
-fn of_session(session: &SeenSession, level: u32) -> Entry {
-    let mut entry = vec![text(&session.client)];
+fn of_session(seen: &Seen<'_>, level: u32) -> Entry {
+    let session = seen.session;
+    let mut entry = vec![text(&seen.client)];
     if level == 0 {
         return entry;
     }
     entry.push(text(&session.user));
-    let times = [session.seconds, 0].map(EntryMember::Number);
+    let times = [seen.seconds, 0].map(number);
     if level == 10 {
         entry.extend(times);
         return entry;
     }
-    entry.push(EntryMember::Number(session.opens));
+    entry.push(number(session.open_count as u64));
     entry.extend(times);
     let flags = if session.guest { SESSION_OF_GUEST } else { 0 };
     entry.push(EntryMember::Number(flags));
@@ -202,32 +228,37 @@ fn of_session(session: &SeenSession, level: u32) -> Entry {
     entry
 }
 
-fn ending(all: &Activity, client: &str, user: &str) -> Result<Vec<u64>, Win32Error> {
+fn ending(
+    world: &World,
+    all: &Report,
+    client: &str,
+    user: &str,
+) -> Result<Vec<Target>, Win32Error> {
     if client.is_empty() && user.is_empty() {
         return Err(Win32Error::INVALID_PARAMETER);
     }
     let wanted = of(client, user, Win32Error::NERR_CLIENT_NAME_NOT_FOUND)?;
-    let found = all.sessions.iter().filter(|&session| wanted(session));
-    let ids: Vec<u64> = found.map(|session| session.id).collect();
-    if ids.is_empty() {
+    let found = seen(world, all).filter(wanted);
+    let ended: Vec<_> = found.map(|seen| Target::Session(seen.session.id)).collect();
+    if ended.is_empty() {
         return Err(Win32Error::NERR_CLIENT_NAME_NOT_FOUND);
     }
-    Ok(ids)
+    Ok(ended)
 }
 
 const FILE_LEVELS: [u32; 2] = [2, 3];
 
-fn files(all: &Activity, base: &str, user: &str, level: u32) -> Places {
+fn files(all: &Report, base: &str, user: &str, level: u32) -> Places {
     known(level, &FILE_LEVELS)?;
     bounded(base)?;
     bounded(user)?;
     let (base, user) = (base.to_uppercase(), fold_name(user));
-    let wanted = |open: &SeenOpen| {
-        is_below(&open.path.to_uppercase(), &base)
+    let wanted = |open: &OpenReport| {
+        is_below(&path(open).to_uppercase(), &base)
             && (user.is_empty() || fold_name(&open.user) == user)
     };
-    let opens = all.opens.iter();
-    Ok(opens
+    Ok(all
+        .opens()
         .map(|open| wanted(open).then(|| of_open(open, level)))
         .collect())
 }
@@ -241,28 +272,37 @@ fn is_below(path: &str, base: &str) -> bool {
             .is_some_and(|rest| base.ends_with('\\') || whole(rest))
 }
 
-fn number(open: &SeenOpen) -> u32 {
+/// The path of an open in the form in which shares have theirs, or that of a pipe.
+fn path(open: &OpenReport) -> String {
+    let (share, path) = (&open.share, &open.path);
+    match &**share {
+        "IPC$" => format!(r"\PIPE\{path}"),
+        _ => format!(r"C:\{share}\{path}"),
+    }
+}
+
+fn file_id(open: &OpenReport) -> u32 {
     u32::try_from(open.id & u64::from(u32::MAX)).unwrap_or(0)
 }
 
-fn numbered(all: &Activity, id: u32) -> Option<&SeenOpen> {
-    let mut found = all.opens.iter().filter(|open| number(open) == id);
+fn numbered(all: &Report, id: u32) -> Option<&OpenReport> {
+    let mut found = all.opens().filter(|open| file_id(open) == id);
     let open = found.next()?;
     found.next().is_none().then_some(open)
 }
 
-fn of_open(open: &SeenOpen, level: u32) -> Entry {
-    let mut entry = vec![EntryMember::Number(number(open))];
+fn of_open(open: &OpenReport, level: u32) -> Entry {
+    let mut entry = vec![EntryMember::Number(file_id(open))];
     if level == 3 {
         entry.push(EntryMember::Number(open.access & PERMISSIONS));
-        entry.push(EntryMember::Number(open.locks));
-        entry.extend([text(&open.path), text(&open.user)]);
+        entry.push(number(open.locks));
+        entry.extend([text(&path(open)), text(&open.user)]);
     }
     entry
 }
 
 /// Lists tree connects: each is a connection of a session to a share.
-fn connections(all: &Activity, qualifier: &str, level: u32) -> Places {
+fn connections(world: &World, all: &Report, qualifier: &str, level: u32) -> Places {
     known(level, &[0, 1])?;
     bounded(qualifier)?;
     if qualifier.is_empty() {
@@ -270,33 +310,36 @@ fn connections(all: &Activity, qualifier: &str, level: u32) -> Places {
     }
     let computer = qualifier.strip_prefix(r"\\");
     let share = qualifier.to_uppercase();
-    let pairs = all.sessions.iter().flat_map(|session| {
-        let trees = session.trees.iter();
-        trees.map(move |tree| (session, tree))
-    });
-    let place = |(id, (session, tree)): (u32, (&SeenSession, &SeenTree))| {
-        // The entry names the other side than the qualifier does ([MS-SRVS] 2.2.4.2).
-        let (wanted, name) = match computer {
-            Some(computer) => (
-                session.client.eq_ignore_ascii_case(computer),
-                text(&tree.share),
-            ),
-            None => (tree.share.to_uppercase() == share, text(&session.client)),
-        };
-        let entry = || {
-            let mut entry = vec![EntryMember::Number(id)];
-            if level == 1 {
-                let kind = Stype::IPC.when(tree.share == "IPC$");
-                let users = 1;
-                let numbers = [kind.bits(), tree.opens, users, session.seconds];
-                entry.extend(numbers.map(EntryMember::Number));
-                entry.extend([text(&session.user), name]);
-            }
-            entry
-        };
-        wanted.then(entry)
-    };
-    Ok((1..).zip(pairs).map(place).collect())
+    let mut places = Vec::new();
+    for seen in seen(world, all) {
+        let session = seen.session;
+        // A session may have a thousand tree connects and ten thousand opens.
+        let mut opens_on: BTreeMap<&str, u64> = BTreeMap::new();
+        for open in &session.opens {
+            *opens_on.entry(&open.share).or_default() += 1;
+        }
+        for tree in &session.trees {
+            // The entry names the other side than the qualifier does ([MS-SRVS] 2.2.4.2).
+            let (wanted, name) = match computer {
+                Some(computer) => (seen.client.eq_ignore_ascii_case(computer), tree),
+                None => (tree.to_uppercase() == share, &seen.client),
+            };
+            let id = number(places.len() as u64 + 1);
+            places.push(wanted.then(|| {
+                let mut entry = vec![id];
+                if level == 1 {
+                    let kind = Stype::IPC.when(tree == "IPC$");
+                    let opens = opens_on.get(tree.as_str()).copied().unwrap_or(0);
+                    let users = 1;
+                    let numbers = [kind.bits().into(), opens, users, seen.seconds];
+                    entry.extend(numbers.map(number));
+                    entry.extend([text(&session.user), text(name)]);
+                }
+                entry
+            }));
+        }
+    }
+    Ok(places)
 }
 
 #[cfg(test)]

@@ -1,28 +1,48 @@
 //! Tests of the answers to administrators and to others.
 
-use super::*;
-use crate::pipe::{LazyActivity, tests::world};
+use std::net::IpAddr;
 
-fn session(id: u64, client: &str, user: &str) -> SeenSession {
-    let tree = |share: &str| SeenTree {
-        share: share.to_owned(),
-        opens: 1,
-    };
-    SeenSession {
+use vfs::Timestamp;
+
+use super::*;
+use crate::{
+    administration::ConnectionReport,
+    pipe::{LazyReport, tests::world},
+};
+
+fn session(id: u64, user: &str, opens: Vec<OpenReport>) -> SessionReport {
+    SessionReport {
         id,
-        client: client.to_owned(),
+        channels: vec![id],
         user: user.to_owned(),
         guest: false,
-        opens: 2,
-        seconds: 60,
-        trees: vec![tree("IPC$"), tree("data")],
+        local_ids: None,
+        signed: false,
+        encrypted: false,
+        trees: vec!["IPC$".to_owned(), "data".to_owned()],
+        open_count: opens.len(),
+        opens,
     }
 }
 
-fn open(id: u64, user: &str, path: &str) -> SeenOpen {
-    SeenOpen {
+fn connection(id: u64, client: &str) -> ConnectionReport {
+    let client: IpAddr = client.parse().unwrap();
+    ConnectionReport {
+        id,
+        peer: (client, 445).into(),
+        dialect: 0,
+        since: Timestamp {
+            secs: -60,
+            nanos: 0,
+        },
+    }
+}
+
+fn open(id: u64, user: &str, share: &str, path: &str) -> OpenReport {
+    OpenReport {
         id,
         user: user.to_owned(),
+        share: share.to_owned(),
         path: path.to_owned(),
         access: 0x0012_0089,
         locks: 3,
@@ -30,23 +50,32 @@ fn open(id: u64, user: &str, path: &str) -> SeenOpen {
 }
 
 fn administered() -> World {
-    with_opens(vec![
-        open(0x7_0000_0001, "anna", r"C:\data\a"),
-        open(2, "bob", r"C:\database\b"),
-        open(3, "bob", r"C:\data"),
-        open(0x8_0000_0003, "bob", r"\PIPE\srvsvc"),
-    ])
+    let opens = [
+        vec![open(0x7_0000_0001, "anna", "data", "a")],
+        Vec::new(),
+        vec![open(2, "bob", "database", "b"), open(3, "bob", "data", "")],
+    ];
+    with_opens(opens, vec![open(0x8_0000_0003, "bob", "IPC$", "srvsvc")])
 }
 
-fn with_opens(opens: Vec<SeenOpen>) -> World {
-    let sessions = vec![
-        session(1, "10.0.0.1", "anna"),
-        session(2, "10.0.0.2", "Anna"),
-        session(3, "10.0.0.2", "bob"),
-    ];
-    let all = Activity { sessions, opens };
+fn with_opens(opens: [Vec<OpenReport>; 3], waiting: Vec<OpenReport>) -> World {
+    let [first, second, third] = opens;
+    let all = Report {
+        connections: vec![
+            connection(1, "10.0.0.1"),
+            connection(2, "10.0.0.2"),
+            connection(3, "::ffff:10.0.0.2"),
+        ],
+        sessions: vec![
+            session(1, "anna", first),
+            session(2, "Anna", second),
+            session(3, "bob", third),
+        ],
+        waiting_count: waiting.len(),
+        waiting,
+    };
     World {
-        activity: Some(LazyActivity::new(Box::new(move || all))),
+        activity: Some(LazyReport::new(Box::new(move || all))),
         ..world(false)
     }
 }
@@ -135,13 +164,15 @@ fn lists_show_what_their_qualifiers_name() {
     let ids = |ids: &[u32]| -> Vec<Entry> { ids.iter().map(|id| vec![number(*id)]).collect() };
     assert_lists(&of_path("", "", asked), &asked, &ids(&[1, 2, 3, 3]));
     assert_lists(&of_path(r"c:\DATA", "", asked), &asked, &ids(&[1, 3]));
-    assert_lists(&of_path(r"C:\data\", "", asked), &asked, &ids(&[1]));
+    assert_lists(&of_path(r"C:\data\", "", asked), &asked, &ids(&[1, 3]));
+    assert_lists(&of_path(r"C:\DATA\A", "", asked), &asked, &ids(&[1]));
+    assert_lists(&of_path(r"\pipe", "", asked), &asked, &ids(&[3]));
     assert_lists(&of_path("", "BOB", asked), &asked, &ids(&[2, 3, 3]));
 
     let asked = listing(0, ALL, 0);
     assert_lists(&of_name("DATA", asked), &asked, &ids(&[2, 4, 6]));
     let asked = listing(1, ALL, 0);
-    let mut first: Entry = [1, 3, 1, 1, 60].map(number).into();
+    let mut first: Entry = [1, 3, 0, 1, 60].map(number).into();
     first.extend([text("anna"), text("IPC$")]);
     let mut second: Entry = [2, 0, 1, 1, 60].map(number).into();
     second.extend([text("anna"), text("data")]);
@@ -150,17 +181,16 @@ fn lists_show_what_their_qualifiers_name() {
 
 #[test]
 fn every_level_has_its_members() {
-    let session = session(1, "c", "u");
+    let world = administered();
+    let all = world.activity.as_deref().unwrap();
+    let first = seen(&world, all).next().unwrap();
     for (level, members) in [(0, 1), (1, 6), (2, 7), (10, 4), (502, 8)] {
-        let entry = of_session(&session, level);
+        let entry = of_session(&first, level);
         assert_eq!(entry.len(), members, "{level}");
     }
-    let open = of_open(&open(9, "u", "p"), 3);
-    let number = EntryMember::Number;
-    assert_eq!(
-        open,
-        [number(9), number(1), number(3), text("p"), text("u")]
-    );
+    let open = of_open(&open(9, "u", "s", "p"), 3);
+    let members = [number(9), number(1), number(3), text(r"C:\s\p"), text("u")];
+    assert_eq!(open, members);
 }
 
 #[test]
@@ -188,7 +218,8 @@ fn a_list_is_continued_where_it_was_cut() {
 #[test]
 fn an_answer_has_a_bound_of_its_own() {
     let long = "x".repeat(60_000);
-    let world = with_opens((1..=20).map(|id| open(id, "anna", &long)).collect());
+    let waiting = (1..=20).map(|id| open(id, "anna", "data", &long)).collect();
+    let world = with_opens(Default::default(), waiting);
     let request = of_path("", "", listing(3, ALL, 0));
     assert_eq!(result(&world, &request), Win32Error::MORE_DATA);
     assert!(answer(&world, &request).len() <= ANSWER_BYTES_MAX + 100);
@@ -264,12 +295,12 @@ fn an_end_is_left_to_the_caller() {
     assert_eq!(close(1), Win32Error::SUCCESS);
     // Two opens have this number.
     assert_eq!(close(3), Win32Error::NERR_FILE_ID_NOT_FOUND);
-    assert_eq!(world.ends.take(), [EndRequest::Open(0x7_0000_0001)]);
+    assert_eq!(world.ends.take(), [Target::Open(0x7_0000_0001)]);
     let anna = delete("", "anna");
     assert_eq!(result(&world, &anna), Win32Error::SUCCESS);
-    let ended = [EndRequest::Session(1), EndRequest::Session(2)];
+    let ended = [Target::Session(1), Target::Session(2)];
     assert_eq!(world.ends.take(), ended);
     let one = delete(r"\\10.0.0.2", "ANNA");
     assert_eq!(result(&world, &one), Win32Error::SUCCESS);
-    assert_eq!(world.ends.take(), [EndRequest::Session(2)]);
+    assert_eq!(world.ends.take(), [Target::Session(2)]);
 }

@@ -26,9 +26,7 @@ use smb_wire::{fsctl::PipePeekResponse, rpc::Interface, status::Status};
 use tokio::sync::{Notify, futures::Notified};
 
 use self::link::Link;
-pub(crate) use self::world::{
-    Activity, EndRequest, LazyActivity, SeenOpen, SeenSession, SeenShare, SeenTree, World,
-};
+pub(crate) use self::world::{LazyReport, SeenShare, World};
 use crate::{failure::Failure, locks::Mutex, memory::Account};
 
 pub(crate) struct Pipe {

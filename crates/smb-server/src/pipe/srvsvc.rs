@@ -157,9 +157,10 @@ fn time_of_day(world: &World) -> TimeOfDay {
     let days = secs.div_euclid(86_400);
     let (year, month, day) = world.now.date();
     let weekday = u32::try_from((days + 4).rem_euclid(7)).unwrap_or(0);
+    let uptime_ms = world.seconds_since(world.started).wrapping_mul(1000);
     TimeOfDay {
         elapsed_secs: u32::try_from(secs).unwrap_or(u32::MAX),
-        uptime_ms: u32::try_from(world.uptime.as_millis() & 0xffff_ffff).unwrap_or(0),
+        uptime_ms: u32::try_from(uptime_ms & 0xffff_ffff).unwrap_or(0),
         hours: of_day / 3600,
         minutes: of_day / 60 % 60,
         seconds: of_day % 60,

@@ -1,6 +1,6 @@
 //! The state machine of a pipe with the bytes of real clients and with hostile input.
 
-use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::Cell, rc::Rc, sync::Arc};
 
 use bytes::BytesMut;
 use smb_auth::{MachineSid, UserDb};
@@ -19,9 +19,12 @@ use vfs::Timestamp;
 
 use super::{
     link::Link,
-    world::{Activity, LazyActivity, SeenShare, World},
+    world::{LazyReport, SeenShare, World},
 };
-use crate::{config::ServerConfig, failure::Failure, limits::ServerLimits, token::Token};
+use crate::{
+    administration::Report, config::ServerConfig, failure::Failure, limits::ServerLimits,
+    token::Token,
+};
 
 /// A bind of rpcclient 4.17 to srvsvc, and what Samba answered.
 const BIND: &str = "\
@@ -103,7 +106,7 @@ pub(super) fn world(anonymous: bool) -> World {
         activity: None,
         ends: Default::default(),
         now: Timestamp::default(),
-        uptime: Duration::from_secs(1),
+        started: Timestamp::default(),
         guests_welcome: false,
     }
 }
@@ -209,13 +212,10 @@ fn the_use_of_the_server_is_listed_once_and_only_for_a_call_that_asks() {
     let counted = Rc::clone(&lists);
     let list = move || {
         counted.set(counted.get() + 1);
-        Activity {
-            sessions: Vec::new(),
-            opens: Vec::new(),
-        }
+        Report::default()
     };
     let world = World {
-        activity: Some(LazyActivity::new(Box::new(list))),
+        activity: Some(LazyReport::new(Box::new(list))),
         ..world(false)
     };
     let mut link = bound(Interface::Srvsvc, &world);

@@ -6,13 +6,16 @@
 use std::{
     cell::{LazyCell, RefCell},
     sync::Arc,
-    time::Duration,
 };
 
 use smb_auth::UserStore;
 use vfs::Timestamp;
 
-use crate::{config::ServerConfig, token::Token};
+use crate::{
+    administration::{Report, Target},
+    config::ServerConfig,
+    token::Token,
+};
 
 /// A share as the services see it.
 #[derive(Debug, Clone)]
@@ -29,56 +32,8 @@ pub(crate) struct SeenShare {
     pub(crate) access_based: bool,
 }
 
-/// A session as an administrator sees it.
-#[derive(Debug, Clone)]
-pub(crate) struct SeenSession {
-    pub(crate) id: u64,
-    /// The address of its first connection; empty if that is lost.
-    pub(crate) client: String,
-    pub(crate) user: String,
-    pub(crate) guest: bool,
-    pub(crate) opens: u32,
-    /// The age of its first connection.
-    pub(crate) seconds: u32,
-    pub(crate) trees: Vec<SeenTree>,
-}
-
-/// A tree connect as an administrator sees it.
-#[derive(Debug, Clone)]
-pub(crate) struct SeenTree {
-    pub(crate) share: String,
-    /// The session's opens on the share.
-    pub(crate) opens: u32,
-}
-
-/// An open as an administrator sees it.
-#[derive(Debug, Clone)]
-pub(crate) struct SeenOpen {
-    /// The volatile part of its FileId.
-    pub(crate) id: u64,
-    pub(crate) user: String,
-    /// The path in the form in which shares have theirs, or that of a pipe.
-    pub(crate) path: String,
-    pub(crate) access: u32,
-    pub(crate) locks: u32,
-}
-
-/// The use of the server.
-#[derive(Debug, Clone)]
-pub(crate) struct Activity {
-    pub(crate) sessions: Vec<SeenSession>,
-    pub(crate) opens: Vec<SeenOpen>,
-}
-
 /// The use of the server, listed only when a call asks for it: it has every open, and most WRITEs need none of it.
-pub(crate) type LazyActivity = LazyCell<Activity, Box<dyn FnOnce() -> Activity>>;
-
-/// Something that a call ends, by its id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EndRequest {
-    Session(u64),
-    Open(u64),
-}
+pub(crate) type LazyReport = LazyCell<Report, Box<dyn FnOnce() -> Report>>;
 
 pub(crate) struct World {
     pub(crate) config: Arc<ServerConfig>,
@@ -87,17 +42,22 @@ pub(crate) struct World {
     /// Filled for srvsvc only.
     pub(crate) shares: Vec<SeenShare>,
     /// Filled for srvsvc only, and for an administrator of the server.
-    pub(crate) activity: Option<LazyActivity>,
-    /// The ends that calls have asked for; the caller carries them out before the answers are read.
-    pub(crate) ends: RefCell<Vec<EndRequest>>,
+    pub(crate) activity: Option<LazyReport>,
+    /// The sessions and opens that calls have asked to end; the caller ends them before the answers are read.
+    pub(crate) ends: RefCell<Vec<Target>>,
     pub(crate) now: Timestamp,
-    /// The time since the server started.
-    pub(crate) uptime: Duration,
+    /// When the server started.
+    pub(crate) started: Timestamp,
     /// Some share admits guests, so anybody may list the shares.
     pub(crate) guests_welcome: bool,
 }
 
 impl World {
+    /// The seconds since then.
+    pub(super) fn seconds_since(&self, then: Timestamp) -> u64 {
+        u64::try_from(self.now.secs.saturating_sub(then.secs)).unwrap_or(0)
+    }
+
     /// Whether the client may list the shares.
     pub(super) fn may_list(&self) -> bool {
         self.may_browse() || self.config.anonymous_listing

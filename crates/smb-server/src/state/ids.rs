@@ -17,7 +17,7 @@ use vfs::Env;
 
 /// A connection, numbered since the server started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct ConnectionId(pub u64);
+pub(crate) struct ConnectionId(pub(crate) u64);
 
 #[derive(Debug)]
 pub(crate) struct Ids {

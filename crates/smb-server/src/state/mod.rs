@@ -31,7 +31,7 @@ mod share;
 pub(crate) use change_times::ChangeTimes;
 pub(crate) use durable::{Durables, Keeping, Known};
 pub(crate) use ender::{EndReason, Ender};
-pub use ids::ConnectionId;
+pub(crate) use ids::ConnectionId;
 pub(crate) use log_throttle::{Due, LineAbout, LogThrottle, line_due, share_line_due};
 pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{
@@ -42,7 +42,7 @@ pub(crate) use quota::{Quota, QuotaPlace, QuotaUser};
 pub(crate) use requests::COMMANDS;
 pub use requests::{CommandCount, Requests};
 pub(crate) use sequence::ChannelSequence;
-pub use server::{ConnectionReport, OpenReport, Report, Server, SessionReport};
+pub use server::Server;
 pub(crate) use server::{Login, Mail, Peer};
 pub(crate) use session::{Channel, NewSession, Session, SessionPhase, Terms, TreeConnect};
 pub(crate) use setup::{Purpose, Setup};

@@ -50,8 +50,6 @@ use crate::{
     persistent::Persistence,
 };
 
-pub use report::{ConnectionReport, OpenReport, Report, SessionReport};
-
 /// A message that asks a connection to do something.
 #[derive(Debug, Clone)]
 pub(crate) enum Mail {

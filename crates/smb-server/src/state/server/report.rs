@@ -1,11 +1,14 @@
-//! The server's activity, for `holdfast status`.
+//! The report of the server's activity, made from its tables.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
-use vfs::{Timestamp, Vfs};
+use vfs::Vfs;
 
 use super::{Open, Server, Session};
-use crate::state::{ConnectionId, OpenKind};
+use crate::{
+    administration::{ConnectionReport, OpenReport, Report, SessionReport},
+    state::OpenKind,
+};
 
 /// Opens that a [`Report`] lists; beyond this only their number is given.
 const OPENS_LISTED_MAX: usize = 10_000;
@@ -13,83 +16,15 @@ const OPENS_LISTED_MAX: usize = 10_000;
 /// too large for an administrator to read.
 const PATH_BYTES: usize = 1 << 10;
 
-/// The server's activity.
-#[derive(Debug, Clone)]
-pub struct Report {
-    /// Live connections.
-    pub connections: Vec<ConnectionReport>,
-    /// Live sessions.
-    pub sessions: Vec<SessionReport>,
-    /// Disconnected opens; only the first of them if there are many.
-    pub waiting: Vec<OpenReport>,
-    /// The number of disconnected opens.
-    pub waiting_count: usize,
-}
-
-/// One connection.
-#[derive(Debug, Clone)]
-pub struct ConnectionReport {
-    /// Its number.
-    pub id: ConnectionId,
-    /// The client's address.
-    pub peer: SocketAddr,
-    /// Dialect revision, 0 before NEGOTIATE.
-    pub dialect: u16,
-    /// When it was accepted.
-    pub since: Timestamp,
-}
-
-/// One session.
-#[derive(Debug, Clone)]
-pub struct SessionReport {
-    /// SessionId.
-    pub id: u64,
-    /// Its connections, in the order in which they were added.
-    pub channels: Vec<ConnectionId>,
-    /// User name; empty for anonymous.
-    pub user: String,
-    /// Signed in as guest or anonymously.
-    pub guest: bool,
-    /// The uid and gid under which it acts on disk; `None` for those of the service.
-    pub local_ids: Option<(u32, u32)>,
-    /// Signing is required.
-    pub signed: bool,
-    /// Every message is encrypted.
-    pub encrypted: bool,
-    /// Shares connected to.
-    pub trees: Vec<String>,
-    /// Open handles; only the first of them if there are many.
-    pub opens: Vec<OpenReport>,
-    /// The number of open handles.
-    pub open_count: usize,
-}
-
-/// One open handle.
-#[derive(Debug, Clone)]
-pub struct OpenReport {
-    /// Volatile part of the FileId.
-    pub id: u64,
-    /// The user who opened it.
-    pub user: String,
-    /// Share.
-    pub share: String,
-    /// Path below the share, with backslashes.
-    pub path: String,
-    /// Granted access mask.
-    pub access: u32,
-    /// Byte-range locks held.
-    pub locks: u64,
-}
-
 impl<V: Vfs> Server<V> {
-    /// The present connections, sessions and opens, for `holdfast status`.
+    /// The present connections, sessions and opens.
     pub fn report(&self) -> Report {
         let connections = self
             .connections
             .lock()
             .iter()
             .map(|(id, peer)| ConnectionReport {
-                id: *id,
+                id: id.0,
                 peer: peer.address,
                 dialect: peer.dialect.map_or(0, |dialect| dialect.0),
                 since: peer.since,
@@ -136,7 +71,7 @@ impl<V: Vfs> Server<V> {
         };
         SessionReport {
             id: session.id.0,
-            channels: session.channels(),
+            channels: session.channels().into_iter().map(|one| one.0).collect(),
             user: token.user.clone(),
             guest: token.guest || token.anonymous,
             local_ids: token.local_ids(),
