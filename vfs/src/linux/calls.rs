@@ -44,7 +44,7 @@ pub(super) fn call<T>(f: impl FnMut() -> rustix::io::Result<T>) -> DiskResult<T>
     Ok(retry_on_intr(f)?)
 }
 
-/// [`call`] for calls that rustix lacks.
+/// [`call`] for functions that return an [`Errno`] themselves.
 pub(super) fn repeat<T>(mut call: impl FnMut() -> DiskResult<T>) -> DiskResult<T> {
     loop {
         match call() {
