@@ -111,7 +111,7 @@ impl Answer {
         if max < min {
             return Err(Status::INFO_LENGTH_MISMATCH.into());
         }
-        let mut bytes = BytesMut::with_capacity(fixed.max(min));
+        let mut bytes = BytesMut::with_capacity(fixed);
         encode(&mut bytes);
         let cut = bytes.len() > max;
         if cut {

@@ -4,7 +4,7 @@
 //! Sizes that a client *sets* are signed, as in the specification: the server refuses negative
 //! ones. Times are not interpreted: 0, -1 and -2 have special meanings ([MS-FSCC] 2.4.7).
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 
 use super::name::{put_name, read_name};
 use super::record::{Field, records};
@@ -186,7 +186,7 @@ pub struct FileAllInformation {
     pub mode: FileModeInformation,
     /// Alignment.
     pub alignment: FileAlignmentInformation,
-    /// The name from the share's root, beginning with a backslash. Newer servers leave it empty.
+    /// The name from the share's root, beginning with a backslash.
     pub file_name: String,
 }
 
@@ -216,10 +216,8 @@ impl FileAllInformation {
         })
     }
 
-    /// Appends the structure with its whole name, filled up to [`Self::MIN`] bytes (docs/protocol-notes.md, "The size of
-    /// FileAllInformation").
+    /// Appends the structure with its whole name.
     pub fn encode(&self, out: &mut BytesMut) {
-        let start = out.len();
         self.basic.encode(out);
         self.standard.encode(out);
         self.internal.encode(out);
@@ -229,8 +227,6 @@ impl FileAllInformation {
         self.mode.encode(out);
         self.alignment.encode(out);
         put_name(out, &self.file_name);
-        let written = out.len().saturating_sub(start);
-        out.put_bytes(0, Self::MIN.saturating_sub(written));
     }
 }
 
