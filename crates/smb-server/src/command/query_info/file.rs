@@ -236,8 +236,7 @@ async fn all<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> 
         position: position(on.open),
         mode: mode(on.open),
         alignment: FileAlignmentInformation::default(),
-        // [MS-SMB2] 3.3.5.20.1, note 420: so from Windows Server 2016 on. FileNormalizedNameInformation has the path.
-        file_name: String::new(),
+        file_name: format!("\\{}", path(on)?),
     };
     named!(max, FileAllInformation, all)
 }
