@@ -2,6 +2,7 @@
 
 use std::{cell::Cell, sync::Arc, time::Duration};
 
+use durability::{PendingChange, Receipt};
 use smb_wire::{
     access_mask::AccessMask,
     dtyp::{AceType, SecurityDescriptor, SecurityInformation, Sid},
@@ -134,10 +135,7 @@ pub(super) async fn create<V: Vfs>(
     let (as_made, turn) = (|| (&node, Some(attr.changed)), Some(on.turn.get()));
     let policy = super::enter_policy(on, lookup, &node)?;
     // The name is marked dirty at once, because another client may open and flush the file.
-    let receipt = begun.created(&node, parent, on.wanted.flags()).await;
-    // The guard borrows from the lookup, which is given away below.
-    drop(begun);
-    let receipt = match receipt {
+    let receipt = match report(on, begun, (&node, parent)).await {
         Ok(receipt) => receipt,
         Err(error) => return undone(on, parent, lookup, as_made(), error.into()).await,
     };
@@ -193,6 +191,15 @@ pub(super) async fn create<V: Vfs>(
         }),
         made: Some(Box::new(made)),
     })))
+}
+
+/// Reports the new object. The guard ends with its report, after which the lookup that it borrows from is given away.
+async fn report<V: Vfs>(
+    on: &Opening<'_, V>,
+    begun: PendingChange<'_, V>,
+    (node, parent): (&V::Node, &V::Node),
+) -> Result<Receipt, VfsError> {
+    begun.created(node, parent, on.wanted.flags()).await
 }
 
 /// Checks whether the object may be created; if so, returns the parent's stored descriptor.
