@@ -25,7 +25,7 @@ pub(super) fn query<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Resul
         // A binding is signed with the key of a user's session, so they can open no further channel (3.3.5.5.2) and
         // get no address. That is no error: 3.3.5.15.11 has none for a session without a user.
         true => &[],
-        false => &*all,
+        false => &all,
     };
     let room = size(request.max_output_response);
     let (out, fitted) = encode_network_interfaces(interfaces, room);
