@@ -147,17 +147,17 @@ pub(super) fn in_depot(dir: &Path) -> PathBuf {
 /// Other files share the lock under which a file's attributes are changed.
 #[test]
 fn a_lease_on_a_stream_or_its_file_holds_up_no_change_of_attributes() {
-    let leased: [(StreamStore, fn(&Path) -> PathBuf); 2] = [
-        (StreamStore::Depot, in_depot),
-        (StreamStore::Xattr, |dir| dir.join("f")),
-    ];
-    for (streams, leased) in leased {
+    for streams in [StreamStore::Depot, StreamStore::Xattr] {
         let dir = tempfile::tempdir().unwrap();
         let Some((vfs, file)) = with_stream(dir.path(), streams) else {
             crate::testing::missing("extended attributes");
             return;
         };
-        let Some(holder) = Holder::of(&leased(dir.path())) else {
+        let leased = match streams {
+            StreamStore::Depot => in_depot(dir.path()),
+            _ => dir.path().join("f"),
+        };
+        let Some(holder) = Holder::of(&leased) else {
             crate::testing::missing("python3, or leases");
             return;
         };
