@@ -114,11 +114,17 @@ fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
         }
         return undelivered::sweep(server, &broken.opens);
     }
-    if !ends && send_to_holder(server, &broken) {
+    let absent = ends || undelivered::is_away(server, &broken);
+    ask(server, broken, absent);
+}
+
+/// Sends a break that must be acknowledged, unless its client was found absent. A timer that runs already continues.
+fn ask<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool) {
+    if !absent && send_to_holder(server, &broken) {
         watch(server, broken);
     } else {
         // The notification cannot be sent, so no acknowledgment will come.
-        undelivered::undelivered(server, broken);
+        undelivered::undelivered(server, broken, absent);
     }
 }
 
@@ -126,9 +132,6 @@ fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
 /// at the same moment on another worker may have been cleaned up before this break was recorded for it; the next
 /// connection is tried then.
 fn send_to_holder<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
-    if undelivered::is_away(server, broken) {
-        return false;
-    }
     let elsewhere = notify::has_other_connections(server, broken);
     while let Some(connection) = notify::send(server, broken, elsewhere) {
         server.grants.sent(connection, broken);
@@ -271,12 +274,8 @@ pub(crate) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
             continue;
         };
         let broken = up_to_date(server, broken);
-        // Its timer continues if it was not acknowledged already.
-        if send_to_holder(server, &broken) {
-            watch(server, broken);
-        } else {
-            undelivered::undelivered(server, broken);
-        }
+        let absent = undelivered::is_away(server, &broken);
+        ask(server, broken, absent);
     }
     send_again(server, connection);
 }

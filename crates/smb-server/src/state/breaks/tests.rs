@@ -20,7 +20,7 @@ use crate::{
     limits::ServerLimits,
     memory::Seen,
     restore::world::{Back, CLIENT, KEY, World, came, settle},
-    state::{Mail, NewSession, Peer, QuotaUser, Session},
+    state::{Endurance, Mail, NewSession, Peer, QuotaUser, Session},
     token::Token,
 };
 
@@ -215,9 +215,35 @@ fn a_break_that_begins_to_wait_as_its_lease_is_opened_anew_leaves() {
     // It was seen that all opens are disconnected, and then the CREATE looks for a break that waits.
     join(server, &place, &open);
     resume(server, OWNER);
-    undelivered::undelivered(server, broken);
+    undelivered::undelivered(server, broken, true);
     assert!(next.try_recv().is_ok());
     assert!(server.grants.is_sent(OWNER));
+}
+
+#[test]
+fn a_break_that_begins_to_wait_as_its_client_comes_back_leaves() {
+    for persistent in [true, false] {
+        let (world, place, open, _mailbox) = world();
+        let server = &world.server;
+        if !persistent {
+            let timeout = Duration::from_secs(60);
+            open.state().endurance = Endurance::Durable {
+                timeout,
+                persistent,
+            };
+        }
+        let mut next = connect(server, ConnectionId(2), true);
+        let broken = broken(server, &place, Operation::Write);
+        // It was seen that the client is away; then it takes its open again, and looks for a break that waits.
+        let granting = Granting::begin(server, OWNER);
+        resume(server, OWNER);
+        undelivered::undelivered(server, broken, true);
+        assert!(next.try_recv().is_err(), "the answer is under way");
+        server.remove_connection(BY);
+        drop(granting);
+        assert!(next.try_recv().is_ok());
+        assert!(server.grants.is_sent(OWNER));
+    }
 }
 
 #[test]

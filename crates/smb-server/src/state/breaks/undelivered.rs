@@ -30,12 +30,15 @@ pub(super) fn ends_all<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 
 /// Handles a break that cannot be sent to anybody: the durable opens it concerns are closed, and the break ends
 /// without any caching, or waits for the client of a persistent open. The request that caused it waits until then.
-pub(super) fn undelivered<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
+/// `absent` says that the client was not asked, because all its opens waited for it.
+pub(super) fn undelivered<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool) {
     let durables = &server.durables;
     // [MS-SMB2] 3.3.4.6, 3.3.4.7: a durable open is closed; for a persistent one, the break waits.
     let taken = durables.take_of(&broken.opens, |open| open.endurance().needs_caching());
     // Other opens that share the lease lose it.
-    shut_all(server, taken, |server| unanswered(server, broken));
+    shut_all(server, taken, move |server| {
+        unanswered(server, broken, absent)
+    });
 }
 
 /// Closes opens in a task, and calls `then` when that is done; at once if there are none.
@@ -57,9 +60,13 @@ fn shut_all<V: Vfs>(
 }
 
 /// Decides what happens to a break that nobody received, once the durable opens are closed.
-fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
+fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool) {
     if !waits_for_client(server, &broken) {
-        return super::over(server, &broken);
+        // A client that has come back since is asked after the answer to its CREATE, which may already report caching.
+        return match absent && super::in_flight(server, &broken) {
+            true => super::deliver(server, broken),
+            false => super::over(server, &broken),
+        };
     }
     let owner = broken.owner;
     server.grants.waits(broken.clone());
