@@ -247,6 +247,20 @@ fn a_break_that_begins_to_wait_as_its_client_comes_back_leaves() {
 }
 
 #[test]
+fn a_break_of_a_resilient_open_whose_client_is_away_ends() {
+    let (world, place, open, _mailbox) = world();
+    let server = &world.server;
+    let timeout = Duration::from_secs(60);
+    open.state().endurance = Endurance::Resilient { timeout };
+    disconnect(server, &open);
+    let broken = broken(server, &place, Operation::Write);
+    deliver(server, broken.clone());
+    assert!(!in_flight(server, &broken));
+    assert_eq!(server.grants.sizes(), (0, 0));
+    assert!(server.durables.is_kept(open.engine), "the open stays");
+}
+
+#[test]
 fn the_opens_of_a_break_are_looked_for_if_none_of_the_known_ones_is_connected() {
     let (world, place, open, _mailbox) = world();
     let server = &world.server;

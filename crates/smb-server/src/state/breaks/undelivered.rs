@@ -62,8 +62,12 @@ fn shut_all<V: Vfs>(
 /// Decides what happens to a break that nobody received, once the durable opens are closed.
 fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool) {
     if !waits_for_client(server, &broken) {
+        let broken = super::up_to_date(server, broken);
+        let is_back = |open: &OpenId| !server.durables.is_kept(*open);
         // A client that has come back since is asked after the answer to its CREATE, which may already report caching.
-        return match absent && super::in_flight(server, &broken) {
+        // A resilient open may still wait for its client; its caching ends.
+        let asks = absent && broken.opens.iter().any(is_back) && super::in_flight(server, &broken);
+        return match asks {
             true => super::deliver(server, broken),
             false => super::over(server, &broken),
         };
