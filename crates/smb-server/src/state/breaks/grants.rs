@@ -3,8 +3,8 @@
 //!
 //! Invariants: a break of an owner leaves only after every answer to a CREATE of that owner that was under way when
 //! the break happened, whichever connections the two use, so a break never overtakes the grant; breaks of one owner
-//! leave in the order in which they happened; an answer that began later delays no earlier break. `state::breaks`
-//! decides which connection carries a break and when it times out.
+//! leave in the order in which they happened; an answer that began later delays no earlier break of a connected open.
+//! `state::breaks` decides which connection carries a break and when it times out.
 //!
 //! Bounded by the requests under way: one entry for each CREATE between its grant and its answer, at most one break
 //! that awaits its acknowledgment or its client for each owner, and one timer for each place where an owner breaks. Of

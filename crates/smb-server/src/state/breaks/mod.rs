@@ -94,8 +94,7 @@ pub(crate) fn deliver<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
 /// then its client is there. As long as one of the known opens is connected, nothing depends on the others, and they
 /// are not looked for: a change that breaks the caching of thousands would go through all of them for each.
 fn up_to_date<V: Vfs>(server: &Server<V>, broken: Break) -> Break {
-    let connected = |open: &OpenId| server.holders.get(*open).is_some();
-    if broken.opens.iter().any(connected) {
+    if has_connected_open(server, &broken) {
         return broken;
     }
     let opens = server.files.opens_of(broken.place.key, broken.owner);
@@ -118,8 +117,23 @@ fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     ask(server, broken, absent);
 }
 
+/// Whether one of the known opens that a break concerns is connected.
+fn has_connected_open<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
+    let connected = |open: &OpenId| server.holders.get(*open).is_some();
+    broken.opens.iter().any(connected)
+}
+
 /// Sends a break that must be acknowledged, unless its client was found absent. A timer that runs already continues.
 fn ask<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool) {
+    // If no open is connected although not all wait for their client, a reconnect may have taken one out since it was
+    // seen that no answer is under way.
+    let broken = match absent || has_connected_open(server, &broken) {
+        true => Some(broken),
+        false => server.grants.hold(broken),
+    };
+    let Some(broken) = broken else {
+        return;
+    };
     if !absent && send_to_holder(server, &broken) {
         watch(server, broken);
     } else {

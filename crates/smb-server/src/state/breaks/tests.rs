@@ -247,6 +247,23 @@ fn a_break_that_begins_to_wait_as_its_client_comes_back_leaves() {
 }
 
 #[test]
+fn a_break_that_finds_its_client_coming_back_follows_the_answer() {
+    let (world, place, open, mut mailbox) = world();
+    let server = &world.server;
+    let holder = server.holders.get(open.engine).unwrap();
+    server.holders.remove(open.engine);
+    let broken = broken(server, &place, Operation::Write);
+    // It was seen that no answer is under way; then the client takes its open out of the table.
+    let granting = Granting::begin(server, OWNER);
+    leave(server, broken);
+    assert!(mailbox.try_recv().is_err(), "the answer is under way");
+    server.holders.add(open.engine, holder);
+    drop(granting);
+    assert!(mailbox.try_recv().is_ok());
+    assert!(server.grants.is_sent(OWNER));
+}
+
+#[test]
 fn a_break_of_a_resilient_open_whose_client_is_away_ends() {
     let (world, place, open, _mailbox) = world();
     let server = &world.server;
