@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use smb_client::{CreateArgs, File, Tree};
+use smb_client::{CreateArgs, File};
 use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -14,6 +14,8 @@ use smb_wire::fscc::{FileBasicInformation, FileInformationClass as Class};
 use smb_wire::ids::FileTime;
 use smb_wire::msg::{InfoType, WriteFlags};
 
+use super::{query_answers::open, timestamps::basic};
+
 /// A day in the year 2001.
 const THEN: FileTime = FileTime(126_000_000_000_000_000);
 const KEEP: FileTime = FileTime(0);
@@ -21,15 +23,6 @@ const KEEP: FileTime = FileTime(0);
 const FROZEN: FileTime = FileTime(u64::MAX);
 /// -2: the time moves again.
 const THAWED: FileTime = FileTime(u64::MAX - 1);
-
-fn open(tree: &Tree, name: &str) -> File {
-    let args = CreateArgs::open_if(name).access(AccessMask::FILE_ALL_ACCESS);
-    tree.create(&args).unwrap()
-}
-
-fn basic(file: &File) -> FileBasicInformation {
-    FileBasicInformation::read(&file.query(Class::BASIC).unwrap()).unwrap()
-}
 
 /// Sets the times of creation, access, write and change, and the attributes.
 fn set(file: &File, times: [FileTime; 4], file_attributes: FileAttributes) {

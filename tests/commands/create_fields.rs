@@ -10,17 +10,17 @@ use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::msg::{CreateDisposition, CreateOptions, ImpersonationLevel};
 
-const OVERWRITING: [CreateDisposition; 3] = [
+pub(super) const OVERWRITING: [CreateDisposition; 3] = [
     CreateDisposition::SUPERSEDE,
     CreateDisposition::OVERWRITE,
     CreateDisposition::OVERWRITE_IF,
 ];
 
-fn end(tree: &Tree, args: &CreateArgs) -> Status {
+pub(super) fn end(tree: &Tree, args: &CreateArgs) -> Status {
     tree.create_status(args).unwrap()
 }
 
-fn granted(file: &File) -> AccessMask {
+pub(super) fn granted(file: &File) -> AccessMask {
     let access = file.query(FileInformationClass::ACCESS).unwrap();
     AccessMask(u32::from_le_bytes(access.try_into().unwrap()))
 }

@@ -2,7 +2,7 @@
 //! streams mean for files and directories ([MS-FSA] 2.1.5.1, 2.1.5.1.1, 2.1.5.1.2).
 
 use bytes::BytesMut;
-use smb_client::{CreateArgs, File, Tree};
+use smb_client::CreateArgs;
 use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -12,20 +12,7 @@ use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::{FileInformationClass as Class, FileLinkInformation};
 use smb_wire::msg::{CreateAction, CreateDisposition, CreateOptions, ShareAccess};
 
-const OVERWRITING: [CreateDisposition; 3] = [
-    CreateDisposition::SUPERSEDE,
-    CreateDisposition::OVERWRITE,
-    CreateDisposition::OVERWRITE_IF,
-];
-
-fn end(tree: &Tree, args: &CreateArgs) -> Status {
-    tree.create_status(args).unwrap()
-}
-
-fn granted(file: &File) -> AccessMask {
-    let access = file.query(Class::ACCESS).unwrap();
-    AccessMask(u32::from_le_bytes(access.try_into().unwrap()))
-}
+use super::create_fields::{OVERWRITING, end, granted};
 
 /// [MS-FSA] 2.1.5.1, phase 1 comes before phase 6.
 #[test]

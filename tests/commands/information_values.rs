@@ -2,7 +2,7 @@
 //! 2.2.37, 3.3.5.20, [MS-FSA] 2.1.5.12 to 2.1.5.14, [MS-FSCC] 2.4, 2.5).
 
 use bytes::BytesMut;
-use smb_client::{CreateArgs, File, Options, Request, Tree};
+use smb_client::{CreateArgs, File, Options, Request};
 use smb_tests::state::{all_attributes, ea_list};
 use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
@@ -14,18 +14,7 @@ use smb_wire::fscc::{
 };
 use smb_wire::msg::{InfoType, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, WriteFlags};
 
-fn open(tree: &Tree, name: &str) -> File {
-    let args = CreateArgs::open_if(name).access(AccessMask::FILE_ALL_ACCESS);
-    tree.create(&args).unwrap()
-}
-
-fn volume(file: &File, class: Fs) -> Vec<u8> {
-    file.query_info(InfoType::FILESYSTEM, class.0, 0).unwrap()
-}
-
-fn descriptor(file: &File, parts: u32) -> Vec<u8> {
-    file.query_info(InfoType::SECURITY, 0, parts).unwrap()
-}
+use super::query_answers::{descriptor, open, volume};
 
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())

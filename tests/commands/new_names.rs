@@ -3,7 +3,7 @@
 //! 2.1.5.15.3, 2.1.5.15.4, 2.1.5.15.7, 2.1.5.15.12).
 
 use bytes::BytesMut;
-use smb_client::{CreateArgs, File, Options, Tree};
+use smb_client::{CreateArgs, File, Options};
 use smb_tests::{DATA, HoldfastServer, READ_ONLY, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -15,10 +15,7 @@ use smb_wire::msg::{CreateDisposition, Dialect};
 /// The forms of the structure, which differ in their first four bytes.
 const FORMS: [Class; 4] = [Class::RENAME, Class::RENAME_EX, Class::LINK, Class::LINK_EX];
 
-fn open(tree: &Tree, name: &str) -> File {
-    let args = CreateArgs::open_if(name).access(AccessMask::FILE_ALL_ACCESS);
-    tree.create(&args).unwrap()
-}
+use super::query_answers::open;
 
 /// The structure with a new name, which has the same layout in each of its forms.
 fn named(to: &str, replace_if_exists: bool) -> BytesMut {

@@ -14,16 +14,16 @@ use smb_wire::fscc::{
 use smb_wire::ids::FileId;
 use smb_wire::msg::InfoType;
 
-fn open(tree: &Tree, name: &str) -> File {
+pub(super) fn open(tree: &Tree, name: &str) -> File {
     let args = CreateArgs::open_if(name).access(AccessMask::FILE_ALL_ACCESS);
     tree.create(&args).unwrap()
 }
 
-fn volume(file: &File, class: Fs) -> Vec<u8> {
+pub(super) fn volume(file: &File, class: Fs) -> Vec<u8> {
     file.query_info(InfoType::FILESYSTEM, class.0, 0).unwrap()
 }
 
-fn descriptor(file: &File, parts: u32) -> Vec<u8> {
+pub(super) fn descriptor(file: &File, parts: u32) -> Vec<u8> {
     file.query_info(InfoType::SECURITY, 0, parts).unwrap()
 }
 

@@ -27,7 +27,7 @@ const KEEP: FileTime = FileTime(0);
 /// Longer than the resolution of any file system's clock.
 const A_TICK: Duration = Duration::from_millis(30);
 
-fn basic(file: &File) -> FileBasicInformation {
+pub(super) fn basic(file: &File) -> FileBasicInformation {
     let bytes = file.query(FileInformationClass::BASIC).unwrap();
     FileBasicInformation::read(&bytes).unwrap()
 }

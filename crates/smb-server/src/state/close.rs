@@ -331,7 +331,7 @@ impl<V: Vfs> Removal<'_, V> {
         removed
     }
 
-    /// Sets the outcome as soon as the name is gone, which it may be without its removal being stable.
+    /// Sets the outcome if the name is gone, which it may be although its removal is not stable.
     async fn carry_out(
         &self,
         remove: &Remove,

@@ -3,9 +3,9 @@
 //!
 //! A break leaves after the answers that granted the caching it takes ([`Grants`]), and its timer starts when it
 //! leaves. If the connection of a lease break is lost, the break is sent on another connection of the client, unless
-//! all its opens are disconnected and one is persistent: it waits for their client then, and its timer waits, too. A
-//! break that cannot be sent to anybody ends without any caching. A break that needs no acknowledgment is sent again in
-//! the same way, because nothing shows whether the client has received it.
+//! all its opens are disconnected and one is persistent: it waits for their client then. A timer that has not started
+//! waits, too; one that runs goes on. A break that cannot be sent to anybody ends without any caching. A break that needs
+//! no acknowledgment is sent again in the same way, because nothing shows whether the client has received it.
 
 mod grants;
 mod holders;
