@@ -48,6 +48,16 @@ struct UnderWay {
     held: VecDeque<(u64, Break)>,
 }
 
+impl Inner {
+    fn end_timer(&mut self, broken: &Break) {
+        let at = (broken.owner, broken.place.clone());
+        let timer = self.timers.get(&at);
+        if timer.is_some_and(|(ticket, _)| *ticket == broken.ticket) {
+            self.timers.remove(&at);
+        }
+    }
+}
+
 impl Grants {
     /// The number of owners with answers under way, and of those with breaks to be acknowledged now or when their
     /// client is back.
@@ -125,12 +135,16 @@ impl Grants {
     }
 
     /// Called when the timer of a break starts. The receiver completes if the break ends before it. Returns `None` if
-    /// this timer, or the timer of the owner's next break there, is already running.
+    /// this timer, or the timer of the owner's next break there, is already running, or if the break waits for its
+    /// client: its connection may be lost as it leaves.
     pub(crate) fn timed(&self, broken: &Break) -> Option<oneshot::Receiver<()>> {
         let at = (broken.owner, broken.place.clone());
         let mut inner = self.0.lock();
         let timer = inner.timers.get(&at);
-        if timer.is_some_and(|(ticket, _)| *ticket >= broken.ticket) {
+        let waiting = inner.unsent.get(&broken.owner);
+        if timer.is_some_and(|(ticket, _)| *ticket >= broken.ticket)
+            || waiting.is_some_and(|waiting| waiting.ticket == broken.ticket)
+        {
             return None;
         }
         let (ends, ended) = oneshot::channel();
@@ -139,11 +153,20 @@ impl Grants {
         Some(ended)
     }
 
-    /// Stores a break that no connection can carry until its client is back.
-    pub(crate) fn waits(&self, broken: Break) {
+    /// Stores a break that no connection can carry until its client is back. Its timer ends, and begins anew when the
+    /// break leaves. An owner has one break that waits: tickets grow, so a later one stays or takes the place of an
+    /// earlier one. Returns the break that is not stored.
+    pub(crate) fn waits(&self, broken: Break) -> Option<Break> {
         let mut inner = self.0.lock();
-        inner.sent.remove(&broken.owner);
-        inner.unsent.insert(broken.owner, broken);
+        let owner = broken.owner;
+        let sent = inner.sent.get(&owner).map(|(_, known)| known.ticket);
+        let unsent = inner.unsent.get(&owner).map(|known| known.ticket);
+        if sent.max(unsent).is_some_and(|known| known > broken.ticket) {
+            return Some(broken);
+        }
+        inner.sent.remove(&owner);
+        inner.end_timer(&broken);
+        inner.unsent.insert(owner, broken)
     }
 
     /// Called when a client of this owner has reconnected on the connection `by`: a break that another connection
@@ -188,11 +211,7 @@ impl Grants {
         if unsent.is_some_and(|known| known.ticket == broken.ticket) {
             inner.unsent.remove(&broken.owner);
         }
-        let at = (broken.owner, broken.place.clone());
-        let timer = inner.timers.get(&at);
-        if timer.is_some_and(|(ticket, _)| *ticket == broken.ticket) {
-            inner.timers.remove(&at);
-        }
+        inner.end_timer(broken);
     }
 
     /// Withdraws a break from this connection, to send it on another. Returns false if the cleanup of the connection
@@ -375,5 +394,31 @@ mod tests {
         assert_eq!(grants.of(owner()), [broken(7)]);
         grants.forget(&broken(7));
         assert_eq!(grants.sizes(), (0, 0));
+    }
+
+    #[test]
+    fn a_break_has_no_timer_while_it_waits_for_a_client() {
+        let grants = Grants::default();
+        grants.sent(ConnectionId(1), &broken(5));
+        let mut time = grants.timed(&broken(5)).unwrap();
+        assert_eq!(grants.waits(broken(5)), None);
+        assert!(matches!(time.try_recv(), Err(TryRecvError::Closed)));
+        // Another worker has sent it and is slow.
+        assert!(grants.timed(&broken(5)).is_none());
+        assert_eq!(grants.resume(owner()), Some(broken(5)));
+        assert!(grants.timed(&broken(5)).is_some());
+    }
+
+    #[test]
+    fn a_break_that_begins_to_wait_late_takes_nothing_from_the_next_one() {
+        let grants = Grants::default();
+        grants.sent(ConnectionId(1), &broken(6));
+        assert_eq!(grants.waits(broken(5)), Some(broken(5)));
+        assert!(grants.is_sent(owner()));
+        assert_eq!(grants.waits(broken(7)), None);
+        assert!(!grants.is_sent(owner()));
+        assert_eq!(grants.waits(broken(6)), Some(broken(6)));
+        assert_eq!(grants.waits(broken(8)), Some(broken(7)));
+        assert_eq!(grants.of(owner()), [broken(8)]);
     }
 }

@@ -2,10 +2,10 @@
 //! ([MS-SMB2] 3.3.4.6, 3.3.4.7, 3.3.6.1, 3.3.6.5).
 //!
 //! A break leaves after the answers that granted the caching it takes ([`Grants`]), and its timer starts when it
-//! leaves. If the connection of a lease break is lost, the break is sent on another connection of the client, unless
-//! all its opens are disconnected and one is persistent: it waits for their client then. A timer that has not started
-//! waits, too; one that runs goes on. A break that cannot be sent to anybody ends without any caching. A break that needs
-//! no acknowledgment is sent again in the same way, because nothing shows whether the client has received it.
+//! leaves. If the connection of a lease break is lost, the break is sent on another connection of the client, and its
+//! timer goes on. But if all its opens are disconnected and one is persistent, it waits for their client, without a
+//! timer. A break that cannot be sent to anybody ends without any caching. A break that needs no acknowledgment is sent
+//! again in the same way, because nothing shows whether the client has received it.
 
 mod grants;
 mod holders;

@@ -313,6 +313,34 @@ fn a_break_whose_connection_dies_as_it_takes_it_is_not_left_with_it() {
 }
 
 #[test]
+fn the_time_of_a_break_begins_anew_when_its_client_is_back() {
+    let (world, place, open, _mailbox) = world();
+    let server = &world.server;
+    let before = settle();
+    deliver(server, broken(server, &place, Operation::Write));
+    assert_eq!(settle(), before + 1);
+    disconnect(server, &open);
+    connection_lost(server, BY);
+    assert_eq!(settle(), before, "it waits for its client");
+    let mut next = connect(server, ConnectionId(2), true);
+    join(server, &place, &open);
+    resume(server, OWNER);
+    assert!(next.try_recv().is_ok());
+    assert_eq!(settle(), before + 1);
+}
+
+#[test]
+fn a_break_that_ends_before_it_begins_to_wait_is_forgotten() {
+    let (world, place, open, _mailbox) = world();
+    let server = &world.server;
+    disconnect(server, &open);
+    let broken = broken(server, &place, Operation::Write);
+    acknowledge(server, LeaseState(0));
+    undelivered::undelivered(server, broken, true);
+    assert_eq!(server.grants.sizes(), (0, 0));
+}
+
+#[test]
 fn the_timer_of_a_break_ends_with_it() {
     let (world, place, open, _mailbox) = world();
     let server = &world.server;

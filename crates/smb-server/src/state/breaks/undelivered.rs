@@ -73,7 +73,14 @@ fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool) {
         };
     }
     let owner = broken.owner;
-    server.grants.waits(broken.clone());
+    if let Some(other) = server.grants.waits(broken.clone()) {
+        // If it is not over, it is of a file that had the key of the lease before, and its time ends it.
+        super::watch(server, other);
+    }
+    // While the durable opens were closed, the break may have ended, and nobody forgets it any more.
+    if !super::in_flight(server, &broken) {
+        return server.grants.forget(&broken);
+    }
     // A client that came back in between, or opened the file anew, has looked for the break before it was there.
     let now = super::up_to_date(server, broken.clone());
     if !waits_for_client(server, &broken) || now.opens != broken.opens {
