@@ -128,6 +128,9 @@ pub(super) async fn resume<V: Vfs>(
         take_lease_anew(call, contexts, &old, attr.allocated).await;
     }
     let open = enter(call, old).await?;
+    // The notification of a break that left before may be on the way to this connection; the answer, which reports its
+    // epoch, must not overtake it.
+    call.connection.mail_delivered().await;
     server.grants.recall(owner, call.connection.id);
     breaks::resume(server, owner);
     call.chain.set_file_id(open.file_id);

@@ -208,6 +208,8 @@ pub(super) async fn answer<V: Vfs>(on: &Opening<'_, V>, open: &Arc<Open<V>>) -> 
     let owner = disconnected::owner(open);
     let granting = Granting::begin(server, owner);
     if let Owner::Lease(..) = owner {
+        // The answer must not overtake the notification of a break whose epoch it reports.
+        on.connection.mail_delivered().await;
         // The client asks again because it lost the channel of its first request, and with it perhaps a break.
         server.grants.recall(owner, on.connection.id);
         breaks::resume(server, owner);
