@@ -6,10 +6,11 @@ use smb_client::{Client, CreateArgs, Login, Options, Request, Signing};
 use smb_tests::{HoldfastServer, PASSWORD, USER, status};
 use smb_wire::Status;
 use smb_wire::header::HeaderFlags;
-use smb_wire::ids::{FileTime, Guid, SessionId};
+use smb_wire::ids::{FileId, FileTime, Guid, SessionId};
 use smb_wire::msg::{
-    Capabilities, EchoRequest, SecurityMode, SessionSetupFlags, SessionSetupRequest,
-    SessionSetupResponse, TreeConnectFlags, TreeConnectRequest,
+    Capabilities, CloseFlags, CloseRequest, EchoRequest, LogoffRequest, SecurityMode,
+    SessionSetupFlags, SessionSetupRequest, SessionSetupResponse, TreeConnectFlags,
+    TreeConnectRequest,
 };
 
 /// The first message of NTLM.
@@ -94,6 +95,29 @@ fn a_session_in_setup_serves_no_other_command_and_goes_on() {
     let response = SessionSetupResponse::read(&reply.message).unwrap();
     let last = Request::session_setup(&token(response.security_buffer));
     assert_eq!(ask(&client, last.session(id)), Status::SUCCESS);
+}
+
+/// [MS-SMB2] 3.3.5.2.9: LOGOFF, CLOSE and LOCK are processed in a session that is in setup.
+#[test]
+fn a_session_in_setup_can_be_logged_off() {
+    let server = HoldfastServer::new();
+    let client = server.client(Options::default());
+    let id = begin(&client);
+    let close = Request::new(&CloseRequest {
+        flags: CloseFlags::empty(),
+        file_id: FileId::ANY,
+    });
+    assert_eq!(
+        ask(&client, close.session(id)),
+        Status::NETWORK_NAME_DELETED
+    );
+    let logoff = || Request::new(&LogoffRequest).session(id);
+    assert_eq!(ask(&client, logoff()), Status::SUCCESS);
+    let gone = Status::USER_SESSION_DELETED;
+    assert_eq!(ask(&client, logoff()), gone);
+    let next = Request::session_setup(b"no token").session(id);
+    assert_eq!(ask(&client, next), gone);
+    client.login(USER, PASSWORD, "").unwrap();
 }
 
 /// [MS-SMB2] 3.3.5.5: a login goes on where it has begun. [MS-SMB2] 3.3.5.5.3: its session ends when it is refused.

@@ -50,7 +50,8 @@ use crate::{
     },
     memory::Account,
     state::{
-        Channel, ConnectionId, LineAbout, Mail, Server, Session, SessionPhase, Setup, line_due,
+        Channel, ConnectionId, LineAbout, Mail, Purpose, Server, Session, SessionPhase, Setup,
+        line_due,
     },
     transport::Direct,
     turn::Turn,
@@ -261,6 +262,13 @@ impl<V: Vfs> Connection<V> {
 
     pub(crate) fn channel(&self, id: SessionId) -> Option<Rc<Channel<V>>> {
         self.channels.borrow().get(&id).cloned()
+    }
+
+    /// Whether a new session is in setup here (Session.State is InProgress).
+    pub(crate) fn sets_up(&self, id: SessionId) -> bool {
+        let setups = self.setups.borrow();
+        let setup = setups.get(&id);
+        setup.is_some_and(|setup| setup.purpose == Purpose::New)
     }
 
     /// Sessions that live on this connection.

@@ -23,6 +23,12 @@ use crate::{
 /// Ends the session. Of several LOGOFFs at once exactly one succeeds.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     LogoffRequest::read(&call.message)?;
+    let (connection, id) = (&call.connection, call.header.session_id);
+    if connection.sets_up(id) {
+        // [MS-SMB2] 3.3.5.2.9: a session that is in setup has no opens and no tree connects.
+        connection.setups.borrow_mut().remove(&id);
+        return Ok(Reply::read_only(&LogoffResponse));
+    }
     let session = Arc::clone(call.session()?);
     let Some(closing) = end(call.server(), &session).await else {
         return Err(Status::USER_SESSION_DELETED.into());

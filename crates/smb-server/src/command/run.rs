@@ -319,12 +319,22 @@ fn check_flags<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
 
 /// [MS-SMB2] 3.3.5.2.9.
 fn check_session<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
-    let session = call.session()?;
+    let session = match call.session() {
+        Err(_) if goes_on_in_setup(call) => return Ok(()),
+        session => session?,
+    };
     match session.phase() {
         SessionPhase::Closed => Err(Status::USER_SESSION_DELETED.into()),
         _ if session.encrypts() && !call.encrypted => Err(Status::ACCESS_DENIED.into()),
         _ => Ok(()),
     }
+}
+
+/// [MS-SMB2] 3.3.5.2.9: these commands are processed in a session that is in setup. CLOSE and LOCK find no tree connect
+/// there.
+fn goes_on_in_setup<V: Vfs>(call: &Call<V>) -> bool {
+    let commands = [Command::LOGOFF, Command::CLOSE, Command::LOCK];
+    commands.contains(&call.header.command) && call.connection.sets_up(call.header.session_id)
 }
 
 /// [MS-SMB2] 3.3.5.2.4. SESSION_SETUP checks its own signature (binding, re-authentication).
@@ -358,7 +368,8 @@ fn check_signature<V: Vfs>(
 /// [MS-SMB2] 3.3.5.2.11.
 fn check_tree<V: Vfs>(call: &mut Call<V>) -> Result<(), Failure> {
     let id = call.header.tree_id;
-    let tree = call.session()?.tables().trees.get(&id).cloned();
+    let session = call.session().ok();
+    let tree = session.and_then(|session| session.tables().trees.get(&id).cloned());
     let tree = tree.ok_or(Status::NETWORK_NAME_DELETED)?;
     let admitted = call.is_admitted_by(&tree);
     call.tree = Some(tree);
