@@ -122,6 +122,22 @@ fn malformed_paths_are_refused() {
     }
 }
 
+/// [MS-SMB2] 3.3.5.7, 2.2.9: the server's name is not empty, and shorter than 256 characters.
+#[test]
+fn a_path_without_a_server_is_malformed() {
+    let server = HoldfastServer::new();
+    let session = server.session(Options::default());
+    session
+        .tree_at(&format!(r"\\{}\data", "h".repeat(255)))
+        .unwrap();
+    for name in [String::new(), "h".repeat(256)] {
+        for share in ["data", "IPC$", "nowhere"] {
+            let refused = status(session.tree_at(&format!(r"\\{name}\{share}")));
+            assert_eq!(refused, Status::INVALID_PARAMETER, "{share}");
+        }
+    }
+}
+
 #[test]
 fn a_tree_connect_needs_a_session() {
     let server = HoldfastServer::new();

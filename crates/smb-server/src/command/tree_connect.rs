@@ -24,6 +24,9 @@ use crate::{
     token::Token,
 };
 
+/// Longest name of a server, in characters ([MS-SMB2] 2.2.9).
+const SERVER_NAME_MAX: usize = 255;
+
 /// Longest share name, in characters ([MS-SRVS] allows 80 for the name itself).
 const SHARE_NAME_MAX: usize = 80;
 
@@ -106,11 +109,14 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
 /// The share's name out of `\\server\share`.
 fn share_name(path: &[u8]) -> Result<String, Failure> {
     let path = utf16::decode(path, "TREE_CONNECT path")?;
-    let name = path
+    let (server, name) = path
         .strip_prefix(r"\\")
         .and_then(|rest| rest.split_once('\\'))
-        .map(|(_, share)| share)
         .ok_or(Status::INVALID_PARAMETER)?;
+    // [MS-SMB2] 3.3.5.7: which server is named does not matter, but one must be.
+    if server.is_empty() || server.chars().count() > SERVER_NAME_MAX {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
     if name.is_empty() || name.chars().count() > SHARE_NAME_MAX || name.contains('\\') {
         return Err(Status::BAD_NETWORK_NAME.into());
     }
