@@ -6,6 +6,7 @@
 mod carried;
 mod flow;
 mod from_file;
+mod keys;
 mod waiting;
 
 use std::{
@@ -22,10 +23,9 @@ use std::{
 
 use bytes::Bytes;
 use smb_auth::limiter::network;
-use smb_crypto::{Cipher, PreauthHash, SigningAlgorithm, SigningKey};
+use smb_crypto::{Cipher, PreauthHash, SigningAlgorithm};
 use smb_wire::{
     dtyp::Sid,
-    header::{Header, TRANSPORT_LENGTH_MAX},
     ids::{AsyncId, Guid, SessionId},
     msg::{Capabilities, Dialect, SecurityMode},
 };
@@ -40,14 +40,8 @@ use self::{
     waiting::{EarlyCancels, Waiting},
 };
 use crate::{
-    limits::{LISTINGS_PER_CONNECTION_MAX, MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX},
-    link::{
-        credits::CreditWindow,
-        inbound::{Keys, PLAIN_REQUEST_MAX},
-        misbehaved::Misbehaved,
-        outbound::Frame,
-        sealing::Sealing,
-    },
+    limits::LISTINGS_PER_CONNECTION_MAX,
+    link::{credits::CreditWindow, misbehaved::Misbehaved, outbound::Frame},
     memory::Account,
     state::{
         Channel, ConnectionId, LineAbout, Mail, Purpose, Server, Session, SessionPhase, Setup,
@@ -390,19 +384,6 @@ impl<V: Vfs> Connection<V> {
     pub(crate) fn is_a_strangers(&self) -> bool {
         self.channels.borrow().is_empty()
     }
-
-    pub(crate) fn frame_max(&self) -> usize {
-        // Before a login, clients send little: negotiation and tokens.
-        let Some(facts) = self.negotiated().filter(|_| !self.is_a_strangers()) else {
-            return NEGOTIATE_BYTES_MAX;
-        };
-        if !facts.multi_credit {
-            return PLAIN_REQUEST_MAX;
-        }
-        let io = usize::try_from(facts.io_bytes).unwrap_or(usize::MAX);
-        io.saturating_add(MESSAGE_OVERHEAD_MAX)
-            .min(TRANSPORT_LENGTH_MAX)
-    }
 }
 
 impl<V: Vfs> Connection<V> {
@@ -433,35 +414,6 @@ impl<V: Vfs> Connection<V> {
             }
         })
         .await;
-    }
-}
-
-impl<V: Vfs> Keys for Connection<V> {
-    fn admit(&self, request: &Header) -> Result<(), Misbehaved> {
-        let multi = self.negotiated().is_some_and(|facts| facts.multi_credit);
-        let charge = if multi { request.credit_charge } else { 1 };
-        let mut credits = self.credits.borrow_mut();
-        credits.admit(request.message_id.0, charge)
-    }
-
-    fn signing(&self, session: SessionId) -> Option<Option<Arc<SigningKey>>> {
-        let channels = self.channels.borrow();
-        Some(channels.get(&session)?.signing.clone())
-    }
-
-    fn unseal(
-        &self,
-        session: SessionId,
-        open: impl FnOnce(&Sealing) -> Result<(), Misbehaved>,
-    ) -> Result<(), Misbehaved> {
-        let channel = self.channel(session);
-        let channel = channel.ok_or(Misbehaved::Encryption("unknown session"))?;
-        // [MS-SMB2] 3.3.5.2.1.1: everybody knows the keys of an anonymous session.
-        if channel.session.established.anonymous && self.is_constrained() {
-            return Err(Misbehaved::Encryption("nobody has authenticated"));
-        }
-        let sealing = channel.session.sealing();
-        open(sealing.ok_or(Misbehaved::Encryption("session has no keys"))?)
     }
 }
 
