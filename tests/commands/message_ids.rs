@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use smb_client::{ClientError, Connection, CreateArgs, Options, Request};
 use smb_tests::{HoldfastServer, Outcome, outcome};
 use smb_wire::Status;
-use smb_wire::ids::{FileId, MessageId, TreeId};
+use smb_wire::ids::{FileId, MessageId, SessionId, TreeId};
 use smb_wire::msg::{Dialect, EchoRequest, LogoffRequest, WriteFlags};
 use smb_wire::smb1::{DIALECT_SMB_2_WILDCARD, Smb1NegotiateRequest};
 
@@ -92,13 +92,12 @@ fn the_ids_of_a_connection_begin_with_0() {
     assert_eq!(negotiate(behind_smb1(), 1), done);
 }
 
-/// [MS-SMB2] 3.3.5.2: a message may be 256 bytes longer than the longest buffer. Chains with names and contexts may
-/// need more, but not without a limit.
+/// [MS-SMB2] 3.3.5.2: a message may be 256 bytes longer than the longest buffer.
 #[test]
-fn a_message_far_beyond_the_longest_buffer_ends_the_connection() {
+fn a_message_beyond_the_longest_buffer_ends_the_connection() {
     let server = HoldfastServer::lenient();
     for dialect in [Dialect::SMB_2_1, Dialect::SMB_3_1_1] {
-        for (more, too_long) in [(256, false), (1 << 17, true)] {
+        for (more, too_long) in [(256, false), (257, true)] {
             let tree = server.tree_with(Options::dialect(dialect));
             let file = tree.create(&CreateArgs::open_if("f")).unwrap();
             let longest = tree.client().negotiated().max_transact_size;
@@ -108,6 +107,38 @@ fn a_message_far_beyond_the_longest_buffer_ends_the_connection() {
             let closed = end == Outcome::Closed;
             assert_eq!(closed, too_long, "{dialect} {more} {end:?}");
         }
+    }
+    server.assert_serving();
+}
+
+/// docs/protocol-notes.md, "The length of a message".
+#[test]
+fn a_compound_has_room_for_one_longest_buffer_and_more() {
+    const LONGEST: usize = 65_536;
+    let server = HoldfastServer::start(&smb_tests::Options {
+        tables: format!("[limits]\nio_size = {LONGEST}\n"),
+        ..smb_tests::Options::default()
+    });
+    if server.is_external() {
+        return;
+    }
+    let related = |request: Request| request.session(SessionId::ANY).tree(TreeId::ANY).related();
+    let data = vec![7; LONGEST];
+    for (writes, expected) in [
+        (1, Outcome::Answered(Status::SUCCESS)),
+        (2, Outcome::Closed),
+    ] {
+        let tree = server.tree();
+        let create = CreateArgs::open_if(&"f".repeat(200)).request();
+        let mut chain = vec![tree.address(create)];
+        for _ in 0..writes {
+            let write = Request::write(FileId::ANY, 0, &data, WriteFlags::empty());
+            chain.push(related(write));
+        }
+        chain.push(related(Request::close(FileId::ANY)));
+        let replies = tree.client().compound(chain);
+        let write = replies.map(|mut replies| replies.remove(1));
+        assert_eq!(outcome(write), expected, "{writes}");
     }
     server.assert_serving();
 }

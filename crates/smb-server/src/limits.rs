@@ -152,8 +152,12 @@ pub const LOCKS_PER_REQUEST_MAX: usize = 1024;
 /// `INVALID_PARAMETER`.
 pub const FILE_BYTES_MAX: u64 = 0x0fff_ffff_0000;
 
-/// Bytes of a message besides the payload: header, fixed part, names, contexts.
-pub const MESSAGE_OVERHEAD_MAX: usize = 256 + 64 * 1024;
+/// Bytes of a request besides its data ([MS-SMB2] 3.3.5.2). A longer one closes the connection.
+pub const REQUEST_OVERHEAD_MAX: usize = 256;
+
+/// Bytes by which a compound may exceed its longest request: further requests, their names and contexts
+/// (docs/protocol-notes.md, "The length of a message"). A longer one closes the connection.
+pub const COMPOUND_OVERHEAD_MAX: usize = 64 * 1024;
 
 /// Dialects that a NEGOTIATE may name, as with Windows ([MS-SMB2] note 8); more give `INVALID_PARAMETER`. A connection
 /// keeps the list.

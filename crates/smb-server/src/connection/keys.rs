@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smb_crypto::SigningKey;
 use smb_wire::{
+    codec::size,
     header::{Header, TRANSPORT_LENGTH_MAX},
     ids::SessionId,
 };
@@ -11,7 +12,7 @@ use vfs::Vfs;
 
 use super::Connection;
 use crate::{
-    limits::{MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX},
+    limits::{COMPOUND_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX, REQUEST_OVERHEAD_MAX},
     link::{
         inbound::{Keys, PLAIN_REQUEST_MAX},
         misbehaved::Misbehaved,
@@ -29,9 +30,8 @@ impl<V: Vfs> Connection<V> {
         if !facts.multi_credit {
             return PLAIN_REQUEST_MAX;
         }
-        let io = usize::try_from(facts.io_bytes).unwrap_or(usize::MAX);
-        io.saturating_add(MESSAGE_OVERHEAD_MAX)
-            .min(TRANSPORT_LENGTH_MAX)
+        let most = self.request_max().saturating_add(COMPOUND_OVERHEAD_MAX);
+        most.min(TRANSPORT_LENGTH_MAX)
     }
 }
 
@@ -41,6 +41,13 @@ impl<V: Vfs> Keys for Connection<V> {
         let charge = if multi { request.credit_charge } else { 1 };
         let mut credits = self.credits.borrow_mut();
         credits.admit(request.message_id.0, charge)
+    }
+
+    fn request_max(&self) -> usize {
+        let facts = self.negotiated().filter(|facts| facts.multi_credit);
+        facts.map_or(PLAIN_REQUEST_MAX, |facts| {
+            size(facts.io_bytes).saturating_add(REQUEST_OVERHEAD_MAX)
+        })
     }
 
     fn signing(&self, session: SessionId) -> Option<Option<Arc<SigningKey>>> {

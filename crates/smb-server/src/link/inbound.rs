@@ -144,6 +144,9 @@ pub(crate) trait Keys {
     /// Takes the message ids of a request out of the credit window.
     fn admit(&self, request: &Header) -> Result<(), Misbehaved>;
 
+    /// The longest request of a command with long data ([MS-SMB2] 3.3.5.2).
+    fn request_max(&self) -> usize;
+
     /// The key that signs on this connection; `None` if there is no such session, `Some(None)` if it has no key.
     fn signing(&self, session: SessionId) -> Option<Option<Arc<SigningKey>>>;
 
@@ -235,7 +238,13 @@ fn check_element(
             | Command::QUERY_INFO
             | Command::SET_INFO
     );
-    if !data && length > PLAIN_REQUEST_MAX {
+    // A request of a compound is as long as one alone (docs/protocol-notes.md, "The length of a message").
+    let most = if data {
+        keys.request_max()
+    } else {
+        PLAIN_REQUEST_MAX
+    };
+    if length > most {
         return Err(Misbehaved::TooLong(length));
     }
     if header.command == Command::CANCEL {

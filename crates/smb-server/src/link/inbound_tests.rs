@@ -24,6 +24,10 @@ impl Keys for TwoSessions {
         Ok(())
     }
 
+    fn request_max(&self) -> usize {
+        PLAIN_REQUEST_MAX
+    }
+
     fn signing(&self, session: SessionId) -> Option<Option<Arc<SigningKey>>> {
         Some(Some(Arc::new(key_of(session)?)))
     }
@@ -120,6 +124,10 @@ struct Clear;
 impl Keys for Clear {
     fn admit(&self, _: &Header) -> Result<(), Misbehaved> {
         Ok(())
+    }
+
+    fn request_max(&self) -> usize {
+        PLAIN_REQUEST_MAX
     }
 
     fn signing(&self, _: SessionId) -> Option<Option<Arc<SigningKey>>> {

@@ -13,7 +13,7 @@ pub(crate) enum Misbehaved {
     Malformed(Malformed),
     /// Requests that move more data than one message, or the server's budget, holds.
     TooMuchData,
-    /// A command without data that is longer than such a command can be ([MS-SMB2] 3.3.5.2).
+    /// A request that is longer than its command can be ([MS-SMB2] 3.3.5.2).
     TooLong(usize),
     /// A message of no known protocol.
     UnknownProtocol,
