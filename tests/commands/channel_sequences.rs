@@ -146,6 +146,8 @@ fn before_3_0_there_are_no_sequences() {
         let file = open(&tree, "f");
         for sequence in [5, 4, 0] {
             assert_eq!(write(&file, sequence), Status::SUCCESS, "{dialect}");
+            let replay = file.read_request(0, 1, 0).flag(HeaderFlags::REPLAY);
+            assert_eq!(send(&tree, replay, sequence), Status::SUCCESS, "{dialect}");
         }
         file.close().unwrap();
     }

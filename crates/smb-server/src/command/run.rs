@@ -234,9 +234,13 @@ fn error_data(dialect: Dialect, data: &[u8], head: &mut BytesMut) {
     .encode(head, HEADROOM);
 }
 
-/// Header flags a request may carry whatever the dialect.
-const REQUEST_FLAGS: u32 =
-    HeaderFlags::RELATED.bits() | HeaderFlags::SIGNED.bits() | HeaderFlags::DFS.bits();
+/// The header flags that a request may have. A dialect that does not define one ignores it (docs/protocol-notes.md,
+/// "Header flags of a request").
+const REQUEST_FLAGS: HeaderFlags = HeaderFlags::RELATED
+    .union(HeaderFlags::SIGNED)
+    .union(HeaderFlags::DFS)
+    .union(HeaderFlags::PRIORITY_MASK)
+    .union(HeaderFlags::REPLAY);
 
 /// Checks a request and resolves what its command needs.
 ///
@@ -275,9 +279,11 @@ fn check<V: Vfs>(call: &mut Call<V>, signature: Signature) -> Result<(), Failure
     };
     let needs_session = row.needs.session(&call.header);
     check_order(call)?;
-    check_flags(call)?;
-    if command == Command::NEGOTIATE && call.header.flags.contains(HeaderFlags::SIGNED) {
-        // [MS-SMB2] 3.3.5.2.4.
+    let flags = call.header.flags;
+    // [MS-SMB2] 3.3.5.2.6, 3.3.5.2.4.
+    if !REQUEST_FLAGS.contains(flags)
+        || command == Command::NEGOTIATE && flags.contains(HeaderFlags::SIGNED)
+    {
         return Err(Status::INVALID_PARAMETER.into());
     }
     if needs_session {
@@ -298,23 +304,6 @@ fn check_order<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
         (false, false) => Err(Failure::Disconnect(Misbehaved::NotNegotiated)),
         _ => Ok(()),
     }
-}
-
-/// Refuses header flags that the dialect does not have: the priority bits are valid on 3.1.1 (and on
-/// NEGOTIATE), REPLAY from 3.0 on (docs/protocol-notes.md, "Header flags of a request").
-fn check_flags<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
-    let dialect = call.connection.dialect();
-    let mut allowed = REQUEST_FLAGS;
-    if dialect >= Dialect::SMB_3_1_1 || call.header.command == Command::NEGOTIATE {
-        allowed |= HeaderFlags::PRIORITY_MASK.bits();
-    }
-    if dialect >= Dialect::SMB_3_0 {
-        allowed |= HeaderFlags::REPLAY.bits();
-    }
-    if call.header.flags.bits() & !allowed != 0 {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
-    Ok(())
 }
 
 /// [MS-SMB2] 3.3.5.2.9.
