@@ -94,13 +94,20 @@ impl Seen {
     }
 }
 
+/// The setting of an inode's watch without the lock of the table.
+#[derive(Default)]
+struct BeingSet {
+    by: usize,
+    /// The inode's watch, if its last use ended meanwhile.
+    unused: Option<i32>,
+}
+
 pub(super) struct Table {
     watches: HashMap<i32, Watch>,
     uses: BTreeMap<UseId, Use>,
     /// The interests in directories.
     of_directories: usize,
-    /// Inodes whose watches are being set without the lock of this table, and by how many.
-    being_set: HashMap<InodeId, usize>,
+    being_set: HashMap<InodeId, BeingSet>,
     next: u64,
     max: usize,
     /// The memory of all uses, and the most that those below the interests' own directories may have.
@@ -169,7 +176,7 @@ impl Table {
         if self.watches.len() >= self.max {
             return Err(FULL);
         }
-        *self.being_set.entry(inode).or_default() += 1;
+        self.being_set.entry(inode).or_default().by += 1;
         Ok(())
     }
 
@@ -181,18 +188,22 @@ impl Table {
         inode: InodeId,
         watch: Result<i32, Errno>,
     ) -> Result<(), Errno> {
-        if let Some(others) = self.being_set.get_mut(&inode) {
-            *others -= 1;
-            if *others == 0 {
+        let mut unused = None;
+        if let Some(setting) = self.being_set.get_mut(&inode) {
+            setting.by -= 1;
+            if setting.by == 0 {
+                unused = setting.unused;
                 self.being_set.remove(&inode);
             }
         }
-        let watch = watch?;
-        match self.uses.contains_key(&id) {
+        let taken = watch.map(|watch| match self.uses.contains_key(&id) {
             true => self.insert(id, watch, inode, Arc::default()),
             false => self.end_unused(inotify, watch, inode),
+        });
+        if let Some(unused) = unused {
+            self.end_unused(inotify, unused, inode);
         }
-        Ok(())
+        taken
     }
 
     /// Watches a directory of an interest. `Ok(None)` if the interest has ended.
@@ -259,10 +270,14 @@ impl Table {
     }
 
     /// Ends a watch that nobody uses: the kernel has one for an inode, so one that is being set may be the same.
-    fn end_unused(&self, inotify: &OwnedFd, watch: i32, inode: InodeId) {
-        if !self.watches.contains_key(&watch) && !self.being_set.contains_key(&inode) {
+    fn end_unused(&mut self, inotify: &OwnedFd, watch: i32, inode: InodeId) {
+        if self.watches.contains_key(&watch) {
+            return;
+        }
+        match self.being_set.get_mut(&inode) {
+            Some(setting) => setting.unused = Some(watch),
             // If the watch has ended with its inode, there is nothing to remove.
-            let _ = inotify::remove_watch(inotify, watch);
+            None => _ = inotify::remove_watch(inotify, watch),
         }
     }
 

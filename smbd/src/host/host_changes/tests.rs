@@ -12,8 +12,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, OFlags, inotify::ReadFlags},
-    io::FdFlags,
+    fs::{
+        Mode, OFlags,
+        inotify::{CreateFlags, ReadFlags, init},
+    },
+    io::{Errno, FdFlags},
 };
 use smb_server::{
     file::{HostChange, OpenId, Touched},
@@ -23,7 +26,7 @@ use tempfile::TempDir;
 use vfs::{
     FileKey, Identity,
     disk::{Disk, OpenHow},
-    linux::{LinuxDisk, LinuxFd},
+    linux::{InodeId, LinuxDisk, LinuxFd},
 };
 
 use super::{
@@ -31,7 +34,7 @@ use super::{
     jobs::{JOBS_MAX, Job},
     lock,
     read::{Event, judge, look},
-    table::FULL,
+    table::{FULL, Table},
     walk::{LISTED_MAX, Listed, NEWS_MAX, Walk, join},
 };
 use crate::host::loop_mount::missing;
@@ -280,6 +283,32 @@ fn what_may_not_be_watched_is_refused() {
     assert!(lock(&changes.0.reasons).contains(&FULL.raw_os_error()));
     assert_eq!(changes.status().interests, 0);
     assert!(!changes.0.own.is_observed());
+}
+
+/// The kernel has one watch for an inode. On a remote file system it is set without the lock, and that may fail.
+#[test]
+fn a_watch_whose_use_ends_while_it_is_set_again_ends_if_that_fails() {
+    let (_folder, root, _heard, _changes) = started();
+    let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).unwrap();
+    let watches = || {
+        let info = format!("/proc/self/fdinfo/{}", inotify.as_raw_fd());
+        let info = std::fs::read_to_string(info).unwrap();
+        info.lines()
+            .filter(|line| line.starts_with("inotify "))
+            .count()
+    };
+    let inode = InodeId::of(&root).unwrap();
+    let mut table = Table::default();
+    let first = table.begin(&inotify, &root, key(1), interest(1, false));
+    let [second, third] = [2, 3].map(|open| table.enter(&root, key(1), interest(open, false)));
+    table.begin_set(inode).unwrap();
+    table.begin_set(inode).unwrap();
+    table.remove(&inotify, first.unwrap());
+    for (id, left) in [(second, 1), (third, 0)] {
+        let set = table.end_set(&inotify, id, inode, Err(Errno::IO));
+        assert_eq!(set, Err(Errno::IO));
+        assert_eq!(watches(), left);
+    }
 }
 
 /// Each interest in a tree has the places of all directories of the tree.
