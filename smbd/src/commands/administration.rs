@@ -238,14 +238,7 @@ fn explain_by_file(file: &Path, question: &Question) -> Result<Explained, Error>
     let config = config::load(file)?;
     let located = explain::locate(&config, question)?;
     let share = config::share_named(&config.shares, &located.share)?;
-    let opener = &located.opener;
-    let mut answer = explain::explain(
-        &share.name,
-        share.durability,
-        share.flush_times,
-        &share.rules,
-        opener,
-    );
+    let mut answer = explain::by_settings(share, &located.opener);
     let note = "by the file: no server runs with it".to_owned();
     answer.notes.push(note);
     Ok(answer)

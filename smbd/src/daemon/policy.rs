@@ -25,6 +25,8 @@ use crate::{
 /// The line of `status` about a share whose promise ends with the host.
 const WARNING: &str = "acknowledged flushes are NOT on stable storage: a crash or power failure \
                        of this machine loses them";
+/// The remark about a share that is late.
+const NOT_SERVED: &str = "is not served now, because its file system fails or does not answer";
 /// Shares whose last change is remembered; more than a configuration can have.
 const CHANGES_MAX: usize = 10_000;
 
@@ -96,12 +98,19 @@ impl<S: Service> Front<S> {
 
     /// Explains the policy of an open. Finding its share may wait for a disk.
     pub(super) async fn explain(&self, question: Question) -> Result<Explained, Error> {
-        let first = question.path.split(['/', '\\']).next();
-        self.check_served(question.share.as_deref().or(first))?;
         let config = self.config();
-        let locating = tokio::task::spawn_blocking(move || explain::locate(&config, &question));
+        let known = Arc::clone(&config);
+        let locating = tokio::task::spawn_blocking(move || explain::locate(&known, &question));
         let located = locating.await??;
-        let mut answer = self.service.explain(&located)?;
+        let mut late = config.late.iter();
+        let mut answer = match late.find(|share| share.name == located.share) {
+            None => self.service.explain(&located)?,
+            Some(share) => {
+                let mut answer = explain::by_settings(share, &located.opener);
+                answer.notes.push(format!("{} {NOT_SERVED}", share.name));
+                answer
+            }
+        };
         if answer.policy == Policy::TreatHostAsStableStorage.to_string() {
             answer.warning = Some(WARNING.to_owned());
         }
@@ -113,8 +122,8 @@ impl<S: Service> Front<S> {
         let late = share.and_then(|name| self.late_share(name));
         match late {
             Some(name) => fail!(
-                "{name} is not served now, because its file system fails or does not answer\n  = `holdfast status` \
-                 says why; it is served with what the configuration says when that is over"
+                "{name} {NOT_SERVED}\n  = `holdfast status` says why; it is served with what the configuration says \
+                 when that is over"
             ),
             None => Ok(()),
         }

@@ -34,12 +34,14 @@ pub struct Located {
     pub opener: Opener,
 }
 
-/// Finds the share that a question is about, and the groups of its user. Reads the disk.
+/// Finds the share that a question is about, also among those that are not served now, and the groups of its user.
+/// Reads the disk.
 ///
 /// # Errors
 /// The reason for the administrator: there is no such share, or more than one.
 pub fn locate(config: &Config, question: &Question) -> Result<Located, Error> {
-    let (share, path) = place(&config.shares, question)?;
+    let shares = [config.shares.as_slice(), config.late.as_slice()].concat();
+    let (share, path) = place(&shares, question)?;
     let groups = groups(config, &question.user);
     Ok(Located {
         share: share.name.clone(),
@@ -112,9 +114,12 @@ fn place<'a>(
 fn below(share: &config::ShareSettings, path: &Path) -> Option<String> {
     let direct = path.strip_prefix(&share.path).ok().map(Path::to_owned);
     let rest = direct.or_else(|| {
-        // Either may have been reached by a link.
-        let folder = share.path.canonicalize().ok()?;
-        real(path).strip_prefix(folder).ok().map(Path::to_owned)
+        // Either may have been reached by a link, and the disk of the share may hang.
+        let (folder, path) = (share.path.clone(), path.to_owned());
+        config::in_time(&share.path, move || {
+            let folder = folder.canonicalize().ok()?;
+            real(&path).strip_prefix(folder).ok().map(Path::to_owned)
+        })?
     })?;
     Some(tidy(&rest.to_string_lossy()))
 }
@@ -202,6 +207,13 @@ pub fn explain(
         warning: None,
         in_force: None,
     }
+}
+
+/// The policy of such an open by the configuration of its share.
+#[must_use]
+pub fn by_settings(share: &config::ShareSettings, opener: &Opener) -> Explained {
+    let (policy, flush_times) = (share.durability, share.flush_times);
+    explain(&share.name, policy, flush_times, &share.rules, opener)
 }
 
 /// The opener of the question.

@@ -75,6 +75,22 @@ fn paths_lead_to_shares() {
     assert_eq!(tidy("../../../etc"), "etc");
 }
 
+#[test]
+fn a_share_that_is_late_is_explained_by_its_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    let late = config.shares.remove(1);
+    config.late.push(late);
+    let host = folder.path().join("data/inner/x").display().to_string();
+    for path in ["INNER/x", host.as_str()] {
+        let located = locate(&config, &question(path, folder.path())).unwrap();
+        let opener = &located.opener;
+        assert_eq!((&*located.share, &*opener.path), ("inner", "x"));
+        let answer = by_settings(&config.late[0], opener);
+        assert_eq!((&*answer.share, &*answer.policy), ("inner", "honor"));
+    }
+}
+
 fn rules(text: &str) -> Rules {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("data")).unwrap();
