@@ -17,7 +17,8 @@ use crate::config::places::{CONTROL_SOCKET, check_private, of_last_resort};
 
 /// A stricter policy first syncs everything that is dirty, which takes as long as the disk needs.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// A request that only shows something waits for no disk, and a monitor that makes one soon gives up itself.
+/// A request that only shows something does not wait for a disk that hangs, and a monitor that makes one soon gives up
+/// itself.
 const PATIENCE_IF_SHOWN: Duration = Duration::from_secs(8);
 /// How long a server that is looked for may leave its callers in the kernel's queue.
 const PATIENCE_IF_SOUGHT: Duration = Duration::from_millis(100);
@@ -38,11 +39,11 @@ pub fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, E
     ask_within(socket, request, patience(request))
 }
 
-/// Whether a request waits for no disk.
+/// Whether a request waits for no disk, or not for long.
 fn only_shows(request: &Request) -> bool {
     matches!(
         request,
-        Request::Status {} | Request::Policy { set: None, .. }
+        Request::Status {} | Request::Explain { .. } | Request::Policy { set: None, .. }
     )
 }
 

@@ -9,6 +9,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::*;
+use crate::args::Question;
 
 struct Echo;
 
@@ -213,6 +214,17 @@ fn a_monitor_is_not_kept_waiting_by_a_server_that_hangs() {
         accept_loss: false,
         without_rules: false,
     };
+    let question = Question {
+        path: "data/f".to_owned(),
+        host_path: folder.path().join("data/f"),
+        share: None,
+        user: String::new(),
+        client: None,
+        dialect: 0x311,
+        write_through: false,
+        unbuffered: false,
+    };
+    let explain = Request::Explain { question };
     let short = Duration::from_millis(50);
     let reason = |request: &Request| {
         let error = client::ask_within::<Value>(&path, request, short).unwrap_err();
@@ -220,7 +232,7 @@ fn a_monitor_is_not_kept_waiting_by_a_server_that_hangs() {
         assert!(error.contains("has not answered for 50ms"), "{error}");
         error
     };
-    for request in [Request::Status {}, show] {
+    for request in [Request::Status {}, show, explain] {
         assert!(client::patience(&request) < Duration::from_secs(10));
         let error = reason(&request);
         assert!(!error.contains("`holdfast status`"), "{error}");
