@@ -37,6 +37,9 @@ fn problems(status: &StatusReport) -> Vec<String> {
         if share.replaced {
             found.push(format!("{}: ANOTHER FOLDER IS AT ITS PATH", share.share));
         }
+        if let Some(broken) = &share.broken_promise {
+            found.push(format!("{}: {broken}", share.share));
+        }
         if share.latched_inodes > 0 {
             let (name, inodes) = (&share.share, share.latched_inodes);
             found.push(format!("{name}: LATCHED {inodes} inodes whose sync failed"));
@@ -117,7 +120,7 @@ mod tests {
         let server = &mut status.server;
         for share in &mut server.shares {
             (share.latched_inodes, share.lost_at_start) = (2, Some("l".to_owned()));
-            share.replaced = true;
+            (share.replaced, share.broken_promise) = (true, Some("NOT KEPT".to_owned()));
         }
         server.removed_shares.push(RemovedShareStatus {
             share: "old".to_owned(),
@@ -140,10 +143,10 @@ mod tests {
             }],
         };
         let line = "WARNING: a\\nb is NOT SERVED; data: ACKNOWLEDGED DATA MAY BE LOST; a\\nb: ACKNOWLEDGED DATA MAY \
-                    BE LOST; data: ANOTHER FOLDER IS AT ITS PATH; data: LATCHED 2 inodes whose sync failed; \
-                    old (not served any more): LATCHED 1 inodes whose sync failed; EVERY FLUSH FAILS; LATCHES CANNOT \
-                    BE STORED; THE FLUSH JOURNAL CANNOT BE WRITTEN; 3 WRITE-BACK ERRORS on /srv; PERSISTENT HANDLES \
-                    CANNOT BE RECORDED; CHANGES MADE ON THIS HOST ARE NOT SEEN\n";
+                    BE LOST; data: ANOTHER FOLDER IS AT ITS PATH; data: NOT KEPT; data: LATCHED 2 inodes whose sync \
+                    failed; old (not served any more): LATCHED 1 inodes whose sync failed; EVERY FLUSH FAILS; LATCHES \
+                    CANNOT BE STORED; THE FLUSH JOURNAL CANNOT BE WRITTEN; 3 WRITE-BACK ERRORS on /srv; PERSISTENT \
+                    HANDLES CANNOT BE RECORDED; CHANGES MADE ON THIS HOST ARE NOT SEEN\n";
         assert_eq!(in_a_line(&status), (line.to_owned(), false));
     }
 }
