@@ -20,14 +20,19 @@ use crate::state::{atomic, state_dir::as_its_owner};
 /// Largest user file that is read, in bytes: about 100,000 users.
 pub const USER_FILE_BYTES_MAX: u64 = 16 << 20;
 
+/// Files are opened without blocking, so that a FIFO in their place keeps nobody waiting.
+const UNWAITING: i32 = OFlags::NONBLOCK.union(OFlags::CLOEXEC).bits().cast_signed();
+
 /// Reads the user file; `None` if there is none.
 ///
 /// # Errors
 /// The reason why it cannot be used, with a way out.
 pub fn load(path: &Path) -> Result<Option<Zeroizing<String>>, Error> {
-    // It is opened without blocking, so that a FIFO in its place cannot hang the server.
-    let flags = (OFlags::NONBLOCK | OFlags::CLOEXEC).bits().cast_signed();
-    let file = match File::options().read(true).custom_flags(flags).open(path) {
+    let file = match File::options()
+        .read(true)
+        .custom_flags(UNWAITING)
+        .open(path)
+    {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(|error| not_opened(path, &error))?,
     };
@@ -118,6 +123,7 @@ pub fn edit<T>(
         .create(true)
         .truncate(false)
         .mode(0o600)
+        .custom_flags(UNWAITING)
         .open(lock_path)
         .map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => no_folder(path),
@@ -232,6 +238,17 @@ mod tests {
         let mut lines: Vec<&str> = text.lines().collect();
         lines.sort_unstable();
         assert_eq!(lines, ["0", "1", "2", "3", "4", "5", "6", "7"]);
+    }
+
+    #[test]
+    fn a_fifo_keeps_nobody_waiting() {
+        for name in ["users", "users.lock"] {
+            let folder = tempfile::tempdir().unwrap();
+            let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+            let fifo = folder.path().join(name);
+            rustix::fs::mkfifoat(rustix::fs::CWD, fifo, mode).unwrap();
+            append(&folder.path().join("users"), "a").unwrap_err();
+        }
     }
 
     #[test]
