@@ -14,7 +14,7 @@ use super::{
     lookup::Child,
     name,
     node::Stream,
-    samba_xattr::{stream_attribute, stream_of_attribute},
+    samba_xattr::{stream_attribute, stream_file, stream_of_attribute},
     streams::{IN_XATTR_MAX, Place},
 };
 use crate::{
@@ -144,7 +144,9 @@ impl<D: Disk> PosixVfs<D> {
             ..Moved::default()
         };
         for attribute in self.attribute_names(node.fd()).await? {
-            let Some(name) = stream_of_attribute(&attribute) else {
+            // Another program may have made one of a name that no file can have, nor a client ask for: it stays.
+            let name = stream_of_attribute(&attribute).filter(|name| stream_file(name).is_some());
+            let Some(name) = name else {
                 continue;
             };
             let stream = node.with_stream(Stream::new(name.to_owned(), IoAccess::default(), None));

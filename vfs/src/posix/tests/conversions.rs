@@ -78,6 +78,8 @@ pub(super) async fn converted<D: Disk>(t: Case<D>) {
     let (mixed, samba) = (t.file("d/mixed").await, t.file("samba").await);
     t.file("plain").await;
     in_attribute(&t, &mixed, "x", b"1").await;
+    // No file can have this name, so it is in its place.
+    in_attribute(&t, &mixed, "a/b", b"0").await;
     as_samba(&t, &mixed, "y", &[2; 1000]).await;
     // A move that was cut off: the attribute counts.
     as_samba(&t, &mixed, "x", b"stale").await;
@@ -121,6 +123,8 @@ pub(super) async fn converted<D: Disk>(t: Case<D>) {
             "{left:?}"
         );
     }
+    let foreign = "user.DosStream.a/b:$DATA";
+    assert!(t.vfs.disk().get_xattr(mixed.fd(), foreign).await.is_ok());
     assert_eq!(t.gone_outside(b".streams").await, attributes);
     // There is nothing left to do.
     let again = t.vfs.convert_streams(tell).await.unwrap();
