@@ -163,18 +163,26 @@ fn all_information_needs_room_for_its_fixed_part() {
     }
 }
 
-/// [MS-FSA] 2.1.5.12.4: the length is looked at before the name.
+/// [MS-FSA] 2.1.5.12.4: the length is looked at before the name, which the root of a share has not.
 #[test]
 fn a_short_name_needs_room_for_its_fixed_part() {
     let server = HoldfastServer::new();
     let tree = server.tree();
-    for name in ["SHORT.TXT", "a name that needs a short one.txt"] {
-        let file = open(&tree, name);
+    let root = tree.create(&CreateArgs::directory("")).unwrap();
+    let asked = |file: &File, max| {
+        let reply = ask(file, InfoType::FILE, Class::ALTERNATE_NAME.0, 0, max);
+        reply.status()
+    };
+    for file in [
+        &open(&tree, "SHORT.TXT"),
+        &open(&tree, "a name that needs a short one.txt"),
+        &root,
+    ] {
         for short in [0, 4, 7] {
-            let end = ask(&file, InfoType::FILE, Class::ALTERNATE_NAME.0, 0, short).status();
-            assert_eq!(end, Status::INFO_LENGTH_MISMATCH, "{name} {short}");
+            assert_eq!(asked(file, short), Status::INFO_LENGTH_MISMATCH, "{short}");
         }
     }
+    assert_eq!(asked(&root, 8), Status::OBJECT_NAME_NOT_FOUND);
 }
 
 /// [MS-FSA] 2.1.5.12.29: entries that do not fit are left out, and the client learns of it.

@@ -56,7 +56,7 @@ pub(super) async fn query<V: Vfs>(
         Class::EA => Answer::fixed(max, &ea_size(on).await?),
         Class::ALL => all(on, max).await,
         Class::NORMALIZED_NAME => normalized_name(on, max),
-        Class::ALTERNATE_NAME => named!(max, FileNameInformation, alternate_name(on)?),
+        Class::ALTERNATE_NAME => alternate_name(on, max),
         Class::FULL_EA => ea::query(on, request, max).await,
         // It is boxed because it is seldom needed and its future is as large as all others
         // together.
@@ -212,17 +212,20 @@ async fn ea_size<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FileEaInformation, Failur
     Ok(FileEaInformation { ea_size })
 }
 
-/// [MS-FSA] 2.1.5.12.4.
-fn alternate_name<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FileNameInformation, Failure> {
+/// [MS-FSA] 2.1.5.12.4: the length is checked first, also where there is no short name.
+fn alternate_name<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> {
+    if max < FileNameInformation::MIN {
+        return Err(Status::INFO_LENGTH_MISMATCH.into());
+    }
     let path = on.server.path_of(on.open)?;
     let mut short = FileNameInformation::default();
     if let Some(name) = path.names().last() {
         on.vfs().short_name(name, &mut short.file_name);
     }
-    match short.file_name.is_empty() {
-        true => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
-        false => Ok(short),
+    if short.file_name.is_empty() {
+        return Err(Status::OBJECT_NAME_NOT_FOUND.into());
     }
+    named!(max, FileNameInformation, short)
 }
 
 async fn all<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> {
