@@ -285,6 +285,48 @@ fn delete_on_close_is_set_again_only_on_what_may_be_deleted() {
     assert!(server.path("d/f").exists());
 }
 
+/// [MS-FSCC] 2.4.12: FILE_DELETE_ON_CLOSE is set again with or without POSIX semantics, which concern links only.
+#[test]
+fn delete_on_close_takes_posix_semantics() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let (delete, posix) = (DispositionFlags::DELETE, DispositionFlags::POSIX_SEMANTICS);
+    for (asked, gone) in [
+        (&[delete][..], false),
+        (&[delete | posix], true),
+        (&[delete | posix, delete], false),
+        (&[posix, delete | posix], true),
+    ] {
+        let (file, other) = delete_on_close_and_other(&tree);
+        for flags in asked {
+            assert_eq!(set_on_close(&file, *flags), Status::SUCCESS);
+        }
+        assert!(!pending(&other), "{asked:?}");
+        file.close().unwrap();
+        assert_eq!(!server.path("f").exists(), gone, "{asked:?}");
+        assert!(pending(&other), "{asked:?}");
+        other.write_all(0, b"still mine").unwrap();
+        assert_eq!(other.read_all().unwrap(), b"still mine");
+        if gone {
+            assert_eq!(alone(&tree), Status::SUCCESS, "the name is free");
+            tree.delete("f").unwrap();
+        }
+        other.close().unwrap();
+        assert!(!server.path("f").exists(), "{asked:?}");
+    }
+    tree.write_file("f", b"content").unwrap();
+    let args = deleted_on_close("f:s", CreateDisposition::CREATE);
+    let stream = tree.create(&args).unwrap();
+    let other = tree.create(&CreateArgs::open("f:s")).unwrap();
+    assert_eq!(set_on_close(&stream, delete | posix), Status::SUCCESS);
+    stream.close().unwrap();
+    assert!(pending(&other));
+    other.close().unwrap();
+    let end = status(tree.create(&CreateArgs::open("f:s")));
+    assert_eq!(end, Status::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(tree.read_file("f").unwrap(), b"content");
+}
+
 #[test]
 fn nothing_is_created_in_a_directory_whose_deletion_is_pending() {
     // [MS-FSA] 2.1.5.1.1: the deletion of the parent is pending.

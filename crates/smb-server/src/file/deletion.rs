@@ -254,16 +254,18 @@ impl Inode {
         // removes it.
         let marking = deletes.filter(|_| open.delete_on_close && !open.unlinked);
         if let Some(who) = marking {
-            let mark = Deletion::marked(id, false, who);
+            // As in `set_delete_pending`, only links.
+            let posix = open.posix_on_close && open.stream.is_none();
+            let mark = Deletion::marked(id, posix, who);
             self.mark(&open.stream, &open.link, mark);
         }
         let last_of_stream = !self.is_stream_open(&open.stream);
         let remove = self
             .link_to_remove(id, &open)
             .or_else(|| self.stream_to_remove(id, &open, last_of_stream));
-        if marking.is_some() && remove.is_none() {
+        if marking.is_some() && (remove.is_none() || open.posix_on_close) {
             // The open had all cached handles given up when it was made. One that is cached since would keep the name
-            // from being removed. Nobody waits for it.
+            // from being removed, or stand for a name that is gone. Nobody waits for it.
             let own = open.group;
             let spared = |holder: &Holder| holder.group == own;
             self.contend(&open.stream, Cause::Handle, spared, site, &mut effects);

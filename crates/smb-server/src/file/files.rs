@@ -336,13 +336,21 @@ impl Files {
     }
 
     /// FileDispositionInformationEx with FILE_DISPOSITION_ON_CLOSE. Only an open that asked for FILE_DELETE_ON_CLOSE
-    /// knows the flag ([MS-FSA] 2.1.5.15.4).
+    /// knows the flag ([MS-FSA] 2.1.5.15.4). `posix` says whether the name goes with that open ([MS-FSCC] 2.4.12).
     ///
     /// # Errors
     /// FILE_CLOSED for an unknown open.
-    pub fn set_delete_on_close(&self, place: &Place, open: OpenId, on: bool) -> Result<(), Status> {
-        self.with_open(place, open, |open| open.delete_on_close = on)
-            .ok_or(Status::FILE_CLOSED)
+    pub fn set_delete_on_close(
+        &self,
+        place: &Place,
+        open: OpenId,
+        on: bool,
+        posix: bool,
+    ) -> Result<(), Status> {
+        self.with_open(place, open, |open| {
+            (open.delete_on_close, open.posix_on_close) = (on, posix);
+        })
+        .ok_or(Status::FILE_CLOSED)
     }
 
     /// DeletePending of FileStandardInformation.

@@ -63,6 +63,8 @@ pub(super) struct Open {
     pub(super) link: Link,
     pub(super) mode: ShareMode,
     pub(super) delete_on_close: bool,
+    /// Its FILE_DELETE_ON_CLOSE has POSIX semantics. A restart of the server forgets it.
+    pub(super) posix_on_close: bool,
     /// It set the delete disposition ([MS-FSA] ChangeNotifyDirectoryMarkedDeleted).
     pub(super) marked_deleted: bool,
     /// Its name was already removed by POSIX semantics, so its close removes nothing.
@@ -343,6 +345,7 @@ impl Inode {
             link: request.link.clone(),
             mode,
             delete_on_close: request.delete_on_close,
+            posix_on_close: false,
             marked_deleted: false,
             unlinked: false,
             empties: request.overwrites(),

@@ -134,7 +134,7 @@ pub(crate) async fn finish<V: Vfs>(
         if disk.directory && !is_empty.await.unwrap_or(true) {
             // [MS-FSA] 2.1.5.5, phase 1: a directory that is not empty is not even marked. If the open is gone already,
             // there is no mark to remove.
-            let _gone = (server.files).set_delete_on_close(&disk.place, open.engine, false);
+            let _gone = (server.files).set_delete_on_close(&disk.place, open.engine, false, false);
         }
         deletes = Some(Deleter::new(identity, open.parent_lease));
     }

@@ -36,11 +36,11 @@ pub(super) async fn set_ex<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed
     decide(on, info.flags).await
 }
 
-/// Marks the name for deletion or removes the mark. FILE_DISPOSITION_ON_CLOSE ignores FILE_DISPOSITION_POSIX_SEMANTICS
-/// ([MS-FSCC] 2.4.12): the name goes with the last handle, as after any open with FILE_DELETE_ON_CLOSE.
+/// Marks the name for deletion or removes the mark.
 async fn decide<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Changed {
     on.open.need(AccessMask::DELETE)?;
     let delete = flags.contains(DispositionFlags::DELETE);
+    let posix = flags.contains(DispositionFlags::POSIX_SEMANTICS);
     if flags.contains(DispositionFlags::ON_CLOSE) {
         if !on.open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
             return Err(Status::NOT_SUPPORTED.into());
@@ -49,7 +49,7 @@ async fn decide<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Changed 
             check(on, flags).await?;
         }
         let files = &on.server.files;
-        files.set_delete_on_close(&on.disk.place, on.open.engine, delete)?;
+        files.set_delete_on_close(&on.disk.place, on.open.engine, delete, posix)?;
         records::inode_changed(on.server, on.disk.place.key).await;
     } else if delete {
         mark(on, flags).await?;

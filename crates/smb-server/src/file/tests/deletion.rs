@@ -90,6 +90,24 @@ fn a_close_that_marks_the_file_asks_for_the_handles_that_are_cached_since_the_op
 }
 
 #[test]
+fn a_close_that_removes_the_name_with_posix_semantics_asks_for_cached_handles() {
+    let rig = Rig::new();
+    let goes = OpenRequest {
+        delete_on_close: true,
+        ..rig.leased(1, DELETE, 1, RH)
+    };
+    let other = rig.leased(1, READ, 2, RH);
+    for request in [&goes, &other] {
+        assert_eq!(state(rig.open(request)), RH);
+    }
+    let set = (rig.files).set_delete_on_close(&goes.place, goes.open, true, true);
+    assert!(set.is_ok());
+    let closed = rig.close(&goes);
+    assert!(closed.remove.is_some());
+    assert_eq!(short_form(&closed.effects.breaks), [(3, 1, true)]);
+}
+
+#[test]
 fn unknown_opens_are_closed_files() {
     let rig = Rig::new();
     assert_eq!(
@@ -103,7 +121,8 @@ fn unknown_opens_are_closed_files() {
         Err(Status::FILE_CLOSED)
     );
     assert_eq!(
-        rig.files.set_delete_on_close(&place(1), OpenId(500), true),
+        rig.files
+            .set_delete_on_close(&place(1), OpenId(500), true, false),
         Err(Status::FILE_CLOSED)
     );
 }
