@@ -313,7 +313,7 @@ impl<'a> Walk<'a> {
     /// at whatever moment of whatever later rename. A file system that may keep half a rename may lose what the host
     /// moved: the server cannot order the syncs of directories that it does not know to be changed.
     fn no_name(&self, covered: &Covered, terms: &Terms) -> Vec<Violation> {
-        let doomed = self.lost_with_parent();
+        let doomed = self.lost_with_parent(false);
         let mut promised = BTreeSet::new();
         let mut moved_by_host = BTreeSet::new();
         for (number, op) in self.registers.ops.iter().enumerate() {
@@ -341,7 +341,7 @@ impl<'a> Walk<'a> {
     fn loss(&self, covered: &Covered) -> Loss {
         let mut loss = Loss::default();
         // Of what was to be deleted, nobody misses anything but that it is gone.
-        let doomed = self.lost_with_parent();
+        let doomed = self.lost_with_parent(true);
         for miss in self.names(covered) {
             loss.add(&miss.without(&doomed));
         }
@@ -357,9 +357,11 @@ impl<'a> Walk<'a> {
     }
 
     /// The objects that a client wanted to delete or replace, answered or not; and the directory that loses the name.
-    fn lost_with_parent(&self) -> BTreeMap<Object, Object> {
+    /// With `either`, also the objects that replaced them: a name that is missing may be older than its last object.
+    fn lost_with_parent(&self, either: bool) -> BTreeMap<Object, Object> {
         let mut doomed = BTreeMap::new();
-        for op in self.registers.ops.iter().filter(|op| op.possible()) {
+        let ops = self.registers.ops.iter().enumerate();
+        for (number, op) in ops.filter(|(_, op)| op.possible()) {
             let names = op.request.effects.iter().filter_map(|effect| match effect {
                 Effect::Name {
                     dir,
@@ -385,6 +387,7 @@ impl<'a> Walk<'a> {
                     {
                         if let Effect::Name { to: Some(old), .. } = self.registers.effect(*place)
                             && old != about
+                            && (either || !self.registers.precedes(number, place.0))
                         {
                             doomed.insert(*old, *dir);
                         }

@@ -389,6 +389,28 @@ fn what_had_a_promised_name_is_found_wherever_a_rename_stopped() {
 }
 
 #[test]
+fn what_replaces_another_file_is_found_like_any_other() {
+    let mut tale = Tale::default();
+    tale.file("f");
+    let (file, version) = tale.file("g");
+    tale.flush(file);
+    // Under way: it is found where it was, or where it goes.
+    tale.begin(Request::rename(
+        file,
+        (Object::ROOT, "g"),
+        (Object::ROOT, "f"),
+    ));
+    let mut terms = tale.terms(Policy::Honor);
+    terms.renames_synced = true;
+    for name in ["f", "g"] {
+        let view = one(name, with(&fill(file, "", 0, 16, version)));
+        assert_eq!(rules(&check(&tale.history, &view, &terms)), NONE, "{name}");
+    }
+    let broken = rules(&check(&tale.history, &View::new(), &terms));
+    assert_eq!(broken, [Rule::OneName]);
+}
+
+#[test]
 fn the_exposure_is_no_less_than_the_loss() {
     let mut tale = Tale::default();
     let (file, _) = tale.file("f");
