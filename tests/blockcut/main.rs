@@ -30,6 +30,8 @@ mod round;
 mod server;
 mod stack;
 mod tally;
+#[cfg(test)]
+mod tests;
 mod view;
 mod workload;
 
