@@ -270,13 +270,15 @@ impl<'a> Judge<'a> {
         found.place(view);
         verdict.foreign = found.foreign;
         let (newest, deleted) = (found.newest, found.deleted);
-        let lost = |covered: &[(usize, Version)], missed: &dyn Fn(Cell) -> bool| {
-            let mut covered = covered.iter();
-            let missing = covered.find(|(track, version)| {
-                *version > newest[*track] && missed(self.tracks[*track].cell)
-            });
-            missing.copied()
-        };
+        let kept = self.replaced(&newest, view);
+        let lost =
+            |newest: &[Version], covered: &[(usize, Version)], missed: &dyn Fn(Cell) -> bool| {
+                let mut covered = covered.iter();
+                let missing = covered.find(|(track, version)| {
+                    *version > newest[*track] && missed(self.tracks[*track].cell)
+                });
+                missing.copied()
+            };
         let missed =
             |cell: Cell| matches!(cell, Cell::Name(_)) || !deleted.contains(&cell.object());
         let mut inodes = BTreeSet::new();
@@ -286,15 +288,15 @@ impl<'a> Judge<'a> {
             };
             let promises = operation.promise != Promise::Nothing;
             verdict.promises += usize::from(promises);
-            if let Some(missing) = lost(&self.promised[number], &|_| true) {
+            if let Some(missing) = lost(&kept, &self.promised[number], &|_| true) {
                 verdict.promised.push(number);
-                let why = self.explain(missing, newest[missing.0]);
+                let why = self.explain(missing, kept[missing.0]);
                 verdict.missing.insert(number, why);
             }
             if operation.kind.is_host() {
                 continue;
             }
-            if let Some(missing) = lost(&self.own[number], &missed) {
+            if let Some(missing) = lost(&newest, &self.own[number], &missed) {
                 verdict.answered.push(number);
                 let why = self.explain(missing, newest[missing.0]);
                 verdict.missing.entry(number).or_insert(why);
@@ -306,6 +308,25 @@ impl<'a> Judge<'a> {
         verdict.inodes = inodes.len();
         verdict.bytes = self.lost_bytes(&newest, &deleted, cut);
         verdict
+    }
+
+    /// The versions found, as a promise is held to them. A replaced file is rightly gone only if the file that replaced
+    /// it came to its name; otherwise the rename took the name away.
+    fn replaced(&self, newest: &[Version], view: &View) -> Vec<Version> {
+        let mut kept = newest.to_vec();
+        // Backwards, as the file that replaced it may have been replaced as well.
+        for (operation, own) in self.history.operations.iter().zip(&self.own).rev() {
+            if operation.kind == Kind::Replace
+                && let [(_, Value::Path(path)), _] = &operation.effects[..]
+                && let [(by, named), (gone, removed)] = own[..]
+                && kept[gone] == removed
+                && kept[by] < named
+                && !view.contains_key(path)
+            {
+                kept[gone] = BEFORE;
+            }
+        }
+        kept
     }
 
     /// The inode that the loss is counted for: for a name that is removed, its directory.

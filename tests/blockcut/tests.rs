@@ -145,3 +145,28 @@ fn a_removal_under_way_explains_a_flushed_file_that_is_gone() {
     assert!(!tale.is_broken(&[("f", FILE)]));
     assert!(!tale.is_broken(&[]));
 }
+
+#[test]
+fn a_flushed_file_is_replaced_only_by_one_that_is_there() {
+    let mut tale = Tale::default();
+    tale.create(OTHER, "f");
+    tale.flush(OTHER);
+    tale.create(FILE, "g");
+    let moved = [(FILE, Some("f")), (OTHER, None)];
+    tale.begin(Kind::Replace, &moved, Promise::Nothing);
+    assert!(!tale.is_broken(&[("f", OTHER)]));
+    assert!(!tale.is_broken(&[("f", FILE)]));
+    assert!(!tale.is_broken(&[("f", FILE), ("g", FILE)]));
+    assert!(tale.is_broken(&[("g", FILE)]));
+    assert!(tale.is_broken(&[]));
+    // It may have gone on, or be gone itself.
+    let mut tale = Tale::default();
+    tale.create(OTHER, "f");
+    tale.flush(OTHER);
+    tale.create(FILE, "g");
+    tale.done(Kind::Replace, &moved, Promise::Nothing);
+    tale.done(Kind::Rename, &[(FILE, Some("h"))], Promise::Nothing);
+    assert!(!tale.is_broken(&[("h", FILE)]));
+    tale.begin(Kind::Delete, &[(FILE, None)], Promise::Nothing);
+    assert!(!tale.is_broken(&[]));
+}
