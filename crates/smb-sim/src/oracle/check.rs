@@ -135,7 +135,9 @@ pub fn check(history: &History, found: &View, terms: &Terms) -> Vec<Violation> {
         out.extend(rules::torn(&registers, *object, entry, terms.writes_whole));
     }
     out.extend(walk.one_name(&promised, terms));
-    if terms.renames_synced && !history.has_failed_sync() {
+    // The host's memory has every rename whole.
+    let whole = terms.renames_synced || terms.cut.crash == Crash::Process;
+    if whole && !history.has_failed_sync() {
         out.extend(walk.no_name(&promised, terms));
     }
     out.extend(latch::latch(history, terms));

@@ -254,7 +254,26 @@ fn the_death_of_the_process_takes_nothing() {
     let mut terms = tale.terms(Policy::TreatHostAsStableStorage);
     terms.cut.crash = Crash::Process;
     let broken = check(&tale.history, &View::new(), &terms);
-    assert_eq!(rules(&broken), [Rule::Process]);
+    assert_eq!(rules(&broken), [Rule::Process, Rule::OneName]);
+}
+
+#[test]
+fn the_death_of_the_process_takes_no_file_that_moves() {
+    let mut tale = Tale::default();
+    let (file, version) = tale.file("f");
+    tale.begin(Request::rename(
+        file,
+        (Object::ROOT, "f"),
+        (Object::ROOT, "g"),
+    ));
+    let mut terms = tale.terms(Policy::TreatHostAsStableStorage);
+    terms.cut.crash = Crash::Process;
+    for name in ["f", "g"] {
+        let view = one(name, with(&fill(file, "", 0, 16, version)));
+        assert_eq!(rules(&check(&tale.history, &view, &terms)), NONE, "{name}");
+    }
+    let broken = check(&tale.history, &View::new(), &terms);
+    assert_eq!(rules(&broken), [Rule::OneName]);
 }
 
 #[test]
