@@ -14,20 +14,25 @@ use ccm::{
     consts::{U11, U16},
 };
 use core::fmt;
+use serde::Deserialize;
 
 /// Length of the authentication tag in bytes.
 pub const TAG_LEN: usize = 16;
 /// Length of the Nonce field of the transform header in bytes.
 pub const NONCE_FIELD_LEN: usize = 16;
 
-/// The ciphers of SMB2_ENCRYPTION_CAPABILITIES ([MS-SMB2] 2.2.3.1.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The ciphers of SMB2_ENCRYPTION_CAPABILITIES ([MS-SMB2] 2.2.3.1.2), and their names in a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Cipher {
-    /// The only cipher of 3.0 and 3.0.2.
-    Aes128Ccm = 1,
+    #[serde(rename = "aes-128-gcm")]
     Aes128Gcm = 2,
-    Aes256Ccm = 3,
+    #[serde(rename = "aes-256-gcm")]
     Aes256Gcm = 4,
+    /// The only cipher of 3.0 and 3.0.2.
+    #[serde(rename = "aes-128-ccm")]
+    Aes128Ccm = 1,
+    #[serde(rename = "aes-256-ccm")]
+    Aes256Ccm = 3,
 }
 
 impl Cipher {

@@ -11,6 +11,7 @@
 
 use aws_lc_rs::{aead, constant_time, hmac};
 use core::fmt;
+use serde::Deserialize;
 
 use crate::cmac;
 
@@ -20,15 +21,16 @@ pub const SIGNATURE_LEN: usize = 16;
 pub const SIGNATURE_RANGE: core::ops::Range<usize> = 48..64;
 const HEADER_LEN: usize = 64;
 
-/// The algorithms of SMB2_SIGNING_CAPABILITIES ([MS-SMB2] 2.2.3.1.7).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The algorithms of SMB2_SIGNING_CAPABILITIES ([MS-SMB2] 2.2.3.1.7), and their names in a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SigningAlgorithm {
-    /// The algorithm of dialects 2.0.2 and 2.1; 3.1.1 can negotiate it.
-    HmacSha256 = 0,
-    /// The default of dialects 3.x.
-    AesCmac = 1,
     /// Only 3.1.1 can negotiate it.
     AesGmac = 2,
+    /// The default of dialects 3.x.
+    AesCmac = 1,
+    /// The algorithm of dialects 2.0.2 and 2.1; 3.1.1 can negotiate it.
+    HmacSha256 = 0,
 }
 
 impl SigningAlgorithm {

@@ -3,8 +3,8 @@
 //! `raw` holds the tables as written, `validate` turns them into the types below: sizes in bytes, addresses parsed,
 //! defaults filled in, shares checked against the disk, and combinations refused that would break a promise. Problems
 //! are collected in a [`ConfigReport`] with line, caret, suggestion and advice. This module opens no socket and does
-//! not read the user file. Durability policies and host rules have the types of the crates that implement them; other
-//! terms of the protocol are translated at the server's border.
+//! not read the user file. Durability policies, host rules, ciphers and signing algorithms have the types of the crates
+//! that implement them; other terms of the protocol are translated at the server's border.
 
 mod apart;
 mod command_line;
@@ -34,6 +34,7 @@ use std::{
 
 use clap::ValueEnum;
 use serde::Deserialize;
+use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_server::config::HostRules;
 
 use crate::Error;
@@ -95,9 +96,9 @@ pub struct ServerSettings {
     pub signing: Signing,
     pub encryption: Encryption,
     /// In order of preference, no doubles, not empty.
-    pub ciphers: Vec<CipherName>,
+    pub ciphers: Vec<Cipher>,
     /// In order of preference, no doubles, not empty.
-    pub signing_algorithms: Vec<SigningAlgorithmName>,
+    pub signing_algorithms: Vec<SigningAlgorithm>,
     pub hosts: HostRules,
     pub state_dir: PathBuf,
     pub users_file: PathBuf,
@@ -297,41 +298,19 @@ pub enum Encryption {
     Required,
 }
 
-/// The configuration's names for the ciphers of the 3.x dialects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub enum CipherName {
-    #[serde(rename = "aes-128-gcm")]
-    Aes128Gcm,
-    #[serde(rename = "aes-256-gcm")]
-    Aes256Gcm,
-    #[serde(rename = "aes-128-ccm")]
-    Aes128Ccm,
-    #[serde(rename = "aes-256-ccm")]
-    Aes256Ccm,
-}
-
 /// Fastest first: GCM costs a fourteenth of CCM here, 128 bits less than 256.
-const DEFAULT_CIPHERS: [CipherName; 4] = [
-    CipherName::Aes128Gcm,
-    CipherName::Aes256Gcm,
-    CipherName::Aes128Ccm,
-    CipherName::Aes256Ccm,
+const DEFAULT_CIPHERS: [Cipher; 4] = [
+    Cipher::Aes128Gcm,
+    Cipher::Aes256Gcm,
+    Cipher::Aes128Ccm,
+    Cipher::Aes256Ccm,
 ];
 
-/// The configuration's names for the signing algorithms of 3.1.1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SigningAlgorithmName {
-    AesGmac,
-    AesCmac,
-    HmacSha256,
-}
-
 /// Fastest first: GMAC costs a twenty-third of CMAC here.
-const DEFAULT_SIGNING_ALGORITHMS: [SigningAlgorithmName; 3] = [
-    SigningAlgorithmName::AesGmac,
-    SigningAlgorithmName::AesCmac,
-    SigningAlgorithmName::HmacSha256,
+const DEFAULT_SIGNING_ALGORITHMS: [SigningAlgorithm; 3] = [
+    SigningAlgorithm::AesGmac,
+    SigningAlgorithm::AesCmac,
+    SigningAlgorithm::HmacSha256,
 ];
 
 /// The means of file I/O.

@@ -9,10 +9,10 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use serde::Deserialize;
 use serde_spanned::Spanned;
+use smb_crypto::{Cipher, SigningAlgorithm};
 
 use super::{
-    CipherName, DialectName, Encryption, FileIo, LogFormat, Protection, Signing,
-    SigningAlgorithmName, Streams, Symlinks, Unbuffered,
+    DialectName, Encryption, FileIo, LogFormat, Protection, Signing, Streams, Symlinks, Unbuffered,
     dialects::Dialects,
     hosts::Network,
     values::{AppleModel, BitRate, ByteSize, LocalIds, Mode, Span},
@@ -47,8 +47,8 @@ pub(super) struct ServerTable {
     pub(super) max_protocol: At<DialectName>,
     pub(super) signing: At<Signing>,
     pub(super) encryption: At<Encryption>,
-    pub(super) ciphers: At<Vec<CipherName>>,
-    pub(super) signing_algorithms: At<Vec<SigningAlgorithmName>>,
+    pub(super) ciphers: At<Vec<Cipher>>,
+    pub(super) signing_algorithms: At<Vec<SigningAlgorithm>>,
     pub(super) hosts_allow: At<Vec<Network>>,
     pub(super) hosts_deny: At<Vec<Network>>,
     pub(super) state_dir: At<PathBuf>,

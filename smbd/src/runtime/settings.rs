@@ -41,7 +41,6 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
     let bound = users.users().filter_map(|user| user.uid_gid);
     let owners = config.shares.iter().filter_map(|share| share.owner);
     let guest = server.guest_account.ids;
-    let algorithms = server.signing_algorithms.iter();
     let mut core = ServerConfig {
         netbios_name: server.name.clone(),
         workgroup: server.workgroup.clone(),
@@ -54,8 +53,8 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
         dialect_max: Dialect(server.max_protocol.revision()),
         signing_required: server.signing == config::Signing::Required,
         encryption_required: server.encryption == config::Encryption::Required,
-        ciphers: server.ciphers.iter().copied().map(cipher).collect(),
-        signing_algorithms: algorithms.copied().map(signing).collect(),
+        ciphers: server.ciphers.clone(),
+        signing_algorithms: server.signing_algorithms.clone(),
         allow_empty_passwords: server.allow_empty_passwords,
         anonymous_listing: server.anonymous_listing,
         administrators: (server.administrators.as_ref())
@@ -123,23 +122,6 @@ pub(crate) fn dialect_name(revision: u16) -> &'static str {
         Dialect::SMB_3_0_2 => "3.0.2",
         Dialect::SMB_3_1_1 => "3.1.1",
         _ => "none yet",
-    }
-}
-
-fn cipher(cipher: config::CipherName) -> smb_crypto::Cipher {
-    match cipher {
-        config::CipherName::Aes128Gcm => smb_crypto::Cipher::Aes128Gcm,
-        config::CipherName::Aes256Gcm => smb_crypto::Cipher::Aes256Gcm,
-        config::CipherName::Aes128Ccm => smb_crypto::Cipher::Aes128Ccm,
-        config::CipherName::Aes256Ccm => smb_crypto::Cipher::Aes256Ccm,
-    }
-}
-
-fn signing(algorithm: config::SigningAlgorithmName) -> smb_crypto::SigningAlgorithm {
-    match algorithm {
-        config::SigningAlgorithmName::AesGmac => smb_crypto::SigningAlgorithm::AesGmac,
-        config::SigningAlgorithmName::AesCmac => smb_crypto::SigningAlgorithm::AesCmac,
-        config::SigningAlgorithmName::HmacSha256 => smb_crypto::SigningAlgorithm::HmacSha256,
     }
 }
 
