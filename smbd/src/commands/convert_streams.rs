@@ -12,13 +12,13 @@ use std::{
 use vfs::{
     VfsError,
     linux::LinuxDisk,
-    posix::{Converted, Moved, PosixOptions, PosixVfs},
+    posix::{Converted, Moved, PosixOptions, PosixVfs, StreamStore},
 };
 
 use super::out;
 use crate::{
     Error,
-    config::{self, Config, ShareSettings, Streams},
+    config::{self, Config, ShareSettings},
     runtime::settings,
     state::state_dir,
     status::text::escaped,
@@ -103,8 +103,8 @@ fn reason(error: VfsError) -> String {
 
 fn in_words(share: &ShareSettings, done: &Converted) -> String {
     let place = match share.streams {
-        Streams::Xattr => "extended attributes",
-        Streams::Depot => "the depot (.streams)",
+        StreamStore::Xattr => "extended attributes",
+        StreamStore::Depot => "the depot (.streams)",
     };
     let Moved { streams, bytes, .. } = done.moved;
     let mut text = match done.inodes {

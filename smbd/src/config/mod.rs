@@ -3,8 +3,8 @@
 //! `raw` holds the tables as written, `validate` turns them into the types below: sizes in bytes, addresses parsed,
 //! defaults filled in, shares checked against the disk, and combinations refused that would break a promise. Problems
 //! are collected in a [`ConfigReport`] with line, caret, suggestion and advice. This module opens no socket and does
-//! not read the user file. Durability policies, host rules, ciphers and signing algorithms have the types of the crates
-//! that implement them; other terms of the protocol are translated at the server's border.
+//! not read the user file. Durability policies, host rules, algorithms, and the treatment of links and streams have the
+//! types of the crates that implement them; other terms of the protocol are translated at the server's border.
 
 mod apart;
 mod command_line;
@@ -36,6 +36,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_server::config::HostRules;
+use vfs::posix::{StreamStore, SymlinkPolicy};
 
 use crate::Error;
 
@@ -180,8 +181,8 @@ pub struct ShareSettings {
     pub rules: Rules,
     pub encryption: Encryption,
     pub hosts: HostRules,
-    pub symlinks: Symlinks,
-    pub streams: Streams,
+    pub symlinks: SymlinkPolicy,
+    pub streams: StreamStore,
     pub hide_dot_files: bool,
     pub short_names: bool,
     pub browseable: bool,
@@ -322,28 +323,6 @@ pub enum FileIo {
     /// The ring; the server does not start without it.
     IoUring,
     Threads,
-}
-
-/// The treatment of a symbolic link in a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Symlinks {
-    /// Followed as long as the target lies within the share.
-    Follow,
-    /// Neither listed nor found.
-    Hide,
-    /// Listed; every use is refused.
-    Refuse,
-}
-
-/// The place where the named streams of a share's files are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Streams {
-    /// In extended attributes, as Samba's `streams_xattr` does.
-    Xattr,
-    /// In files below `.streams`, as Samba's `streams_depot` does.
-    Depot,
 }
 
 /// The durability that unbuffered writes and opens ask for.

@@ -10,9 +10,10 @@ use std::{net::SocketAddr, path::PathBuf};
 use serde::Deserialize;
 use serde_spanned::Spanned;
 use smb_crypto::{Cipher, SigningAlgorithm};
+use vfs::posix::{StreamStore, SymlinkPolicy};
 
 use super::{
-    DialectName, Encryption, FileIo, LogFormat, Protection, Signing, Streams, Symlinks, Unbuffered,
+    DialectName, Encryption, FileIo, LogFormat, Protection, Signing, Unbuffered,
     dialects::Dialects,
     hosts::Network,
     values::{AppleModel, BitRate, ByteSize, LocalIds, Mode, Span},
@@ -95,8 +96,8 @@ pub(super) struct ShareTable {
     pub(super) encryption: At<Encryption>,
     pub(super) hosts_allow: At<Vec<Network>>,
     pub(super) hosts_deny: At<Vec<Network>>,
-    pub(super) symlinks: At<Symlinks>,
-    pub(super) streams: At<Streams>,
+    pub(super) symlinks: At<SymlinkPolicy>,
+    pub(super) streams: At<StreamStore>,
     pub(super) hide_dot_files: At<bool>,
     pub(super) short_names: At<bool>,
     pub(super) browseable: At<bool>,

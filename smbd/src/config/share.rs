@@ -7,10 +7,10 @@ use std::{
 
 use durability::Policy;
 use serde_spanned::Spanned;
+use vfs::posix::{StreamStore, SymlinkPolicy};
 
 use super::{
-    DurabilitySettings, Encryption, Protection, ServerSettings, ShareSettings, Signing, Streams,
-    Symlinks, Unbuffered,
+    DurabilitySettings, Encryption, Protection, ServerSettings, ShareSettings, Signing, Unbuffered,
     apart::OwnFiles,
     hosts::Network,
     in_time::in_time,
@@ -116,8 +116,8 @@ pub(super) fn share(
         rules: rules::rules(table, from, findings),
         encryption: get(&table.encryption, server.encryption),
         hosts: hosts(&table.hosts_allow, &table.hosts_deny),
-        symlinks: get(&table.symlinks, Symlinks::Follow),
-        streams: get(&table.streams, Streams::Xattr),
+        symlinks: get(&table.symlinks, SymlinkPolicy::Follow),
+        streams: get(&table.streams, StreamStore::Xattr),
         hide_dot_files: get(&table.hide_dot_files, true),
         short_names: get(&table.short_names, true),
         browseable: get(&table.browseable, true),

@@ -13,7 +13,7 @@ use smb_server::{
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
 use vfs::{
     env::{Clock, Pause},
-    posix::{AclNamespace, PosixOptions, StreamStore, SymlinkPolicy},
+    posix::{AclNamespace, PosixOptions},
 };
 
 use crate::{
@@ -239,15 +239,8 @@ pub(crate) fn hidden(config: &Config) -> Vec<(u64, u64)> {
 pub(crate) fn files(share: &config::ShareSettings, hidden: &[(u64, u64)]) -> PosixOptions {
     PosixOptions {
         hidden: hidden.to_vec(),
-        symlinks: match share.symlinks {
-            config::Symlinks::Follow => SymlinkPolicy::Follow,
-            config::Symlinks::Refuse => SymlinkPolicy::Refuse,
-            config::Symlinks::Hide => SymlinkPolicy::Hide,
-        },
-        streams: match share.streams {
-            config::Streams::Xattr => StreamStore::Xattr,
-            config::Streams::Depot => StreamStore::Depot,
-        },
+        symlinks: share.symlinks,
+        streams: share.streams,
         hide_dot_files: share.hide_dot_files,
         short_names: share.short_names,
         file_mode: share.file_mode,

@@ -10,7 +10,7 @@ use smb_server::{Share, Shares, config::ShareConfig};
 use vfs::{
     Volume,
     linux::{LinuxDisk, OwnChanges},
-    posix::{AclNamespace, PosixVfs, name::DEPOT},
+    posix::{AclNamespace, PosixVfs, StreamStore, SymlinkPolicy, name::DEPOT},
 };
 
 use super::promises;
@@ -118,7 +118,7 @@ pub(super) fn build_shares(
 /// tree connect keeps the settings of the time when it was made.
 fn shows_less(was: &config::ShareSettings, now: &config::ShareSettings) -> bool {
     let listings = now.access_based_enumeration && !was.access_based_enumeration;
-    let links = now.symlinks != was.symlinks && now.symlinks != config::Symlinks::Follow;
+    let links = now.symlinks != was.symlinks && now.symlinks != SymlinkPolicy::Follow;
     listings || links
 }
 
@@ -136,7 +136,7 @@ fn open_folder(
         .map_err(|errno| failed(opening(errno.into())))?
         .with_rings(use_ring)
         .reporting_to(Arc::clone(own));
-    if share.streams == config::Streams::Xattr && path.join(DEPOT).is_dir() {
+    if share.streams == StreamStore::Xattr && path.join(DEPOT).is_dir() {
         tracing::warn!(
             "share {}: {DEPOT} holds named streams; they are served, and new ones go to attributes. \
              Samba shows those of one place only: say streams = \"depot\", or let \

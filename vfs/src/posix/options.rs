@@ -2,6 +2,8 @@
 //!
 //! These are plain values that the daemon fills in.
 
+use serde::Deserialize;
+
 use crate::{
     Identity,
     disk::{Disk, XattrSet},
@@ -11,8 +13,9 @@ use crate::{
 /// An attribute that no file has.
 const PROBE: &str = "security.NTACL.probe";
 
-/// The treatment of symbolic links.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// The treatment of symbolic links; a configuration has these names, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SymlinkPolicy {
     /// Followed by the server itself, component by component, as long as they stay within the
     /// share; an absolute target or one that leaves the root is refused (`SymbolicLink`).
@@ -49,8 +52,10 @@ impl AclNamespace {
     }
 }
 
-/// The place where named streams are stored. Those in the other place are found as well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// The place where named streams are stored. Those in the other place are found as well. A configuration has these
+/// names, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum StreamStore {
     /// In attributes (Samba's `streams_xattr`), as far as the file system has room for them.
     #[default]
