@@ -14,67 +14,37 @@ const LISTED_MAX: usize = 10_000;
 /// And in words.
 const SHOWN_MAX: usize = 20;
 
-/// How an acknowledged record was lost.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Loss {
-    /// Not there: past the end of the file, or only zeros.
-    Missing,
-    /// Something else is there.
-    Torn,
-    /// An older record is there, which it had replaced.
-    Stale,
-    /// A record of another place is there.
-    Misplaced,
-    /// There is no such name.
-    Absent,
-    /// The name it had before a rename is still there.
-    OldName,
-    /// The server, or the file system, cannot read it.
-    Unreadable,
-    /// The file's modification time is older than the one that the server returned after the FLUSH.
-    OldTime,
-}
+/// Defines the losses, each with its word and its meaning.
+macro_rules! losses {
+    ($($loss:ident: $word:literal, $meaning:literal;)*) => {
+        /// How an acknowledged record was lost.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub(super) enum Loss { $($loss,)* }
 
-impl Loss {
-    const ALL: [Self; 8] = [
-        Self::Missing,
-        Self::Torn,
-        Self::Stale,
-        Self::Misplaced,
-        Self::Absent,
-        Self::OldName,
-        Self::Unreadable,
-        Self::OldTime,
-    ];
+        impl Loss {
+            const ALL: &[Self] = &[$(Self::$loss,)*];
 
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Torn => "torn",
-            Self::Stale => "stale",
-            Self::Misplaced => "misplaced",
-            Self::Absent => "absent",
-            Self::OldName => "old-name",
-            Self::Unreadable => "unreadable",
-            Self::OldTime => "old-time",
-        }
-    }
+            pub(super) fn word(self) -> &'static str {
+                match self { $(Self::$loss => $word,)* }
+            }
 
-    fn meaning(self) -> &'static str {
-        match self {
-            Self::Missing => "not there: past the end of the file, or only zeros",
-            Self::Torn => "damaged: neither this record nor any other",
-            Self::Stale => "an older record is there, which it had replaced",
-            Self::Misplaced => "a record of another place is there",
-            Self::Absent => "its file or stream has no name",
-            Self::OldName => "the name before an acknowledged rename is still there",
-            Self::Unreadable => "cannot be read",
-            Self::OldTime => {
-                "the file's modification time is older than the one told after its FLUSH"
+            fn meaning(self) -> &'static str {
+                match self { $(Self::$loss => $meaning,)* }
             }
         }
-    }
+    };
+}
+
+losses! {
+    Missing: "missing", "not there: past the end of the file, or only zeros";
+    Torn: "torn", "damaged: neither this record nor any other";
+    Stale: "stale", "an older record is there, which it had replaced";
+    Misplaced: "misplaced", "a record of another place is there";
+    Absent: "absent", "its file or stream has no name";
+    OldName: "old-name", "the name before an acknowledged rename is still there";
+    Unreadable: "unreadable", "cannot be read";
+    OldTime: "old-time", "the file's modification time is older than the one told after its FLUSH";
 }
 
 /// A record that is lost.
@@ -210,7 +180,8 @@ impl Report {
     }
 
     pub(super) fn findings(&self) -> Findings<'_> {
-        let counts = Loss::ALL.map(|loss| (loss, self.counts.get(&loss).copied().unwrap_or(0)));
+        let counts = Loss::ALL.iter();
+        let counts = counts.map(|loss| (*loss, self.counts.get(loss).copied().unwrap_or(0)));
         let items = self.items.iter();
         let items = items.map(|item| LostRecord {
             item,
@@ -224,7 +195,7 @@ impl Report {
             checked: self.checked,
             times_checked: self.times_checked,
             lost: self.lost(),
-            losses: counts.into(),
+            losses: counts.collect(),
             oldest_lost_us: self.oldest(),
             later: self.later,
             overwritten_at_the_cut: self.excused,
