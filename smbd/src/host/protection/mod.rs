@@ -27,13 +27,12 @@ use std::{
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
-use crate::config::Protection;
+use crate::{answers::FileSystemStatus, config::Protection};
 
 pub use device::{Cache, Device};
 pub use finding::{Finding, Weight, What};
 pub use power::Power;
 pub use read::Root;
-pub use walk::FileSystem;
 pub(crate) use watch::{AGAIN, Board, broken_promise, of_config};
 pub(crate) use words::metrics;
 
@@ -72,7 +71,7 @@ pub struct Assessment {
     /// The administrator's assertion.
     pub asserted: Protection,
     /// The file system of the share, then those below it.
-    pub file_systems: Vec<FileSystem>,
+    pub file_systems: Vec<FileSystemStatus>,
     /// Layers and disks, upper ones first.
     pub devices: Vec<Device>,
     /// The findings that affect the verdict, and those worth knowing.

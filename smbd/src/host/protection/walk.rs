@@ -17,6 +17,7 @@ use super::{
     read::{self, Root, clean, value},
     system,
 };
+use crate::answers::FileSystemStatus;
 
 /// Most layers above each other, file systems and devices together.
 const LAYERS_MAX: usize = 24;
@@ -24,15 +25,6 @@ const LAYERS_MAX: usize = 24;
 const DEVICES_MAX: usize = 512;
 /// Most file systems of btrfs, and device-mapper names, that are searched.
 const SEARCHED_MAX: usize = 1_024;
-
-/// A file system below a share.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileSystem {
-    /// Its type, as the mount table has it; printable.
-    pub kind: String,
-    /// Where it is mounted; printable.
-    pub mounted_on: String,
-}
 
 /// The findings of a walk.
 pub(super) struct Walk<'a> {
@@ -42,7 +34,8 @@ pub(super) struct Walk<'a> {
     /// Folders of devices: whether anything volatile is there or below. `None` while looking.
     seen: BTreeMap<PathBuf, Option<bool>>,
     seen_mounts: BTreeSet<u64>,
-    pub(super) systems: Vec<FileSystem>,
+    /// Printable.
+    pub(super) systems: Vec<FileSystemStatus>,
     pub(super) devices: Vec<Device>,
     pub(super) findings: BTreeSet<Finding>,
 }
@@ -79,7 +72,7 @@ impl<'a> Walk<'a> {
             return;
         }
         let subject = clean(&mount.point.to_string_lossy());
-        self.systems.push(FileSystem {
+        self.systems.push(FileSystemStatus {
             kind: clean(&mount.kind),
             mounted_on: subject.clone(),
         });

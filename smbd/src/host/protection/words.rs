@@ -2,7 +2,7 @@
 
 use super::{Assessment, Cache, Device, Verdict};
 use crate::{
-    answers::{DeviceStatus, FileSystemStatus, FindingStatus, ProtectionStatus},
+    answers::{DeviceStatus, FindingStatus, ProtectionStatus},
     config::Protection,
     metrics::exposition::Page,
 };
@@ -112,11 +112,6 @@ impl Assessment {
     /// The findings about the storage under a share, for `holdfast status`.
     #[must_use]
     pub fn status(&self) -> ProtectionStatus {
-        let systems = self.file_systems.iter();
-        let systems = systems.map(|system| FileSystemStatus {
-            kind: system.kind.to_string(),
-            mounted_on: system.mounted_on.to_string(),
-        });
         let devices = self.devices.iter().map(|device| DeviceStatus {
             name: device.name.clone(),
             kind: device.kind.to_owned(),
@@ -138,7 +133,7 @@ impl Assessment {
             words: self.words(),
             stack: self.stack(),
             says: self.sentences(),
-            file_systems: systems.collect(),
+            file_systems: self.file_systems.clone(),
             devices: devices.collect(),
             findings: findings.collect(),
         }
