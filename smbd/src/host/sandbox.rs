@@ -33,13 +33,10 @@ pub(crate) use capabilities::check_identities;
 /// The parts that are in force for this process.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxReport {
-    /// Names of the capabilities that are left; `None`: those it was started with.
-    capabilities: Option<Vec<&'static str>>,
+    /// As `holdfast status` shows them, but for the number of refused calls.
+    parts: SandboxStatus,
     /// Folders whose contents can still be opened; `None`: all.
     folders: Option<Vec<PathBuf>>,
-    /// Why Landlock is not in force though it was wanted.
-    without_landlock: Option<String>,
-    seccomp: bool,
 }
 
 /// Gives up the privileges that a server of this configuration does not need.
@@ -54,18 +51,23 @@ pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<SandboxRepor
         ))
     };
     check_identities()?;
-    let mut report = SandboxReport::default();
+    let mut folders = None;
+    let mut parts = SandboxStatus::default();
     if settings.drop_capabilities {
         let kept = capabilities::drop_unused(config)
             .map_err(|error| said("capabilities", "drop_capabilities", error))?;
-        report.capabilities = Some(kept);
+        parts.capabilities = Some(kept.into_iter().map(str::to_owned).collect());
     }
     if settings.landlock {
         match files::restrict(config, config_file) {
-            Ok(folders) => report.folders = Some(folders),
+            Ok(open) => {
+                let shown = open.iter().map(|one| one.display().to_string());
+                parts.landlock = Some(shown.collect());
+                folders = Some(open);
+            }
             Err(files::Failure::Without(why)) => {
                 tracing::warn!("Landlock is not in force: {why}");
-                report.without_landlock = Some(why);
+                parts.without_landlock = Some(why);
             }
             Err(files::Failure::Failed(why)) => {
                 return Err(said("Landlock", "landlock", io::Error::other(why)));
@@ -74,15 +76,15 @@ pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<SandboxRepor
     }
     if settings.seccomp {
         calls::restrict().map_err(|error| said("seccomp", "seccomp", error))?;
-        report.seccomp = true;
+        parts.seccomp = true;
     }
     tracing::info!(
-        capabilities = report.capabilities.as_ref().map(|kept| kept.join(" ")),
-        landlock = report.folders.is_some(),
-        seccomp = report.seccomp,
+        capabilities = parts.capabilities.as_ref().map(|kept| kept.join(" ")),
+        landlock = folders.is_some(),
+        seccomp = parts.seccomp,
         "sandbox"
     );
-    Ok(report)
+    Ok(SandboxReport { parts, folders })
 }
 
 impl SandboxReport {
@@ -119,19 +121,9 @@ impl SandboxReport {
     /// The parts of the sandbox that are in force, for `holdfast status`.
     #[must_use]
     pub fn status(&self) -> SandboxStatus {
-        let folders = self.folders.as_ref();
-        let kept = self.capabilities.as_ref();
         SandboxStatus {
-            capabilities: kept.map(|kept| kept.iter().map(ToString::to_string).collect()),
-            landlock: folders.map(|folders| {
-                folders
-                    .iter()
-                    .map(|one| one.display().to_string())
-                    .collect()
-            }),
-            without_landlock: self.without_landlock.clone(),
-            seccomp: self.seccomp,
             calls_refused: trap::refused(),
+            ..self.parts.clone()
         }
     }
 }
