@@ -149,9 +149,9 @@ fn from_file(file: &Path, config: Config) -> Result<Setup, Error> {
         tracing::info!(
             share = share.name,
             path = %share.path.display(),
-            durability = %share.durability,
+            durability = %share.durability.policy,
             "{}",
-            config::policy::promise(&share.durability, share.flush_times)
+            config::policy::promise(&share.durability.policy, share.durability.flush_times)
         );
     }
     let sockets = config.listeners.iter().map(listener::bind);

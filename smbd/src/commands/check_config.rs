@@ -172,8 +172,9 @@ fn write_share(
 ) {
     let (name, path) = (&share.name, share.path.display());
     put!(out, 1; "share {name} = {path}");
-    let promise = config::policy::promise(&share.durability, share.flush_times);
-    let policy = share.durability.to_string();
+    let durability = share.durability;
+    let promise = config::policy::promise(&durability.policy, durability.flush_times);
+    let policy = durability.policy.to_string();
     put!(out, 2; "{policy}: {promise}");
     for rule in share.rules.iter() {
         let (name, policy, criteria) = (&rule.name, rule.policy, explain::criteria(rule));

@@ -110,7 +110,7 @@ mod tests {
         let config = from_command_line(&line(&[("a", path), ("b", path)])).unwrap();
         assert_eq!(config.shares.len(), 2);
         assert_eq!(config.server.signing, Signing::Required);
-        assert_eq!(config.shares[0].durability, Policy::Honor);
+        assert_eq!(config.shares[0].durability.policy, Policy::Honor);
         let strict = CommandLine {
             durability: Some("strict-sync".into()),
             encryption: Some(Encryption::Required),
@@ -118,7 +118,7 @@ mod tests {
             ..line(&[("a", path)])
         };
         let config = from_command_line(&strict).unwrap();
-        assert_eq!(config.shares[0].durability, Policy::StrictSync);
+        assert_eq!(config.shares[0].durability.policy, Policy::StrictSync);
         assert_eq!(config.shares[0].encryption, Encryption::Required);
         assert!(config.shares[0].read_only);
     }

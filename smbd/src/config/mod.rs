@@ -3,8 +3,8 @@
 //! `raw` holds the tables as written, `validate` turns them into the types below: sizes in bytes, addresses parsed,
 //! defaults filled in, shares checked against the disk, and combinations refused that would break a promise. Problems
 //! are collected in a [`ConfigReport`] with line, caret, suggestion and advice. This module opens no socket and does
-//! not read the user file. Durability policies, host rules, algorithms, and the treatment of links and streams have the
-//! types of the crates that implement them; other terms of the protocol are translated at the server's border.
+//! not read the user file. The durability of a share, host rules, algorithms, and the treatment of links and streams
+//! have the types of the crates that implement them; other terms of the protocol are translated at the server's border.
 
 mod apart;
 mod command_line;
@@ -33,6 +33,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use durability::ShareDurability;
 use serde::Deserialize;
 use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_server::config::HostRules;
@@ -170,12 +171,8 @@ pub struct ShareSettings {
     pub owner: Option<LocalIds>,
     pub file_mode: u32,
     pub directory_mode: u32,
-    pub durability: Policy,
+    pub durability: ShareDurability,
     pub accept_loss: bool,
-    pub ignore_full_sync: bool,
-    pub unbuffered: Unbuffered,
-    pub durable_acl: bool,
-    pub flush_times: bool,
     pub flush_journal: bool,
     /// Opens with another policy; each named by its place in the file.
     pub rules: Rules,

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use durability::Policy;
+use durability::{Policy, ShareDurability};
 use serde_spanned::Spanned;
 use vfs::posix::{StreamStore, SymlinkPolicy};
 
@@ -100,18 +100,8 @@ pub(super) fn share(
         owner: given(&table.owner),
         file_mode: given(&table.file_mode).map_or(FILE_MODE, |mode| mode.0),
         directory_mode: given(&table.directory_mode).map_or(DIRECTORY_MODE, |mode| mode.0),
-        durability: share_policy(table, from, findings),
+        durability: durability(table, from, findings),
         accept_loss: accepts_loss(table, inherited),
-        ignore_full_sync: get(
-            &table.ignore_full_sync,
-            get(&inherited.ignore_full_sync, false),
-        ),
-        unbuffered: get(
-            &table.unbuffered,
-            get(&inherited.unbuffered, Unbuffered::WriteThrough),
-        ),
-        durable_acl: get(&table.durable_acl, get(&inherited.durable_acl, false)),
-        flush_times: get(&table.flush_times, get(&inherited.flush_times, true)),
         flush_journal: get(&table.flush_journal, get(&inherited.flush_journal, false)),
         rules: rules::rules(table, from, findings),
         encryption: get(&table.encryption, server.encryption),
@@ -132,9 +122,28 @@ pub(super) fn share(
     Some(share)
 }
 
+/// When the share's changes become stable.
+fn durability(
+    table: &raw::ShareTable,
+    from: &From<'_>,
+    findings: &mut Findings,
+) -> ShareDurability {
+    let inherited = from.inherited;
+    let unbuffered = get(&inherited.unbuffered, Unbuffered::WriteThrough);
+    let ignored = get(&inherited.ignore_full_sync, false);
+    ShareDurability {
+        policy: share_policy(table, from, findings),
+        ignore_full_sync: get(&table.ignore_full_sync, ignored),
+        unbuffered_is_write_through: get(&table.unbuffered, unbuffered) == Unbuffered::WriteThrough,
+        durable_acl: get(&table.durable_acl, get(&inherited.durable_acl, false)),
+        flush_times: get(&table.flush_times, get(&inherited.flush_times, true)),
+        sync_on_stop: from.durability.sync_on_stop,
+    }
+}
+
 fn is_bounded(share: &ShareSettings) -> bool {
     let rules = share.rules.iter().map(|rule| rule.policy);
-    let mut policies = rules.chain([share.durability]);
+    let mut policies = rules.chain([share.durability.policy]);
     policies.any(|policy| matches!(policy, Policy::Bounded(_)))
 }
 
@@ -278,7 +287,7 @@ fn combinations(
 ) {
     availability(table, share, findings);
     secrecy(table, share, server, findings);
-    times(&table.flush_times, share.durability, findings);
+    times(&table.flush_times, share.durability.policy, findings);
     check_allow(&table.hosts_allow, findings);
     if share.comment.chars().count() > COMMENT_MAX {
         let message = "the comment is longer than clients show";
@@ -332,12 +341,11 @@ pub(super) fn times(flush_times: &raw::At<bool>, policy: Policy, findings: &mut 
 
 /// Refuses continuous availability with settings that cannot keep its promise.
 fn availability(table: &raw::ShareTable, share: &ShareSettings, findings: &mut Findings) {
-    if get(&table.continuous_availability, false) {
-        let options = durability::ShareDurability::with_policy(share.durability);
-        if let Err(error) = options.check_continuous_availability() {
-            let place = span(&table.durability).or(span(&table.continuous_availability));
-            findings.add(place, error.to_string(), "use honor or strict-sync");
-        }
+    if get(&table.continuous_availability, false)
+        && let Err(error) = share.durability.check_continuous_availability()
+    {
+        let place = span(&table.durability).or(span(&table.continuous_availability));
+        findings.add(place, error.to_string(), "use honor or strict-sync");
     }
 }
 

@@ -45,7 +45,7 @@ fn defaults() {
     );
     let share = &config.shares[0];
     assert!(share.path.is_absolute() && share.path.ends_with("data"));
-    assert_eq!(share.durability, Policy::Honor);
+    assert_eq!(share.durability.policy, Policy::Honor);
     assert!(
         share.hide_dot_files
             && share.short_names
@@ -62,18 +62,18 @@ fn shares_inherit_and_override() {
                   ignore_full_sync = true";
     let bounded = policy::bounded(Duration::from_millis(50), 4 << 20).unwrap();
     let config = accept(before, "");
-    assert_eq!(config.shares[0].durability, bounded);
-    assert!(config.shares[0].ignore_full_sync);
+    assert_eq!(config.shares[0].durability.policy, bounded);
+    assert!(config.shares[0].durability.ignore_full_sync);
     let config = accept(
         before,
         "durability = \"strict-sync\"\nignore_full_sync = false",
     );
-    assert_eq!(config.shares[0].durability, Policy::StrictSync);
-    assert!(!config.shares[0].ignore_full_sync);
+    assert_eq!(config.shares[0].durability.policy, Policy::StrictSync);
+    assert!(!config.shares[0].durability.ignore_full_sync);
     let guarded = "durability = \"treat-host-as-stable-storage\"";
     let config = accept("[durability]\nprotection = \"ups\"", guarded);
     assert_eq!(
-        config.shares[0].durability,
+        config.shares[0].durability.policy,
         Policy::TreatHostAsStableStorage
     );
     accept("[durability]\naccept_loss = true", guarded);
@@ -130,21 +130,15 @@ fn options_of_durability_are_inherited_and_overridden() {
                   flush_journal = true";
     let of = |config: &Config| {
         let share = &config.shares[0];
-        let options = (share.durable_acl, share.flush_times, share.flush_journal);
-        (share.unbuffered, options)
+        let of = share.durability;
+        let options = (of.durable_acl, of.flush_times, share.flush_journal);
+        (of.unbuffered_is_write_through, options)
     };
-    assert_eq!(
-        of(&accept("", "")),
-        (Unbuffered::WriteThrough, (false, true, false))
-    );
-    let inherited = (Unbuffered::Hint, (true, false, true));
-    assert_eq!(of(&accept(before, "")), inherited);
+    assert_eq!(of(&accept("", "")), (true, (false, true, false)));
+    assert_eq!(of(&accept(before, "")), (false, (true, false, true)));
     let own = "unbuffered = \"write-through\"\ndurable_acl = false\nflush_times = true\n\
                flush_journal = false";
-    assert_eq!(
-        of(&accept(before, own)),
-        (Unbuffered::WriteThrough, (false, true, false))
-    );
+    assert_eq!(of(&accept(before, own)), (true, (false, true, false)));
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 use std::{io, os::unix::fs::MetadataExt, path::Path};
 
-use durability::ShareDurability;
 use rustix::process::{getegid, geteuid};
 use smb_auth::UserDb;
 use smb_server::{
@@ -132,18 +131,6 @@ pub(crate) fn durability_limits(config: &Config) -> durability::Limits {
         dirty_age_max: config.durability.dirty_age_max,
         syncs_in_flight_max: config.durability.syncs_in_flight_max as usize,
         latched_max: config.durability.latched_inodes_max as usize,
-    }
-}
-
-/// When a share's changes become stable.
-pub(crate) fn share_durability(config: &Config, share: &config::ShareSettings) -> ShareDurability {
-    ShareDurability {
-        ignore_full_sync: share.ignore_full_sync,
-        durable_acl: share.durable_acl,
-        flush_times: share.flush_times,
-        unbuffered_is_write_through: share.unbuffered == config::Unbuffered::WriteThrough,
-        sync_on_stop: config.durability.sync_on_stop,
-        ..ShareDurability::with_policy(share.durability)
     }
 }
 

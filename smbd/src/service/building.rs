@@ -4,7 +4,7 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use durability::{Durability, Gate, ShareDurability};
+use durability::{Durability, Gate};
 use smb_auth::UserDb;
 use smb_server::{Share, Shares, config::ShareConfig};
 use vfs::{
@@ -34,9 +34,9 @@ pub(super) struct Before<'a> {
 pub(super) struct Built {
     pub(super) shares: Shares<HostVfs>,
     /// Gates that sessions use already, with their new settings.
-    pub(super) changed: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::ShareSettings)>,
+    pub(super) changed: Vec<(Arc<Gate<HostVfs>>, config::ShareSettings)>,
     /// Gates of new shares, which may have the settings of an earlier share of that name.
-    pub(super) fresh: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::ShareSettings)>,
+    pub(super) fresh: Vec<(Arc<Gate<HostVfs>>, config::ShareSettings)>,
     /// The highest number that a share was given.
     pub(super) numbers: u32,
 }
@@ -62,13 +62,12 @@ pub(super) fn build_shares(
     };
     let mut shares = Vec::new();
     for share in &config.shares {
-        let wanted = settings::share_durability(config, share);
         let known = before.shares.find(&share.name);
         let was = before.config.iter().find(|was| was.name == share.name);
         let known = known.zip(was);
         if let Some((known, _)) = known {
             let gate = Arc::clone(&known.gate);
-            built.changed.push((gate, wanted, share.clone()));
+            built.changed.push((gate, share.clone()));
         }
         let same_folder = |was: &config::ShareSettings| {
             was.path == share.path && !before.replaced.contains(&share.name)
@@ -90,10 +89,10 @@ pub(super) fn build_shares(
             }
             _ => {
                 let vfs = Arc::new(open_folder(share, &hidden, use_ring, own)?);
-                let gate = durability.share(&share.name, Arc::clone(&vfs), wanted);
+                let gate = durability.share(&share.name, Arc::clone(&vfs), share.durability);
                 if known.is_none() {
                     let gate = Arc::clone(&gate);
-                    built.fresh.push((gate, wanted, share.clone()));
+                    built.fresh.push((gate, share.clone()));
                 }
                 (vfs, gate)
             }

@@ -112,7 +112,7 @@ impl Holdfast {
         };
         let own = Arc::new(OwnChanges::default());
         let built = build_shares(&config, &users, &durability, use_ring, &own, &before)?;
-        for (gate, _, share) in &built.fresh {
+        for (gate, share) in &built.fresh {
             promises::rules_at_start(gate, share)?;
         }
         let stores = Stores::open(&config, env.clone(), &durability)?;
@@ -345,9 +345,9 @@ impl Service for Holdfast {
         self.stores
             .look_again(same, durability, move || me.config());
         let of_file = built.changed.into_iter().filter(|_| why == Why::Reload);
-        let changed = of_file.map(|(gate, wanted, share)| {
+        let changed = of_file.map(|(gate, share)| {
             let name = gate.name().to_owned();
-            let setting = promises::reload(gate, wanted, share);
+            let setting = promises::reload(gate, share);
             self.settling.begin(&name, setting)
         });
         let in_force = InForceConfig {

@@ -179,9 +179,9 @@ fn synced(report: &StopReport) -> Synced {
 /// nothing changes.
 pub(super) async fn reload(
     gate: Arc<Gate<HostVfs>>,
-    wanted: durability::ShareDurability,
     share: config::ShareSettings,
 ) -> Option<PolicyOutcome> {
+    let wanted = share.durability;
     gate.set_options(wanted);
     let (was, old_rules) = (gate.settings().policy, gate.rules());
     let rules = Arc::new(share.rules);
@@ -223,15 +223,11 @@ pub(super) async fn reload(
 /// Gives the gate of a new share its options, policy and rules before the first request. Something of a share of that
 /// name may be dirty or poisoned from before a reload removed it: then the gate has that share's, and this waits
 /// until what is dirty is stable. True if it is, and nothing is poisoned.
-pub(super) async fn first_terms(
-    gate: Arc<Gate<HostVfs>>,
-    wanted: ShareDurability,
-    share: config::ShareSettings,
-) -> bool {
+pub(super) async fn first_terms(gate: Arc<Gate<HostVfs>>, share: config::ShareSettings) -> bool {
     let name = share.name.clone();
     // The wanted policy and rules are in force as soon as this future is polled for the first time.
     let terms = async {
-        reload(Arc::clone(&gate), wanted, share).await;
+        reload(Arc::clone(&gate), share).await;
         // The engine has given a share that comes back its policy already, so the reload saw no change of that.
         gate.sync().await
     };
@@ -249,12 +245,12 @@ pub(super) async fn first_terms(
 /// Gives new shares their options, policies and rules, all at once. Returns the names of those that came back while
 /// changes from before are not stable.
 pub(super) async fn first_terms_of_all(
-    fresh: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::ShareSettings)>,
+    fresh: Vec<(Arc<Gate<HostVfs>>, config::ShareSettings)>,
 ) -> Vec<String> {
     let mut setting = tokio::task::JoinSet::new();
-    for (gate, wanted, share) in fresh {
+    for (gate, share) in fresh {
         let name = share.name.clone();
-        let terms = first_terms(gate, wanted, share);
+        let terms = first_terms(gate, share);
         setting.spawn_local(async move { (!terms.await).then_some(name) });
     }
     let set = setting.join_all().await;

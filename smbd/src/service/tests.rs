@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use durability::{LatchRecord, LatchStore, Policy, ShareDurability};
+use durability::{LatchRecord, LatchStore, Policy};
 use smb_server::Client;
 use vfs::{Disk, FileKey, Node, VfsError, Volume, linux::LinuxDisk};
 
@@ -119,10 +119,7 @@ fn a_new_share_has_its_latches_and_its_rules() {
             Default::default(),
         );
         promises::rules_at_start(&other, share).unwrap_err();
-        let terms = || {
-            let wanted = ShareDurability::default();
-            promises::first_terms(gate.clone(), wanted, share.clone())
-        };
+        let terms = || promises::first_terms(gate.clone(), share.clone());
         assert!(terms().await);
         assert_eq!(gate.rules().iter().count(), 1);
         // A change that cannot be made stable is no success.

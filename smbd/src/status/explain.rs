@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use durability::{Opener, Policy, Rule, Rules};
+use durability::{Opener, Policy, Rule, Rules, ShareDurability};
 use vfs::fold;
 
 use super::text::{Text, put};
@@ -212,7 +212,11 @@ pub fn explain(
 /// The policy of such an open by the configuration of its share.
 #[must_use]
 pub fn by_settings(share: &config::ShareSettings, opener: &Opener) -> Explained {
-    let (policy, flush_times) = (share.durability, share.flush_times);
+    let ShareDurability {
+        policy,
+        flush_times,
+        ..
+    } = share.durability;
     explain(&share.name, policy, flush_times, &share.rules, opener)
 }
 

@@ -57,7 +57,7 @@ impl Board {
                 continue;
             };
             if old.get(&share.name) != Some(&found) {
-                announce(&share.name, &share.durability.to_string(), &found);
+                announce(&share.name, &share.durability.policy.to_string(), &found);
             }
             shares.insert(share.name.clone(), found);
         }
