@@ -6,6 +6,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{self, value::StrDeserializer},
 };
+use smb_wire::msg::Dialect;
 
 use super::DialectName;
 
@@ -16,15 +17,6 @@ pub(super) struct Dialects {
     pub(super) oldest: DialectName,
     pub(super) newest: DialectName,
 }
-
-/// Oldest first.
-const ALL: [DialectName; 5] = [
-    DialectName::Smb202,
-    DialectName::Smb210,
-    DialectName::Smb300,
-    DialectName::Smb302,
-    DialectName::Smb311,
-];
 
 impl DialectName {
     /// The number on the wire ([MS-SMB2] 2.2.3).
@@ -63,11 +55,13 @@ impl Dialects {
         let (Some(oldest), Some(newest)) = (list.iter().min(), list.iter().max()) else {
             return Err("an empty list of dialects says nothing".into());
         };
-        let between = |one: &&DialectName| *one >= oldest && *one <= newest;
-        if ALL.iter().filter(between).any(|one| !list.contains(one)) {
+        let range = Self::between(*oldest, *newest)?;
+        let revisions = range.revisions();
+        let mut between = Dialect::ALL.iter().filter(|one| revisions.contains(&one.0));
+        if between.any(|between| list.iter().all(|one| one.revision() != between.0)) {
             return Err("a list of dialects must have no gap: write two rules".into());
         }
-        Self::between(*oldest, *newest)
+        Ok(range)
     }
 }
 
