@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use smb_load::rig::{device::Kind, slow::Speed};
 
 /// The disk below the servers that are started.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::bench) struct DiskPlan {
     pub(in crate::bench) name: String,
@@ -27,10 +27,11 @@ pub(in crate::bench) struct DiskPlan {
 }
 
 /// How fast a disk is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::bench) enum DiskClass {
     /// A folder of a file system that is there.
+    #[default]
     Folder,
     /// A file system of its own on a loop device.
     Raw,
@@ -100,12 +101,7 @@ impl DiskPlan {
 pub(super) fn one_folder() -> Vec<DiskPlan> {
     vec![DiskPlan {
         name: "folder".to_owned(),
-        class: DiskClass::Folder,
-        file_system: Kind::default(),
-        mount: String::new(),
-        folder: None,
-        flush_ms: None,
-        vm: BTreeMap::new(),
+        ..DiskPlan::default()
     }]
 }
 
