@@ -7,6 +7,8 @@
 
 use std::{fmt, ops::Range, path::PathBuf};
 
+use strsim::osa_distance;
+
 /// Longest line that is shown whole; longer ones are cut around the caret.
 const SHOWN_LINE_MAX: usize = 100;
 
@@ -152,37 +154,10 @@ pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
     let word = plain(word);
     let worst = (word.chars().count() / 3).max(1);
     known
-        .map(|candidate| (distance(&word, &plain(candidate)), candidate))
+        .map(|candidate| (osa_distance(&word, &plain(candidate)), candidate))
         .filter(|(far, _)| *far <= worst)
         .min_by_key(|(far, _)| *far)
         .map(|(_, candidate)| candidate)
-}
-
-/// Edits (insert, remove, replace, swap of neighbours) between two words.
-#[expect(
-    clippy::indexing_slicing,
-    reason = "each row has one place more than `b` has letters"
-)]
-fn distance(a: &str, b: &str) -> usize {
-    let a: Vec<char> = a.chars().collect();
-    let b: Vec<char> = b.chars().collect();
-    let mut older: Vec<usize> = Vec::new();
-    let mut old: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut new = vec![i + 1];
-        for (j, y) in b.iter().enumerate() {
-            let swap = i > 0 && j > 0 && a[i - 1] == *y && b[j - 1] == *x;
-            let mut best = (old[j] + usize::from(x != y))
-                .min(old[j + 1] + 1)
-                .min(new[j] + 1);
-            if swap {
-                best = best.min(older[j - 1] + 1);
-            }
-            new.push(best);
-        }
-        older = std::mem::replace(&mut old, new);
-    }
-    old.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -190,19 +165,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances() {
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("pathc", "patch"), 1);
-        assert_eq!(distance("same", "same"), 0);
-    }
-
-    #[test]
     fn only_slips_are_suggested() {
         let known = ["read_only", "path", "name"];
         assert_eq!(nearest("readonly", known.into_iter()), Some("read_only"));
         assert_eq!(nearest("read-only", known.into_iter()), Some("read_only"));
         assert_eq!(nearest("Path", known.into_iter()), Some("path"));
+        // Neighbours that are swapped are one slip.
+        assert_eq!(nearest("nmae", known.into_iter()), Some("name"));
         assert_eq!(nearest("veto_files", known.into_iter()), None);
     }
 
