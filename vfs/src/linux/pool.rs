@@ -16,6 +16,7 @@
 //!
 //! A job that was begun runs to its end even if nobody waits for its result any more.
 
+mod part;
 mod waiting;
 
 use std::{
@@ -33,7 +34,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use self::waiting::Waiting;
+use self::part::Part;
 use crate::{
     Identity, credentials,
     disk::{DiskResult, Errno},
@@ -94,42 +95,6 @@ type Job = Box<dyn FnOnce() + Send>;
 enum Purpose {
     Request,
     Close,
-}
-
-/// The threads and waiting jobs that a lane has for one file system.
-#[derive(Default)]
-struct Part {
-    waiting: Waiting,
-    /// The waiting jobs that close a descriptor, which do not count against the limit.
-    closing: usize,
-    /// Threads that work for it.
-    running: usize,
-}
-
-impl Part {
-    /// The number of jobs that threads may take now.
-    fn ready(&self, most: usize) -> usize {
-        self.waiting.jobs.min(most.saturating_sub(self.running))
-    }
-
-    /// Whether one more job may wait. A requester may have half of the places that other requesters leave free, and the
-    /// server itself as many as all of them.
-    fn has_room_for(&self, requester: Requester) -> bool {
-        let servers = self.waiting.of(Requester::SERVER);
-        if requester == Requester::SERVER {
-            return servers.saturating_sub(self.closing) < QUEUE_MAX;
-        }
-        let own = self.waiting.of(requester);
-        let others = self.waiting.jobs.saturating_sub(servers + own);
-        let free = QUEUE_MAX.saturating_sub(others);
-        own < free.div_ceil(2)
-    }
-
-    /// The number of threads that it must get however many the others hold.
-    fn wanted(&self, most: usize) -> usize {
-        let least = THREADS_MIN.saturating_sub(self.running);
-        self.ready(most).min(least)
-    }
 }
 
 /// The only core that a thread may run on, if there is just one.
@@ -211,9 +176,7 @@ impl LaneState {
             .iter_mut()
             .filter(|(_, part)| part.ready(most) > 0);
         let (device, part) = ready.min_by_key(|(_, part)| part.running)?;
-        let (purpose, job) = part.waiting.pop()?;
-        part.closing -= usize::from(purpose == Purpose::Close);
-        part.running += 1;
+        let job = part.begin()?;
         Some((*device, job))
     }
 
