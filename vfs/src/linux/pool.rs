@@ -4,11 +4,12 @@
 //! programs on the host that keep leases, never keep reads and names waiting. Within a lane each file system (by its
 //! device number) has a queue and a number of threads at most, so that one that hangs delays no other: a new file
 //! system always gets threads, however many the others hold. Within a file system's queue the requesters
-//! (`requester.rs`) take turns, so that one with thousands of jobs delays each other one by one job. A full queue gives
-//! EAGAIN, so there is no unbounded backlog, and each requester may have half of the places that are free to it. The
-//! server's own jobs have as many places as all others together: a delete-on-close of a lost session, or a record in
-//! the state folder, must not fail because clients wait for the same disk. Threads start when needed and end when idle
-//! for `IDLE_MAX`; the next job is taken from the file system that has the fewest threads.
+//! (`requester.rs`) take turns, so that one with thousands of jobs delays each other one by one job. Where one has jobs
+//! that take minutes on all threads of a file system, each other one still gets a thread, one of a few that are spare.
+//! A full queue gives EAGAIN, so there is no unbounded backlog, and each requester may have half of the places that are
+//! free to it. The server's own jobs have as many places as all others together: a delete-on-close of a lost session,
+//! or a record in the state folder, must not fail because clients wait for the same disk. Threads start when needed and
+//! end when idle for `IDLE_MAX`; the next job is taken from the file system that has the fewest threads.
 //!
 //! A job wakes the thread of the worker's own core that became idle last, as with the ring's kernel threads
 //! (`uring/sys.rs`): the data are in that core's caches, and no other core is interrupted to wake it, or the worker
@@ -52,6 +53,8 @@ pub const SYNC_THREADS_MAX: usize = 64;
 pub const BUSY_FILE_SYSTEMS_MAX: usize = 4;
 /// Threads of a lane that a file system gets however many the others hold.
 pub const THREADS_MIN: usize = 4;
+/// Threads that one file system may have beyond those, for requesters that none of them works for.
+pub const SPARE_THREADS_MAX: usize = 8;
 /// File systems that a lane distinguishes at once; all others share one queue.
 pub const FILE_SYSTEMS_MAX: usize = 256;
 /// Most jobs of requesters waiting in a lane for one file system, and most of the server itself, beside descriptors
@@ -89,6 +92,9 @@ pub(crate) struct Place {
 const ANY: u64 = 0;
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// The file system and the requester of a job that a thread has taken.
+type Owner = (u64, Requester);
 
 /// The purpose of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -138,7 +144,7 @@ impl LaneState {
     /// Whether the waiting jobs need one more thread.
     fn wants_thread(&self, most: usize) -> bool {
         let parts = || self.parts.values();
-        let running: usize = parts().map(|part| part.running).sum();
+        let running: usize = parts().map(Part::running).sum();
         // These threads are idle or about to begin.
         let free = self.threads.saturating_sub(running);
         let ready: usize = parts().map(|part| part.ready(most)).sum();
@@ -148,6 +154,10 @@ impl LaneState {
 
     /// The thread for a job that a thread of this home has just queued. A thread that is to be started is counted.
     fn need(&mut self, home: Home, most: usize) -> Need {
+        // A job that must wait is for the next thread that ends one of the same file system.
+        if !self.is_wanted(most) {
+            return Need::Nothing;
+        }
         let near = self.idle.iter().rposition(|one| one.home == home);
         if let Some(at) = near {
             return Need::Call(self.idle.remove(at).thread);
@@ -170,20 +180,20 @@ impl LaneState {
     }
 
     /// The next job, of the file system that has the fewest threads.
-    fn take(&mut self, most: usize) -> Option<(u64, Job)> {
+    fn take(&mut self, most: usize) -> Option<(Owner, Job)> {
         let ready = self
             .parts
             .iter_mut()
             .filter(|(_, part)| part.ready(most) > 0);
-        let (device, part) = ready.min_by_key(|(_, part)| part.running)?;
-        let job = part.begin()?;
-        Some((*device, job))
+        let (device, part) = ready.min_by_key(|(_, part)| part.running())?;
+        let (requester, job) = part.begin(most)?;
+        Some(((*device, requester), job))
     }
 
-    fn ended(&mut self, device: u64) {
+    fn ended(&mut self, (device, requester): Owner) {
         if let Some(part) = self.parts.get_mut(&device) {
-            part.running = part.running.saturating_sub(1);
-            if part.running == 0 && part.waiting.jobs == 0 {
+            part.ended(requester);
+            if part.running() == 0 && part.waiting.jobs == 0 {
                 self.parts.remove(&device);
             }
         }
@@ -290,12 +300,12 @@ impl LaneThreads {
     fn retire(&self) {
         let mut state = self.lock();
         state.threads -= 1;
-        let running: usize = state.parts.values().map(|part| part.running).sum();
+        let running: usize = state.parts.values().map(Part::running).sum();
         let mut lost = BTreeMap::new();
         if state.threads <= running {
             let (served, unserved) = std::mem::take(&mut state.parts)
                 .into_iter()
-                .partition(|(_, part)| part.running > 0);
+                .partition(|(_, part)| part.running() > 0);
             state.parts = served;
             lost = unserved;
         }
@@ -308,7 +318,7 @@ impl LaneThreads {
         drop(lost);
     }
 
-    fn next(&self) -> Option<(u64, Job)> {
+    fn next(&self) -> Option<(Owner, Job)> {
         loop {
             let mut state = self.lock();
             if let Some(next) = state.take((self.threads_max)()) {
@@ -348,11 +358,11 @@ impl LaneThreads {
             tracing::error!("a disk thread could not become the service; it ends");
             return self.retire();
         }
-        while let Some((device, job)) = self.next() {
+        while let Some((owner, job)) = self.next() {
             // A panic is a bug, which the panic hook reports. The caller gets EIO because the sender is dropped, and
             // the thread continues.
             let _ = catch_unwind(AssertUnwindSafe(job));
-            self.lock().ended(device);
+            self.lock().ended(owner);
             if credentials::broken() {
                 // This thread would refuse every job, so another one takes its place.
                 return self.retire();

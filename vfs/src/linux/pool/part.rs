@@ -1,6 +1,6 @@
 //! The waiting jobs that a lane has for one file system, and the threads that work for it.
 
-use super::{Job, Purpose, QUEUE_MAX, THREADS_MIN, waiting::Waiting};
+use super::{Job, Purpose, QUEUE_MAX, SPARE_THREADS_MAX, THREADS_MIN, waiting::Waiting};
 use crate::requester::Requester;
 
 /// The threads and waiting jobs that a lane has for one file system.
@@ -9,22 +9,44 @@ pub(super) struct Part {
     pub(super) waiting: Waiting,
     /// The waiting jobs that close a descriptor, which do not count against the limit.
     pub(super) closing: usize,
-    /// Threads that work for it.
-    pub(super) running: usize,
+    /// The requester of each job under way, one for each thread that works for the file system.
+    under_way: Vec<Requester>,
 }
 
 impl Part {
-    /// The number of jobs that threads may take now.
-    pub(super) fn ready(&self, most: usize) -> usize {
-        self.waiting.jobs.min(most.saturating_sub(self.running))
+    /// The number of threads that work for the file system.
+    pub(super) fn running(&self) -> usize {
+        self.under_way.len()
     }
 
-    /// Takes the next job.
-    pub(super) fn begin(&mut self) -> Option<Job> {
-        let (purpose, job) = self.waiting.pop()?;
+    /// The number of jobs that threads may take now; 0 only if they may take none.
+    pub(super) fn ready(&self, most: usize) -> usize {
+        let free = most.saturating_sub(self.running());
+        if self.waiting.jobs <= free {
+            return self.waiting.jobs;
+        }
+        let spare = SPARE_THREADS_MAX.saturating_sub(self.running().saturating_sub(most));
+        let without = self.waiting.requesters();
+        let without = without.filter(|requester| !self.under_way.contains(requester));
+        self.waiting.jobs.min(free + without.take(spare).count())
+    }
+
+    /// Takes the next job. Once the usual threads are busy, it is one of a requester that none of them works for.
+    pub(super) fn begin(&mut self, most: usize) -> Option<(Requester, Job)> {
+        let is_full = self.running() >= most;
+        let under_way = &self.under_way;
+        let may = |requester: Requester| !(is_full && under_way.contains(&requester));
+        let (requester, purpose, job) = self.waiting.pop(may)?;
         self.closing -= usize::from(purpose == Purpose::Close);
-        self.running += 1;
-        Some(job)
+        self.under_way.push(requester);
+        Some((requester, job))
+    }
+
+    /// Records that a job of the requester has ended.
+    pub(super) fn ended(&mut self, requester: Requester) {
+        if let Some(at) = self.under_way.iter().position(|one| *one == requester) {
+            self.under_way.swap_remove(at);
+        }
     }
 
     /// Whether one more job may wait. A requester may have half of the places that other requesters leave free, and the
@@ -42,7 +64,11 @@ impl Part {
 
     /// The number of threads that it must get however many the others hold.
     pub(super) fn wanted(&self, most: usize) -> usize {
-        let least = THREADS_MIN.saturating_sub(self.running);
-        self.ready(most).min(least)
+        let ready = self.ready(most);
+        match self.running() < most {
+            true => ready.min(THREADS_MIN.saturating_sub(self.running())),
+            // These are for requesters that would have none.
+            false => ready,
+        }
     }
 }

@@ -49,9 +49,9 @@ fn requesters_take_turns_in_the_queue_and_have_a_share_of_it() {
         submit(requester).unwrap();
     }
     let work = || {
-        let (device, job) = TURNS.lock().take(4).unwrap();
+        let (owner, job) = TURNS.lock().take(4).unwrap();
         job();
-        TURNS.lock().ended(device);
+        TURNS.lock().ended(owner);
         done.recv().unwrap()
     };
     let order: Vec<u64> = (0..6).map(|_| work()).collect();
@@ -66,6 +66,63 @@ fn requesters_take_turns_in_the_queue_and_have_a_share_of_it() {
     // Every second turn is the server's.
     let order: Vec<u64> = (0..4).map(|_| work()).collect();
     assert_eq!(order, [6, 0, 5, 0]);
+}
+
+/// A lone requester has all threads; while its jobs take long, each other one has a spare thread.
+#[test]
+fn jobs_that_take_long_leave_a_thread_to_each_other_requester() {
+    static CROWDED: LaneThreads = LaneThreads::with_start("crowded", || 8, |_| Ok(()));
+    let submit = |requester: u64, jobs: usize| {
+        let _entered = requester::enter(Requester(requester));
+        (0..jobs).for_each(|_| CROWDED.submit(1, Box::new(|| {})).unwrap());
+    };
+    let begin = || {
+        let begun = CROWDED.lock().take(8);
+        begun.map(|((_, requester), _)| requester.0)
+    };
+    let begin_all = || std::iter::from_fn(begin).collect::<Vec<_>>();
+    let end = |requester| CROWDED.lock().ended((1, Requester(requester)));
+    submit(5, 10);
+    assert_eq!(begin_all(), [5; 8]);
+    submit(5, 1);
+    assert!(!CROWDED.lock().is_wanted(8), "no thread is woken in vain");
+    submit(6, 2);
+    submit(7, 1);
+    submit(0, 1);
+    assert_eq!(begin_all(), [0, 6, 7], "one each");
+    (8..20).for_each(|requester| submit(requester, 1));
+    assert_eq!(begin_all(), [8, 9, 10, 11, 12], "eight in all are spare");
+    end(6);
+    assert_eq!(begin_all(), [13]);
+    end(0);
+    assert_eq!(begin_all(), [14], "6 has its turn after the others");
+    // The first one's next jobs wait until the usual threads suffice.
+    [5; 4].into_iter().for_each(end);
+    assert_eq!(begin_all(), [15, 16, 17, 18]);
+    [5; 4].into_iter().for_each(end);
+    assert_eq!(begin_all(), [19, 5, 6], "one each again");
+    (7..20).for_each(end);
+    assert_eq!(begin_all(), [5; 2]);
+    [5, 5, 5, 6].into_iter().for_each(end);
+    assert!(CROWDED.lock().parts.is_empty());
+}
+
+#[test]
+fn a_spare_thread_starts_beside_those_that_hang() {
+    const DEVICE: u64 = 4101;
+    let place = Lane::Leases.of(DEVICE);
+    let first = requester::enter(Requester(5));
+    let release = hold_up(place, IO_THREADS_MAX + 1);
+    drop(first);
+    let running = || LEASES.lock().parts.get(&DEVICE).map_or(0, Part::running);
+    while running() < IO_THREADS_MAX {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let _second = requester::enter(Requester(6));
+    let (send, ran) = mpsc::channel();
+    post(place, move || send.send(()).unwrap());
+    ran.recv_timeout(Duration::from_secs(10)).unwrap();
+    drop(release);
 }
 
 #[test]
@@ -95,10 +152,7 @@ fn hang(device: u64, jobs: usize) -> (mpsc::Sender<()>, Vec<oneshot::Receiver<()
 }
 
 fn threads_of(device: u64) -> usize {
-    SYNC.lock()
-        .parts
-        .get(&device)
-        .map_or(0, |part| part.running)
+    SYNC.lock().parts.get(&device).map_or(0, Part::running)
 }
 
 /// Waits until the file system has this many threads.

@@ -42,22 +42,33 @@ impl Waiting {
         queued + usize::from(next)
     }
 
-    /// Takes the first job of the requester whose turn is next.
-    pub(super) fn pop(&mut self) -> Option<(Purpose, Job)> {
-        if let Some((requester, purpose, job)) = self.next.take() {
-            self.had_turn(requester);
+    /// The requesters that have jobs, each once.
+    pub(super) fn requesters(&self) -> impl Iterator<Item = Requester> {
+        let next = self.next.as_ref().map(|next| next.0);
+        let queued = self.queues.keys().copied();
+        next.into_iter()
+            .chain(queued.filter(move |requester| Some(*requester) != next))
+    }
+
+    /// Takes the first job of the requester whose turn is next, of those that may have a thread.
+    pub(super) fn pop(
+        &mut self,
+        may: impl Fn(Requester) -> bool,
+    ) -> Option<(Requester, Purpose, Job)> {
+        if let Some(next) = self.next.take_if(|next| may(next.0)) {
+            self.had_turn(next.0);
             self.jobs -= 1;
-            return Some((purpose, job));
+            return Some(next);
         }
-        let requester = self.next_turn()?;
+        let requester = self.next_turn(may)?;
         self.had_turn(requester);
         let queue = self.queues.get_mut(&requester)?;
-        let next = queue.pop_front()?;
+        let (purpose, job) = queue.pop_front()?;
         if queue.is_empty() {
             self.queues.remove(&requester);
         }
         self.jobs -= 1;
-        Some(next)
+        Some((requester, purpose, job))
     }
 
     fn had_turn(&mut self, requester: Requester) {
@@ -67,16 +78,18 @@ impl Waiting {
         }
     }
 
-    /// The requester with jobs whose turn is next.
-    fn next_turn(&self) -> Option<Requester> {
-        let server = self.queues.contains_key(&Requester::SERVER);
+    /// The requester with jobs whose turn is next, of those that may have a thread.
+    fn next_turn(&self, may: impl Fn(Requester) -> bool) -> Option<Requester> {
+        let server = self.queues.contains_key(&Requester::SERVER) && may(Requester::SERVER);
         if server && !self.was_server {
             return Some(Requester::SERVER);
         }
         // The server's number is the lowest.
-        let after = |last| self.queues.range((Excluded(last), Unbounded)).next();
+        let after = |last| {
+            let later = self.queues.range((Excluded(last), Unbounded));
+            later.map(|(of, _)| *of).find(|of| may(*of))
+        };
         let other = after(self.last).or_else(|| after(Requester::SERVER));
-        let other = other.map(|(requester, _)| *requester);
         other.or(server.then_some(Requester::SERVER))
     }
 }
