@@ -242,6 +242,8 @@ impl Watcher {
 pub(super) struct Watches {
     by_open: BTreeMap<OpenId, Watcher>,
     by_path: BTreeSet<IndexKey>,
+    /// The watchers of trees among them. A change concerns no others in directories further up than its own.
+    tree_paths: BTreeSet<IndexKey>,
     by_key: BTreeSet<(FileKey, OpenId)>,
     /// The number of watchers of a directory that each user has.
     of_users: BTreeMap<(FileKey, CountedUser), usize>,
@@ -249,11 +251,18 @@ pub(super) struct Watches {
     trees: BTreeMap<CountedUser, usize>,
     /// The folders that several shares show, by their path in each of them: that path, and one in another share.
     same_folders: BTreeMap<IndexKey, Vec<(SharePath, SharePath)>>,
+    compared: u64,
 }
 
 impl Watches {
     pub(super) fn len(&self) -> usize {
         self.by_open.len()
+    }
+
+    /// How many watchers the changes were compared with, for tests that count.
+    #[cfg(test)]
+    pub(super) fn compared(&self) -> u64 {
+        self.compared
     }
 
     fn watch(&mut self, request: &WatchRequest, path: SharePath) -> Watching {
@@ -267,6 +276,7 @@ impl Watches {
             *self.of_users.entry(directory).or_default() += 1;
             if request.tree {
                 *self.trees.entry(user).or_default() += 1;
+                self.tree_paths.insert(path.key(request.open));
             }
             self.by_path.insert(path.key(request.open));
             self.by_key.insert((request.place.key, request.open));
@@ -335,6 +345,10 @@ impl Watches {
             {
                 self.by_path.remove(&old);
                 self.by_path.insert(path.key(open));
+                if watcher.tree {
+                    self.tree_paths.remove(&old);
+                    self.tree_paths.insert(path.key(open));
+                }
                 watcher.path = path;
             }
         }
@@ -346,6 +360,7 @@ impl Watches {
         self.by_key.remove(&(watcher.key, open));
         forget_one(&mut self.of_users, &(watcher.key, watcher.user));
         if watcher.tree {
+            self.tree_paths.remove(&watcher.path.key(open));
             forget_one(&mut self.trees, &watcher.user);
         }
         Some(watcher)

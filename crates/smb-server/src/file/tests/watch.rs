@@ -636,3 +636,25 @@ fn a_user_has_so_many_watchers_of_trees_and_no_more() {
     let _ = rig.close(&opens[0]);
     assert_eq!(watch(&rig, &one_more, true, 10).1, Watching::Pending);
 }
+
+#[test]
+fn watchers_further_up_cost_a_change_nothing_unless_they_watch_a_tree() {
+    let rig = Rig::new();
+    let [_flat, tree] = [false, true].map(|tree| {
+        let on = directory(&rig, "a");
+        assert_eq!(watch(&rig, &on, tree, 1000).1, Watching::Pending);
+        on
+    });
+    let compared = |at: &str| {
+        let before = rig.files.watches.lock().compared();
+        let _ = rig.files.changed(&[reported(Change::ADDED, at)]);
+        rig.files.watches.lock().compared() - before
+    };
+    assert_eq!([compared("a\\x"), compared("a\\b\\x")], [2, 1]);
+    let (from, to) = (path("a"), path("c"));
+    rig.files
+        .renamed(key(1), (&from, &link(0, "A")), (&to, &link(0, "C")));
+    assert_eq!([compared("a\\b\\x"), compared("c\\b\\x")], [0, 1]);
+    let _ = rig.close(&tree);
+    assert_eq!([compared("c\\x"), compared("c\\b\\x")], [1, 0]);
+}

@@ -76,13 +76,19 @@ impl Watches {
         for depth in (0..depths).rev() {
             let above: Arc<[Box<str>]> = folded.get(..depth).unwrap_or_default().into();
             let key = |open| (path.share, Arc::clone(&above), OpenId(open));
+            // A user may have thousands of watchers in each of these directories.
+            let near = depth + 1 == folded.len();
+            let index = match near {
+                true => &self.by_path,
+                false => &self.tree_paths,
+            };
             let mut name = None;
-            for (_, _, open) in self.by_path.range(key(0)..=key(u64::MAX)) {
+            for (_, _, open) in index.range(key(0)..=key(u64::MAX)) {
                 let Some(watcher) = self.by_open.get_mut(open) else {
                     continue;
                 };
-                let near = depth + 1 == folded.len();
-                if (near || watcher.tree) && watcher.filter.intersects(reported.filter) {
+                self.compared += 1;
+                if watcher.filter.intersects(reported.filter) {
                     let name = name.get_or_insert_with(|| relative(reported, path, depth));
                     watcher.push(reported.action, name);
                     reached.push(*open);
