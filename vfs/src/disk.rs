@@ -513,8 +513,8 @@ pub trait Disk: Send + Sync + 'static {
     /// `readlinkat`, at most 4,095 bytes.
     async fn read_link_at(&self, dir: &Self::Fd, name: &[u8]) -> DiskResult<Vec<u8>>;
 
-    /// All entries of a directory except `.` and `..`, in the file system's order, at most `max` (else EOVERFLOW). `fd`
-    /// need not be fresh: the position is reset.
+    /// All entries of a directory except `.` and `..`, in the file system's order, at most `max` (else EOVERFLOW, as
+    /// where they would take too much memory). `fd` need not be fresh: the position is reset.
     async fn entries(&self, fd: &Self::Fd, max: usize) -> DiskResult<Vec<RawEntry>>;
 
     /// [`Disk::entries`], and the results of [`Disk::entries_attrs`] for the first `looked` of them, with one wait

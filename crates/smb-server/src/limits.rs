@@ -135,7 +135,8 @@ pub const CHANNELS_PER_SESSION_MAX: usize = 32;
 /// CREATEs of one session that go on waiting though their channel is lost; one more is cancelled.
 pub const ADOPTED_PER_SESSION_MAX: usize = 64;
 
-/// The most names of one directory that a listing holds; a larger directory gives `FILE_SYSTEM_LIMITATION`.
+/// The most names of one directory that a listing holds; a larger directory gives `FILE_SYSTEM_LIMITATION`, and so does
+/// one whose names take more than 128 MiB of memory.
 pub const DIRECTORY_NAMES_MAX: usize = 1 << 20;
 
 /// UTF-16 units of a pattern of QUERY_DIRECTORY: as many as a name may have ([MS-FSCC] 2.1.5, which [MS-FSA] 2.1.5.6.3

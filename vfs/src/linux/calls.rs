@@ -32,6 +32,10 @@ const DIRENT_BUF: usize = 64 * 1024;
 const LINK_MAX: usize = 4095;
 /// The number of entries for which memory is reserved before a directory is read.
 const ENTRIES_GUESS: usize = 64;
+/// Most memory of a directory's entries, in bytes: a million names of usual length.
+const ENTRIES_BYTES_MAX: usize = 128 << 20;
+/// The memory of an entry besides its name, with the allocator's overhead.
+const ENTRY_BYTES: usize = size_of::<RawEntry>() + 16;
 
 /// The device number of the file system that `fd` is on, as the kernel has it in memory.
 pub(super) fn device_under(fd: impl AsFd) -> DiskResult<u64> {
@@ -215,6 +219,10 @@ pub(super) fn read_link_at(dir: &LinuxFd, name: &[u8]) -> DiskResult<Vec<u8>> {
 }
 
 pub(super) fn entries(fd: &LinuxFd, max: usize) -> DiskResult<Vec<RawEntry>> {
+    entries_within(fd, max, ENTRIES_BYTES_MAX)
+}
+
+fn entries_within(fd: &LinuxFd, max: usize, mut room: usize) -> DiskResult<Vec<RawEntry>> {
     let _alone = fd.listing();
     call(|| rustix::fs::seek(fd, SeekFrom::Start(0)))?;
     let mut buf = vec![MaybeUninit::uninit(); DIRENT_BUF];
@@ -230,9 +238,10 @@ pub(super) fn entries(fd: &LinuxFd, max: usize) -> DiskResult<Vec<RawEntry>> {
         if matches!(name, b"." | b"..") {
             continue;
         }
-        if found.len() >= max {
-            return Err(Errno(libc::EOVERFLOW));
-        }
+        let left = room.checked_sub(ENTRY_BYTES + name.len());
+        room = left
+            .filter(|_| found.len() < max)
+            .ok_or(Errno(libc::EOVERFLOW))?;
         let kind = u8::try_from(entry.file_type().as_raw_mode() >> 12).unwrap_or(0);
         found.push(RawEntry {
             name: name.into(),
@@ -366,4 +375,24 @@ pub(super) fn stat_fs(fd: &LinuxFd) -> DiskResult<StatFs> {
         kind: class.kind,
         clones: class.clones,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linux::LinuxDisk;
+
+    #[test]
+    fn the_entries_of_a_directory_have_a_bound_in_number_and_in_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a", "bb"] {
+            std::fs::write(folder.path().join(name), b"").unwrap();
+        }
+        let disk = LinuxDisk::open(folder.path()).unwrap();
+        let list = |max, room| entries_within(&disk.root, max, room).map(|found| found.len());
+        let both = 2 * ENTRY_BYTES + 3;
+        assert_eq!(list(2, both), Ok(2));
+        let too_many: DiskResult<usize> = Err(Errno(libc::EOVERFLOW));
+        assert_eq!([list(1, both), list(2, both - 1)], [too_many; 2]);
+    }
 }
