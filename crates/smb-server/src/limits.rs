@@ -143,6 +143,13 @@ pub const DIRECTORY_NAMES_MAX: usize = 1 << 20;
 /// applies to the pattern); a longer one gives `OBJECT_NAME_INVALID`.
 pub const PATTERN_UNITS_MAX: usize = 255;
 
+/// The most names of a directory that is listed at once. The listing of a larger one, whose names may take much memory
+/// before they are charged to the server's budget, waits for its user's turn.
+pub const SMALL_DIRECTORY_NAMES: usize = 1024;
+
+/// Larger directories of a share that one user lists at once, over all connections.
+pub const LARGE_LISTINGS_PER_USER_MAX: usize = 2;
+
 /// Enumerations of one connection that take their names at once; others wait for them.
 pub const LISTINGS_PER_CONNECTION_MAX: usize = 4;
 

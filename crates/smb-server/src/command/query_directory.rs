@@ -20,7 +20,7 @@ use crate::{
     access,
     command::file_time,
     failure::Failure,
-    limits::{DIRECTORY_NAMES_MAX, PATTERN_UNITS_MAX},
+    limits::PATTERN_UNITS_MAX,
     memory::Held,
     pattern::Pattern,
     state::{DirectoryCursor, InFlight},
@@ -169,16 +169,21 @@ async fn start<V: Vfs>(
         true => plain(call, open, &text).await?,
         false => None,
     };
-    let (names, attrs) = if let Some(names) = found {
-        (names, Vec::new())
+    let user = (call.counted()?, call.share()?.id);
+    let is_there = || !call.connection.is_closed();
+    let listings = &call.server().large_listings;
+    let ((names, attrs), permit) = if let Some(names) = found {
+        ((names, Vec::new()), None)
     } else if pattern.is_everything() {
-        let listed = vfs.list_looked(who, &disk.node, DIRECTORY_NAMES_MAX, looked);
-        listed.await?
+        let list = async |most: usize| vfs.list_looked(who, &disk.node, most, looked).await;
+        listings.list(user, is_there, list).await?
     } else {
-        let names = vfs.list(who, &disk.node, DIRECTORY_NAMES_MAX).await?;
+        let list = async |most: usize| vfs.list(who, &disk.node, most).await;
+        let (names, permit) = listings.list(user, is_there, list).await?;
         // Matching them may take many turns.
         let _listed = kept(call, &names)?;
-        (matching(call, &pattern, names).await?, Vec::new())
+        drop(permit);
+        ((matching(call, &pattern, names).await?, Vec::new()), None)
     };
     let mut names = VecDeque::from(names);
     for dots in ["..", "."] {
@@ -187,6 +192,7 @@ async fn start<V: Vfs>(
         }
     }
     let held = kept(call, &names)?;
+    drop(permit);
     *cursor = DirectoryCursor {
         held: Some(held),
         pattern: Some(text),

@@ -14,6 +14,7 @@ mod durable;
 mod ender;
 mod host_changes;
 mod ids;
+mod large_listings;
 mod log_throttle;
 mod name_turns;
 pub(crate) mod notices;
@@ -32,6 +33,7 @@ pub(crate) use change_times::ChangeTimes;
 pub(crate) use durable::{Durables, Keeping, Known};
 pub(crate) use ender::{EndReason, Ender};
 pub(crate) use ids::ConnectionId;
+pub(crate) use large_listings::LargeListings;
 pub(crate) use log_throttle::{Due, LineAbout, LogThrottle, line_due, share_line_due};
 pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{

@@ -34,8 +34,8 @@ use tokio::sync::{
 use vfs::{Env, Timestamp, Vfs};
 
 use super::{
-    ChangeTimes, Durables, LineAbout, LogThrottle, NameTurns, Open, Quota, QuotaPlace, Requests,
-    Session, Shares,
+    ChangeTimes, Durables, LargeListings, LineAbout, LogThrottle, NameTurns, Open, Quota,
+    QuotaPlace, Requests, Session, Shares,
     breaks::{Grants, Holders},
     ids::{ConnectionId, Ids},
 };
@@ -110,6 +110,7 @@ pub struct Server<V: Vfs> {
     pub(crate) persistence: Persistence,
     pub(crate) change_times: ChangeTimes,
     pub(crate) name_turns: NameTurns,
+    pub(crate) large_listings: LargeListings,
     /// Wakes closes that wait for another one's removal of the name, whenever some removal has ended.
     pub(super) removals: Notify,
     /// Locked while a part of a security descriptor is merged into the stored one, and while a list of EAs is set that
@@ -171,6 +172,7 @@ impl<V: Vfs> Server<V> {
             persistence: Persistence::default(),
             change_times: ChangeTimes::default(),
             name_turns: NameTurns::default(),
+            large_listings: LargeListings::default(),
             removals: Notify::new(),
             merges: vfs::disk::InodeLocks::default(),
             memory: Memory::new(config.limits.buffer_memory),
