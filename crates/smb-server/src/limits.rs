@@ -81,6 +81,18 @@ pub const COPY_MEMORY: usize = 1 << 20;
 /// data of the request.
 pub const EA_MEMORY: usize = 64 << 10;
 
+/// Memory in which the names of a file's streams are read, in bytes. It counts as data of the request.
+pub const STREAMS_MEMORY: usize = 1 << 20;
+
+/// Memory for each byte of a CREATE or SET_INFO, beyond the first [`DECODED_FROM`] and up to [`DECODED_MAX`] more, in
+/// bytes: entries of access control lists and extended attributes take more of it when they are decoded, and the request
+/// may wait with them. It counts as data of the request.
+pub const DECODED_MEMORY: usize = 32;
+/// Most requests have neither, and are shorter.
+pub const DECODED_FROM: usize = 1 << 10;
+/// No longer lists are decoded.
+pub const DECODED_MAX: usize = 128 << 10;
+
 /// Memory that each tree connect of a session beyond the first [`TREES_UNCHARGED`] is charged to the server's budget,
 /// in bytes; one for which there is no room gets INSUFFICIENT_RESOURCES.
 pub const TREE_MEMORY: usize = 1 << 10;

@@ -18,7 +18,9 @@ use smb_wire::{
 };
 
 use super::{misbehaved::Misbehaved, sealing::Sealing};
-use crate::limits::{COPY_MEMORY, EA_MEMORY};
+use crate::limits::{
+    COPY_MEMORY, DECODED_FROM, DECODED_MAX, DECODED_MEMORY, EA_MEMORY, STREAMS_MEMORY,
+};
 
 /// Longest request of a command that carries no data, and longest message where CreditCharge has no meaning ([MS-SMB2]
 /// 3.3.5.2).
@@ -90,7 +92,7 @@ impl Inbound {
                 request.message.len().max(answer.min(answer_max))
             })
             .sum::<usize>()
-            .saturating_add(memory_beside(requests).min(answer_max))
+            .saturating_add(memory_beside(requests, answer_max))
     }
 }
 
@@ -106,15 +108,23 @@ fn asked(request: &Request) -> usize {
     asked.map_or(0, size)
 }
 
-/// The memory for data that the server copies for its client, and for attributes that it reads: the largest of any one
-/// request, because those of a frame run one after the other.
-fn memory_beside(requests: &[Request]) -> usize {
+/// The memory that a request needs beside its bytes and its answer: for data that the server copies for its client, for
+/// attributes and names of streams that it reads, and for lists that it decodes. The largest of any one request counts,
+/// because those of a frame run one after the other.
+fn memory_beside(requests: &[Request], answer_max: usize) -> usize {
     let beside = |request: &Request| match request.header.command {
-        Command::IOCTL if copies(request) => COPY_MEMORY,
-        Command::QUERY_INFO | Command::SET_INFO if reads_attributes(request) => EA_MEMORY,
+        Command::IOCTL if copies(request) => COPY_MEMORY.min(answer_max),
+        Command::QUERY_INFO => attributes(request),
+        Command::SET_INFO => attributes(request).max(decoded(request)),
+        Command::CREATE => decoded(request),
         _ => 0,
     };
     requests.iter().map(beside).max().unwrap_or(0)
+}
+
+fn decoded(request: &Request) -> usize {
+    let lists = request.message.len().saturating_sub(DECODED_FROM);
+    lists.min(DECODED_MAX) * DECODED_MEMORY
 }
 
 fn copies(request: &Request) -> bool {
@@ -123,8 +133,8 @@ fn copies(request: &Request) -> bool {
         .is_ok_and(|ioctl| COPIES.contains(&FsctlCode(ioctl.ctl_code)))
 }
 
-/// Whether a QUERY_INFO or SET_INFO lists, measures or replaces extended attributes.
-fn reads_attributes(request: &Request) -> bool {
+/// The memory for a QUERY_INFO or SET_INFO that lists, measures or replaces extended attributes, or lists streams.
+fn attributes(request: &Request) -> usize {
     use FileInformationClass as Class;
     let message = &request.message;
     let asked = match request.header.command {
@@ -133,10 +143,11 @@ fn reads_attributes(request: &Request) -> bool {
         }
         _ => SetInfoRequest::read(message).map(|set| (set.info_type, set.info_class)),
     };
-    asked.is_ok_and(|(info_type, class)| {
-        let class = Class(class);
-        info_type == InfoType::FILE && matches!(class, Class::EA | Class::FULL_EA | Class::ALL)
-    })
+    match asked.map(|(info_type, class)| (info_type, Class(class))) {
+        Ok((InfoType::FILE, Class::EA | Class::FULL_EA | Class::ALL)) => EA_MEMORY,
+        Ok((InfoType::FILE, Class::STREAM)) => STREAMS_MEMORY,
+        _ => 0,
+    }
 }
 
 /// The connection that a frame came on, as far as this module needs it.

@@ -2,6 +2,8 @@
 //! that a frame is taken to hold.
 
 use smb_crypto::SigningAlgorithm;
+use smb_wire::dtyp::Ace;
+use smb_wire::fscc::EaEntry;
 use smb_wire::ids::{FileId, MessageId};
 use smb_wire::msg::{IoctlFlags, QueryInfoFlags};
 
@@ -288,7 +290,27 @@ fn attributes_count_with_the_memory_in_which_they_are_read() {
     };
     assert_eq!(beside(FileInformationClass::FULL_EA), EA_MEMORY);
     assert_eq!(beside(FileInformationClass::EA), EA_MEMORY);
+    assert_eq!(beside(FileInformationClass::STREAM), STREAMS_MEMORY);
     assert_eq!(beside(FileInformationClass::BASIC), 0);
+}
+
+/// A CREATE or SET_INFO may wait for another client with thousands of entries.
+#[test]
+fn lists_count_with_the_memory_that_they_have_when_they_are_decoded() {
+    let beside = |command, length: usize| {
+        let message = Bytes::from(vec![0; length]);
+        let chain = frame_of(charging(command, 1), &message, 2);
+        chain.data_bytes(65_536, true) - 2 * length
+    };
+    assert_eq!(beside(Command::CREATE, DECODED_FROM), 0);
+    let more = DECODED_FROM + 100;
+    assert_eq!(beside(Command::CREATE, more), 100 * DECODED_MEMORY);
+    let most = DECODED_MAX * DECODED_MEMORY;
+    assert_eq!(beside(Command::SET_INFO, 1 << 20), most);
+    assert_eq!(beside(Command::WRITE, 1 << 20), 0);
+    // The shortest entries of both kinds.
+    assert!(size_of::<Ace>() <= Ace::MIN * DECODED_MEMORY);
+    assert!(size_of::<EaEntry>() <= EaEntry::MIN * DECODED_MEMORY);
 }
 
 #[test]
