@@ -146,7 +146,9 @@ impl Shared {
         self.refused.fetch_add(1, Ordering::Relaxed);
         if lock(&self.reasons).insert(error.raw_os_error()) {
             let remedy = match error {
-                table::FULL => "; clients watch more than this server can",
+                table::FULL => {
+                    "; clients watch more than this server or fs.inotify.max_user_watches allows"
+                }
                 Errno::NOSPC => "; raise fs.inotify.max_user_watches",
                 _ => "",
             };

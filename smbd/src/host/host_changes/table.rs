@@ -24,6 +24,9 @@ use vfs::{
 /// Most watches at a time; each costs the kernel about a kilobyte.
 pub(super) const WATCHES_MAX: usize = 262_144;
 
+/// The part of the watches that trees leave to the interests' own inodes: what has no watch may not be cached.
+const KEPT_PART: usize = 4;
+
 /// Most memory of the places of watches below the interests' own directories, in bytes: many interests may cover one
 /// tree, and each has the place of every directory in it.
 const PLACES_MAX: usize = 256 << 20;
@@ -123,11 +126,17 @@ impl Default for Table {
             of_directories: 0,
             being_set: HashMap::new(),
             next: 0,
-            max: WATCHES_MAX,
+            max: kernels_max().map_or(WATCHES_MAX, |kernels| kernels.min(WATCHES_MAX)),
             used: 0,
             places_max: PLACES_MAX,
         }
     }
+}
+
+/// The watches that the kernel gives each user (fs.inotify.max_user_watches).
+fn kernels_max() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok()?;
+    text.trim().parse().ok()
 }
 
 /// Sets the kernel's watch of an inode. On a file system of another host or process this may wait.
@@ -219,8 +228,14 @@ impl Table {
         }
         let memory = memory_of(&below);
         // Opens bound the interests, and so the uses of their own directories.
-        let no_place = !below.is_empty() && self.used.saturating_add(memory) > self.places_max;
-        if no_place || self.watches.len() >= self.max {
+        let is_full = match below.is_empty() {
+            true => self.watches.len() >= self.max,
+            false => {
+                self.watches.len() >= self.max - self.max / KEPT_PART
+                    || self.used.saturating_add(memory) > self.places_max
+            }
+        };
+        if is_full {
             return Err(FULL);
         }
         let inode = InodeId::of(fd).ok_or(Errno::BADF)?;

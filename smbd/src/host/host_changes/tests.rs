@@ -341,6 +341,24 @@ fn the_places_of_trees_take_so_much_memory_and_no_more() {
 }
 
 #[test]
+fn a_tree_leaves_watches_to_what_clients_cache() {
+    let (folder, root, heard, changes) = started();
+    for name in ["a", "b", "c", "d", "e"] {
+        std::fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    lock(&changes.0.table).set_max(4);
+    let _tree = changes.begin(&root, key(7), interest(1, true)).unwrap();
+    assert_eq!(heard.wait(), ["1 lost"]);
+    assert_eq!(changes.status().watches, 3);
+    let others = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let cached = others.each_ref().map(|other| {
+        let other = LinuxDisk::open(other.path()).unwrap().root();
+        changes.begin(&other, key(8), Interest::Caching { directory: true })
+    });
+    assert!(cached[0].is_some() && cached[1].is_none());
+}
+
+#[test]
 fn a_walk_that_comes_late_means_look_yourself() {
     let (_folder, root, heard, changes) = started();
     let interest = interest(1, true);
