@@ -21,7 +21,8 @@ thread_local! {
 }
 
 /// The requester on whose behalf the calling thread works now.
-pub(crate) fn current() -> Requester {
+#[must_use]
+pub fn current() -> Requester {
     CURRENT.get()
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Invariants:
 //! - One sync of an inode runs at a time, in a task of its own: a connection that ends cancels no
-//!   sync. A request joins only a sync that starts after the request, or, for names in a directory, one that
-//!   started after the names were marked. All requests that joined receive the same result.
+//!   sync. The task works on behalf of the requester whose request began it. A request joins only a sync that starts
+//!   after the request, or, for names in a directory, one that started after the names were marked. All requests that
+//!   joined receive the same result.
 //! - A failed sync latches the inode, and for a directory every inode whose name depended on it. The
 //!   latch is stored before anybody receives the error.
 //! - If the task of a driver is dropped, its sync counts as failed.
@@ -13,7 +14,7 @@
 use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
-use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume};
+use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume, requester};
 
 use crate::{
     dirty::{Failure, Held, Inode, Job, LatchEvent},
@@ -59,10 +60,14 @@ impl<V: Volume> Durability<V> {
             let core = Arc::clone(&me);
             // The guard is made before the task, so that a task that is dropped before it runs abandons the sync too.
             let guard = OnDrop::new(move || core.abandon_sync(key));
-            self.env.spawn(Box::pin(async move {
+            let driver = Box::pin(async move {
                 me.drive(key).await;
                 guard.disarm();
-            }));
+            });
+            // Otherwise, one user's thousands of FLUSHes would delay each other user's by all of them.
+            let requester = requester::current();
+            self.env
+                .spawn(Box::pin(requester::on_behalf_of(requester, driver)));
         }
         // A background sync has no reply to send early, and the flusher would start it again at once, forever.
         if asked && self.planted(Planted::EarlyAcknowledgement) {

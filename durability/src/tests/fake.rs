@@ -11,6 +11,7 @@ use std::{
 use bytes::Bytes;
 use vfs::{
     Attr, Env, FileKey, Kind, Node, SyncScope, Timestamp, VfsError, VfsResult, Volume, WriteMode,
+    requester::{self, Requester},
 };
 
 use super::sim::{Rng, TestEnv};
@@ -101,6 +102,8 @@ pub(super) struct State {
     /// Syncs and writes in order: `data 5`, `all 5`, `all 5:s`, `write 5`, `dsync 5`; with `!`
     /// if they failed.
     pub(super) log: Vec<String>,
+    /// The requester of each sync.
+    pub(super) requesters: Vec<Requester>,
     pub(super) pages: BTreeMap<(u64, u64), Page>,
     /// Names by id: directory, and whether stable.
     pub(super) names: BTreeMap<u64, (u64, bool)>,
@@ -310,7 +313,8 @@ impl Volume for Fake {
 
     async fn sync(&self, node: &FakeNode, scope: SyncScope) -> VfsResult<()> {
         let (dirty, names, meta) = {
-            let state = lock(&self.state);
+            let mut state = lock(&self.state);
+            state.requesters.push(requester::current());
             let mine = state.pages.range((node.ino, 0)..=(node.ino, u64::MAX));
             let dirty: Vec<_> = mine
                 .filter(|(_, p)| !p.clean)

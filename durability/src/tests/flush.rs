@@ -3,7 +3,10 @@
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
-use vfs::{Env, Node, VfsError, VfsResult};
+use vfs::{
+    Env, Node, VfsError, VfsResult,
+    requester::{self, Requester},
+};
 
 use super::{
     fake::{ELSEWHERE, Fake, FakeNode, dir, file, key, stream},
@@ -139,6 +142,24 @@ fn a_flush_joins_only_a_sync_that_starts_after_it() {
             "none of the late ones started a task"
         );
         assert_eq!((counters.flushes_honored, counters.flushes_failed), (1, 3));
+    });
+}
+
+#[test]
+fn a_sync_is_on_behalf_of_the_requester_whose_flush_began_it() {
+    honor(|w| async move {
+        let flush = |ino| {
+            let w = Rc::clone(&w);
+            Box::pin(async move {
+                let f = file(ino);
+                w.write(&f, 0, 1).await.unwrap();
+                w.flush(&f).await.unwrap();
+            }) as vfs::env::LocalTask
+        };
+        requester::on_behalf_of(Requester(7), flush(5)).await;
+        flush(6).await;
+        let requesters = std::mem::take(&mut lock(&w.fake.state).requesters);
+        assert_eq!(requesters, [Requester(7), Requester::SERVER]);
     });
 }
 

@@ -1,5 +1,5 @@
 //! The jobs that wait for the threads of one file system: requesters take turns. Every second turn is the server's own,
-//! whose syncs and closes are on behalf of all requesters.
+//! whose background syncs and closes are on behalf of all requesters.
 
 use std::{
     collections::{BTreeMap, VecDeque},
