@@ -80,6 +80,8 @@ pub(crate) struct Inode<V: Volume> {
     /// The inode has no name any more, so a failure leaves nothing unproven. The nodes of operations in flight keep the
     /// kernel from using its number again until this entry is dropped.
     gone: bool,
+    /// [`Inode::has_earlier_names`] when the last name was removed.
+    left: bool,
     /// Writes in flight: tickets, and whether the change is made in several parts.
     in_flight: BTreeMap<u64, bool>,
     /// Writes that were accepted and are not in flight: tickets, with the open if it is known.
@@ -120,6 +122,7 @@ impl<V: Volume> Default for Inode<V> {
             latch: None,
             file: false,
             gone: false,
+            left: false,
             in_flight: BTreeMap::new(),
             queued: BTreeMap::new(),
             ended: None,
@@ -196,6 +199,14 @@ impl<V: Volume> Inode<V> {
 
     pub(crate) fn is_of(&self, wanted: impl Fn(&Arc<Share>) -> bool) -> bool {
         self.shares.iter().any(wanted)
+    }
+
+    /// An earlier name, which a rename removed from another directory than `from`, may come back: that is dirty, or
+    /// lost. If the inode has no name, this is as it was when the last one was removed.
+    pub(crate) fn has_earlier_names(&self, from: FileKey) -> bool {
+        let left = |name: &Name<V>| name.has_left() && name.dir.key() != from;
+        let lost = |latch: &Latch| latch.entries && !latch.names.is_empty();
+        self.left || self.names.iter().any(left) || self.latch.as_ref().is_some_and(lost)
     }
 
     /// It is a directory, and a name that was removed from it may come back: the removal is dirty, or lost.

@@ -10,7 +10,7 @@ use vfs::{FileKey, Node, RemovedName, VfsError, VfsResult, Volume};
 
 use super::{Asked, BEYOND_DOUBT, Gate, Judged, PendingChange, Receipt};
 use crate::{
-    dirty::{Held, Inode, Name},
+    dirty::{Held, Name},
     planted::Planted,
     policy::{Event, RequestFlags, Wait},
 };
@@ -122,7 +122,7 @@ impl<V: Volume> Gate<V> {
     /// that name already. Where a removal by the handle itself would be answered when it is stable, so is this.
     ///
     /// # Errors
-    /// The removal is not stable, and cannot be proven to become so.
+    /// The removal, or that of an earlier name, is not stable, and cannot be proven to become so.
     pub async fn removed_beside(
         &self,
         node: &V::Node,
@@ -133,9 +133,23 @@ impl<V: Volume> Gate<V> {
         let judged = (self.core).with(from, |inode| self.judge(inode, &asked));
         let result = match judged.barriers.wait {
             Wait::Nothing => Ok(()),
-            _ => Box::pin(self.core.barrier(from, None)).await,
+            _ => Box::pin(self.gone_beside(node.key(), from)).await,
         };
         self.receipt(from, result).await
+    }
+
+    /// Waits until the name that was removed from `from`, and every earlier name of the inode, is gone for good.
+    async fn gone_beside(&self, key: FileKey, from: FileKey) -> VfsResult<()> {
+        let core = &self.core;
+        core.barrier(from, None).await?;
+        if core.peek(key, |inode| inode.has_earlier_names(from)) != Some(true) {
+            return Ok(());
+        }
+        // It is not known any more in which directories they were, and these may be removed themselves.
+        let dirs = core.may_bring_names_back(key.fs).into_iter();
+        let report = core.sync_many(dirs.collect()).await;
+        let first = report.errors.first();
+        first.map_or(Ok(()), |(_, error)| Err(*error))
     }
 
     /// Marks a name that was removed from `from`.
@@ -158,7 +172,7 @@ impl<V: Volume> Gate<V> {
         let mut comes_back = None;
         if last {
             // The latch of the removed inode ends. Its dirty state is dropped, or under a bound goes to the directory.
-            let (rest, lost) = core.with(node.key(), Inode::unlinked);
+            let (rest, lost) = core.with(node.key(), |inode| inode.unlinked(from.key()));
             let plain = Asked::of(Event::Remove, RequestFlags::default());
             self.mark(from, plain, BEYOND_DOUBT, |inode, account, _| {
                 inode.inherit(account, from.key(), rest);
@@ -167,12 +181,7 @@ impl<V: Volume> Gate<V> {
                 // The sync that failed was to remove another name.
                 comes_back = (!names.is_empty()).then_some(error);
                 // Any directory that lost a name may have had a hard link of it.
-                let fs = node.key().fs;
-                core.each(|dir, inode| {
-                    if dir.fs == fs && inode.may_bring_names_back() {
-                        names.insert(dir);
-                    }
-                });
+                names.extend(core.may_bring_names_back(node.key().fs));
                 core.clear_stored_when_removed(node.key(), self.held(from), names);
             }
         } else if name != RemovedName::Own {

@@ -314,6 +314,17 @@ impl<V: Volume> Durability<V> {
         }
     }
 
+    /// The directories of a file system in which a removed name may come back.
+    pub(crate) fn may_bring_names_back(&self, fs: u64) -> BTreeSet<FileKey> {
+        let mut dirs = BTreeSet::new();
+        self.each(|dir, inode| {
+            if dir.fs == fs && inode.may_bring_names_back() {
+                dirs.insert(dir);
+            }
+        });
+        dirs
+    }
+
     fn shard(&self, key: FileKey) -> &Mutex<Shard<V>> {
         let place = (key.ino ^ key.generation ^ (key.ino >> 6)) as usize % SHARDS;
         self.shards.get(place).unwrap_or(&self.shards[0])

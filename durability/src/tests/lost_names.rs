@@ -288,6 +288,55 @@ fn a_removal_by_another_handle_is_stable_where_the_own_one_would_be() {
     });
 }
 
+/// The name had moved before, and that was not stable either.
+#[test]
+fn a_removal_by_another_handle_brings_back_no_earlier_name() {
+    let cases = ["stable", "fails", "failed"].map(|how| [(0, how), (1, how)]);
+    for (links, how) in cases.into_iter().flatten() {
+        honor(move |w| async move {
+            let (a, b, f) = (dir(10), dir(11), file(5));
+            let open = w.gate.opened(&f, opener("b/f"));
+            w.rename(&f, &a, &b).await.unwrap();
+            if how == "failed" {
+                w.fake.script(10, &[IO]);
+                assert_eq!(w.flush(&f).await, IO);
+            }
+            lock(&w.fake.state).links.insert(5, links);
+            w.gate.removed(&f, &b, PLAIN).await.unwrap();
+            if how == "fails" {
+                w.fake.script(10, &[IO]);
+            }
+            let expected = if how == "stable" { Ok(()) } else { IO };
+            for _ in 0..2 {
+                let closed = w.gate.removed_beside(&f, b.key_of(), THROUGH).await;
+                assert_eq!(closed.map(drop), expected, "{links} {how}");
+            }
+            if how == "stable" {
+                assert!(w.fake.is_stable_in(10) && w.fake.is_stable_in(11));
+            }
+            drop(open);
+        });
+    }
+}
+
+/// The file was in a directory that is gone, and comes back with it.
+#[test]
+fn a_removal_by_another_handle_brings_back_no_earlier_directory() {
+    honor(|w| async move {
+        let (top, a, b, f) = (dir(1), dir(10), dir(11), file(5));
+        let open = w.gate.opened(&f, opener("b/f"));
+        w.rename(&f, &a, &b).await.unwrap();
+        lock(&w.fake.state).links.insert(5, 0);
+        w.gate.removed(&f, &b, PLAIN).await.unwrap();
+        w.fake.name(1);
+        w.gate.removed(&a, &top, PLAIN).await.unwrap();
+        let closed = w.gate.removed_beside(&f, b.key_of(), THROUGH).await;
+        closed.map(drop).unwrap();
+        assert!(w.fake.is_stable_in(1) && w.fake.is_stable_in(11));
+        drop(open);
+    });
+}
+
 /// The directory follows the share, although a rule answers for its file at once.
 #[test]
 fn a_removal_by_another_handle_goes_by_the_policy_of_the_directory_as_well() {

@@ -311,11 +311,15 @@ impl<V: Volume> Inode<V> {
         self.end_latch();
     }
 
-    /// The last name is gone: once that is stable, nothing of the inode can be read after a crash, so nothing is dirty
-    /// and nothing is unproven. Until then the directory that lost the name is charged with the rest. Of a poisoned
-    /// inode the answer has the error and the directories in which a name was or may be left.
-    pub(crate) fn unlinked(&mut self) -> (Remains, Option<(VfsError, BTreeSet<FileKey>)>) {
+    /// The last name, in `from`, is gone: once that is stable, nothing of the inode can be read after a crash, so
+    /// nothing is dirty and nothing is unproven. Until then the directory that lost the name is charged with the rest.
+    /// Of a poisoned inode the answer has the error and the directories in which a name was or may be left.
+    pub(crate) fn unlinked(
+        &mut self,
+        from: FileKey,
+    ) -> (Remains, Option<(VfsError, BTreeSet<FileKey>)>) {
         self.gone = true;
+        self.left = self.has_earlier_names(from);
         let mut charges = std::mem::take(&mut self.pending).charges;
         if let Some(running) = &mut self.running {
             charges.append(&mut running.charges);
