@@ -142,7 +142,7 @@ impl Epoch {
     pub(crate) fn without_data(&self) -> Self {
         Self {
             times: self.times,
-            charges: self.charges.iter().filter_map(Charge::for_times).collect(),
+            charges: self.charges.iter().filter_map(Charge::as_old).collect(),
             ..Self::default()
         }
     }

@@ -10,7 +10,7 @@ use vfs::{FileKey, Node, RemovedName, VfsError, VfsResult, Volume};
 
 use super::{Asked, BEYOND_DOUBT, Gate, Judged, PendingChange, Receipt};
 use crate::{
-    dirty::{Held, Name},
+    dirty::{Held, Inode, Name},
     planted::Planted,
     policy::{Event, RequestFlags, Wait},
 };
@@ -169,13 +169,25 @@ impl<V: Volume> Gate<V> {
         // once the directory is synced, no crash can bring back its contents.
         let last = name == RemovedName::Own
             && (node.is_directory() || self.vfs.links(node).await.is_ok_and(|links| links == 0));
+        let own = [self.held(from)];
+        let beside: &[Held<V>] = match name {
+            RemovedName::Own if last => left.as_slice(),
+            RemovedName::Own => &own,
+            RemovedName::SymbolicLink => &[],
+        };
+        // Until their syncs, these directories may bring a name back, and with it what is dirty now.
+        for dir in beside.iter().map(Held::key) {
+            let ages = core.peek(node.key(), Inode::ages).unwrap_or_default();
+            core.with(dir, |inode| inode.inherit(dir, ages));
+        }
         let mut comes_back = None;
         if last {
             // The latch of the removed inode ends. Its dirty state is dropped, or under a bound goes to the directory.
             let (rest, lost) = core.with(node.key(), |inode| inode.unlinked(from.key()));
             let plain = Asked::of(Event::Remove, RequestFlags::default());
             self.mark(from, plain, BEYOND_DOUBT, |inode, account, _| {
-                inode.inherit(account, from.key(), rest);
+                inode.pending.entries_removed(account, rest.removed);
+                inode.inherit(from.key(), rest.charges);
             });
             if let Some((error, mut names)) = lost {
                 // The sync that failed was to remove another name.

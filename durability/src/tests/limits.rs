@@ -272,6 +272,36 @@ fn waiters_for_the_bound_go_on_when_the_share_trips() {
     });
 }
 
+/// A name may come back in each of the directories, with what was dirty when it was removed.
+#[test]
+fn the_age_of_what_is_dirty_is_that_of_every_directory_which_lost_a_name_of_it() {
+    let policy = "bounded:10s,64KiB";
+    for moved in [false, true] {
+        world(policy, Limits::default(), move |w| async move {
+            let (f, a, b) = (file(5), dir(10), dir(11));
+            w.env.sleep(ms(1)).await;
+            w.write(&f, 0, 1).await.unwrap();
+            w.env.sleep(ms(1000)).await;
+            if moved {
+                w.rename(&f, &a, &b).await.unwrap();
+            } else {
+                w.gate.removed(&f, &a, PLAIN).await.unwrap();
+            }
+            w.env.sleep(ms(1000)).await;
+            lock(&w.fake.state).links.insert(5, 0);
+            w.gate.removed(&f, &b, PLAIN).await.unwrap();
+            w.fake.take_log();
+            // Half the bound after the write, not after the first removal.
+            w.env.sleep(ms(3040)).await;
+            let mut log = w.fake.take_log();
+            log.sort();
+            assert_eq!(log, ["all 10", "all 11"]);
+            assert_eq!(w.gate.exposure(), Exposure::default());
+            assert_eq!(w.engine.dirty_inodes(), 0);
+        });
+    }
+}
+
 #[test]
 fn what_lost_its_last_name_is_dirty_under_a_bound_until_that_is_stable() {
     world("bounded:10s,64KiB", Limits::default(), |w| async move {

@@ -1,7 +1,10 @@
 //! The syncs of an inode (asked for, taken out of its state, their results) and the directories with its dirty names.
 //!
-//! Invariant: when the last name is removed, whatever is still dirty becomes part of the state of
-//! the directory that had it, until that removal is stable.
+//! Invariants:
+//! - When the last name is removed, whatever is still dirty becomes part of the state of the directory
+//!   that had it, until that removal is stable.
+//! - Under a bound, the removal of a name makes each directory in which a name of the inode may come back at least as
+//!   old as what was dirty of the inode then.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -61,9 +64,9 @@ pub(crate) struct FoundAt {
 /// The state that remains of an inode whose last name was removed.
 pub(crate) struct Remains {
     /// Charges of bounded shares, because written data may come back with the name, and of all for removed names.
-    charges: Vec<Charge>,
+    pub(crate) charges: Vec<Charge>,
     /// Of a directory: the entries that were removed from it before and that no charge handed on counts.
-    removed: u64,
+    pub(crate) removed: u64,
 }
 
 impl<V: Volume> Inode<V> {
@@ -343,10 +346,17 @@ impl<V: Volume> Inode<V> {
         (Remains { charges, removed }, lost)
     }
 
-    /// For a directory from which the last name of an inode was removed: takes over what remains of that inode.
-    pub(crate) fn inherit(&mut self, account: &Account<'_>, key: FileKey, left: Remains) {
-        self.pending.entries_removed(account, left.removed);
-        for mut charge in left.charges {
+    /// Charges as old as what is dirty of data and metadata under a bound, without bytes.
+    pub(crate) fn ages(&self) -> Vec<Charge> {
+        let epochs = std::iter::once(&self.pending).chain(&self.running);
+        let charges = epochs.flat_map(|epoch| &epoch.charges);
+        let bounded = charges.filter(|charge| charge.is_bounded());
+        bounded.filter_map(Charge::as_old).collect()
+    }
+
+    /// Takes over charges of an inode of which this directory, `key`, has lost a name.
+    pub(crate) fn inherit(&mut self, key: FileKey, charges: Vec<Charge>) {
+        for mut charge in charges {
             let mut mine = self.pending.charges.iter_mut();
             match mine.find(|mine| mine.is_for(&charge.share, charge.kind)) {
                 Some(mine) => mine.join(charge, key),

@@ -280,9 +280,9 @@ impl Charge {
         }
     }
 
-    /// The charge that remains when only data and size are synced: none of its bytes, and as old as
-    /// this one. The share's flusher runs, because something of the share is dirty.
-    pub(crate) fn for_times(&self) -> Option<Self> {
+    /// Another charge, as old as this one and with none of its bytes. The share's flusher runs, because something of
+    /// the share is dirty.
+    pub(crate) fn as_old(&self) -> Option<Self> {
         let mut ages = lock(&self.share.ages);
         let key = ages.charges.get(&self.at)?.key;
         let of = (key, self.kind);
