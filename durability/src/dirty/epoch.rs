@@ -44,14 +44,19 @@ impl Account<'_> {
         }
     }
 
-    /// As [`Account::charge`], for what is dirty already: a share that is added is charged with the bytes of others.
-    pub(crate) fn join(&self, charges: &mut Vec<Charge>, key: FileKey, now: Duration) {
-        let known = charges.len();
-        let bytes: u64 = charges.iter().map(|charge| charge.bytes).sum();
+    /// As [`Account::charge`], for what is dirty already: each of these shares is charged with all of its `bytes`.
+    pub(crate) fn join(
+        &self,
+        (charges, bytes): (&mut Vec<Charge>, u64),
+        key: FileKey,
+        now: Duration,
+    ) {
         self.charge(charges, key, now);
-        for charge in charges.get_mut(known..).unwrap_or_default() {
-            if let Some(reserved) = charge.share.reserve(bytes, u64::MAX, charge.kind) {
-                reserved.charge(std::slice::from_mut(charge));
+        for (share, kind) in self.shares() {
+            let mine = charges.iter().filter(|charge| charge.share == *share);
+            let missing = bytes.saturating_sub(mine.map(|charge| charge.bytes).sum());
+            if let Some(reserved) = share.reserve(missing, u64::MAX, kind) {
+                reserved.charge(charges);
             }
         }
     }
@@ -119,6 +124,8 @@ pub(crate) struct Epoch {
     /// Streams, by name.
     pub(crate) streams: BTreeSet<String>,
     pub(crate) extents: Extents,
+    /// The bytes written, through whichever share.
+    pub(crate) bytes: u64,
     /// Streams that were cut short to these sizes, or removed: once that is on disk, nothing beyond them is unproven.
     pub(crate) cut: BTreeMap<String, u64>,
     pub(crate) charges: Vec<Charge>,
@@ -170,6 +177,7 @@ impl Epoch {
         self.entries |= other.entries;
         self.streams.extend(other.streams);
         self.extents.merge(&other.extents);
+        self.bytes += other.bytes;
         for (stream, size) in other.cut {
             self.cut_short(&stream, size);
         }
@@ -202,10 +210,6 @@ impl Epoch {
         if let Some(size) = self.cut.remove(from) {
             self.cut.insert(to.to_owned(), size);
         }
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.charges.iter().map(|charge| charge.bytes).sum()
     }
 }
 

@@ -292,7 +292,7 @@ impl<V: Volume> Inode<V> {
 
     /// Dirty bytes, including those of the epoch that is being synced.
     pub(crate) fn bytes(&self) -> u64 {
-        self.pending.bytes() + self.running.as_ref().map_or(0, Epoch::bytes)
+        self.pending.bytes + self.running.as_ref().map_or(0, |epoch| epoch.bytes)
     }
 
     pub(crate) fn seen_through(&mut self, share: &Arc<Share>) {
@@ -321,14 +321,14 @@ impl<V: Volume> Inode<V> {
     pub(crate) fn promised(&mut self, account: &Account<'_>, key: FileKey, now: Duration) {
         let epochs = std::iter::once(&mut self.pending).chain(&mut self.running);
         let dirty = epochs.filter(|epoch| !epoch.is_clean());
-        let own = dirty.map(|epoch| &mut epoch.charges);
-        let names = self.names.iter_mut().map(|name| &mut name.charges);
-        for charges in own.chain(names) {
+        let own = dirty.map(|epoch| (&mut epoch.charges, epoch.bytes));
+        let names = self.names.iter_mut().map(|name| (&mut name.charges, 0));
+        for (charges, bytes) in own.chain(names) {
             let mine = charges.iter_mut();
             let mine = mine.filter(|charge| charge.share == *account.share);
             mine.for_each(|charge| charge.change(account.kind));
             if account.kind == PolicyKind::Bounded {
-                account.join(charges, key, now);
+                account.join((charges, bytes), key, now);
             }
         }
     }
@@ -435,8 +435,10 @@ impl<V: Volume> Inode<V> {
             Where::Within(start, end) => self.pending.extents.add_within(stream, start, end),
             Where::Latched => {}
         }
-        let reservations = reservations.into_iter();
-        reservations.for_each(|one| one.charge(&mut self.pending.charges));
+        // Each share has reserved the same bytes.
+        let charges = &mut self.pending.charges;
+        let bytes = reservations.into_iter().map(|one| one.charge(charges));
+        self.pending.bytes += bytes.max().unwrap_or_default();
     }
 
     /// The shares with a bound, other than `own`, that are charged with dirty state of this inode.

@@ -285,6 +285,23 @@ fn what_is_flushed_is_within_the_bound_whichever_share_it_was_changed_through() 
     }
 }
 
+/// It has the bound, and the second page is written through the other share after the first one was flushed.
+#[test]
+fn each_flush_counts_what_was_written_through_another_share() {
+    world(HOST, Limits::default(), |w| async move {
+        let bounded = ShareDurability::with_policy("bounded:500ms,1MiB".parse().unwrap());
+        let other = w.engine.share("other", Arc::clone(&w.fake), bounded);
+        let f = file(5);
+        for pages in 1..=2 {
+            w.write(&f, pages, 1).await.unwrap();
+            let open = other.opened(&f, opener("f"));
+            drop(other.flush(&f, FlushTarget::File, PLAIN).await.unwrap());
+            drop(open);
+            assert_eq!(other.exposure().bytes, pages * 4096);
+        }
+    });
+}
+
 /// The answer does not wait for what else the looser bound of its own share leaves dirty.
 #[test]
 fn a_share_does_not_keep_the_tighter_bound_of_another_one() {

@@ -218,12 +218,15 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// The write has ended: its bytes become those of the charge of its share, if that is among `charges`.
-    pub(crate) fn charge(mut self, charges: &mut [Charge]) {
+    /// The write has ended: its bytes, which are returned, become those of the charge of its share, if that is among
+    /// `charges`.
+    pub(crate) fn charge(mut self, charges: &mut [Charge]) -> u64 {
+        let bytes = self.bytes;
         let mut charges = charges.iter_mut();
         if let Some(charge) = charges.find(|one| one.is_for(&self.share, self.kind)) {
             charge.bytes += std::mem::take(&mut self.bytes);
         }
+        bytes
     }
 }
 
