@@ -27,8 +27,9 @@ use super::{
     class::Class,
     file_system::FileSystem,
     pool::{self, Lane, Place},
+    super_block,
 };
-use crate::{Identity, credentials, disk::DiskResult, lock, uring::HeldFd};
+use crate::{Identity, credentials, disk::DiskResult, lock, posix_sys as raw, uring::HeldFd};
 
 /// Removed and truncated files with more 512-byte blocks than this are closed by the pool.
 const CLOSE_BLOCKS_MAX: u64 = 8192;
@@ -87,7 +88,8 @@ impl Drop for Inner {
     /// the blocks.)
     ///
     /// ext4, XFS and btrfs write a truncated file's new data back when it is closed, and wait while the device's queue is
-    /// full. A large file that was truncated through this descriptor is therefore closed by the pool, too.
+    /// full. A large file that was truncated through this descriptor is therefore closed by the pool, too. Of an ext4
+    /// the kernel says whether anyone truncated the file to nothing, other programs included.
     ///
     /// On a remote file system each close of a descriptor for data waits for the other side (FLUSH of FUSE, the
     /// write-back of NFS), so the pool closes all of these.
@@ -114,7 +116,9 @@ impl Drop for Inner {
         let Ok(stat) = rustix::fs::statx(&fd, c"", flags, asked) else {
             return;
         };
-        if stat.stx_blocks > CLOSE_BLOCKS_MAX && (truncated || stat.stx_nlink == 0) {
+        let is_ext4 = self.file_system.class.kind == super_block::EXT4 && !self.path_only;
+        let writes_back = || truncated || (is_ext4 && raw::ext4_close_writes_back(fd.as_fd()));
+        if stat.stx_blocks > CLOSE_BLOCKS_MAX && (stat.stx_nlink == 0 || writes_back()) {
             pool::close(Lane::Io.of(self.file_system.device), fd);
         }
     }

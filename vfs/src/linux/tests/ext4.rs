@@ -1,11 +1,17 @@
-//! The bytes that an ext4 has on its device after a sync.
+//! The bytes that an ext4 has on its device after a sync, and its write-back in `close`.
 
 use std::{
     fs::File,
+    io::Write,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
+use rustix::fs::FlockOperation;
+
 use super::{xfs_log::run, *};
+use crate::linux::pool::{IO_THREADS_MAX, Lane, tests::hold_up};
 
 /// Enough for a journal.
 const SIZE: u64 = 16 << 20;
@@ -74,4 +80,31 @@ fn a_sync_of_data_covers_data_in_the_inode_that_were_overwritten() {
     write(b"<the-third-value>", false);
     block_on(disk.fdatasync(&file)).unwrap();
     assert!(ext4.has(b"<the-third-value>"));
+}
+
+/// The kernel writes back, at the next close by anyone, what was written after a truncation.
+#[test]
+fn a_large_file_that_another_program_truncated_is_closed_by_the_pool() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((ext4, _disk, file)) = new(dir.path(), "extent") else {
+        return;
+    };
+    let path = ext4.root.join("f");
+    let mut other = File::options().write(true).open(path).unwrap();
+    other.write_all(b"old").unwrap();
+    other.set_len(0).unwrap();
+    other.write_all(&vec![1_u8; 5 << 20]).unwrap();
+    // The lock goes with the descriptor.
+    rustix::fs::flock(&file, FlockOperation::LockExclusive).unwrap();
+    let is_closed = || {
+        let lock = rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive);
+        lock.is_ok()
+    };
+    let release = hold_up(file.place(Lane::Io), IO_THREADS_MAX);
+    drop(file);
+    assert!(!is_closed());
+    drop(release);
+    while !is_closed() {
+        thread::sleep(Duration::from_millis(1));
+    }
 }
