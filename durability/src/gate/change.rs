@@ -199,12 +199,18 @@ impl<V: Volume> PendingChange<'_, V> {
         flags: RequestFlags,
         change: impl FnOnce(&mut Inode<V>),
     ) -> VfsResult<Receipt> {
-        let asked = Asked::of(event, flags);
-        let judged = (self.gate).mark(node, asked, self.since, |inode, _, doubt| match doubt {
-            Some(failure) => inode.own_failed(failure, change),
-            None => change(inode),
+        let (gate, asked) = (self.gate, Asked::of(event, flags));
+        let judged = gate.mark(node, asked, self.since, |inode, _, doubt| {
+            if event == Event::Resize && node.stream().is_none() {
+                // The descriptor of the change, unless `Gate::watch_write_back` could hold another one.
+                inode.keep(gate.held(node));
+            }
+            match doubt {
+                Some(failure) => inode.own_failed(failure, change),
+                None => change(inode),
+            }
         });
-        self.gate.acknowledge(node, judged).await
+        gate.acknowledge(node, judged).await
     }
 }
 

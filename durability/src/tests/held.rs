@@ -170,6 +170,30 @@ fn a_failed_write_back_that_another_saw_is_reported_after_the_close() {
     }
 }
 
+/// The service may not read the file, and holds a node that was opened for its attributes alone.
+#[test]
+fn a_failed_write_back_after_a_new_size_is_reported_without_another_descriptor() {
+    placed(|place| async move {
+        let found = place.vfs.lookup(ME, &["f".to_owned()]).await.unwrap();
+        let bare = found.found.unwrap().0;
+        let set = place.gate.meta_changed(&bare, Meta::Attributes, PLAIN);
+        drop(set.await.unwrap());
+        let handle = place.open().await;
+        place.fail(SimOp::Look, EACCES);
+        place.change(&handle.0, 1).await;
+        assert!(place.disk.fail_write_back(EIO).is_some());
+        let how = OpenHow {
+            write: true,
+            ..OpenHow::default()
+        };
+        let root = place.disk.root();
+        let other = place.disk.open_at(ME, &root, b"f", how).await.unwrap();
+        assert_eq!(place.disk.fsync(&other).await, Err(Errno(EIO)));
+        place.close(handle).await;
+        assert_eq!(place.engine.sync_all().await.failed, 1);
+    });
+}
+
 /// A WRITE on NFS reports the failure of an earlier write-back, and its descriptor does not report it again. The
 /// service may not read the file, so no other descriptor is held.
 #[test]
