@@ -22,7 +22,7 @@ use super::{
     file_system::{FileSystem, LongCall},
     opens,
     own_changes::OwnChanges,
-    pool::{self, Lane},
+    pool::{self, ThreadGroup},
     syncs, xattrs,
 };
 use crate::{
@@ -132,11 +132,11 @@ impl LinuxDisk {
     /// Runs a call on a descriptor that may wait and creates nothing, as the service.
     async fn wait_in<T: Send + 'static>(
         &self,
-        lane: Lane,
+        group: ThreadGroup,
         fd: &LinuxFd,
         call: impl FnOnce(&LinuxFd) -> DiskResult<T> + Send + 'static,
     ) -> DiskResult<T> {
-        let (place, remote, fd) = (fd.place(lane), fd.class().remote, fd.clone());
+        let (place, remote, fd) = (fd.place(group), fd.class().remote, fd.clone());
         if remote {
             // Another machine may check the groups even of uid 0.
             return pool::run(place, Identity::Service, move || call(&fd)).await;
@@ -144,13 +144,13 @@ impl LinuxDisk {
         pool::look(place, move || call(&fd)).await
     }
 
-    /// [`Self::wait_in`] the lane of reads and writes.
+    /// [`Self::wait_in`] the group of reads and writes.
     pub(super) async fn wait<T: Send + 'static>(
         &self,
         fd: &LinuxFd,
         call: impl FnOnce(&LinuxFd) -> DiskResult<T> + Send + 'static,
     ) -> DiskResult<T> {
-        self.wait_in(Lane::Io, fd, call).await
+        self.wait_in(ThreadGroup::Io, fd, call).await
     }
 
     /// [`Self::wait`] for a call that may have the inode's lock for long.
@@ -167,7 +167,7 @@ impl LinuxDisk {
         .await
     }
 
-    /// [`Self::wait_in`] the lane of syncs. EAGAIN then means only that it was never begun.
+    /// [`Self::wait_in`] the group of syncs. EAGAIN then means only that it was never begun.
     pub(super) async fn wait_sync<T: Send + 'static>(
         &self,
         fd: &LinuxFd,
@@ -191,7 +191,7 @@ impl LinuxDisk {
                 other => other,
             })
         };
-        self.wait_in(Lane::Sync, fd, call).await
+        self.wait_in(ThreadGroup::Sync, fd, call).await
     }
 
     /// Runs a query that memory answers: at once, except on remote file systems.
@@ -213,7 +213,7 @@ impl LinuxDisk {
         fd: &LinuxFd,
         call: impl FnOnce(&LinuxFd) -> DiskResult<T> + Send + 'static,
     ) -> DiskResult<T> {
-        let (place, fd) = (fd.place(Lane::Io), fd.clone());
+        let (place, fd) = (fd.place(ThreadGroup::Io), fd.clone());
         pool::run(place, who.clone(), move || call(&fd)).await
     }
 
@@ -304,7 +304,7 @@ impl LinuxDisk {
         .await
     }
 
-    /// Writes on the pool; a durable write runs in the lane of syncs.
+    /// Writes on the pool; a durable write runs in the group of syncs.
     pub(super) async fn pool_write(
         &self,
         fd: &LinuxFd,
@@ -372,7 +372,7 @@ impl LinuxDisk {
         };
         match opened {
             Err(Errno(libc::EAGAIN)) => {
-                let (place, fd) = (fd.place(Lane::Leases), fd.clone());
+                let (place, fd) = (fd.place(ThreadGroup::Leases), fd.clone());
                 pool::run(place, who.clone(), move || open(&fd, true)).await
             }
             opened => opened,
@@ -395,7 +395,7 @@ impl LinuxDisk {
                     let on = FileSystem::of(&fd)?;
                     Ok(LinuxFd::new(fd, true, &on))
                 };
-                pool::run(Lane::Io.of(device), Identity::Service, look).await?
+                pool::run(ThreadGroup::Io.of(device), Identity::Service, look).await?
             }
         };
         match how.path_only {
@@ -454,7 +454,7 @@ impl LinuxDisk {
         }
     }
 
-    /// Starts write-back on the lane of syncs, because the call waits while the device's queue is full.
+    /// Starts write-back on the group of syncs, because the call waits while the device's queue is full.
     pub(super) fn post_write_back(&self, fd: &LinuxFd, offset: u64, len: u64) {
         // The previous call still waits for room in the device's queue.
         let on = fd.file_system();
@@ -462,7 +462,7 @@ impl LinuxDisk {
             return;
         }
         let (fd, starting) = (fd.clone(), Starting(Arc::clone(on)));
-        pool::post(fd.place(Lane::Sync), move || {
+        pool::post(fd.place(ThreadGroup::Sync), move || {
             let _starting = starting;
             let before = offset.saturating_sub(LOOKED_BACK);
             let page = rustix::param::page_size() as u64;

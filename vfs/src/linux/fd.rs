@@ -26,7 +26,7 @@ use super::{
     calls,
     class::Class,
     file_system::FileSystem,
-    pool::{self, Lane, Place},
+    pool::{self, Place, ThreadGroup},
     super_block,
 };
 use crate::{Identity, credentials, disk::DiskResult, lock, posix_sys as raw, uring::HeldFd};
@@ -99,7 +99,7 @@ impl Drop for Inner {
         let others = beside.is_some_and(|beside| beside.fetch_sub(1, AcqRel) > 1);
         let remote = self.file_system.class.remote;
         if remote && !self.path_only {
-            pool::close(Lane::Io.of(self.file_system.device), fd);
+            pool::close(ThreadGroup::Io.of(self.file_system.device), fd);
             return;
         }
         let truncated = *self.truncated.get_mut();
@@ -119,7 +119,7 @@ impl Drop for Inner {
         let is_ext4 = self.file_system.class.kind == super_block::EXT4 && !self.path_only;
         let writes_back = || truncated || (is_ext4 && raw::ext4_close_writes_back(fd.as_fd()));
         if stat.stx_blocks > CLOSE_BLOCKS_MAX && (stat.stx_nlink == 0 || writes_back()) {
-            pool::close(Lane::Io.of(self.file_system.device), fd);
+            pool::close(ThreadGroup::Io.of(self.file_system.device), fd);
         }
     }
 }
@@ -156,8 +156,8 @@ impl LinuxFd {
     }
 
     /// The place on the pool for a call that waits for its file system.
-    pub(super) fn place(&self, lane: Lane) -> Place {
-        lane.of(self.0.file_system.device)
+    pub(super) fn place(&self, group: ThreadGroup) -> Place {
+        group.of(self.0.file_system.device)
     }
 
     /// Connects the descriptor with `other`, which is of the same inode: the one that closes first leaves the check of
@@ -208,7 +208,7 @@ impl LinuxFd {
     /// if too many calls wait there.
     pub fn post(&self, call: impl FnOnce(&Self) + Send + 'static) {
         let fd = self.clone();
-        pool::post(self.place(Lane::Io), move || {
+        pool::post(self.place(ThreadGroup::Io), move || {
             // Another machine may check the groups even of uid 0.
             if credentials::assume(&Identity::Service).is_ok() {
                 call(&fd);
@@ -336,7 +336,7 @@ mod tests {
         };
         let [plain, small, large] =
             [("plain", LARGE), ("small", 1), ("large", LARGE)].map(|(name, len)| locked(name, len));
-        let release = hold_up(plain.0.place(Lane::Io), pool::IO_THREADS_MAX);
+        let release = hold_up(plain.0.place(ThreadGroup::Io), pool::IO_THREADS_MAX);
         drop(plain.0);
         assert!(closes(&plain.1), "it was not truncated");
         small.0.truncates();
@@ -362,7 +362,7 @@ mod tests {
         // A read returns 0 once the pipe's other end is closed.
         let is_closed = |reader: &io::PipeReader| rustix::io::read(reader, &mut [0]) == Ok(0);
         let ((one, data), (two, names)) = (pipe(false), pipe(true));
-        let fill = |jobs| hold_up(data.place(Lane::Io), jobs);
+        let fill = |jobs| hold_up(data.place(ThreadGroup::Io), jobs);
         // When the threads have taken their jobs, as many as have room are queued, and a few more.
         let running = fill(pool::IO_THREADS_MAX);
         thread::sleep(Duration::from_millis(200));

@@ -5,7 +5,7 @@ use super::{
     disk::LinuxDisk,
     fd::LinuxFd,
     own_changes::InodeId,
-    pool::{self, Lane},
+    pool::{self, ThreadGroup},
     removed,
 };
 use crate::{
@@ -78,7 +78,7 @@ impl LinuxDisk {
         if noted && replace {
             let (to, to_name) = (to.clone(), to_name.clone());
             let commit = move || calls::repeat(|| removed::replacing(&to, &to_name));
-            target = pool::run(from.place(Lane::Sync), Identity::Service, commit).await?;
+            target = pool::run(from.place(ThreadGroup::Sync), Identity::Service, commit).await?;
         }
         self.run_at(who, from, from_name, move |from, from_name| {
             let moved = calls::rename((from, from_name), (&above, &to_name), replace);

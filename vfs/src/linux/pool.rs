@@ -1,11 +1,11 @@
 //! A pool of threads that wait for the disk in place of the workers.
 //!
-//! One pool serves the whole process. It has three lanes with threads and queues of their own, so that slow syncs, and
-//! programs on the host that keep leases, never keep reads and names waiting. Within a lane each file system (by its
-//! device number) has a queue and a number of threads at most, so that one that hangs delays no other: a new file
+//! One pool serves the whole process. It has three groups with threads and queues of their own, so that neither slow
+//! syncs nor programs on the host that hold leases delay reads and names. Within a group each file system (by its
+//! device number) has a queue and a limited number of threads, so that one that hangs delays no other: a new file
 //! system always gets threads, however many the others hold. Within a file system's queue the requesters
 //! (`requester.rs`) take turns, so that one with thousands of jobs delays each other one by one job. Where one has jobs
-//! that take minutes on all threads of a file system, each other one still gets a thread, one of a few that are spare.
+//! that take minutes on all threads of a file system, each other requester still gets one of a few spare threads.
 //! A full queue gives EAGAIN, so there is no unbounded backlog, and each requester may have half of the places that are
 //! free to it. The server's own jobs have as many places as all others together: a delete-on-close of a lost session,
 //! or a record in the state folder, must not fail because clients wait for the same disk. Threads start when needed and
@@ -17,7 +17,7 @@
 //!
 //! A job that was begun runs to its end even if nobody waits for its result any more.
 
-mod part;
+mod fs_jobs;
 mod waiting;
 
 use std::{
@@ -35,7 +35,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use self::part::Part;
+use self::fs_jobs::FsJobs;
 use crate::{
     Identity, credentials,
     disk::{DiskResult, Errno},
@@ -48,24 +48,24 @@ pub const IO_THREADS_MAX: usize = 32;
 /// Most threads that sync one file system. The kernel merges the device flushes of syncs that run at once: with 64
 /// openers of files of their own, 32 threads need 1.7 times as many flushes as 64, and 128 need no fewer.
 pub const SYNC_THREADS_MAX: usize = 64;
-/// The threads of a lane for all file systems together are at most this many times those of one. Beyond that a file
+/// The threads of a group for all file systems together are at most this many times those of one. Beyond that a file
 /// system gets [`THREADS_MIN`].
 pub const BUSY_FILE_SYSTEMS_MAX: usize = 4;
-/// Threads of a lane that a file system gets however many the others hold.
+/// Threads of a group that a file system gets however many the others hold.
 pub const THREADS_MIN: usize = 4;
 /// Threads that one file system may have beyond those, for requesters that none of them works for.
 pub const SPARE_THREADS_MAX: usize = 8;
-/// File systems that a lane distinguishes at once; all others share one queue.
+/// File systems that a group distinguishes at once; all others share one queue.
 pub const FILE_SYSTEMS_MAX: usize = 256;
-/// Most jobs of requesters waiting in a lane for one file system, and most of the server itself, beside descriptors
+/// Most jobs of requesters waiting in a group for one file system, and most of the server itself, beside descriptors
 /// that wait to be closed. One more gives EAGAIN, which clients get as STATUS_INSUFFICIENT_RESOURCES.
 pub const QUEUE_MAX: usize = 4096;
 /// How long a thread waits for work before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 
-/// The threads that a job runs on.
+/// A group of threads; each job runs on those of one group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(crate) enum ThreadGroup {
     /// Reads, writes, names, attributes.
     Io,
     /// Jobs that wait for a flush of the device.
@@ -74,17 +74,20 @@ pub(crate) enum Lane {
     Leases,
 }
 
-impl Lane {
+impl ThreadGroup {
     /// The place for a job that waits for this file system (given by its device number) and no other.
     pub(crate) fn of(self, device: u64) -> Place {
-        Place { lane: self, device }
+        Place {
+            group: self,
+            device,
+        }
     }
 }
 
-/// The lane and file system of a job.
+/// The group and file system of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
-    lane: Lane,
+    group: ThreadGroup,
     device: u64,
 }
 
@@ -125,8 +128,8 @@ struct Idle {
 }
 
 #[derive(Default)]
-struct LaneState {
-    parts: BTreeMap<u64, Part>,
+struct GroupState {
+    file_systems: BTreeMap<u64, FsJobs>,
     threads: usize,
     /// The thread that was busy last is at the end.
     idle: Vec<Idle>,
@@ -140,15 +143,15 @@ enum Need {
     Nothing,
 }
 
-impl LaneState {
+impl GroupState {
     /// Whether the waiting jobs need one more thread.
     fn wants_thread(&self, most: usize) -> bool {
-        let parts = || self.parts.values();
-        let running: usize = parts().map(Part::running).sum();
+        let file_systems = || self.file_systems.values();
+        let running: usize = file_systems().map(FsJobs::running).sum();
         // These threads are idle or about to begin.
         let free = self.threads.saturating_sub(running);
-        let ready: usize = parts().map(|part| part.ready(most)).sum();
-        let wanted: usize = parts().map(|part| part.wanted(most)).sum();
+        let ready: usize = file_systems().map(|fs| fs.ready(most)).sum();
+        let wanted: usize = file_systems().map(|fs| fs.wanted(most)).sum();
         ready > free && (self.threads < most * BUSY_FILE_SYSTEMS_MAX || wanted > free)
     }
 
@@ -176,41 +179,41 @@ impl LaneState {
 
     /// Whether there is a job that a thread may take.
     fn is_wanted(&self, most: usize) -> bool {
-        self.parts.values().any(|part| part.ready(most) > 0)
+        self.file_systems.values().any(|fs| fs.ready(most) > 0)
     }
 
     /// The next job, of the file system that has the fewest threads.
     fn take(&mut self, most: usize) -> Option<(Owner, Job)> {
         let ready = self
-            .parts
+            .file_systems
             .iter_mut()
-            .filter(|(_, part)| part.ready(most) > 0);
-        let (device, part) = ready.min_by_key(|(_, part)| part.running())?;
-        let (requester, job) = part.begin(most)?;
+            .filter(|(_, fs)| fs.ready(most) > 0);
+        let (device, fs) = ready.min_by_key(|(_, fs)| fs.running())?;
+        let (requester, job) = fs.begin(most)?;
         Some(((*device, requester), job))
     }
 
     fn ended(&mut self, (device, requester): Owner) {
-        if let Some(part) = self.parts.get_mut(&device) {
-            part.ended(requester);
-            if part.running() == 0 && part.waiting.jobs == 0 {
-                self.parts.remove(&device);
+        if let Some(fs) = self.file_systems.get_mut(&device) {
+            fs.ended(requester);
+            if fs.running() == 0 && fs.waiting.jobs == 0 {
+                self.file_systems.remove(&device);
             }
         }
     }
 }
 
-struct LaneThreads {
+struct GroupThreads {
     name: &'static str,
     /// The most threads of one file system.
     threads_max: fn() -> usize,
     start: fn(&'static Self) -> io::Result<()>,
-    state: Mutex<LaneState>,
+    state: Mutex<GroupState>,
 }
 
-static IO: LaneThreads = LaneThreads::new("disk-io", || IO_THREADS_MAX);
-static SYNC: LaneThreads = LaneThreads::new("disk-sync", sync_threads_max);
-static LEASES: LaneThreads = LaneThreads::new("disk-leases", || IO_THREADS_MAX);
+static IO: GroupThreads = GroupThreads::new("disk-io", || IO_THREADS_MAX);
+static SYNC: GroupThreads = GroupThreads::new("disk-sync", sync_threads_max);
+static LEASES: GroupThreads = GroupThreads::new("disk-leases", || IO_THREADS_MAX);
 
 /// [`SYNC_THREADS_MAX`], or the environment's `HOLDFAST_SYNC_THREADS` (1 to 1,024): for measuring
 /// only (`sync_threads` of a server in a plan of `holdfast bench matrix`).
@@ -224,7 +227,7 @@ fn sync_threads_max() -> usize {
     })
 }
 
-impl LaneThreads {
+impl GroupThreads {
     const fn new(name: &'static str, threads_max: fn() -> usize) -> Self {
         Self::with_start(name, threads_max, Self::start_thread)
     }
@@ -238,8 +241,8 @@ impl LaneThreads {
             name,
             threads_max,
             start,
-            state: Mutex::new(LaneState {
-                parts: BTreeMap::new(),
+            state: Mutex::new(GroupState {
+                file_systems: BTreeMap::new(),
                 threads: 0,
                 idle: Vec::new(),
             }),
@@ -251,7 +254,7 @@ impl LaneThreads {
         thread.spawn(move || self.work()).map(drop)
     }
 
-    fn lock(&self) -> MutexGuard<'_, LaneState> {
+    fn lock(&self) -> MutexGuard<'_, GroupState> {
         lock(&self.state)
     }
 
@@ -264,26 +267,26 @@ impl LaneThreads {
     fn submit_for(&'static self, purpose: Purpose, device: u64, job: Job) -> DiskResult<()> {
         let most = (self.threads_max)();
         let mut state = self.lock();
-        let known = state.parts.contains_key(&device);
-        let device = match known || state.parts.len() < FILE_SYSTEMS_MAX {
+        let known = state.file_systems.contains_key(&device);
+        let device = match known || state.file_systems.len() < FILE_SYSTEMS_MAX {
             true => device,
             false => ANY,
         };
-        let part = state.parts.entry(device).or_default();
+        let fs = state.file_systems.entry(device).or_default();
         let requester = match purpose {
             Purpose::Close => {
-                part.closing += 1;
+                fs.closing += 1;
                 Requester::SERVER
             }
             Purpose::Request => {
                 let requester = requester::current();
-                if !part.has_room_for(requester) {
+                if !fs.has_room_for(requester) {
                     return Err(Errno(libc::EAGAIN));
                 }
                 requester
             }
         };
-        part.waiting.push(requester, purpose, job);
+        fs.waiting.push(requester, purpose, job);
         let need = state.need(home(), most);
         drop(state);
         match need {
@@ -300,13 +303,13 @@ impl LaneThreads {
     fn retire(&self) {
         let mut state = self.lock();
         state.threads -= 1;
-        let running: usize = state.parts.values().map(Part::running).sum();
+        let running: usize = state.file_systems.values().map(FsJobs::running).sum();
         let mut lost = BTreeMap::new();
         if state.threads <= running {
-            let (served, unserved) = std::mem::take(&mut state.parts)
+            let (served, unserved) = std::mem::take(&mut state.file_systems)
                 .into_iter()
-                .partition(|(_, part)| part.running() > 0);
-            state.parts = served;
+                .partition(|(_, fs)| fs.running() > 0);
+            state.file_systems = served;
             lost = unserved;
         }
         let wanted = state.is_wanted((self.threads_max)());
@@ -392,33 +395,33 @@ pub fn share_arenas(workers: usize) {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(USUAL_BYTES)));
 }
 
-fn lane_threads(lane: Lane) -> &'static LaneThreads {
-    match lane {
-        Lane::Io => &IO,
-        Lane::Sync => &SYNC,
-        Lane::Leases => &LEASES,
+fn threads_of(group: ThreadGroup) -> &'static GroupThreads {
+    match group {
+        ThreadGroup::Io => &IO,
+        ThreadGroup::Sync => &SYNC,
+        ThreadGroup::Leases => &LEASES,
     }
 }
 
-/// Runs `call`, which creates nothing, on a thread of the lane as the service, without waiting for it. If the queue is
+/// Runs `call`, which creates nothing, on a thread of the group as the service, without waiting for it. If the queue is
 /// full it is dropped here.
-pub(crate) fn post(Place { lane, device }: Place, call: impl FnOnce() + Send + 'static) {
+pub(crate) fn post(Place { group, device }: Place, call: impl FnOnce() + Send + 'static) {
     let call = Box::new(move || {
         if credentials::assume_to_look().is_ok() {
             call();
         }
     });
-    let _ = lane_threads(lane).submit(device, call);
+    let _ = threads_of(group).submit(device, call);
 }
 
-/// Closes a descriptor on a thread of the lane. A full queue takes it, too, because it must not be closed here; its
+/// Closes a descriptor on a thread of the group. A full queue takes it, too, because it must not be closed here; its
 /// limit is that of descriptors.
-pub(crate) fn close(Place { lane, device }: Place, fd: OwnedFd) {
-    let _ = lane_threads(lane).submit_for(Purpose::Close, device, Box::new(move || drop(fd)));
+pub(crate) fn close(Place { group, device }: Place, fd: OwnedFd) {
+    let _ = threads_of(group).submit_for(Purpose::Close, device, Box::new(move || drop(fd)));
 }
 
-/// Runs `call` on a thread of the lane as `who` and returns its result. EAGAIN if the lane's queue is full or no thread
-/// could be started for it; EIO if it was begun and did not end.
+/// Runs `call` on a thread of the group as `who` and returns its result. EAGAIN if the group's queue is full or no
+/// thread could be started for it; EIO if it was begun and did not end.
 pub(crate) async fn run<T: Send + 'static>(
     place: Place,
     who: Identity,
@@ -436,7 +439,7 @@ pub(crate) async fn look<T: Send + 'static>(
 }
 
 async fn run_under<T: Send + 'static>(
-    Place { lane, device }: Place,
+    Place { group, device }: Place,
     assume: impl FnOnce() -> DiskResult<()> + Send + 'static,
     call: impl FnOnce() -> DiskResult<T> + Send + 'static,
 ) -> DiskResult<T> {
@@ -448,7 +451,7 @@ async fn run_under<T: Send + 'static>(
         begins.store(assumed.is_ok(), SeqCst);
         let _ = send.send(assumed.and_then(|()| call()));
     });
-    lane_threads(lane).submit(device, call)?;
+    threads_of(group).submit(device, call)?;
     receive.await.unwrap_or_else(|_| match begun.load(SeqCst) {
         true => Err(Errno(libc::EIO)),
         false => Err(Errno(libc::EAGAIN)),

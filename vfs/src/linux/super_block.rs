@@ -24,7 +24,7 @@ use super::{
     calls,
     fd::LinuxFd,
     file_system::FileSystem,
-    pool::{self, Lane},
+    pool::{self, ThreadGroup},
 };
 use crate::{
     Identity, Timestamp,
@@ -167,15 +167,17 @@ impl SuperBlock {
     }
 
     /// Writes back all dirty data of the file system and returns the first error of any write-back since the last call.
-    /// It runs on the pool's lane for syncs.
+    /// It runs on the pool's group for syncs.
     ///
     /// # Errors
     /// EIO, ENOSPC, EDQUOT, ... of the write-back; EAGAIN if it was never begun.
     pub async fn write_back(&self) -> DiskResult<()> {
         let fd = self.fd.clone();
-        pool::run(Lane::Sync.of(self.dev), Identity::Service, move || {
-            Ok(rustix::fs::syncfs(&fd)?)
-        })
+        pool::run(
+            ThreadGroup::Sync.of(self.dev),
+            Identity::Service,
+            move || Ok(rustix::fs::syncfs(&fd)?),
+        )
         .await
     }
 }

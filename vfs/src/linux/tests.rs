@@ -654,7 +654,7 @@ fn a_file_on_overlayfs_is_opened_for_writing_by_the_pool() {
     let fd = rustix::fs::open(&path, flags, Mode::empty()).unwrap();
     let fd = LinuxFd::new(fd, true, &on);
     // Every thread that the file system may have waits.
-    let release = pool::tests::hold_up(fd.place(pool::Lane::Io), pool::IO_THREADS_MAX);
+    let release = pool::tests::hold_up(fd.place(pool::ThreadGroup::Io), pool::IO_THREADS_MAX);
     let me = &Identity::Service;
     let mut context = Context::from_waker(Waker::noop());
     let mut reads = pin!(disk.reopen(me, &fd, true, false));

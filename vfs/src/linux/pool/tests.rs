@@ -5,11 +5,11 @@ use std::sync::mpsc;
 use super::*;
 
 const IO_ANY: Place = Place {
-    lane: Lane::Io,
+    group: ThreadGroup::Io,
     device: ANY,
 };
 
-/// Posts jobs that occupy threads of a lane until the result is dropped.
+/// Posts jobs that occupy threads of a group until the result is dropped.
 pub(in crate::linux) fn hold_up(place: Place, jobs: usize) -> mpsc::Sender<()> {
     let (release, gate) = mpsc::channel::<()>();
     let gate = Arc::new(Mutex::new(gate));
@@ -31,7 +31,7 @@ fn wait<F: Future>(future: F) -> F::Output {
 #[test]
 fn requesters_take_turns_in_the_queue_and_have_a_share_of_it() {
     // Its threads are this test, so that nothing depends on time.
-    static TURNS: LaneThreads = LaneThreads::with_start("turns", || 4, |_| Ok(()));
+    static TURNS: GroupThreads = GroupThreads::with_start("turns", || 4, |_| Ok(()));
     let (send, done) = mpsc::channel();
     let submit = |requester: u64| {
         let _entered = requester::enter(Requester(requester));
@@ -71,7 +71,7 @@ fn requesters_take_turns_in_the_queue_and_have_a_share_of_it() {
 /// A lone requester has all threads; while its jobs take long, each other one has a spare thread.
 #[test]
 fn jobs_that_take_long_leave_a_thread_to_each_other_requester() {
-    static CROWDED: LaneThreads = LaneThreads::with_start("crowded", || 8, |_| Ok(()));
+    static CROWDED: GroupThreads = GroupThreads::with_start("crowded", || 8, |_| Ok(()));
     let submit = |requester: u64, jobs: usize| {
         let _entered = requester::enter(Requester(requester));
         (0..jobs).for_each(|_| CROWDED.submit(1, Box::new(|| {})).unwrap());
@@ -104,17 +104,23 @@ fn jobs_that_take_long_leave_a_thread_to_each_other_requester() {
     (7..20).for_each(end);
     assert_eq!(begin_all(), [5; 2]);
     [5, 5, 5, 6].into_iter().for_each(end);
-    assert!(CROWDED.lock().parts.is_empty());
+    assert!(CROWDED.lock().file_systems.is_empty());
 }
 
 #[test]
 fn a_spare_thread_starts_beside_those_that_hang() {
     const DEVICE: u64 = 4101;
-    let place = Lane::Leases.of(DEVICE);
+    let place = ThreadGroup::Leases.of(DEVICE);
     let first = requester::enter(Requester(5));
     let release = hold_up(place, IO_THREADS_MAX + 1);
     drop(first);
-    let running = || LEASES.lock().parts.get(&DEVICE).map_or(0, Part::running);
+    let running = || {
+        LEASES
+            .lock()
+            .file_systems
+            .get(&DEVICE)
+            .map_or(0, FsJobs::running)
+    };
     while running() < IO_THREADS_MAX {
         thread::sleep(Duration::from_millis(1));
     }
@@ -133,7 +139,7 @@ fn answers_and_panics_come_back() {
     assert_eq!(wait(run(IO_ANY, Identity::Service, || Ok(8))), Ok(8));
 }
 
-/// Fills the lane of a file system with jobs that hang until the sender is dropped.
+/// Fills the group of a file system with jobs that hang until the sender is dropped.
 fn hang(device: u64, jobs: usize) -> (mpsc::Sender<()>, Vec<oneshot::Receiver<()>>) {
     let (release, gate) = mpsc::channel::<()>();
     let gate = Arc::new(Mutex::new(gate));
@@ -152,7 +158,10 @@ fn hang(device: u64, jobs: usize) -> (mpsc::Sender<()>, Vec<oneshot::Receiver<()
 }
 
 fn threads_of(device: u64) -> usize {
-    SYNC.lock().parts.get(&device).map_or(0, Part::running)
+    SYNC.lock()
+        .file_systems
+        .get(&device)
+        .map_or(0, FsJobs::running)
 }
 
 /// Waits until the file system has this many threads.
@@ -170,20 +179,20 @@ fn until_it(device: u64, is: impl Fn(usize) -> bool) {
     panic!("{} threads of {device}", threads_of(device));
 }
 
-/// The tests run one after the other, because they share the process's lane.
-static LANE: Mutex<()> = Mutex::new(());
+/// The tests run one after the other, because they share the process's group.
+static GROUP: Mutex<()> = Mutex::new(());
 
 /// The process may start no more threads, and those it has hang on another file system.
 #[test]
 fn without_a_thread_that_is_free_nobody_waits_for_one() {
     static REFUSED: AtomicBool = AtomicBool::new(false);
-    fn start(lane: &'static LaneThreads) -> io::Result<()> {
+    fn start(group: &'static GroupThreads) -> io::Result<()> {
         if REFUSED.load(SeqCst) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        lane.start_thread()
+        group.start_thread()
     }
-    static LIMITED: LaneThreads = LaneThreads::with_start("limited", || 8, start);
+    static LIMITED: GroupThreads = GroupThreads::with_start("limited", || 8, start);
     let (release, gate) = mpsc::channel::<()>();
     let (begins, begun) = mpsc::channel();
     let hangs = Box::new(move || {
@@ -211,14 +220,14 @@ fn without_a_thread_that_is_free_nobody_waits_for_one() {
 #[test]
 fn who_ends_before_its_job_calls_another() {
     static ENDS: AtomicBool = AtomicBool::new(false);
-    fn start(lane: &'static LaneThreads) -> io::Result<()> {
-        let end = move || lane.retire();
+    fn start(group: &'static GroupThreads) -> io::Result<()> {
+        let end = move || group.retire();
         match ENDS.load(SeqCst) {
             true => thread::Builder::new().spawn(end).map(drop),
-            false => lane.start_thread(),
+            false => group.start_thread(),
         }
     }
-    static LEFT: LaneThreads = LaneThreads::with_start("left", || 8, start);
+    static LEFT: GroupThreads = GroupThreads::with_start("left", || 8, start);
     let (send, done) = mpsc::channel();
     let job = |send: &mpsc::Sender<()>| {
         let send = send.clone();
@@ -226,7 +235,7 @@ fn who_ends_before_its_job_calls_another() {
     };
     LEFT.submit(1, job(&send)).unwrap();
     done.recv_timeout(Duration::from_secs(10)).unwrap();
-    let elsewhere = |state: &mut MutexGuard<'_, LaneState>| {
+    let elsewhere = |state: &mut MutexGuard<'_, GroupState>| {
         let idle = state.idle.first_mut();
         idle.map(|one| one.home = Some(usize::MAX)).is_some()
     };
@@ -241,7 +250,7 @@ fn who_ends_before_its_job_calls_another() {
 /// The job of a thread that is pinned to a core runs on that core.
 #[test]
 fn a_thread_of_the_own_core_is_called() {
-    static NEAR: LaneThreads = LaneThreads::new("near", || 8);
+    static NEAR: GroupThreads = GroupThreads::new("near", || 8);
     let own = rustix::thread::sched_getaffinity(None).unwrap();
     let cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| own.is_set(*core));
     let cores: Vec<usize> = cores.take(2).collect();
@@ -258,7 +267,7 @@ fn a_thread_of_the_own_core_is_called() {
         });
         assert_eq!(asks.join().unwrap(), Some(core));
         // The thread must be idle before it can be woken.
-        let is_idle = |state: MutexGuard<'_, LaneState>| state.idle.len() == state.threads;
+        let is_idle = |state: MutexGuard<'_, GroupState>| state.idle.len() == state.threads;
         while !is_idle(NEAR.lock()) {
             thread::sleep(Duration::from_millis(1));
         }
@@ -267,8 +276,8 @@ fn a_thread_of_the_own_core_is_called() {
 }
 
 #[test]
-fn a_full_sync_lane_does_not_stop_reads() {
-    let _lane = LANE.lock().unwrap();
+fn a_full_sync_group_does_not_stop_reads() {
+    let _group = GROUP.lock().unwrap();
     let (release, hung) = hang(1001, SYNC_THREADS_MAX + 8);
     assert_eq!(wait(run(IO_ANY, Identity::Service, || Ok(1))), Ok(1));
     drop(release);
@@ -279,11 +288,13 @@ fn a_full_sync_lane_does_not_stop_reads() {
 
 #[test]
 fn file_systems_that_hang_hold_up_no_other_one() {
-    let _lane = LANE.lock().unwrap();
+    let _group = GROUP.lock().unwrap();
     let on = |device| {
-        wait(run(Lane::Sync.of(device), Identity::Service, move || {
-            Ok(device)
-        }))
+        wait(run(
+            ThreadGroup::Sync.of(device),
+            Identity::Service,
+            move || Ok(device),
+        ))
     };
     let hung = 1001..1001 + BUSY_FILE_SYSTEMS_MAX as u64;
     let mut stuck = Vec::new();

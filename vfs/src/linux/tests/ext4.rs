@@ -11,7 +11,7 @@ use std::{
 use rustix::fs::FlockOperation;
 
 use super::{xfs_log::run, *};
-use crate::linux::pool::{IO_THREADS_MAX, Lane, tests::hold_up};
+use crate::linux::pool::{IO_THREADS_MAX, ThreadGroup, tests::hold_up};
 
 /// Enough for a journal.
 const SIZE: u64 = 16 << 20;
@@ -100,7 +100,7 @@ fn a_large_file_that_another_program_truncated_is_closed_by_the_pool() {
         let lock = rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive);
         lock.is_ok()
     };
-    let release = hold_up(file.place(Lane::Io), IO_THREADS_MAX);
+    let release = hold_up(file.place(ThreadGroup::Io), IO_THREADS_MAX);
     drop(file);
     assert!(!is_closed());
     drop(release);

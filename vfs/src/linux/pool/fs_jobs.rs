@@ -1,11 +1,11 @@
-//! The waiting jobs that a lane has for one file system, and the threads that work for it.
+//! The waiting jobs that a group has for one file system, and the threads that work for it.
 
 use super::{Job, Purpose, QUEUE_MAX, SPARE_THREADS_MAX, THREADS_MIN, waiting::Waiting};
 use crate::requester::Requester;
 
-/// The threads and waiting jobs that a lane has for one file system.
+/// The threads and waiting jobs that a group has for one file system.
 #[derive(Default)]
-pub(super) struct Part {
+pub(super) struct FsJobs {
     pub(super) waiting: Waiting,
     /// The waiting jobs that close a descriptor, which do not count against the limit.
     pub(super) closing: usize,
@@ -13,7 +13,7 @@ pub(super) struct Part {
     under_way: Vec<Requester>,
 }
 
-impl Part {
+impl FsJobs {
     /// The number of threads that work for the file system.
     pub(super) fn running(&self) -> usize {
         self.under_way.len()
