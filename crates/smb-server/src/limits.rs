@@ -85,8 +85,8 @@ pub const EA_MEMORY: usize = 64 << 10;
 pub const STREAMS_MEMORY: usize = 1 << 20;
 
 /// Memory for each byte of a CREATE or SET_INFO, beyond the first [`DECODED_FROM`] and up to [`DECODED_MAX`] more, in
-/// bytes: entries of access control lists and extended attributes take more of it when they are decoded, and the request
-/// may wait with them. It counts as data of the request.
+/// bytes: entries of access control lists and extended attributes take more of it when they are decoded, and the
+/// request may wait with them. It counts as data of the request.
 pub const DECODED_MEMORY: usize = 32;
 /// Most requests have neither, and are shorter.
 pub const DECODED_FROM: usize = 1 << 10;
@@ -226,9 +226,9 @@ pub struct ServerLimits {
     pub opens_per_user: Option<usize>,
     /// Disconnected opens ([MS-SMB2] 3.3.7.1) of all users together; one more is closed as if it were not durable. They
     /// also count as `opens`.
-    pub kept_opens: usize,
+    pub disconnected_opens: usize,
     /// Disconnected opens of one user (guests count by their address).
-    pub kept_opens_per_user: usize,
+    pub disconnected_opens_per_user: usize,
     /// Byte-range locks of one open, [`RANGES_PER_OPEN_MAX`] at most, so that others find room; one
     /// more gets `INSUFFICIENT_RESOURCES`.
     pub locks_per_open: usize,
@@ -262,8 +262,8 @@ impl Default for ServerLimits {
             opens_per_session: 65_536,
             opens: 262_144,
             opens_per_user: None,
-            kept_opens: 16_384,
-            kept_opens_per_user: 4096,
+            disconnected_opens: 16_384,
+            disconnected_opens_per_user: 4096,
             locks_per_open: RANGES_PER_OPEN_MAX,
             parked_per_connection: 1024,
             io_bytes: 8 << 20,

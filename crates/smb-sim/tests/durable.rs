@@ -288,7 +288,7 @@ fn no_more_are_kept_than_the_limit_says() {
     const MOST: usize = 3;
     let mut sim = Sim::new(7);
     let mut memory = MemoryOptions::default();
-    memory.limits.kept_opens_per_user = MOST;
+    memory.limits.disconnected_opens_per_user = MOST;
     let server = SimServer::new(&mut sim, &memory).unwrap();
     let env = sim.env();
     sim.run(async {

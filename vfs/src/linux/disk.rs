@@ -427,7 +427,7 @@ impl LinuxDisk {
         let count = names.len();
         let looked = self.wait(dir, move |dir| {
             let each = names.iter().map(|name| &**name);
-            let found = xattrs::entries(dir, each, &wanted, xattrs::Way::here());
+            let found = xattrs::entries(dir, each, &wanted, xattrs::XattrAccess::here());
             Ok((found, names, wanted))
         });
         let (mut found, names, wanted) = match looked.await {

@@ -10,7 +10,7 @@ use super::{
     fd::LinuxFd,
     in_memory::Cached,
     opens, removed, super_block, syncs,
-    xattrs::{self, Way, XATTR_MAX},
+    xattrs::{self, XATTR_MAX, XattrAccess},
     xfs_log,
 };
 use crate::{
@@ -133,7 +133,7 @@ impl Disk for LinuxDisk {
             let (all, at) = (Arc::clone(&names), found.len());
             let looked = self.wait(dir, move |dir| {
                 let rest = all.get(at..).unwrap_or_default();
-                Ok(xattrs::lengths(dir, rest, wanted, Way::here()))
+                Ok(xattrs::lengths(dir, rest, wanted, XattrAccess::here()))
             });
             match looked.await {
                 Ok(more) => found.extend(more),
@@ -378,7 +378,7 @@ impl Disk for LinuxDisk {
         let listed = self.wait(fd, move |fd| {
             let entries = calls::entries(fd, max)?;
             let first = entries.iter().take(looked).map(|entry| &*entry.name);
-            let attrs = xattrs::entries(fd, first, &wanted, Way::here());
+            let attrs = xattrs::entries(fd, first, &wanted, XattrAccess::here());
             Ok((entries, attrs, wanted))
         });
         let (entries, mut attrs, wanted) = listed.await?;
@@ -390,13 +390,13 @@ impl Disk for LinuxDisk {
     async fn get_xattr(&self, fd: &LinuxFd, name: &str) -> DiskResult<Vec<u8>> {
         let beside = fd.class().xattrs_beside;
         if !fd.class().remote {
-            let found = xattrs::get(fd, name, Way::here(), beside);
+            let found = xattrs::get(fd, name, XattrAccess::here(), beside);
             if beside == XATTR_MAX || found != Err(Errno(libc::E2BIG)) {
                 return found;
             }
         }
         let name = name.to_owned();
-        let get = move |fd: &LinuxFd| xattrs::get(fd, &name, Way::here(), XATTR_MAX);
+        let get = move |fd: &LinuxFd| xattrs::get(fd, &name, XattrAccess::here(), XATTR_MAX);
         self.wait(fd, get).await
     }
 
@@ -426,7 +426,8 @@ impl Disk for LinuxDisk {
     }
 
     async fn list_xattr(&self, fd: &LinuxFd) -> DiskResult<Vec<String>> {
-        self.look(fd, |fd| xattrs::list(fd, Way::here())).await
+        self.look(fd, |fd| xattrs::list(fd, XattrAccess::here()))
+            .await
     }
 
     async fn set_times(

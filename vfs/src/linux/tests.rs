@@ -62,7 +62,12 @@ fn attributes_of_many_names_are_measured_in_several_jobs() {
     block_on(set).unwrap();
     let names: Vec<Box<[u8]>> = vec![b"f"[..].into(); NAMES];
     let is_x: fn(&str) -> bool = |attribute| attribute == "user.x";
-    let few = super::xattrs::lengths(&disk.root(), &names, is_x, super::xattrs::Way::here());
+    let few = super::xattrs::lengths(
+        &disk.root(),
+        &names,
+        is_x,
+        super::xattrs::XattrAccess::here(),
+    );
     assert!((1..NAMES).contains(&few.len()), "{}", few.len());
     let found = block_on(disk.entries_xattrs(&disk.root(), names, is_x));
     assert_eq!(found, vec![Ok(vec![("user.x".to_owned(), 2)]); NAMES]);

@@ -6,8 +6,8 @@
 //! in `/proc` costs as much as three such queries. If the kernel (ENOSYS) or a filter of system calls (EPERM) does not
 //! allow these calls, the path through `/proc` is used, as it is for changes, which cost more by themselves.
 //!
-//! Every function that reads takes [`Way`], so that both can be tested; other callers pass [`Way::here`]. These
-//! functions do not change the identity.
+//! Every function that reads takes [`XattrAccess`], so that both can be tested; other callers pass
+//! [`XattrAccess::here`]. These functions do not change the identity.
 
 use std::{
     ffi::{CStr, CString},
@@ -35,17 +35,17 @@ const LENGTHS_AT_ONCE: usize = 1024;
 
 /// How attributes of an `O_PATH` descriptor are reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum XattrAccess {
     /// By the calls of Linux 6.13.
     At,
     /// By a path in `/proc`, with the older calls.
     Path,
 }
 
-impl Way {
+impl XattrAccess {
     /// The system calls for attributes that this kernel supports; they are determined once.
     pub(super) fn here() -> Self {
-        static HERE: OnceLock<Way> = OnceLock::new();
+        static HERE: OnceLock<XattrAccess> = OnceLock::new();
         *HERE.get_or_init(|| {
             let mut value = Vec::with_capacity(XATTR_GUESS);
             let asked = raw::get_xattr_at(rustix::fs::CWD, c"/", 0, c"user.none", &mut value);
@@ -101,7 +101,7 @@ fn sized_to(
 
 /// The value of an attribute of at most `most` bytes ([`XATTR_GUESS`] at least); E2BIG for a longer one, which is not
 /// read.
-pub(super) fn get(fd: &LinuxFd, name: &str, way: Way, most: usize) -> DiskResult<Vec<u8>> {
+pub(super) fn get(fd: &LinuxFd, name: &str, way: XattrAccess, most: usize) -> DiskResult<Vec<u8>> {
     if !fd.is_path_only() {
         return sized_to(most, |buf| {
             let got = rustix::fs::fgetxattr(fd, name, spare_capacity(buf));
@@ -109,13 +109,13 @@ pub(super) fn get(fd: &LinuxFd, name: &str, way: Way, most: usize) -> DiskResult
         });
     }
     match way {
-        Way::At => {
+        XattrAccess::At => {
             let name = c_text(name)?;
             sized_to(most, |buf| {
                 reach(fd, |dir, path| raw::get_xattr_at(dir, path, 0, &name, buf))
             })
         }
-        Way::Path => {
+        XattrAccess::Path => {
             let path = fd.proc_path();
             sized_to(most, |buf| {
                 let got = rustix::fs::getxattr(&*path, name, spare_capacity(buf));
@@ -130,7 +130,7 @@ pub(super) fn entries<'a>(
     dir: &LinuxFd,
     names: impl Iterator<Item = &'a [u8]>,
     wanted: &Wanted,
-    way: Way,
+    way: XattrAccess,
 ) -> Vec<DiskResult<EntryAttrs>> {
     // One that can be understood is much shorter; a longer one is E2BIG.
     const MOST: usize = 4096;
@@ -144,7 +144,7 @@ pub(super) fn entries<'a>(
         if (wanted.known)(&stat) {
             return Ok((stat, None));
         }
-        if way == Way::At {
+        if way == XattrAccess::At {
             let (name, attribute) = (c_text(name)?, attribute.as_ref().map_err(|e| *e)?);
             let at = dir.as_fd();
             let flags = libc::AT_SYMLINK_NOFOLLOW;
@@ -171,7 +171,7 @@ pub(super) fn lengths(
     dir: &LinuxFd,
     names: &[Box<[u8]>],
     wanted: fn(&str) -> bool,
-    way: Way,
+    way: XattrAccess,
 ) -> Vec<DiskResult<XattrLengths>> {
     let mut path = dir.proc_path().into_bytes();
     path.push(b'/');
@@ -183,8 +183,8 @@ pub(super) fn lengths(
         let (c_name, at) = (c_text(name)?, dir.as_fd());
         let flags = libc::AT_SYMLINK_NOFOLLOW;
         let listed = sized(|buf| match way {
-            Way::At => raw::list_xattr_at(at, &c_name, flags, buf),
-            Way::Path => {
+            XattrAccess::At => raw::list_xattr_at(at, &c_name, flags, buf),
+            XattrAccess::Path => {
                 Ok(rustix::fs::llistxattr(path.as_slice(), spare_capacity(buf)).map(drop)?)
             }
         })?;
@@ -215,27 +215,29 @@ fn texts(listed: &[u8]) -> impl Iterator<Item = String> {
     names.filter_map(|name| String::from_utf8(name.to_vec()).ok())
 }
 
-fn names(fd: &LinuxFd, way: Way) -> DiskResult<Vec<u8>> {
+fn names(fd: &LinuxFd, way: XattrAccess) -> DiskResult<Vec<u8>> {
     let listed = |got: rustix::io::Result<usize>| Ok(got.map(drop)?);
     if !fd.is_path_only() {
         return sized(|buf| listed(rustix::fs::flistxattr(fd, spare_capacity(buf))));
     }
     match way {
-        Way::At => sized(|buf| reach(fd, |dir, path| raw::list_xattr_at(dir, path, 0, buf))),
-        Way::Path => {
+        XattrAccess::At => {
+            sized(|buf| reach(fd, |dir, path| raw::list_xattr_at(dir, path, 0, buf)))
+        }
+        XattrAccess::Path => {
             let path = fd.proc_path();
             sized(|buf| listed(rustix::fs::listxattr(&*path, spare_capacity(buf))))
         }
     }
 }
 
-pub(super) fn list(fd: &LinuxFd, way: Way) -> DiskResult<Vec<String>> {
+pub(super) fn list(fd: &LinuxFd, way: XattrAccess) -> DiskResult<Vec<String>> {
     Ok(texts(&names(fd, way)?).collect())
 }
 
 /// Reads the attributes' names, so that the block with the attributes is in memory for later calls.
 pub(super) fn warm(fd: &LinuxFd) {
-    let _ = names(fd, Way::here());
+    let _ = names(fd, XattrAccess::here());
 }
 
 pub(super) fn set(fd: &LinuxFd, name: &str, value: &[u8], how: XattrSet) -> DiskResult<()> {
@@ -271,12 +273,12 @@ mod tests {
     const ATTRIBUTE: &str = "user.x";
 
     /// The ways that this kernel has.
-    fn ways() -> Vec<Way> {
-        if Way::here() == Way::Path {
+    fn ways() -> Vec<XattrAccess> {
+        if XattrAccess::here() == XattrAccess::Path {
             crate::testing::missing("getxattrat (Linux 6.13)");
-            return vec![Way::Path];
+            return vec![XattrAccess::Path];
         }
-        vec![Way::At, Way::Path]
+        vec![XattrAccess::At, XattrAccess::Path]
     }
 
     /// Opens with `O_PATH`; `seen` says whether the descriptor was queried.
@@ -329,7 +331,7 @@ mod tests {
         }
     }
 
-    fn conforms(fd: &LinuxFd, way: Way) {
+    fn conforms(fd: &LinuxFd, way: XattrAccess) {
         let set = |value: &[u8], how| set(fd, ATTRIBUTE, value, how);
         no(get(fd, ATTRIBUTE, way, XATTR_MAX), libc::ENODATA);
         no(set(b"1", XattrSet::Replace), libc::ENODATA);

@@ -13,7 +13,7 @@
 
 mod links;
 
-use self::links::Left;
+use self::links::LinkBudget;
 use super::{
     PosixNode, PosixVfs, SymlinkPolicy,
     attributes::Named,
@@ -78,7 +78,7 @@ struct Above<F> {
     /// Its names as stored.
     stored: Vec<String>,
     /// The limits left for links.
-    left: Left,
+    left: LinkBudget,
 }
 
 impl From<&Stat> for Seen {
@@ -204,7 +204,7 @@ impl<D: Disk> PosixVfs<D> {
     ) -> VfsResult<Above<D::Fd>> {
         let mut stack = Stack::new(before.len() + 1);
         let mut stored = Vec::with_capacity(before.len() + 1);
-        let mut left = Left::default();
+        let mut left = LinkBudget::default();
         for component in before {
             let seen = &mut seen_on_top(&stack);
             let named = (component.as_str(), ahead.next());
@@ -236,7 +236,7 @@ impl<D: Disk> PosixVfs<D> {
         who: &Identity,
         stack: &mut Stack<D::Fd>,
         (component, opened): (&str, Option<Opened<D::Fd>>),
-        left: &mut Left,
+        left: &mut LinkBudget,
         seen: &mut Option<Seen>,
     ) -> VfsResult<Option<(String, bool, Step<D::Fd>)>> {
         let (dir, key) = self.top(stack)?;

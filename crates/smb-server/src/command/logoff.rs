@@ -8,7 +8,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, revoke, tree_disconnect::Left};
+use super::{Call, Handled, Reply, revoke, tree_disconnect::Detached};
 use crate::{
     connection::Connection,
     limits::CLOSES_WAIT,
@@ -48,7 +48,7 @@ pub(super) async fn end<V: Vfs>(
     session: &Arc<Session<V>>,
 ) -> Option<Closing> {
     let revocations = server.revocations();
-    let Left { opens, .. } = leave(server, session)?;
+    let Detached { opens, .. } = leave(server, session)?;
     let NotKept { rest, refused } = disconnected::keep(server, session, opens);
     let mut closes = close::begin(rest, EndReason::Gone);
     closes.extend(refused);
@@ -62,14 +62,14 @@ pub(super) async fn end<V: Vfs>(
 /// Ends a session whose client could not authenticate again: all its opens are closed, durable ones too ([MS-SMB2]
 /// 3.3.5.5.3), which this does not wait for.
 pub(super) fn expel<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>) {
-    if let Some(Left { opens, .. }) = leave(server, session) {
+    if let Some(Detached { opens, .. }) = leave(server, session) {
         close::in_tasks(server, session, close::begin(opens, EndReason::Gone));
     }
 }
 
 /// Removes the session from all tables. Returns its trees and opens, or `None` if it had ended
 /// before.
-pub(super) fn leave<V: Vfs>(server: &Server<V>, session: &Session<V>) -> Option<Left<V>> {
+pub(super) fn leave<V: Vfs>(server: &Server<V>, session: &Session<V>) -> Option<Detached<V>> {
     if !session.end() {
         return None;
     }
@@ -77,7 +77,7 @@ pub(super) fn leave<V: Vfs>(server: &Server<V>, session: &Session<V>) -> Option<
     let mut tables = session.tables();
     let trees = std::mem::take(&mut tables.trees).into_values().collect();
     let opens = tables.opens.values().cloned().collect();
-    Some(Left { trees, opens })
+    Some(Detached { trees, opens })
 }
 
 /// Called when a connection is lost: sessions that have no other channel end ([MS-SMB2] 3.3.7.1).

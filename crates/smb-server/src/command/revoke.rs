@@ -20,7 +20,7 @@ use vfs::{Vfs, env::pause};
 use super::{
     logoff,
     rules::AccessRules,
-    tree_disconnect::{self, Left},
+    tree_disconnect::{self, Detached},
 };
 use crate::{
     administration::Target,
@@ -102,7 +102,7 @@ impl<V: Vfs> Server<V> {
             }
             Target::Open(id) => {
                 end_open(self, *id, &mut ended);
-                end_kept(self, |open| open.file_id.volatile == *id, &mut ended).await;
+                end_disconnected(self, |open| open.file_id.volatile == *id, &mut ended).await;
             }
             Target::User(name) => {
                 for session in self.all_sessions() {
@@ -111,7 +111,7 @@ impl<V: Vfs> Server<V> {
                         pause(&*self.env).await;
                     }
                 }
-                end_kept(self, |open| same_user(&open.user, name), &mut ended).await;
+                end_disconnected(self, |open| same_user(&open.user, name), &mut ended).await;
             }
             Target::Share(name) => {
                 let on_it = |tree: &TreeConnect<V>| {
@@ -121,7 +121,7 @@ impl<V: Vfs> Server<V> {
                     end_trees(self, &session, on_it, &mut ended);
                     pause(&*self.env).await;
                 }
-                end_kept(self, |open| on_it(&open.tree), &mut ended).await;
+                end_disconnected(self, |open| on_it(&open.tree), &mut ended).await;
             }
         }
         ended
@@ -144,7 +144,7 @@ pub(super) fn look_again<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<
 pub(super) fn look_again_at_open<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) {
     let now = AccessRules::of(server);
     if !may_wait(&now, open) {
-        disconnected::end_kept(server, open);
+        disconnected::end(server, open);
     }
 }
 
@@ -189,7 +189,7 @@ async fn look_at_kept<V: Vfs>(server: &Arc<Server<V>>, then: &AccessRules<V>, en
     let now = AccessRules::of(server);
     let same = then.same(&now);
     let refused = |open: &Open<V>| !may_wait(&now, open) && (same || !may_wait(then, open));
-    end_kept(server, refused, ended).await;
+    end_disconnected(server, refused, ended).await;
 }
 
 /// Whether the client of a disconnected open may come back to it. Its address and encryption are checked by its
@@ -200,7 +200,7 @@ fn may_wait<V: Vfs>(rules: &AccessRules<V>, open: &Open<V>) -> bool {
 }
 
 fn end_session<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>, ended: &mut Ended) {
-    let Some(Left { trees, opens }) = logoff::leave(server, session) else {
+    let Some(Detached { trees, opens }) = logoff::leave(server, session) else {
         return;
     };
     let opens = close::begin(opens, EndReason::Gone);
@@ -223,7 +223,7 @@ fn end_trees<V: Vfs>(
     which: impl Fn(&TreeConnect<V>) -> bool,
     ended: &mut Ended,
 ) {
-    let Left { trees, opens } = tree_disconnect::leave(session, which);
+    let Detached { trees, opens } = tree_disconnect::leave(session, which);
     if trees.is_empty() {
         return;
     }
@@ -259,7 +259,7 @@ fn end_open<V: Vfs>(server: &Arc<Server<V>>, id: u64, ended: &mut Ended) {
     }
 }
 
-async fn end_kept<V: Vfs>(
+async fn end_disconnected<V: Vfs>(
     server: &Arc<Server<V>>,
     which: impl Fn(&Open<V>) -> bool,
     ended: &mut Ended,
@@ -272,7 +272,7 @@ async fn end_kept<V: Vfs>(
             continue;
         }
         let named = name_open(server, &open);
-        if disconnected::end_kept(server, &open) {
+        if disconnected::end(server, &open) {
             ended.opens += 1;
             ended.name(|| named);
         }

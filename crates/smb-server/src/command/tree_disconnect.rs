@@ -17,7 +17,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     TreeDisconnectRequest::read(&call.message)?;
     let session = call.session()?;
     let tree = call.tree()?.id;
-    let Left { trees, opens } = leave(session, |known| known.id == tree);
+    let Detached { trees, opens } = leave(session, |known| known.id == tree);
     if trees.is_empty() {
         return Err(Status::NETWORK_NAME_DELETED.into());
     }
@@ -28,7 +28,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
 }
 
 /// The objects that left a session's tables at once.
-pub(super) struct Left<V: Vfs> {
+pub(super) struct Detached<V: Vfs> {
     pub(super) trees: Vec<Arc<TreeConnect<V>>>,
     pub(super) opens: Vec<Arc<Open<V>>>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Left<V: Vfs> {
 pub(super) fn leave<V: Vfs>(
     session: &Session<V>,
     which: impl Fn(&TreeConnect<V>) -> bool,
-) -> Left<V> {
+) -> Detached<V> {
     let mut tables = session.tables();
     let mut trees = Vec::new();
     tables.trees.retain(|_, tree| {
@@ -54,5 +54,5 @@ pub(super) fn leave<V: Vfs>(
             .any(|tree: &Arc<TreeConnect<V>>| tree.id == open.tree.id)
     };
     let opens = tables.opens.values().filter(gone).cloned().collect();
-    Left { trees, opens }
+    Detached { trees, opens }
 }

@@ -143,8 +143,8 @@ impl Persistence {
         let (late, late_all) = (late + coming, late_all + coming);
         let inner = self.lock();
         let usage = inner.usage(owner);
-        inner.opens.len() + late_all < limits.kept_opens
-            && usage.opens + late < limits.kept_opens_per_user
+        inner.opens.len() + late_all < limits.disconnected_opens
+            && usage.opens + late < limits.disconnected_opens_per_user
             && usage.bytes < OWNER_BYTES_MAX
     }
 

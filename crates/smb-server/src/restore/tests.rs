@@ -224,8 +224,8 @@ fn records_of_a_share_that_is_late_wait_for_it() {
 fn not_all_changes_are_seen_while_a_late_share_comes_back() {
     for fails in [false, true] {
         let limits = ServerLimits {
-            kept_opens: 5,
-            kept_opens_per_user: 1,
+            disconnected_opens: 5,
+            disconnected_opens_per_user: 1,
             ..ServerLimits::default()
         };
         let world = World::new(true, limits.clone());
@@ -257,8 +257,8 @@ fn not_all_changes_are_seen_while_a_late_share_comes_back() {
 #[test]
 fn all_that_were_promised_to_wait_do_and_no_more_are_promised() {
     let limits = ServerLimits {
-        kept_opens: 5,
-        kept_opens_per_user: 2,
+        disconnected_opens: 5,
+        disconnected_opens_per_user: 2,
         ..ServerLimits::default()
     };
     let world = World::new(false, limits.clone());
@@ -273,7 +273,7 @@ fn all_that_were_promised_to_wait_do_and_no_more_are_promised() {
     let other = Sid::EVERYONE;
     assert!(persistence.has_room(other, &limits));
     let fewer = ServerLimits {
-        kept_opens: 3,
+        disconnected_opens: 3,
         ..limits.clone()
     };
     assert!(!persistence.has_room(other, &fewer));

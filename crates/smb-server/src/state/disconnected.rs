@@ -88,7 +88,7 @@ pub(crate) async fn keep_again<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<
 }
 
 /// Closes a disconnected open in a task, unless another request has taken it out.
-pub(crate) fn end_kept<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
+pub(crate) fn end<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
     let taken = take(server, open);
     if taken {
         let (server, open) = (Arc::clone(server), Arc::clone(open));

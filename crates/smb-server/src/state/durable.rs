@@ -153,7 +153,8 @@ impl<V: Vfs> Durables<V> {
         let user = open.counts_as();
         let mut inner = self.inner.lock();
         let mine = inner.per_user.get(&user).copied().unwrap_or(0);
-        let full = inner.kept.len() >= limits.kept_opens || mine >= limits.kept_opens_per_user;
+        let full = inner.kept.len() >= limits.disconnected_opens
+            || mine >= limits.disconnected_opens_per_user;
         // A persistent open may always wait, because it was counted when it became persistent
         // (`Persistence::has_room`).
         if !persistent && (inner.stopping || full) {

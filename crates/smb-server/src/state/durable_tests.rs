@@ -48,7 +48,7 @@ fn guests_at_different_addresses_are_different_users() {
     let _back = world.bring_back(&[world.record(10)]);
     let old = world.server.durables.find(10).unwrap();
     let limits = ServerLimits {
-        kept_opens_per_user: 1,
+        disconnected_opens_per_user: 1,
         ..ServerLimits::default()
     };
     let durables = Durables::default();

@@ -15,12 +15,12 @@ const LINKS_MAX: u32 = 40;
 const TARGET_COMPONENTS_MAX: usize = 1024;
 
 /// The links that one lookup may still follow.
-pub(super) struct Left {
+pub(super) struct LinkBudget {
     links: u32,
     components: usize,
 }
 
-impl Default for Left {
+impl Default for LinkBudget {
     fn default() -> Self {
         Self {
             links: LINKS_MAX,
@@ -29,7 +29,7 @@ impl Default for Left {
     }
 }
 
-impl Left {
+impl LinkBudget {
     fn follow(&mut self) -> VfsResult<()> {
         self.links = self.links.checked_sub(1).ok_or(VfsError::SymbolicLink)?;
         Ok(())
@@ -49,7 +49,7 @@ impl<D: Disk> PosixVfs<D> {
         &self,
         who: &Identity,
         stack: &mut Stack<D::Fd>,
-        left: &mut Left,
+        left: &mut LinkBudget,
     ) -> VfsResult<()> {
         let Some(wanted) = stack.steps.last().filter(|step| step.fd.is_none()) else {
             return Ok(());
@@ -78,7 +78,7 @@ impl<D: Disk> PosixVfs<D> {
         stack: &mut Stack<D::Fd>,
         dir: &D::Fd,
         on_disk: &[u8],
-        left: &mut Left,
+        left: &mut LinkBudget,
     ) -> VfsResult<Option<Step<D::Fd>>> {
         if self.options.symlinks != SymlinkPolicy::Follow {
             return Err(VfsError::SymbolicLink);
@@ -146,7 +146,7 @@ impl<D: Disk> PosixVfs<D> {
         dir: &D::Fd,
         on_disk: &[u8],
         ahead: &mut Vec<Box<[u8]>>,
-        left: &mut Left,
+        left: &mut LinkBudget,
     ) -> VfsResult<()> {
         left.follow()?;
         let target = self.disk.read_link_at(dir, on_disk).await?;
@@ -186,7 +186,7 @@ impl<D: Disk> PosixVfs<D> {
         on_disk: &[u8],
     ) -> VfsResult<Option<Step<D::Fd>>> {
         let (top, _) = self.top(stack)?;
-        let mut left = Left::default();
+        let mut left = LinkBudget::default();
         self.follow(who, stack, &top, on_disk, &mut left).await
     }
 

@@ -6,7 +6,7 @@ use vfs::{Node, Vfs, VfsError};
 
 use super::{
     Changed, entries_changed,
-    room::{self, Room},
+    room::{self, ReplacedHold},
     target::{self, Target, Wanted},
 };
 use crate::{
@@ -72,7 +72,11 @@ async fn attempt<V: Vfs>(
     }
     let kept = KeptChange::begin(on, None).await;
     let begun = on.share.gate.begin(&on.disk.node);
-    let (vfs, who, key) = (on.vfs(), &token.identity, room.as_ref().map(Room::key));
+    let (vfs, who, key) = (
+        on.vfs(),
+        &token.identity,
+        room.as_ref().map(ReplacedHold::key),
+    );
     let linked = vfs.link(who, &on.disk.node, &target.parent, &target.name, key);
     if let Err(error) = linked.await {
         room::end(room).await;

@@ -11,7 +11,7 @@ use vfs::{FileKey, Lookup, Node, Vfs, VfsError};
 
 use super::{
     Changed, entries_changed,
-    room::{self, Room},
+    room::{self, ReplacedHold},
     stream,
     target::{self, Target, Wanted},
 };
@@ -49,7 +49,7 @@ enum There<V: Vfs> {
     /// Nothing has the name, or the file itself has it with other letter case.
     Free,
     /// Another file has it and is replaced.
-    Other(Room<V>),
+    Other(ReplacedHold<V>),
     /// The file itself has it as another link: POSIX would do nothing, so the old name is removed. If the new name
     /// disappears meanwhile, the old one stays, because it is the last.
     Itself,

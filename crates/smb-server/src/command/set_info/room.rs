@@ -26,7 +26,7 @@ const HOLDS_MAX: usize = 16;
 ///
 /// A client may have opened the object, marked it for deletion and closed it meanwhile: then this open is closed
 /// last and removes the name.
-pub(super) struct Room<V: Vfs> {
+pub(super) struct ReplacedHold<V: Vfs> {
     server: Arc<Server<V>>,
     share: Arc<Share<V>>,
     node: V::Node,
@@ -36,7 +36,7 @@ pub(super) struct Room<V: Vfs> {
     ended: bool,
 }
 
-impl<V: Vfs> Room<V> {
+impl<V: Vfs> ReplacedHold<V> {
     /// The key of the object to be replaced; no other object may be replaced.
     pub(super) fn key(&self) -> FileKey {
         self.place.key
@@ -82,7 +82,7 @@ impl<V: Vfs> Room<V> {
     }
 }
 
-impl<V: Vfs> Drop for Room<V> {
+impl<V: Vfs> Drop for ReplacedHold<V> {
     fn drop(&mut self) {
         if let Some(removing) = self.leave() {
             // The request was given up, but the removal was promised to another client.
@@ -92,7 +92,7 @@ impl<V: Vfs> Drop for Room<V> {
 }
 
 /// Releases the object that was to be replaced, whether or not it was.
-pub(super) async fn end<V: Vfs>(room: Option<Room<V>>) {
+pub(super) async fn end<V: Vfs>(room: Option<ReplacedHold<V>>) {
     if let Some(room) = room {
         room.end().await;
     }
@@ -108,7 +108,7 @@ pub(super) async fn make_room<V: Vfs>(
     on: &OnDisk<'_, V>,
     target: &Target<V>,
     wanted: &Wanted,
-) -> Result<Option<Room<V>>, Failure> {
+) -> Result<Option<ReplacedHold<V>>, Failure> {
     let Some((node, attr)) = &target.existing else {
         return Ok(None);
     };
@@ -169,7 +169,7 @@ async fn hold<V: Vfs>(
     node: &V::Node,
     target: &Target<V>,
     posix: bool,
-) -> Result<Option<Room<V>>, Failure> {
+) -> Result<Option<ReplacedHold<V>>, Failure> {
     let (waiter, _) = on.call.waiter()?;
     let shared = ShareAccess::READ | ShareAccess::DELETE;
     let (access, share) = match posix {
@@ -206,7 +206,7 @@ async fn hold<V: Vfs>(
             };
         }
     }
-    let room = Room {
+    let room = ReplacedHold {
         server: Arc::clone(on.server),
         share: Arc::clone(on.share),
         node: node.clone(),

@@ -133,12 +133,12 @@ pub(super) fn read(
 
 /// A guard for the new name of a rename under way: while it lives, the name's path moves along with the directories
 /// above.
-pub(super) struct Way<V: Vfs> {
+pub(super) struct NewNameGuard<V: Vfs> {
     server: Arc<Server<V>>,
     pub(super) id: OpenId,
 }
 
-impl<V: Vfs> Way<V> {
+impl<V: Vfs> NewNameGuard<V> {
     fn begin(server: &Arc<Server<V>>, path: &SharePath) -> Self {
         let id = OpenId(server.fresh_id());
         server.files.expect(id, path);
@@ -149,7 +149,7 @@ impl<V: Vfs> Way<V> {
     }
 }
 
-impl<V: Vfs> Drop for Way<V> {
+impl<V: Vfs> Drop for NewNameGuard<V> {
     fn drop(&mut self) {
         self.server.files.dismiss(self.id);
         self.server.persistence.left(self.id);
@@ -163,7 +163,7 @@ pub(super) struct Target<V: Vfs> {
     pub(super) name: String,
     /// The whole path with that component, as it was found.
     pub(super) path: SharePath,
-    pub(super) way: Way<V>,
+    pub(super) way: NewNameGuard<V>,
     /// The object that has the name now.
     pub(super) existing: Option<(V::Node, Attr)>,
     /// The name as it is stored now.
@@ -264,7 +264,7 @@ async fn look_up<V: Vfs>(
     Ok(Target {
         parent,
         name: name.clone(),
-        way: Way::begin(on.server, &whole),
+        way: NewNameGuard::begin(on.server, &whole),
         path: whole,
         existing: lookup.found,
         stored: lookup.name,
