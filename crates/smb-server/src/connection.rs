@@ -438,7 +438,7 @@ impl<V: Vfs> Drop for DataInFlight<V> {
     fn drop(&mut self) {
         let all = &self.connection.data_in_flight;
         all.set(all.get().saturating_sub(self.bytes));
-        self.connection.settle();
+        self.connection.return_memory();
         if std::thread::panicking() {
             // The request will get no answer, or its answer will never be completed.
             if self.connection.outbox.gap.replace(false) {

@@ -183,7 +183,7 @@ pub const COMPOUND_OVERHEAD_MAX: usize = 64 * 1024;
 /// keeps the list.
 pub const DIALECTS_MAX: usize = 64;
 
-/// Largest message that may arrive before a dialect is settled. A longer one closes the connection.
+/// Largest message that may arrive before a dialect is agreed. A longer one closes the connection.
 pub const NEGOTIATE_BYTES_MAX: usize = 128 * 1024;
 
 /// Work of one connection's requests, in units of about a nanosecond (`turn.rs`; each byte received or answered counts

@@ -360,7 +360,7 @@ async fn write<V: Vfs, T: Transmit>(
         }
         connection.outbox.sent(held);
         connection.report_untaken();
-        connection.settle();
+        connection.return_memory();
     }
     if connection.is_closed() {
         transmitter.finish().await;

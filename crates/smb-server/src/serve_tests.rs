@@ -16,7 +16,7 @@ use vfs::disk::InMemory;
 use super::*;
 use crate::{
     limits::{CONNECTION_MEMORY, ServerLimits},
-    restore::world::{self, Back, HASTE, World, run, settle},
+    restore::world::{self, Back, HASTE, World, run, run_tasks},
     transport::Direct,
 };
 
@@ -157,7 +157,7 @@ fn the_last_answers_of_a_user_are_sent_for_a_limited_time() {
         };
         let writing: LocalTask = Box::pin(write(Rc::clone(&connection), socket, Parts::new()));
         send_the_rest(&connection, writing);
-        settle();
+        run_tasks();
         let sockets = Rc::strong_count(&open) - 1;
         assert_eq!(sockets, usize::from(!late));
     }

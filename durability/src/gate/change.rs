@@ -274,8 +274,8 @@ impl<V: Volume> Gate<V> {
             }
             self.mark_parents(inode, account, (new.as_ref(), old.as_ref()), (key, since));
             if inode.names().is_empty() {
-                // A failed sync has lost them already. No later step does, which would settle the move.
-                core.moves.settled(key);
+                // A failed sync has lost them already. No later step does that, which would end the outstanding move.
+                core.moves.not_outstanding(key);
             }
         });
         for dir in new.iter().chain(&old) {

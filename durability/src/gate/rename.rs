@@ -63,11 +63,11 @@ impl<V: Volume> Gate<V> {
         let fs = from.key().fs;
         if from.key() != to.key() && !self.vfs.renames_are_atomic(fs) {
             let lock = self.core.moves.lock_of(fs).write_owned().await;
-            let settled = self.core.to_its_end(move |me| async move {
-                me.settle(fs, FileKey::default()).await?;
+            let locked = self.core.to_its_end(move |me| async move {
+                me.sync_outstanding(fs, FileKey::default()).await?;
                 Ok(lock)
             });
-            alone = Some(Box::pin(settled).await?);
+            alone = Some(Box::pin(locked).await?);
         }
         let (from, to) = (self.begin(from), self.begin(to));
         Ok(PendingRename { from, to, alone })

@@ -149,7 +149,7 @@ pub trait LatchStore: Send + Sync + 'static {
     fn set_overflow(&self, overflow: bool) -> StoreTask;
 
     /// Ends with a write that covers all calls so far, or fails when a reply may wait no longer. `None`: at rest.
-    fn settled(&self) -> Option<StoreTask>;
+    fn end_of_writes(&self) -> Option<StoreTask>;
 }
 
 #[cfg(test)]

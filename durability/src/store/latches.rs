@@ -226,8 +226,8 @@ impl<D: Disk> LatchStore for LatchMap<D> {
         self.map.change(vec![put])
     }
 
-    fn settled(&self) -> Option<StoreTask> {
-        self.map.log.settled()
+    fn end_of_writes(&self) -> Option<StoreTask> {
+        self.map.log.end_of_writes()
     }
 }
 

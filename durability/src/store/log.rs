@@ -237,17 +237,17 @@ impl<D: Disk, C: Contents> Log<D, C> {
     }
 
     /// The end of the write that covers all calls so far; `None` if none is under way or waits.
-    pub(super) fn settled(&self) -> Option<StoreTask> {
+    pub(super) fn end_of_writes(&self) -> Option<StoreTask> {
         let running = lock(&self.state).running;
-        let settled = running.then(|| self.append(0, false, |_| Some(Vec::new())));
-        settled.flatten().map(|task| self.in_time(task))
+        let end_of_writes = running.then(|| self.append(0, false, |_| Some(Vec::new())));
+        end_of_writes.flatten().map(|task| self.in_time(task))
     }
 
     /// Waits for the end of the writer, which tidies after its waiters were answered: its worker may end then.
     pub(super) async fn at_rest(&self) {
-        if let (Some(settled), Some(me)) = (self.settled(), self.me.upgrade()) {
+        if let (Some(end_of_writes), Some(me)) = (self.end_of_writes(), self.me.upgrade()) {
             let ended = async move {
-                let written = settled.await;
+                let written = end_of_writes.await;
                 // The writer holds this lock until its end.
                 drop(me.place.lock().await);
                 written

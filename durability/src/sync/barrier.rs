@@ -81,7 +81,7 @@ impl<V: Volume> Durability<V> {
                 self.directories(key, itself, since).await?;
             }
         }
-        self.settle_above(key, asked.as_ref()).await?;
+        self.sync_outstanding_above(key, asked.as_ref()).await?;
         self.check_stable(key, asked.as_ref())
     }
 
@@ -95,21 +95,21 @@ impl<V: Volume> Durability<V> {
     ) -> VfsResult<()> {
         let is_first = self.moves.outstanding(key.fs).first() == Some(&key);
         if !is_first {
-            self.settle(key.fs, key).await?;
+            self.sync_outstanding(key.fs, key).await?;
         }
         if let Some(node) = itself {
             self.sync_one(key, node).await?;
         }
         self.names(key, since).await?;
         match is_first {
-            true => self.settle(key.fs, key).await,
+            true => self.sync_outstanding(key.fs, key).await,
             false => Ok(()),
         }
     }
 
     /// Makes the outstanding moves of a file system stable, except that of `except`. A sync that fails
     /// poisons only its own inode and is no error here. `NotStarted` is: the moves must be synced first.
-    pub(crate) async fn settle(&self, fs: u64, except: FileKey) -> VfsResult<()> {
+    pub(crate) async fn sync_outstanding(&self, fs: u64, except: FileKey) -> VfsResult<()> {
         let mut moved = self.moves.outstanding(fs);
         moved.retain(|key| *key != except);
         for key in moved {
@@ -215,10 +215,10 @@ impl<V: Volume> Durability<V> {
     }
 
     /// Makes the outstanding moves on the file system of the share's folder stable, if the inode's is mounted below.
-    async fn settle_above(&self, key: FileKey, node: Option<&Held<V>>) -> VfsResult<()> {
+    async fn sync_outstanding_above(&self, key: FileKey, node: Option<&Held<V>>) -> VfsResult<()> {
         let root = self.root(key, node).filter(|root| root.fs != key.fs);
         for moved in root.map_or_else(Vec::new, |root| self.moves.outstanding(root.fs)) {
-            // Any other error concerns only the inode that moved, as in `settle`.
+            // Any other error concerns only the inode that moved, as in `sync_outstanding`.
             if Box::pin(self.barrier(moved, None)).await == Err(VfsError::NotStarted) {
                 return Err(VfsError::NotStarted);
             }
@@ -372,7 +372,7 @@ impl Moves {
     }
 
     /// The names of an inode are stable, or lost. Call under the inode's lock.
-    pub(crate) fn settled(&self, key: FileKey) {
+    pub(crate) fn not_outstanding(&self, key: FileKey) {
         if let Some(fs) = lock(&self.0).get_mut(&key.fs) {
             fs.outstanding.remove(&key);
             fs.between = fs.between.filter(|between| *between != key);

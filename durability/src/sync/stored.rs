@@ -136,9 +136,9 @@ impl<V: Volume> Durability<V> {
     /// Waits until the latches so far are stored, as long as a reply may wait for the store.
     pub(crate) async fn latches_stored(&self) {
         let latches = self.latches.get();
-        if let Some(settled) = latches.and_then(|latches| latches.settled()) {
+        if let Some(end_of_writes) = latches.and_then(|latches| latches.end_of_writes()) {
             // The store reports its errors itself.
-            let _ = settled.await;
+            let _ = end_of_writes.await;
         }
     }
 }

@@ -258,7 +258,7 @@ impl<V: Volume> Durability<V> {
             _ => {}
         }
         if before.named && !now.named {
-            self.moves.settled(key);
+            self.moves.not_outstanding(key);
         }
         let ended = before.grown.is_some() && now.grown.is_none();
         if ended {

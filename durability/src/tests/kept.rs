@@ -137,7 +137,7 @@ fn a_restored_latch_ends_by_what_would_have_ended_it() {
         assert_eq!(next.gate.effective_policy(), lazy);
         // The stored latch of what was deleted ends when that is on disk.
         w.env.sleep(ms(50)).await;
-        if let Some(written) = kept.settled() {
+        if let Some(written) = kept.end_of_writes() {
             written.await.unwrap();
         }
         assert_eq!(kept.restore(), []);
@@ -336,7 +336,7 @@ fn an_overflow_is_stored_before_it_is_reported_and_comes_back() {
         gate.flush(&file(100), FlushTarget::File, PLAIN)
             .await
             .unwrap();
-        if let Some(written) = kept.settled() {
+        if let Some(written) = kept.end_of_writes() {
             written.await.unwrap();
         }
         assert!(!kept.has_overflow());

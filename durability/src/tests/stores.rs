@@ -264,12 +264,12 @@ fn a_latch_sleeps_while_its_file_system_is_away() {
     let (on, inner) = (disk.clone(), Arc::clone(&env));
     run(&env, async move {
         let store = open(&on, &inner, vec![fs(7, 1), fs(8, 2)]).await.store;
-        assert!(store.settled().is_none());
+        assert!(store.end_of_writes().is_none());
         drop(store.set(record(7, 9)));
-        let first = store.settled().unwrap();
+        let first = store.end_of_writes().unwrap();
         inner.sleep(ms(1)).await;
         first.await.unwrap();
-        assert!(store.settled().is_none());
+        assert!(store.end_of_writes().is_none());
         let kept = open(&on.cut(Cut::Nothing), &inner, vec![fs(7, 1)])
             .await
             .store;
@@ -641,11 +641,11 @@ fn many_failures_are_few_writes() {
             let ino = inner.monotonic().as_millis() as u64;
             drop(store.set(record(7, ino)));
         }
-        store.settled().unwrap().await.unwrap();
+        store.end_of_writes().unwrap().await.unwrap();
         // 200 failures, a write of 50 ms at a time.
         let syncs = on.counts().1 - before;
         assert!(syncs <= 46, "{syncs}");
         inner.sleep(ms(100)).await;
-        assert!(store.settled().is_none());
+        assert!(store.end_of_writes().is_none());
     });
 }

@@ -83,7 +83,7 @@ impl LatchStore for Slow {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn settled(&self) -> Option<StoreTask> {
+    fn end_of_writes(&self) -> Option<StoreTask> {
         let left = lock(&self.until).checked_sub(self.env.monotonic())?;
         let sleep = self.env.sleep(left);
         Some(Box::pin(async move {

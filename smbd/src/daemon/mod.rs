@@ -412,7 +412,7 @@ impl<S: Service> Front<S> {
         let mut wanted = false;
         // One task each at most. A panic ends only the task: the runtime panics where no thread can be started.
         let mut reading = JoinSet::new();
-        let mut settling = JoinSet::new();
+        let mut syncing = JoinSet::new();
         loop {
             if wanted && reading.is_empty() {
                 wanted = false;
@@ -427,12 +427,12 @@ impl<S: Service> Front<S> {
                 },
                 Some(read) = reading.join_next() => match flat(read) {
                     Ok(reloaded) => {
-                        settling = JoinSet::new();
-                        settling.spawn_local(reloaded.settled());
+                        syncing = JoinSet::new();
+                        syncing.spawn_local(reloaded.stable());
                     }
                     Err(error) => tracing::error!(%error, "not reloaded; all stays as it was"),
                 },
-                Some(settled) = settling.join_next() => match flat(settled) {
+                Some(stable) = syncing.join_next() => match flat(stable) {
                     Ok(done) => {
                         let done = requests::to_value(&done).unwrap_or_default();
                         tracing::info!(%done, "reloaded");

@@ -27,7 +27,7 @@ const ASKED_AGAIN: Duration = Duration::from_millis(20);
 
 impl<S: Service> Front<S> {
     pub(super) async fn reload(&self) -> Result<Reloaded, Error> {
-        self.bring_into_force().await?.settled().await
+        self.bring_into_force().await?.stable().await
     }
 
     /// Reads the configuration and the users again: they are in force when this returns.
@@ -116,9 +116,9 @@ pub(super) struct ReloadInForce {
 
 impl ReloadInForce {
     /// The answer, once everything is on disk that was dirty under the policies that were tightened.
-    pub(super) async fn settled(self) -> Result<Reloaded, Error> {
+    pub(super) async fn stable(self) -> Result<Reloaded, Error> {
         Ok(Reloaded {
-            applied: self.applied.settled.await?,
+            applied: self.applied.stable.await?,
             needs_restart: self.needs_restart,
         })
     }

@@ -135,7 +135,7 @@ impl Service for Echo {
         };
         Ok(Applied {
             in_force,
-            settled: Box::pin(async move {
+            stable: Box::pin(async move {
                 if hangs {
                     std::future::pending::<()>().await;
                 }

@@ -126,7 +126,7 @@ pub struct Applied {
     pub in_force: InForceConfig,
     /// Completes when everything is on disk that was dirty under the policies that were tightened, which a disk may
     /// delay for ever; returns what the administrator sees.
-    pub settled: Pin<Box<dyn Future<Output = Result<AppliedConfig, Error>> + Send>>,
+    pub stable: Pin<Box<dyn Future<Output = Result<AppliedConfig, Error>> + Send>>,
 }
 
 /// The data that are acknowledged and not known to be stable.

@@ -6,9 +6,9 @@ mod contract;
 mod handler;
 mod promises;
 mod revoking;
-mod settling;
 mod spare_memory;
 mod status;
+mod tightening;
 
 use std::{
     io,
@@ -49,7 +49,7 @@ use building::{Before, build_shares, is_replaced};
 pub use contract::{Applied, DirtyData, PolicySetting, Service, SyncReport, Why};
 pub use handler::Handler;
 pub(crate) use promises::check_groups;
-use settling::{Settled, Settling};
+use tightening::{Tightening, Tightenings};
 
 /// How long the closes of disconnected opens may take when the server stops.
 const KEPT_CLOSE_MAX: Duration = Duration::from_secs(2);
@@ -73,7 +73,7 @@ pub struct Holdfast {
     host_changes: Option<Arc<HostChanges>>,
     /// The configuration in force, with which a reload is compared.
     config: Mutex<Arc<Config>>,
-    settling: Settling,
+    tightenings: Tightenings,
     /// The highest number that a share was given so far; none is given again.
     numbers: AtomicU32,
     /// Where connections arrive; a reload changes nothing about that.
@@ -136,7 +136,7 @@ impl Holdfast {
             own,
             host_changes,
             config: Mutex::new(config),
-            settling: Settling::default(),
+            tightenings: Tightenings::default(),
             numbers: AtomicU32::new(numbers),
             listeners,
         }))
@@ -203,9 +203,9 @@ pub(crate) fn choose_ring(config: &Config) -> io::Result<bool> {
 }
 
 /// The answer to a reload: the shares, the objects it ended, and the result of its policy changes.
-fn applied(in_force: InForceConfig, changed: Vec<Settled>) -> Applied {
+fn applied(in_force: InForceConfig, changed: Vec<Tightening>) -> Applied {
     let answer = in_force.clone();
-    let settled = async move {
+    let stable = async move {
         let mut policies = Vec::new();
         for one in changed {
             policies.extend(one.wait().await?);
@@ -217,7 +217,7 @@ fn applied(in_force: InForceConfig, changed: Vec<Settled>) -> Applied {
     };
     Applied {
         in_force,
-        settled: Box::pin(settled),
+        stable: Box::pin(stable),
     }
 }
 
@@ -348,7 +348,7 @@ impl Service for Holdfast {
         let changed = of_file.map(|(gate, share)| {
             let name = gate.name().to_owned();
             let setting = promises::reload(gate, share);
-            self.settling.begin(&name, setting)
+            self.tightenings.begin(&name, setting)
         });
         let in_force = InForceConfig {
             shares: names,
@@ -380,10 +380,10 @@ impl Service for Holdfast {
         let begin = |share: Arc<Share<HostVfs>>| {
             let gate = Arc::clone(&share.gate);
             let setting = promises::set(share, change.clone());
-            self.settling.begin(gate.name(), setting)
+            self.tightenings.begin(gate.name(), setting)
         };
         let named = self.named(change.share.as_deref())?.into_iter();
-        let begun: Vec<Settled> = named.map(begin).collect();
+        let begun: Vec<Tightening> = named.map(begin).collect();
         let mut answers = Vec::new();
         for one in begun {
             if let Some(PolicyOutcome::Set(change)) = one.wait().await? {
@@ -438,7 +438,7 @@ impl Service for Holdfast {
     async fn sync_all(self: Arc<Self>) -> SyncReport {
         // Disconnected opens would be lost with the process; the work of their closes (DELETE_ON_CLOSE) is done
         // now, but a hanging disk must not delay another share's sync.
-        let closing = self.server.close_kept();
+        let closing = self.server.close_disconnected();
         if tokio::time::timeout(KEPT_CLOSE_MAX, closing).await.is_err() {
             tracing::warn!(
                 "opens of lost clients could not be closed in time: files that were to be deleted with them may remain"

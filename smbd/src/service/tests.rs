@@ -96,7 +96,7 @@ fn a_new_share_has_its_latches_and_its_rules() {
         let applied = Arc::clone(&holdfast)
             .apply(config, users(), Why::Reload)
             .await;
-        let applied = applied.unwrap().settled.await;
+        let applied = applied.unwrap().stable.await;
         assert_eq!(applied.unwrap().in_force.shares, ["a", "b"]);
         let latched = durability.poisoned();
         assert_eq!(latched.len(), 1);
@@ -154,7 +154,7 @@ fn a_share_that_comes_back_has_its_new_policy_and_rules() {
                 let applied = Arc::clone(&holdfast)
                     .apply(config, users(), Why::Reload)
                     .await;
-                let applied = applied.unwrap().settled.await.unwrap();
+                let applied = applied.unwrap().stable.await.unwrap();
                 let named = applied.in_force.not_stable == ["a"];
                 assert_eq!(named, not_stable, "{closing}");
             }
@@ -180,7 +180,7 @@ fn a_share_that_comes_back_with_a_stricter_policy_has_nothing_dirty() {
         for (shares, dirty) in [(&["b"][..], true), (&["a", "b"][..], false)] {
             let config = place.config(shares, "durability = \"strict-sync\"\n");
             let applied = Arc::clone(&holdfast).apply(config, users(), Why::Reload);
-            applied.await.unwrap().settled.await.unwrap();
+            applied.await.unwrap().stable.await.unwrap();
             let inodes = holdfast.server.durability.dirty_inodes();
             assert_eq!(inodes > 0, dirty, "{shares:?}");
             // Until the share is back, the status shows what it left.
@@ -228,7 +228,7 @@ fn a_latch_concerns_its_share_under_another_name() {
         };
         for name in ["c", "d"] {
             let applied = Arc::clone(&holdfast).apply(config(name), users(), Why::Reload);
-            applied.await.unwrap().settled.await.unwrap();
+            applied.await.unwrap().stable.await.unwrap();
             let renamed = gate(name).unwrap();
             assert_eq!(renamed.effective_policy(), Policy::Honor, "{name}");
             assert_eq!(renamed.poisoned().len(), 1, "{name}");
@@ -245,7 +245,7 @@ fn a_latch_concerns_its_share_under_another_name() {
             let mut moved = Config::clone(&config(name));
             moved.shares[1].name = "a".to_owned();
             let applied = Arc::clone(&holdfast).apply(Arc::new(moved), users(), Why::Reload);
-            applied.await.unwrap().settled.await.unwrap();
+            applied.await.unwrap().stable.await.unwrap();
             assert_eq!(gate(name).unwrap().effective_policy(), Policy::Honor);
         }
         let cleared = Arc::clone(&holdfast).clear_latch(Some(name.to_owned()));
@@ -273,7 +273,7 @@ fn a_latch_concerns_its_share_when_that_is_served_again() {
         let holdfast = Holdfast::new(place.config(&["a"], lazy), users()).unwrap();
         let both = place.config(&["a", "b"], lazy);
         let applied = Arc::clone(&holdfast).apply(both, users(), Why::LateShares);
-        applied.await.unwrap().settled.await.unwrap();
+        applied.await.unwrap().stable.await.unwrap();
         for share in holdfast.server.shares().iter() {
             let name = &share.config.name;
             assert_eq!(share.gate.effective_policy(), Policy::Honor, "{name}");
@@ -300,7 +300,7 @@ fn consent_is_that_of_the_configuration_in_force() {
         setting.check(&consents).unwrap();
         let strict = place.config(&["a"], "");
         let applied = Arc::clone(&holdfast).apply(strict, users(), Why::Reload);
-        applied.await.unwrap().settled.await.unwrap();
+        applied.await.unwrap().stable.await.unwrap();
         let refused = Arc::clone(&holdfast).set_policy(setting.clone()).await;
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("--accept-loss"), "{refused}");
@@ -342,7 +342,7 @@ fn a_late_share_leaves_the_policies_of_the_others() {
         let apply = async |why| {
             let config = place.config(&["a", "b"], &lazy);
             let applied = Arc::clone(&holdfast).apply(config, users(), why).await;
-            applied.unwrap().settled.await.unwrap();
+            applied.unwrap().stable.await.unwrap();
         };
         let of_file = ("bounded:1000ms,1MiB".to_owned(), 1);
         apply(Why::LateShares).await;
@@ -384,7 +384,7 @@ fn a_reload_serves_what_the_path_leads_to_now() {
         let applied = Arc::clone(&holdfast)
             .apply(config, users(), Why::Reload)
             .await;
-        applied.unwrap().settled.await.unwrap();
+        applied.unwrap().stable.await.unwrap();
         let new = served("a");
         assert_ne!(new.0, old.0, "its tree connects end");
         assert_ne!(new.1, old.1);

@@ -240,7 +240,7 @@ impl Stores {
             // The journal reports its error itself.
             let _ = journal.stop(stable).await;
         }
-        if let Some(written) = self.latches.settled() {
+        if let Some(written) = self.latches.end_of_writes() {
             let _ = written.await;
         }
     }
@@ -256,7 +256,7 @@ impl Stores {
     /// The clearing could not be stored, so a restart brings the latches back.
     pub(crate) async fn clearing_stored(&self) -> Result<(), Error> {
         let stored = async {
-            match self.latches.settled() {
+            match self.latches.end_of_writes() {
                 Some(written) => written.await.is_ok(),
                 // No write is under way: the clearing is stored, unless the last attempt failed.
                 None => self.latches.is_healthy(),

@@ -111,8 +111,8 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
         let stat = self.disk.stat(node.fd()).await?;
         self.may_change(who, node.fd(), &stat).await?;
         // Opens of the stream's file, and of the inode for its sync, may wait for a program on the host that has a
-        // lease, and other files share the lock. While a file is open here, no program gets a lease that delays the next
-        // open.
+        // lease, and other files share the lock. While a file is open here, no program gets a lease that delays the
+        // next open.
         self.place(node).await?;
         let _open = self.own_fd(node).await.ok();
         let _inode = self.locks.inode(node.0.key).await;
@@ -245,7 +245,7 @@ impl<D: Disk> PosixVfs<D> {
         let stream = Self::base_of(node)?;
         let attribute = stream_attribute(&stream.name).ok_or(VfsError::NotFound)?;
         let fd = self.depot_fresh(node, &stream.name).await?;
-        if let Err(error) = self.settle(node, &fd, data).await {
+        if let Err(error) = self.fill_and_sync(node, &fd, data).await {
             self.depot_remove(node, &stream.name).await?;
             return Err(error);
         }
@@ -258,7 +258,7 @@ impl<D: Disk> PosixVfs<D> {
 
     /// Fills a stream's new file in the depot. The data in the attribute, or at least the existence of the stream, may
     /// already be stable, so the data must be stable in the new file before the attribute is removed.
-    async fn settle(&self, node: &PosixNode<D>, fd: &D::Fd, data: &[u8]) -> VfsResult<()> {
+    async fn fill_and_sync(&self, node: &PosixNode<D>, fd: &D::Fd, data: &[u8]) -> VfsResult<()> {
         if !data.is_empty() {
             let data = Bytes::copy_from_slice(data);
             self.write_all(fd, 0, data, false).await?;

@@ -94,7 +94,7 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         if self.disk.quick.others_cache() {
             self.operation(asked).await?;
         } else if self.server.persistence.has_opens_at(&self.disk.place) {
-            self.server.persistence.settled().await;
+            self.server.persistence.caching_recorded().await;
         }
         Ok(())
     }
@@ -272,7 +272,7 @@ pub(super) async fn wait_for<V: Vfs>(
             Step::Go => {
                 server.forget_waiter(id);
                 // The caching that others lost because of this is recorded before anybody is informed.
-                server.persistence.settled().await;
+                server.persistence.caching_recorded().await;
                 return Ok(());
             }
             Step::Refused(status) => {

@@ -107,7 +107,7 @@ async fn break_late<V: Vfs>(call: &Call<V>, open: &InFlight<V>) {
         perform(server, effects);
     }
     // The loss is recorded before the client is informed of its lock.
-    server.persistence.settled().await;
+    server.persistence.caching_recorded().await;
 }
 
 /// Charges the ranges that the open holds or waits for, and `wanted` more, to the server's memory budget: each file may

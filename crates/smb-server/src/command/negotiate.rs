@@ -66,7 +66,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         contexts.cipher = Some(Cipher::Aes128Ccm);
     }
     let offered = call.server().offers_persistence();
-    let facts = settle(&config, &request, dialect, &contexts, offered);
+    let facts = agree(&config, &request, dialect, &contexts, offered);
     let hint = Acceptor::negotiate_hint();
     let contexts = contexts.reply.contexts();
     let response = response(call.server(), &config, &facts, &hint, contexts);
@@ -83,7 +83,7 @@ fn choose(config: &ServerConfig, offered: &[Dialect]) -> Option<Dialect> {
     })
 }
 
-fn settle(
+fn agree(
     config: &ServerConfig,
     request: &NegotiateRequest<'_>,
     dialect: Dialect,

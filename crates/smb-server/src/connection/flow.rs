@@ -2,7 +2,7 @@
 //!
 //! Nothing more is read from a connection that holds too much: neither from one beyond its own bounds, which
 //! continues when its client takes answers or its requests end, nor from one for which the server's budget
-//! ([`crate::Memory`]) has no room, which tries again from time to time. Charges are settled when a request is
+//! ([`crate::Memory`]) has no room, which tries again from time to time. Charges are adjusted when a request is
 //! about to begin, when one ends and when answers have been sent. While others wait, a connection whose client
 //! frees nothing of what it could is closed.
 
@@ -92,7 +92,7 @@ impl<V: Vfs> Connection<V> {
     }
 
     /// Returns memory to the budget that is no longer held.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn return_memory(&self) {
         let granted = self.flow.granted_bytes.get();
         if granted == 0 {
             return;
@@ -206,7 +206,7 @@ impl<V: Vfs> Connection<V> {
             }
             self.flow.receiving.set(wanted);
             self.report_untaken();
-            self.settle();
+            self.return_memory();
         }
         Ok(input.make_room(missing))
     }
@@ -216,7 +216,7 @@ impl<V: Vfs> Connection<V> {
         input.rest();
         if self.flow.receiving.replace(0) > 0 {
             self.report_untaken();
-            self.settle();
+            self.return_memory();
         }
     }
 

@@ -121,20 +121,20 @@ impl Files {
         state: LeaseState,
     ) -> Acknowledged<LeaseState> {
         let owner = Owner::Lease(client, key);
-        let settle = |place: &Place, in_flight: bool| {
+        let acknowledge = |place: &Place, in_flight: bool| {
             let which = |holder: &Holder| {
                 holder.owner == owner && (holder.breaking.is_some() || !in_flight)
             };
-            self.settle(place, which, |holder, site, out| {
+            self.change_holder(place, which, |holder, site, out| {
                 holder.acknowledge_lease(state, site, out)
             })
         };
         // It belongs to the file that had the key before, if a break is in flight there and none is at the file that
         // has it now.
         let places = self.places_of_lease(client, key);
-        let settled = places.iter().find_map(|place| settle(place, true));
-        settled
-            .or_else(|| settle(places.first()?, false))
+        let acknowledged = places.iter().find_map(|place| acknowledge(place, true));
+        acknowledged
+            .or_else(|| acknowledge(places.first()?, false))
             .unwrap_or((Err(Status::OBJECT_NAME_NOT_FOUND), Effects::default()))
     }
 
@@ -148,7 +148,7 @@ impl Files {
     ) -> Acknowledged<OplockLevel> {
         let unheld = not_breaking(OplockLevel::NONE, level);
         let of_open = |holder: &Holder| holder.owner == Owner::Oplock(open);
-        self.settle(place, of_open, |holder, site, out| {
+        self.change_holder(place, of_open, |holder, site, out| {
             holder.acknowledge_oplock(level, site, out)
         })
         .unwrap_or((Err(unheld), Effects::default()))
@@ -158,7 +158,7 @@ impl Files {
     /// be reached. It ends with no caching at all. A break that is no longer in flight is left alone.
     pub fn break_over(&self, place: &Place, owner: Owner, ticket: u64) -> Effects {
         let breaking = |holder: &Holder| holder.is_breaking(owner, ticket);
-        let over = self.settle(place, breaking, |holder, _, _| {
+        let over = self.change_holder(place, breaking, |holder, _, _| {
             holder.give_up();
             Ok(())
         });
@@ -189,7 +189,7 @@ impl Files {
     }
 
     /// Changes a holder that `which` selects; parked requests check again if a break made progress.
-    fn settle<T>(
+    fn change_holder<T>(
         &self,
         place: &Place,
         which: impl Fn(&Holder) -> bool,

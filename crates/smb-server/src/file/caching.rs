@@ -282,7 +282,7 @@ impl Holder {
     }
 
     /// The holder keeps `kept` of what it was offered; if more must be given up, another break follows.
-    fn settle(&mut self, kept: LeaseState, site: Site<'_>, out: &mut Effects) {
+    fn keep_after_break(&mut self, kept: LeaseState, site: Site<'_>, out: &mut Effects) {
         let Some(breaking) = self.breaking.take() else {
             return;
         };
@@ -311,7 +311,7 @@ impl Holder {
         }
         // A lease cannot have a state without R, so it counts as none.
         let kept = if state.contains(R) { state } else { NONE };
-        self.settle(kept, site, out);
+        self.keep_after_break(kept, site, out);
         Ok(kept)
     }
 
@@ -344,7 +344,7 @@ impl Holder {
             OplockLevel::LEASE => (NONE, Err(Status::INVALID_PARAMETER)),
             _ => (NONE, Err(Status::INVALID_OPLOCK_PROTOCOL)),
         };
-        self.settle(kept, site, out);
+        self.keep_after_break(kept, site, out);
         answer
     }
 

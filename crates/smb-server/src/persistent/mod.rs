@@ -1,13 +1,13 @@
 //! Persistent opens ([MS-SMB2] 3.3.1.10 Open.IsPersistent): recorded so that a server that was killed gives its
 //! clients their handles, leases and locks back.
 //!
-//! Owns the list of opens that are recorded and the leases they are under. A record is the whole state of an open
-//! or lease in the file engine; it is read and given to the store under one lock, so that the order on disk is the
-//! order of the changes. A request that changes an open calls [`Persistence::changed`] after the engine has changed
-//! and before the client gets its answer, and waits for the task. The loss of a lease is recorded before the
-//! notification leaves, and the request that caused it waits as well ([`Persistence::settled`]): otherwise a client
-//! could reconnect to caching that it should have lost by a change that was already acknowledged to another client. If
-//! the loss cannot be recorded, the request proceeds, but the record that this run sees host changes is withdrawn
+//! Owns the list of opens that are recorded and the leases they are under. A record is the whole state of an open or
+//! lease in the file engine; it is read and given to the store under one lock, so that the order on disk is the order
+//! of the changes. A request that changes an open calls [`Persistence::changed`] after the engine has changed and
+//! before the client gets its answer, and waits for the task. The loss of a lease is recorded before the notification
+//! leaves, and the request that caused it waits as well ([`Persistence::caching_recorded`]): otherwise a client could
+//! reconnect to caching that it should have lost by a change that was already acknowledged to another client. If the
+//! loss cannot be recorded, the request proceeds, but the record that this run sees host changes is withdrawn
 //! ([`Persistence::missed`]), so that a restart trusts no cached state.
 //!
 //! Bounds: a user who has as many recorded opens as may be disconnected, or [`OWNER_BYTES_MAX`] of records, gets no
@@ -101,8 +101,8 @@ pub(crate) struct Persistence {
     /// The number of recorded opens, readable without the lock.
     count: AtomicUsize,
     /// Changes of caching that are being stored.
-    settling: Arc<AtomicUsize>,
-    /// Locked for reading from before the engine takes caching away until that is counted in `settling`.
+    being_recorded: Arc<AtomicUsize>,
+    /// Locked for reading from before the engine takes caching away until that is counted in `being_recorded`.
     breaking: RwLock<()>,
 }
 
@@ -342,13 +342,13 @@ impl Persistence {
     }
 
     /// Called when an oplock or lease changed without a request of its opens. The task need not be awaited if
-    /// [`Persistence::settled`] is awaited later. If it fails, [`Persistence::missed`] must be called before the count
-    /// is given back.
+    /// [`Persistence::caching_recorded`] is awaited later. If it fails, [`Persistence::missed`] must be called before
+    /// the count is given back.
     pub(crate) fn caching_changed(
         &self,
         files: &Files,
         owner: Owner,
-    ) -> Option<(StoreTask, Settling)> {
+    ) -> Option<(StoreTask, BeingRecorded)> {
         let mut inner = self.recorded()?;
         let store = self.store.get()?;
         let open = match owner {
@@ -360,9 +360,9 @@ impl Persistence {
         }?;
         let changes = inner.describe(files, open);
         let task = store.change(changes);
-        let settling = Arc::clone(&self.settling);
-        settling.fetch_add(1, Ordering::SeqCst);
-        Some((task, Settling(settling)))
+        let being_recorded = Arc::clone(&self.being_recorded);
+        being_recorded.fetch_add(1, Ordering::SeqCst);
+        Some((task, BeingRecorded(being_recorded)))
     }
 
     /// Called when lost caching could not be recorded: until it is, a restart must trust no caching.
@@ -410,13 +410,13 @@ impl Persistence {
 
     /// Waits until every change of caching so far is stored, or is known not to be (the store reports its error
     /// itself). Returns at once if no change is being stored.
-    pub(crate) async fn settled(&self) {
+    pub(crate) async fn caching_recorded(&self) {
         if self.len() == 0 {
             return;
         }
         // Now every request that has taken caching away in the engine has counted it.
         drop(self.breaking.write());
-        if self.settling.load(Ordering::SeqCst) > 0
+        if self.being_recorded.load(Ordering::SeqCst) > 0
             && let Some(store) = self.store.get()
         {
             // An empty change is stored after all earlier ones.
@@ -467,9 +467,9 @@ fn exhausted() -> StoreTask {
 }
 
 /// Counts a change of caching that is being stored, until it is dropped.
-pub(crate) struct Settling(Arc<AtomicUsize>);
+pub(crate) struct BeingRecorded(Arc<AtomicUsize>);
 
-impl Drop for Settling {
+impl Drop for BeingRecorded {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }

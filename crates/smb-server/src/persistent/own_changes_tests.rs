@@ -11,7 +11,7 @@ use super::*;
 use crate::{
     file::Owner,
     limits::ServerLimits,
-    restore::world::{CLIENT, KEY, NOW, World, came, run, settle},
+    restore::world::{CLIENT, KEY, NOW, World, came, run, run_tasks},
 };
 
 #[test]
@@ -73,14 +73,14 @@ fn a_word_waits_for_the_one_before_it() {
     let (world, words) = world();
     lock(&words).held = true;
     world.server.changes_ahead();
-    settle();
+    run_tasks();
     assert_eq!(lock(&words).begun.len(), 1);
     let mut still = pin!(world.server.still_hearing());
     let mut context = Context::from_waker(Waker::noop());
     assert!(still.as_mut().poll(&mut context).is_pending());
     assert_eq!(lock(&words).begun.len(), 1, "two may land in either order");
     lock(&words).held = false;
-    settle();
+    run_tasks();
     assert!(still.as_mut().poll(&mut context).is_ready());
     let ahead = timestamp(millis(NOW) + AHEAD_MS);
     assert_eq!(
@@ -95,19 +95,19 @@ fn no_word_is_given_while_what_a_client_lost_is_not_recorded() {
     let (world, words) = world();
     let server = &world.server;
     world.server.changes_ahead();
-    settle();
+    run_tasks();
     assert_eq!(lock(&words).landed.len(), 1);
     // The lease is broken, and that cannot be stored.
     world.store.broken.store(true, Ordering::SeqCst);
     let owner = Owner::Lease(CLIENT, KEY);
     crate::state::records::caching_changed(server, owner);
-    run(server.persistence.settled());
+    run(server.persistence.caching_recorded());
     assert_eq!(
         lock(&words).landed.last(),
         Some(&Timestamp::default()),
         "who waited may go on: what was told ahead is not true any more"
     );
-    settle();
+    run_tasks();
     let said = lock(&words).landed.len();
     // Later writes succeed; this one did not.
     world.store.slow.store(true, Ordering::SeqCst);

@@ -408,10 +408,10 @@ fn who_finds_caching_taken_already_waits_for_its_record() {
             drop(persistence.caching_changed(&files, owner));
         });
         begins.recv().unwrap();
-        let mut settled = std::pin::pin!(persistence.settled());
+        let mut caching_recorded = std::pin::pin!(persistence.caching_recorded());
         let waker = std::task::Waker::noop();
         let mut context = std::task::Context::from_waker(waker);
-        assert!(settled.as_mut().poll(&mut context).is_ready());
+        assert!(caching_recorded.as_mut().poll(&mut context).is_ready());
         assert_eq!(store.0.lock().unwrap().len(), 2);
     });
 }

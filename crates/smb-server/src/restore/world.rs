@@ -1,5 +1,5 @@
 //! For tests: a server over a simulated disk, whose time stands still, and a store of handles that remembers its
-//! calls. Tasks of the server run when the test says so ([`settle`]).
+//! calls. Tasks of the server run when the test says so ([`run_tasks`]).
 
 use std::{
     cell::{Cell, RefCell},
@@ -85,7 +85,7 @@ thread_local! {
     static SPAWNED: RefCell<Vec<LocalTask>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Time stands still, and spawned tasks wait for [`settle`].
+/// Time stands still, and spawned tasks wait for [`run_tasks`].
 struct Still;
 
 impl Env for Still {
@@ -121,7 +121,7 @@ pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Runs the spawned tasks as far as they get, and returns the number of those that still wait.
-pub(crate) fn settle() -> usize {
+pub(crate) fn run_tasks() -> usize {
     let mut context = Context::from_waker(Waker::noop());
     let mut waiting: Vec<LocalTask> = Vec::new();
     for _ in 0..100 {

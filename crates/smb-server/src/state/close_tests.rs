@@ -11,7 +11,7 @@ use vfs::sim::{Fault, FaultAction, SimOp};
 use super::*;
 use crate::{
     limits::ServerLimits,
-    restore::world::{World, run, settle},
+    restore::world::{World, run, run_tasks},
 };
 
 /// How the removal ends that the first of two closes carries out.
@@ -25,7 +25,7 @@ enum End {
 /// Runs a close together with the tasks that it waits for.
 fn answered<T>(mut close: impl Future<Output = T> + Unpin) -> T {
     run(std::future::poll_fn(move |context| {
-        settle();
+        run_tasks();
         Pin::new(&mut close).poll(context)
     }))
 }

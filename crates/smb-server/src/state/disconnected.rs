@@ -230,7 +230,7 @@ pub(crate) fn owner<V: Vfs>(open: &Open<V>) -> Owner {
 impl<V: Vfs> Server<V> {
     /// Called when the server stops: no more opens are kept for disconnected clients, and those kept are closed.
     /// Persistent opens stay as they are.
-    pub async fn close_kept(self: &Arc<Self>) {
+    pub async fn close_disconnected(self: &Arc<Self>) {
         let spared = |open: &Open<V>| open.endurance().is_persistent();
         for open in self.durables.stop(spared) {
             shut(self, &open).await;

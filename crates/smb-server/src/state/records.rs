@@ -10,7 +10,7 @@ use vfs::{FileKey, Node, Vfs, VfsError};
 use super::{LineAbout, Open, Server, share_line_due};
 use crate::{
     file::{Break, OpenId, Owner, SharePath},
-    persistent::{Announce, OpenRecord, Settling},
+    persistent::{Announce, BeingRecorded, OpenRecord},
 };
 
 impl<V: Vfs> Server<V> {
@@ -208,7 +208,7 @@ pub(crate) async fn stream_moved<V: Vfs>(server: &Server<V>, open: &Open<V>) {
 }
 
 /// Records a change of an oplock or lease. A request that must not proceed before waits for
-/// [`crate::persistent::Persistence::settled`].
+/// [`crate::persistent::Persistence::caching_recorded`].
 pub(crate) fn caching_changed<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
     if let Some(change) = server.persistence.caching_changed(&server.files, owner) {
         let known = Arc::clone(server);
@@ -218,11 +218,11 @@ pub(crate) fn caching_changed<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
     }
 }
 
-async fn recorded<V: Vfs>(server: &Server<V>, (task, settling): (StoreTask, Settling)) {
+async fn recorded<V: Vfs>(server: &Server<V>, (task, being_recorded): (StoreTask, BeingRecorded)) {
     if let Err(error) = task.await {
         server.persistence.missed(error).await;
     }
-    drop(settling);
+    drop(being_recorded);
 }
 
 /// Records the changes of a break (the epoch, and caching that is lost without an acknowledgment) before the break is

@@ -150,7 +150,7 @@ pub(super) async fn open<V: Vfs>(
                 records::caching_changed(server, owner);
             }
             // The caching that others lost because of this open is recorded before its client gets an answer.
-            server.persistence.settled().await;
+            server.persistence.caching_recorded().await;
             if !is_there(on, &case).await {
                 undo(on, case.place, request.open, case.node).await?;
                 return Ok(Judged::Moved);

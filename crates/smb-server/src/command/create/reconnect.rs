@@ -166,7 +166,7 @@ async fn take_lease_anew<V: Vfs>(
     away.retain(|other| server.durables.is_kept(*other));
     if files.take_anew(place, open.engine, epoch, allocation, &away) {
         records::caching_changed(server, disconnected::owner(open));
-        server.persistence.settled().await;
+        server.persistence.caching_recorded().await;
     }
 }
 

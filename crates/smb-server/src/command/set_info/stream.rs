@@ -93,7 +93,7 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
     let renaming = (on.server.files).rename_stream(on.open.engine, place, wake)?;
     // Until its name was reserved, another client could open the stream there, write to it and close it.
     check_target(on, to, replace).await?;
-    settle(on).await?;
+    make_last_rename_stable(on).await?;
     // If the record cannot be written, it may hold both names, but the rename is not made.
     if let Err(error) = records::stream_moving(on.server, on.open, to).await {
         records::stream_moved(on.server, on.open).await;
@@ -128,7 +128,7 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
 
 /// Makes the last rename of a persistent open's stream stable if it is not yet: the record has room for two names, and
 /// would forget one that a crash may leave.
-async fn settle<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
+async fn make_last_rename_stable<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
     if on.server.persistence.has_two_streams(on.open.engine) {
         let begun = on.share.gate.begin(&on.disk.node);
         drop(begun.stream_found(&on.disk.node, on.open.flags()).await?);

@@ -19,7 +19,7 @@ use crate::{
     },
     limits::ServerLimits,
     memory::Seen,
-    restore::world::{Back, CLIENT, KEY, World, came, settle},
+    restore::world::{Back, CLIENT, KEY, World, came, run_tasks},
     state::{Endurance, Mail, NewSession, Peer, QuotaUser, Session},
     token::Token,
 };
@@ -316,17 +316,17 @@ fn a_break_whose_connection_dies_as_it_takes_it_is_not_left_with_it() {
 fn the_time_of_a_break_begins_anew_when_its_client_is_back() {
     let (world, place, open, _mailbox) = world();
     let server = &world.server;
-    let before = settle();
+    let before = run_tasks();
     deliver(server, broken(server, &place, Operation::Write));
-    assert_eq!(settle(), before + 1);
+    assert_eq!(run_tasks(), before + 1);
     disconnect(server, &open);
     connection_lost(server, BY);
-    assert_eq!(settle(), before, "it waits for its client");
+    assert_eq!(run_tasks(), before, "it waits for its client");
     let mut next = connect(server, ConnectionId(2), true);
     join(server, &place, &open);
     resume(server, OWNER);
     assert!(next.try_recv().is_ok());
-    assert_eq!(settle(), before + 1);
+    assert_eq!(run_tasks(), before + 1);
 }
 
 #[test]
@@ -344,17 +344,17 @@ fn a_break_that_ends_before_it_begins_to_wait_is_forgotten() {
 fn the_timer_of_a_break_ends_with_it() {
     let (world, place, open, _mailbox) = world();
     let server = &world.server;
-    let before = settle();
+    let before = run_tasks();
     deliver(server, broken(server, &place, Operation::Read));
-    assert_eq!(settle(), before + 1);
+    assert_eq!(run_tasks(), before + 1);
     acknowledge(server, RH);
     acknowledged(server, OWNER);
-    assert_eq!(settle(), before, "acknowledged");
+    assert_eq!(run_tasks(), before, "acknowledged");
     deliver(server, broken(server, &place, Operation::Write));
-    assert_eq!(settle(), before + 1);
+    assert_eq!(run_tasks(), before + 1);
     let _ = server.files.close(&place, open.engine, None);
     acknowledged(server, OWNER);
-    assert_eq!(settle(), before, "closed instead");
+    assert_eq!(run_tasks(), before, "closed instead");
     assert_eq!(server.grants.sizes(), (0, 0));
 }
 
@@ -362,12 +362,12 @@ fn the_timer_of_a_break_ends_with_it() {
 fn a_break_that_is_answered_before_its_timer_begins_has_none() {
     let (world, place, _, mut mailbox) = world();
     let server = &world.server;
-    let before = settle();
+    let before = run_tasks();
     let waker = Waker::from(Arc::new(Answers(Arc::clone(server))));
     let mut context = Context::from_waker(&waker);
     assert!(mailbox.poll_recv(&mut context).is_pending());
     deliver(server, broken(server, &place, Operation::Write));
-    assert_eq!(settle(), before);
+    assert_eq!(run_tasks(), before);
     assert_eq!(server.grants.sizes(), (0, 0));
 }
 
@@ -385,9 +385,9 @@ impl Wake for Answers {
 fn a_break_that_is_answered_as_it_goes_by_another_connection_is_over() {
     let (world, place, _, _mailbox) = world();
     let server = &world.server;
-    let before = settle();
+    let before = run_tasks();
     deliver(server, broken(server, &place, Operation::Write));
-    assert_eq!(settle(), before + 1);
+    assert_eq!(run_tasks(), before + 1);
     let mut other = connect(server, ConnectionId(2), true);
     let waker = Waker::from(Arc::new(Answers(Arc::clone(server))));
     let mut context = Context::from_waker(&waker);
@@ -395,16 +395,16 @@ fn a_break_that_is_answered_as_it_goes_by_another_connection_is_over() {
     server.remove_connection(BY);
     connection_lost(server, BY);
     assert_eq!(server.grants.sizes(), (0, 0));
-    assert_eq!(settle(), before);
+    assert_eq!(run_tasks(), before);
 }
 
 #[test]
 fn a_break_that_is_answered_while_it_waits_for_an_answer_to_leave_is_over() {
     let (world, place, _, _mailbox) = world();
     let server = &world.server;
-    let before = settle();
+    let before = run_tasks();
     deliver(server, broken(server, &place, Operation::Write));
-    assert_eq!(settle(), before + 1);
+    assert_eq!(run_tasks(), before + 1);
     let _other = connect(server, ConnectionId(2), true);
     let granting = Granting::begin(server, OWNER);
     server.remove_connection(BY);
@@ -413,42 +413,42 @@ fn a_break_that_is_answered_while_it_waits_for_an_answer_to_leave_is_over() {
     assert_eq!(acknowledged(server, OWNER), [], "nobody carries it");
     drop(granting);
     assert_eq!(server.grants.sizes(), (0, 0));
-    assert_eq!(settle(), before);
+    assert_eq!(run_tasks(), before);
 }
 
 #[test]
 fn a_break_that_is_answered_as_it_leaves_after_an_answer_is_over() {
     let (world, place, _, _mailbox) = world();
     let server = &world.server;
-    let before = settle();
+    let before = run_tasks();
     deliver(server, broken(server, &place, Operation::Write));
     let mut other = connect(server, ConnectionId(2), true);
     let granting = Granting::begin(server, OWNER);
     server.remove_connection(BY);
     connection_lost(server, BY);
-    assert_eq!(settle(), before + 1, "its time goes on");
+    assert_eq!(run_tasks(), before + 1, "its time goes on");
     let waker = Waker::from(Arc::new(Answers(Arc::clone(server))));
     let mut context = Context::from_waker(&waker);
     assert!(other.poll_recv(&mut context).is_pending());
     drop(granting);
     assert_eq!(server.grants.sizes(), (0, 0));
-    assert_eq!(settle(), before);
+    assert_eq!(run_tasks(), before);
 }
 
 #[test]
 fn the_time_of_a_break_that_changes_its_connection_begins_once() {
     let (world, place, _, _mailbox) = world();
     let server = &world.server;
-    let before = settle();
+    let before = run_tasks();
     deliver(server, broken(server, &place, Operation::Write));
     let _other = connect(server, ConnectionId(2), true);
     server.remove_connection(BY);
     connection_lost(server, BY);
-    assert_eq!(settle(), before + 1);
+    assert_eq!(run_tasks(), before + 1);
     assert_eq!(server.grants.sizes(), (0, 1));
     acknowledge(server, LeaseState(0));
     acknowledged(server, OWNER);
-    assert_eq!(settle(), before);
+    assert_eq!(run_tasks(), before);
 }
 
 /// The mailbox was full when a break came, and its mail was delivered before the mark was set.

@@ -24,31 +24,31 @@ type Pending = watch::Receiver<Option<Outcome>>;
 
 /// The tightenings of all shares.
 #[derive(Debug, Default)]
-pub(super) struct Settling(Mutex<BTreeMap<String, Pending>>);
+pub(super) struct Tightenings(Mutex<BTreeMap<String, Pending>>);
 
 /// A tightening that is in force, with its outcome now or later.
 #[derive(Debug)]
-pub(super) enum Settled {
+pub(super) enum Tightening {
     Now(Outcome),
     Later(Pending),
 }
 
-impl Settling {
+impl Tightenings {
     /// Begins `setting`, which puts a change into force at its first poll and returns the outcome. Must be called on a
     /// worker.
     pub(super) fn begin(
         &self,
         share: &str,
         setting: impl Future<Output = Outcome> + 'static,
-    ) -> Settled {
+    ) -> Tightening {
         let mut setting = Box::pin(setting);
         let mut nobody = Context::from_waker(Waker::noop());
         let first = setting.as_mut().poll(&mut nobody);
         let mut under_way = lock(&self.0);
         under_way.retain(|_, told| told.has_changed().is_ok());
         match (first, under_way.get(share).cloned()) {
-            (Poll::Ready(outcome), None) => Settled::Now(outcome),
-            (Poll::Ready(None), Some(earlier)) => Settled::Later(earlier),
+            (Poll::Ready(outcome), None) => Tightening::Now(outcome),
+            (Poll::Ready(None), Some(earlier)) => Tightening::Later(earlier),
             (first, earlier) => {
                 let (tell, told) = watch::channel(None);
                 under_way.insert(share.to_owned(), told.clone());
@@ -58,19 +58,19 @@ impl Settling {
                         Poll::Pending => setting.await,
                     };
                     if let Some(earlier) = earlier
-                        && Settled::Later(earlier).wait().await.is_err()
+                        && Tightening::Later(earlier).wait().await.is_err()
                     {
                         return;
                     }
                     tell.send_replace(Some(outcome));
                 });
-                Settled::Later(told)
+                Tightening::Later(told)
             }
         }
     }
 }
 
-impl Settled {
+impl Tightening {
     /// The result, once everything that was dirty is on disk or could not be made stable.
     ///
     /// # Errors
@@ -107,16 +107,16 @@ mod tests {
     #[test]
     fn a_later_change_waits_for_an_earlier_one_of_its_share_only() {
         run(async {
-            let settling = Settling::default();
+            let tightenings = Tightenings::default();
             let (disk, hangs) = oneshot::channel::<()>();
-            let slow = settling.begin("a", async move {
+            let slow = tightenings.begin("a", async move {
                 hangs.await.unwrap();
                 outcome(1)
             });
             let ready = |outcome: Outcome| async move { outcome };
-            let nothing = settling.begin("a", ready(None));
-            let changed = settling.begin("a", ready(outcome(2)));
-            let other = settling.begin("b", ready(outcome(3)));
+            let nothing = tightenings.begin("a", ready(None));
+            let changed = tightenings.begin("a", ready(outcome(2)));
+            let other = tightenings.begin("b", ready(outcome(3)));
             assert_eq!(other.wait().await, Ok(outcome(3)));
             let all = tokio::task::spawn_local(async {
                 (
@@ -133,20 +133,20 @@ mod tests {
             let all = all.await.unwrap();
             assert_eq!(all, (Ok(outcome(1)), Ok(outcome(1)), Ok(outcome(2))));
             // It is over.
-            let later = settling.begin("a", ready(None));
-            assert!(matches!(later, Settled::Now(None)));
+            let later = tightenings.begin("a", ready(None));
+            assert!(matches!(later, Tightening::Now(None)));
         });
     }
 
     #[test]
     fn a_tightening_that_died_is_no_success() {
         run(async {
-            let settling = Settling::default();
-            let died = settling.begin("a", async {
+            let tightenings = Tightenings::default();
+            let died = tightenings.begin("a", async {
                 tokio::task::yield_now().await;
                 panic!("as a bug would")
             });
-            let after = settling.begin("a", async { outcome(2) });
+            let after = tightenings.begin("a", async { outcome(2) });
             died.wait().await.unwrap_err();
             after.wait().await.unwrap_err();
         });
