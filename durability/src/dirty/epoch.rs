@@ -97,7 +97,7 @@ pub(crate) fn rename_size(all: &mut BTreeSet<Changed>, from: &str, to: &str) {
 
 /// The place where contents changed.
 #[derive(Clone, Copy)]
-pub(crate) enum Where {
+pub(crate) enum ChangedRange {
     /// From one offset to another (exclusive).
     At(u64, u64),
     /// Somewhere within this range: all of it is dirty, and nothing of it counts as rewritten.

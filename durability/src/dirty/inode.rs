@@ -22,7 +22,7 @@ use latch::Latch;
 pub(crate) use latch::{FailedSyncs, Failure, LatchEvent};
 pub(crate) use syncs::{FoundAt, Job, Name};
 
-use super::epoch::{Account, Changed, Epoch, Where, WriteBackHint};
+use super::epoch::{Account, Changed, ChangedRange, Epoch, WriteBackHint};
 use crate::{
     dirty::Earlier,
     policy::PolicyKind,
@@ -417,7 +417,7 @@ impl<V: Volume> Inode<V> {
     pub(crate) fn wrote(
         &mut self,
         held: &Held<V>,
-        range: Where,
+        range: ChangedRange,
         reservations: impl IntoIterator<Item = Reservation>,
     ) {
         let stream = held.node.stream().unwrap_or_default();
@@ -431,9 +431,9 @@ impl<V: Volume> Inode<V> {
             self.streams.insert(stream.to_owned(), held.clone());
         }
         match range {
-            Where::At(start, end) => self.pending.extents.add(stream, start, end),
-            Where::Within(start, end) => self.pending.extents.add_within(stream, start, end),
-            Where::Latched => {}
+            ChangedRange::At(start, end) => self.pending.extents.add(stream, start, end),
+            ChangedRange::Within(start, end) => self.pending.extents.add_within(stream, start, end),
+            ChangedRange::Latched => {}
         }
         // Each share has reserved the same bytes.
         let charges = &mut self.pending.charges;

@@ -123,7 +123,7 @@ pub(super) struct Slow {
 
 /// The disk of a share became too slow for its bound, or quick enough again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum SpeedChange {
     TooSlow,
     QuickAgain,
 }
@@ -193,13 +193,13 @@ impl SyncLatency {
     }
 
     /// Records how a FLUSH or a change was judged at `now`. Returns whether that differs from before.
-    pub(crate) fn judged(&mut self, keeping: &Keeping, now: Duration) -> Option<Turn> {
+    pub(crate) fn judged(&mut self, keeping: &Keeping, now: Duration) -> Option<SpeedChange> {
         match &mut self.slow {
             None if keeping.at_once => None,
             None => {
                 let (since, seen) = (now, now);
                 self.slow = Some(Slow { since, seen });
-                Some(Turn::TooSlow)
+                Some(SpeedChange::TooSlow)
             }
             Some(slow) if !keeping.at_once => {
                 slow.seen = now;
@@ -208,7 +208,7 @@ impl SyncLatency {
             Some(slow) if now < slow.seen + QUIET => None,
             Some(_) => {
                 self.slow = None;
-                Some(Turn::QuickAgain)
+                Some(SpeedChange::QuickAgain)
             }
         }
     }
@@ -424,7 +424,7 @@ mod tests {
         let quick = after([4; 16]).keeping(&bound(50), 1, ms(1));
         let mut latency = SyncLatency::default();
         assert_eq!(latency.judged(&quick, ms(1)), None);
-        assert_eq!(latency.judged(&slow, ms(2)), Some(Turn::TooSlow));
+        assert_eq!(latency.judged(&slow, ms(2)), Some(SpeedChange::TooSlow));
         assert_eq!(latency.judged(&slow, ms(3)), None);
         assert_eq!(
             latency.judged(&quick, ms(4)),
@@ -432,7 +432,10 @@ mod tests {
             "some are, some are not"
         );
         assert_eq!(latency.too_slow().map(|(since, _)| since), Some(ms(2)));
-        assert_eq!(latency.judged(&quick, ms(5003)), Some(Turn::QuickAgain));
+        assert_eq!(
+            latency.judged(&quick, ms(5003)),
+            Some(SpeedChange::QuickAgain)
+        );
         assert_eq!(latency.too_slow(), None);
         assert_eq!(latency.judged(&quick, ms(5004)), None);
     }

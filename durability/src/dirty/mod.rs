@@ -8,7 +8,7 @@ mod inode;
 mod latency;
 pub(crate) mod share;
 
-pub(crate) use epoch::{Account, Changed, Where};
+pub(crate) use epoch::{Account, Changed, ChangedRange};
 pub(crate) use inode::{FailedSyncs, Failure, FoundAt, Held, Inode, Job, LatchEvent, Name};
 pub(crate) use share::Effective;
 

@@ -19,7 +19,7 @@ use vfs::{Node, Range, VfsError, VfsResult, Volume, WriteMode};
 
 use super::{Asked, Completion, Gate, Judged, Others, Receipt, Unchanged};
 use crate::{
-    dirty::{Account, Held, Inode, Where},
+    dirty::{Account, ChangedRange, Held, Inode},
     metrics::count,
     planted::Planted,
     policy::{Barriers, Bound, Event, PolicyKind, RequestFlags},
@@ -37,7 +37,7 @@ pub struct PendingContents<'a, V: Volume> {
     ticket: Option<u64>,
     phase: Phase<'a>,
     /// The ranges that changed, and the number of bytes that count as written.
-    changed: Vec<(Where, u64)>,
+    changed: Vec<(ChangedRange, u64)>,
 }
 
 enum Phase<'a> {
@@ -138,17 +138,17 @@ impl<V: Volume> PendingContents<'_, V> {
 
     /// All of the range has been rewritten.
     pub fn rewrote(&mut self, range: Range) {
-        let place = Where::At(range.offset, range.offset.saturating_add(range.len));
+        let place = ChangedRange::At(range.offset, range.offset.saturating_add(range.len));
         self.add(place, range.len);
     }
 
     /// Something within the range may have changed.
     pub fn touched(&mut self, range: Range) {
-        let place = Where::Within(range.offset, range.offset.saturating_add(range.len));
+        let place = ChangedRange::Within(range.offset, range.offset.saturating_add(range.len));
         self.add(place, range.len);
     }
 
-    pub(crate) fn add(&mut self, place: Where, bytes: u64) {
+    pub(crate) fn add(&mut self, place: ChangedRange, bytes: u64) {
         self.changed.push((place, bytes));
     }
 
@@ -360,8 +360,8 @@ impl<V: Volume> PendingContents<'_, V> {
             _ => None,
         };
         let place = match outcome {
-            Outcome::Doubtful => Where::Within(range.0, range.1),
-            _ => Where::At(range.0, range.1),
+            Outcome::Doubtful => ChangedRange::Within(range.0, range.1),
+            _ => ChangedRange::At(range.0, range.1),
         };
         let mut hint = None;
         let ticket = self.ticket.take();
@@ -387,7 +387,7 @@ impl<V: Volume> PendingContents<'_, V> {
                 } else {
                     inode.wrote(held, place, reserved);
                     // Under a lazy policy no client waits for the write-back.
-                    if matches!(place, Where::At(..))
+                    if matches!(place, ChangedRange::At(..))
                         && stream.is_empty()
                         && !account.kind.is_lazy()
                     {
@@ -411,7 +411,7 @@ impl<V: Volume> Drop for PendingContents<'_, V> {
                 core.with(self.held.key(), |inode| inode.write_ended(ticket));
             }
             Phase::InFlight => {
-                self.changed.push((Where::Within(0, u64::MAX), 0));
+                self.changed.push((ChangedRange::Within(0, u64::MAX), 0));
                 self.mark(RequestFlags::default());
             }
             // If its own sync reported an earlier failure, no other sync will report it.

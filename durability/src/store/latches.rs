@@ -40,7 +40,7 @@ pub const LATCHES: MapSpec = MapSpec {
     ),
     entries: 1 << 20,
     bytes: 64 << 20,
-    last_word: Some((OVERFLOW_KEY, &[1])),
+    overflow_entry: Some((OVERFLOW_KEY, &[1])),
     take: holding,
     read_old: read_old_latches,
 };

@@ -61,7 +61,7 @@ pub(super) trait Contents: Send + 'static {
     /// Records of this weight in all could not be stored; the next segment's head may say so.
     fn lost(&mut self, _weight: u64) {}
     /// A record that fits in one sector and goes to the old segment if there is no room for a new one.
-    fn last_word(&mut self) -> Option<Vec<u8>> {
+    fn overflow_entry(&mut self) -> Option<Vec<u8>> {
         None
     }
 }
@@ -466,7 +466,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
                 return Ok(());
             };
             state.failed = Some((now, errno));
-            state.contents.last_word()
+            state.contents.overflow_entry()
         };
         if let Some(word) = word
             && let Err(errno) = place.say_last(&word).await

@@ -45,7 +45,7 @@ pub struct MapSpec {
     pub bytes: usize,
     /// The entry that is put when a full disk takes nothing else. A map with such an entry opens, unhealthy, even if
     /// its first segment cannot be made; without one, opening fails.
-    pub last_word: Option<(&'static [u8], &'static [u8])>,
+    pub overflow_entry: Option<(&'static [u8], &'static [u8])>,
     /// Picks the entries that the map begins with from those that were read; it may find more damage.
     pub take: fn(&mut ReadMap) -> Entries,
     /// Reads the file of version 0.1.
@@ -79,7 +79,7 @@ pub const HANDLES: MapSpec = MapSpec {
     ),
     entries: 200_000,
     bytes: 64 << 20,
-    last_word: None,
+    overflow_entry: None,
     take: without_doubt,
     read_old: read_log_map,
 };
@@ -162,7 +162,7 @@ pub struct OpenedMap<D: Disk> {
 pub(super) struct Live {
     all: Entries,
     bytes: usize,
-    last_word: Option<(&'static [u8], &'static [u8])>,
+    overflow_entry: Option<(&'static [u8], &'static [u8])>,
 }
 
 impl Live {
@@ -196,8 +196,8 @@ impl Contents for Live {
         frames
     }
 
-    fn last_word(&mut self) -> Option<Vec<u8>> {
-        let (key, value) = self.last_word?;
+    fn overflow_entry(&mut self) -> Option<Vec<u8>> {
+        let (key, value) = self.overflow_entry?;
         let mut out = Vec::new();
         encode(&mut out, key, Some(value));
         Some(out)
@@ -259,11 +259,11 @@ impl<D: Disk> LogMap<D> {
         let live = Live {
             bytes: all.iter().map(|(key, value)| key.len() + value.len()).sum(),
             all,
-            last_word: spec.last_word,
+            overflow_entry: spec.overflow_entry,
         };
         let (log, made) = Log::open(env, spec.shape, live, segments).await;
         if let Err(errno) = made
-            && spec.last_word.is_none()
+            && spec.overflow_entry.is_none()
         {
             return Err(StoreError::new(kind, errno.into()));
         }

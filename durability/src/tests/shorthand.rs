@@ -5,7 +5,7 @@ use vfs::{Range, RemovedName, VfsError, Volume};
 
 use crate::{
     Completion, Earlier, FlushTarget, Gate, Meta, PendingContents, Receipt, RequestFlags,
-    dirty::Where,
+    dirty::ChangedRange,
 };
 
 type Said = Result<Receipt, VfsError>;
@@ -79,7 +79,7 @@ impl<V: Volume> Gate<V> {
     /// The caller does not report where.
     pub(super) async fn content_changed(&self, n: &V::Node, bytes: u64) -> Said {
         let mut change = self.changing(n);
-        change.add(Where::Within(0, u64::MAX), bytes);
+        change.add(ChangedRange::Within(0, u64::MAX), bytes);
         receipt(change.end(RequestFlags::default()).await?)
     }
     pub(super) async fn range_changed(&self, n: &V::Node, range: Range, how: RequestFlags) -> Said {

@@ -50,7 +50,7 @@ use crate::{
         listener, placement, resources,
         worker::{ConnectionHandler, Spec, Worker},
     },
-    service::{Service, SyncReport, Why},
+    service::{ApplyReason, Service, SyncReport},
     state::{state_dir, unclean},
     status::shares::REPLACED,
 };
@@ -216,7 +216,7 @@ struct Front<S: Service> {
     members: Vec<Vec<usize>>,
     stop: watch::Sender<bool>,
     started: Instant,
-    protection: protection::Board,
+    protection: protection::LatestAssessments,
     /// Notified when the shares were changed, so that the storage is examined again.
     look_now: tokio::sync::Notify,
     changes: policy::Changes,
@@ -273,7 +273,7 @@ impl<S: Service> Front<S> {
             members: plan.members,
             stop,
             started: Instant::now(),
-            protection: protection::Board::default(),
+            protection: protection::LatestAssessments::default(),
             look_now: tokio::sync::Notify::new(),
             changes: policy::Changes::default(),
             replaced: RefCell::default(),
@@ -335,7 +335,10 @@ impl<S: Service> Front<S> {
                 let mut config = (*self.config()).clone();
                 config.shares.append(&mut config.late);
                 let users = self.users.borrow().clone();
-                match self.put_into_force(config, users, Why::LateShares).await {
+                match self
+                    .put_into_force(config, users, ApplyReason::LateShares)
+                    .await
+                {
                     Ok(applied) => {
                         let applied = requests::to_value(&applied.in_force).unwrap_or_default();
                         tracing::info!(%applied, "{}: its shares are served", folder.display());

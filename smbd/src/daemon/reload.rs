@@ -18,7 +18,7 @@ use crate::{
     answers::Reloaded,
     config::{self, Config, places},
     host::sandbox,
-    service::{Applied, Service, Why},
+    service::{Applied, ApplyReason, Service},
     state::unclean,
 };
 
@@ -62,7 +62,8 @@ impl<S: Service> Front<S> {
         let folders: Vec<_> = shares.map(|share| share.path.clone()).collect();
         let named = move || mark.serve(folders.iter().map(PathBuf::as_path));
         tokio::task::spawn_blocking(named).await??;
-        self.put_into_force(config, users, Why::Reload).await
+        self.put_into_force(config, users, ApplyReason::Reload)
+            .await
     }
 
     /// Probes the file systems that have failed, and after an unclean end those of the shares that a reload adds. One
@@ -90,7 +91,7 @@ impl<S: Service> Front<S> {
         &self,
         config: Config,
         users: UserDb,
-        why: Why,
+        why: ApplyReason,
     ) -> Result<Applied, Error> {
         let config = Arc::new(self.late.borrow().without(config));
         let (given, known) = (Arc::clone(&config), users.clone());

@@ -115,7 +115,7 @@ impl Service for Echo {
         self: Arc<Self>,
         config: Arc<Config>,
         users: UserDb,
-        _: Why,
+        _: ApplyReason,
     ) -> Result<Applied, Error> {
         if self.apply_hangs.load(Ordering::Relaxed) {
             self.applying.fetch_add(1, Ordering::Relaxed);

@@ -3,15 +3,15 @@
 //! It counts all connections, those of each address, and those without a login. A [`Pass`] is one counted connection;
 //! dropping it releases the place. There is one lock, taken at accept, at login and at close, never for a request.
 //!
-//! If there is no place for a newcomer, a connection without a login is displaced (`strangers.rs` says which): the
-//! newcomer may be about to log in, and a connection that has long been silent is closed. A newcomer is refused
+//! If there is no place for a newcomer, a connection without a login is displaced (`unauthenticated.rs` says which):
+//! the newcomer may be about to log in, and a connection that has long been silent is closed. A newcomer is refused
 //! only if users hold all places.
 //!
 //! An IPv6 host has a /64 of addresses. Connections of one such network without a login are therefore also counted
 //! together, against the same `connections_per_address`, so that one host does not take all places before a login.
 //! Those with a login are not: a whole office may share one /64.
 
-mod strangers;
+mod unauthenticated;
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ use smb_auth::limiter::network;
 use smb_server::config::HostRules;
 use tokio::sync::Notify;
 
-use self::strangers::{Place, Stranger, Strangers};
+use self::unauthenticated::{Place, Unauthenticated, UnauthenticatedTable};
 use crate::{
     answers::AdmissionFigures,
     config::{Config, LimitSettings},
@@ -71,7 +71,7 @@ struct State {
     /// The number of connections, without displaced ones, which `by_address` does not count either.
     total: u32,
     by_address: BTreeMap<IpAddr, u32>,
-    strangers: Strangers,
+    unauthenticated: UnauthenticatedTable,
     /// Displaced, but not closed yet.
     leaving: u32,
     leaving_max: u32,
@@ -123,7 +123,7 @@ impl Admission {
         let mut state = lock(&self.state);
         match state.judge(peer) {
             Ok(None) => {}
-            Ok(Some(stranger)) => state.displace(stranger),
+            Ok(Some(connection)) => state.displace(connection),
             Err(refusal) => {
                 state.refused += 1;
                 return Err(refusal);
@@ -133,7 +133,7 @@ impl Admission {
         state.accepted += 1;
         *state.by_address.entry(peer).or_default() += 1;
         let leave = Arc::new(Notify::new());
-        let place = state.strangers.add(Stranger {
+        let place = state.unauthenticated.add(Unauthenticated {
             peer,
             leave: Arc::clone(&leave),
         });
@@ -152,7 +152,7 @@ impl Admission {
         let state = lock(&self.state);
         AdmissionFigures {
             connections: state.total,
-            unauthenticated: state.strangers.len(),
+            unauthenticated: state.unauthenticated.len(),
             addresses: state.by_address.len(),
             accepted: state.accepted,
             refused: state.refused,
@@ -172,17 +172,20 @@ impl State {
         }
         let from_peer = self.by_address.get(&peer).copied().unwrap_or(0);
         let of_address = self.limits.connections_per_address;
-        let strangers = &self.strangers;
+        let unauthenticated = &self.unauthenticated;
         let (gone, refusal) = if from_peer >= of_address {
-            let gone = strangers.oldest(peer, |other| other == peer);
+            let gone = unauthenticated.oldest(peer, |other| other == peer);
             (gone, AdmissionRefusal::ConnectionsPerAddress)
-        } else if strangers.of_host(peer) >= of_address {
-            let gone = strangers.oldest(peer, |other| network(other) == network(peer));
+        } else if unauthenticated.of_host(peer) >= of_address {
+            let gone = unauthenticated.oldest(peer, |other| network(other) == network(peer));
             (gone, AdmissionRefusal::ConnectionsPerAddress)
         } else if self.total >= self.connections {
-            (strangers.oldest_of_busiest(), AdmissionRefusal::Connections)
-        } else if strangers.len() >= self.limits.unauthenticated_connections {
-            let gone = strangers.oldest_of_busiest();
+            (
+                unauthenticated.oldest_of_busiest(),
+                AdmissionRefusal::Connections,
+            )
+        } else if unauthenticated.len() >= self.limits.unauthenticated_connections {
+            let gone = unauthenticated.oldest_of_busiest();
             (gone, AdmissionRefusal::UnauthenticatedConnections)
         } else {
             return Ok(None);
@@ -192,11 +195,11 @@ impl State {
 
     /// Displaces a connection: its place is free at once, and its worker closes it as soon as it can.
     fn displace(&mut self, place: Place) {
-        if let Some(stranger) = self.strangers.remove(place) {
-            self.left(stranger.peer);
+        if let Some(connection) = self.unauthenticated.remove(place) {
+            self.left(connection.peer);
             self.leaving += 1;
             self.displaced += 1;
-            stranger.leave.notify_one();
+            connection.leave.notify_one();
         }
     }
 
@@ -227,7 +230,9 @@ impl Pass {
     /// displaced.
     pub fn authenticated(&self) {
         if !self.is_authenticated() {
-            let known = lock(&self.admission.state).strangers.remove(self.place);
+            let known = lock(&self.admission.state)
+                .unauthenticated
+                .remove(self.place);
             self.authenticated.store(known.is_some(), Ordering::Relaxed);
         }
     }
@@ -247,7 +252,7 @@ impl Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         let mut state = lock(&self.admission.state);
-        let counts = self.is_authenticated() || state.strangers.remove(self.place).is_some();
+        let counts = self.is_authenticated() || state.unauthenticated.remove(self.place).is_some();
         if counts {
             state.left(self.peer);
         } else {

@@ -21,6 +21,7 @@ const ASKED_AGAIN: u8 = 40;
 /// The least part of a worker's time for which a connection is worth moving.
 const SHARE_MIN: f64 = 0.05;
 
+/// A connection of a worker: how busy it keeps the worker, and where it is asked to go.
 pub struct Seat<D> {
     /// The listener that accepted it: it may go only to workers of this listener.
     listener: usize,

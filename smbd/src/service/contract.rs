@@ -40,7 +40,7 @@ pub trait Service: Send + Sync + Sized + 'static {
         self: Arc<Self>,
         config: Arc<Config>,
         users: UserDb,
-        why: Why,
+        why: ApplyReason,
     ) -> impl Future<Output = Result<Applied, Error>>;
 
     /// Names of the shares whose paths lead to other folders than those that are served, because a file system was
@@ -112,7 +112,7 @@ pub trait Service: Send + Sync + Sized + 'static {
 
 /// Why a configuration is brought into force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum ApplyReason {
     /// The file was read again: every share gets the policy and the rules of the file.
     Reload,
     /// Shares that were late can be served. The others keep the policies and rules that they have, which an

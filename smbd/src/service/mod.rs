@@ -46,7 +46,7 @@ use crate::{
 };
 
 use building::{Before, build_shares, is_replaced};
-pub use contract::{Applied, DirtyData, PolicySetting, Service, SyncReport, Why};
+pub use contract::{Applied, ApplyReason, DirtyData, PolicySetting, Service, SyncReport};
 pub use handler::Handler;
 pub(crate) use promises::check_groups;
 use tightening::{Tightening, Tightenings};
@@ -284,7 +284,7 @@ impl Service for Holdfast {
         self: Arc<Self>,
         config: Arc<Config>,
         users: UserDb,
-        why: Why,
+        why: ApplyReason,
     ) -> Result<Applied, Error> {
         Descriptors::check(&config)?;
         let old = self.config();
@@ -306,8 +306,8 @@ impl Service for Holdfast {
         // serves sockets.
         let building = tokio::task::spawn_blocking(move || {
             let replaced = match why {
-                Why::Reload => me.replaced_folders(&old),
-                Why::LateShares => Vec::new(),
+                ApplyReason::Reload => me.replaced_folders(&old),
+                ApplyReason::LateShares => Vec::new(),
             };
             let before = Before {
                 shares: server.shares(),
@@ -344,7 +344,10 @@ impl Service for Holdfast {
         let me = Arc::clone(&self);
         self.stores
             .look_again(same, durability, move || me.config());
-        let of_file = built.changed.into_iter().filter(|_| why == Why::Reload);
+        let of_file = built
+            .changed
+            .into_iter()
+            .filter(|_| why == ApplyReason::Reload);
         let changed = of_file.map(|(gate, share)| {
             let name = gate.name().to_owned();
             let setting = promises::reload(gate, share);

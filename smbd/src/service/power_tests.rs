@@ -200,7 +200,8 @@ fn from_the_start_and_until_the_configuration_says_otherwise() {
         assert_eq!(answer[0].share.policy, "honor");
         assert_eq!(answer[0].share.set_aside, [SetAsideReason::PowerGuard]);
         let users = users::empty().unwrap();
-        let applied = Arc::clone(&holdfast).apply(host.config("none", lazy), users, Why::Reload);
+        let applied =
+            Arc::clone(&holdfast).apply(host.config("none", lazy), users, ApplyReason::Reload);
         applied.await.unwrap();
         until("no UPS to rely on", || policy() != Policy::Honor).await;
         watching.abort();

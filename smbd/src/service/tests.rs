@@ -94,7 +94,7 @@ fn a_new_share_has_its_latches_and_its_rules() {
         drop(holdfast.stores.latches().set(place.record("a")));
         let config = place.config(&["a", "b"], RULE);
         let applied = Arc::clone(&holdfast)
-            .apply(config, users(), Why::Reload)
+            .apply(config, users(), ApplyReason::Reload)
             .await;
         let applied = applied.unwrap().stable.await;
         assert_eq!(applied.unwrap().in_force.shares, ["a", "b"]);
@@ -152,7 +152,7 @@ fn a_share_that_comes_back_has_its_new_policy_and_rules() {
             for (shares, not_stable) in [(&["b"][..], false), (&["a", "b"][..], true)] {
                 let config = place.config(shares, "");
                 let applied = Arc::clone(&holdfast)
-                    .apply(config, users(), Why::Reload)
+                    .apply(config, users(), ApplyReason::Reload)
                     .await;
                 let applied = applied.unwrap().stable.await.unwrap();
                 let named = applied.in_force.not_stable == ["a"];
@@ -179,7 +179,7 @@ fn a_share_that_comes_back_with_a_stricter_policy_has_nothing_dirty() {
         drop(share);
         for (shares, dirty) in [(&["b"][..], true), (&["a", "b"][..], false)] {
             let config = place.config(shares, "durability = \"strict-sync\"\n");
-            let applied = Arc::clone(&holdfast).apply(config, users(), Why::Reload);
+            let applied = Arc::clone(&holdfast).apply(config, users(), ApplyReason::Reload);
             applied.await.unwrap().stable.await.unwrap();
             let inodes = holdfast.server.durability.dirty_inodes();
             assert_eq!(inodes > 0, dirty, "{shares:?}");
@@ -227,7 +227,7 @@ fn a_latch_concerns_its_share_under_another_name() {
             shares.find(name).map(|share| Arc::clone(&share.gate))
         };
         for name in ["c", "d"] {
-            let applied = Arc::clone(&holdfast).apply(config(name), users(), Why::Reload);
+            let applied = Arc::clone(&holdfast).apply(config(name), users(), ApplyReason::Reload);
             applied.await.unwrap().stable.await.unwrap();
             let renamed = gate(name).unwrap();
             assert_eq!(renamed.effective_policy(), Policy::Honor, "{name}");
@@ -244,7 +244,8 @@ fn a_latch_concerns_its_share_under_another_name() {
             name = "e";
             let mut moved = Config::clone(&config(name));
             moved.shares[1].name = "a".to_owned();
-            let applied = Arc::clone(&holdfast).apply(Arc::new(moved), users(), Why::Reload);
+            let applied =
+                Arc::clone(&holdfast).apply(Arc::new(moved), users(), ApplyReason::Reload);
             applied.await.unwrap().stable.await.unwrap();
             assert_eq!(gate(name).unwrap().effective_policy(), Policy::Honor);
         }
@@ -272,7 +273,7 @@ fn a_latch_concerns_its_share_when_that_is_served_again() {
         let users = || users::empty().unwrap();
         let holdfast = Holdfast::new(place.config(&["a"], lazy), users()).unwrap();
         let both = place.config(&["a", "b"], lazy);
-        let applied = Arc::clone(&holdfast).apply(both, users(), Why::LateShares);
+        let applied = Arc::clone(&holdfast).apply(both, users(), ApplyReason::LateShares);
         applied.await.unwrap().stable.await.unwrap();
         for share in holdfast.server.shares().iter() {
             let name = &share.config.name;
@@ -299,7 +300,7 @@ fn consent_is_that_of_the_configuration_in_force() {
         };
         setting.check(&consents).unwrap();
         let strict = place.config(&["a"], "");
-        let applied = Arc::clone(&holdfast).apply(strict, users(), Why::Reload);
+        let applied = Arc::clone(&holdfast).apply(strict, users(), ApplyReason::Reload);
         applied.await.unwrap().stable.await.unwrap();
         let refused = Arc::clone(&holdfast).set_policy(setting.clone()).await;
         let refused = refused.unwrap_err().to_string();
@@ -345,10 +346,10 @@ fn a_late_share_leaves_the_policies_of_the_others() {
             applied.unwrap().stable.await.unwrap();
         };
         let of_file = ("bounded:1000ms,1MiB".to_owned(), 1);
-        apply(Why::LateShares).await;
+        apply(ApplyReason::LateShares).await;
         assert_eq!(policy("a"), ("honor".to_owned(), 0));
         assert_eq!(policy("b"), of_file);
-        apply(Why::Reload).await;
+        apply(ApplyReason::Reload).await;
         assert_eq!(policy("a"), of_file);
     });
 }
@@ -382,7 +383,7 @@ fn a_reload_serves_what_the_path_leads_to_now() {
         assert_eq!(covered(), ["a"]);
         let config = place.config(&["a", "b"], "");
         let applied = Arc::clone(&holdfast)
-            .apply(config, users(), Why::Reload)
+            .apply(config, users(), ApplyReason::Reload)
             .await;
         applied.unwrap().stable.await.unwrap();
         let new = served("a");

@@ -90,14 +90,14 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(found.folder);
         }
         let [first, second, id] = depot_path(node.0.key.fs, node.0.key.ino);
-        self.make_way(&[DEPOT, &first, &second, &id]).await
+        self.open_or_make_path(&[DEPOT, &first, &second, &id]).await
     }
 
     /// Opens the last of some nested folders, the first of them in the root; missing ones are made. The
     /// caller holds the lock of folders.
-    async fn make_way(&self, way: &[&str]) -> VfsResult<D::Fd> {
+    async fn open_or_make_path(&self, path: &[&str]) -> VfsResult<D::Fd> {
         let mut at = self.root.fd().clone();
-        for component in way {
+        for component in path {
             let name = component.as_bytes();
             at = match self.disk.open_at(&SERVICE, &at, name, FOLDER).await {
                 Err(errno) if errno.is(&[libc::ENOENT]) => {
@@ -136,7 +136,7 @@ impl<D: Disk> PosixVfs<D> {
         if let Some(Found { above, name, .. }) = &found {
             let _folders = self.locks.folders(self.root_key().fs).await;
             let [first, second, id] = &here;
-            let home = self.make_way(&[DEPOT, first, second]).await?;
+            let home = self.open_or_make_path(&[DEPOT, first, second]).await?;
             let (from, to) = (name.as_bytes(), id.as_bytes());
             let moved = self.disk.rename(&SERVICE, above, from, &home, to, false);
             moved.await?;

@@ -85,7 +85,7 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
     /// Breaks the caching of others that conflicts with an operation, and waits until the breaks are over.
     pub(super) async fn operation(&self, operation: Operation) -> Result<(), Failure> {
         let (place, actor) = (&self.disk.place, Actor::Open(self.open.engine));
-        make_way(self.call, Some(self.open), place, actor, operation).await
+        break_conflicts(self.call, Some(self.open), place, actor, operation).await
     }
 
     /// As [`Self::operation`] on the data of the open, at little cost if nobody else caches them: then it only waits
@@ -127,7 +127,7 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         operation: Operation,
     ) -> Result<(), Failure> {
         let actor = Actor::Stranger;
-        make_way(self.call, Some(self.open), place, actor, operation).await
+        break_conflicts(self.call, Some(self.open), place, actor, operation).await
     }
 
     /// Breaks the caching of handles of named streams before their file is renamed or replaced.
@@ -164,11 +164,11 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         }
         let share = server.path_of(open)?.share;
         let _still = server.name_turns.still(share).await;
-        self.glance().await
+        self.lookup_once().await
     }
 
     /// As [`Self::lookup`], but with a single look, for callers that can do without a name that is just being renamed.
-    pub(super) async fn glance(&self) -> Result<Lookup<V::Node>, Failure> {
+    pub(super) async fn lookup_once(&self) -> Result<Lookup<V::Node>, Failure> {
         let path = self.server.path_of(self.open)?;
         Ok(self.lookup_at(&path).await??)
     }
@@ -236,7 +236,7 @@ pub(super) async fn wait_at_most<V: Vfs>(
 }
 
 /// As [`OnDisk::operation`], on behalf of `actor`.
-pub(super) async fn make_way<V: Vfs>(
+pub(super) async fn break_conflicts<V: Vfs>(
     call: &Call<V>,
     open: Option<&Open<V>>,
     place: &Place,

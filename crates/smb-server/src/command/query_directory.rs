@@ -390,7 +390,7 @@ async fn above<V: Vfs>(
     let mut node = disk.node;
     if dots.name == ".." {
         // The directory above the root of the share is not shown.
-        let lookup = OnDisk::new(call, open)?.glance().await;
+        let lookup = OnDisk::new(call, open)?.lookup_once().await;
         node = lookup.ok().and_then(|lookup| lookup.parent).unwrap_or(node);
     }
     let attr = share.vfs.attr(&node).await?;

@@ -18,7 +18,7 @@ use vfs::{FileKey, Node, Timestamp, VfsError, Volume};
 
 use super::{Held, Inode, Name};
 use crate::{
-    dirty::epoch::{Changed, Epoch, Extents, Where},
+    dirty::epoch::{Changed, ChangedRange, Epoch, Extents},
     policy::Meta,
     share::{Charge, Share, Unproven},
     store::LatchRecord,
@@ -270,19 +270,19 @@ impl<V: Volume> Inode<V> {
         &mut self,
         share: &Arc<Share>,
         held: &Held<V>,
-        place: Where,
+        place: ChangedRange,
         failure: Failure,
-    ) -> Where {
+    ) -> ChangedRange {
         if !self.gone && self.latch.is_none() {
             self.latch_with(failure);
         }
         let Some(latch) = &mut self.latch else {
             return place;
         };
-        if let Where::At(start, end) | Where::Within(start, end) = place {
+        if let ChangedRange::At(start, end) | ChangedRange::Within(start, end) = place {
             latch.add_write(share, held.node.stream().unwrap_or_default(), (start, end));
         }
-        Where::Latched
+        ChangedRange::Latched
     }
 
     /// For a directory: a name that was just added may be lost, or one that was removed may come back,

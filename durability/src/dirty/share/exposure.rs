@@ -16,7 +16,7 @@ use vfs::{FileKey, lock};
 
 use super::Share;
 use crate::{
-    dirty::latency::{Keeping, Turn},
+    dirty::latency::{Keeping, SpeedChange},
     metrics::count,
     policy::{Bound, PolicyKind},
     report::{Exposure, PolicyExposure, TooSlow},
@@ -187,8 +187,10 @@ impl Share {
         let sync_ms = latency.too_slow().map(|(_, sync)| sync.as_millis());
         drop(latency);
         let what = match turn {
-            Some(Turn::TooSlow) => "too slow for the bound: FLUSH waits as under honor",
-            Some(Turn::QuickAgain) => "quick enough for the bound again: FLUSH is answered at once",
+            Some(SpeedChange::TooSlow) => "too slow for the bound: FLUSH waits as under honor",
+            Some(SpeedChange::QuickAgain) => {
+                "quick enough for the bound again: FLUSH is answered at once"
+            }
             None => return keeping,
         };
         let bound_ms = bound.max_delay.as_millis();

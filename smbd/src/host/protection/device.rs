@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::{
-    finding::What,
+    finding::FindingKind,
     read::{self, Root, clean, value},
 };
 
@@ -103,20 +103,20 @@ fn is_memory(name: &str) -> bool {
 }
 
 /// The hardware behind a device that has no devices below it.
-pub(super) fn behind(root: &Root, dir: &Path, device: &Device, guest: bool) -> Vec<What> {
+pub(super) fn behind(root: &Root, dir: &Path, device: &Device, guest: bool) -> Vec<FindingKind> {
     let mut found = Vec::new();
     if device.kind == "memory" {
-        found.push(What::Memory);
+        found.push(FindingKind::Memory);
         return found;
     }
     match device.cache {
-        Cache::WriteBack => found.push(What::VolatileCache),
+        Cache::WriteBack => found.push(FindingKind::VolatileCache),
         Cache::WriteThrough => {
             if drive_says_write_back(dir) {
-                found.push(What::CacheContradicts);
+                found.push(FindingKind::CacheContradicts);
             }
         }
-        Cache::Unknown => found.push(What::CannotSee),
+        Cache::Unknown => found.push(FindingKind::CannotSee),
     }
     let parts: Vec<&str> = dir
         .strip_prefix(&root.sys)
@@ -125,16 +125,16 @@ pub(super) fn behind(root: &Root, dir: &Path, device: &Device, guest: bool) -> V
         .filter_map(|part| part.as_os_str().to_str())
         .collect();
     if is_of_network(dir, &device.name, &parts) {
-        found.push(What::NetworkDevice);
+        found.push(FindingKind::NetworkDevice);
     }
     if guest || is_made_up(dir, &parts) {
-        found.push(What::Virtual);
+        found.push(FindingKind::Virtual);
     }
     if parts.iter().any(|part| numbered(part, "usb")) {
-        found.push(What::UsbBridge);
+        found.push(FindingKind::UsbBridge);
     }
     if driver(dir).is_some_and(|driver| CONTROLLERS.split(' ').any(|one| one == driver)) {
-        found.push(What::Controller);
+        found.push(FindingKind::Controller);
     }
     found
 }

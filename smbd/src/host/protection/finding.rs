@@ -1,6 +1,6 @@
 //! A finding under a share that concerns its durability, as a word and as a sentence.
 //!
-//! Each [`What`] has a fixed weight; [`super::Assessment`] derives the verdict from them. Words are for logs and
+//! Each [`FindingKind`] has a fixed weight; [`super::Assessment`] derives the verdict from them. Words are for logs and
 //! metrics and do not change; sentences are for people.
 
 use std::fmt;
@@ -20,9 +20,9 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $what:ident: $weight:ident, $word:literal, $predicate:literal;)*) => {
         /// The kind of finding.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum What { $($(#[$doc])* $what,)* }
+        pub enum FindingKind { $($(#[$doc])* $what,)* }
 
-        impl What {
+        impl FindingKind {
             /// The name in logs, metrics and JSON.
             #[must_use]
             pub fn word(self) -> &'static str {
@@ -109,12 +109,12 @@ kinds! {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// The kind of finding.
-    pub what: What,
+    pub what: FindingKind,
     /// Device, mount point, file system or file; printable.
     pub subject: String,
 }
 
-impl What {
+impl FindingKind {
     /// Whether even a sync that succeeded may not have reached stable storage: no policy can make
     /// up for that.
     #[must_use]

@@ -4,7 +4,7 @@
 //! "Protected" means that everything the kernel has handed to the devices under the share survives a power failure,
 //! as each device reports, or as the administrator asserts (`protection`). "Unprotected" is no error: a disk with a
 //! volatile cache makes data stable at every flush. It means that only flushed data are stable, and names the findings
-//! for which not even a flush is (see [`What::breaks_syncs`]). "Unknown" covers network, FUSE, hypervisor.
+//! for which not even a flush is (see [`FindingKind::breaks_syncs`]). "Unknown" covers network, FUSE, hypervisor.
 //!
 //! Reads `/proc/self/mountinfo` and `/sys`, at a [`Root`] that tests replace; never a device, and no file of a
 //! share. It cannot detect a battery behind a RAID controller, the cache mode of a hypervisor, or drives that report
@@ -30,10 +30,10 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use crate::{answers::FileSystemStatus, config::Protection};
 
 pub use device::{Cache, Device};
-pub use finding::{Finding, Weight, What};
+pub use finding::{Finding, FindingKind, Weight};
 pub use power::Power;
 pub use read::Root;
-pub(crate) use watch::{AGAIN, Board, broken_promise, of_config};
+pub(crate) use watch::{AGAIN, LatestAssessments, broken_promise, of_config};
 pub(crate) use words::metrics;
 
 /// Whether data that the devices have accepted survive a power failure.
@@ -111,7 +111,7 @@ impl Machine {
         walk.path(place.mount_id, &place.path, 0);
         let mut findings = walk.findings;
         findings.extend(self.power.supply().map(|supply| Finding {
-            what: What::OnBattery,
+            what: FindingKind::OnBattery,
             subject: supply.to_owned(),
         }));
         Assessment {
@@ -124,7 +124,7 @@ impl Machine {
 }
 
 impl Assessment {
-    fn has(&self, whats: &[What]) -> bool {
+    fn has(&self, whats: &[FindingKind]) -> bool {
         self.findings.iter().any(|one| whats.contains(&one.what))
     }
 
@@ -134,9 +134,9 @@ impl Assessment {
         if self.asserted != Protection::None {
             // The assertion concerns this machine's power and drives. Memory is lost even when a UPS shuts the host
             // down in order, and other machines are not covered.
-            let elsewhere = [What::NetworkFileSystem, What::NetworkDevice];
+            let elsewhere = [FindingKind::NetworkFileSystem, FindingKind::NetworkDevice];
             return match self {
-                _ if self.has(&[What::Memory]) => Verdict::Unprotected,
+                _ if self.has(&[FindingKind::Memory]) => Verdict::Unprotected,
                 _ if self.has(&elsewhere) => Verdict::Unknown,
                 _ => Verdict::Protected,
             };
@@ -155,14 +155,14 @@ impl Assessment {
     pub fn is_contradictory(&self) -> bool {
         let asserted = self.asserted != Protection::None;
         let syncs = [
-            What::FlushNotPassedOn,
-            What::CacheContradicts,
-            What::NoBarrier,
-            What::SyncIgnored,
+            FindingKind::FlushNotPassedOn,
+            FindingKind::CacheContradicts,
+            FindingKind::NoBarrier,
+            FindingKind::SyncIgnored,
         ];
         self.has(&syncs)
             || asserted && self.verdict() != Verdict::Protected
-            || asserted && self.has(&[What::OnBattery])
+            || asserted && self.has(&[FindingKind::OnBattery])
     }
 
     /// The finding for which a successful sync proves nothing: only the promise of `treat-host-as-stable-storage` can
@@ -174,8 +174,9 @@ impl Assessment {
         }
         // A file system mounted without barriers loses nothing where no device has a volatile cache.
         let harmless = self.cache() == Cache::WriteThrough;
-        let breaks =
-            |one: &&Finding| one.what.breaks_syncs() && !(harmless && one.what == What::NoBarrier);
+        let breaks = |one: &&Finding| {
+            one.what.breaks_syncs() && !(harmless && one.what == FindingKind::NoBarrier)
+        };
         self.findings.iter().find(breaks)
     }
 

@@ -4,7 +4,7 @@
 //! out defaults. `walk.rs` finds the devices below.
 
 use super::{
-    finding::What,
+    finding::FindingKind,
     mounts::Mount,
     read::{self, Root, value},
 };
@@ -27,25 +27,25 @@ const NO_BARRIER: [&str; 4] = [
 ];
 
 /// The findings about a mount. `device` is the name of its block device, if it has one.
-pub(super) fn look(root: &Root, mount: &Mount, device: Option<&str>) -> Vec<What> {
+pub(super) fn look(root: &Root, mount: &Mount, device: Option<&str>) -> Vec<FindingKind> {
     let kind = mount.kind.as_str();
     let mut found = Vec::new();
     if NETWORK.split(' ').any(|one| one == kind) {
-        found.push(What::NetworkFileSystem);
+        found.push(FindingKind::NetworkFileSystem);
     } else if kind.starts_with("fuse") {
-        found.push(What::Fuse);
+        found.push(FindingKind::Fuse);
     } else if MEMORY.contains(&kind) {
-        found.push(What::Memory);
+        found.push(FindingKind::Memory);
     } else if kind == "overlay" {
-        found.push(What::Overlay);
+        found.push(FindingKind::Overlay);
         // With this option overlayfs answers each sync at once, and nothing is written for it.
         if mount.has("volatile") {
-            found.push(What::SyncIgnored);
+            found.push(FindingKind::SyncIgnored);
         }
     } else if PLAIN.contains(&kind) {
-        found.push(What::NoJournal);
+        found.push(FindingKind::NoJournal);
     } else if !KNOWN.contains(&kind) {
-        found.push(What::FileSystemNotKnown);
+        found.push(FindingKind::FileSystemNotKnown);
     }
     let more = match device {
         Some(device) if matches!(kind, "ext3" | "ext4") => ext4(root, mount, device, &mut found),
@@ -53,24 +53,24 @@ pub(super) fn look(root: &Root, mount: &Mount, device: Option<&str>) -> Vec<What
     };
     let has = |option: &str| mount.has(option) || more.iter().any(|one| one == option);
     if has("data=writeback") {
-        found.push(What::DataWriteback);
+        found.push(FindingKind::DataWriteback);
     }
     if NO_BARRIER.iter().any(|option| has(option)) {
-        found.push(What::NoBarrier);
+        found.push(FindingKind::NoBarrier);
     }
     if kind == "btrfs" && has("notreelog") {
-        found.push(What::NoTreeLog);
+        found.push(FindingKind::NoTreeLog);
     }
     // After a power failure everything is as it was at the last checkpoint, whatever was synced since.
     let checkpoint = mount.value_of("checkpoint").unwrap_or_default();
     if kind == "f2fs" && checkpoint.starts_with("disable") {
-        found.push(What::SyncIgnored);
+        found.push(FindingKind::SyncIgnored);
     }
     found
 }
 
 /// The journal of ext3 and ext4, and all their options, defaults included.
-fn ext4(root: &Root, mount: &Mount, device: &str, found: &mut Vec<What>) -> Vec<String> {
+fn ext4(root: &Root, mount: &Mount, device: &str, found: &mut Vec<FindingKind>) -> Vec<String> {
     let options = value(&root.proc.join("fs/ext4").join(device).join("options"));
     let options: Vec<String> = options
         .iter()
@@ -93,11 +93,11 @@ fn ext4(root: &Root, mount: &Mount, device: &str, found: &mut Vec<What>) -> Vec<
     };
     let skipped = mount.has("noload") || mount.has("norecovery");
     match journal {
-        Some(false) => found.push(What::NoJournal),
-        Some(true) if skipped => found.push(What::NoJournal),
-        Some(true) if internal == Some(false) => found.push(What::ExternalJournal),
+        Some(false) => found.push(FindingKind::NoJournal),
+        Some(true) if skipped => found.push(FindingKind::NoJournal),
+        Some(true) if internal == Some(false) => found.push(FindingKind::ExternalJournal),
         Some(true) => {}
-        None => found.push(What::CannotSee),
+        None => found.push(FindingKind::CannotSee),
     }
     options
 }

@@ -12,7 +12,7 @@ use std::{
 use super::{
     Device, Finding, Machine,
     device::{self, Cache},
-    finding::What,
+    finding::FindingKind,
     mounts::{self, Mount},
     read::{self, Root, clean, value},
     system,
@@ -54,7 +54,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn add(&mut self, what: What, subject: impl Into<String>) {
+    fn add(&mut self, what: FindingKind, subject: impl Into<String>) {
         let subject = subject.into();
         self.findings.insert(Finding { what, subject });
     }
@@ -63,10 +63,10 @@ impl<'a> Walk<'a> {
     pub(super) fn path(&mut self, mount_id: Option<u64>, path: &Path, layers: usize) {
         let subject = clean(&path.to_string_lossy());
         let Some(mount) = mounts::find(self.mounts, mount_id, path).cloned() else {
-            return self.add(What::CannotSee, subject);
+            return self.add(FindingKind::CannotSee, subject);
         };
         if layers > LAYERS_MAX {
-            return self.add(What::CannotSee, subject);
+            return self.add(FindingKind::CannotSee, subject);
         }
         if !self.seen_mounts.insert(mount.id) {
             return;
@@ -93,7 +93,7 @@ impl<'a> Walk<'a> {
         }
         let needs_device = mount.device.0 != 0 || mount.kind == "btrfs";
         if below.is_empty() && needs_device {
-            return self.add(What::CannotSee, clean(&mount.source));
+            return self.add(FindingKind::CannotSee, clean(&mount.source));
         }
         for dir in below {
             self.device(&dir, layers + 1);
@@ -161,13 +161,13 @@ impl<'a> Walk<'a> {
     fn device(&mut self, dir: &Path, layers: usize) -> bool {
         let subject = read::shown_name(dir);
         if layers > LAYERS_MAX || self.seen.len() >= DEVICES_MAX {
-            self.add(What::CannotSee, subject);
+            self.add(FindingKind::CannotSee, subject);
             return false;
         }
         if let Some(known) = self.seen.get(dir).copied() {
             if known.is_none() {
                 // The device was found below itself.
-                self.add(What::CannotSee, subject);
+                self.add(FindingKind::CannotSee, subject);
             }
             return known.unwrap_or(false);
         }
@@ -200,7 +200,7 @@ impl<'a> Walk<'a> {
         }
         if names.is_empty() {
             // A layer over nothing: dm's "zero" and "error" targets, an md that is not run.
-            self.add(What::CannotSee, subject.clone());
+            self.add(FindingKind::CannotSee, subject.clone());
         }
         self.stripes(dir, &subject);
         let mut below = false;
@@ -208,13 +208,13 @@ impl<'a> Walk<'a> {
             below |= match self.root.resolve(&slaves.join(name)) {
                 Some(slave) => self.device(&slave, layers + 1),
                 None => {
-                    self.add(What::CannotSee, clean(name));
+                    self.add(FindingKind::CannotSee, clean(name));
                     false
                 }
             };
         }
         if below && device.cache == Cache::WriteThrough {
-            self.add(What::FlushNotPassedOn, subject);
+            self.add(FindingKind::FlushNotPassedOn, subject);
         }
         below || is_volatile
     }
@@ -225,22 +225,22 @@ impl<'a> Walk<'a> {
         let policy = value(&dir.join("md/consistency_policy")).unwrap_or_default();
         let parity = ["raid4", "raid5", "raid6"].contains(&level.as_str());
         if parity && policy != "journal" && policy != "ppl" {
-            self.add(What::WriteHole, subject);
+            self.add(FindingKind::WriteHole, subject);
         }
     }
 
     /// The file behind a loop device. Its cache is the host's memory.
     fn loop_file(&mut self, dir: &Path, subject: String, cache: Cache, layers: usize) -> bool {
         let Some(file) = value(&dir.join("loop/backing_file")) else {
-            self.add(What::CannotSee, subject);
+            self.add(FindingKind::CannotSee, subject);
             return false;
         };
-        self.add(What::Loop, subject.clone());
+        self.add(FindingKind::Loop, subject.clone());
         // If the device reports "write through", it gets no flush, and so the file gets no fsync.
         let what = match cache {
-            Cache::WriteBack => What::VolatileCache,
-            Cache::WriteThrough => What::FlushNotPassedOn,
-            Cache::Unknown => What::CannotSee,
+            Cache::WriteBack => FindingKind::VolatileCache,
+            Cache::WriteThrough => FindingKind::FlushNotPassedOn,
+            Cache::Unknown => FindingKind::CannotSee,
         };
         self.add(what, subject);
         let file = file.strip_suffix(" (deleted)").unwrap_or(&file);

@@ -19,7 +19,7 @@ pub(crate) const AGAIN: Duration = Duration::from_secs(60);
 
 /// The latest assessment of each share, by its name.
 #[derive(Debug, Default)]
-pub(crate) struct Board {
+pub(crate) struct LatestAssessments {
     shares: RefCell<BTreeMap<String, Assessment>>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn of_config(config: &Config) -> Vec<Option<Assessment>> {
     shares.map(assess).collect()
 }
 
-impl Board {
+impl LatestAssessments {
     /// Takes the assessments of [`of_config`], in its order, and logs those that changed. A share whose folder did not
     /// answer keeps its last one.
     pub(crate) fn put(&self, config: &Config, found: Vec<Option<Assessment>>) {

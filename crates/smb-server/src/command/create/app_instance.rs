@@ -22,7 +22,7 @@ use crate::{
 /// # Errors
 /// `FILE_FORCED_CLOSED` if such an open has the same version or a later one, or has a version and
 /// the request has none.
-pub(super) async fn make_way<V: Vfs>(
+pub(super) async fn close_other_instances<V: Vfs>(
     call: &Call<V>,
     app: AppInstance,
     name: &Name,

@@ -244,7 +244,7 @@ pub(super) async fn emptied<V: Vfs>(
     if agreed.quick.others_cache() {
         // A read cache granted meanwhile may hold the old bytes.
         let actor = Actor::Opener(open);
-        broken = engine::make_way(call, None, place, actor, Operation::SetSize).await;
+        broken = engine::break_conflicts(call, None, place, actor, Operation::SetSize).await;
     }
     call.server().files.overwritten(place, open, granted);
     broken

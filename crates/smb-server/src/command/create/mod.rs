@@ -123,7 +123,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         path_held.get_or_init(|| held);
     }
     if let Some(app) = contexts.app {
-        Box::pin(app_instance::make_way(call, app, &name)).await?;
+        Box::pin(app_instance::close_other_instances(call, app, &name)).await?;
     }
     let mut opening = pin!(open(on, &name));
     poll_fn(|context| {

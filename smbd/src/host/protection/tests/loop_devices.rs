@@ -93,13 +93,18 @@ fn real_file_systems_on_loop_devices() {
             "ext4",
             &["-q", "-O", "^has_journal"],
             "rw",
-            &[What::NoJournal],
+            &[FindingKind::NoJournal],
         ),
-        ("ext4", &["-q"], "nobarrier", &[What::NoBarrier]),
-        ("ext4", &["-q"], "data=writeback", &[What::DataWriteback]),
+        ("ext4", &["-q"], "nobarrier", &[FindingKind::NoBarrier]),
+        (
+            "ext4",
+            &["-q"],
+            "data=writeback",
+            &[FindingKind::DataWriteback],
+        ),
         ("xfs", &["-q"], "rw", &[]),
         ("btrfs", &["-q"], "rw", &[]),
-        ("btrfs", &["-q"], "notreelog", &[What::NoTreeLog]),
+        ("btrfs", &["-q"], "notreelog", &[FindingKind::NoTreeLog]),
     ] {
         let Some(mounted) = Mounted::new(kind, make, options) else {
             missing(&format!("{kind} on a loop device, {options}"));
@@ -110,19 +115,19 @@ fn real_file_systems_on_loop_devices() {
         assert_eq!(found.file_systems[0].kind, kind, "{said}");
         assert_eq!(found.devices[0].kind, "loop", "{said}");
         assert_eq!(found.verdict(), Verdict::Unprotected, "{said}");
-        let of_it = |what: What| {
+        let of_it = |what: FindingKind| {
             let point = mounted.top.path().join("m");
             let subject = read::clean(&point.to_string_lossy());
             found.findings.contains(&Finding { what, subject })
         };
         let modes = [
-            What::NoJournal,
-            What::NoBarrier,
-            What::DataWriteback,
-            What::NoTreeLog,
-            What::CannotSee,
-            What::ExternalJournal,
-            What::FileSystemNotKnown,
+            FindingKind::NoJournal,
+            FindingKind::NoBarrier,
+            FindingKind::DataWriteback,
+            FindingKind::NoTreeLog,
+            FindingKind::CannotSee,
+            FindingKind::ExternalJournal,
+            FindingKind::FileSystemNotKnown,
         ];
         for mode in modes {
             assert_eq!(of_it(mode), more.contains(&mode), "{mode:?} {said}");

@@ -17,7 +17,7 @@ use smb_auth::limiter;
 use tokio::sync::Notify;
 
 #[derive(Debug)]
-pub(super) struct Stranger {
+pub(super) struct Unauthenticated {
     pub(super) peer: IpAddr,
     /// Asks the connection to end.
     pub(super) leave: Arc<Notify>,
@@ -32,34 +32,34 @@ pub(super) struct Place {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
-    networks: BTreeMap<IpAddr, BTreeMap<u64, Stranger>>,
+pub(super) struct UnauthenticatedTable {
+    networks: BTreeMap<IpAddr, BTreeMap<u64, Unauthenticated>>,
     count: u32,
     next: u64,
 }
 
-impl Strangers {
+impl UnauthenticatedTable {
     pub(super) fn len(&self) -> u32 {
         self.count
     }
 
-    pub(super) fn add(&mut self, stranger: Stranger) -> Place {
+    pub(super) fn add(&mut self, connection: Unauthenticated) -> Place {
         let place = Place {
-            network: network(stranger.peer),
+            network: network(connection.peer),
             number: self.next,
         };
         self.next += 1;
         self.count += 1;
-        let strangers = self.networks.entry(place.network).or_default();
-        strangers.insert(place.number, stranger);
+        let unauthenticated = self.networks.entry(place.network).or_default();
+        unauthenticated.insert(place.number, connection);
         place
     }
 
     /// Removes a connection; `None` if it was removed before.
-    pub(super) fn remove(&mut self, place: Place) -> Option<Stranger> {
-        let strangers = self.networks.get_mut(&place.network)?;
-        let removed = strangers.remove(&place.number)?;
-        if strangers.is_empty() {
+    pub(super) fn remove(&mut self, place: Place) -> Option<Unauthenticated> {
+        let unauthenticated = self.networks.get_mut(&place.network)?;
+        let removed = unauthenticated.remove(&place.number)?;
+        if unauthenticated.is_empty() {
             self.networks.remove(&place.network);
         }
         self.count -= 1;
@@ -70,14 +70,14 @@ impl Strangers {
     pub(super) fn of_host(&self, peer: IpAddr) -> u32 {
         let of_host = self
             .near(peer)
-            .filter(|(_, stranger)| limiter::network(stranger.peer) == limiter::network(peer));
+            .filter(|(_, connection)| limiter::network(connection.peer) == limiter::network(peer));
         u32::try_from(of_host.count()).unwrap_or(u32::MAX)
     }
 
     /// The oldest one from the network of `peer` that `wanted` selects.
     pub(super) fn oldest(&self, peer: IpAddr, wanted: impl Fn(IpAddr) -> bool) -> Option<Place> {
         let mut near = self.near(peer);
-        let (number, _) = near.find(|(_, stranger)| wanted(stranger.peer))?;
+        let (number, _) = near.find(|(_, connection)| wanted(connection.peer))?;
         Some(Place {
             network: network(peer),
             number: *number,
@@ -86,18 +86,20 @@ impl Strangers {
 
     /// The oldest one of the network that has most.
     pub(super) fn oldest_of_busiest(&self) -> Option<Place> {
-        let oldest = |strangers: &BTreeMap<u64, Stranger>| strangers.keys().next().copied();
+        let oldest = |unauthenticated: &BTreeMap<u64, Unauthenticated>| {
+            unauthenticated.keys().next().copied()
+        };
         let busiest = self.networks.iter();
         let busiest = busiest.max_by_key(|(_, all)| (all.len(), Reverse(oldest(all))));
-        let (network, strangers) = busiest?;
+        let (network, unauthenticated) = busiest?;
         Some(Place {
             network: *network,
-            number: oldest(strangers)?,
+            number: oldest(unauthenticated)?,
         })
     }
 
     /// The connections without a login from the network of `peer`, the oldest first.
-    fn near(&self, peer: IpAddr) -> impl Iterator<Item = (&u64, &Stranger)> {
+    fn near(&self, peer: IpAddr) -> impl Iterator<Item = (&u64, &Unauthenticated)> {
         self.networks.get(&network(peer)).into_iter().flatten()
     }
 }
@@ -118,8 +120,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn add(strangers: &mut Strangers, peer: &str) -> Place {
-        strangers.add(Stranger {
+    fn add(unauthenticated: &mut UnauthenticatedTable, peer: &str) -> Place {
+        unauthenticated.add(Unauthenticated {
             peer: ip(peer),
             leave: Arc::default(),
         })
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_busiest_network_gives_its_oldest() {
-        let mut all = Strangers::default();
+        let mut all = UnauthenticatedTable::default();
         let first = add(&mut all, "10.0.0.1");
         let second = add(&mut all, "10.0.1.1");
         assert_eq!(all.oldest_of_busiest(), Some(first), "of equals the oldest");
