@@ -29,7 +29,7 @@ pub(crate) struct Account<'a> {
 }
 
 impl Account<'_> {
-    /// These shares, each with the policy under which it is charged.
+    /// The shares that are charged, each with the policy under which it is charged.
     pub(crate) fn shares(&self) -> impl Iterator<Item = (&Arc<Share>, PolicyKind)> {
         let also = (self.also.iter()).map(|share| (share, PolicyKind::Bounded));
         std::iter::once((self.share, self.kind)).chain(also)
@@ -62,8 +62,8 @@ impl Account<'_> {
     }
 }
 
-/// A client's change of an inode other than of its contents. If it is lost, making it again and a sync repair it.
-/// `Meta::Eas` stands for extended attributes whose names are not known.
+/// A change by a client of anything of an inode but its contents. If it is lost, it is repaired by making it again and
+/// a sync. `Meta::Eas` stands for extended attributes whose names are not known.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Changed {
     Meta(Meta),
@@ -154,13 +154,13 @@ impl Epoch {
         }
     }
 
-    /// A client changed metadata.
+    /// Records that a client changed metadata.
     pub(crate) fn set(&mut self, what: Changed) {
         self.meta = true;
         self.set_meta.insert(what);
     }
 
-    /// The extended attributes of these names changed.
+    /// Records that the extended attributes of these names changed.
     pub(crate) fn set_eas<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
         self.meta = true;
         let names = names.into_iter();
@@ -199,7 +199,7 @@ impl Epoch {
         *known = size.min(*known);
     }
 
-    /// The changes of a stream count for its new name from now on.
+    /// Moves the recorded changes of a stream to its new name.
     pub(crate) fn rename_stream(&mut self, from: &str, to: &str) {
         // The changes of an earlier stream of the new name prove nothing about this one.
         self.extents.streams.remove(to);
@@ -293,7 +293,7 @@ impl Extents {
         ranges.widened = true;
     }
 
-    /// As a store keeps them.
+    /// The ranges in the form in which a store records them.
     pub(crate) fn stored(&self) -> Vec<UnprovenStream> {
         let streams = self.streams.iter();
         let streams = streams.map(|(stream, ranges)| UnprovenStream {
@@ -311,7 +311,7 @@ impl Extents {
         }
     }
 
-    /// Takes away what `rewritten` surely covers.
+    /// Removes the ranges that `rewritten` certainly covers.
     pub(crate) fn repair(&mut self, rewritten: &Extents) {
         for (stream, ranges) in &rewritten.streams {
             if !ranges.widened

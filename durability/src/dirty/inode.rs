@@ -55,7 +55,8 @@ impl<V: Volume> Held<V> {
         self.node.key()
     }
 
-    /// A sync through this node is certainly none of a directory. A stream's node may be one: directories have streams.
+    /// Whether a sync through this node certainly does not sync a directory. A stream's node may: directories have
+    /// streams.
     pub(crate) fn is_file(&self) -> bool {
         self.node.stream().is_none() && !self.node.is_directory()
     }
@@ -161,7 +162,7 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// It is a directory whose own name is lost, so everything below it may be unreachable.
+    /// Whether it is a directory whose own name is lost, so that everything below it may be unreachable.
     pub(crate) fn is_unreachable(&self) -> bool {
         let lost = |latch: &Latch| !latch.names.is_empty();
         !self.file && self.latch.as_ref().is_some_and(lost)
@@ -172,7 +173,7 @@ impl<V: Volume> Inode<V> {
         self.latch_event.take()
     }
 
-    /// The shares through which it was changed or flushed.
+    /// The shares through which the inode was changed or flushed.
     pub(crate) fn shares(&self) -> &[Arc<Share>] {
         &self.shares
     }
@@ -182,12 +183,12 @@ impl<V: Volume> Inode<V> {
         &self.names
     }
 
-    /// It is known not to be a directory.
+    /// Whether the inode is known not to be a directory.
     pub(crate) fn is_file(&self) -> bool {
         self.file
     }
 
-    /// It has no name any more.
+    /// Whether the inode has no name any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone
     }
@@ -201,15 +202,16 @@ impl<V: Volume> Inode<V> {
         self.shares.iter().any(wanted)
     }
 
-    /// An earlier name, which a rename removed from another directory than `from`, may come back: that is dirty, or
-    /// lost. If the inode has no name, this is as it was when the last one was removed.
+    /// Whether an earlier name, which a rename removed from another directory than `from`, may come back because its
+    /// removal is dirty or lost. If the inode has no name, the answer is that of the time when the last one was
+    /// removed.
     pub(crate) fn has_earlier_names(&self, from: FileKey) -> bool {
         let left = |name: &Name<V>| name.has_left() && name.dir.key() != from;
         let lost = |latch: &Latch| latch.entries && !latch.names.is_empty();
         self.left || self.names.iter().any(left) || self.latch.as_ref().is_some_and(lost)
     }
 
-    /// It is a directory, and a name that was removed from it may come back: the removal is dirty, or lost.
+    /// Whether it is a directory to which a removed name may come back, because the removal is dirty or lost.
     pub(crate) fn may_bring_names_back(&self) -> bool {
         let lost = |latch: &Latch| !self.file && latch.entries;
         self.pending.entries
@@ -217,25 +219,25 @@ impl<V: Volume> Inode<V> {
             || self.latch.as_ref().is_some_and(lost)
     }
 
-    /// Something is dirty or being written.
+    /// Whether anything is dirty or being written.
     pub(crate) fn is_busy(&self) -> bool {
         self.is_dirty() || !self.in_flight.is_empty()
     }
 
-    /// End of file was set, and bytes of the stream beyond `size` are gone.
+    /// Records that the end of file was set and that bytes of the stream beyond `size` are gone.
     pub(crate) fn resized(&mut self, stream: &str, size: u64) {
         self.room_changed(Changed::Size(stream.to_owned()));
         self.truncated(stream, size);
     }
 
-    /// Size or allocation was set.
+    /// Records that size or allocation was set.
     pub(crate) fn room_changed(&mut self, what: Changed) {
         self.pending.data = true;
         self.pending.times = true;
         self.pending.set_meta.insert(what);
     }
 
-    /// A stream was removed.
+    /// Records that a stream was removed.
     pub(crate) fn stream_removed(&mut self, stream: &str) {
         self.pending.set(Changed::Stream(stream.to_owned()));
         self.pending.set(Changed::Size(stream.to_owned()));
@@ -249,7 +251,7 @@ impl<V: Volume> Inode<V> {
             || !self.names.is_empty()
     }
 
-    /// Whether more of it is dirty than may be at once: a further change waits for a sync.
+    /// Whether as much of the inode is dirty as may be: a further change waits for a sync.
     pub(crate) fn is_overfull(&self) -> bool {
         self.streams.len() > DIRTY_STREAMS_MAX
             || self.pending.set_meta.len() > DIRTY_METADATA_MAX
@@ -278,7 +280,8 @@ impl<V: Volume> Inode<V> {
         self.in_flight.range(..now).next().is_some() || earlier.any(|(_, open)| waits(open))
     }
 
-    /// When the running sync began, if there is one and it does not cover everything that was marked by `marked`.
+    /// The time at which the running sync began, if there is one and it does not cover everything that was marked by
+    /// `marked`.
     pub(crate) fn begun_before(&self, marked: u64) -> Option<Duration> {
         let (sequence, at) = self.last_sync;
         let another = sequence < marked && !self.pending.is_clean();
@@ -316,8 +319,8 @@ impl<V: Volume> Inode<V> {
         account.charge(&mut self.pending.charges, held.key(), now);
     }
 
-    /// A FLUSH is answered before the disk: the policy of `account` acknowledges what is dirty from now on. A bound
-    /// holds for what was changed through other shares as well.
+    /// Records that a FLUSH is answered before the disk: the policy of `account` acknowledges everything that is dirty
+    /// now. A bound also applies to changes made through other shares.
     pub(crate) fn promised(&mut self, account: &Account<'_>, key: FileKey, now: Duration) {
         let epochs = std::iter::once(&mut self.pending).chain(&mut self.running);
         let dirty = epochs.filter(|epoch| !epoch.is_clean());
@@ -333,7 +336,7 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// A write was accepted and waits. `open` is the open that it came through, if that is known.
+    /// Records a write that was accepted and waits. `open` is the open that it came through, if that is known.
     pub(crate) fn queue_write(&mut self, ticket: u64, open: Option<u64>) {
         self.queued.insert(ticket, open);
     }
@@ -343,13 +346,14 @@ impl<V: Volume> Inode<V> {
         Arc::clone(self.ended.get_or_insert_default())
     }
 
-    /// A write is in flight from now on, and no longer queued. `in_parts`: the change is made in several parts.
+    /// Records that a write is in flight from now on, and no longer queued. `in_parts`: the change is made in several
+    /// parts.
     pub(crate) fn start_write(&mut self, ticket: u64, in_parts: bool) {
         self.in_flight.insert(ticket, in_parts);
         self.queued.remove(&ticket);
     }
 
-    /// A write has ended, or was given up before it was in flight.
+    /// Records that a write has ended, or was given up before it was in flight.
     pub(crate) fn write_ended(&mut self, ticket: Option<u64>) {
         if let Some(ticket) = ticket {
             self.in_flight.remove(&ticket);
@@ -360,7 +364,8 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// Contents are about to change, and `held` is open. The next sync goes through it, or an earlier descriptor.
+    /// Holds a descriptor because contents are about to change: the next sync goes through it, or through an earlier
+    /// one.
     pub(crate) fn keep(&mut self, held: Held<V>) {
         if !self.wrote {
             self.node = Some(held);
@@ -406,14 +411,14 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// Gives back the nodes that nothing needs. A running sync does that at its end.
+    /// Releases the nodes that are not needed. A running sync does that when it ends.
     pub(crate) fn release_at_rest(&mut self) {
         if self.running.is_none() {
             self.release();
         }
     }
 
-    /// Contents changed. Call after [`Inode::mark_dirty`].
+    /// Records that contents changed. Call after [`Inode::mark_dirty`].
     pub(crate) fn wrote(
         &mut self,
         held: &Held<V>,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::policy::Bound;
 
-/// Spans that are remembered.
+/// The number of syncs whose durations are remembered.
 const REMEMBERED: usize = 16;
 
 /// The longest background sync is remembered for at least this long, and for at most twice as long.
@@ -88,7 +88,7 @@ impl<T: Ord + Copy> Largest<T> {
     }
 }
 
-/// How a bound is kept for something that is acknowledged now.
+/// How a bound is kept for a change that is acknowledged now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Keeping {
     /// Nothing has to wait: even behind another sync of the inode it is on disk in time. Otherwise
@@ -105,7 +105,7 @@ pub(crate) struct Keeping {
 }
 
 impl Keeping {
-    /// Until when an answer waits because of the sync of the inode that began then and does not cover the change.
+    /// The time until which an answer waits because a sync of the inode is running that does not cover its change.
     pub(crate) fn held_until(&self, begun: Duration) -> Duration {
         match self.hold {
             Duration::ZERO => Duration::ZERO,
@@ -141,7 +141,7 @@ pub(crate) struct SyncLatency {
 }
 
 impl SyncLatency {
-    /// One sync of one inode took `span`.
+    /// Records that a sync of one inode took `span`.
     pub(crate) fn synced(&mut self, span: Duration, now: Duration) {
         self.sync.note(span, now);
     }

@@ -79,7 +79,7 @@ pub(crate) struct Share {
     pub(crate) ages: Mutex<Ages>,
     /// Changes that became dirty at this time (nanoseconds) or before it are due at once.
     urgent: AtomicU64,
-    /// Something dirty became clean.
+    /// Notifies those who wait for dirty state to become clean.
     pub(crate) room: Notify,
     /// Wakes the flusher.
     pub(crate) kick: Notify,
@@ -127,17 +127,17 @@ impl Share {
         is_same_share(&self.name, name)
     }
 
-    /// As configured.
+    /// The settings as configured.
     pub(crate) fn settings(&self) -> ShareDurability {
         *read(&self.settings)
     }
 
-    /// The policy in force: a share that is tripped or guarded honors.
+    /// The policy in force: `honor` instead of a lazy policy while the share is tripped or guarded.
     pub(crate) fn policy(&self) -> Policy {
         self.in_force(self.settings().policy)
     }
 
-    /// The same of a policy of the share or of one of its rules.
+    /// The policy in force instead of `policy`, which the share or one of its rules has.
     pub(crate) fn in_force(&self, policy: Policy) -> Policy {
         match policy.is_lazy() && (self.is_tripped() || self.is_guarded()) {
             true => Policy::Honor,
@@ -211,7 +211,7 @@ impl Share {
         !lock(&self.roots).is_disjoint(roots)
     }
 
-    /// An administrator changes the policy, and so accepts the loss, if there is one.
+    /// Changes the settings for an administrator, who thereby accepts a loss, if there is one.
     pub(crate) fn set(&self, change: impl FnOnce(&mut ShareDurability)) {
         self.tripped.store(false, SeqCst);
         self.tripped_for_good.store(false, SeqCst);
@@ -250,7 +250,7 @@ impl Share {
         !known
     }
 
-    /// Everything dirty by now is due at once.
+    /// Makes everything that is dirty now due at once.
     pub(crate) fn hurry(&self) {
         self.urgent.fetch_max(nanos(self.env.monotonic()), SeqCst);
         self.kick.notify_one();
@@ -261,7 +261,7 @@ impl Share {
         self.tripped.load(SeqCst) || self.tripped_for_good.load(SeqCst)
     }
 
-    /// A latch ended in any way. The trip that latches caused ends with the last of them.
+    /// Called when a latch has ended. The trip that latches caused ends with the last of them.
     pub(crate) fn untrip_if_clean(&self) {
         if !self.has_lost() {
             self.tripped.store(false, SeqCst);
@@ -272,7 +272,7 @@ impl Share {
         }
     }
 
-    /// An administrator accepts the loss of everything of the share.
+    /// Ends the trip, because an administrator accepts all losses of the share.
     pub(crate) fn accept_loss(&self) {
         self.tripped_for_good.store(false, SeqCst);
         self.untrip_if_clean();
@@ -373,7 +373,7 @@ impl Opens {
         self.several_names
     }
 
-    /// A new open, judged by its share's rules as they are now.
+    /// Adds an open, and judges it by its share's present rules.
     pub(crate) fn insert(&mut self, id: u64, share: &Arc<Share>, opener: Arc<Opener>) {
         self.several_names = self.by_id.values().next().is_some_and(|first| {
             let one_name = first.share == *share && first.opener.path == opener.path;
@@ -390,7 +390,7 @@ impl Opens {
         self.by_id.insert(id, entry);
     }
 
-    /// The client of an open has come back through another connection.
+    /// Judges an open again whose client has reconnected through another connection.
     pub(crate) fn came_back(&mut self, id: u64, client: IpAddr, dialect: u16) {
         let Some(entry) = self.by_id.get(&id) else {
             return;

@@ -24,7 +24,7 @@ use crate::{
 #[must_use = "a change that was made must be reported"]
 pub struct PendingChange<'a, V: Volume> {
     pub(super) gate: &'a Gate<V>,
-    /// Drawn before the change.
+    /// The sequence number that was drawn before the change.
     pub(super) since: u64,
     pub(super) node: &'a V::Node,
 }
@@ -47,7 +47,7 @@ impl<V: Volume> Drop for PendingChange<'_, V> {
 }
 
 impl<V: Volume> PendingChange<'_, V> {
-    /// A file or directory was created in `parent`.
+    /// Reports that a file or directory was created in `parent`.
     pub async fn created(
         &self,
         node: &V::Node,
@@ -84,7 +84,7 @@ impl<V: Volume> PendingChange<'_, V> {
         gate.acknowledge(node, judged).await
     }
 
-    /// A client set metadata of `node`.
+    /// Reports that a client set metadata of `node`.
     pub async fn metadata_changed(
         &self,
         node: &V::Node,
@@ -115,13 +115,13 @@ impl<V: Volume> PendingChange<'_, V> {
             .await
     }
 
-    /// Space was reserved; the end of file did not move.
+    /// Reports that space was reserved; the end of file did not move.
     pub async fn allocated(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let change = |inode: &mut Inode<V>| inode.room_changed(Changed::Allocation);
         self.changed(Event::Resize, node, flags, change).await
     }
 
-    /// End of file was set.
+    /// Reports that the end of file was set.
     pub async fn resized(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
         let size = self.proven_size(node).await;
@@ -158,7 +158,7 @@ impl<V: Volume> PendingChange<'_, V> {
         attr.map_or(u64::MAX, |attr| attr.size)
     }
 
-    /// A stream was created.
+    /// Reports that a stream was created.
     pub async fn stream_created(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
         let held = self.gate.held(node);
@@ -166,7 +166,7 @@ impl<V: Volume> PendingChange<'_, V> {
         self.changed(Event::Stream, node, flags, change).await
     }
 
-    /// A stream was renamed; `node` is the stream under its new name.
+    /// Reports that a stream was renamed; `node` is the stream under its new name.
     pub async fn stream_renamed(
         &self,
         node: &V::Node,

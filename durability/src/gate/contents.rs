@@ -30,7 +30,7 @@ use crate::{
 #[must_use = "a change that was made must be reported"]
 pub struct PendingContents<'a, V: Volume> {
     gate: &'a Gate<V>,
-    /// Drawn before the change.
+    /// The sequence number that was drawn before the change.
     since: u64,
     held: Held<V>,
     /// The number of the change among the writes of the inode, from when it is queued or starts.
@@ -108,8 +108,8 @@ impl<V: Volume> Gate<V> {
 }
 
 impl<V: Volume> PendingContents<'_, V> {
-    /// The request was accepted and has to wait, and a FLUSH that comes meanwhile waits for it. `open`
-    /// is the process-wide number of the open through which it came, if that is known.
+    /// Queues a request that was accepted and has to wait; a FLUSH that comes meanwhile waits for it. `open` is the
+    /// process-wide number of the open through which it came, if that is known.
     pub fn queue(&mut self, open: Option<u64>) {
         let core = &self.gate.core;
         if let Phase::Idle = self.phase {
@@ -122,7 +122,7 @@ impl<V: Volume> PendingContents<'_, V> {
         }
     }
 
-    /// The change is made from now on, by other means than a WRITE.
+    /// Announces that the change begins now, by other means than a WRITE.
     pub fn start(&mut self) {
         let (gate, core, known) = (self.gate, &self.gate.core, self.ticket);
         self.since = gate.since(Planted::ChangeBesideFailureTrusted);
@@ -136,13 +136,13 @@ impl<V: Volume> PendingContents<'_, V> {
         self.phase = Phase::InFlight;
     }
 
-    /// All of the range has been rewritten.
+    /// Reports that all of the range was rewritten.
     pub fn rewrote(&mut self, range: Range) {
         let place = ChangedRange::At(range.offset, range.offset.saturating_add(range.len));
         self.add(place, range.len);
     }
 
-    /// Something within the range may have changed.
+    /// Reports that something within the range may have changed.
     pub fn touched(&mut self, range: Range) {
         let place = ChangedRange::Within(range.offset, range.offset.saturating_add(range.len));
         self.add(place, range.len);
@@ -152,7 +152,7 @@ impl<V: Volume> PendingContents<'_, V> {
         self.changed.push((place, bytes));
     }
 
-    /// The change failed with `error`, and something within the range may have changed.
+    /// Reports that the change failed with `error`, and that something within the range may have changed.
     pub fn failed(&mut self, range: Range, error: VfsError) {
         self.touched(range);
         let (gate, core, held) = (self.gate, &self.gate.core, &self.held);

@@ -36,7 +36,7 @@ pub const FLUSHES: Shape = Shape {
     segments: 8,
     is_snapshot: false,
 };
-/// The name of the segment that version 0.1 was making when it ended.
+/// The name under which early builds made a segment.
 const OLD_SPARE: &str = "segment.new";
 
 /// A source of the exposure of shares at this moment; the engine is one.

@@ -1,4 +1,4 @@
-//! Error latches as bytes: values of a map, and the file of version 0.1.
+//! Error latches as bytes: values of a map, and the file of early builds.
 //!
 //! Key of an entry: u64 inode, u64 generation, u32 that separates inodes of several file systems,
 //! big-endian. The value of [`OVERFLOW_KEY`] is 1 if more inodes were poisoned than are named, else 0.

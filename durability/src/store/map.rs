@@ -6,7 +6,7 @@
 //! Invariants: the map in memory is what was asked for, whether it could be stored or not. If a task fails, the disk
 //! may have the change or not, and the next segment that can be made has it; a caller that wants to undo it makes
 //! another change. Limits: [`MapSpec`]; a change beyond them is refused as a whole and nothing happens. A file of
-//! version 0.1 is read if there is one, and removed when the first segment, which holds the same, is stable. The owner
+//! early builds is read if there is one, and removed when the first segment, which holds the same, is stable. The owner
 //! knows what keys and values mean, and whether clients are served without the map.
 
 use std::{collections::BTreeMap, mem, sync::Arc};
@@ -48,7 +48,7 @@ pub struct MapSpec {
     pub overflow_entry: Option<(&'static [u8], &'static [u8])>,
     /// Picks the entries that the map begins with from those that were read; it may find more damage.
     pub take: fn(&mut ReadMap) -> Entries,
-    /// Reads the file of version 0.1.
+    /// Reads the single file in which early builds stored the map.
     pub read_old: ReadFile,
 }
 

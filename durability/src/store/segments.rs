@@ -29,7 +29,7 @@ const NAMES_MAX: usize = 100_000;
 /// The properties in which one log differs from another.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// The ending of the names of its files; version 0.1 had one file of that name.
+    /// The ending of the names of its files; early builds had one file of that name.
     pub kind: &'static str,
     /// The first bytes of each frame.
     pub magic: &'static Magic,
@@ -82,7 +82,7 @@ pub(super) struct Segments<D: Disk> {
     /// The next segment and the one before, while the next is given its name and if that fails. A restart may find
     /// either to be the newest, so each of them takes the last word, and neither takes anything else.
     doubtful: Vec<Newest<D::Fd>>,
-    /// There is a file of version 0.1, which the first segment replaces.
+    /// There is a file of an early build, which the first segment replaces.
     has_old: bool,
     /// There is a spare, and no write to it is under way.
     has_spare: bool,

@@ -22,7 +22,7 @@ use crate::{
     store::testing::{FLAGS_AT, Field, OVERFLOW, crc32c},
 };
 
-/// A file as version 0.1 wrote it, of latches on one file system.
+/// A file as early builds wrote it, of latches on one file system.
 fn old_latches(records: &[LatchRecord], fs: &KnownFs, overflow: bool) -> Vec<u8> {
     let mut systems = Vec::new();
     vec![(fs.identity, fs.root.clone())].put(&mut systems);

@@ -165,7 +165,7 @@ fn what_was_confirmed_survives_every_cut_and_every_crash_of_the_process() {
     }
 }
 
-/// The one file of version 0.1 becomes a segment, whatever is cut.
+/// The one file of early builds becomes a segment, whatever is cut.
 #[test]
 fn the_file_of_an_older_version_is_taken_over() {
     let bytes = file(&[vec![put(1, 1), put(2, 2)], vec![remove(1), put(3, 3)]]);

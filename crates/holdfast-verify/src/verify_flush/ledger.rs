@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(seen, [(0, 0), (1, 0), (0, 4)]);
     }
 
-    /// The first format, of version 0.1: without times, and without a line for the end.
+    /// The first format, of early builds: without times, and without a line for the end.
     #[test]
     fn older_ledgers_are_read() {
         let line = |text: &str| format!("{text} {:016x}\n", Crc64::of(text.as_bytes()));

@@ -30,7 +30,7 @@ const METADATA_MAX: usize = 256;
 /// The most inodes whose last failure is remembered; an entry that does not fit counts as a failure of every inode.
 const FAILURES_MAX: usize = 1024;
 
-/// One step made a latch, let it grow, or ended it.
+/// A step that made a latch, extended it, or ended it.
 pub(crate) enum LatchEvent {
     /// A sync or a write failed with this error.
     Failed(Failure),
@@ -40,7 +40,7 @@ pub(crate) enum LatchEvent {
     Deleted(String),
 }
 
-/// The first error of a sync, and what it left unproven.
+/// The latch of an inode: the first error of a sync, and all state that is unproven since.
 pub(crate) struct Latch {
     pub(crate) first: Failure,
     /// How often it has grown.
@@ -80,7 +80,7 @@ impl Latch {
             && !self.entries
     }
 
-    /// A name or a stream is lost, and everything written there may be lost with it.
+    /// Whether a name or a stream is lost, and with it perhaps everything written there.
     pub(crate) fn is_out_of_reach(&self) -> bool {
         let lost_stream = |what: &Changed| matches!(what, Changed::Stream(_));
         !self.names.is_empty() || self.metadata.iter().any(lost_stream)
@@ -97,7 +97,7 @@ impl Latch {
         }
     }
 
-    /// Names are lost, and names that were removed may come back.
+    /// Adds names that are lost, and removed names that may come back.
     pub(crate) fn add_names<V: Volume>(&mut self, names: &[Name<V>]) {
         for name in names {
             self.names.insert(name.dir.key());
@@ -106,7 +106,7 @@ impl Latch {
         }
     }
 
-    /// All that changed in an epoch is unproven.
+    /// Adds everything that changed in an epoch.
     pub(crate) fn add_epoch(&mut self, epoch: Epoch) {
         self.extents.merge(&epoch.extents);
         self.add_metadata(epoch.set_meta);
@@ -134,7 +134,7 @@ impl Latch {
         &mut self.lost[place]
     }
 
-    /// A change of contents that was under way when a sync failed is unproven.
+    /// Adds a change of contents that was in flight when a sync failed.
     pub(crate) fn add_write(&mut self, share: &Arc<Share>, stream: &str, (start, end): (u64, u64)) {
         self.grown += 1;
         self.extents.add(stream, start, end);
@@ -145,7 +145,7 @@ impl Latch {
     }
 }
 
-/// One failure: the error, when it happened, and its place among marks and syncs.
+/// A failed sync or write: the error, the time, and its position among marks and syncs.
 #[derive(Clone, Copy)]
 pub(crate) struct Failure {
     pub(crate) error: VfsError,
@@ -356,7 +356,7 @@ impl<V: Volume> Inode<V> {
         self.latch_event = None;
     }
 
-    /// The latch, if there is one, concerns these shares, too. Returns those that it did not concern before.
+    /// Extends the latch, if there is one, to these shares. Returns those that it did not concern before.
     pub(crate) fn extend_latch(&mut self, mut shares: Vec<Arc<Share>>) -> Vec<Arc<Share>> {
         let Some(latch) = &mut self.latch else {
             return Vec::new();
@@ -410,7 +410,7 @@ impl<V: Volume> Inode<V> {
         latch
     }
 
-    /// The inode has moved: its latch is found, and stored, at the new place.
+    /// Records that the inode has moved, so that its latch is shown and stored with the new path.
     pub(super) fn latch_moved(&mut self) {
         let held = self.node.as_ref().filter(|_| self.latch.is_some());
         let path = held.and_then(|held| held.vfs.path_hint(&held.node));
@@ -422,7 +422,7 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// A durable write of the range succeeded, which may end a latch.
+    /// Records that a durable write of the range succeeded, which may end the latch.
     pub(crate) fn rewritten(&mut self, stream: &str, range: (u64, u64)) {
         if let Some(latch) = &mut self.latch {
             let mut extents = Extents::default();

@@ -70,7 +70,7 @@ pub(crate) struct Remains {
 }
 
 impl<V: Volume> Inode<V> {
-    /// Asks for a sync that starts after now. True if a driver must be started for it.
+    /// Requests a sync that starts after now. Returns true if a driver must be started for it.
     pub(crate) fn ask(&mut self, node: Option<Held<V>>) -> bool {
         self.times_wanted |= node.is_none() || self.flushes_times();
         self.file |= node.as_ref().is_some_and(Held::is_file);
@@ -83,7 +83,7 @@ impl<V: Volume> Inode<V> {
         !std::mem::replace(&mut self.syncing, true)
     }
 
-    /// The next sync serves the request that `waiter` answers.
+    /// Adds a request, which `waiter` answers, to those that the next sync serves.
     pub(crate) fn wait(&mut self, waiter: Waiter) {
         self.waiters.push(waiter);
     }
@@ -163,7 +163,7 @@ impl<V: Volume> Inode<V> {
         })
     }
 
-    /// The sync succeeded, which may end a latch.
+    /// Records that the sync succeeded, which may end a latch.
     pub(crate) fn synced(&mut self) {
         let epoch = self.running.take().unwrap_or_default();
         if let Some(latch) = &mut self.latch {
@@ -208,8 +208,8 @@ impl<V: Volume> Inode<V> {
         self.running.is_some() && self.failed(failure, entries)
     }
 
-    /// A stream has a new name. From now on a sync of that name goes through the node of this stream, not through the
-    /// node of an earlier stream of that name whose removal is not on disk yet.
+    /// Records that a stream has a new name. From now on a sync of that name goes through the node of this stream, not
+    /// through the node of an earlier stream of that name whose removal is not on disk yet.
     pub(crate) fn stream_named(&mut self, stream: &str, held: Held<V>) {
         self.pending.set(Changed::Stream(stream.to_owned()));
         self.asked
@@ -231,7 +231,8 @@ impl<V: Volume> Inode<V> {
         self.stream_named(to, held);
     }
 
-    /// A name came into `new`, or moved from `old`: both are to be synced, the new one first. Call after `mark_dirty`.
+    /// Records that a name was added to `new`, or moved there from `old`: both are to be synced, the new one first.
+    /// Call after `mark_dirty`.
     pub(crate) fn renamed(
         &mut self,
         account: &Account<'_>,
@@ -271,7 +272,7 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// The name in `dir`, which was just marked dirty, was only found there.
+    /// Records that the name in `dir`, which was just marked dirty, was found there and not made by this process.
     pub(crate) fn name_was_found(&mut self, dir: FileKey, at: FoundAt) {
         self.found_at = Some(at);
         let mut names = self.names.iter_mut();
@@ -346,7 +347,7 @@ impl<V: Volume> Inode<V> {
         (Remains { charges, removed }, lost)
     }
 
-    /// Charges as old as what is dirty of data and metadata under a bound, without bytes.
+    /// New charges without bytes, as old as the dirty data and metadata that have a bound.
     pub(crate) fn ages(&self) -> Vec<Charge> {
         let epochs = std::iter::once(&self.pending).chain(&self.running);
         let charges = epochs.flat_map(|epoch| &epoch.charges);

@@ -31,7 +31,7 @@ pub(crate) struct Charged {
     removed: u64,
 }
 
-/// One less of this key.
+/// Decrements the count of this key.
 pub(crate) fn uncount<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
     if let Entry::Occupied(mut count) = counts.entry(key) {
         *count.get_mut() -= 1;
@@ -87,7 +87,7 @@ impl Share {
         clean && !self.is_tripped()
     }
 
-    /// Whether anything of it is unproven.
+    /// Whether anything of the share is unproven.
     pub(super) fn has_lost(&self) -> bool {
         lock(&self.ages).lost_inodes > 0
     }
@@ -96,7 +96,7 @@ impl Share {
         lock(&self.ages).bytes()
     }
 
-    /// The inodes with anything dirty, oldest first; one may come more than once.
+    /// The inodes of which anything is dirty, the oldest first; one may appear more than once.
     pub(crate) fn dirty(&self) -> Vec<FileKey> {
         let ages = lock(&self.ages);
         ages.charges.values().map(|owed| owed.key).collect()
@@ -156,7 +156,7 @@ impl Share {
         all
     }
 
-    /// A sync of one inode took `span`.
+    /// Records that a sync of one inode took `span`.
     pub(crate) fn sync_took(&self, span: Duration) {
         lock(&self.latency).synced(span, self.env.monotonic());
     }
@@ -212,7 +212,7 @@ impl Share {
     }
 }
 
-/// Bytes of a write under way.
+/// The bytes of a write in flight, which count as exposed already.
 pub(crate) struct Reservation {
     share: Arc<Share>,
     bytes: u64,
@@ -241,7 +241,7 @@ impl Drop for Reservation {
     }
 }
 
-/// The part of one share's exposure that one inode stands for.
+/// The part of one share's exposure that one inode accounts for.
 pub(crate) struct Charge {
     pub(crate) share: Arc<Share>,
     at: (Duration, u64),
@@ -299,7 +299,7 @@ impl Charge {
         self.share == *share && self.kind == kind
     }
 
-    /// A client received the promise of another policy for it.
+    /// Changes the policy under which it was acknowledged.
     pub(crate) fn change(&mut self, kind: PolicyKind) {
         let mut ages = lock(&self.share.ages);
         ages.update(self.at, |owed| owed.kind = kind);
@@ -327,7 +327,7 @@ impl Charge {
         self.share.bound().is_some()
     }
 
-    /// The charge is part of the state of `key` from now on, and ends when that is clean.
+    /// Moves the charge to the state of `key`: it ends when that is clean.
     pub(crate) fn move_to(&mut self, key: FileKey) {
         self.update(|owed| owed.key = key);
     }
@@ -382,7 +382,7 @@ impl Unproven {
         }
     }
 
-    /// A sync failed: the bytes are unproven, and no longer dirty.
+    /// Takes over the bytes of charges after a failed sync: they are unproven, and no longer dirty.
     pub(crate) fn take(&mut self, charge: &Charge) {
         let removed = charge.removed();
         lock(&self.share.ages).lost_inodes += removed;
@@ -390,7 +390,7 @@ impl Unproven {
         self.add(charge.bytes);
     }
 
-    /// Bytes of a write whose fate is unknown.
+    /// Adds the bytes of a write of which it is not known whether it was made.
     pub(crate) fn add(&mut self, bytes: u64) {
         let mut ages = lock(&self.share.ages);
         ages.lost_bytes = ages.lost_bytes.saturating_add(bytes);
