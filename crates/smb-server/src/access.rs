@@ -75,7 +75,7 @@ fn below<V: Vfs>(vfs: &V, directory: bool) -> Option<NewModes> {
     directory.then(|| vfs.new_modes())
 }
 
-/// Everything a token may do according to a descriptor.
+/// All rights that a descriptor gives to a token.
 pub(crate) fn maximal(sd: &SecurityDescriptor, token: &Token) -> AccessMask {
     dtyp::maximal_access(sd, &token.sids)
 }
@@ -116,7 +116,7 @@ impl<'a, V: Vfs> Parent<'a, V> {
         }
     }
 
-    /// Its descriptor, and whether that is a stored one.
+    /// The descriptor of the object, and whether that is a stored one.
     async fn descriptor(&self, vfs: &V) -> Result<(SecurityDescriptor, bool), VfsError> {
         let changed = self.seen.map(|seen| &seen.changed);
         if let Some(sd) = stored(vfs, self.node, changed).await? {
@@ -182,7 +182,7 @@ pub(crate) async fn grant<V: Vfs>(
     let from_parent = AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES;
     let maximum = desired.contains(AccessMask::MAXIMUM_ALLOWED);
     if missing.intersects(from_parent) || maximum {
-        allowed |= parents_gift(subject, token).await?;
+        allowed |= rights_from_parent(subject, token).await?;
     }
     let mut allowed = allowed & subject.ceiling;
     // [MS-FSA] 2.1.5.1.2.1, for data files; on a directory only Explorer gives READONLY a meaning.
@@ -202,12 +202,12 @@ pub(crate) async fn grant<V: Vfs>(
     Ok(if maximum { allowed } else { wanted })
 }
 
-/// Everything the token could be granted (for MxAc).
+/// All rights that the token could be granted (for MxAc).
 pub(crate) async fn maximum<V: Vfs>(
     subject: &Subject<'_, V>,
     token: &Token,
 ) -> Result<AccessMask, Failure> {
-    let mut all = allowed(subject, token).await? | parents_gift(subject, token).await?;
+    let mut all = allowed(subject, token).await? | rights_from_parent(subject, token).await?;
     if is_stuck(subject, token).await? {
         all = all.without(AccessMask::DELETE);
     }
@@ -270,8 +270,9 @@ async fn is_anothers<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<
     Ok(!owners.any(|owner| token.sids.contains(&owner)))
 }
 
-/// Rights that the parent gives: DELETE if the token has DELETE_CHILD there, READ_ATTRIBUTES if it has LIST_DIRECTORY.
-async fn parents_gift<V: Vfs>(
+/// Rights on an object that follow from rights on its directory: DELETE if the token has DELETE_CHILD there,
+/// READ_ATTRIBUTES if it has LIST_DIRECTORY.
+async fn rights_from_parent<V: Vfs>(
     subject: &Subject<'_, V>,
     token: &Token,
 ) -> Result<AccessMask, Failure> {
@@ -447,7 +448,7 @@ fn by_descriptor(directory: bool) -> (AccessMask, AccessMask) {
     )
 }
 
-/// Leaves out the rights that need a descriptor which the kernel would refuse, so that an open with the others
+/// Leaves out the rights for which the kernel would refuse to open a descriptor, so that an open with the others
 /// succeeds.
 async fn openable<V: Vfs>(
     subject: &Subject<'_, V>,

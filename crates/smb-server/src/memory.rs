@@ -127,7 +127,7 @@ impl Memory {
         self.limit.load(Relaxed) / 2
     }
 
-    /// How long a waiting connection should wait before it checks again. The time grows with the number of those that
+    /// The time that a waiting connection should wait before it checks again. It grows with the number of those that
     /// wait, so that they do not keep the workers busy.
     pub(crate) fn again(&self) -> Duration {
         let waiting = self.waiting.load(Relaxed) / MEMORY_WAITERS_STEP;

@@ -141,7 +141,7 @@ async fn until_quiet<V: Vfs>(
     leaves: &impl Fn() -> bool,
 ) -> bool {
     let patience = Duration::from_secs(connection.server.config().limits.setup_seconds);
-    let ended = race(stays_a_stranger(connection, patience), stopping);
+    let ended = race(no_login_within(connection, patience), stopping);
     let served = both(connection, read(connection, receiver, leaves), writing);
     match race_aside(served, ended).await {
         First::Left(end) => end == End::Quiet,
@@ -204,9 +204,9 @@ async fn ended<V: Vfs>(connection: &Rc<Connection<V>>) {
     command::disconnected(connection).await;
 }
 
-/// Completes when there was no login for `patience`, and otherwise never. The login of a session that has ended counts
-/// too.
-async fn stays_a_stranger<V: Vfs>(connection: &Connection<V>, patience: Duration) {
+/// Completes when nobody has logged in for `patience`, and otherwise never. The login of a session that has ended
+/// counts too.
+async fn no_login_within<V: Vfs>(connection: &Connection<V>, patience: Duration) {
     connection.server.env.sleep(patience).await;
     if somebody_logged_in(connection) {
         pending::<()>().await;
@@ -328,8 +328,8 @@ async fn read<V: Vfs>(
     }
 }
 
-/// Accepts a session of NetBIOS, which a client may request once, before it negotiates: a stranger who takes no answers
-/// must not pile them up.
+/// Accepts a NetBIOS session, which a client may request once, before it negotiates: a client without a login that
+/// reads no answers must not pile them up.
 fn session_requested<V: Vfs>(
     connection: &Connection<V>,
     in_session: &mut bool,

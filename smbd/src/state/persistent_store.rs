@@ -208,7 +208,7 @@ pub(crate) async fn keep_hearing(server: Arc<Server<HostVfs>>, folder: PathBuf) 
     }));
     loop {
         tokio::time::sleep(SEEN_AGAIN).await;
-        server.still_hearing().await;
+        server.record_that_changes_are_seen().await;
     }
 }
 

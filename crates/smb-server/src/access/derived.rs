@@ -68,8 +68,8 @@ fn passed_on(mode: u32, below: NewModes) -> impl Iterator<Item = Ace> {
     (entries.into_iter().flatten()).map(move |(sid, mask)| Ace::allow(sid, mask, only))
 }
 
-/// A stored descriptor as it takes effect: the one that was stored for an account's new directory has no inheritable
-/// entries, so they are added here.
+/// The descriptor that applies where this one is stored: one that was stored for an account's new directory has no
+/// inheritable entries, so they are added here.
 pub(super) fn completed(
     stored: SecurityDescriptor,
     of: Permissions,
@@ -111,8 +111,8 @@ fn owner_rights(directory: bool, bits: u32) -> AccessMask {
         | AccessMask::FILE_WRITE_ATTRIBUTES
 }
 
-/// Rights that three permission bits stand for. Reading a file includes running it: a client
-/// that may read could copy and run it anyway, and Windows asks for both.
+/// The rights that correspond to three permission bits. Reading a file includes running it: a client that may read
+/// could copy and run it anyway, and Windows asks for both.
 fn rights(directory: bool, bits: u32) -> AccessMask {
     let mut mask =
         AccessMask::READ_CONTROL | AccessMask::SYNCHRONIZE | AccessMask::FILE_READ_ATTRIBUTES;

@@ -138,7 +138,7 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         Ok(())
     }
 
-    /// Where the name of the open is now. The inode must still be the same.
+    /// Looks up where the name of the open is now. The inode must still be the same.
     ///
     /// A rename is on disk before the engine's paths follow it. So a lookup that does not find the name waits until the
     /// paths have followed, and looks again if any has moved. The caller must not hold a turn of the renames.

@@ -54,12 +54,12 @@ use vfs::{Attr, Timestamp, Vfs};
 
 use crate::{failure::Failure, limits::FILE_BYTES_MAX, state::InFlight};
 
-/// A time as clients see it.
+/// A time in the form that clients see.
 fn file_time(at: Timestamp) -> FileTime {
     FileTime::from_unix(at.secs, at.nanos)
 }
 
-/// Times, sizes and attributes as clients see them.
+/// Times, sizes and attributes in the form that clients see.
 fn facts(attr: &Attr) -> FileFacts {
     FileFacts {
         creation_time: file_time(attr.created),

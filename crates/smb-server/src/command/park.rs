@@ -205,7 +205,7 @@ mod tests {
 
     const ID: MessageId = MessageId(7);
 
-    /// A SET_INFO in the middle of a chain.
+    /// A test request: a SET_INFO in the middle of a chain.
     fn call() -> Call<Back> {
         let server = World::new(false, ServerLimits::default()).server;
         let connection = connection(&server, None);

@@ -318,8 +318,8 @@ impl Watches {
         Watching::Pending
     }
 
-    /// Watched directories at or below `from` are at or below `to` now, also in other shares that show both, and so are
-    /// the folders of other shares.
+    /// Records that watched directories at or below `from` are at or below `to` now, also in other shares that show
+    /// both, and so are the folders of other shares.
     pub(super) fn rename(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
         let targets = self.elsewhere(to);
         for source in self.elsewhere(from) {

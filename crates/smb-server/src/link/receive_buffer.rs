@@ -126,7 +126,7 @@ impl ReceiveBuffer {
     }
 }
 
-/// Buffers come in few sizes, so that one can stand in for another.
+/// The size of a buffer for so many bytes. There are few sizes, so that one buffer can be used in place of another.
 fn size_for(needed: usize) -> usize {
     if needed <= RECEIVE_BYTES {
         return RECEIVE_BYTES;

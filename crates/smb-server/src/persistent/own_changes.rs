@@ -101,8 +101,8 @@ impl Persistence {
         let _ = self.own.announce.set((announce, Arc::clone(env)));
     }
 
-    /// Whether [`Persistence::say`] must be called before a change is made.
-    pub(crate) fn must_say(&self) -> bool {
+    /// Whether [`Persistence::store_timestamp`] must be called before a change is made.
+    pub(crate) fn must_store_timestamp(&self) -> bool {
         let own = &self.own;
         let Some((_, env)) = own.announce.get() else {
             return false;
@@ -113,7 +113,7 @@ impl Persistence {
     }
 
     /// Stores a new timestamp, after the one that is being stored.
-    pub(crate) async fn say(&self) {
+    pub(crate) async fn store_timestamp(&self) {
         let own = &self.own;
         let Some((announce, env)) = own.announce.get() else {
             return;

@@ -75,7 +75,7 @@ fn a_word_waits_for_the_one_before_it() {
     world.server.changes_ahead();
     run_tasks();
     assert_eq!(lock(&words).begun.len(), 1);
-    let mut still = pin!(world.server.still_hearing());
+    let mut still = pin!(world.server.record_that_changes_are_seen());
     let mut context = Context::from_waker(Waker::noop());
     assert!(still.as_mut().poll(&mut context).is_pending());
     assert_eq!(lock(&words).begun.len(), 1, "two may land in either order");
@@ -113,10 +113,10 @@ fn no_word_is_given_while_what_a_client_lost_is_not_recorded() {
     world.store.slow.store(true, Ordering::SeqCst);
     world.store.broken.store(false, Ordering::SeqCst);
     assert!(!server.sees_all_changes());
-    run(server.still_hearing());
+    run(server.record_that_changes_are_seen());
     assert_eq!(lock(&words).landed.len(), said);
     world.store.slow.store(false, Ordering::SeqCst);
-    run(server.still_hearing());
+    run(server.record_that_changes_are_seen());
     assert_eq!(lock(&words).landed.len(), said + 1);
     assert!(lock(&words).landed.last() >= Some(&NOW));
     assert!(server.sees_all_changes());

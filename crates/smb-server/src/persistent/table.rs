@@ -100,7 +100,8 @@ impl Inner {
         }
     }
 
-    /// A rename is over: opens below its directory have one name again. Those of the object itself still have both.
+    /// Called when a rename is over: opens below its directory have one name again. Those of the object itself still
+    /// have both.
     pub(super) fn rename_over(&mut self, id: OpenId) {
         let below = self.renames.remove(&id).map(|rename| rename.below);
         for open in below.unwrap_or_default() {

@@ -237,7 +237,7 @@ impl Link {
         self.push(out);
     }
 
-    /// Acts upon one PDU; an error breaks the pipe.
+    /// Handles one PDU; an error breaks the pipe.
     fn pdu(&mut self, bytes: &[u8], world: &World) -> Result<(), smb_wire::Malformed> {
         let (header, body, _) = PduHeader::read(bytes)?;
         match header.pdu_type {

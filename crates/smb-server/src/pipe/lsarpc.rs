@@ -73,7 +73,7 @@ pub(super) fn opened_or(opened: Result<ContextHandle, Status>) -> BytesMut {
     }
 }
 
-/// A member of a workgroup: its primary domain has a name and no SID.
+/// The description of a member of a workgroup: its primary domain has a name and no SID.
 fn domain(world: &World, class: u16) -> PolicyDomain {
     let config = &world.config;
     if matches!(class, PRIMARY_DOMAIN | DNS_DOMAIN) {

@@ -178,13 +178,13 @@ impl<V: Vfs> Durables<V> {
         Keeping::Wake(until)
     }
 
-    /// When a scavenger must run, if any open waits.
+    /// The time at which a scavenger must run, if any open waits.
     pub(crate) fn wakes(&self) -> Option<Duration> {
         self.inner.lock().wakes
     }
 
-    /// A kept persistent open, by Open.CreateGuid: the client's own, even if another has chosen the same, and otherwise
-    /// another's, as [MS-SMB2] 3.3.5.9.12 does not look at the ClientGuid.
+    /// A disconnected persistent open, by Open.CreateGuid: the client's own, even if another has chosen the same, and
+    /// otherwise another's, as [MS-SMB2] 3.3.5.9.12 does not look at the ClientGuid.
     pub(crate) fn find_persistent(&self, client: Guid, create: Guid) -> Option<Arc<Open<V>>> {
         let inner = self.inner.lock();
         let from = |client: Guid| {
@@ -196,7 +196,7 @@ impl<V: Vfs> Durables<V> {
         Some(Arc::clone(&inner.kept.get(id)?.open))
     }
 
-    /// An open, by its client and Open.CreateGuid, whether it is kept or not.
+    /// An open, by its client and Open.CreateGuid, whether it is disconnected or not.
     pub(crate) fn made_by(&self, client: Guid, create: Guid) -> Option<Arc<Open<V>>> {
         self.inner.lock().creates.get(&(create, client))?.upgrade()
     }
@@ -211,7 +211,7 @@ impl<V: Vfs> Durables<V> {
             .collect()
     }
 
-    /// An open that a client can come back to, by Open.DurableFileId, whether it is kept or not.
+    /// An open that a client can reconnect to, by Open.DurableFileId, whether it is disconnected or not.
     pub(crate) fn made_as(&self, id: u64) -> Option<Arc<Open<V>>> {
         self.inner.lock().found.get(&id)?.open.upgrade()
     }

@@ -55,7 +55,7 @@ struct Taken {
 }
 
 impl Quota {
-    /// One more of at most `all` places, of which a user gets `each` or half of those free; `None` if none is left.
+    /// Takes one of at most `all` places, of which a user gets `each` or half of those free; `None` if there is none.
     pub(crate) fn enter(
         self: &Arc<Self>,
         who: QuotaUser,

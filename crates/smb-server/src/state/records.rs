@@ -251,18 +251,19 @@ impl<V: Vfs> Server<V> {
 
     /// Called before a request that may change a file of a continuously available share.
     pub(crate) fn changes_ahead(self: &Arc<Self>) {
-        if self.persistence.must_say() {
+        if self.persistence.must_store_timestamp() {
             let server = Arc::clone(self);
-            self.env
-                .spawn(Box::pin(async move { server.persistence.say().await }));
+            self.env.spawn(Box::pin(async move {
+                server.persistence.store_timestamp().await
+            }));
         }
     }
 
     /// Records that this run still sees all changes; called regularly while opens are recorded.
-    pub async fn still_hearing(&self) {
+    pub async fn record_that_changes_are_seen(&self) {
         if self.persistence.len() > 0 {
             self.persistence.make_up().await;
-            self.persistence.say().await;
+            self.persistence.store_timestamp().await;
         }
     }
 

@@ -197,7 +197,7 @@ impl<V: Vfs> Session<V> {
         before > 0 && standing.channels.is_empty()
     }
 
-    /// Its connections, the oldest first.
+    /// The connections of the session, the oldest first.
     pub(crate) fn channels(&self) -> Vec<ConnectionId> {
         self.standing.lock().channels.clone()
     }

@@ -71,7 +71,7 @@ impl<V: Vfs> Shares<V> {
         self.by_name.get(&name.to_uppercase())
     }
 
-    /// All, in the order of their names.
+    /// All shares, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Share<V>>> {
         self.by_name.values()
     }

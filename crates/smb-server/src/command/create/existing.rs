@@ -279,7 +279,7 @@ async fn check_kernel<V: Vfs>(
     }
 }
 
-/// Does the work on the disk: it opens descriptors and truncates.
+/// Makes the changes on disk: opens descriptors and truncates.
 async fn act<V: Vfs>(
     on: &Opening<'_, V>,
     node: &V::Node,

@@ -43,7 +43,7 @@ pub(super) enum Judged<V: Vfs> {
 }
 
 impl<V: Vfs> Judged<V> {
-    /// How an attempt ends if its open was not granted.
+    /// The outcome of an attempt whose open was not granted.
     pub(super) fn attempt(&self) -> Attempt<V> {
         match self {
             Self::Again => Attempt::Waited,
@@ -230,8 +230,8 @@ fn cache(wanted: &Wanted, contexts: &Contexts) -> CacheRequest {
     })
 }
 
-/// An open has emptied the object that it was granted to overwrite: from here on the engine judges the open by its
-/// granted rights alone.
+/// Called when an open has emptied the object that it was granted to overwrite: from here on the engine judges the open
+/// by its granted rights alone.
 pub(super) async fn emptied<V: Vfs>(
     call: &Call<V>,
     place: &Place,

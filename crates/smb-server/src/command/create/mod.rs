@@ -394,7 +394,7 @@ fn check_trailing<N>(wanted: &Wanted, name: &Name, lookup: &Lookup<N>) -> Result
     }
 }
 
-/// From here on the open takes part in deciding the durability policy of the inode.
+/// Registers the open at the gate: from here on it takes part in deciding the durability policy of the inode.
 fn enter_policy<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Lookup<V::Node>,

@@ -111,7 +111,7 @@ fn components(path: &str) -> impl Iterator<Item = &str> {
     path.split('\\').filter(|component| !component.is_empty())
 }
 
-/// A component above the last one. [MS-FSA] 2.1.5.1, phase 6: it may name its index, but no other stream.
+/// Checks a component above the last one. [MS-FSA] 2.1.5.1, phase 6: it may name its index, but no other stream.
 fn directory_name(component: &str) -> Result<&str, Failure> {
     let name = match component.split_once(':') {
         None => component,

@@ -253,7 +253,8 @@ async fn may_make<V: Vfs>(
     Ok(false)
 }
 
-/// A stream that is `created` or overwritten changes its file, whose attributes are `attr`.
+/// Sets FILE_ATTRIBUTE_ARCHIVE of the file, whose attributes are `attr`, because its stream is `created` or
+/// overwritten.
 async fn archive_of<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,

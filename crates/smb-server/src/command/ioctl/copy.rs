@@ -349,7 +349,7 @@ async fn copy_chunk<V: Vfs>(
     let (done, outcome) = if by_kernel {
         by_the_kernel(ends, whole, change).await
     } else {
-        by_hand(ends, whole, change).await
+        copy_through_memory(ends, whole, change).await
     };
     progress.total += done;
     if done < whole.len {
@@ -387,7 +387,7 @@ async fn by_the_kernel<V: Vfs>(
 /// Copies through our memory: between two shares, where source and target overlap, and from a poisoned source, because
 /// a kernel that copies by sharing blocks would take those on the disk for its contents. If the target overlaps the
 /// source from behind, it copies from the end, so that no byte is overwritten before it is read.
-async fn by_hand<V: Vfs>(
+async fn copy_through_memory<V: Vfs>(
     ends: &Ends<'_, V>,
     span: Span,
     change: &mut PendingContents<'_, V>,

@@ -41,8 +41,8 @@ impl Watches {
             .collect()
     }
 
-    /// A directory at `from` is at `to` now, or is not in this share any more, and so are the folders at or below it
-    /// that other shares show.
+    /// Records that a directory at `from` is at `to` now, or is not in this share any more, and so are the folders at
+    /// or below it that other shares show.
     pub(super) fn move_folders(&mut self, from: &SharePath, to: Option<&SharePath>) {
         // Each pair is there in both orders, so a path that moves is a key, and the first one from here on.
         let mut keys = self.same_folders.range(from.key(OpenId(0))..);

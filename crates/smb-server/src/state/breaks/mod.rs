@@ -53,8 +53,8 @@ pub(crate) struct Granting<V: Vfs> {
 }
 
 impl<V: Vfs> Granting<V> {
-    /// From here on breaks of this owner wait. It must be called before the engine grants caching, so that no break
-    /// from another thread leaves in between.
+    /// Makes breaks of this owner wait from here on. It must be called before the engine grants caching, so that no
+    /// break from another thread leaves in between.
     pub(crate) fn begin(server: &Arc<Server<V>>, owner: Owner) -> Self {
         Self {
             server: Arc::clone(server),

@@ -5,7 +5,7 @@ use vfs::Vfs;
 use super::Server;
 
 impl<V: Vfs> Server<V> {
-    /// Each table that grows with what clients do, with its entries now.
+    /// The name of each table whose size depends on clients, with its present number of entries.
     pub fn table_sizes(&self) -> Vec<(&'static str, usize)> {
         let (answers, sent) = self.grants.sizes();
         let [found, creates, instances] = self.durables.sizes();
