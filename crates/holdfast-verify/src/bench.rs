@@ -29,7 +29,7 @@ use smb_load::{
 
 use crate::{
     ReadPassword, print, remark,
-    verify_flush::{Access, Door, Place},
+    verify_flush::{Access, Login, Place},
 };
 
 /// Clients at most; each has a thread and a connection.
@@ -293,7 +293,7 @@ struct Bench {
     shares: Vec<String>,
     /// The further ones by their whole paths.
     paths: Vec<String>,
-    door: Door,
+    login: Login,
     label: String,
 }
 
@@ -319,7 +319,7 @@ impl Bench {
         let paths = further.iter().map(|share| place.path_of(share)).collect();
         let shares = [vec![place.share().to_owned()], further].concat();
         shares::check(&workload, &shares)?;
-        let door = common.access.door(&common.place, password)?;
+        let login = common.access.login(&common.place, password)?;
         let label = common.label.clone();
         Ok(Self {
             label: label.unwrap_or_else(|| common.place.to_string()),
@@ -327,13 +327,13 @@ impl Bench {
             workload,
             shares,
             paths,
-            door,
+            login,
         })
     }
 
     /// All steps; whether each has a result.
     fn run(&self, find: bool) -> Result<bool, Failure> {
-        let remarks = self.door.make_folders(&self.paths)?;
+        let remarks = self.login.make_folders(&self.paths)?;
         if !remarks.is_empty() {
             remark(remarks.trim_end());
         }
@@ -379,7 +379,7 @@ impl Bench {
         };
         let machine = Machine::now();
         let connect = || {
-            let tree = self.door.open()?;
+            let tree = self.login.open()?;
             Ok(Home::new(tree, self.common.place.folder()))
         };
         let target = Target {

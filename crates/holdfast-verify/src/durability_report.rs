@@ -96,7 +96,7 @@ pub type Utc = fn(u64) -> String;
 /// Finds the state folder: that of a configuration, this one, or the default one.
 pub type FindState = fn(Option<&Path>, Option<&Path>) -> Result<StateFolder, String>;
 
-/// Does it; prints its own errors.
+/// Carries out the command; prints its own errors.
 pub(crate) fn run(command: DurabilityCommand, find: FindState, utc: Utc) -> ExitCode {
     let DurabilityCommand::Report(args) = command;
     let found = find(args.config.as_deref(), args.state_dir.as_deref());

@@ -33,7 +33,7 @@ use clap::Subcommand;
 
 use crate::{ReadPassword, remark};
 
-pub(crate) use access::Door;
+pub(crate) use access::Login;
 pub use access::{Access, Place};
 pub use check::CheckArgs;
 pub use plan::Mode;
@@ -92,7 +92,7 @@ impl Verdict {
     }
 }
 
-/// Does it.
+/// Carries out the command.
 #[must_use]
 pub fn run(command: &VerifyCommand, password: ReadPassword) -> ExitCode {
     let done = match command {

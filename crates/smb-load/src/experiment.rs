@@ -128,14 +128,14 @@ pub type Connect<'a> = &'a dyn Fn() -> Result<Home, String>;
 /// The server of a step.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
-    /// How the workers come in.
+    /// The function by which workers connect and log in.
     pub connect: Connect<'a>,
-    /// How those come in who log in by themselves, and the folder in which programs work; only known of servers that a
-    /// matrix measures.
+    /// The address and account for workers that log in by themselves, and the folder in which programs work; only known
+    /// of servers that a matrix measures.
     pub access: Option<(&'a Access, &'a Path)>,
     /// Further shares, `\\server\share`, of which storage groups use the same folder.
     pub shares: &'a [String],
-    /// It is a [`limit`], not a server.
+    /// Whether it is a [`limit`] instead of a server.
     pub is_limit: bool,
 }
 
@@ -365,8 +365,8 @@ fn jetstress(
     })
 }
 
-/// The number of samples of a run and the length of each. They are equal: what is left of a run that is no multiple of a
-/// sample may be too short for a single read, and would be judged as a store that stands still.
+/// The number of samples of a run and the length of each. They are equal: what is left of a run that is no multiple of
+/// a sample may be too short for a single read, and would be judged as a store that stands still.
 fn samples_of(length: Duration) -> (u32, Duration) {
     let count = length.as_nanos().div_ceil(SAMPLE.as_nanos());
     let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);

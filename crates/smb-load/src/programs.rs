@@ -21,7 +21,7 @@ pub struct Program {
     /// Makes all that has to be there before, such as files.
     #[serde(default)]
     pub prepare: String,
-    /// Takes away all that is left.
+    /// The command that removes everything that is left.
     #[serde(default)]
     pub after: String,
 }

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     ReadPassword, remark,
-    verify_flush::{Access, Door, Place},
+    verify_flush::{Access, Login, Place},
 };
 
 /// Where `vm.*` is set.
@@ -42,7 +42,7 @@ pub(super) struct Running {
     /// None of one that somebody else began.
     pub(super) server: Option<Server>,
     pub(super) metrics: Option<u16>,
-    pub(super) door: Door,
+    pub(super) login: Login,
     pub(super) folder: Place,
     /// Further shares by their whole paths.
     pub(super) further: Vec<String>,
@@ -134,7 +134,7 @@ impl Bed {
         if !self.servers.contains_key(&number) {
             let running = self.start(plan, password)?;
             if !matches!(plan.kind, ServerKind::Limit { .. }) {
-                running.door.make_folders(&running.further)?;
+                running.login.make_folders(&running.further)?;
             }
             self.servers.insert(number, running);
         }
@@ -179,13 +179,13 @@ impl Bed {
                 encrypt: false,
                 timeout: 30,
             };
-            let door = access.door(&folder, password)?;
-            let server = pid.map(|pid| Server::running(&plan.name, door.access(), Some(pid)));
+            let login = access.login(&folder, password)?;
+            let server = pid.map(|pid| Server::running(&plan.name, login.access(), Some(pid)));
             let further = shares.iter().map(|share| folder.path_of(share)).collect();
             return Ok(Running {
                 server,
                 metrics: None,
-                door,
+                login,
                 folder,
                 further,
             });
@@ -209,7 +209,7 @@ impl Bed {
         Ok(Running {
             server: Some(server),
             metrics,
-            door: Door::new(&folder, USER, PASSWORD),
+            login: Login::new(&folder, USER, PASSWORD),
             folder,
             further: Vec::new(),
         })
@@ -401,7 +401,7 @@ fn twin(name: &str) -> Option<String> {
     of("_ratio", "_bytes").or_else(|| of("_bytes", "_ratio"))
 }
 
-/// Takes away what a run that was killed left in its scratch folder.
+/// Removes everything that a run that was killed left in its scratch folder.
 pub(super) fn clear(scratch: &Path) -> Result<(), Failure> {
     if !scratch.exists() {
         return Ok(());

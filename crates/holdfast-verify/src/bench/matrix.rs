@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{ReadPassword, remark};
 
-/// The plan beside its results, so that the results of two plans are never mixed.
+/// The file of the plan in the folder of results, so that the results of two plans are never mixed.
 const PLAN: &str = "plan.toml";
 /// Servers, images and mounts, only while the matrix runs.
 const SCRATCH: &str = "scratch";
@@ -88,8 +88,8 @@ pub(super) fn begin(results: &Path, text: &str) -> Result<(PathBuf, fs::File), S
     Ok((scratch, lock))
 }
 
-/// How many measurements of the plan beside the results have none, and how many it has. Nothing is known where there is
-/// no plan of a matrix, or one that this version does not read.
+/// The number of measurements without a result, and of all, by the plan in the folder of results. Nothing is known if
+/// there is no plan of a matrix, or one that this version does not read.
 pub(super) fn missing(results: &Path) -> (usize, usize) {
     let text = fs::read_to_string(results.join(PLAN)).unwrap_or_default();
     let Ok(plan) = Plan::parse(&text) else {
@@ -179,7 +179,7 @@ impl Matrix {
         Ok(failed == 0)
     }
 
-    /// One measurement; what the server does wrong is its result.
+    /// Makes one measurement. If the server fails, the error is its result.
     fn measure(&self, cell: &Cell, bed: &mut Bed) -> Result<Run, Failure> {
         let plan = self.plan.servers.get(cell.server).ok_or("no such server")?;
         let machine = Machine::now();
@@ -240,7 +240,7 @@ impl Matrix {
         let bed = &*bed;
         let running = bed.running(cell.server).ok_or("the server is gone")?;
         let connect = || {
-            let tree = running.door.open_protected(cell.protection)?;
+            let tree = running.login.open_protected(cell.protection)?;
             Ok(Home::new(tree, running.folder.folder()))
         };
         let sights = Sights {
@@ -253,7 +253,7 @@ impl Matrix {
             },
             interval: Duration::from_millis(self.plan.look_ms),
         };
-        let (access, programs) = (running.door.access(), self.scratch.join(PROGRAMS));
+        let (access, programs) = (running.login.access(), self.scratch.join(PROGRAMS));
         let target = Target {
             connect: &connect,
             access: Some((&access, &programs)),

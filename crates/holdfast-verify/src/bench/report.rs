@@ -208,7 +208,7 @@ fn each(runs: &[Run], fact: impl Fn(&Run) -> String) -> String {
     all.join("; ")
 }
 
-/// On what all of it ran.
+/// The machine on which everything ran.
 fn machine(page: &mut Page, runs: &[Run]) {
     let Some(first) = runs.first() else {
         return;

@@ -126,7 +126,7 @@ pub(super) fn folder(results: &Path) -> PathBuf {
     results.join("runs")
 }
 
-/// How many of all measurements of a folder of results failed, in this run or in an earlier one.
+/// The number of measurements in a folder of results that failed, in this run or in an earlier one.
 pub(super) fn failures(results: &Path) -> Result<usize, String> {
     let runs = all(results)?;
     let failed = runs.iter().filter(|run| run.record.error.is_some());

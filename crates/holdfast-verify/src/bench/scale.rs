@@ -37,7 +37,7 @@ use super::{
 };
 use crate::{
     remark,
-    verify_flush::{Door, Place},
+    verify_flush::{Login, Place},
 };
 
 /// Set in the program that runs in the namespace.
@@ -324,19 +324,19 @@ fn measure(
     }
     let place = Folder::new(home.clone(), home.join("share"))?;
     let server = start(shape, args.clients.into(), &place, &cards.namespace)?;
-    let door = |nic: usize| {
+    let login = |nic: usize| {
         let folder: Place = format!("//{}:{PORT}/{SHARE}/bench", address(nic, 1)).parse()?;
-        Ok::<_, Failure>((Door::new(&folder, USER, PASSWORD), folder))
+        Ok::<_, Failure>((Login::new(&folder, USER, PASSWORD), folder))
     };
-    let doors: Vec<_> = (0..shape.nics).map(door).collect::<Result<_, _>>()?;
-    if let Some((door, _)) = doors.first() {
-        door.make_folders(&[])?;
+    let logins: Vec<_> = (0..shape.nics).map(login).collect::<Result<_, _>>()?;
+    if let Some((login, _)) = logins.first() {
+        login.make_folders(&[])?;
     }
     let next = AtomicUsize::new(0);
     let connect = || {
         let number = next.fetch_add(1, Ordering::Relaxed);
-        let (door, folder) = doors.get(number % doors.len().max(1)).ok_or("no card")?;
-        Ok(Home::new(door.open()?, folder.folder()))
+        let (login, folder) = logins.get(number % logins.len().max(1)).ok_or("no card")?;
+        Ok(Home::new(login.open()?, folder.folder()))
     };
     let sights = Sights {
         metrics: None,

@@ -52,7 +52,7 @@ pub struct RunReport {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum RunEnd {
-    /// It goes on.
+    /// The run has not ended.
     Running,
     /// In order; all that it had acknowledged was stable.
     Stable,
@@ -124,7 +124,7 @@ pub struct FileReport {
     pub suspect: bool,
 }
 
-/// A file now, beside what was flushed.
+/// The present state of a file, compared with what was flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum FileNow {

@@ -147,7 +147,7 @@ pub struct Access {
 
 /// Opens any number of connections.
 #[derive(Clone)]
-pub(crate) struct Door {
+pub(crate) struct Login {
     place: Place,
     user: String,
     domain: String,
@@ -156,8 +156,8 @@ pub(crate) struct Door {
 }
 
 impl Access {
-    /// Asks for what is missing.
-    pub(crate) fn door(&self, place: &Place, password: ReadPassword) -> Result<Door, Failure> {
+    /// Completes the arguments of the command line, and asks for the password if none is given.
+    pub(crate) fn login(&self, place: &Place, password: ReadPassword) -> Result<Login, Failure> {
         let user = self.user.clone().ok_or("--user is missing")?;
         let password = if let Some(file) = &self.password_file {
             password(Some(file), "")?
@@ -175,7 +175,7 @@ impl Access {
         if self.encrypt {
             options = options.encryption(Encryption::Always);
         }
-        Ok(Door {
+        Ok(Login {
             place: place.clone(),
             user,
             domain: self.domain.clone(),
@@ -185,8 +185,8 @@ impl Access {
     }
 }
 
-impl Door {
-    /// A door for a server of this program's own making.
+impl Login {
+    /// The login to a server that this program has started.
     pub(crate) fn new(place: &Place, user: &str, password: &str) -> Self {
         Self {
             place: place.clone(),
@@ -230,7 +230,7 @@ impl Door {
         }
     }
 
-    /// How those come in who log in by themselves.
+    /// The same for programs and workers that log in by themselves.
     pub(crate) fn access(&self) -> server::Access {
         server::Access {
             host: self.place.host.clone(),

@@ -72,7 +72,7 @@ pub(super) fn check(args: &CheckArgs, password: ReadPassword) -> Result<Verdict,
     let mut report = match (&args.local, &args.place) {
         (Some(folder), _) => examine(&ledger, &mut Folder(folder.clone()))?,
         (None, Some(place)) => {
-            let tree = args.access.door(place, password)?.open()?;
+            let tree = args.access.login(place, password)?.open()?;
             examine(&ledger, &mut Share::new(tree, place.clone()))?
         }
         (None, None) => return Err("no place is named".into()),

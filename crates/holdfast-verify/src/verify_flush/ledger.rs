@@ -85,13 +85,13 @@ pub(super) struct FlushedTime {
 }
 
 impl Line {
-    /// With its checksum and line feed.
+    /// The line, with its checksum and line feed.
     pub(super) fn encode(&self) -> Result<String, String> {
         let text = serde_json::to_string(self).map_err(|error| error.to_string())?;
         Ok(format!("{text} {:016x}\n", Crc64::of(text.as_bytes())))
     }
 
-    /// Without its line feed; `None` for anything that is not whole.
+    /// Reads a line without its line feed; `None` for anything that is not whole.
     fn decode(line: &[u8]) -> Option<Self> {
         let line = std::str::from_utf8(line).ok()?;
         let (text, sum) = line.rsplit_once(' ')?;

@@ -92,7 +92,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Itself, when it can be.
+    /// Returns the plan if it is possible.
     ///
     /// # Errors
     /// Names the value that is out of range: a ledger may come from anywhere.
@@ -134,7 +134,7 @@ impl Plan {
         kinds.get(turn).copied().unwrap_or(Kind::Append)
     }
 
-    /// Bytes of a record of this file.
+    /// The size of a record of this file, in bytes.
     pub(super) fn size(&self, file: u32) -> u32 {
         match self.kind(file) {
             Kind::Stream => self.size.min(STREAM_SIZE),

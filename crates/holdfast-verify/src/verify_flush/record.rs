@@ -73,7 +73,7 @@ pub(super) enum Found {
 }
 
 impl Record {
-    /// Its bytes; `size` is within [`SIZE_MIN`] and [`SIZE_MAX`].
+    /// The bytes of the record; `size` is within [`SIZE_MIN`] and [`SIZE_MAX`].
     pub(super) fn encode(&self, size: u32) -> Vec<u8> {
         let mut bytes = self.unsummed(size);
         let sum = checksum(&bytes);
@@ -139,7 +139,7 @@ fn whole(bytes: &[u8]) -> Option<Record> {
     (record.unsummed(size).get(HEAD..) == bytes.get(HEAD..)).then_some(record)
 }
 
-/// Of everything but the field it lies in.
+/// The checksum of everything but its own field.
 fn checksum(bytes: &[u8]) -> u64 {
     let mut sum = Crc64::new();
     sum.update(bytes.get(..SUM_AT).unwrap_or_default());

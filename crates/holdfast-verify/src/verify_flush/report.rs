@@ -173,7 +173,7 @@ impl Report {
         self.counts.values().sum()
     }
 
-    /// Microseconds that the longest acknowledged of the lost had been so at the last acknowledgement.
+    /// The time in microseconds from the acknowledgement of the oldest lost record to the last acknowledgement.
     fn oldest(&self) -> Option<u64> {
         let times = self.times.values().filter_map(|time| *time);
         times.min().map(|time| self.last_time.saturating_sub(time))

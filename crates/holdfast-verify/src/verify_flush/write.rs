@@ -29,7 +29,7 @@ use smb_wire::{
 
 use super::{
     Failure,
-    access::{Access, Door, Place, is_cut},
+    access::{Access, Login, Place, is_cut},
     latency,
     ledger::{Ack, BROKE, Line},
     ledger_writer::LedgerWriter,
@@ -99,7 +99,7 @@ enum Stop {
 /// The state that all connections share.
 struct Run<'a> {
     plan: Plan,
-    door: &'a Door,
+    login: &'a Login,
     ledger: &'a LedgerWriter,
     deadline: Option<Instant>,
     /// Records that may still be begun.
@@ -134,15 +134,15 @@ fn size(text: &str) -> Result<u64, String> {
 /// `holdfast verify-flush write`; whether it ended as it should.
 pub(super) fn write(args: &WriteArgs, password: ReadPassword) -> Result<bool, Failure> {
     let plan = plan(args)?;
-    let door = args.access.door(&args.place, password)?;
-    let tree = door.open()?;
-    args.say(&door.make_folder(std::slice::from_ref(&tree))?);
+    let login = args.access.login(&args.place, password)?;
+    let tree = login.open()?;
+    args.say(&login.make_folder(std::slice::from_ref(&tree))?);
     args.say_begin(&plan, &tree);
     let ledger = LedgerWriter::open(&args.ledger)?;
     ledger.append(&Line::Run(plan.clone()))?;
     let run = Run {
         plan,
-        door: &door,
+        login: &login,
         ledger: &ledger,
         deadline: args
             .seconds
@@ -231,7 +231,7 @@ impl Run<'_> {
     }
 
     fn connection(&self, tree: Option<Tree>, number: u32, count: u32) -> Stop {
-        let tree = match tree.map_or_else(|| self.door.open(), Ok) {
+        let tree = match tree.map_or_else(|| self.login.open(), Ok) {
             Ok(tree) => tree,
             Err(why) if self.acknowledged.load(Ordering::Relaxed) > 0 => return Stop::Cut(why),
             Err(why) => return Stop::Failed(why),
@@ -324,7 +324,7 @@ impl<'a> Work<'a> {
     }
 
     fn create(&self, run: &Run<'_>, name: &str) -> Result<File, Stop> {
-        let path = run.door.place().path(name);
+        let path = run.login.place().path(name);
         let args = CreateArgs::new(&path, CreateDisposition::CREATE).options(self.options);
         self.tree.create(&args).map_err(|error| stop(name, &error))
     }
@@ -370,7 +370,7 @@ impl<'a> Work<'a> {
         if run.plan.mode == Mode::Flush {
             self.flush(&open)?;
         }
-        let to = run.door.place().path(&name);
+        let to = run.login.place().path(&name);
         open.rename(&to, true)
             .map_err(|error| stop(&name, &error))?;
         let done = self.flush(&open)?.timed(self.kind, &open);

@@ -61,7 +61,7 @@ fn renamed(number: u64) -> CString {
 }
 
 impl Names {
-    /// Those beside `file`.
+    /// Opens the folders beside `file`.
     pub(super) fn beside(file: &Path) -> std::io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = |name| rustix::fs::openat(CWD, file.with_file_name(name), flags, Mode::empty());

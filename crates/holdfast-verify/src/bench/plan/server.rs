@@ -95,8 +95,8 @@ impl ServerKind {
         Ok([vec![place.share().to_owned()], shares.clone()].concat())
     }
 
-    /// Its policy in the words of its own configuration, and what becomes of a FLUSH; of a server elsewhere neither is
-    /// known.
+    /// The server's policy in the words of its own configuration, and what it does with a FLUSH; neither is known of a
+    /// server that this program did not start.
     pub(in crate::bench) fn promise(&self) -> (String, &'static str) {
         const HONOURED: &str = "honoured";
         const IGNORED: &str = "ignored";

@@ -72,7 +72,7 @@ pub(super) fn colour(place: usize) -> RGBColor {
     colour.copied().unwrap_or(INK)
 }
 
-/// Letters for which there is room below each of so many places.
+/// The number of letters for which there is room below each of so many places.
 pub(super) fn room(places: usize) -> usize {
     AXIS / LETTER / places.max(1)
 }

@@ -66,7 +66,7 @@ impl Sections<'_> {
         Ok(())
     }
 
-    /// Of the workloads that the reports measured, if there is one of those, else of all.
+    /// The prices for the workloads that the reports measured, if there is one of those, or else for all.
     fn prices(&self, is_of_reports: bool) -> Prices {
         let mut prices = Prices::default();
         let counted = || {
