@@ -41,7 +41,7 @@ impl Page {
         }
     }
 
-    /// A family of one sample without labels.
+    /// Writes a family of one sample without labels.
     pub fn single(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, help).sample("", &[], value);
     }
@@ -87,7 +87,7 @@ impl Family<'_> {
     }
 }
 
-/// Everything the protocol knows.
+/// Writes everything that the protocol reports.
 pub fn render(page: &mut Page, server: &Server<HostVfs>) {
     let report = server.report();
     let sessions = report.sessions.iter();
@@ -128,7 +128,7 @@ pub fn render(page: &mut Page, server: &Server<HostVfs>) {
     counters(page, &shares);
 }
 
-/// Shares that are not served any more and have acknowledged something that is not stable.
+/// Writes the shares that are not served any more and have acknowledged something that is not stable.
 pub(crate) fn not_served(server: &Server<HostVfs>) -> Vec<(String, Exposure)> {
     let served = server.shares();
     let mut left = server.durability.exposures();
@@ -221,7 +221,7 @@ fn exposure(page: &mut Page, shares: &[(String, Exposure)]) {
     }
 }
 
-/// A gauge with a value for each share.
+/// Writes a gauge with a value for each share.
 fn each_share<T: std::fmt::Display>(
     page: &mut Page,
     shares: &[&Share<HostVfs>],

@@ -21,7 +21,7 @@ pub struct TokioEnv {
 }
 
 impl TokioEnv {
-    /// Time starts now.
+    /// An environment whose time starts now.
     #[must_use]
     pub fn new() -> Self {
         Self {

@@ -131,7 +131,7 @@ impl Descriptors {
     }
 }
 
-/// Descriptors of so many connections, opens and inodes.
+/// The number of descriptors that so many connections, opens and inodes need.
 fn needed([connections, opens, dirty_inodes]: [u32; 3]) -> u64 {
     u64::from(connections) + OF_OPEN * u64::from(opens) + u64::from(dirty_inodes)
 }
@@ -159,7 +159,7 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
-/// Memory for buffers of all connections, in bytes: as configured, or else a part of the machine's memory.
+/// The memory for buffers of all connections, in bytes: as configured, or else a part of the machine's memory.
 pub(crate) fn buffer_memory(configured: Option<u64>) -> usize {
     let bytes = configured.unwrap_or_else(|| {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

@@ -97,7 +97,7 @@ impl Drop for Running {
     }
 }
 
-/// Sleeps for all sleepers of the thread.
+/// Waits for the timers of all sleepers of the thread.
 async fn run(_running: Running) {
     loop {
         let until = poll_fn(|cx| {

@@ -304,7 +304,7 @@ mod tests {
         runtime.block_on(test);
     }
 
-    /// Both ends of a connection.
+    /// Both ends of a new connection.
     async fn connected() -> (TcpStream, TcpStream) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());

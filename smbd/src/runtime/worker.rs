@@ -102,7 +102,7 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Number of this worker, from 0.
+    /// The number of this worker, from 0.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
@@ -223,25 +223,25 @@ impl<C: Send + 'static> Worker<C> {
         })
     }
 
-    /// Its core, to which it is pinned unless the configuration says otherwise.
+    /// The core of the worker, to which it is pinned unless the configuration says otherwise.
     #[must_use]
     pub fn core(&self) -> usize {
         self.core
     }
 
-    /// How it reads and writes files: `"io_uring"` or `"threads"`.
+    /// The way in which it reads and writes files: `"io_uring"` or `"threads"`.
     #[must_use]
     pub fn file_io(&self) -> &'static str {
         self.file_io
     }
 
-    /// Time its thread has spent on a core, by the kernel's account; zero once it has ended.
+    /// The time that its thread has spent on a core, by the kernel's account; zero once it has ended.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
         self.schedule()[0]
     }
 
-    /// Time for which its thread has had something to do, on a core or waiting for one; zero once it has ended.
+    /// The time for which its thread has had something to do, on a core or waiting for one; zero once it has ended.
     #[must_use]
     pub fn busy_time(&self) -> Duration {
         self.schedule().iter().sum()
@@ -257,7 +257,7 @@ impl<C: Send + 'static> Worker<C> {
         [next(), next()]
     }
 
-    /// Connections on it, including those on their way to it.
+    /// The number of its connections, including those that are being moved to it.
     #[must_use]
     pub fn load(&self) -> usize {
         self.inbox.load.load(Ordering::Relaxed)

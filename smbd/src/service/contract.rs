@@ -81,8 +81,8 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// There is no such share.
     fn explain(&self, located: &Located) -> Result<Explained, Error>;
 
-    /// An administrator accepts the loss of what failed syncs left unproven in a share, or in
-    /// all; answers when that is stored. Called on a worker.
+    /// Accepts, for an administrator, the loss of everything that failed syncs left unproven in a share, or in all;
+    /// returns when that is stored. Called on a worker.
     ///
     /// # Errors
     /// There is no share of that name, or the clearing could not be stored, so that it holds only until a restart.

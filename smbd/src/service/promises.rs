@@ -84,7 +84,7 @@ pub(super) fn share_status(share: &Share<HostVfs>) -> ShareStatus {
     }
 }
 
-/// Why the lazy policies of a share are not in force.
+/// The reasons why the lazy policies of a share are not in force.
 fn reasons(aside: SetAside) -> Vec<SetAsideReason> {
     let failed = aside.failed_sync.then_some(SetAsideReason::FailedSync);
     let guard = aside.guard.then_some(SetAsideReason::PowerGuard);

@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Holdfast {
-    /// Everything that the protocol knows.
+    /// The status of everything that the protocol knows.
     pub(super) fn server_status(&self) -> ServerStatus {
         let report = self.server.report();
         let connections = report.connections.iter();
@@ -61,7 +61,7 @@ impl Holdfast {
         self.server.shares().iter().map(status).collect()
     }
 
-    /// Shares that are not served any more, as long as something that they acknowledged is not stable.
+    /// The shares that are not served any more, as long as something that they acknowledged is not stable.
     pub(super) fn removed_shares(&self) -> Vec<RemovedShareStatus> {
         let left = exposition::not_served(&self.server).into_iter();
         left.map(|(share, exposed)| RemovedShareStatus {

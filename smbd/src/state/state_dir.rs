@@ -27,7 +27,7 @@ pub(crate) fn as_its_owner(uid: u32) -> String {
     )
 }
 
-/// An error of the kernel with a way out; other errors have theirs.
+/// Adds advice to an error of the kernel; other errors have theirs.
 fn advised(error: io::Error) -> io::Error {
     if error.raw_os_error().is_none() {
         return error;

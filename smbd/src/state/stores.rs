@@ -245,7 +245,7 @@ impl Stores {
         }
     }
 
-    /// An administrator accepts the loss of poisoned inodes that no share reaches any more.
+    /// Accepts, for an administrator, the loss of poisoned inodes that no share reaches any more.
     pub(crate) fn clear_dormant(&self) -> usize {
         self.latches.clear_dormant()
     }

@@ -276,7 +276,7 @@ fn dialects(range: &std::ops::RangeInclusive<u16>) -> String {
     }
 }
 
-/// Each criterion of a rule that does not hold for an open; none if the rule is for it.
+/// The criteria of a rule that do not hold for an open; none if the rule matches it.
 fn why_not(rule: &Rule, opener: &Opener) -> Vec<String> {
     let mut out = Vec::new();
     let any = |names: &[String], name: &str| names.iter().any(|known| fold(known) == fold(name));

@@ -247,7 +247,7 @@ fn write_sessions(out: &mut Text, server: &ServerStatus) {
     out.table(1, columns, server.sessions.iter().map(row));
 }
 
-/// A list of opens, with the argument for `holdfast close open`.
+/// Writes a list of opens, with the argument for `holdfast close open`.
 fn write_opens<'a>(
     out: &mut Text,
     what: &str,

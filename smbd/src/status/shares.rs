@@ -38,7 +38,7 @@ pub(super) fn write(out: &mut Text, share: &ShareStatus) {
     write_poisoned(out, share);
 }
 
-/// A share that is not served any more and has acknowledged something that is not stable.
+/// Writes a share that is not served any more and has acknowledged something that is not stable.
 pub(super) fn write_removed(out: &mut Text, removed: &RemovedShareStatus) {
     put!(out, 1; "{} (not served any more)", removed.share);
     if removed.exposed_inodes > 0 || removed.exposed_bytes > 0 {
@@ -53,7 +53,7 @@ pub(super) fn write_removed(out: &mut Text, removed: &RemovedShareStatus) {
     }
 }
 
-/// A share that is not served yet.
+/// Writes a share that is not served yet.
 pub(super) fn write_late(out: &mut Text, late: &LateShareStatus) {
     put!(out, 1; "{} = {}", late.share, late.path);
     let why = match &late.error {
@@ -80,7 +80,7 @@ fn write_lost(out: &mut Text, lost: Option<&str>) {
     }
 }
 
-/// Everything in one line of words, for eyes and `grep`.
+/// The share in one line, for people and `grep`.
 fn durability_line(share: &ShareStatus) -> String {
     format!(
         "durability: share={} policy={} exposed={}/{} files oldest={}ms latch={} device={}",
@@ -95,7 +95,7 @@ fn durability_line(share: &ShareStatus) -> String {
     )
 }
 
-/// Policy and rules, problems with them, and who set them.
+/// Writes policy and rules, problems with them, and who set them.
 fn write_promise(out: &mut Text, share: &ShareStatus) {
     put!(out, 2; "{}: {}", share.policy, share.promise);
     if let Some(broken) = &share.broken_promise {
@@ -126,7 +126,7 @@ fn write_promise(out: &mut Text, share: &ShareStatus) {
     }
 }
 
-/// Which policies are not in force, and why.
+/// Writes which policies are not in force, and why.
 fn write_set_aside(out: &mut Text, share: &ShareStatus) {
     let reasons = share.set_aside.iter().map(|why| match why {
         SetAsideReason::PowerGuard => "this machine runs on a battery (until mains power is back)",

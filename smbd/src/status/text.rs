@@ -19,7 +19,7 @@ pub(crate) use put;
 pub(crate) struct Text(String);
 
 impl Text {
-    /// A line, indented by so many steps.
+    /// Writes a line, indented by so many steps.
     pub(crate) fn line(&mut self, depth: usize, line: Arguments<'_>) {
         let line = escaped(&line.to_string());
         // Writing to a string cannot fail.
@@ -30,7 +30,7 @@ impl Text {
         self.0.push('\n');
     }
 
-    /// A table, indented by so many steps; nothing where it has no rows.
+    /// Writes a table, indented by so many steps; nothing if it has no rows.
     pub(crate) fn table<const N: usize>(
         &mut self,
         depth: usize,

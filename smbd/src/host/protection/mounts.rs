@@ -68,7 +68,7 @@ fn parse(line: &str) -> Option<Mount> {
     })
 }
 
-/// `\040` and its like.
+/// Replaces escapes such as `\040` by their characters.
 fn unescape(text: &str) -> String {
     let path = unclean::unescape(text.as_bytes());
     path.to_string_lossy().into_owned()

@@ -43,7 +43,7 @@ impl Power {
         told.judge()
     }
 
-    /// Its word in status and metrics.
+    /// The word for it in status and metrics.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {

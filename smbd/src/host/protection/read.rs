@@ -39,7 +39,7 @@ impl Default for Root {
 }
 
 impl Root {
-    /// A folder as the kernel names it, if it lies within `sys`.
+    /// The kernel's path of a folder, if it lies within `sys`.
     pub(super) fn resolve(&self, path: &Path) -> Option<PathBuf> {
         let top = self.sys.canonicalize().ok()?;
         let found = path.canonicalize().ok()?;

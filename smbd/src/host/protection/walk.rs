@@ -219,7 +219,7 @@ impl<'a> Walk<'a> {
         below || is_volatile
     }
 
-    /// RAID with parity: without journal or partial parity log a stripe can tear.
+    /// Examines RAID with parity: without journal or partial parity log a stripe can tear.
     fn stripes(&mut self, dir: &Path, subject: &str) {
         let level = value(&dir.join("md/level")).unwrap_or_default();
         let policy = value(&dir.join("md/consistency_policy")).unwrap_or_default();

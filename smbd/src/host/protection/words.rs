@@ -18,7 +18,7 @@ impl Verdict {
         }
     }
 
-    /// Its meaning.
+    /// The meaning of the finding as a sentence.
     #[must_use]
     pub fn sentence(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl Assessment {
         said.join(",")
     }
 
-    /// In the words of the log, and of the configuration.
+    /// The word for it in the log and in the configuration.
     fn asserted_word(&self) -> Option<(&'static str, &'static str)> {
         match self.asserted {
             Protection::None => None,

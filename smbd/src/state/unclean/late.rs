@@ -316,7 +316,7 @@ impl Late {
         &self.asking.lost
     }
 
-    /// A configuration with the shares held back that cannot be served yet.
+    /// The configuration, with the shares that cannot be served yet moved to `late`.
     pub(crate) fn without(&self, mut config: Config) -> Config {
         let late = |share: &ShareSettings| self.folders.contains_key(&share.path);
         let (late, shares) = config.shares.into_iter().partition(late);

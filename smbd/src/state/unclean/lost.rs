@@ -78,8 +78,8 @@ impl Lost {
         }
     }
 
-    /// An administrator accepts the loss of these folders; `None`: of all, also of those that no share has any more.
-    /// May wait for the state folder's disk.
+    /// Accepts, for an administrator, the loss of these folders; `None`: of all, also of those that no share has any
+    /// more. May wait for the state folder's disk.
     ///
     /// # Errors
     /// It could not be stored, so a restart reports the loss again.

@@ -44,7 +44,7 @@ pub(crate) fn file_systems(share: &str, path: &Path) -> Vec<(SuperBlock, String)
     opened.collect()
 }
 
-/// Where file systems that keep things are mounted below a folder.
+/// The places below a folder at which file systems with persistent contents are mounted.
 ///
 /// # Errors
 /// The folder is not there, or the kernel's table cannot be read.
@@ -66,7 +66,7 @@ fn read(table: &str) -> io::Result<Vec<u8>> {
     fs::read(table).map_err(|error| io::Error::other(format!("{table}: {error}")))
 }
 
-/// Of these mount points the one that a path as it is written lies on. A link may lead elsewhere.
+/// The mount point among these on which a path lies, as it is written. A link may lead elsewhere.
 pub(crate) fn mount_point<'a>(path: &Path, points: &'a [PathBuf]) -> Option<&'a PathBuf> {
     let above = points.iter().filter(|point| path.starts_with(point));
     above.max_by_key(|point| point.as_os_str().len())
