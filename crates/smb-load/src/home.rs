@@ -1,4 +1,4 @@
-//! The folder of a share in which a workload lives.
+//! The folder of a share in which a workload has its files.
 
 use smb_client::{ClientError, CreateArgs, File, Tree};
 use smb_wire::msg::{CreateDisposition, CreateOptions};

@@ -1,4 +1,4 @@
-//! The sans-IO client over a connection in memory: what a test writes its sessions with.
+//! The sans-IO client over a connection in memory, with which tests write their sessions.
 //!
 //! One request after the other, or several under way: [`SimClient::send`], then
 //! [`SimClient::wait`] in any order.

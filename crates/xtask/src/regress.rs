@@ -1,4 +1,4 @@
-//! Whether a change made the server slower: an older commit and this tree, measured in turn by the same client.
+//! Checks whether a change made the server slower: an older commit and this tree, measured in turn by the same client.
 //!
 //! Both servers are built here and take every step of one matrix, one after the other, so that a disturbance of the
 //! machine affects both. The CPU time of an operation decides, which depends less on other programs than a rate does.

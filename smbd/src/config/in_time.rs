@@ -1,4 +1,4 @@
-//! Questions to a disk that may not answer.
+//! Calls to a disk that may not answer, with a time limit.
 //!
 //! Each question is asked on a thread of its own, and given up after a while. A folder that has not answered yet is not
 //! asked again, so a disk that hangs holds one thread for each folder, however often somebody asks. While there is such

@@ -1,4 +1,4 @@
-//! The way of connections to the workers, and between them.
+//! Gives new connections to workers, and moves connections between workers.
 
 use std::{io, net::SocketAddr, rc::Rc, sync::Arc, time::Duration};
 

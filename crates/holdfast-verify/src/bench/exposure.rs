@@ -1,4 +1,4 @@
-//! Looks each second, while a step is measured, at what a power cut would take.
+//! Samples, each second while a step is measured, how much a power cut would take.
 //!
 //! Holdfast states on its metrics page what it acknowledged and has not made stable. Another server does not know; the
 //! kernel's dirty pages and the flushes of the disk's cache stand beside both.

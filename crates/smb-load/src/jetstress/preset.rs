@@ -1,4 +1,4 @@
-//! The applications whose I/O the stores of this workload have, in numbers.
+//! The presets: the sizes, flags and proportions of the applications whose I/O is imitated.
 //!
 //! Exchange's are those of the Jetstress report of 2008. SQL Server's sizes are those that its documentation states
 //! (pages of 8 KiB, extents of 64 KiB, log blocks of 512 bytes to 60 KiB, write-through and unbuffered), with two reads

@@ -1,4 +1,4 @@
-//! Whether a mail store could live with the latencies of a run: the thresholds of the Jetstress report.
+//! Judges the latencies of a run by the thresholds of the Jetstress report for a mail store.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The files that one client of the mix has open and has created, as the dealt operations leave them.
+//! The files that one client of the mix has open and has created, after the operations that it was given.
 
 use super::operation::{Handle, Name};
 use crate::random::Random;

@@ -1,4 +1,4 @@
-//! The page of figures that Holdfast gives to whom asks on its metrics port.
+//! Reads the metrics page of a Holdfast server.
 
 use std::{
     io::{Read, Write},

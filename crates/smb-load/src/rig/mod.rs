@@ -1,4 +1,4 @@
-//! Servers and disks of this program's making, for measuring on one machine.
+//! Starts servers and makes disks, to measure several servers on one machine.
 //!
 //! Each server has a folder of its own on the same file system and a port of 127.0.0.1, so that all of them can run
 //! at once and be measured in turn. Everything made here is unmade when its value goes. Most of it needs root.

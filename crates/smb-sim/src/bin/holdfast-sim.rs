@@ -1,4 +1,4 @@
-//! `holdfast-sim`: crash cases by the million, replayable by seed or by line.
+//! `holdfast-sim`: runs simulated crashes, millions if asked for, and replays them by seed or by line.
 //!
 //! ```text
 //! holdfast-sim --cases N [--seed S] [--seconds T] [--profile P] [--policy Q] [--rules R] [--keep FILE]

@@ -1,4 +1,4 @@
-//! One client of a case: its connection, its handles, and how it asks.
+//! One client of a case: its connection, its handles, and its requests.
 
 use std::{
     collections::BTreeMap,

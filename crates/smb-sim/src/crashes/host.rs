@@ -1,4 +1,4 @@
-//! Changes that another program on the host makes on the disk, behind the server's back.
+//! Changes that another program on the host makes on the disk, which the server does not carry out.
 
 use std::rc::Rc;
 

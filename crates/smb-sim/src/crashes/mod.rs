@@ -1,4 +1,4 @@
-//! Crashes by the million: workloads, faults and cuts from a seed, judged by the oracle.
+//! Simulated crashes: workloads, faults and cuts from a seed, judged by the oracle.
 //!
 //! A [`Plan`] is plain data: who does what, which faults strike, when the power fails, what the
 //! disk may lose. [`run`] plays it with real clients against the whole server on a simulated

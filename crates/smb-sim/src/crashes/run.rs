@@ -1,4 +1,4 @@
-//! Plays a plan and has it judged.
+//! Runs a plan, and has the oracle judge the result.
 
 use std::{
     cell::Cell,

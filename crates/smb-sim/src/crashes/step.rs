@@ -1,4 +1,4 @@
-//! One thing that one client does, in four bytes.
+//! One step: an operation of one client, encoded in four bytes.
 
 use std::{fmt, str::FromStr};
 

@@ -1,4 +1,4 @@
-//! The beliefs of the clients of one case about the share, and the history they write together.
+//! The state of the share as the clients of one case know it, and the history that they write together.
 //!
 //! Names are changed by one client at a time: a client that creates, moves, opens or removes something holds the
 //! locks of the names it touches. Contents are not locked at all.

@@ -1,4 +1,4 @@
-//! The oracle's entry: terms, the walk through what was found, violations.
+//! The entry point of the oracle: its terms, the comparison with the state that was found, and violations.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

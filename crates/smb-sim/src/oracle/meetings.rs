@@ -1,5 +1,5 @@
-//! The events that were under way together on one inode: which kinds of requests met each other, and which met a
-//! failing sync.
+//! Counts the events that were in progress at the same time on one inode: which kinds of requests coincided with each
+//! other, and which with a failing sync.
 //!
 //! Owns the kinds of events that are distinguished and how a history is counted. Two requests meet when both
 //! concern one object and each was issued before the other was answered; a request meets a failing sync that

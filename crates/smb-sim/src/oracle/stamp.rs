@@ -1,4 +1,4 @@
-//! Contents that say what they are: each sector names its object, stream, place and version.
+//! Contents that identify themselves: each sector names its object, stream, place and version.
 
 use super::Object;
 

@@ -1,4 +1,4 @@
-//! Holdfast beside Samba: the cost of the same work on each server.
+//! Compares Holdfast with Samba: the cost of the same work on each server.
 //!
 //! A comparison is a matrix (`holdfast bench matrix`) with the rows of `catalogue.rs`: every round runs every workload
 //! on every server, one server after the other. The server's CPU time counts (user and system, all threads and

@@ -1,4 +1,4 @@
-//! From the measurements of a matrix to rows: medians, ratios with their intervals, verdicts.
+//! Makes rows from the measurements of a matrix: medians, ratios with their intervals, verdicts.
 //!
 //! A ratio is taken within each round, to the Samba (or the limit) whose median over all rounds is the best for
 //! that metric; a round without one of the two gives none. A verdict needs an interval, so at
