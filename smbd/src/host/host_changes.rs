@@ -37,7 +37,7 @@ use rustix::{fs::inotify, io::Errno};
 use smb_server::{
     Server,
     file::{HostChange, OpenId, Touched},
-    outside::{HostWatch, Interest, Observed},
+    host_watch::{HostWatch, Interest, Observed},
 };
 use tokio::sync::{Notify, oneshot};
 use vfs::{
@@ -55,31 +55,31 @@ const REMOVED_AT_ONCE: usize = 16;
 
 /// Receives the reports.
 pub(crate) trait Listener: Send + Sync {
-    /// Reports host changes below an open that watches; see [`Server::changed_outside`].
+    /// Reports host changes below an open that watches; see [`Server::host_changed`].
     fn changed(&self, open: OpenId, changes: &[HostChange]);
-    /// Reports that host changes below an open that watches were missed; see [`Server::lost_outside`].
+    /// Reports that host changes below an open that watches were missed; see [`Server::host_changes_lost`].
     fn lost(&self, open: OpenId);
     /// Reports that a file which clients cache was changed on the host, or that a directory which they cache or watch
-    /// was removed; see [`Server::touched_outside`].
+    /// was removed; see [`Server::host_touched`].
     fn touched(&self, key: FileKey, touched: Touched);
 }
 
 impl Listener for Weak<Server<HostVfs>> {
     fn changed(&self, open: OpenId, changes: &[HostChange]) {
         if let Some(server) = self.upgrade() {
-            server.changed_outside(open, changes);
+            server.host_changed(open, changes);
         }
     }
 
     fn lost(&self, open: OpenId) {
         if let Some(server) = self.upgrade() {
-            server.lost_outside(open);
+            server.host_changes_lost(open);
         }
     }
 
     fn touched(&self, key: FileKey, touched: Touched) {
         if let Some(server) = self.upgrade() {
-            server.touched_outside(key, touched);
+            server.host_touched(key, touched);
         }
     }
 }

@@ -21,7 +21,7 @@ use std::{
 
 use durability::Durability;
 use smb_auth::UserDb;
-use smb_server::{Server, Share, outside::HostWatch};
+use smb_server::{Server, Share, host_watch::HostWatch};
 use vfs::linux::OwnChanges;
 
 use crate::{

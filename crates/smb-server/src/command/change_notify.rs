@@ -23,7 +23,7 @@ use crate::{
     connection::Connection,
     failure::Failure,
     file::{Change, OpenId, Outcome, Turn, WaiterId, WatchRequest, Watching},
-    outside::{Interest, OBSERVE_MAX},
+    host_watch::{Interest, OBSERVE_MAX},
     race::race,
     state::{EndReason, InFlight, Server, breaks::perform},
     turn::COMPONENT_WORK,

@@ -16,7 +16,7 @@ use super::files::Files;
 use super::inode::Inode;
 use super::lock_sequences::LockSequence;
 use super::lock_series::{self, Before};
-use super::restore::KeptLock;
+use super::restore::SavedLock;
 use super::types::{Effects, OpenId, Outcome, Place, WaiterId, Withdrawal};
 use crate::limits::{RANGES_MAX, RANGES_PER_OPEN_MAX};
 
@@ -169,9 +169,9 @@ impl RangeLocks {
     }
 
     /// The locks of an open, in the order in which they were granted.
-    pub(super) fn of(&self, open: OpenId) -> Vec<KeptLock> {
+    pub(super) fn of(&self, open: OpenId) -> Vec<SavedLock> {
         let mine = self.held.iter().filter(|held| held.open == open);
-        mine.map(|held| KeptLock {
+        mine.map(|held| SavedLock {
             offset: held.range.offset,
             length: held.range.length,
             exclusive: held.exclusive,
@@ -197,7 +197,7 @@ impl RangeLocks {
 
     /// Restores the locks that an open held before a restart; they count for no user. They were granted before, so
     /// nothing is checked.
-    pub(super) fn put_back(&mut self, open: OpenId, locks: &[KeptLock]) {
+    pub(super) fn put_back(&mut self, open: OpenId, locks: &[SavedLock]) {
         let room = RANGES_MAX.saturating_sub(self.held.len());
         self.held.extend(locks.iter().take(room).map(|lock| Held {
             open,

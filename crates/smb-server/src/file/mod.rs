@@ -45,7 +45,7 @@ pub use locks::{CountedUser, LockBounds, Locking};
 pub(crate) use locks::{before_bad_flags, is_unlock};
 pub use names::{Look, Renamed, ShareId, SharePath};
 pub use quick::{Ongoing, Quick};
-pub use restore::{KeptCache, KeptLease, KeptLock, KeptOpen};
+pub use restore::{SavedCache, SavedLease, SavedLock, SavedOpen};
 pub use stream_rename::StreamRename;
 pub use types::*;
 pub use watch::{Change, HostChange, Reported, Touched, Turn, WatchRequest, Watching};

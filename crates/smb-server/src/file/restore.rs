@@ -25,7 +25,7 @@ use super::{
 
 /// A byte-range lock held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeptLock {
+pub struct SavedLock {
     /// First byte.
     pub offset: u64,
     /// Bytes.
@@ -36,19 +36,19 @@ pub struct KeptLock {
 
 /// The caching of an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum KeptCache {
+pub enum SavedCache {
     /// Nothing.
     #[default]
     None,
     /// By an oplock, as the caching it stands for.
     Oplock(LeaseState),
-    /// By a lease, see [`KeptLease`].
+    /// By a lease, see [`SavedLease`].
     Lease,
 }
 
 /// A lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeptLease {
+pub struct SavedLease {
     /// The state that is held. While a break is in flight, this is the state after the break, because the request that
     /// caused it may already have been answered, and a client that reconnects after a restart learns from the answer
     /// which state it holds.
@@ -63,7 +63,7 @@ pub struct KeptLease {
 
 /// The engine's state of an open.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct KeptOpen {
+pub struct SavedOpen {
     /// Rights granted.
     pub access: AccessMask,
     /// The access that the open shares with others.
@@ -75,35 +75,35 @@ pub struct KeptOpen {
     /// It is an open of a named stream whose file is marked for deletion by the name of the open.
     pub link_marked: bool,
     /// The caching of the open.
-    pub cache: KeptCache,
+    pub cache: SavedCache,
     /// The byte-range locks it holds, in the order in which they were granted.
-    pub locks: Vec<KeptLock>,
+    pub locks: Vec<SavedLock>,
     /// Open.LockSequenceArray: the valid buckets with their numbers.
     pub sequences: Vec<(u32, u8)>,
 }
 
 impl Inode {
-    fn kept(&mut self, id: OpenId) -> Option<(KeptOpen, Option<(Owner, KeptLease)>)> {
+    fn kept(&mut self, id: OpenId) -> Option<(SavedOpen, Option<(Owner, SavedLease)>)> {
         let (marked_deleted, link_marked) = (self.is_marked(id), self.is_file_marked(id));
         let (stream, open) = self.stream_of(id)?;
-        let (mut cache, mut lease) = (KeptCache::None, None);
+        let (mut cache, mut lease) = (SavedCache::None, None);
         if let Some(holder) = stream.holder_of(id) {
             let left = |breaking: super::caching::Breaking| holder.state & breaking.required;
             let state = holder.breaking.map_or(holder.state, left);
             cache = if holder.is_oplock() {
-                KeptCache::Oplock(state)
+                SavedCache::Oplock(state)
             } else {
-                let kept = KeptLease {
+                let kept = SavedLease {
                     state,
                     epoch: holder.epoch,
                     v2: holder.v2,
                     parent: holder.parent,
                 };
                 lease = Some((holder.owner, kept));
-                KeptCache::Lease
+                SavedCache::Lease
             };
         }
-        let kept = KeptOpen {
+        let kept = SavedOpen {
             access: open.mode.access,
             share: open.mode.share,
             delete_on_close: open.delete_on_close,
@@ -120,7 +120,7 @@ impl Inode {
     fn put_back(
         &mut self,
         request: &OpenRequest,
-        kept: &KeptOpen,
+        kept: &SavedOpen,
         holder: Option<Holder>,
         who: &Deleter,
     ) -> Option<Granted> {
@@ -217,7 +217,7 @@ impl Files {
         &self,
         place: &Place,
         open: OpenId,
-    ) -> Option<(KeptOpen, Option<(Owner, KeptLease)>)> {
+    ) -> Option<(SavedOpen, Option<(Owner, SavedLease)>)> {
         self.with(place.key, false, |inode| inode.kept(open))?
     }
 
@@ -227,25 +227,25 @@ impl Files {
     pub fn put_back(
         &self,
         request: &OpenRequest,
-        kept: &KeptOpen,
-        lease: Option<(Guid, LeaseKey, KeptLease)>,
+        kept: &SavedOpen,
+        lease: Option<(Guid, LeaseKey, SavedLease)>,
         who: &Deleter,
     ) -> Option<Granted> {
         let group = self.site(&request.place).next_ticket();
         let holder = match (kept.cache, lease) {
-            (KeptCache::None, _) => None,
-            (KeptCache::Oplock(state), _) => {
+            (SavedCache::None, _) => None,
+            (SavedCache::Oplock(state), _) => {
                 Some(Holder::new(Owner::Oplock(request.open), group, state))
             }
-            (KeptCache::Lease, Some((client, key, lease))) => Some(Holder {
+            (SavedCache::Lease, Some((client, key, lease))) => Some(Holder {
                 epoch: lease.epoch,
                 v2: lease.v2,
                 parent: lease.parent,
                 ..Holder::new(Owner::Lease(client, key), group, lease.state)
             }),
-            (KeptCache::Lease, None) => return None,
+            (SavedCache::Lease, None) => return None,
         };
-        let leased = matches!(kept.cache, KeptCache::Lease);
+        let leased = matches!(kept.cache, SavedCache::Lease);
         let granted = self.with(request.place.key, true, |inode| {
             inode.put_back(request, kept, holder, who)
         });

@@ -11,7 +11,7 @@
 //! list the directory again. [`WATCHERS_PER_USER_MAX`] bounds the watchers of a directory, and [`TREES_PER_USER_MAX`]
 //! those of trees. Queued changes are counted as they will be encoded ([MS-FSCC] 2.7.1).
 
-mod outside;
+mod host_change;
 mod reach;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,7 +32,7 @@ use super::locks::CountedUser;
 use super::names::{IndexKey, SharePath};
 use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
 
-pub use outside::{HostChange, Touched};
+pub use host_change::{HostChange, Touched};
 
 /// Most bytes of changes a watcher queues, whatever its first request's buffer could hold.
 pub(super) const QUEUE_BYTES_MAX: usize = 65_536;

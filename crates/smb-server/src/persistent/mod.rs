@@ -45,13 +45,13 @@ pub(crate) use self::{
     table::{OWNER_BYTES_MAX, put_lease},
 };
 use crate::{
-    file::{Files, KeptLease, OpenId, Owner, Place, SharePath},
+    file::{Files, OpenId, Owner, Place, SavedLease, SharePath},
     limits::ServerLimits,
     locks::{Mutex, RwLock},
 };
 
 /// The leases of recorded opens.
-pub(crate) type Leases = BTreeMap<(Guid, LeaseKey), KeptLease>;
+pub(crate) type Leases = BTreeMap<(Guid, LeaseKey), SavedLease>;
 
 /// The store in which persistent opens are recorded.
 pub trait HandleStore: Send + Sync {

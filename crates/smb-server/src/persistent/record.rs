@@ -18,7 +18,7 @@ use smb_wire::{
     msg::{CreateAction, CreateOptions, ShareAccess},
 };
 
-use crate::file::{KeptCache, KeptLease, KeptLock, KeptOpen, LeaseState};
+use crate::file::{LeaseState, SavedCache, SavedLease, SavedLock, SavedOpen};
 
 const OPEN: u8 = b'O';
 const LEASE: u8 = b'l';
@@ -87,7 +87,7 @@ pub(crate) struct OpenRecord {
     /// Open.AppInstanceId and its version.
     pub(crate) app: Option<(Guid, Option<AppInstanceVersion>)>,
     /// The file engine's state of the open. A lease's state is in its own record.
-    pub(crate) engine: KeptOpen,
+    pub(crate) engine: SavedOpen,
 }
 
 /// One entry of the store.
@@ -95,7 +95,7 @@ pub(crate) struct OpenRecord {
 pub(crate) enum Record {
     Open(Box<OpenRecord>),
     /// A lease that persistent opens are under, by client and key.
-    Lease((Guid, LeaseKey), KeptLease),
+    Lease((Guid, LeaseKey), SavedLease),
 }
 
 pub(crate) fn open_key(id: u64) -> Vec<u8> {
@@ -274,16 +274,16 @@ impl OpenRecord {
     }
 }
 
-fn encode_engine(out: &mut BytesMut, engine: &KeptOpen) {
+fn encode_engine(out: &mut BytesMut, engine: &SavedOpen) {
     out.put_u32_le(engine.access.bits());
     out.put_u32_le(engine.share.bits());
     match engine.cache {
-        KeptCache::None => out.put_u8(0),
-        KeptCache::Oplock(state) => {
+        SavedCache::None => out.put_u8(0),
+        SavedCache::Oplock(state) => {
             out.put_u8(1);
             out.put_u32_le(state.0);
         }
-        KeptCache::Lease => out.put_u8(2),
+        SavedCache::Lease => out.put_u8(2),
     }
     let locks = engine.locks.get(..LOCKS_MAX).unwrap_or(&engine.locks);
     out.put_u16_le(locks.len() as u16);
@@ -311,13 +311,13 @@ fn decode_app(from: &mut Reader<'_>) -> Option<(Guid, Option<AppInstanceVersion>
     Some((id, version))
 }
 
-fn decode_engine(from: &mut Reader<'_>) -> Option<KeptOpen> {
+fn decode_engine(from: &mut Reader<'_>) -> Option<SavedOpen> {
     let access = AccessMask(from.u32().ok()?);
     let share = ShareAccess(from.u32().ok()?);
     let cache = match from.u8().ok()? {
-        0 => KeptCache::None,
-        1 => KeptCache::Oplock(LeaseState(from.u32().ok()?)),
-        2 => KeptCache::Lease,
+        0 => SavedCache::None,
+        1 => SavedCache::Oplock(LeaseState(from.u32().ok()?)),
+        2 => SavedCache::Lease,
         _ => return None,
     };
     let mut locks = Vec::new();
@@ -326,7 +326,7 @@ fn decode_engine(from: &mut Reader<'_>) -> Option<KeptOpen> {
         return None;
     }
     for _ in 0..count {
-        locks.push(KeptLock {
+        locks.push(SavedLock {
             offset: from.u64().ok()?,
             length: from.u64().ok()?,
             exclusive: match from.u8().ok()? {
@@ -344,17 +344,17 @@ fn decode_engine(from: &mut Reader<'_>) -> Option<KeptOpen> {
         }
         sequences.push((bucket, number));
     }
-    Some(KeptOpen {
+    Some(SavedOpen {
         access,
         share,
         cache,
         locks,
         sequences,
-        ..KeptOpen::default()
+        ..SavedOpen::default()
     })
 }
 
-pub(crate) fn encode_lease(kept: &KeptLease) -> Vec<u8> {
+pub(crate) fn encode_lease(kept: &SavedLease) -> Vec<u8> {
     let mut out = BytesMut::new();
     out.put_u8(VERSION);
     out.put_u8(if kept.v2 { LEASE_V2 } else { 0 });
@@ -364,13 +364,13 @@ pub(crate) fn encode_lease(kept: &KeptLease) -> Vec<u8> {
     out.to_vec()
 }
 
-fn decode_lease(bytes: &[u8]) -> Option<KeptLease> {
+fn decode_lease(bytes: &[u8]) -> Option<SavedLease> {
     let mut from = Reader::new(bytes, "persistent lease");
     let (version, flags) = (from.u8().ok()?, from.u8().ok()?);
     if version != VERSION || flags & !LEASE_V2 != 0 {
         return None;
     }
-    let kept = KeptLease {
+    let kept = SavedLease {
         v2: flags == LEASE_V2,
         state: LeaseState(from.u32().ok()?),
         epoch: from.u16().ok()?,
@@ -423,33 +423,33 @@ mod tests {
             lease: Some((LeaseKey([7; 16]), true)),
             parent_lease: Some(LeaseKey([8; 16])),
             app: Some((Guid([9; 16]), Some(AppInstanceVersion { high: 1, low: 2 }))),
-            engine: KeptOpen {
+            engine: SavedOpen {
                 access: AccessMask::FILE_READ_DATA,
                 share: ShareAccess::READ,
                 delete_on_close: true,
-                cache: KeptCache::Lease,
+                cache: SavedCache::Lease,
                 locks: vec![
-                    KeptLock {
+                    SavedLock {
                         offset: 0,
                         length: u64::MAX,
                         exclusive: true,
                     },
-                    KeptLock {
+                    SavedLock {
                         offset: 5,
                         length: 0,
                         exclusive: false,
                     },
                 ],
                 sequences: vec![(1, 0), (64, 15)],
-                ..KeptOpen::default()
+                ..SavedOpen::default()
             },
         }
     }
 
     const NAME: (Guid, LeaseKey) = (Guid([2; 16]), LeaseKey([7; 16]));
 
-    fn lease() -> KeptLease {
-        KeptLease {
+    fn lease() -> SavedLease {
+        SavedLease {
             state: LeaseState::RWH,
             epoch: 65_535,
             v2: true,
@@ -468,11 +468,11 @@ mod tests {
             parent_lease: None,
             app: None,
             path: Vec::new(),
-            engine: KeptOpen {
-                cache: KeptCache::Oplock(LeaseState::RWH),
+            engine: SavedOpen {
+                cache: SavedCache::Oplock(LeaseState::RWH),
                 marked_deleted: true,
                 link_marked: true,
-                ..KeptOpen::default()
+                ..SavedOpen::default()
             },
             ..open()
         };

@@ -11,7 +11,7 @@ use smb_wire::{
 use vfs::FileKey;
 
 use super::record::{MOVING_MAX, OpenRecord, encode_lease, lease_key, open_key};
-use crate::file::{Files, KeptLease, OpenId, Owner, Place, SharePath};
+use crate::file::{Files, OpenId, Owner, Place, SavedLease, SharePath};
 
 /// Most bytes of the records of one owner: an eighth of a store's capacity. Above that, no more of the owner's opens
 /// and locks are recorded, nor longer names.
@@ -209,6 +209,6 @@ impl Inner {
     }
 }
 
-pub(crate) fn put_lease(client: Guid, key: LeaseKey, kept: KeptLease) -> MapChange {
+pub(crate) fn put_lease(client: Guid, key: LeaseKey, kept: SavedLease) -> MapChange {
     MapChange::Put(lease_key(client, key), encode_lease(&kept))
 }

@@ -34,11 +34,11 @@ use self::{
 };
 use crate::{
     file::{
-        CacheRequest, Deleter, KeptCache, KeptLease, LeaseState, Link, OpenId, OpenRequest, Place,
-        Quick, SharePath, Waiter,
+        CacheRequest, Deleter, LeaseState, Link, OpenId, OpenRequest, Place, Quick, SavedCache,
+        SavedLease, SharePath, Waiter,
     },
+    host_watch::Interest,
     locks::Mutex,
-    outside::Interest,
     persistent::{
         HandleStore, Leases, OpenRecord, put_lease,
         record::{self, Record, open_key},
@@ -196,7 +196,7 @@ impl<V: Vfs> Server<V> {
     /// Records that an open that could not be examined caches nothing, because until it is, others may open and cache
     /// its file. A lease that other opens have restored stays, because an open by others breaks it.
     fn leave(&self, record: &OpenRecord, leases: &Leases) -> Option<StoreTask> {
-        if matches!(record.engine.cache, KeptCache::None) {
+        if matches!(record.engine.cache, SavedCache::None) {
             return None;
         }
         let store = self.persistence.store()?;
@@ -223,7 +223,7 @@ impl<V: Vfs> Server<V> {
             .ok_or("no continuously available share has this name now")?;
         let owner = Arc::new(self.owner_of(share, record)?);
         let lease = match (record.engine.cache, record.lease) {
-            (KeptCache::Lease, Some((key, _))) => {
+            (SavedCache::Lease, Some((key, _))) => {
                 let name = (record.client, key);
                 let kept = leases.get(&name);
                 Some((name, *kept.ok_or("the record of its lease is damaged")?))
@@ -237,7 +237,7 @@ impl<V: Vfs> Server<V> {
             Ok(true) => (record.clone(), lease),
             Ok(false) => without_cache(record, lease),
             Err(error) => {
-                self.outside.forget(engine);
+                self.host_watches.forget(engine);
                 return Err(error);
             }
         };
@@ -268,7 +268,7 @@ impl<V: Vfs> Server<V> {
         let named = lease.map(|((client, key), kept)| (client, key, kept));
         let deleter = Deleter::new(&owner.identity, record.parent_lease);
         let Some(granted) = (self.files).put_back(&request, &record.engine, named, &deleter) else {
-            self.outside.forget(engine);
+            self.host_watches.forget(engine);
             let why = "the file engine has no room for it".to_owned();
             return Err(Refusal::Unknown(why));
         };
@@ -288,7 +288,7 @@ impl<V: Vfs> Server<V> {
         node: &V::Node,
         engine: OpenId,
     ) -> Result<bool, Refusal> {
-        if matches!(record.engine.cache, KeptCache::None) {
+        if matches!(record.engine.cache, SavedCache::None) {
             return Ok(true);
         }
         if record.directory {
@@ -444,7 +444,7 @@ async fn forget(store: &dyn HandleStore, mut gone: Vec<MapChange>) {
     }
 }
 
-type NamedLease = Option<((Guid, LeaseKey), KeptLease)>;
+type NamedLease = Option<((Guid, LeaseKey), SavedLease)>;
 
 /// The record without its caching, as after a break that was not acknowledged.
 fn without_cache(record: &OpenRecord, lease: NamedLease) -> (OpenRecord, NamedLease) {
@@ -455,10 +455,10 @@ fn without_cache(record: &OpenRecord, lease: NamedLease) -> (OpenRecord, NamedLe
         "a file may have changed unknown to its client: the client's caching is given up"
     );
     let mut record = record.clone();
-    if matches!(record.engine.cache, KeptCache::Oplock(_)) {
-        record.engine.cache = KeptCache::None;
+    if matches!(record.engine.cache, SavedCache::Oplock(_)) {
+        record.engine.cache = SavedCache::None;
     }
-    let given_up = |kept: KeptLease| KeptLease {
+    let given_up = |kept: SavedLease| SavedLease {
         state: LeaseState(0),
         epoch: kept.epoch.wrapping_add(1),
         ..kept

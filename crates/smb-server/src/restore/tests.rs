@@ -20,7 +20,7 @@ use vfs::{
 
 use super::world::{CLIENT, HASTE, KEY, World, came, run, shares};
 use crate::{
-    file::{KeptCache, KeptLock, KeptOpen, LeaseState, LockBounds, OpenId},
+    file::{LeaseState, LockBounds, OpenId, SavedCache, SavedLock, SavedOpen},
     limits::ServerLimits,
     persistent::{
         OWNER_BYTES_MAX, OpenRecord,
@@ -61,7 +61,7 @@ fn what_is_cached_is_observed_before_anybody_comes_back() {
     assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));
     assert_eq!(world.lease(10), Some((LeaseState::RWH, 4)));
     assert_eq!(watch.1.lock().unwrap().len(), 1);
-    assert_eq!(world.server.outside.observed(), 1);
+    assert_eq!(world.server.host_watches.observed(), 1);
     assert_eq!(world.store.changes(), [], "nothing changed");
 }
 
@@ -294,7 +294,7 @@ fn nobody_takes_the_place_of_an_open_by_its_create_guid() {
         record.create_guid = same;
         record.client = Guid([client; 16]);
         record.lease = None;
-        record.engine.cache = KeptCache::None;
+        record.engine.cache = SavedCache::None;
         world.elsewhere(record, &format!("f{id}"))
     };
     let records = [record(10, 1), record(11, 2), record(12, 3)];
@@ -316,7 +316,7 @@ fn nobody_takes_the_place_of_an_open_by_its_create_guid() {
 fn no_owner_fills_the_store() {
     let world = World::new(false, ServerLimits::default());
     world.changes_seen(true);
-    let lock = |at: u64| KeptLock {
+    let lock = |at: u64| SavedLock {
         offset: at,
         length: 1,
         exclusive: false,
@@ -326,7 +326,7 @@ fn no_owner_fills_the_store() {
         .map(|at| {
             let mut record = world.record(10 + at);
             record.engine.locks = (0..4000).map(lock).collect();
-            record.engine.cache = KeptCache::None;
+            record.engine.cache = SavedCache::None;
             world.elsewhere(record, &format!("f{at}"))
         })
         .collect();
@@ -409,8 +409,8 @@ fn a_stream_is_found_under_both_names_of_a_rename() {
             stream: Some("old".to_owned()),
             stream_to: Some(to.to_owned()),
             lease: None,
-            engine: KeptOpen {
-                cache: KeptCache::None,
+            engine: SavedOpen {
+                cache: SavedCache::None,
                 ..world.record(10).engine
             },
             ..world.record(10)
@@ -441,8 +441,8 @@ fn a_stream_of_a_directory_comes_back() {
         stream: Some("s".to_owned()),
         inode: (key.ino, key.generation),
         lease: None,
-        engine: KeptOpen {
-            cache: KeptCache::None,
+        engine: SavedOpen {
+            cache: SavedCache::None,
             ..world.record(10).engine
         },
         ..world.record(10)

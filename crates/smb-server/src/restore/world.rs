@@ -34,9 +34,9 @@ use super::Restored;
 use crate::{
     config::{ServerConfig, ShareConfig},
     connection::Connection,
-    file::{KeptCache, KeptLease, KeptOpen, LeaseState, Owner},
+    file::{LeaseState, Owner, SavedCache, SavedLease, SavedOpen},
+    host_watch::{HostWatch, Interest, Observed},
     limits::ServerLimits,
-    outside::{HostWatch, Interest, Observed},
     persistent::{
         HandleStore, OpenRecord,
         record::{encode_lease, lease_key, open_key},
@@ -330,11 +330,11 @@ impl World {
             lease: Some((KEY, true)),
             parent_lease: None,
             app: None,
-            engine: KeptOpen {
+            engine: SavedOpen {
                 access: AccessMask::FILE_READ_DATA,
                 share: ShareAccess(7),
-                cache: KeptCache::Lease,
-                ..KeptOpen::default()
+                cache: SavedCache::Lease,
+                ..SavedOpen::default()
             },
         }
     }
@@ -349,7 +349,7 @@ impl World {
         let mut entries: Vec<_> = opens
             .map(|record| entry(open_key(record.id), record.encode()))
             .collect();
-        let kept = KeptLease {
+        let kept = SavedLease {
             state: LeaseState::RWH,
             epoch: 4,
             v2: true,

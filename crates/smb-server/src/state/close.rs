@@ -151,7 +151,7 @@ pub(crate) async fn finish<V: Vfs>(
     // Earlier, requests that wait for this would still meet its share mode and its locks.
     server.durables.ended(open);
     server.holders.remove(open.engine);
-    server.outside.forget(open.engine);
+    server.host_watches.forget(open.engine);
     let flags = open.flags();
     let mut receipt = Ok(None);
     if let Some((remove, deleter)) = &closed.remove {

@@ -9,13 +9,13 @@ use vfs::{FileKey, Vfs};
 use super::{Server, breaks::perform};
 use crate::{
     file::{HostChange, OpenId, Touched},
-    outside::{HostWatch, Interest, Observed, Unobserved},
+    host_watch::{HostWatch, Interest, Observed, Unobserved},
 };
 
 impl<V: Vfs> Server<V> {
     /// Sets the [`HostWatch`] that observes objects; to be called before the first client connects.
     pub fn set_host_watch(&self, watch: Arc<dyn HostWatch<V>>) {
-        *self.outside.watch.write() = Some(watch);
+        *self.host_watches.watch.write() = Some(watch);
     }
 
     /// Watches for an open until it is closed. The returned channel is ready when everything below is watched, too.
@@ -25,31 +25,31 @@ impl<V: Vfs> Server<V> {
         node: &V::Node,
         interest: Interest,
     ) -> Result<Option<oneshot::Receiver<()>>, Unobserved> {
-        let Some(observed) = self.outside.observe(node, interest) else {
+        let Some(observed) = self.host_watches.observe(node, interest) else {
             return Ok(None);
         };
         let observed = observed?;
-        self.outside.keep(open, observed.guard);
+        self.host_watches.keep(open, observed.guard);
         // The open may have been closed meanwhile, and no later close would remove this.
         if self.files.path_of(open).is_none() {
-            self.outside.forget(open);
+            self.host_watches.forget(open);
         }
         Ok(observed.ready)
     }
 
     /// As [`Server::observe`], for an open that is not in the tables yet. If it will not be made after all, the caller
-    /// must call `outside.forget`.
+    /// must call `host_watches.forget`.
     pub(crate) async fn observe_ahead(
         &self,
         open: OpenId,
         node: &V::Node,
         interest: Interest,
     ) -> Result<(), Unobserved> {
-        let Some(observed) = self.outside.observe(node, interest) else {
+        let Some(observed) = self.host_watches.observe(node, interest) else {
             return Ok(());
         };
         let Observed { guard, ready } = observed?;
-        self.outside.keep(open, guard);
+        self.host_watches.keep(open, guard);
         match ready {
             Some(ready) => ready.await.map_err(|_| Unobserved),
             None => Ok(()),
@@ -63,23 +63,23 @@ impl<V: Vfs> Server<V> {
         } else {
             Touched::Data
         };
-        self.touched_outside(key, touched);
+        self.host_touched(key, touched);
     }
 
     /// Reports host changes below a watched directory. It must be called within the runtime of the environment, and
     /// changes that belong together (both names of a rename) in one call.
-    pub fn changed_outside(self: &Arc<Self>, open: OpenId, changes: &[HostChange]) {
-        perform(self, self.files.changed_outside(open, changes));
+    pub fn host_changed(self: &Arc<Self>, open: OpenId, changes: &[HostChange]) {
+        perform(self, self.files.host_changed(open, changes));
     }
 
     /// Reports that changes below a watched directory were lost.
-    pub fn lost_outside(self: &Arc<Self>, open: OpenId) {
+    pub fn host_changes_lost(self: &Arc<Self>, open: OpenId) {
         perform(self, self.files.changes_lost(open));
     }
 
     /// Reports that another program on the host touched an inode that a client may cache. It must be called within the
     /// runtime of the environment, because breaks have time-outs.
-    pub fn touched_outside(self: &Arc<Self>, key: FileKey, touched: Touched) {
-        perform(self, self.files.touched_outside(key, touched));
+    pub fn host_touched(self: &Arc<Self>, key: FileKey, touched: Touched) {
+        perform(self, self.files.host_touched(key, touched));
     }
 }

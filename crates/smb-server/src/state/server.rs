@@ -43,10 +43,10 @@ use crate::{
     config::ServerConfig,
     failure::Failure,
     file::{Files, OpenId, Outcome, SharePath, WaiterId},
+    host_watch::HostWatches,
     limits::{ADDRESS_LINES, MEMORY_FREED_PART, SHARE_LINES},
     locks::{Mutex, RwLock},
     memory::{Account, Memory, Seen},
-    outside::Outside,
     persistent::Persistence,
 };
 
@@ -101,7 +101,7 @@ pub struct Server<V: Vfs> {
     /// Dirty state and barriers of all shares.
     pub durability: Arc<Durability<V>>,
     pub(crate) files: Files,
-    pub(crate) outside: Outside<V>,
+    pub(crate) host_watches: HostWatches<V>,
     /// Breaks and the answers they wait for.
     pub(crate) grants: Grants,
     /// Opens that outlive their connections.
@@ -166,7 +166,7 @@ impl<V: Vfs> Server<V> {
             started: env.realtime(),
             durability,
             files,
-            outside: Outside::default(),
+            host_watches: HostWatches::default(),
             grants: Grants::default(),
             durables: Durables::default(),
             persistence: Persistence::default(),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use smb_client::{CreateArgs, Created, Request};
-use smb_server::outside::{HostWatch, Interest, Observed};
+use smb_server::host_watch::{HostWatch, Interest, Observed};
 use smb_sim::MemoryVfs;
 use smb_wire::{
     Status,

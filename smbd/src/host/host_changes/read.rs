@@ -21,7 +21,7 @@ use rustix::{
 };
 use smb_server::{
     file::{Change, HostChange, OpenId, Touched},
-    outside::Interest,
+    host_watch::Interest,
 };
 use smb_wire::msg::NotifyFilter;
 use tokio::{

@@ -15,7 +15,7 @@ use rustix::{
     fs::inotify::{self, WatchFlags},
     io::Errno,
 };
-use smb_server::outside::Interest;
+use smb_server::host_watch::Interest;
 use vfs::{
     FileKey,
     linux::{InodeId, LinuxFd},

@@ -20,7 +20,7 @@ use rustix::{
 };
 use smb_server::{
     file::{HostChange, OpenId, Touched},
-    outside::{Interest, OBSERVE_MAX},
+    host_watch::{Interest, OBSERVE_MAX},
 };
 use tempfile::TempDir;
 use vfs::{

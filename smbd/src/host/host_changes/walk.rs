@@ -21,7 +21,7 @@ use rustix::{
 };
 use smb_server::{
     file::{Change, HostChange},
-    outside::{Interest, OBSERVE_MAX},
+    host_watch::{Interest, OBSERVE_MAX},
 };
 use smb_wire::msg::NotifyFilter;
 use tokio::sync::oneshot;

@@ -26,8 +26,8 @@ use crate::{
     command::{Call, Handled, Reply, facts, file_time},
     failure::Failure,
     file::{CacheGrant, Place},
+    host_watch::Interest,
     locks::Mutex,
-    outside::Interest,
     state::{
         At, Endurance, LeaseName, NewOpen, Open, OpenKind, Origin, breaks, disconnected, records,
     },

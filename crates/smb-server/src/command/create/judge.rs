@@ -259,7 +259,7 @@ pub(super) async fn undo<V: Vfs>(
     node: &V::Node,
 ) -> Result<(), Failure> {
     let (server, share) = (call.server(), call.share()?);
-    server.outside.forget(open);
+    server.host_watches.forget(open);
     let closed = server.files.close(place, open, None);
     let removed = close::without_client(server, share, node, (place, open), closed);
     Ok(removed.await?)

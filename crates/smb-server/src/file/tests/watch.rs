@@ -302,7 +302,7 @@ fn a_directory_that_the_host_removed_has_no_news() {
     let rig = Rig::new();
     let on = directory(&rig, "d");
     let (waiter, _) = watch(&rig, &on, false, 1000);
-    let touched = |touched| rig.files.touched_outside(on.place.key, touched).wakes;
+    let touched = |touched| rig.files.host_touched(on.place.key, touched).wakes;
     assert_eq!(touched(Touched::Name), []);
     let outcome = Outcome::Failed(Status::DELETE_PENDING);
     assert_eq!(touched(Touched::Gone), [Wake { waiter, outcome }]);

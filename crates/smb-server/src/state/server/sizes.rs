@@ -22,7 +22,7 @@ impl<V: Vfs> Server<V> {
             ("kept_opens", self.durables.len()),
             ("creates_by_guid", creates),
             ("app_instances", instances),
-            ("observed", self.outside.observed()),
+            ("observed", self.host_watches.observed()),
             ("change_times", self.change_times.len()),
         ];
         sizes.extend(self.files.sizes());

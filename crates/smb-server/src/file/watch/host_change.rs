@@ -37,7 +37,7 @@ pub enum Touched {
 impl Files {
     /// Reports host changes to one watcher, in order. Changes that belong together (both names of a rename) must be
     /// passed in one call.
-    pub fn changed_outside(&self, open: OpenId, changes: &[HostChange]) -> Effects {
+    pub fn host_changed(&self, open: OpenId, changes: &[HostChange]) -> Effects {
         let mut effects = Effects::default();
         let mut watches = self.watches.lock();
         let Some(watcher) = watches.by_open.get_mut(&open) else {
@@ -66,7 +66,7 @@ impl Files {
 
     /// Breaks the caching of an inode that another program on the host touched. The requests that wait at a directory
     /// without a name end.
-    pub fn touched_outside(&self, key: FileKey, touched: Touched) -> Effects {
+    pub fn host_touched(&self, key: FileKey, touched: Touched) -> Effects {
         let place = Place { key, stream: None };
         let operation = match touched {
             Touched::Data => Operation::Write,

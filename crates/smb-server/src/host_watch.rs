@@ -2,8 +2,8 @@
 //!
 //! The server does not access the disk here; a [`HostWatch`] watches. It is called for every open that watches a
 //! directory or may cache something, before the client learns of either, and it watches until the open is closed.
-//! It reports changes by [`crate::Server::changed_outside`], [`crate::Server::lost_outside`] and
-//! [`crate::Server::touched_outside`], but not changes made by the server itself.
+//! It reports changes by [`crate::Server::host_changed`], [`crate::Server::host_changes_lost`] and
+//! [`crate::Server::host_touched`], but not changes made by the server itself.
 //!
 //! Without a `HostWatch` nothing is watched. An object that a `HostWatch` cannot watch (the kernel has no more
 //! watches) must not be cached: its caching is broken as soon as it is granted. Bound: one [`Observed`] for each
@@ -60,20 +60,20 @@ pub(crate) struct Unobserved;
 
 /// Observes host changes of the files of the shares.
 pub trait HostWatch<V: Vfs>: Send + Sync {
-    /// Begins to observe: the node itself, whose key the reports name, at once unless that may wait for its file system,
-    /// and everything below it soon. It does not wait for a disk. `None` if the object cannot be observed.
+    /// Begins to observe: the node itself, whose key the reports name, at once unless that may wait for its file
+    /// system, and everything below it soon. It does not wait for a disk. `None` if the object cannot be observed.
     fn observe(&self, node: &V::Node, interest: Interest) -> Option<Observed>;
 }
 
 type Guards = BTreeMap<OpenId, Vec<Box<dyn Any + Send + Sync>>>;
 
 /// The watched objects, by open.
-pub(crate) struct Outside<V: Vfs> {
+pub(crate) struct HostWatches<V: Vfs> {
     pub(crate) watch: RwLock<Option<Arc<dyn HostWatch<V>>>>,
     guards: Mutex<Guards>,
 }
 
-impl<V: Vfs> Default for Outside<V> {
+impl<V: Vfs> Default for HostWatches<V> {
     fn default() -> Self {
         Self {
             watch: RwLock::new(None),
@@ -82,7 +82,7 @@ impl<V: Vfs> Default for Outside<V> {
     }
 }
 
-impl<V: Vfs> Outside<V> {
+impl<V: Vfs> HostWatches<V> {
     /// `None` if there is no [`HostWatch`].
     pub(crate) fn observe(
         &self,
