@@ -96,15 +96,39 @@ fn jobs_that_take_long_leave_a_thread_to_each_other_requester() {
     assert_eq!(begin_all(), [13]);
     end(0);
     assert_eq!(begin_all(), [14], "6 has its turn after the others");
-    // The first one's next jobs wait until the usual threads suffice.
+    // The usual threads go by turns.
     [5; 4].into_iter().for_each(end);
     assert_eq!(begin_all(), [15, 16, 17, 18]);
     [5; 4].into_iter().for_each(end);
-    assert_eq!(begin_all(), [19, 5, 6], "one each again");
+    assert_eq!(begin_all(), [19, 5, 6, 5]);
     (7..20).for_each(end);
-    assert_eq!(begin_all(), [5; 2]);
+    assert_eq!(begin_all(), [5]);
     [5, 5, 5, 6].into_iter().for_each(end);
     assert!(CROWDED.lock().parts.is_empty());
+}
+
+/// However many requesters have no thread, the usual ones go by turns: every second one is the server's.
+#[test]
+fn many_requesters_take_no_turn_from_the_server() {
+    static MANY: LaneThreads = LaneThreads::with_start("many", || 4, |_| Ok(()));
+    let submit = |requester: u64, jobs: usize| {
+        let _entered = requester::enter(Requester(requester));
+        (0..jobs).for_each(|_| MANY.submit(1, Box::new(|| {})).unwrap());
+    };
+    let begin = || {
+        let begun = MANY.lock().take(4);
+        begun.map(|((_, requester), _)| requester.0)
+    };
+    submit(0, 30);
+    (1..=30).for_each(|requester| submit(requester, 1));
+    let under_way: Vec<u64> = std::iter::from_fn(begin).collect();
+    assert_eq!(under_way, [0, 1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    let next = under_way.into_iter().map(|requester| {
+        MANY.lock().ended((1, Requester(requester)));
+        begin().unwrap()
+    });
+    let next: Vec<u64> = next.collect();
+    assert_eq!(next, [0, 11, 0, 12, 13, 14, 15, 16, 17, 18, 19, 20]);
 }
 
 #[test]
