@@ -141,15 +141,22 @@ enum Need {
 }
 
 impl LaneState {
+    /// The jobs that threads may take.
+    fn ready(&self, most: usize) -> usize {
+        self.parts.values().map(|part| part.ready(most)).sum()
+    }
+
+    /// The threads that are idle, or about to take a job.
+    fn free(&self) -> usize {
+        let running: usize = self.parts.values().map(Part::running).sum();
+        self.threads.saturating_sub(running)
+    }
+
     /// Whether the waiting jobs need one more thread.
     fn wants_thread(&self, most: usize) -> bool {
-        let parts = || self.parts.values();
-        let running: usize = parts().map(Part::running).sum();
-        // These threads are idle or about to begin.
-        let free = self.threads.saturating_sub(running);
-        let ready: usize = parts().map(|part| part.ready(most)).sum();
-        let wanted: usize = parts().map(|part| part.wanted(most)).sum();
-        ready > free && (self.threads < most * BUSY_FILE_SYSTEMS_MAX || wanted > free)
+        let free = self.free();
+        let wanted: usize = self.parts.values().map(|part| part.wanted(most)).sum();
+        self.ready(most) > free && (self.threads < most * BUSY_FILE_SYSTEMS_MAX || wanted > free)
     }
 
     /// The thread for a job that a thread of this home has just queued. A thread that is to be started is counted.
@@ -167,6 +174,16 @@ impl LaneState {
             return Need::Start;
         }
         self.call_any()
+    }
+
+    /// The thread for a job that no thread is about to take: the end of a job may let two begin, the next one by turns
+    /// on a usual thread, and on a spare one that of the requester whose job ended.
+    fn need_more(&mut self, home: Home, most: usize) -> Need {
+        let coming = self.free().saturating_sub(self.idle.len());
+        match self.ready(most) > coming {
+            true => self.need(home, most),
+            false => Need::Nothing,
+        }
     }
 
     fn call_any(&mut self) -> Need {
@@ -286,12 +303,16 @@ impl LaneThreads {
         part.waiting.push(requester, purpose, job);
         let need = state.need(home(), most);
         drop(state);
+        self.meet(need);
+        Ok(())
+    }
+
+    fn meet(&'static self, need: Need) {
         match need {
             Need::Call(thread) => thread.unpark(),
             Need::Start if (self.start)(self).is_err() => self.retire(),
             Need::Start | Need::Nothing => {}
         }
-        Ok(())
     }
 
     /// Removes a thread that ends. It may have been meant for a waiting job, so another one is woken. If none is free,
@@ -300,9 +321,8 @@ impl LaneThreads {
     fn retire(&self) {
         let mut state = self.lock();
         state.threads -= 1;
-        let running: usize = state.parts.values().map(Part::running).sum();
         let mut lost = BTreeMap::new();
-        if state.threads <= running {
+        if state.free() == 0 {
             let (served, unserved) = std::mem::take(&mut state.parts)
                 .into_iter()
                 .partition(|(_, part)| part.running() > 0);
@@ -318,14 +338,18 @@ impl LaneThreads {
         drop(lost);
     }
 
-    fn next(&self) -> Option<(Owner, Job)> {
+    fn next(&'static self) -> Option<(Owner, Job)> {
+        let (home, most) = (home(), (self.threads_max)());
         loop {
             let mut state = self.lock();
-            if let Some(next) = state.take((self.threads_max)()) {
+            if let Some(next) = state.take(most) {
+                let need = state.need_more(home, most);
+                drop(state);
+                self.meet(need);
                 return Some(next);
             }
             state.idle.push(Idle {
-                home: home(),
+                home,
                 thread: thread::current(),
             });
             drop(state);
@@ -350,7 +374,7 @@ impl LaneThreads {
         wanted
     }
 
-    fn work(&self) {
+    fn work(&'static self) {
         if raw::own_umask().is_err() {
             tracing::warn!("no umask of its own for a disk thread: the process's umask applies");
         }

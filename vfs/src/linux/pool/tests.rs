@@ -1,6 +1,6 @@
 //! The pool's threads, queues and their limits.
 
-use std::sync::mpsc;
+use std::sync::{atomic::AtomicUsize, mpsc};
 
 use super::*;
 
@@ -129,6 +129,33 @@ fn many_requesters_take_no_turn_from_the_server() {
     });
     let next: Vec<u64> = next.collect();
     assert_eq!(next, [0, 11, 0, 12, 13, 14, 15, 16, 17, 18, 19, 20]);
+}
+
+/// The thread whose job ends takes the next one by turns, and its requester's next job gets a spare thread.
+#[test]
+fn the_end_of_one_job_lets_two_begin() {
+    static STARTED: AtomicUsize = AtomicUsize::new(0);
+    fn start(_: &'static LaneThreads) -> io::Result<()> {
+        STARTED.fetch_add(1, SeqCst);
+        Ok(())
+    }
+    static BOTH: LaneThreads = LaneThreads::with_start("both", || 2, start);
+    let submit = |requester: u64| {
+        let _entered = requester::enter(Requester(requester));
+        BOTH.submit(1, Box::new(|| {})).unwrap();
+    };
+    let next = || BOTH.next().map(|((_, requester), _)| requester.0);
+    for requester in [5, 6] {
+        submit(requester);
+        assert_eq!(next(), Some(requester));
+    }
+    [5, 6].into_iter().for_each(submit);
+    assert_eq!(STARTED.load(SeqCst), 2, "both wait for the usual threads");
+    BOTH.lock().ended((1, Requester(6)));
+    assert_eq!(next(), Some(5));
+    assert_eq!(STARTED.load(SeqCst), 3);
+    assert_eq!(next(), Some(6));
+    assert_eq!(STARTED.load(SeqCst), 3);
 }
 
 #[test]
