@@ -16,7 +16,7 @@ mod syncs;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::Notify;
-use vfs::{FileKey, Node, Volume};
+use vfs::{FileKey, Node, Volume, requester::Requester};
 
 use latch::Latch;
 pub(crate) use latch::{FailedSyncs, Failure, LatchEvent};
@@ -98,7 +98,8 @@ pub(crate) struct Inode<V: Volume> {
     /// The place at which a client's handle found the inode, once that name was marked dirty: another
     /// program on the host may have made it. Forgotten when the first of its handles is opened.
     pub(crate) found_at: Option<FoundAt>,
-    syncing: bool,
+    /// The requester on whose behalf a driver runs its syncs, if one does.
+    syncing: Option<Requester>,
     /// The shares it was changed or flushed through.
     shares: Vec<Arc<Share>>,
     /// The latch event of the present step, which the table takes and reports.
@@ -131,7 +132,7 @@ impl<V: Volume> Default for Inode<V> {
             joined: Vec::new(),
             times_wanted: false,
             found_at: None,
-            syncing: false,
+            syncing: None,
             shares: Vec::new(),
             latch_event: None,
             opens: Opens::default(),
@@ -263,7 +264,7 @@ impl<V: Volume> Inode<V> {
             && self.in_flight.is_empty()
             && self.queued.is_empty()
             && self.asked.is_empty()
-            && !self.syncing
+            && self.syncing.is_none()
             && self.opens.is_empty()
     }
 

@@ -4,7 +4,8 @@
 //! - One sync of an inode runs at a time, in a task of its own: a connection that ends cancels no
 //!   sync. The task works on behalf of the requester whose request began it. A request joins only a sync that starts
 //!   after the request, or, for names in a directory, one that started after the names were marked. All requests that
-//!   joined receive the same result.
+//!   joined receive the same result, except that those of other requesters begin anew if it could not be started: only
+//!   the first one's queue may be full.
 //! - A failed sync latches the inode, and for a directory every inode whose name depended on it. The
 //!   latch is stored before anybody receives the error.
 //! - If the task of a driver is dropped, its sync counts as failed.
@@ -44,37 +45,56 @@ impl<V: Volume> Durability<V> {
 
     /// One sync of one inode that starts after now, shared with other requests.
     pub(crate) async fn sync_one(&self, key: FileKey, node: Option<Held<V>>) -> VfsResult<()> {
-        let asked = node.is_some();
+        loop {
+            let (outcome, for_another) = self.ask_for_sync(key, node.clone());
+            // A background sync has no reply to send early, and the flusher would start it again at once, forever.
+            if node.is_some() && self.planted(Planted::EarlyAcknowledgement) {
+                return Ok(());
+            }
+            // The sender is dropped only if the worker that ran the sync is gone.
+            match outcome.await.unwrap_or(Err(VfsError::Io)) {
+                // As many jobs of the other requester wait as may. There may be room for one of this requester.
+                Err(VfsError::NotStarted) if for_another => {}
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Asks for a sync that starts after now. Returns where its result comes, and whether the task that runs it works
+    /// on behalf of another requester.
+    fn ask_for_sync(
+        &self,
+        key: FileKey,
+        node: Option<Held<V>>,
+    ) -> (oneshot::Receiver<VfsResult<()>>, bool) {
         let (tx, outcome) = oneshot::channel();
-        let (run, share) = self.with(key, |inode| {
+        let requester = requester::current();
+        let (driver, share) = self.with(key, |inode| {
             inode.wait(tx);
-            (inode.ask(node), inode.shares().first().cloned())
+            let driver = inode.ask(node, requester);
+            (driver, inode.shares().first().cloned())
         });
         if let Some(share) = share {
             count(&share.metrics.sync_waiters);
-            if !run {
+            if driver.is_some() {
                 count(&share.metrics.sync_joined);
             }
         }
-        if run && let Some(me) = self.me.upgrade() {
+        if driver.is_none()
+            && let Some(me) = self.me.upgrade()
+        {
             let core = Arc::clone(&me);
             // The guard is made before the task, so that a task that is dropped before it runs abandons the sync too.
             let guard = OnDrop::new(move || core.abandon_sync(key));
-            let driver = Box::pin(async move {
+            let task = Box::pin(async move {
                 me.drive(key).await;
                 guard.disarm();
             });
             // Otherwise, one user's thousands of FLUSHes would delay each other user's by all of them.
-            let requester = requester::current();
             self.env
-                .spawn(Box::pin(requester::on_behalf_of(requester, driver)));
+                .spawn(Box::pin(requester::on_behalf_of(requester, task)));
         }
-        // A background sync has no reply to send early, and the flusher would start it again at once, forever.
-        if asked && self.planted(Planted::EarlyAcknowledgement) {
-            return Ok(());
-        }
-        // The sender is dropped only if the worker that ran the sync is gone.
-        outcome.await.unwrap_or(Err(VfsError::Io))
+        (outcome, driver.is_some_and(|driver| driver != requester))
     }
 
     /// Waits for a sync of a directory that started after `marked`, when the names in it had been marked. Joins

@@ -9,7 +9,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
-use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume};
+use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume, requester::Requester};
 
 use super::{
     Held, Inode,
@@ -70,8 +70,9 @@ pub(crate) struct Remains {
 }
 
 impl<V: Volume> Inode<V> {
-    /// Asks for a sync that starts after now. True if a driver must be started for it.
-    pub(crate) fn ask(&mut self, node: Option<Held<V>>) -> bool {
+    /// Asks for a sync that starts after now. Returns the requester on whose behalf a driver works that will run it; if
+    /// there is none, one must be started on behalf of `by`.
+    pub(crate) fn ask(&mut self, node: Option<Held<V>>, by: Requester) -> Option<Requester> {
         self.times_wanted |= node.is_none() || self.flushes_times();
         self.file |= node.as_ref().is_some_and(Held::is_file);
         if let Some(held) = node {
@@ -80,7 +81,9 @@ impl<V: Volume> Inode<V> {
                 self.asked.push(held);
             }
         }
-        !std::mem::replace(&mut self.syncing, true)
+        let driver = self.syncing;
+        self.syncing = driver.or(Some(by));
+        driver
     }
 
     /// The next sync serves the request that `waiter` answers.
@@ -118,7 +121,7 @@ impl<V: Volume> Inode<V> {
     pub(crate) fn take_job(&mut self, now: (u64, Duration)) -> Option<Job<V>> {
         self.last_sync = now;
         if self.waiters.is_empty() {
-            self.syncing = false;
+            self.syncing = None;
             return None;
         }
         let waiters = std::mem::take(&mut self.waiters);
@@ -201,7 +204,7 @@ impl<V: Volume> Inode<V> {
     /// The worker that ran the syncs is gone. The sync under way may have failed, and the kernel reports that only
     /// once: its part is unproven. The requests that waited receive an error. True if the inode is poisoned now.
     pub(crate) fn abandon(&mut self, failure: Failure, entries: bool) -> bool {
-        self.syncing = false;
+        self.syncing = None;
         self.asked.clear();
         self.waiters.clear();
         self.joined.clear();
