@@ -71,8 +71,14 @@ impl Inbound {
 
     /// Bytes that the frame's requests hold while they run, including answers that can be large: the credits cover
     /// exactly these ([MS-SMB2] 3.3.5.2.5). `answer_max` is the longest answer that was negotiated (0 before that), and
-    /// `multi_credit` says whether CreditCharge has a meaning.
-    pub(crate) fn data_bytes(&self, answer_max: usize, multi_credit: bool) -> usize {
+    /// `multi_credit` says whether CreditCharge has a meaning. At most `beside_max` bytes count of what requests need
+    /// beside that.
+    pub(crate) fn data_bytes(
+        &self,
+        answer_max: usize,
+        multi_credit: bool,
+        beside_max: usize,
+    ) -> usize {
         let Self::Chain { requests, .. } = self else {
             return 0;
         };
@@ -92,7 +98,7 @@ impl Inbound {
                 request.message.len().max(answer.min(answer_max))
             })
             .sum::<usize>()
-            .saturating_add(memory_beside(requests, answer_max))
+            .saturating_add(memory_beside(requests, answer_max).min(beside_max))
     }
 }
 
