@@ -79,7 +79,7 @@ pub struct Terms {
     pub ignore_full_sync: bool,
     /// A security descriptor is stable before its answer.
     pub durable_acl: bool,
-    /// A FLUSH covers the times of a file that was written to.
+    /// A FLUSH covers the time of last write, and so does a write-through change other than a WRITE.
     pub flush_times: bool,
     /// The end.
     pub cut: Cut,

@@ -314,6 +314,32 @@ fn write_through_covers_itself_and_its_name() {
 }
 
 #[test]
+fn write_through_covers_the_time_of_last_write_but_for_a_write() {
+    let mut tale = Tale::default();
+    let (file, old) = tale.file("f");
+    tale.flush(file);
+    let cut = Request::set_size(file, "", 4).written(file, 100);
+    tale.done(cut.through());
+    let found = |version, at| {
+        let mut found = with(&fill(file, "", 0, 4, version));
+        found.meta.push((Key::Written, Value::NotBefore(at)));
+        one("f", found)
+    };
+    assert_eq!(tale.broken(&found(old, 100), Policy::Honor), NONE);
+    assert_eq!(
+        tale.broken(&found(old, 99), Policy::Honor),
+        [Rule::Acknowledged]
+    );
+    let mut terms = tale.terms(Policy::Honor);
+    terms.flush_times = false;
+    assert_eq!(check(&tale.history, &found(old, 99), &terms), []);
+    let new = tale.history.version();
+    let write = Request::write(file, "", 0..4, new).written(file, 200);
+    tale.done(write.through());
+    assert_eq!(tale.broken(&found(new, 100), Policy::Honor), NONE);
+}
+
+#[test]
 fn after_a_failed_sync_nothing_succeeds_until_all_is_rewritten() {
     let mut tale = Tale::default();
     let (file, _) = tale.file("f");
