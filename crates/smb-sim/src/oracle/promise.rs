@@ -277,10 +277,31 @@ impl Covered {
                     self.add_path(registers, *about, op.issued);
                     self.add_path(registers, *dir, op.issued);
                 }
-                // Of what is gone nothing is left but that it is gone.
+                // Of what is gone nothing is left but that it is gone, under each name that it had.
+                Effect::Name { about, .. } if deletes(op.request, *about) => {
+                    self.add_left(registers, *about, op.issued);
+                }
                 Effect::Name { .. } => {}
                 other if deletes(op.request, other.bearer()) => {}
                 other => self.add_path(registers, other.bearer(), op.issued),
+            }
+        }
+    }
+
+    /// The names that renames by clients took away from an object, as answered before. Nothing is added if it ever had
+    /// several names at once: after a failed sync one of them may be removed although another one is lost.
+    fn add_left(&mut self, registers: &Registers<'_>, object: Object, before: u64) {
+        let is_about =
+            |effect: &Effect| matches!(effect, Effect::Name { about, .. } if *about == object);
+        let links = |op: &Known<'_>| op.request.links && op.request.effects.iter().any(is_about);
+        if registers.ops.iter().any(links) {
+            return;
+        }
+        for place in registers.names.values().flatten() {
+            let (effect, op) = (registers.effect(*place), &registers.ops[place.0]);
+            let leaves = is_about(effect) && matches!(effect, Effect::Name { to: None, .. });
+            if leaves && op.keeps_a_name() && op.answered_before(before) {
+                self.add(*place);
             }
         }
     }

@@ -340,6 +340,33 @@ fn write_through_covers_the_time_of_last_write_but_for_a_write() {
 }
 
 #[test]
+fn what_a_write_through_request_deletes_comes_back_under_no_former_name() {
+    let deleted = |by_host: bool| {
+        let mut tale = Tale::default();
+        let (file, version) = tale.file("f");
+        tale.flush(file);
+        let rename = Request::rename(file, (Object::ROOT, "f"), (Object::ROOT, "g"));
+        tale.done(match by_host {
+            true => rename.by_host(),
+            false => rename,
+        });
+        tale.done(Request::remove(Object::ROOT, "g", file).through());
+        (tale, with(&fill(file, "", 0, 16, version)))
+    };
+    let (mut tale, there) = deleted(false);
+    assert_eq!(tale.broken(&View::new(), Policy::Honor), NONE);
+    for name in ["f", "g"] {
+        let broken = tale.broken(&one(name, there.clone()), Policy::Honor);
+        assert_eq!(broken, [Rule::Acknowledged], "{name}");
+    }
+    // The server does not know the name that another program on the host took away.
+    let (mut tale, there) = deleted(true);
+    assert_eq!(tale.broken(&one("f", there.clone()), Policy::Honor), NONE);
+    let broken = tale.broken(&one("g", there), Policy::Honor);
+    assert_eq!(broken, [Rule::Acknowledged]);
+}
+
+#[test]
 fn after_a_failed_sync_nothing_succeeds_until_all_is_rewritten() {
     let mut tale = Tale::default();
     let (file, _) = tale.file("f");
