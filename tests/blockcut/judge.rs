@@ -122,15 +122,7 @@ impl<'a> Judge<'a> {
                 self.cover(number, of_it, &mut covered);
                 self.cover_path(number, object, &mut covered);
             }
-            Promise::Itself(object) => {
-                // The time follows later.
-                let own = self.own[number].iter().copied();
-                let stable = |(track, _): &(usize, Version)| {
-                    !matches!(self.tracks[*track].cell, Cell::Written(_))
-                };
-                covered.extend(own.filter(stable));
-                self.cover_path(number, object, &mut covered);
-            }
+            Promise::Itself(object) => self.cover_itself(number, object, &mut covered),
             Promise::Directory(object) => {
                 self.cover_path(number, object, &mut covered);
                 if let Some(path) = self.path_before(number, object) {
@@ -139,6 +131,27 @@ impl<'a> Judge<'a> {
             }
         }
         covered.into_iter().collect()
+    }
+
+    /// The effects of an operation on an object, and the names by which it is found then. Of one that is deleted only
+    /// its own name counts, which is gone.
+    fn cover_itself(&self, number: usize, object: Object, covered: &mut BTreeMap<usize, Version>) {
+        let operation = &self.history.operations[number];
+        if operation.kind != Kind::Delete {
+            self.cover_path(number, object, covered);
+        }
+        // Last, as the operation may give or take the very name.
+        for ((cell, value), (track, version)) in operation.effects.iter().zip(&self.own[number]) {
+            // The time of a WRITE follows later.
+            let follows = operation.kind == Kind::WriteThrough && *cell == Cell::Written(object);
+            if cell.object() != object || follows {
+                continue;
+            }
+            if let Value::Path(path) = value {
+                self.cover_above(number, path, covered);
+            }
+            covered.insert(*track, *version);
+        }
     }
 
     /// The newest version of a track answered before an operation was issued.
@@ -198,10 +211,15 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// The object's name and those of the directories above; directories do not move here.
+    /// The object's name and those of the directories above.
     fn cover_path(&self, number: usize, object: Object, covered: &mut BTreeMap<usize, Version>) {
         self.cover(number, |cell| cell == Cell::Name(object), covered);
-        let mut path = self.path_before(number, object).unwrap_or_default();
+        let path = self.path_before(number, object).unwrap_or_default();
+        self.cover_above(number, path, covered);
+    }
+
+    /// The names of the directories above a path.
+    fn cover_above(&self, number: usize, mut path: &str, covered: &mut BTreeMap<usize, Version>) {
         while let Some((above, _)) = path.rsplit_once('/') {
             for owner in self.owners.get(above).into_iter().flatten() {
                 self.cover(number, |cell| cell == Cell::Name(*owner), covered);
