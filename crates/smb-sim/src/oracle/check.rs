@@ -342,17 +342,18 @@ impl<'a> Walk<'a> {
     /// The loss of the covered requests.
     fn loss(&self, covered: &Covered) -> Loss {
         let mut loss = Loss::default();
-        // Of what was to be deleted, nobody misses anything but that it is gone.
-        let doomed = self.lost_with_parent(true);
+        let (gone, replaced) = (self.lost_with_parent(false), self.lost_with_parent(true));
         for miss in self.names(covered) {
-            loss.add(&miss.without(&doomed));
+            loss.add(&miss.without(&replaced));
         }
         for (object, found) in &self.objects {
-            if doomed.contains_key(object) {
+            // Of what was to be deleted, nobody misses anything but that it is gone.
+            if gone.contains_key(object) {
                 continue;
             }
             for miss in rules::contents(self.registers, covered, *object, found) {
-                loss.add(&miss);
+                // Charged as its name is, or one inode would count as two.
+                loss.add(&miss.charged(&replaced));
             }
         }
         loss

@@ -515,6 +515,53 @@ fn the_exposure_is_no_less_than_the_loss() {
 }
 
 #[test]
+fn what_a_file_lacks_is_missed_although_it_replaced_another() {
+    let mut tale = Tale::default();
+    let (old, _) = tale.file("f");
+    tale.history.identify(old, 7);
+    tale.flush(old);
+    let file = tale.history.object();
+    tale.done(Request::create(Object::ROOT, "g", file));
+    tale.history.identify(file, 8);
+    tale.write(file, 0..200);
+    let written = ms(tale.now);
+    tale.done(Request::rename(
+        file,
+        (Object::ROOT, "g"),
+        (Object::ROOT, "f"),
+    ));
+    let left = |index| {
+        let mut found = with(&[]);
+        found.index = Some(index);
+        one("f", found)
+    };
+    let host = Policy::TreatHostAsStableStorage;
+    let mut terms = tale.terms(host);
+    let lost = |index| loss(&tale.history, &left(index), &terms.cut, terms.cut.at);
+    // The rename is there, and what was written before is not.
+    let missed = lost(8);
+    assert_eq!((missed.bytes, missed.oldest), (200 << 9, Some(written)));
+    // It counts for the directory, as the name would.
+    assert_eq!(
+        missed.inodes.into_iter().collect::<Vec<_>>(),
+        [Object::ROOT]
+    );
+    // Nobody misses anything of the file that was to go.
+    assert_eq!((lost(7).bytes, lost(7).oldest), (0, None));
+    terms.exposure = Some(Exposed {
+        at: terms.cut.at,
+        bytes: (200 << 9) - 1,
+        inodes: 2,
+        oldest_age: ms(100),
+        ..Exposed::default()
+    });
+    let broken = rules(&check(&tale.history, &left(8), &terms));
+    assert_eq!(broken, [Rule::Exposure]);
+    let bound = Policy::Bounded(Bound::new(ms(1000), 64 << 10).unwrap());
+    assert_eq!(tale.broken(&left(8), bound), [Rule::Bound]);
+}
+
+#[test]
 fn streams_metadata_and_copies_are_registers_too() {
     let mut tale = Tale::default();
     let (file, version) = tale.file("f");
