@@ -628,6 +628,29 @@ mod table_1b {
     }
 
     #[test]
+    fn fsync_of_a_file_that_took_the_name_of_one_that_moved() {
+        for made in [false, true] {
+            let (disk, a, b) = with_folders(LOG_TREE);
+            durable_file(&disk, &a);
+            block_on(async {
+                disk.rename(ME, &a, b"f", &b, b"g", false).await.unwrap();
+                let other = if made {
+                    new_file(&disk, &a, b"f").await
+                } else {
+                    let other = new_file(&disk, &a, b"other").await;
+                    let rename = disk.rename(ME, &a, b"other", &a, b"f", false);
+                    rename.await.unwrap();
+                    other
+                };
+                disk.fsync(&other).await.unwrap();
+            });
+            let left = disk.cut(Cut::Nothing);
+            assert_eq!(folder(&left, b"a"), ["f"], "{made}");
+            assert_eq!(folder(&left, b"b"), ["g"], "{made}");
+        }
+    }
+
+    #[test]
     fn a_new_file_and_its_neighbour() {
         // The columns say whether f, and g, which was made before, exist after fsync(f).
         for (profile, f, g) in [
