@@ -483,6 +483,49 @@ fn what_replaces_another_file_is_found_like_any_other() {
 }
 
 #[test]
+fn what_moved_away_before_another_took_its_name_is_found_like_any_other() {
+    let mut tale = Tale::default();
+    let (file, version) = tale.file("f");
+    tale.history.identify(file, 7);
+    tale.flush(file);
+    tale.done(Request::rename(
+        file,
+        (Object::ROOT, "f"),
+        (Object::ROOT, "g"),
+    ));
+    let (other, new) = tale.file("f");
+    tale.history.identify(other, 8);
+    let mut terms = tale.terms(Policy::Honor);
+    terms.renames_synced = true;
+    let there = |object, version, index| {
+        let mut found = with(&fill(object, "", 0, 16, version));
+        found.index = Some(index);
+        found
+    };
+    let old = one("f", there(file, version, 7));
+    assert_eq!(rules(&check(&tale.history, &old, &terms)), NONE);
+    let mut both = one("f", there(other, new, 8));
+    let broken = rules(&check(&tale.history, &both, &terms));
+    assert_eq!(broken, [Rule::OneName]);
+    both.add("g", there(file, version, 7));
+    assert_eq!(rules(&check(&tale.history, &both, &terms)), NONE);
+    let broken = rules(&check(&tale.history, &View::new(), &terms));
+    assert_eq!(broken, [Rule::OneName]);
+    // If it came back to the name, the other one has replaced it.
+    let mut tale = Tale::default();
+    let (file, _) = tale.file("f");
+    tale.flush(file);
+    let [f, g, h] = ["f", "g", "h"].map(|name| (Object::ROOT, name));
+    tale.done(Request::rename(file, f, g));
+    tale.done(Request::rename(file, g, f));
+    let (other, _) = tale.file("h");
+    tale.done(Request::rename(other, h, f));
+    terms.cut = tale.terms(Policy::Honor).cut;
+    let broken = rules(&check(&tale.history, &View::new(), &terms));
+    assert_eq!(broken, NONE);
+}
+
+#[test]
 fn the_exposure_is_no_less_than_the_loss() {
     let mut tale = Tale::default();
     let (file, _) = tale.file("f");
