@@ -286,3 +286,62 @@ fn what_is_written_through_is_there_with_its_time_but_for_a_write() {
     assert!(!tale.is_broken_as(bytes, 50, 2));
     assert!(tale.is_broken_as(zeros, 60, 2));
 }
+
+#[test]
+fn a_file_that_the_host_moved_keeps_its_name_and_perhaps_the_former() {
+    let mut tale = Tale::default();
+    tale.create(FILE, "f");
+    tale.flush(FILE);
+    tale.done(Kind::HostMove, &[(FILE, Some("g"))], Promise::Nothing);
+    assert!(!tale.is_broken(&[("f", FILE)]));
+    tale.flush(FILE);
+    assert!(!tale.is_broken(&[("g", FILE)]));
+    assert!(!tale.is_broken(&[("f", FILE), ("g", FILE)]));
+    assert!(tale.is_broken(&[("f", FILE)]));
+    assert!(tale.is_broken(&[]));
+    // A client's rename is another matter.
+    tale.done(Kind::Rename, &[(FILE, Some("h"))], Promise::Nothing);
+    tale.flush(FILE);
+    assert!(!tale.is_broken(&[("f", FILE), ("h", FILE)]));
+    assert!(tale.is_broken(&[("g", FILE), ("h", FILE)]));
+    // Nor does a removal take the name that the server does not know.
+    tale.done(Kind::Delete, &[(FILE, None)], Promise::Itself(FILE));
+    assert!(!tale.is_broken(&[("f", FILE)]));
+    assert!(tale.is_broken(&[("h", FILE)]));
+}
+
+#[test]
+fn a_directory_keeps_no_name_that_the_host_took_away_before_its_flush() {
+    let mut tale = Tale::default();
+    tale.done(Kind::Mkdir, &[(DIRECTORY, Some("d"))], Promise::Nothing);
+    tale.create(FILE, "d/f");
+    tale.flush(FILE);
+    tale.done(Kind::HostMove, &[(FILE, Some("g"))], Promise::Nothing);
+    assert!(!tale.is_broken(&[("d", DIRECTORY), ("d/f", FILE), ("g", FILE)]));
+    let promise = Promise::Directory(DIRECTORY);
+    tale.done(Kind::FlushDirectory, &[], promise);
+    assert!(!tale.is_broken(&[("d", DIRECTORY), ("g", FILE)]));
+    assert!(tale.is_broken(&[("d", DIRECTORY), ("d/f", FILE), ("g", FILE)]));
+    assert!(tale.is_broken(&[("d", DIRECTORY), ("d/f", FILE)]));
+    // Where it went, nobody promised that it has left.
+    let mut tale = Tale::default();
+    tale.done(Kind::Mkdir, &[(DIRECTORY, Some("d"))], Promise::Nothing);
+    tale.create(FILE, "f");
+    tale.done(Kind::HostMove, &[(FILE, Some("d/g"))], Promise::Nothing);
+    tale.done(Kind::FlushDirectory, &[], promise);
+    assert!(!tale.is_broken(&[("d", DIRECTORY), ("d/g", FILE), ("f", FILE)]));
+    assert!(tale.is_broken(&[("d", DIRECTORY), ("f", FILE)]));
+}
+
+#[test]
+fn a_file_that_is_still_where_the_host_took_it_from_is_not_missed() {
+    let mut tale = Tale::default();
+    tale.create(OTHER, "f");
+    tale.flush(OTHER);
+    tale.done(Kind::HostMove, &[(OTHER, Some("g"))], Promise::Nothing);
+    tale.create(FILE, "h");
+    let moved = [(FILE, Some("g")), (OTHER, None)];
+    tale.done(Kind::Replace, &moved, Promise::Nothing);
+    assert!(!tale.is_broken(&[("g", FILE)]));
+    assert!(!tale.is_broken(&[("f", OTHER), ("h", FILE)]));
+}
