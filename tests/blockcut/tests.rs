@@ -241,6 +241,20 @@ fn a_name_that_is_written_through_is_found() {
 }
 
 #[test]
+fn a_directory_that_was_renamed_is_there_whatever_it_holds() {
+    let mut tale = Tale::default();
+    tale.done(Kind::Mkdir, &[(DIRECTORY, Some("d"))], Promise::Nothing);
+    tale.create(FILE, "d/f");
+    let moved = [(DIRECTORY, Some("e")), (FILE, Some("e/f"))];
+    let promise = Promise::Itself(DIRECTORY);
+    tale.done(Kind::RenameDirectory, &moved, promise);
+    assert!(!tale.is_broken(&[("e", DIRECTORY), ("e/f", FILE)]));
+    assert!(!tale.is_broken(&[("e", DIRECTORY)]));
+    assert!(tale.is_broken(&[("d", DIRECTORY), ("d/f", FILE)]));
+    assert!(tale.is_broken(&[]));
+}
+
+#[test]
 fn a_file_whose_removal_is_written_through_is_gone() {
     let mut tale = Tale::default();
     tale.done(Kind::Mkdir, &[(DIRECTORY, Some("d"))], Promise::Nothing);

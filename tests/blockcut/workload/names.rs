@@ -57,8 +57,10 @@ impl Client<'_> {
                 effects.push((Cell::Name(object), Value::Path(path.clone())));
             }
         }
+        // Through any open, it is stable before its answer (docs/durability.md, Renames).
+        let promise = self.promise(self.directories[at].object, true);
         let tree = self.tree;
-        let done = self.act(Kind::RenameDirectory, effects, Promise::Nothing, || {
+        let done = self.act(Kind::RenameDirectory, effects, promise, || {
             tree.rename(&wire(&old), &wire(&new), false)
         });
         if done.is_none() {

@@ -403,7 +403,8 @@ impl Actor {
         let Some(id) = self.open_dir(slot, args).await else {
             return;
         };
-        let record = record.through_if(step.flag());
+        // Through any open, the rename of a directory is stable before its answer (docs/durability.md, Renames).
+        let record = record.through();
         let wire = Wire::rename(id, &new, false);
         let entry = (world.ledger.borrow_mut()).hold(moving, &old, step.flag());
         let answer = self.done("rename dir", Some(record), wire).await;
