@@ -170,12 +170,9 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
     }
     share::check_allow(&table.hosts_allow, findings);
     let encryption = get(&table.encryption, Encryption::Offered);
-    if encryption == Encryption::Required && max_protocol < DialectName::Smb300 {
-        findings.add(
-            span(&table.encryption),
-            "encryption is required, but max_protocol ends before SMB 3, where encryption begins",
-            "set max_protocol = \"3.1.1\", or encryption = \"offered\"",
-        );
+    let ciphers = preference(&table.ciphers, &DEFAULT_CIPHERS, "ciphers", findings);
+    if encryption == Encryption::Required {
+        share::check_encryption(&table.encryption, max_protocol, &ciphers, findings);
     }
     let default_name = || places::host_name().to_uppercase();
     ServerSettings {
@@ -187,7 +184,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
         max_protocol,
         signing: get(&table.signing, Signing::Required),
         encryption,
-        ciphers: preference(&table.ciphers, &DEFAULT_CIPHERS, "ciphers", findings),
+        ciphers,
         signing_algorithms: preference(
             &table.signing_algorithms,
             &DEFAULT_SIGNING_ALGORITHMS,
