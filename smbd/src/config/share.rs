@@ -368,7 +368,12 @@ fn secrecy(
         no_key("sign with, but signing is required", way_out);
     }
     if share.guest && share.encryption == Encryption::Required {
-        let way_out = "remove guest, or set encryption = \"offered\" for this share";
+        let way_out = match server.encryption {
+            Encryption::Offered => "remove guest, or set encryption = \"offered\" for this share",
+            Encryption::Required => {
+                "remove guest, or set encryption = \"offered\" in [server], and \"required\" for the other shares"
+            }
+        };
         no_key("encrypt with, but requires encryption", way_out);
     }
     if share.encryption == Encryption::Required && server.encryption != Encryption::Required {

@@ -310,7 +310,13 @@ const REFUSED_TOGETHER: &[(&str, &str, &str)] = &[
     (
         "[server]\nsigning = \"desired\"",
         "guest = true\nencryption = \"required\"",
-        "no key to encrypt with",
+        "set encryption = \"offered\" for this share",
+    ),
+    // A share cannot take back what the server requires.
+    (
+        "[server]\nsigning = \"desired\"\nencryption = \"required\"",
+        "guest = true",
+        "set encryption = \"offered\" in [server]",
     ),
     (
         "[durability]\npolicy = \"treat-host-as-stable-storage\"",
