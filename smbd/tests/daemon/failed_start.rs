@@ -190,6 +190,11 @@ fn a_share_that_fails_after_an_orderly_end_is_served_when_it_is_repaired() {
     if !shut_down(&mount) {
         return;
     }
+    let mut check = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    check.arg("check-config").arg(daemon.path("h.toml"));
+    let said = check.output().unwrap();
+    let said = String::from_utf8_lossy(&said.stdout);
+    assert!(said.contains("THE FOLDER FAILS (Input/output"), "{said}");
     let mut daemon = plan(&mount, Vec::new()).start_in(daemon.into_folder());
     serves(&daemon);
     assert_eq!(refused(&daemon, "bad"), Some(Status::SHARE_UNAVAILABLE));
