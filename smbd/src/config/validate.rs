@@ -465,7 +465,12 @@ fn sandbox(
         for path in at.get_ref() {
             let path = absolute(folder, path);
             let asked = path.clone();
-            if !serves && in_time(&path, move || asked.is_dir()) == Some(false) {
+            let is_wrong = move || match std::fs::metadata(asked) {
+                Ok(meta) => !meta.is_dir(),
+                // A disk that fails keeps no server from starting.
+                Err(error) => share::is_mistake(&error),
+            };
+            if !serves && in_time(&path, is_wrong) == Some(true) {
                 let message = format!("{} is not a directory", path.display());
                 let way_out = "name directories that exist when the server starts";
                 findings.add(Some(at.span()), message, way_out);
