@@ -758,7 +758,7 @@ fn the_root_of_a_share_reports_what_a_share_above_lost_below_it_before() {
             let paths = [(1, "a"), (5, "a/f"), (6, "ab/f"), (7, "f")];
             for (ino, path) in paths {
                 let mut state = lock(&whole.state);
-                state.paths.insert(ino, path.to_owned());
+                state.paths.insert(ino, path.into());
                 state.parents.insert(ino, 2);
             }
             // The path of the last one is not known.

@@ -666,8 +666,9 @@ impl Disk for SimDisk {
         state.set_owner(who, fd.0.ino, uid, gid)
     }
 
-    fn path_hint(&self, fd: &SimFd) -> Option<Vec<u8>> {
-        self.shared.lock().path(fd.0.ino)
+    fn with_path<T>(&self, fd: &SimFd, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let path = self.shared.lock().path(fd.0.ino)?;
+        Some(look(&path))
     }
 
     async fn stat_fs(&self, _: &SimFd) -> DiskResult<StatFs> {

@@ -53,12 +53,11 @@ impl<V: Volume> Name<V> {
 }
 
 /// Where a client found an inode. Shares over different folders may find it at equal paths in different directories.
-#[derive(PartialEq, Eq)]
 pub(crate) struct FoundAt {
     /// The root of the share.
     pub(crate) root: FileKey,
-    /// The path from there.
-    pub(crate) path: String,
+    /// The path from there, as on disk.
+    pub(crate) path: Vec<u8>,
 }
 
 /// The state that remains of an inode whose last name was removed.
