@@ -123,16 +123,16 @@ impl<V: Volume> Durability<V> {
             // Nothing was left to sync. This does not count as a sync, because it took no time.
             return Ok(());
         }
-        let started = self.now();
-        let mut result = Ok(());
+        let (mut result, mut ended) = (Ok(()), job.begun);
         for (held, scope) in &job.targets {
             // Each target is tried: the failure of one is no reason to lose another.
             let weak = self.planted(Planted::DataSyncAfterFailure)
                 && self.check_latch(held.key()).is_err()
                 && !held.node.is_directory();
             let scope = if weak { SyncScope::Data } else { *scope };
-            let begun = self.now();
+            let begun = ended;
             let synced = held.vfs.sync(&held.node, scope).await;
+            ended = self.now();
             if let Err(error) = synced
                 && error != VfsError::NotStarted
             {
@@ -149,13 +149,13 @@ impl<V: Volume> Durability<V> {
                     SyncScope::Data => &share.metrics.syncs_data,
                     SyncScope::All => &share.metrics.syncs_all,
                 });
-                let span = self.now().saturating_sub(begun);
+                let span = ended.saturating_sub(begun);
                 share.metrics.sync_micros.add_time(span);
             }
         }
         if let Some(share) = &job.share {
             if result != Err(VfsError::NotStarted) {
-                share.sync_took(self.now().saturating_sub(started));
+                share.sync_took(ended.saturating_sub(job.begun), ended);
             }
             share.metrics.join_factor.add(job.waiters.len() as u64);
         }
@@ -269,8 +269,8 @@ impl<V: Volume> Durability<V> {
     async fn drive(&self, key: FileKey) {
         loop {
             // Changes that were marked before this belong to this sync as a whole.
-            let now = self.now();
-            let taken = self.with(key, |inode| inode.take_job((self.tick(), now)));
+            let now = || (self.tick(), self.now());
+            let taken = self.with(key, |inode| inode.take_job(now));
             let Some(job) = taken else { break };
             if self.planted(Planted::CleanBeforeResult) {
                 self.finish(key, Ok(()));

@@ -158,7 +158,7 @@ fn a_sync_whose_worker_is_gone_counts_as_failed() {
                 let driver = inode.ask(None, Requester::SERVER);
                 assert_eq!(driver, None, "one must be started");
                 inode.wait(oneshot::channel().0);
-                let job = inode.take_job((0, ms(0)));
+                let job = inode.take_job(|| (0, ms(0)));
                 inode.wait(tx);
                 job
             });

@@ -27,6 +27,8 @@ pub(crate) struct Job<V: Volume> {
     pub(crate) share: Option<Arc<Share>>,
     /// The requests that it serves, apart from those that join it later.
     pub(crate) waiters: Vec<Waiter>,
+    /// When it was taken.
+    pub(crate) begun: Duration,
 }
 
 /// A directory that must be synced for a name of the inode.
@@ -116,13 +118,14 @@ impl<V: Volume> Inode<V> {
         opened.unwrap_or_else(|| shares.any(|share| share.asked(None).times))
     }
 
-    /// The next sync, if a request waits for one. It covers everything that was marked before `now`.
-    pub(crate) fn take_job(&mut self, now: (u64, Duration)) -> Option<Job<V>> {
-        self.last_sync = now;
+    /// The next sync, if a request waits for one. It covers everything that was marked before the sequence number that
+    /// `now` draws.
+    pub(crate) fn take_job(&mut self, now: impl FnOnce() -> (u64, Duration)) -> Option<Job<V>> {
         if self.waiters.is_empty() {
             self.syncing = None;
             return None;
         }
+        self.last_sync = now();
         let waiters = std::mem::take(&mut self.waiters);
         let epoch = std::mem::take(&mut self.pending);
         let times = std::mem::take(&mut self.times_wanted);
@@ -162,6 +165,7 @@ impl<V: Volume> Inode<V> {
             targets,
             share,
             waiters,
+            begun: self.last_sync.1,
         })
     }
 

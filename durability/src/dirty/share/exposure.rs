@@ -156,9 +156,9 @@ impl Share {
         all
     }
 
-    /// A sync of one inode took `span`.
-    pub(crate) fn sync_took(&self, span: Duration) {
-        lock(&self.latency).synced(span, self.env.monotonic());
+    /// A sync of one inode that ended at `now` took `span`.
+    pub(crate) fn sync_took(&self, span: Duration, now: Duration) {
+        lock(&self.latency).synced(span, now);
     }
 
     /// A background sync, with all that had to go before and after it, ended `span` after it was due.
