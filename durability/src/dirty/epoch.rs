@@ -8,7 +8,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use vfs::{FileKey, Range, SyncScope};
@@ -36,22 +35,17 @@ impl Account<'_> {
     }
 
     /// Adds a charge for each of these shares that has none in `charges`.
-    pub(crate) fn charge(&self, charges: &mut Vec<Charge>, key: FileKey, now: Duration) {
+    pub(crate) fn charge(&self, charges: &mut Vec<Charge>, key: FileKey) {
         for (share, kind) in self.shares() {
             if !charges.iter().any(|charge| charge.is_for(share, kind)) {
-                charges.push(Charge::new(share, key, now, kind));
+                charges.push(Charge::new(share, key, kind));
             }
         }
     }
 
     /// As [`Account::charge`], for what is dirty already: each of these shares is charged with all of its `bytes`.
-    pub(crate) fn join(
-        &self,
-        (charges, bytes): (&mut Vec<Charge>, u64),
-        key: FileKey,
-        now: Duration,
-    ) {
-        self.charge(charges, key, now);
+    pub(crate) fn join(&self, (charges, bytes): (&mut Vec<Charge>, u64), key: FileKey) {
+        self.charge(charges, key);
         for (share, kind) in self.shares() {
             let mine = charges.iter().filter(|charge| charge.share == *share);
             let missing = bytes.saturating_sub(mine.map(|charge| charge.bytes).sum());

@@ -302,8 +302,8 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// Holds the node, and charges the shares of `account` from `now` on.
-    pub(crate) fn mark_dirty(&mut self, account: &Account<'_>, held: &Held<V>, now: Duration) {
+    /// Holds the node, and charges the shares of `account` from now on.
+    pub(crate) fn mark_dirty(&mut self, account: &Account<'_>, held: &Held<V>) {
         self.seen_through(account.share);
         self.file |= held.is_file();
         if let Some(stream) = held.node.stream() {
@@ -314,12 +314,12 @@ impl<V: Volume> Inode<V> {
         } else if self.node.is_none() {
             self.node = Some(held.clone());
         }
-        account.charge(&mut self.pending.charges, held.key(), now);
+        account.charge(&mut self.pending.charges, held.key());
     }
 
     /// A FLUSH is answered before the disk: the policy of `account` acknowledges what is dirty from now on. A bound
     /// holds for what was changed through other shares as well.
-    pub(crate) fn promised(&mut self, account: &Account<'_>, key: FileKey, now: Duration) {
+    pub(crate) fn promised(&mut self, account: &Account<'_>, key: FileKey) {
         let epochs = std::iter::once(&mut self.pending).chain(&mut self.running);
         let dirty = epochs.filter(|epoch| !epoch.is_clean());
         let own = dirty.map(|epoch| (&mut epoch.charges, epoch.bytes));
@@ -329,7 +329,7 @@ impl<V: Volume> Inode<V> {
             let mine = mine.filter(|charge| charge.share == *account.share);
             mine.for_each(|charge| charge.change(account.kind));
             if account.kind == PolicyKind::Bounded {
-                account.join((charges, bytes), key, now);
+                account.join((charges, bytes), key);
             }
         }
     }

@@ -44,7 +44,7 @@ impl<V: Volume> Gate<V> {
             let judged = self.judge(inode, &Asked::of(Event::Flush(target), flags));
             if judged.barriers.deferred {
                 let account = self.account(inode, judged.kind, Others::default());
-                inode.promised(&account, key, started);
+                inode.promised(&account, key);
             }
             (judged, inode.bytes())
         });

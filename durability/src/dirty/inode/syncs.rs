@@ -242,7 +242,7 @@ impl<V: Volume> Inode<V> {
         &mut self,
         account: &Account<'_>,
         (new, old): (Option<&Held<V>>, Option<&Held<V>>),
-        (seq, now): (u64, Duration),
+        seq: u64,
         key: FileKey,
     ) {
         self.pending.meta = true;
@@ -268,7 +268,7 @@ impl<V: Volume> Inode<V> {
             };
             (name.seq, name.here, name.found) = (seq, is_new, false);
             name.left |= is_old;
-            account.charge(&mut name.charges, key, now);
+            account.charge(&mut name.charges, key);
             self.names
                 .insert(usize::from(!is_new && new.is_some()), name);
         }

@@ -248,8 +248,9 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// A new charge. The share's flusher runs from now on.
-    pub(crate) fn new(share: &Arc<Share>, key: FileKey, now: Duration, kind: PolicyKind) -> Self {
+    /// A new charge, as old as this moment. The share's flusher runs from now on.
+    pub(crate) fn new(share: &Arc<Share>, key: FileKey, kind: PolicyKind) -> Self {
+        let now = share.env.monotonic();
         let mut ages = lock(&share.ages);
         let charge = Self::since(share, &mut ages, (key, kind), now);
         let runs = std::mem::replace(&mut ages.flusher, true);
