@@ -490,7 +490,7 @@ fn begin<V: Vfs>(connection: &Rc<Connection<V>>, chain: inbound::Inbound, bytes:
     let pending = task.as_mut().poll(&mut context).is_pending();
     drop(entered);
     if pending {
-        let task = requester::on_behalf_of(requester, task);
+        let task = requester::on_behalf_of(requester, || task);
         connection.server.env.spawn(Box::pin(task));
     }
 }

@@ -86,10 +86,10 @@ impl<V: Volume> Durability<V> {
             let core = Arc::clone(&me);
             // The guard is made before the task, so that a task that is dropped before it runs abandons the sync too.
             let guard = OnDrop::new(move || core.abandon_sync(key));
-            let task = Box::pin(async move {
+            let task = move || async move {
                 me.drive(key).await;
                 guard.disarm();
-            });
+            };
             // Otherwise, one user's thousands of FLUSHes would delay each other user's by all of them.
             self.env
                 .spawn(Box::pin(requester::on_behalf_of(requester, task)));

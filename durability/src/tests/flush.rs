@@ -156,7 +156,7 @@ fn a_sync_is_on_behalf_of_the_requester_whose_flush_began_it() {
                 w.flush(&f).await.unwrap();
             }) as vfs::env::LocalTask
         };
-        requester::on_behalf_of(Requester(7), flush(5)).await;
+        requester::on_behalf_of(Requester(7), || flush(5)).await;
         flush(6).await;
         let requesters = std::mem::take(&mut lock(&w.fake.state).requesters);
         assert_eq!(requesters, [Requester(7), Requester::SERVER]);
