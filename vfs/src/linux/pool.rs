@@ -25,10 +25,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::{Mutex, MutexGuard, OnceLock},
     thread::{self, Thread},
     time::Duration,
 };
@@ -383,8 +380,7 @@ impl LaneThreads {
             return self.retire();
         }
         while let Some((owner, job)) = self.next() {
-            // A panic is a bug, which the panic hook reports. The caller gets EIO because the sender is dropped, and
-            // the thread continues.
+            // A panic of a job for whose result nobody waits is a bug, too, and the thread continues.
             let _ = catch_unwind(AssertUnwindSafe(job));
             self.lock().ended(owner);
             if credentials::broken() {
@@ -465,18 +461,16 @@ async fn run_under<T: Send + 'static>(
     call: impl FnOnce() -> DiskResult<T> + Send + 'static,
 ) -> DiskResult<T> {
     let (send, receive) = oneshot::channel();
-    let begun = Arc::new(AtomicBool::new(false));
-    let begins = Arc::clone(&begun);
     let call = Box::new(move || {
-        let assumed = assume();
-        begins.store(assumed.is_ok(), SeqCst);
-        let _ = send.send(assumed.and_then(|()| call()));
+        let answer = assume().and_then(|()| {
+            // A panic is a bug, which the panic hook reports.
+            catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Errno(libc::EIO)))
+        });
+        let _ = send.send(answer);
     });
     lane_threads(lane).submit(device, call)?;
-    receive.await.unwrap_or_else(|_| match begun.load(SeqCst) {
-        true => Err(Errno(libc::EIO)),
-        false => Err(Errno(libc::EAGAIN)),
-    })
+    // The sender is dropped only with a job that was not begun.
+    receive.await.unwrap_or(Err(Errno(libc::EAGAIN)))
 }
 
 #[cfg(test)]

@@ -1,6 +1,10 @@
 //! The pool's threads, queues and their limits.
 
-use std::sync::{atomic::AtomicUsize, mpsc};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    mpsc,
+};
 
 use super::*;
 
