@@ -119,12 +119,12 @@ impl<V: Volume> Durability<V> {
     }
 
     async fn run(&self, job: &Job<V>) -> VfsResult<()> {
-        if job.targets.is_empty() {
+        if job.targets().next().is_none() {
             // Nothing was left to sync. This does not count as a sync, because it took no time.
             return Ok(());
         }
         let (mut result, mut ended) = (Ok(()), job.begun);
-        for (held, scope) in &job.targets {
+        for (held, scope) in job.targets() {
             // Each target is tried: the failure of one is no reason to lose another.
             let weak = self.planted(Planted::DataSyncAfterFailure)
                 && self.check_latch(held.key()).is_err()
@@ -137,7 +137,7 @@ impl<V: Volume> Durability<V> {
                 && error != VfsError::NotStarted
             {
                 // The failure is noted now: until the other targets' syncs end, which may hang, no request may succeed.
-                let file = job.targets.iter().any(|(held, _)| held.is_file());
+                let file = job.targets().any(|(held, _)| held.is_file());
                 self.lost_in_sync(held.key(), file, Vec::new(), error);
             }
             if let (Ok(()) | Err(VfsError::NotStarted), Err(error)) = (result, synced) {

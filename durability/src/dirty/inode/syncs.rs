@@ -23,12 +23,21 @@ use crate::{
 
 /// One sync of an inode, taken out of its state.
 pub(crate) struct Job<V: Volume> {
-    pub(crate) targets: Vec<(Held<V>, SyncScope)>,
+    streams: Vec<(Held<V>, SyncScope)>,
+    /// The inode itself, which comes last.
+    base: Option<(Held<V>, SyncScope)>,
     pub(crate) share: Option<Arc<Share>>,
     /// The requests that it serves, apart from those that join it later.
     pub(crate) waiters: Vec<Waiter>,
     /// When it was taken.
     pub(crate) begun: Duration,
+}
+
+impl<V: Volume> Job<V> {
+    /// The nodes to sync, in order.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &(Held<V>, SyncScope)> {
+        self.streams.iter().chain(&self.base)
+    }
 }
 
 /// A directory that must be synced for a name of the inode.
@@ -147,22 +156,22 @@ impl<V: Volume> Inode<V> {
                 base_node = base_node.or(Some(held));
             }
         }
-        let nodes = streams.iter().filter_map(|name| self.streams.get(name));
-        let mut targets: Vec<_> = nodes.map(|held| (held.clone(), SyncScope::All)).collect();
         if !streams.is_empty() {
             base = Some(SyncScope::All);
         }
-        self.syncs_all = base_node.is_some() && base == Some(SyncScope::All);
-        if let (Some(node), Some(scope)) = (base_node, base) {
-            targets.push((node, scope));
-            if scope == SyncScope::Data {
-                self.pending = epoch.without_data();
-            }
+        let nodes = streams.iter().filter_map(|name| self.streams.get(name));
+        let streams = nodes.map(|held| (held.clone(), SyncScope::All)).collect();
+        let base = base_node.zip(base);
+        let scope = base.as_ref().map(|(_, scope)| *scope);
+        self.syncs_all = scope == Some(SyncScope::All);
+        if scope == Some(SyncScope::Data) {
+            self.pending = epoch.without_data();
         }
         let share = self.shares.first().cloned();
         self.running = Some(epoch);
         Some(Job {
-            targets,
+            streams,
+            base,
             share,
             waiters,
             begun: self.last_sync.1,
