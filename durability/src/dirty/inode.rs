@@ -240,7 +240,7 @@ impl<V: Volume> Inode<V> {
     pub(crate) fn stream_removed(&mut self, stream: &str) {
         self.pending.set(Changed::Stream(stream.to_owned()));
         self.pending.set(Changed::Size(stream.to_owned()));
-        self.pending.extents.streams.remove(stream);
+        self.pending.extents.named.remove(stream);
         self.truncated(stream, 0);
     }
 
@@ -427,7 +427,7 @@ impl<V: Volume> Inode<V> {
             self.keep(held.clone());
             self.pending.data = true;
             self.pending.times = true;
-        } else if !self.pending.extents.streams.contains_key(stream) {
+        } else if !self.pending.extents.named.contains_key(stream) {
             // The node held until now may have changed only metadata, without such a descriptor.
             self.streams.insert(stream.to_owned(), held.clone());
         }
