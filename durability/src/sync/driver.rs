@@ -267,11 +267,10 @@ impl<V: Volume> Durability<V> {
 
     /// Runs syncs of an inode until no request waits for one.
     async fn drive(&self, key: FileKey) {
-        loop {
-            // Changes that were marked before this belong to this sync as a whole.
-            let now = || (self.tick(), self.now());
-            let taken = self.with(key, |inode| inode.take_job(now));
-            let Some(job) = taken else { break };
+        // Changes that were marked before this belong to the sync as a whole.
+        let now = || (self.tick(), self.now());
+        let mut next = self.with(key, |inode| inode.take_job(now));
+        while let Some(job) = next {
             if self.planted(Planted::CleanBeforeResult) {
                 self.finish(key, Ok(()));
             }
@@ -281,8 +280,9 @@ impl<V: Volume> Durability<V> {
                 self.latches_stored().await;
             }
             let all = self.planted(Planted::JoinsRunningSync);
-            let joined = self.with(key, |inode| inode.take_joined(all));
-            answer_all(job.waiters.into_iter().chain(joined), result);
+            let taken = self.with(key, |inode| (inode.take_joined(all), inode.take_job(now)));
+            answer_all(job.waiters.into_iter().chain(taken.0), result);
+            next = taken.1;
         }
     }
 
