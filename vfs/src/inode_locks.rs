@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
 };
 
 use tokio::sync::{Mutex as TurnLock, OwnedMutexGuard};
@@ -38,9 +41,23 @@ type Name<'a> = (FileKey, &'a str);
 /// [`Self::names`]. The holder of a name may request an inode. File systems share none, so one that hangs holds up no
 /// other.
 #[derive(Debug, Default)]
-pub struct InodeLocks(Mutex<Shards>);
+pub struct InodeLocks {
+    shards: Mutex<Shards>,
+    /// A share on the disk may have a depot of streams. It is here because all that serve the disk must know.
+    depot: AtomicBool,
+}
 
 impl InodeLocks {
+    /// Called when a share is found to have a depot of streams, and before a folder of one is looked for or made.
+    pub fn use_depot(&self) {
+        self.depot.store(true, SeqCst);
+    }
+
+    /// Whether any share on the disk may have a depot of streams.
+    pub fn uses_depot(&self) -> bool {
+        self.depot.load(SeqCst)
+    }
+
     /// Waits for the lock of an inode.
     pub async fn inode(&self, inode: FileKey) -> OwnedMutexGuard<()> {
         let place = (inode.fs, inode.ino % SHARDS);
@@ -84,7 +101,7 @@ impl InodeLocks {
     }
 
     fn shard(&self, place: (u64, u64)) -> Arc<TurnLock<()>> {
-        let mut all = lock(&self.0);
+        let mut all = lock(&self.shards);
         if all.len() >= KEPT_MAX {
             all.retain(|_, one| Arc::strong_count(one) > 1);
         }
@@ -163,7 +180,7 @@ mod tests {
                 drop(block_on(locks.inode(key(fs, ino))));
             }
         }
-        assert!(lock(&locks.0).len() <= KEPT_MAX);
+        assert!(lock(&locks.shards).len() <= KEPT_MAX);
         let mut context = Context::from_waker(Waker::noop());
         assert!(pin!(locks.inode(key(1, 1))).poll(&mut context).is_pending());
     }
