@@ -177,7 +177,7 @@ fn a_full_queue_fails_no_flush_of_another_requester() {
                 let result = w.flush(&file(5)).await;
                 results.borrow_mut().push((at, result));
             });
-            Box::pin(requester::on_behalf_of(Requester(requester), flush)) as vfs::env::LocalTask
+            Box::pin(requester::on_behalf_of(Requester(requester), || flush)) as vfs::env::LocalTask
         };
         join(&w.env, vec![flush(7, 0), flush(7, 3), flush(8, 4)]).await;
         let mut results = results.take();

@@ -30,6 +30,7 @@ fn read(disk: &SimDisk, name: &[u8]) -> Vec<u8> {
 #[test]
 fn conforms() {
     block_on(conformance::all(&disk()));
+    block_on(conformance::paths(&disk()));
     let clones = SimOptions {
         clones: true,
         profile: Profile::Untracked,
