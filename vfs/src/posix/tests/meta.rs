@@ -291,6 +291,19 @@ pub(super) async fn extended_attributes<D: Disk>(t: Case<D>) {
         .unwrap();
     drop(stream);
     assert_eq!(t.vfs.eas(&file).await.unwrap(), both[1..]);
+    // The host may have given it attributes that no client can.
+    for (name, value) in [("user.a:b", "1"), ("user.a+b", "1"), ("user.empty", "")] {
+        let (disk, how) = (t.vfs.disk(), XattrSet::Create);
+        let set = disk.set_xattr(ME, file.fd(), name, value.as_bytes(), how);
+        set.await.unwrap();
+    }
+    assert_eq!(t.vfs.eas(&file).await.unwrap(), both[1..]);
+    let (attr, root) = (t.vfs.attr(&file).await.unwrap(), t.vfs.root());
+    let expected = crate::ea_size([("two".len(), 1)]);
+    assert_eq!(t.vfs.ea_size(&file, &attr).await.unwrap(), expected);
+    let name = crate::DirName::same("f".into());
+    let sizes = t.vfs.ea_sizes_at(&root, &[(&name, &attr)]).await;
+    assert_eq!(sizes, [expected]);
 }
 
 pub(super) async fn creation_is_whole<D: Disk>(t: Case<D>) {
