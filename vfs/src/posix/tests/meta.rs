@@ -115,6 +115,35 @@ pub(super) async fn derived_attributes<D: Disk>(t: Case<D>) {
             nanos: 700
         }
     );
+    hidden_by_name(t).await;
+}
+
+/// The part of the attributes that follows from the name is not stored, even if a client sets what it was shown.
+async fn hidden_by_name<D: Disk>(t: Case<D>) {
+    let new = NewNode {
+        dos_attributes: dos::ARCHIVE,
+        ..NewNode::default()
+    };
+    let (made, attr) = t.new_file(".made", &new).await.unwrap();
+    assert_eq!(attr.dos_attributes, dos::ARCHIVE | dos::HIDDEN);
+    assert!(attr.hidden_by_name);
+    let shown = SetAttr {
+        dos_attributes: Some(attr.dos_attributes),
+        ..SetAttr::default()
+    };
+    t.vfs.set_attr(ME, &made, &shown).await.unwrap();
+    let again = t.vfs.attr(&made).await.unwrap();
+    assert_eq!(again.dos_attributes, attr.dos_attributes);
+    t.rename(".made", "made", false).await.unwrap();
+    let made = t.find("made").await.unwrap().found.unwrap().1;
+    assert_eq!(made.dos_attributes, dos::ARCHIVE);
+    // A client that makes it hidden means the file.
+    let new = NewNode {
+        dos_attributes: dos::HIDDEN,
+        ..NewNode::default()
+    };
+    let (_, attr) = t.new_file(".hidden", &new).await.unwrap();
+    assert!(attr.dos_attributes == dos::HIDDEN && !attr.hidden_by_name);
 }
 
 pub(super) async fn times<D: Disk>(t: Case<D>) {
