@@ -2,15 +2,15 @@
 //!
 //! Without a stored attribute the DOS bits are derived: ARCHIVE for files, and READONLY where the owner may not write.
 //! An attribute that cannot be parsed counts as none, so that the file stays reachable; it is logged and replaced by
-//! the next change. HIDDEN for a leading dot (an option) is added to either, as by Samba's `hide dot files`, and is not
-//! stored.
+//! the next change. So does one that the service may not read: without root, that of each file that it may not read.
+//! HIDDEN for a leading dot (an option) is added to either, as by Samba's `hide dot files`, and is not stored.
 //!
 //! The owner may change attributes, and so may a user whom the kernel lets write. The change itself is then made by
 //! the service, since Linux ties times to ownership and `user.` attributes to permission bits.
 
 use super::{
     PosixNode, PosixVfs, SERVICE, SymlinkPolicy, dos,
-    errno::{ABSENT, UNSUPPORTED, unless},
+    errno::{ABSENT, REFUSED, UNSUPPORTED, unless},
     file_ids::Via,
     name,
     node::kind_of,
@@ -392,13 +392,13 @@ pub(super) fn first_dos_attrib(stat: &Stat, bits: u32) -> DosAttrib {
     }
 }
 
-/// The values of a stored attribute; none if there is none or it cannot be parsed.
+/// The values of a stored attribute; none if there is none, or it may not be read or cannot be parsed.
 fn parsed(blob: DiskResult<Vec<u8>>) -> VfsResult<Option<DosAttrib>> {
     let blob = match blob {
         Ok(blob) => blob,
         // A value longer than any that can be understood may not have been read.
         Err(Errno(libc::E2BIG)) => return Ok(None),
-        Err(errno) if errno.is(&ABSENT) => return Ok(None),
+        Err(errno) if errno.is(&ABSENT) || errno.is(&REFUSED) => return Ok(None),
         Err(errno) => return Err(errno.into()),
     };
     Ok(DosAttrib::parse(&blob)
