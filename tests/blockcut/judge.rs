@@ -36,6 +36,8 @@ pub(crate) struct Judge<'a> {
     /// Of each operation, what it covers: number of the track, of the version.
     own: Vec<Vec<(usize, Version)>>,
     promised: Vec<Vec<(usize, Version)>>,
+    /// Of each FLUSH of a directory, the names in it that the host took away: number of the track, of the version.
+    left: Vec<Vec<(usize, Version)>>,
     /// The objects that ever had a path, in order.
     owners: BTreeMap<&'a str, Vec<Object>>,
 }
@@ -86,6 +88,7 @@ impl<'a> Judge<'a> {
             index: BTreeMap::new(),
             own: vec![Vec::new(); history.operations.len()],
             promised: vec![Vec::new(); history.operations.len()],
+            left: vec![Vec::new(); history.operations.len()],
             owners: BTreeMap::new(),
         };
         for (number, operation) in history.operations.iter().enumerate() {
@@ -106,6 +109,7 @@ impl<'a> Judge<'a> {
         }
         for number in 0..history.operations.len() {
             this.promised[number] = this.covered(number);
+            this.left[number] = this.left(number);
         }
         this
     }
@@ -122,15 +126,7 @@ impl<'a> Judge<'a> {
                 self.cover(number, of_it, &mut covered);
                 self.cover_path(number, object, &mut covered);
             }
-            Promise::Itself(object) => {
-                // The time follows later.
-                let own = self.own[number].iter().copied();
-                let stable = |(track, _): &(usize, Version)| {
-                    !matches!(self.tracks[*track].cell, Cell::Written(_))
-                };
-                covered.extend(own.filter(stable));
-                self.cover_path(number, object, &mut covered);
-            }
+            Promise::Itself(object) => self.cover_itself(number, object, &mut covered),
             Promise::Directory(object) => {
                 self.cover_path(number, object, &mut covered);
                 if let Some(path) = self.path_before(number, object) {
@@ -139,6 +135,27 @@ impl<'a> Judge<'a> {
             }
         }
         covered.into_iter().collect()
+    }
+
+    /// The effects of an operation on an object, and the names by which it is found then. Of one that is deleted only
+    /// its own name counts, which is gone.
+    fn cover_itself(&self, number: usize, object: Object, covered: &mut BTreeMap<usize, Version>) {
+        let operation = &self.history.operations[number];
+        if operation.kind != Kind::Delete {
+            self.cover_path(number, object, covered);
+        }
+        // Last, as the operation may give or take the very name.
+        for ((cell, value), (track, version)) in operation.effects.iter().zip(&self.own[number]) {
+            // The time of a WRITE follows later.
+            let follows = operation.kind == Kind::WriteThrough && *cell == Cell::Written(object);
+            if cell.object() != object || follows {
+                continue;
+            }
+            if let Value::Path(path) = value {
+                self.cover_above(number, path, covered);
+            }
+            covered.insert(*track, *version);
+        }
     }
 
     /// The newest version of a track answered before an operation was issued.
@@ -198,10 +215,15 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// The object's name and those of the directories above; directories do not move here.
+    /// The object's name and those of the directories above.
     fn cover_path(&self, number: usize, object: Object, covered: &mut BTreeMap<usize, Version>) {
         self.cover(number, |cell| cell == Cell::Name(object), covered);
-        let mut path = self.path_before(number, object).unwrap_or_default();
+        let path = self.path_before(number, object).unwrap_or_default();
+        self.cover_above(number, path, covered);
+    }
+
+    /// The names of the directories above a path.
+    fn cover_above(&self, number: usize, mut path: &str, covered: &mut BTreeMap<usize, Version>) {
         while let Some((above, _)) = path.rsplit_once('/') {
             for owner in self.owners.get(above).into_iter().flatten() {
                 self.cover(number, |cell| cell == Cell::Name(*owner), covered);
@@ -213,12 +235,7 @@ impl<'a> Judge<'a> {
     /// Names that came or went in a directory. An object that has left it, by a deletion or for another
     /// directory, must no longer be found under the name it had there; where it went is not covered.
     fn cover_names(&self, number: usize, path: &str, covered: &mut BTreeMap<usize, Version>) {
-        let here = |(_, value): &(usize, Value)| match value {
-            Value::Path(name) => name
-                .rsplit_once('/')
-                .is_some_and(|(above, _)| above == path),
-            _ => false,
-        };
+        let here = |(_, value): &(usize, Value)| is_in(value, path);
         for (place, track) in self.tracks.iter().enumerate() {
             let Cell::Name(_) = track.cell else {
                 continue;
@@ -235,6 +252,38 @@ impl<'a> Judge<'a> {
             };
             covered.insert(place, version as Version);
         }
+    }
+
+    /// The names that a FLUSH of a directory promises to be gone from it, although the server does not know of them.
+    fn left(&self, number: usize) -> Vec<(usize, Version)> {
+        let path = match self.history.operations[number].promise {
+            Promise::Directory(object) => self.path_before(number, object),
+            _ => None,
+        };
+        let Some(path) = path else {
+            return Vec::new();
+        };
+        let mut left = Vec::new();
+        for (place, track) in self.tracks.iter().enumerate() {
+            let Cell::Name(_) = track.cell else {
+                continue;
+            };
+            let known = self.before(number, track).unwrap_or(BEFORE);
+            for ((_, value), version) in track.versions.iter().zip(0..known) {
+                if is_in(value, path) && self.is_left_by_host(place, version) {
+                    left.push((place, version));
+                }
+            }
+        }
+        left
+    }
+
+    /// Whether another program on the host took away the name that a version gave.
+    fn is_left_by_host(&self, track: usize, version: Version) -> bool {
+        let versions = &self.tracks[track].versions;
+        let place = usize::try_from(version).ok();
+        let next = place.and_then(|place| versions.get(place + 1));
+        next.is_some_and(|(number, _)| self.history.operations[*number].kind.is_host())
     }
 
     /// The operations whose promise cannot hold, wherever the power is cut: between a write that they cover and their
@@ -264,13 +313,14 @@ impl<'a> Judge<'a> {
             judge: self,
             cut,
             newest: vec![BEFORE; self.tracks.len()],
+            named: BTreeSet::new(),
             deleted: BTreeSet::new(),
             foreign: Vec::new(),
         };
         found.place(view);
         verdict.foreign = found.foreign;
-        let (newest, deleted) = (found.newest, found.deleted);
-        let kept = self.replaced(&newest, view);
+        let (newest, named, deleted) = (found.newest, found.named, found.deleted);
+        let kept = self.replaced(&newest, &named, view);
         let lost =
             |newest: &[Version], covered: &[(usize, Version)], missed: &dyn Fn(Cell) -> bool| {
                 let mut covered = covered.iter();
@@ -288,9 +338,13 @@ impl<'a> Judge<'a> {
             };
             let promises = operation.promise != Promise::Nothing;
             verdict.promises += usize::from(promises);
-            if let Some(missing) = lost(&kept, &self.promised[number], &|_| true) {
+            let missing = lost(&kept, &self.promised[number], &|_| true);
+            let missing = missing.map(|missing| (missing, kept[missing.0]));
+            let back = self.left[number].iter().find(|name| named.contains(name));
+            let back = back.map(|(track, version)| ((*track, version + 1), *version));
+            if let Some((missing, found)) = missing.or(back) {
                 verdict.promised.push(number);
-                let why = self.explain(missing, kept[missing.0]);
+                let why = self.explain(missing, found);
                 verdict.missing.insert(number, why);
             }
             if operation.kind.is_host() {
@@ -312,15 +366,21 @@ impl<'a> Judge<'a> {
 
     /// The versions found, as a promise is held to them. A replaced file is rightly gone only if the file that replaced
     /// it came to its name; otherwise the rename took the name away.
-    fn replaced(&self, newest: &[Version], view: &View) -> Vec<Version> {
+    fn replaced(
+        &self,
+        newest: &[Version],
+        named: &BTreeSet<(usize, Version)>,
+        view: &View,
+    ) -> Vec<Version> {
         let mut kept = newest.to_vec();
         // Backwards, as the file that replaced it may have been replaced as well.
         for (operation, own) in self.history.operations.iter().zip(&self.own).rev() {
             if operation.kind == Kind::Replace
                 && let [(_, Value::Path(path)), _] = &operation.effects[..]
-                && let [(by, named), (gone, removed)] = own[..]
+                && let [(by, came), (gone, removed)] = own[..]
                 && kept[gone] == removed
-                && kept[by] < named
+                && named.range((gone, BEFORE)..(gone, NEWEST)).next().is_none()
+                && kept[by] < came
                 && !view.contains_key(path)
             {
                 kept[gone] = BEFORE;
@@ -397,6 +457,8 @@ struct Found<'a> {
     judge: &'a Judge<'a>,
     cut: Cut,
     newest: Vec<Version>,
+    /// The names under which objects are found: number of the track, of the version that gave the name.
+    named: BTreeSet<(usize, Version)>,
     /// Objects whose removal was answered: what was not promised of them nobody misses.
     deleted: BTreeSet<Object>,
     foreign: Vec<String>,
@@ -422,7 +484,10 @@ impl Found<'_> {
         for track in 0..self.judge.tracks.len() {
             if let Cell::Name(object) = self.judge.tracks[track].cell {
                 let paths = places.get(&object).map_or(&[][..], Vec::as_slice);
-                self.newest[track] = self.name(track, paths);
+                let named = self.named(track, paths);
+                self.newest[track] = self.name(track, &named);
+                let named = named.into_iter().map(|version| (track, version));
+                self.named.extend(named);
                 self.contents(track, object, paths, view);
             }
         }
@@ -484,20 +549,29 @@ impl Found<'_> {
         tracks.filter(lost).count()
     }
 
-    fn name(&self, track: usize, paths: &[&str]) -> Version {
+    /// The versions that gave an object the names under which it is found.
+    fn named(&self, track: usize, paths: &[&str]) -> Vec<Version> {
         let issued = self.issued(track);
-        let newest = |which: &dyn Fn(&Value) -> bool| {
-            let place = issued.iter().rposition(|(_, value)| which(value));
+        let given = |path: &&str| {
+            let same = |(_, value): &(usize, Value)| matches!(value, Value::Path(p) if p == path);
+            let place = issued.iter().rposition(same);
             place.map_or(BEFORE, |place| place as Version)
         };
-        if paths.is_empty() {
-            return newest(&|value| *value == Value::Gone);
-        }
-        // Under two names it is where it was first: a promise that it had left that is broken.
-        let each = paths
-            .iter()
-            .map(|path| newest(&|value| matches!(value, Value::Path(p) if p == path)));
-        each.min().unwrap_or(BEFORE)
+        paths.iter().map(given).collect()
+    }
+
+    /// The version of a name. Under two names an object is where it was first: a promise that it had left that is
+    /// broken. But a promise is about the name that the object has, where another program on the host took away the
+    /// former: the server does not know of that one. Such a name says nothing where there is another, or where the
+    /// object was to be deleted.
+    fn name(&self, track: usize, named: &[Version]) -> Version {
+        let mut issued = self.issued(track).iter();
+        let gone = issued.rposition(|(_, value)| *value == Value::Gone);
+        let gone = gone.map_or(BEFORE, |place| place as Version);
+        let known = named.iter().copied();
+        let known = known.filter(|version| !self.judge.is_left_by_host(track, *version));
+        let last = named.iter().copied().max().unwrap_or(BEFORE);
+        known.min().unwrap_or(last.max(gone))
     }
 
     fn contents(&mut self, name: usize, object: Object, paths: &[&str], view: &View) {
@@ -584,6 +658,16 @@ impl Found<'_> {
                 (version.unwrap_or(BEFORE), foreign.then(what))
             }
         }
+    }
+}
+
+/// Whether a name lies in the directory of this path.
+fn is_in(value: &Value, path: &str) -> bool {
+    match value {
+        Value::Path(name) => name
+            .rsplit_once('/')
+            .is_some_and(|(above, _)| above == path),
+        _ => false,
     }
 }
 

@@ -207,7 +207,7 @@ pub(crate) enum Promise {
     Nothing,
     /// Everything about an object: contents of all forks, attributes, name ([MS-FSA] 2.1.5.7).
     Object(Object),
-    /// The effects of the operation, and the object's name.
+    /// The effects of the operation on the object, and the object's name. The time that a WRITE sets follows later.
     Itself(Object),
     /// A directory's own name and the names in it.
     Directory(Object),

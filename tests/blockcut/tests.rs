@@ -6,7 +6,9 @@ use durability::Policy;
 
 use crate::judge::{Cut, Judge};
 use crate::oracle::Oracle;
-use crate::record::{Cell, History, Kind, Moment, Object, Operation, Promise, Value};
+use crate::record::{
+    Cell, Contents, DATA, History, Kind, Moment, Object, Operation, Promise, UNIT, Value,
+};
 use crate::view::{Node, View};
 
 const FILE: Object = 11;
@@ -30,16 +32,11 @@ impl Tale {
         }
     }
 
-    /// A request without an answer that gives names to objects, or takes theirs away.
-    fn begin(&mut self, kind: Kind, names: &[(Object, Option<&str>)], promise: Promise) {
-        let value = |path: &str| Value::Path(path.to_owned());
-        let effect = |(object, path): &(Object, Option<&str>)| {
-            (Cell::Name(*object), path.map_or(Value::Gone, value))
-        };
+    fn issue(&mut self, kind: Kind, effects: Vec<(Cell, Value)>, promise: Promise) {
         let issued = self.moment();
         self.history.operations.push(Operation {
             kind,
-            effects: names.iter().map(effect).collect(),
+            effects,
             promise,
             source: None,
             issued,
@@ -47,11 +44,30 @@ impl Tale {
         });
     }
 
-    fn done(&mut self, kind: Kind, names: &[(Object, Option<&str>)], promise: Promise) {
-        self.begin(kind, names, promise);
+    fn answer(&mut self) {
         let answered = self.moment();
         let last = self.history.operations.last_mut();
         last.unwrap().acknowledged = Some(answered);
+    }
+
+    /// A request without an answer that gives names to objects, or takes theirs away.
+    fn begin(&mut self, kind: Kind, names: &[(Object, Option<&str>)], promise: Promise) {
+        let value = |path: &str| Value::Path(path.to_owned());
+        let effect = |(object, path): &(Object, Option<&str>)| {
+            (Cell::Name(*object), path.map_or(Value::Gone, value))
+        };
+        self.issue(kind, names.iter().map(effect).collect(), promise);
+    }
+
+    fn done(&mut self, kind: Kind, names: &[(Object, Option<&str>)], promise: Promise) {
+        self.begin(kind, names, promise);
+        self.answer();
+    }
+
+    /// A request that changes [`FILE`] through an open that writes through, and its answer.
+    fn write_through(&mut self, kind: Kind, effects: Vec<(Cell, Value)>) {
+        self.issue(kind, effects, Promise::Itself(FILE));
+        self.answer();
     }
 
     fn create(&mut self, object: Object, path: &str) {
@@ -63,18 +79,26 @@ impl Tale {
         self.done(Kind::FlushFile, &[], Promise::Object(object));
     }
 
-    /// Whether a promise is broken after a cut now that leaves these objects, on which both judges have to agree.
+    /// Whether a promise is broken after a cut now that leaves these objects, empty.
     fn is_broken(&self, left: &[(&str, Object)]) -> bool {
-        let node = |(path, object): &(&str, Object)| {
-            let data = (*object != DIRECTORY).then(Vec::new);
-            let node = Node {
-                inode: Some(u64::from(*object)),
-                forks: [data, None, None],
-                ..Node::default()
-            };
-            ((*path).to_owned(), node)
+        let left = left.iter();
+        self.breaks(left.map(|(path, object)| ((*path).to_owned(), node(*object))))
+    }
+
+    /// The same of [`FILE`] as "f", with these contents, time of last write and attributes.
+    fn is_broken_as(&self, data: Vec<u8>, written: u64, attributes: u32) -> bool {
+        let node = Node {
+            forks: [Some(data), None, None],
+            attributes,
+            written: Some(written),
+            ..node(FILE)
         };
-        let view: View = left.iter().map(node).collect();
+        self.breaks([("f".to_owned(), node)])
+    }
+
+    /// Both judges have to agree.
+    fn breaks(&self, left: impl IntoIterator<Item = (String, Node)>) -> bool {
+        let view: View = left.into_iter().collect();
         let cut = Cut {
             entry: self.now as usize,
             order: self.now,
@@ -86,9 +110,18 @@ impl Tale {
         assert_eq!(
             promised.is_empty(),
             broken.is_empty(),
-            "{left:?}: {promised:?} {broken:?}"
+            "{view:?}: {promised:?} {broken:?}"
         );
         !promised.is_empty()
+    }
+}
+
+fn node(object: Object) -> Node {
+    let data = (object != DIRECTORY).then(Vec::new);
+    Node {
+        inode: Some(u64::from(object)),
+        forks: [data, None, None],
+        ..Node::default()
     }
 }
 
@@ -169,4 +202,160 @@ fn a_flushed_file_is_replaced_only_by_one_that_is_there() {
     assert!(!tale.is_broken(&[("h", FILE)]));
     tale.begin(Kind::Delete, &[(FILE, None)], Promise::Nothing);
     assert!(!tale.is_broken(&[]));
+}
+
+#[test]
+fn a_name_that_is_written_through_is_found() {
+    let mut tale = Tale::default();
+    tale.done(Kind::Mkdir, &[(DIRECTORY, Some("d"))], Promise::Nothing);
+    tale.done(Kind::Create, &[(FILE, Some("d/f"))], Promise::Itself(FILE));
+    tale.history.inodes.insert(FILE, u64::from(FILE));
+    assert!(!tale.is_broken(&[("d", DIRECTORY), ("d/f", FILE)]));
+    assert!(tale.is_broken(&[("d", DIRECTORY)]));
+    assert!(tale.is_broken(&[]));
+
+    let mut tale = Tale::default();
+    tale.create(FILE, "f");
+    tale.done(Kind::Mkdir, &[(DIRECTORY, Some("d"))], Promise::Nothing);
+    tale.done(Kind::Rename, &[(FILE, Some("d/g"))], Promise::Itself(FILE));
+    assert!(!tale.is_broken(&[("d", DIRECTORY), ("d/g", FILE)]));
+    assert!(tale.is_broken(&[("f", FILE)]));
+    assert!(tale.is_broken(&[("d", DIRECTORY), ("d/g", FILE), ("f", FILE)]));
+    assert!(tale.is_broken(&[("d", DIRECTORY)]));
+    assert!(tale.is_broken(&[]));
+    // It may have gone on since.
+    tale.begin(Kind::Rename, &[(FILE, Some("h"))], Promise::Nothing);
+    assert!(!tale.is_broken(&[("d", DIRECTORY), ("h", FILE)]));
+
+    let mut tale = Tale::default();
+    tale.create(OTHER, "f");
+    tale.flush(OTHER);
+    tale.create(FILE, "g");
+    let moved = [(FILE, Some("f")), (OTHER, None)];
+    tale.done(Kind::Replace, &moved, Promise::Itself(FILE));
+    assert!(!tale.is_broken(&[("f", FILE)]));
+    assert!(tale.is_broken(&[("f", OTHER), ("g", FILE)]));
+    assert!(tale.is_broken(&[("f", FILE), ("g", FILE)]));
+    assert!(tale.is_broken(&[("g", FILE)]));
+    assert!(tale.is_broken(&[]));
+}
+
+#[test]
+fn a_directory_that_was_renamed_is_there_whatever_it_holds() {
+    let mut tale = Tale::default();
+    tale.done(Kind::Mkdir, &[(DIRECTORY, Some("d"))], Promise::Nothing);
+    tale.create(FILE, "d/f");
+    let moved = [(DIRECTORY, Some("e")), (FILE, Some("e/f"))];
+    let promise = Promise::Itself(DIRECTORY);
+    tale.done(Kind::RenameDirectory, &moved, promise);
+    assert!(!tale.is_broken(&[("e", DIRECTORY), ("e/f", FILE)]));
+    assert!(!tale.is_broken(&[("e", DIRECTORY)]));
+    assert!(tale.is_broken(&[("d", DIRECTORY), ("d/f", FILE)]));
+    assert!(tale.is_broken(&[]));
+}
+
+#[test]
+fn a_file_whose_removal_is_written_through_is_gone() {
+    let mut tale = Tale::default();
+    tale.done(Kind::Mkdir, &[(DIRECTORY, Some("d"))], Promise::Nothing);
+    tale.create(FILE, "f");
+    tale.flush(FILE);
+    tale.done(Kind::Rename, &[(FILE, Some("d/g"))], Promise::Nothing);
+    assert!(!tale.is_broken(&[("f", FILE)]));
+    tale.done(Kind::Delete, &[(FILE, None)], Promise::Itself(FILE));
+    assert!(!tale.is_broken(&[("d", DIRECTORY)]));
+    assert!(!tale.is_broken(&[]), "the directory was promised to nobody");
+    assert!(tale.is_broken(&[("d", DIRECTORY), ("d/g", FILE)]));
+    assert!(tale.is_broken(&[("f", FILE)]));
+}
+
+#[test]
+fn what_is_written_through_is_there_with_its_time_but_for_a_write() {
+    let end = (Cell::Size(FILE, DATA), Value::Size(UNIT as u32));
+    let at = |time| (Cell::Written(FILE), Value::Written(time));
+    let mut tale = Tale::default();
+    tale.create(FILE, "f");
+    tale.write_through(Kind::SetEof, vec![end, at(50)]);
+    let zeros = vec![0; UNIT];
+    assert!(!tale.is_broken_as(zeros.clone(), 50, 0));
+    assert!(tale.is_broken_as(zeros.clone(), 49, 0));
+    assert!(tale.is_broken_as(Vec::new(), 50, 0));
+    assert!(tale.is_broken(&[]));
+
+    let attributes = (Cell::Attributes(FILE), Value::Attributes(2));
+    tale.write_through(Kind::Attributes, vec![attributes]);
+    assert!(!tale.is_broken_as(zeros.clone(), 50, 2));
+    assert!(tale.is_broken_as(zeros.clone(), 50, 0));
+
+    let contents = Contents::Fill {
+        object: FILE,
+        fork: DATA,
+        version: 1,
+        unit: 0,
+    };
+    let unit = (Cell::Unit(FILE, DATA, 0), Value::Contents(contents));
+    tale.write_through(Kind::WriteThrough, vec![unit, at(60)]);
+    let bytes = contents.bytes().to_vec();
+    assert!(!tale.is_broken_as(bytes.clone(), 60, 2));
+    assert!(!tale.is_broken_as(bytes, 50, 2));
+    assert!(tale.is_broken_as(zeros, 60, 2));
+}
+
+#[test]
+fn a_file_that_the_host_moved_keeps_its_name_and_perhaps_the_former() {
+    let mut tale = Tale::default();
+    tale.create(FILE, "f");
+    tale.flush(FILE);
+    tale.done(Kind::HostMove, &[(FILE, Some("g"))], Promise::Nothing);
+    assert!(!tale.is_broken(&[("f", FILE)]));
+    tale.flush(FILE);
+    assert!(!tale.is_broken(&[("g", FILE)]));
+    assert!(!tale.is_broken(&[("f", FILE), ("g", FILE)]));
+    assert!(tale.is_broken(&[("f", FILE)]));
+    assert!(tale.is_broken(&[]));
+    // A client's rename is another matter.
+    tale.done(Kind::Rename, &[(FILE, Some("h"))], Promise::Nothing);
+    tale.flush(FILE);
+    assert!(!tale.is_broken(&[("f", FILE), ("h", FILE)]));
+    assert!(tale.is_broken(&[("g", FILE), ("h", FILE)]));
+    // Nor does a removal take the name that the server does not know.
+    tale.done(Kind::Delete, &[(FILE, None)], Promise::Itself(FILE));
+    assert!(!tale.is_broken(&[("f", FILE)]));
+    assert!(tale.is_broken(&[("h", FILE)]));
+}
+
+#[test]
+fn a_directory_keeps_no_name_that_the_host_took_away_before_its_flush() {
+    let mut tale = Tale::default();
+    tale.done(Kind::Mkdir, &[(DIRECTORY, Some("d"))], Promise::Nothing);
+    tale.create(FILE, "d/f");
+    tale.flush(FILE);
+    tale.done(Kind::HostMove, &[(FILE, Some("g"))], Promise::Nothing);
+    assert!(!tale.is_broken(&[("d", DIRECTORY), ("d/f", FILE), ("g", FILE)]));
+    let promise = Promise::Directory(DIRECTORY);
+    tale.done(Kind::FlushDirectory, &[], promise);
+    assert!(!tale.is_broken(&[("d", DIRECTORY), ("g", FILE)]));
+    assert!(tale.is_broken(&[("d", DIRECTORY), ("d/f", FILE), ("g", FILE)]));
+    assert!(tale.is_broken(&[("d", DIRECTORY), ("d/f", FILE)]));
+    // Where it went, nobody promised that it has left.
+    let mut tale = Tale::default();
+    tale.done(Kind::Mkdir, &[(DIRECTORY, Some("d"))], Promise::Nothing);
+    tale.create(FILE, "f");
+    tale.done(Kind::HostMove, &[(FILE, Some("d/g"))], Promise::Nothing);
+    tale.done(Kind::FlushDirectory, &[], promise);
+    assert!(!tale.is_broken(&[("d", DIRECTORY), ("d/g", FILE), ("f", FILE)]));
+    assert!(tale.is_broken(&[("d", DIRECTORY), ("f", FILE)]));
+}
+
+#[test]
+fn a_file_that_is_still_where_the_host_took_it_from_is_not_missed() {
+    let mut tale = Tale::default();
+    tale.create(OTHER, "f");
+    tale.flush(OTHER);
+    tale.done(Kind::HostMove, &[(OTHER, Some("g"))], Promise::Nothing);
+    tale.create(FILE, "h");
+    let moved = [(FILE, Some("g")), (OTHER, None)];
+    tale.done(Kind::Replace, &moved, Promise::Nothing);
+    assert!(!tale.is_broken(&[("g", FILE)]));
+    assert!(!tale.is_broken(&[("f", OTHER), ("h", FILE)]));
 }

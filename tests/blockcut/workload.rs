@@ -50,7 +50,8 @@ pub(crate) struct Plan {
     pub(crate) depot: bool,
     /// Units of a big stream.
     pub(crate) big: usize,
-    /// Whether what only some servers do right is asked for: attributes, FLUSH of the root.
+    /// Whether what only some servers do right is asked for: attributes, FLUSH of the root, and that an open that
+    /// writes through does so with more than WRITEs.
     pub(crate) all: bool,
     /// Most of what is asked for are renames, of files and of directories.
     pub(crate) renames: bool,
@@ -204,6 +205,14 @@ impl Client<'_> {
         self.next
     }
 
+    /// The promise of a change of an object, other than by a WRITE, through an open that writes through or not.
+    fn promise(&self, object: Object, through: bool) -> Promise {
+        match through && self.world.plan.all {
+            true => Promise::Itself(object),
+            false => Promise::Nothing,
+        }
+    }
+
     fn fill(&mut self, object: Object, fork: Fork, from: usize, count: usize) -> Vec<Contents> {
         self.version += 1;
         let version = self.version;
@@ -328,10 +337,8 @@ impl Client<'_> {
             args = args.options(CreateOptions::WRITE_THROUGH);
         }
         let effects = vec![(Cell::Name(object), Value::Path(path.clone()))];
-        let tree = self.tree;
-        let made = self.act(Kind::Create, effects, Promise::Nothing, || {
-            tree.create(&args)
-        });
+        let (tree, promise) = (self.tree, self.promise(object, through));
+        let made = self.act(Kind::Create, effects, promise, || tree.create(&args));
         let Some(handle) = made else { return };
         if let Ok(meta) = std::fs::metadata(self.world.root.join(&path)) {
             self.world.recorder.identify(object, meta.ino());
@@ -480,13 +487,14 @@ impl Client<'_> {
     fn attributes(&mut self, at: usize) -> Option<()> {
         let handle = self.opened(at)?;
         let object = self.files[at].object;
+        let promise = self.promise(object, self.files[at].through);
         let value = [0, 2, 4, 6][self.rng.below(4)];
         let effects = vec![(Cell::Attributes(object), Value::Attributes(value))];
         // Times 0: left alone. FILE_ATTRIBUTE_NORMAL says "none".
         let mut buffer = [0; 40];
         let wire = if value == 0 { 0x80 } else { value };
         buffer[32..36].copy_from_slice(&wire.to_le_bytes());
-        self.act(Kind::Attributes, effects, Promise::Nothing, || {
+        self.act(Kind::Attributes, effects, promise, || {
             handle.set(FileInformationClass::BASIC, &buffer)
         })
     }
@@ -494,6 +502,7 @@ impl Client<'_> {
     fn set_end(&mut self, at: usize) -> Option<()> {
         let handle = self.opened(at)?;
         let object = self.files[at].object;
+        let promise = self.promise(object, self.files[at].through);
         let old = self.files[at].forks[0].len();
         let new = self.rng.below(FILE_MAX.min(old + 8));
         let known = &mut self.files[at].forks[0];
@@ -505,7 +514,7 @@ impl Client<'_> {
             effects.push((cell, Value::Contents(Contents::Zero)));
         }
         effects.extend(self.written(object));
-        self.act(Kind::SetEof, effects, Promise::Nothing, || {
+        self.act(Kind::SetEof, effects, promise, || {
             handle.set_end_of_file((new * UNIT) as u64)
         })
     }
@@ -538,6 +547,7 @@ impl Client<'_> {
         let contents = self.files[from].forks[0][..units].to_vec();
         let effects = self.put(to, DATA, place, &contents);
         self.files[to].mixed = true;
+        let promise = self.promise(self.files[to].object, self.files[to].through);
         self.source = Some(self.files[from].object);
         let mut input = BytesMut::new();
         CopyChunkCopy {
@@ -550,7 +560,7 @@ impl Client<'_> {
             }],
         }
         .encode(&mut input);
-        let done = self.act(Kind::Copy, effects, Promise::Nothing, || {
+        let done = self.act(Kind::Copy, effects, promise, || {
             target.ioctl(FsctlCode::SRV_COPYCHUNK, &input, 12)
         });
         if done.is_none() || self.rng.percent(60) && self.flush(to).is_none() {

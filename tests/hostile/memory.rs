@@ -10,7 +10,7 @@ use smb_client::{CreateArgs, File, Options, Request, Tree};
 use smb_tests::{DATA, HoldfastServer, MEANWHILE, PASSWORD, SOON, USER, status, wait_until};
 use smb_wire::Status;
 use smb_wire::fscc::FileInformationClass;
-use smb_wire::msg::{LockElement, LockFlags, OplockLevel, QueryDirectoryFlags};
+use smb_wire::msg::{InfoType, LockElement, LockFlags, OplockLevel, QueryDirectoryFlags};
 
 const MIB: usize = 1 << 20;
 const CONNECTIONS: usize = 100;
@@ -237,6 +237,20 @@ fn a_scan_starts_again_in_the_memory_that_it_has() {
         assert_eq!(ask(QueryDirectoryFlags::empty()), Status::SUCCESS);
     }
     server.assert_serving();
+}
+
+/// The smallest budget that a configuration may name has room for each request.
+#[test]
+fn no_request_needs_more_than_the_smallest_budget() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        tables: "[limits]\nio_size = 65536\nbuffer_memory = 524288\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::open_if("f")).unwrap();
+    assert!(!file.query(FileInformationClass::STREAM).unwrap().is_empty());
+    let list = file.set_info_request(InfoType::SECURITY, 0, 4, &[0; 60_000]);
+    assert_ne!(tree.reply(list).unwrap().status(), Status::SUCCESS);
 }
 
 /// Tree connects beyond those of an ordinary session are charged, whatever the limit of each session is.

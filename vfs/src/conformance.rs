@@ -467,6 +467,21 @@ async fn syncs<D: Disk>(disk: &D, dir: &D::Fd) {
     disk.fsync(dir).await.unwrap();
 }
 
+/// A descriptor has the path by which it was opened, wherever that name moves, and none of the file's other names.
+pub(crate) async fn paths<D: Disk>(disk: &D) {
+    let root = disk.root();
+    let dir = new_dir(disk, &root, b"d", 0o755).await;
+    let file = new_file(disk, &dir, b"f").await;
+    disk.link(ME, &file, &root, b"a").await.unwrap();
+    let again = disk.reopen(ME, &file, true, false).await.unwrap();
+    assert_eq!(disk.path_hint(&again).unwrap(), b"d/f");
+    let moved = disk.rename(ME, &dir, b"f", &root, b"g", false);
+    moved.await.unwrap();
+    assert_eq!(disk.path_hint(&again).unwrap(), b"g");
+    disk.unlink(ME, &root, b"g", false).await.unwrap();
+    assert_eq!(disk.path_hint(&file), None);
+}
+
 /// Checks the rights that the kernel grants to other users, for disks whose service is root.
 pub(crate) async fn identities<D: Disk>(disk: &D) {
     let (root, nobody) = (disk.root(), stranger(65_534));

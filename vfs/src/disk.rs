@@ -579,10 +579,15 @@ pub trait Disk: Send + Sync + 'static {
     /// made, whichever of its two directories was synced. `false` if that is not known.
     fn renames_are_atomic(&self, fs: u64) -> bool;
 
-    /// The present path of an open object, from the root of this disk, as the kernel has it in memory
+    /// Calls `look` with the present path of an open object, from the root of this disk, as the kernel has it in memory
     /// (`/proc/self/fd`). It is only a hint, and `None` if the object has no name, lies outside, or the path is not
     /// known.
-    fn path_hint(&self, fd: &Self::Fd) -> Option<Vec<u8>>;
+    fn with_path<T>(&self, fd: &Self::Fd, look: impl FnOnce(&[u8]) -> T) -> Option<T>;
+
+    /// A copy of the path that [`Disk::with_path`] shows.
+    fn path_hint(&self, fd: &Self::Fd) -> Option<Vec<u8>> {
+        self.with_path(fd, <[u8]>::to_vec)
+    }
 
     /// Whether an object may have a path although [`Disk::path_hint`] does not know it: it is too long, or ambiguous.
     fn is_path_unknown(&self, fd: &Self::Fd) -> bool {

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
 };
 
 use tokio::sync::{Mutex as TurnLock, OwnedMutexGuard};
@@ -30,17 +33,31 @@ type Name<'a> = (FileKey, &'a str);
 
 /// Locks on inodes whose attributes are read and rewritten, and on names that are about to be made or removed.
 ///
-/// All that serve a disk share them: two shares over one folder, or a share before and after a reload, must not read and
-/// rewrite the same attribute at once, nor make the same name in two cases, nor find a name free and move another one
-/// there at once.
+/// All that serve a disk share them: two shares over one folder, or a share before and after a reload, must not read
+/// and rewrite the same attribute at once, nor make the same name in two cases, nor find a name free and move another
+/// one there at once.
 ///
 /// Unrelated inodes of a file system may share a lock, and unrelated names, so nobody may hold two of either but by
 /// [`Self::names`]. The holder of a name may request an inode. File systems share none, so one that hangs holds up no
 /// other.
 #[derive(Debug, Default)]
-pub struct InodeLocks(Mutex<Shards>);
+pub struct InodeLocks {
+    shards: Mutex<Shards>,
+    /// A share on the disk may have a depot of streams. It is here because all that serve the disk must know.
+    depot: AtomicBool,
+}
 
 impl InodeLocks {
+    /// Called when a share is found to have a depot of streams, and before a folder of one is looked for or made.
+    pub fn use_depot(&self) {
+        self.depot.store(true, SeqCst);
+    }
+
+    /// Whether any share on the disk may have a depot of streams.
+    pub fn uses_depot(&self) -> bool {
+        self.depot.load(SeqCst)
+    }
+
     /// Waits for the lock of an inode.
     pub async fn inode(&self, inode: FileKey) -> OwnedMutexGuard<()> {
         let place = (inode.fs, inode.ino % SHARDS);
@@ -84,7 +101,7 @@ impl InodeLocks {
     }
 
     fn shard(&self, place: (u64, u64)) -> Arc<TurnLock<()>> {
-        let mut all = lock(&self.0);
+        let mut all = lock(&self.shards);
         if all.len() >= KEPT_MAX {
             all.retain(|_, one| Arc::strong_count(one) > 1);
         }
@@ -163,7 +180,7 @@ mod tests {
                 drop(block_on(locks.inode(key(fs, ino))));
             }
         }
-        assert!(lock(&locks.0).len() <= KEPT_MAX);
+        assert!(lock(&locks.shards).len() <= KEPT_MAX);
         let mut context = Context::from_waker(Waker::noop());
         assert!(pin!(locks.inode(key(1, 1))).poll(&mut context).is_pending());
     }

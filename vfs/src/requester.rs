@@ -3,9 +3,7 @@
 //! The number is the caller's choice; it means nothing else here. It belongs to the thread only while a future of
 //! [`on_behalf_of`] is polled or an [`Entered`] lives, so tasks of one thread do not see each other's.
 
-use std::{cell::Cell, future::poll_fn};
-
-use crate::env::LocalTask;
+use std::{cell::Cell, future::poll_fn, pin::pin};
 
 /// The number of a requester, which the caller chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -42,12 +40,15 @@ impl Drop for Entered {
     }
 }
 
-/// A task that is polled on behalf of a requester.
-pub fn on_behalf_of(requester: Requester, mut task: LocalTask) -> impl Future<Output = ()> {
-    poll_fn(move |context| {
+/// Makes a task, and polls it on behalf of a requester. It is made at the first poll, because a task that is given as
+/// an argument would be in memory twice.
+pub async fn on_behalf_of<F: Future<Output = ()>>(requester: Requester, make: impl FnOnce() -> F) {
+    let mut task = pin!(make());
+    poll_fn(|context| {
         let _entered = enter(requester);
         task.as_mut().poll(context)
     })
+    .await;
 }
 
 #[cfg(test)]
@@ -67,7 +68,7 @@ mod tests {
                 _ => Poll::Ready(()),
             }
         });
-        let mut future = Box::pin(on_behalf_of(Requester(7), Box::pin(inner)));
+        let mut future = Box::pin(on_behalf_of(Requester(7), || inner));
         let mut context = Context::from_waker(Waker::noop());
         let outer = enter(Requester(8));
         assert!(future.as_mut().poll(&mut context).is_pending());

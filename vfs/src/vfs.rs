@@ -101,10 +101,16 @@ pub trait Volume: Send + Sync + 'static {
     /// root, wherever [`Volume::path_hint`] returns nothing, and where that path leads to something else.
     async fn parent_of(&self, node: &Self::Node) -> VfsResult<Option<Self::Node>>;
 
-    /// The present path of the inode, as far as it is known without I/O: components from the root of the share with
-    /// `/` between them, as on disk. A hint, for people and journals; `None` if it has no name below the root or
-    /// none is known.
-    fn path_hint(&self, node: &Self::Node) -> Option<String>;
+    /// Calls `look` with the present path of the inode, as far as it is known without I/O: components from the root of
+    /// the share with `/` between them, with the bytes that they have on disk. `None` if it has no name below the root
+    /// or none is known.
+    fn with_path<T>(&self, node: &Self::Node, look: impl FnOnce(&[u8]) -> T) -> Option<T>;
+
+    /// The path that [`Volume::with_path`] shows as text, in which different names that are not UTF-8 may look the
+    /// same. A hint, for people and journals.
+    fn path_hint(&self, node: &Self::Node) -> Option<String> {
+        self.with_path(node, |path| String::from_utf8_lossy(path).into_owned())
+    }
 
     /// Makes the name of `node` stable if it may have one although [`Volume::path_hint`] returns nothing, as for a
     /// path of more than 4,096 bytes. Errors are those of [`Volume::sync`].

@@ -127,6 +127,12 @@ impl Memory {
         self.limit.load(Relaxed) / 2
     }
 
+    /// The most that is charged for what a request needs besides its data. A request that can never have room ends its
+    /// connection, and a small budget has room for little more than data.
+    pub(crate) fn most_beside(&self) -> usize {
+        self.most_for_one() / 2
+    }
+
     /// The time that a waiting connection should wait before it checks again. It grows with the number of those that
     /// wait, so that they do not keep the workers busy.
     pub(crate) fn again(&self) -> Duration {

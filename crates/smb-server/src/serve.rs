@@ -466,11 +466,11 @@ fn frame_arrived<V: Vfs>(
     frame: BytesMut,
 ) -> Result<(inbound::Inbound, usize), Misbehaved> {
     let chain = inbound::open(&**connection, frame)?;
-    let negotiated = connection.negotiated();
-    let (answer_max, multi_credit) = negotiated.map_or((0, false), |facts| {
-        (size(facts.io_bytes), facts.multi_credit)
-    });
-    let bytes = chain.data_bytes(answer_max, multi_credit);
+    let facts = connection.negotiated();
+    let facts = facts.map(|facts| (size(facts.io_bytes), facts.multi_credit));
+    let (answer_max, multi_credit) = facts.unwrap_or_default();
+    let beside_max = connection.server.memory.most_beside();
+    let bytes = chain.data_bytes(answer_max, multi_credit, beside_max);
     if chain.is_compound() && bytes > TRANSPORT_LENGTH_MAX {
         // The answers would not fit one message.
         return Err(Misbehaved::TooMuchData);
@@ -490,7 +490,7 @@ fn begin<V: Vfs>(connection: &Rc<Connection<V>>, chain: inbound::Inbound, bytes:
     let pending = task.as_mut().poll(&mut context).is_pending();
     drop(entered);
     if pending {
-        let task = requester::on_behalf_of(requester, task);
+        let task = requester::on_behalf_of(requester, || task);
         connection.server.env.spawn(Box::pin(task));
     }
 }

@@ -8,7 +8,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use vfs::{FileKey, Range, SyncScope};
@@ -36,22 +35,17 @@ impl Account<'_> {
     }
 
     /// Adds a charge for each of these shares that has none in `charges`.
-    pub(crate) fn charge(&self, charges: &mut Vec<Charge>, key: FileKey, now: Duration) {
+    pub(crate) fn charge(&self, charges: &mut Vec<Charge>, key: FileKey) {
         for (share, kind) in self.shares() {
             if !charges.iter().any(|charge| charge.is_for(share, kind)) {
-                charges.push(Charge::new(share, key, now, kind));
+                charges.push(Charge::new(share, key, kind));
             }
         }
     }
 
     /// As [`Account::charge`], for what is dirty already: each of these shares is charged with all of its `bytes`.
-    pub(crate) fn join(
-        &self,
-        (charges, bytes): (&mut Vec<Charge>, u64),
-        key: FileKey,
-        now: Duration,
-    ) {
-        self.charge(charges, key, now);
+    pub(crate) fn join(&self, (charges, bytes): (&mut Vec<Charge>, u64), key: FileKey) {
+        self.charge(charges, key);
         for (share, kind) in self.shares() {
             let mine = charges.iter().filter(|charge| charge.share == *share);
             let missing = bytes.saturating_sub(mine.map(|charge| charge.bytes).sum());
@@ -202,7 +196,7 @@ impl Epoch {
     /// Moves the recorded changes of a stream to its new name.
     pub(crate) fn rename_stream(&mut self, from: &str, to: &str) {
         // The changes of an earlier stream of the new name prove nothing about this one.
-        self.extents.streams.remove(to);
+        self.extents.named.remove(to);
         self.cut.remove(to);
         self.set_meta.remove(&Changed::Size(to.to_owned()));
         self.extents.rename(from, to);
@@ -268,44 +262,54 @@ impl Ranges {
     }
 }
 
-/// Ranges by stream; the empty name is the unnamed stream.
+/// Ranges by stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Extents {
-    pub(super) streams: BTreeMap<String, Ranges>,
+    /// Those of the unnamed stream, which most files have alone.
+    unnamed: Ranges,
+    pub(super) named: BTreeMap<String, Ranges>,
 }
 
 impl Extents {
-    pub(crate) fn add(&mut self, stream: &str, start: u64, end: u64) {
-        if let Some(ranges) = self.streams.get_mut(stream) {
-            ranges.add(start, end);
-        } else {
-            self.streams
-                .entry(stream.to_owned())
-                .or_default()
-                .add(start, end);
+    /// The ranges of a stream; the empty name is the unnamed one.
+    fn of(&mut self, stream: &str) -> &mut Ranges {
+        match stream {
+            "" => &mut self.unnamed,
+            named => self.named.entry(named.to_owned()).or_default(),
         }
+    }
+
+    /// The streams that have ranges, or may have had some.
+    fn all(&self) -> impl Iterator<Item = (&str, &Ranges)> {
+        let named = self.named.iter();
+        let named = named.map(|(stream, ranges)| (stream.as_str(), ranges));
+        std::iter::once(("", &self.unnamed)).chain(named)
+    }
+
+    pub(crate) fn add(&mut self, stream: &str, start: u64, end: u64) {
+        self.of(stream).add(start, end);
     }
 
     /// Something within the range changed, it is not known where: all of it is dirty, and nothing counts as rewritten.
     pub(crate) fn add_within(&mut self, stream: &str, start: u64, end: u64) {
-        let ranges = self.streams.entry(stream.to_owned()).or_default();
+        let ranges = self.of(stream);
         ranges.add(start, end);
         ranges.widened = true;
     }
 
     /// The ranges in the form in which a store records them.
     pub(crate) fn stored(&self) -> Vec<UnprovenStream> {
-        let streams = self.streams.iter();
+        let streams = self.all().filter(|(_, ranges)| !ranges.ends.is_empty());
         let streams = streams.map(|(stream, ranges)| UnprovenStream {
-            stream: stream.clone(),
+            stream: stream.to_owned(),
             ranges: ranges.ends.iter().map(|(s, e)| (*s, *e)).collect(),
         });
         streams.collect()
     }
 
     pub(crate) fn merge(&mut self, other: &Extents) {
-        for (stream, ranges) in &other.streams {
-            let mine = self.streams.entry(stream.clone()).or_default();
+        for (stream, ranges) in other.all() {
+            let mine = self.of(stream);
             ranges.ends.iter().for_each(|(s, e)| mine.add(*s, *e));
             mine.widened |= ranges.widened;
         }
@@ -313,34 +317,30 @@ impl Extents {
 
     /// Removes the ranges that `rewritten` certainly covers.
     pub(crate) fn repair(&mut self, rewritten: &Extents) {
-        for (stream, ranges) in &rewritten.streams {
-            if !ranges.widened
-                && let Some(mine) = self.streams.get_mut(stream)
-            {
-                ranges.ends.iter().for_each(|(s, e)| mine.remove(*s, *e));
-            }
+        for (stream, ranges) in rewritten.all().filter(|(_, ranges)| !ranges.widened) {
+            let mine = self.of(stream);
+            ranges.ends.iter().for_each(|(s, e)| mine.remove(*s, *e));
         }
-        self.streams.retain(|_, ranges| !ranges.ends.is_empty());
+        self.named.retain(|_, ranges| !ranges.ends.is_empty());
     }
 
     pub(crate) fn truncate(&mut self, stream: &str, size: u64) {
-        if let Some(ranges) = self.streams.get_mut(stream) {
-            ranges.remove(size, u64::MAX);
-        }
-        self.streams.retain(|_, ranges| !ranges.ends.is_empty());
+        self.of(stream).remove(size, u64::MAX);
+        self.named.retain(|_, ranges| !ranges.ends.is_empty());
     }
 
-    /// A stream has another name from now on. Its ranges stay unproven or dirty.
+    /// A named stream has another name from now on. Its ranges stay unproven or dirty.
     pub(crate) fn rename(&mut self, from: &str, to: &str) {
-        if let Some(ranges) = self.streams.remove(from) {
+        if let Some(ranges) = self.named.remove(from) {
             self.merge(&Self {
-                streams: BTreeMap::from([(to.to_owned(), ranges)]),
+                named: BTreeMap::from([(to.to_owned(), ranges)]),
+                ..Self::default()
             });
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.streams.values().all(|ranges| ranges.ends.is_empty())
+        self.all().all(|(_, ranges)| ranges.ends.is_empty())
     }
 }
 
@@ -429,11 +429,11 @@ mod tests {
         for i in 0..=RANGES_MAX as u64 {
             extents.add("", i * 10, i * 10 + 1);
         }
-        assert_eq!(bytes(&extents.streams[""]), RANGES_MAX as u64 * 10 + 1);
+        assert_eq!(bytes(&extents.unnamed), RANGES_MAX as u64 * 10 + 1);
         let mut unproven = Extents::default();
         unproven.add("", 5, 6);
         unproven.repair(&extents);
-        assert_eq!(bytes(&unproven.streams[""]), 1);
+        assert_eq!(bytes(&unproven.unnamed), 1);
     }
 
     const MIB: u64 = 1 << 20;

@@ -16,7 +16,7 @@ mod syncs;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::Notify;
-use vfs::{FileKey, Node, Volume};
+use vfs::{FileKey, Node, Volume, requester::Requester};
 
 use latch::Latch;
 pub(crate) use latch::{FailedSyncs, Failure, LatchEvent};
@@ -99,7 +99,8 @@ pub(crate) struct Inode<V: Volume> {
     /// The place at which a client's handle found the inode, once that name was marked dirty: another
     /// program on the host may have made it. Forgotten when the first of its handles is opened.
     pub(crate) found_at: Option<FoundAt>,
-    syncing: bool,
+    /// The requester on whose behalf a driver runs its syncs, if one does.
+    syncing: Option<Requester>,
     /// The shares it was changed or flushed through.
     shares: Vec<Arc<Share>>,
     /// The latch event of the present step, which the table takes and reports.
@@ -132,7 +133,7 @@ impl<V: Volume> Default for Inode<V> {
             joined: Vec::new(),
             times_wanted: false,
             found_at: None,
-            syncing: false,
+            syncing: None,
             shares: Vec::new(),
             latch_event: None,
             opens: Opens::default(),
@@ -241,7 +242,7 @@ impl<V: Volume> Inode<V> {
     pub(crate) fn stream_removed(&mut self, stream: &str) {
         self.pending.set(Changed::Stream(stream.to_owned()));
         self.pending.set(Changed::Size(stream.to_owned()));
-        self.pending.extents.streams.remove(stream);
+        self.pending.extents.named.remove(stream);
         self.truncated(stream, 0);
     }
 
@@ -265,7 +266,7 @@ impl<V: Volume> Inode<V> {
             && self.in_flight.is_empty()
             && self.queued.is_empty()
             && self.asked.is_empty()
-            && !self.syncing
+            && self.syncing.is_none()
             && self.opens.is_empty()
     }
 
@@ -304,8 +305,8 @@ impl<V: Volume> Inode<V> {
         }
     }
 
-    /// Holds the node, and charges the shares of `account` from `now` on.
-    pub(crate) fn mark_dirty(&mut self, account: &Account<'_>, held: &Held<V>, now: Duration) {
+    /// Holds the node, and charges the shares of `account` from now on.
+    pub(crate) fn mark_dirty(&mut self, account: &Account<'_>, held: &Held<V>) {
         self.seen_through(account.share);
         self.file |= held.is_file();
         if let Some(stream) = held.node.stream() {
@@ -316,12 +317,12 @@ impl<V: Volume> Inode<V> {
         } else if self.node.is_none() {
             self.node = Some(held.clone());
         }
-        account.charge(&mut self.pending.charges, held.key(), now);
+        account.charge(&mut self.pending.charges, held.key());
     }
 
     /// Records that a FLUSH is answered before the disk: the policy of `account` acknowledges everything that is dirty
     /// now. A bound also applies to changes made through other shares.
-    pub(crate) fn promised(&mut self, account: &Account<'_>, key: FileKey, now: Duration) {
+    pub(crate) fn promised(&mut self, account: &Account<'_>, key: FileKey) {
         let epochs = std::iter::once(&mut self.pending).chain(&mut self.running);
         let dirty = epochs.filter(|epoch| !epoch.is_clean());
         let own = dirty.map(|epoch| (&mut epoch.charges, epoch.bytes));
@@ -331,7 +332,7 @@ impl<V: Volume> Inode<V> {
             let mine = mine.filter(|charge| charge.share == *account.share);
             mine.for_each(|charge| charge.change(account.kind));
             if account.kind == PolicyKind::Bounded {
-                account.join((charges, bytes), key, now);
+                account.join((charges, bytes), key);
             }
         }
     }
@@ -431,7 +432,7 @@ impl<V: Volume> Inode<V> {
             self.keep(held.clone());
             self.pending.data = true;
             self.pending.times = true;
-        } else if !self.pending.extents.streams.contains_key(stream) {
+        } else if !self.pending.extents.named.contains_key(stream) {
             // The node held until now may have changed only metadata, without such a descriptor.
             self.streams.insert(stream.to_owned(), held.clone());
         }

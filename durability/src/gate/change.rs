@@ -231,11 +231,10 @@ impl<V: Volume> Gate<V> {
     ) -> Judged {
         let (core, key) = (&self.core, node.key());
         let held = self.held(node);
-        let now = core.now();
         core.with(key, |inode| {
             let mut judged = self.judge(inode, &asked);
             let account = self.account(inode, judged.kind, asked.others);
-            inode.mark_dirty(&account, &held, now);
+            inode.mark_dirty(&account, &held);
             if core.planted(Planted::KeepFirstDescriptor) {
                 inode.keep_first();
             }
@@ -294,8 +293,8 @@ impl<V: Volume> Gate<V> {
     ) {
         let core = &self.core;
         // The number is drawn under the lock, so that a barrier that draws a later number finds the name in its plan.
-        let at = (core.tick(), core.now());
-        inode.renamed(account, (new, old), at, key);
+        let seq = core.tick();
+        inode.renamed(account, (new, old), seq, key);
         for dir in new.into_iter().chain(old).map(Held::key) {
             if let Some(failure) = core.failed_since(dir, since) {
                 inode.name_failed(dir, failure);

@@ -353,7 +353,7 @@ impl<V: Volume> PendingContents<'_, V> {
         let is_reported = !core.planted(Planted::ExposureUnderReported);
         let reserved = std::iter::once(writing.reserved).chain(writing.others);
         let reserved = reserved.filter(|_| is_reported);
-        let (key, now) = (held.key(), core.now());
+        let key = held.key();
         let stream = held.node.stream().unwrap_or_default();
         let failure = match outcome {
             Outcome::Failed(error) => Some(core.note_failure(key, error)),
@@ -377,7 +377,7 @@ impl<V: Volume> PendingContents<'_, V> {
                 let doubt = core.failed_since(key, since);
                 let place =
                     doubt.map_or(place, |failure| inode.doubted(share, held, place, failure));
-                inode.mark_dirty(&account, held, now);
+                inode.mark_dirty(&account, held);
                 if matches!(outcome, Outcome::Durable) {
                     if doubt.is_none() {
                         inode.rewritten(stream, range);

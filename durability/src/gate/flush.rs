@@ -44,7 +44,7 @@ impl<V: Volume> Gate<V> {
             let judged = self.judge(inode, &Asked::of(Event::Flush(target), flags));
             if judged.barriers.deferred {
                 let account = self.account(inode, judged.kind, Others::default());
-                inode.promised(&account, key, started);
+                inode.promised(&account, key);
             }
             (judged, inode.bytes())
         });
@@ -230,7 +230,7 @@ impl<V: Volume> Gate<V> {
     }
 
     /// A path from the root of this share.
-    pub(super) fn found_at(&self, path: String) -> FoundAt {
+    pub(super) fn found_at(&self, path: Vec<u8>) -> FoundAt {
         let root = self.vfs.root().key();
         FoundAt { root, path }
     }
@@ -253,15 +253,20 @@ impl<V: Volume> Gate<V> {
         if (!moved && self.is_name_marked(key)) || self.core.planted(Planted::NoParentSync) {
             return Ok(());
         }
+        let root = self.vfs.root().key();
+        // Nearly every FLUSH finds the file where its name was marked, so the path is copied only if it is another one.
+        let look = |path: &[u8]| {
+            let is_here = |at: &FoundAt| at.root == root && at.path == path;
+            let is_marked = |inode: &Inode<V>| inode.found_at.as_ref().is_some_and(is_here);
+            let is_marked = path.is_empty() || self.core.peek(key, is_marked) == Some(true);
+            (!is_marked).then(|| path.to_vec())
+        };
         for _ in 0..LOOKS_MAX {
-            let Some(path) = self.vfs.path_hint(node) else {
-                return self.sync_unknown_name(node).await;
+            let at = match self.vfs.with_path(node, look) {
+                Some(Some(path)) => self.found_at(path),
+                Some(None) => return Ok(()),
+                None => return self.sync_unknown_name(node).await,
             };
-            let at = self.found_at(path);
-            let is_marked = |inode: &Inode<V>| inode.found_at.as_ref() == Some(&at);
-            if at.path.is_empty() || self.core.peek(key, is_marked) == Some(true) {
-                return Ok(());
-            }
             let Some(parent) = self.vfs.parent_of(node).await? else {
                 // It was moved between the two looks.
                 continue;
@@ -303,7 +308,7 @@ impl<V: Volume> Gate<V> {
         let asked = self.also_of(Asked::of(Event::Link, RequestFlags::default()), [parent]);
         let mut is_here = false;
         self.mark(node, asked, BEYOND_DOUBT, |inode, account, _| {
-            is_here = self.vfs.path_hint(node).as_ref() == Some(&at.path);
+            is_here = self.vfs.with_path(node, |path| path == at.path) == Some(true);
             if !is_here {
                 inode.pending.meta = true;
                 return;

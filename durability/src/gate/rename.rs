@@ -291,7 +291,7 @@ impl<V: Volume> PendingRename<'_, V> {
         {
             let (key, marked) = (node.key(), core.tick());
             // Read before the syncs: if the host moves the inode meanwhile, a FLUSH finds it at another path.
-            let path = gate.vfs.path_hint(node);
+            let path = gate.vfs.with_path(node, <[u8]>::to_vec);
             let stable = core.to_its_end(move |me| async move {
                 let _alone = alone;
                 me.directories(key, Some(None), (marked, false)).await

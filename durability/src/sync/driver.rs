@@ -4,7 +4,8 @@
 //! - One sync of an inode runs at a time, in a task of its own: a connection that ends cancels no
 //!   sync. The task works on behalf of the requester whose request began it. A request joins only a sync that starts
 //!   after the request, or, for names in a directory, one that started after the names were marked. All requests that
-//!   joined receive the same result.
+//!   joined receive the same result, except that those of other requesters begin anew if it could not be started: only
+//!   the first one's queue may be full.
 //! - A failed sync latches the inode, and for a directory every inode whose name depended on it. The
 //!   latch is stored before anybody receives the error.
 //! - If the task of a driver is dropped, its sync counts as failed.
@@ -44,37 +45,56 @@ impl<V: Volume> Durability<V> {
 
     /// One sync of one inode that starts after now, shared with other requests.
     pub(crate) async fn sync_one(&self, key: FileKey, node: Option<Held<V>>) -> VfsResult<()> {
-        let asked = node.is_some();
+        loop {
+            let (outcome, for_another) = self.ask_for_sync(key, node.clone());
+            // A background sync has no reply to send early, and the flusher would start it again at once, forever.
+            if node.is_some() && self.planted(Planted::EarlyAcknowledgement) {
+                return Ok(());
+            }
+            // The sender is dropped only if the worker that ran the sync is gone.
+            match outcome.await.unwrap_or(Err(VfsError::Io)) {
+                // As many jobs of the other requester wait as may. There may be room for one of this requester.
+                Err(VfsError::NotStarted) if for_another => {}
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Asks for a sync that starts after now. Returns where its result comes, and whether the task that runs it works
+    /// on behalf of another requester.
+    fn ask_for_sync(
+        &self,
+        key: FileKey,
+        node: Option<Held<V>>,
+    ) -> (oneshot::Receiver<VfsResult<()>>, bool) {
         let (tx, outcome) = oneshot::channel();
-        let (run, share) = self.with(key, |inode| {
+        let requester = requester::current();
+        let (driver, share) = self.with(key, |inode| {
             inode.wait(tx);
-            (inode.ask(node), inode.shares().first().cloned())
+            let driver = inode.ask(node, requester);
+            (driver, inode.shares().first().cloned())
         });
         if let Some(share) = share {
             count(&share.metrics.sync_waiters);
-            if !run {
+            if driver.is_some() {
                 count(&share.metrics.sync_joined);
             }
         }
-        if run && let Some(me) = self.me.upgrade() {
+        if driver.is_none()
+            && let Some(me) = self.me.upgrade()
+        {
             let core = Arc::clone(&me);
             // The guard is made before the task, so that a task that is dropped before it runs abandons the sync too.
             let guard = OnDrop::new(move || core.abandon_sync(key));
-            let driver = Box::pin(async move {
+            let task = move || async move {
                 me.drive(key).await;
                 guard.disarm();
-            });
+            };
             // Otherwise, one user's thousands of FLUSHes would delay each other user's by all of them.
-            let requester = requester::current();
             self.env
-                .spawn(Box::pin(requester::on_behalf_of(requester, driver)));
+                .spawn(Box::pin(requester::on_behalf_of(requester, task)));
         }
-        // A background sync has no reply to send early, and the flusher would start it again at once, forever.
-        if asked && self.planted(Planted::EarlyAcknowledgement) {
-            return Ok(());
-        }
-        // The sender is dropped only if the worker that ran the sync is gone.
-        outcome.await.unwrap_or(Err(VfsError::Io))
+        (outcome, driver.is_some_and(|driver| driver != requester))
     }
 
     /// Waits for a sync of a directory that started after `marked`, when the names in it had been marked. Joins
@@ -99,25 +119,25 @@ impl<V: Volume> Durability<V> {
     }
 
     async fn run(&self, job: &Job<V>) -> VfsResult<()> {
-        if job.targets.is_empty() {
+        if job.targets().next().is_none() {
             // Nothing was left to sync. This does not count as a sync, because it took no time.
             return Ok(());
         }
-        let started = self.now();
-        let mut result = Ok(());
-        for (held, scope) in &job.targets {
+        let (mut result, mut ended) = (Ok(()), job.begun);
+        for (held, scope) in job.targets() {
             // Each target is tried: the failure of one is no reason to lose another.
             let weak = self.planted(Planted::DataSyncAfterFailure)
                 && self.check_latch(held.key()).is_err()
                 && !held.node.is_directory();
             let scope = if weak { SyncScope::Data } else { *scope };
-            let begun = self.now();
+            let begun = ended;
             let synced = held.vfs.sync(&held.node, scope).await;
+            ended = self.now();
             if let Err(error) = synced
                 && error != VfsError::NotStarted
             {
                 // The failure is noted now: until the other targets' syncs end, which may hang, no request may succeed.
-                let file = job.targets.iter().any(|(held, _)| held.is_file());
+                let file = job.targets().any(|(held, _)| held.is_file());
                 self.lost_in_sync(held.key(), file, Vec::new(), error);
             }
             if let (Ok(()) | Err(VfsError::NotStarted), Err(error)) = (result, synced) {
@@ -129,13 +149,13 @@ impl<V: Volume> Durability<V> {
                     SyncScope::Data => &share.metrics.syncs_data,
                     SyncScope::All => &share.metrics.syncs_all,
                 });
-                let span = self.now().saturating_sub(begun);
+                let span = ended.saturating_sub(begun);
                 share.metrics.sync_micros.add_time(span);
             }
         }
         if let Some(share) = &job.share {
             if result != Err(VfsError::NotStarted) {
-                share.sync_took(self.now().saturating_sub(started));
+                share.sync_took(ended.saturating_sub(job.begun), ended);
             }
             share.metrics.join_factor.add(job.waiters.len() as u64);
         }
@@ -247,11 +267,10 @@ impl<V: Volume> Durability<V> {
 
     /// Runs syncs of an inode until no request waits for one.
     async fn drive(&self, key: FileKey) {
-        loop {
-            // Changes that were marked before this belong to this sync as a whole.
-            let now = self.now();
-            let taken = self.with(key, |inode| inode.take_job((self.tick(), now)));
-            let Some(job) = taken else { break };
+        // Changes that were marked before this belong to the sync as a whole.
+        let now = || (self.tick(), self.now());
+        let mut next = self.with(key, |inode| inode.take_job(now));
+        while let Some(job) = next {
             if self.planted(Planted::CleanBeforeResult) {
                 self.finish(key, Ok(()));
             }
@@ -261,8 +280,9 @@ impl<V: Volume> Durability<V> {
                 self.latches_stored().await;
             }
             let all = self.planted(Planted::JoinsRunningSync);
-            let joined = self.with(key, |inode| inode.take_joined(all));
-            answer_all(job.waiters.into_iter().chain(joined), result);
+            let taken = self.with(key, |inode| (inode.take_joined(all), inode.take_job(now)));
+            answer_all(job.waiters.into_iter().chain(taken.0), result);
+            next = taken.1;
         }
     }
 

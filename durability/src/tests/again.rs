@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
-use vfs::{Env, VfsError};
+use vfs::{Env, VfsError, requester::Requester};
 
 use super::{
     fake::file,
@@ -155,9 +155,10 @@ fn a_sync_whose_worker_is_gone_counts_as_failed() {
         let take = |key| {
             let (tx, outcome) = oneshot::channel();
             let job = w.engine.with(key, |inode| {
-                assert!(inode.ask(None), "a driver must be started");
+                let driver = inode.ask(None, Requester::SERVER);
+                assert_eq!(driver, None, "one must be started");
                 inode.wait(oneshot::channel().0);
-                let job = inode.take_job((0, ms(0)));
+                let job = inode.take_job(|| (0, ms(0)));
                 inode.wait(tx);
                 job
             });
@@ -171,7 +172,10 @@ fn a_sync_whose_worker_is_gone_counts_as_failed() {
         // A sync that was asked for and never begun lost nothing.
         w.write(&file(6), 0, 1).await.unwrap();
         let six = file(6).key_of();
-        assert!(w.engine.with(six, |inode| inode.ask(None)));
+        let driver = w
+            .engine
+            .with(six, |inode| inode.ask(None, Requester::SERVER));
+        assert_eq!(driver, None);
         w.engine.abandon_sync(six);
         assert_eq!(w.flush(&file(6)).await, Ok(()));
     });

@@ -115,7 +115,7 @@ pub(super) struct State {
     pub(super) script: BTreeMap<u64, VecDeque<VfsResult<()>>>,
     version: u64,
     /// Where inodes are.
-    pub(super) paths: BTreeMap<u64, String>,
+    pub(super) paths: BTreeMap<u64, Vec<u8>>,
     /// The directories of inodes. An inode that is not here has none that is known.
     pub(super) parents: BTreeMap<u64, u64>,
     /// Flushes of the device, with [`Times::merging`]: their number, and when the last begins and
@@ -397,10 +397,12 @@ impl Volume for Fake {
         lock(&self.times).atomic
     }
 
-    fn path_hint(&self, node: &FakeNode) -> Option<String> {
+    fn with_path<T>(&self, node: &FakeNode, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let root = node.ino == lock(&self.times).root;
         let known = lock(&self.state).paths.get(&node.ino).cloned();
-        known.or_else(|| root.then(String::new))
+        known
+            .or_else(|| root.then(Vec::new))
+            .map(|path| look(&path))
     }
 
     async fn sync_unknown_name(&self, node: &FakeNode) -> VfsResult<()> {

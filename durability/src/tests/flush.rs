@@ -156,10 +156,36 @@ fn a_sync_is_on_behalf_of_the_requester_whose_flush_began_it() {
                 w.flush(&f).await.unwrap();
             }) as vfs::env::LocalTask
         };
-        requester::on_behalf_of(Requester(7), flush(5)).await;
+        requester::on_behalf_of(Requester(7), || flush(5)).await;
         flush(6).await;
         let requesters = std::mem::take(&mut lock(&w.fake.state).requesters);
         assert_eq!(requesters, [Requester(7), Requester::SERVER]);
+    });
+}
+
+/// The queue of one requester is full, and another one's FLUSH has joined the task that syncs on its behalf.
+#[test]
+fn a_full_queue_fails_no_flush_of_another_requester() {
+    honor(|w| async move {
+        w.write(&file(5), 0, 1).await.unwrap();
+        w.fake.script(5, &[Ok(()), Err(VfsError::NotStarted)]);
+        let results = Rc::new(RefCell::new(Vec::new()));
+        let flush = |requester: u64, at: u64| {
+            let (w, results) = (Rc::clone(&w), Rc::clone(&results));
+            let flush = Box::pin(async move {
+                w.env.sleep(ms(at)).await;
+                let result = w.flush(&file(5)).await;
+                results.borrow_mut().push((at, result));
+            });
+            Box::pin(requester::on_behalf_of(Requester(requester), || flush)) as vfs::env::LocalTask
+        };
+        join(&w.env, vec![flush(7, 0), flush(7, 3), flush(8, 4)]).await;
+        let mut results = results.take();
+        results.sort_by_key(|(at, _)| *at);
+        let full = Err(VfsError::NotStarted);
+        assert_eq!(results, [(0, Ok(())), (3, full), (4, Ok(()))]);
+        let requesters = std::mem::take(&mut lock(&w.fake.state).requesters);
+        assert_eq!(requesters, [7, 7, 8].map(Requester));
     });
 }
 
@@ -732,7 +758,7 @@ fn the_root_of_a_share_reports_what_a_share_above_lost_below_it_before() {
             let paths = [(1, "a"), (5, "a/f"), (6, "ab/f"), (7, "f")];
             for (ino, path) in paths {
                 let mut state = lock(&whole.state);
-                state.paths.insert(ino, path.to_owned());
+                state.paths.insert(ino, path.into());
                 state.parents.insert(ino, 2);
             }
             // The path of the last one is not known.

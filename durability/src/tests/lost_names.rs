@@ -137,7 +137,7 @@ fn what_is_below_a_directory_whose_name_is_lost_is_lost() {
         ];
         {
             let mut state = lock(&w.fake.state);
-            let paths = paths.map(|(ino, path)| (ino, path.to_owned()));
+            let paths = paths.map(|(ino, path)| (ino, path.as_bytes().to_vec()));
             state.paths.extend(paths);
             state.parents.extend(parents);
         }
@@ -178,7 +178,7 @@ fn what_is_made_stable_beside_a_directory_whose_name_is_lost_is_not_lost() {
             let mut state = lock(&w.fake.state);
             let all = [(10, "d", 1), (20, "x", 1), (5, "x/f", 20), (6, "x/g", 20)];
             for (ino, path, parent) in all {
-                state.paths.insert(ino, path.to_owned());
+                state.paths.insert(ino, path.into());
                 state.parents.insert(ino, parent);
             }
         }
@@ -422,7 +422,7 @@ fn a_poisoned_file_is_reported_where_it_was_moved() {
         let above = w.engine.share("above", Arc::clone(&whole), settings);
         let place = |ino: u64, path: &str, parent: u64| {
             let mut state = lock(&whole.state);
-            state.paths.insert(ino, path.to_owned());
+            state.paths.insert(ino, path.into());
             state.parents.insert(ino, parent);
         };
         place(1, "a", 2);

@@ -148,9 +148,9 @@ fn a_change_of_metadata_is_flushed_in_full_without_flush_times() {
     });
 }
 
-fn place(w: &World, ino: u64, dir: u64, path: &str) {
+fn place(w: &World, ino: u64, dir: u64, path: impl Into<Vec<u8>>) {
     let mut state = lock(&w.fake.state);
-    state.paths.insert(ino, path.to_owned());
+    state.paths.insert(ino, path.into());
     state.parents.insert(ino, dir);
 }
 
@@ -177,6 +177,22 @@ fn the_first_flush_after_an_open_covers_a_name_that_the_host_made() {
             assert_eq!(syncs(&w), ["all 5", "all 10"]);
             drop((handle, second));
         }
+    });
+}
+
+/// Both names look the same as text.
+#[test]
+fn a_flush_covers_a_new_name_that_differs_in_bytes_that_are_not_utf_8() {
+    honor(|w| async move {
+        place(&w, 5, 10, b"\xff");
+        let f = file(5);
+        let _handle = w.gate.opened(&f, opener("\u{fffd}"));
+        w.flush(&f).await.unwrap();
+        assert_eq!(syncs(&w), ["all 5", "all 10"]);
+        // The host moves it.
+        place(&w, 5, 11, b"\xfe");
+        w.flush(&f).await.unwrap();
+        assert_eq!(syncs(&w), ["all 5", "all 11"]);
     });
 }
 
@@ -279,7 +295,7 @@ fn an_equal_path_below_another_root_is_another_name() {
             place(&w, 5, 10, "d/f");
             {
                 let mut state = lock(&elsewhere.state);
-                state.paths.insert(5, "d/f".to_owned());
+                state.paths.insert(5, "d/f".into());
                 state.parents.insert(5, 20);
             }
             // The inode is remembered while it is open.

@@ -239,7 +239,7 @@ fn explain_by_file(file: &Path, question: &Question) -> Result<Explained, Error>
     let located = explain::locate(&config, question)?;
     let share = config::share_named(&config.shares, &located.share)?;
     let mut answer = explain::by_settings(share, &located.opener);
-    let note = "by the file: no server runs with it".to_owned();
+    let note = "by the file: no server that runs with it answers this user".to_owned();
     answer.notes.push(note);
     Ok(answer)
 }

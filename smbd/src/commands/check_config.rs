@@ -113,11 +113,15 @@ fn obstacles(config: &Config) -> (Option<UserDb>, Vec<String>) {
     (users, found)
 }
 
+/// The error of opening a share's folder. A disk that does not answer gives none.
+fn error_of_folder(share: &config::ShareSettings) -> Option<io::Error> {
+    let folder = share.path.clone();
+    config::in_time(&share.path, move || std::fs::read_dir(folder))?.err()
+}
+
 /// The error of a share whose folder this user may not open. A disk that fails or hangs keeps no server from starting.
 fn closed_folder(share: &config::ShareSettings) -> Option<String> {
-    let folder = share.path.clone();
-    let opened = config::in_time(&share.path, move || std::fs::read_dir(folder));
-    let error = opened?.err().filter(config::is_mistake)?;
+    let error = error_of_folder(share).filter(config::is_mistake)?;
     Some(format!(
         "share {}: {}: {error}\n  = the service must be allowed to open it",
         share.name,
@@ -184,6 +188,11 @@ fn write_share(
         put!(out, 2; "THE FOLDER DOES NOT ANSWER: the share is not served until it does");
         return;
     };
+    // A mistake was an obstacle, so this is the disk.
+    if let Some(error) = error_of_folder(share) {
+        put!(out, 2; "THE FOLDER FAILS ({error}): the share is not served until it works");
+        return;
+    }
     if let Some(broken) = protection::broken_promise(&policy, found) {
         put!(out, 2; "{broken}");
     }

@@ -10,7 +10,8 @@ use serde_spanned::Spanned;
 use vfs::posix::{StreamStore, SymlinkPolicy};
 
 use super::{
-    DurabilitySettings, Encryption, Protection, ServerSettings, ShareSettings, Signing, Unbuffered,
+    Cipher, DialectName, DurabilitySettings, Encryption, Protection, ServerSettings, ShareSettings,
+    Signing, Unbuffered,
     apart::OwnFiles,
     hosts::Network,
     in_time::in_time,
@@ -367,14 +368,21 @@ fn secrecy(
         no_key("sign with, but signing is required", way_out);
     }
     if share.guest && share.encryption == Encryption::Required {
-        let way_out = "remove guest, or set encryption = \"offered\" for this share";
+        let way_out = match server.encryption {
+            Encryption::Offered => "remove guest, or set encryption = \"offered\" for this share",
+            Encryption::Required => {
+                "remove guest, or set encryption = \"offered\" in [server], and \"required\" for the other shares"
+            }
+        };
         no_key("encrypt with, but requires encryption", way_out);
     }
-    if share.encryption == Encryption::Required && server.max_protocol < super::DialectName::Smb300
-    {
-        let message = "encryption begins with SMB 3";
-        let way_out = "set max_protocol = \"3.1.1\" in [server]";
-        findings.add(span(&table.encryption), message, way_out);
+    if share.encryption == Encryption::Required && server.encryption != Encryption::Required {
+        check_encryption(
+            &table.encryption,
+            server.max_protocol,
+            &server.ciphers,
+            findings,
+        );
     }
     if share.encryption == Encryption::Offered && server.encryption == Encryption::Required {
         findings.add(
@@ -383,6 +391,30 @@ fn secrecy(
             "set encryption = \"offered\" in [server], and \"required\" for the other shares",
         );
     }
+}
+
+/// Refuses to require an encryption that no client can agree on.
+pub(super) fn check_encryption(
+    required: &raw::At<Encryption>,
+    newest: DialectName,
+    ciphers: &[Cipher],
+    findings: &mut Findings,
+) {
+    let (message, way_out) = if newest < DialectName::Smb300 {
+        (
+            "encryption is required, but max_protocol ends before SMB 3, where encryption begins",
+            "set max_protocol = \"3.1.1\" in [server], or encryption = \"offered\"",
+        )
+    } else if newest < DialectName::Smb311 && !ciphers.contains(&Cipher::Aes128Ccm) {
+        // [MS-SMB2] 3.1.4.3: the cipher is negotiated from 3.1.1 on; before, there is only one.
+        (
+            "encryption is required, but max_protocol ends before SMB 3.1.1, and older dialects have aes-128-ccm only",
+            "add \"aes-128-ccm\" to ciphers, or set max_protocol = \"3.1.1\" in [server]",
+        )
+    } else {
+        return;
+    };
+    findings.add(span(required), message, way_out);
 }
 
 /// Permission bits of new files.

@@ -223,6 +223,10 @@ const REFUSED: &[(&str, &str)] = &[
         "[server]\nencryption = \"required\"\nmax_protocol = \"2.1\"",
         "ends before SMB 3",
     ),
+    (
+        "[server]\nencryption = \"required\"\nmax_protocol = \"3.0\"\nciphers = [\"aes-128-gcm\"]",
+        "older dialects have aes-128-ccm only",
+    ),
     ("[server]\nname = \"a.b\"", "cannot be the name"),
     (
         "[server]\nworkgroup = \"sixteen-letters-\"",
@@ -306,7 +310,13 @@ const REFUSED_TOGETHER: &[(&str, &str, &str)] = &[
     (
         "[server]\nsigning = \"desired\"",
         "guest = true\nencryption = \"required\"",
-        "no key to encrypt with",
+        "set encryption = \"offered\" for this share",
+    ),
+    // A share cannot take back what the server requires.
+    (
+        "[server]\nsigning = \"desired\"\nencryption = \"required\"",
+        "guest = true",
+        "set encryption = \"offered\" in [server]",
     ),
     (
         "[durability]\npolicy = \"treat-host-as-stable-storage\"",
@@ -321,7 +331,12 @@ const REFUSED_TOGETHER: &[(&str, &str, &str)] = &[
     (
         "[server]\nmax_protocol = \"2.1\"",
         "encryption = \"required\"",
-        "encryption begins with SMB 3",
+        "ends before SMB 3, where encryption begins",
+    ),
+    (
+        "[server]\nmax_protocol = \"3.0.2\"\nciphers = [\"aes-256-gcm\"]",
+        "encryption = \"required\"",
+        "add \"aes-128-ccm\" to ciphers",
     ),
     (
         "[durability]\nsync_on_stop = false",

@@ -170,12 +170,9 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
     }
     share::check_allow(&table.hosts_allow, findings);
     let encryption = get(&table.encryption, Encryption::Offered);
-    if encryption == Encryption::Required && max_protocol < DialectName::Smb300 {
-        findings.add(
-            span(&table.encryption),
-            "encryption is required, but max_protocol ends before SMB 3, where encryption begins",
-            "set max_protocol = \"3.1.1\", or encryption = \"offered\"",
-        );
+    let ciphers = preference(&table.ciphers, &DEFAULT_CIPHERS, "ciphers", findings);
+    if encryption == Encryption::Required {
+        share::check_encryption(&table.encryption, max_protocol, &ciphers, findings);
     }
     let default_name = || places::host_name().to_uppercase();
     ServerSettings {
@@ -187,7 +184,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
         max_protocol,
         signing: get(&table.signing, Signing::Required),
         encryption,
-        ciphers: preference(&table.ciphers, &DEFAULT_CIPHERS, "ciphers", findings),
+        ciphers,
         signing_algorithms: preference(
             &table.signing_algorithms,
             &DEFAULT_SIGNING_ALGORITHMS,
@@ -468,7 +465,12 @@ fn sandbox(
         for path in at.get_ref() {
             let path = absolute(folder, path);
             let asked = path.clone();
-            if !serves && in_time(&path, move || asked.is_dir()) == Some(false) {
+            let is_wrong = move || match std::fs::metadata(asked) {
+                Ok(meta) => !meta.is_dir(),
+                // A disk that fails keeps no server from starting.
+                Err(error) => share::is_mistake(&error),
+            };
+            if !serves && in_time(&path, is_wrong) == Some(true) {
                 let message = format!("{} is not a directory", path.display());
                 let way_out = "name directories that exist when the server starts";
                 findings.add(Some(at.span()), message, way_out);

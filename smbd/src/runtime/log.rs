@@ -2,7 +2,7 @@
 //!
 //! They always go to stderr, by a separate thread (`lines.rs`). Under systemd (stderr *is* the journal) they have no
 //! timestamps and colours, and begin with the priority, as in sd-daemon(3); elsewhere they are formatted for people.
-//! `HOLDFAST_LOG` takes precedence over the configuration.
+//! `HOLDFAST_LOG` takes precedence over the configuration, unless it is empty.
 
 mod lines;
 
@@ -13,7 +13,6 @@ use std::{
 
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::{
-    EnvFilter,
     fmt::{
         FmtContext,
         format::{FormatEvent, FormatFields, Writer},
@@ -34,10 +33,10 @@ pub const VARIABLE: &str = "HOLDFAST_LOG";
 /// # Errors
 /// If `HOLDFAST_LOG` is no filter.
 pub fn start(log: &Log) -> Result<Unwritten<io::Stderr>, Error> {
-    let filter = match env::var(VARIABLE) {
-        Ok(text) => check_filter(&text)
+    let filter = match env::var(VARIABLE).unwrap_or_default().trim() {
+        "" => check_filter(&log.filter)?,
+        text => check_filter(text)
             .map_err(|mistake| format!("{VARIABLE}: {mistake}\n  = {FILTER_EXAMPLE}"))?,
-        Err(_) => EnvFilter::new(&log.filter),
     };
     let journal = match log.format {
         LogFormat::Journal => true,

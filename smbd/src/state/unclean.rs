@@ -101,13 +101,19 @@ impl Mark {
     }
 
     /// Names folders that are about to be served, too, and have been synced if the last server did not end in order.
+    /// Nothing is written if all are named already: a full disk must not keep a reload from taking rights away.
     ///
     /// # Errors
     /// The mark could not be written. It does not name the folders then, so they must not be served.
     pub(crate) fn serve<'a>(&self, folders: impl Iterator<Item = &'a Path>) -> io::Result<()> {
         let mut served = lock(&self.served);
-        served.extend(folders.map(Path::to_path_buf));
-        self.write(served.union(&self.left).cloned().collect())
+        let mut named = served.clone();
+        named.extend(folders.map(Path::to_path_buf));
+        if served.is_empty() || named.len() > served.len() {
+            self.write(named.union(&self.left).cloned().collect())?;
+            *served = named;
+        }
+        Ok(())
     }
 
     fn write(&self, folders: BTreeSet<PathBuf>) -> io::Result<()> {
@@ -218,6 +224,24 @@ mod tests {
         fs::write(state.path().join(MARK), content).unwrap();
         set(&[&a]).unwrap().remove();
         assert!(!state.path().join(MARK).exists());
+    }
+
+    #[test]
+    fn only_a_new_folder_needs_a_state_folder_that_can_be_written() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| folder.path().join(name));
+        let (mark, _) = Mark::set(state.path(), &[&a], ANSWER_MAX).unwrap();
+        let serve = |folders: &[&Path]| mark.serve(folders.iter().copied());
+        fs::remove_dir_all(state.path()).unwrap();
+        serve(&[&a]).unwrap();
+        serve(&[&a, &b]).unwrap_err();
+        // It is not named, also not after the error.
+        serve(&[&b]).unwrap_err();
+        serve(&[&a]).unwrap();
+        fs::create_dir(state.path()).unwrap();
+        serve(&[&a, &b]).unwrap();
+        assert!(state.path().join(MARK).exists());
     }
 
     #[test]

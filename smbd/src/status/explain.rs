@@ -6,6 +6,7 @@
 //! test with random rules checks that the reasons agree with the engine's decisions.
 
 use std::{
+    cell::LazyCell,
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
@@ -67,9 +68,10 @@ fn place<'a>(
     let unc = unc.map(|rest| rest.split_once('/').map_or("", |(_, rest)| rest));
     let within = unc.unwrap_or(&typed);
     let (first, rest) = within.split_once('/').unwrap_or((within, ""));
+    let resolved = LazyCell::new(|| real(&question.host_path));
     if let Some(name) = &question.share {
         let share = config::share_named(shares, name)?;
-        if let Some(path) = below(share, &question.host_path)
+        if let Some(path) = below(share, &question.host_path, &resolved)
             && question.path.starts_with('/')
             && unc.is_none()
         {
@@ -85,7 +87,7 @@ fn place<'a>(
     }
     let here: Vec<(&config::ShareSettings, String)> = shares
         .iter()
-        .filter_map(|share| Some((share, below(share, &question.host_path)?)))
+        .filter_map(|share| Some((share, below(share, &question.host_path, &resolved)?)))
         .collect();
     // The share whose folder is nearest above the path.
     let nearest = here.iter().map(|(_, path)| path.len()).min();
@@ -110,27 +112,33 @@ fn place<'a>(
     }
 }
 
-/// The path from a share's folder, if it is below it.
-fn below(share: &config::ShareSettings, path: &Path) -> Option<String> {
+/// The path from a share's folder, if it is below it. `resolved` is what [`real`] gives for the path.
+fn below(
+    share: &config::ShareSettings,
+    path: &Path,
+    resolved: &LazyCell<PathBuf, impl FnOnce() -> PathBuf>,
+) -> Option<String> {
     let direct = path.strip_prefix(&share.path).ok().map(Path::to_owned);
     let rest = direct.or_else(|| {
         // Either may have been reached by a link, and the disk of the share may hang.
-        let (folder, path) = (share.path.clone(), path.to_owned());
-        config::in_time(&share.path, move || {
-            let folder = folder.canonicalize().ok()?;
-            real(&path).strip_prefix(folder).ok().map(Path::to_owned)
-        })?
+        let folder = share.path.clone();
+        let folder = config::in_time(&share.path, move || folder.canonicalize().ok())??;
+        resolved.strip_prefix(folder).ok().map(Path::to_owned)
     })?;
     Some(tidy(&rest.to_string_lossy()))
 }
 
-/// A path without links, as far as it exists.
+/// A path without links, as far as it exists; as it is if its disk does not answer. It is looked at apart from the
+/// folders of shares, which must not be taken for folders that do not answer.
 fn real(path: &Path) -> PathBuf {
-    let exists = path.ancestors().find_map(|above| {
-        let real = above.canonicalize().ok()?;
-        Some((real, path.strip_prefix(above).ok()?))
+    let asked = path.to_owned();
+    let found = config::in_time(path, move || {
+        asked.ancestors().find_map(|above| {
+            let real = above.canonicalize().ok()?;
+            Some(real.join(asked.strip_prefix(above).ok()?))
+        })
     });
-    exists.map_or_else(|| path.to_owned(), |(real, rest)| real.join(rest))
+    found.flatten().unwrap_or_else(|| path.to_owned())
 }
 
 /// Components between single slashes, without `.` and `..`.

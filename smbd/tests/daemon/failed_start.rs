@@ -184,13 +184,26 @@ fn a_share_that_fails_after_an_orderly_end_is_served_when_it_is_repaired() {
     let Some(mount) = LoopMount::new("xfs", 400) else {
         return;
     };
-    let mut daemon = plan(&mount, vec![(USER, OWN)]).start();
+    // Where a reload may add shares: it fails, too.
+    let more = mount.path().join("more");
+    std::fs::create_dir(&more).unwrap();
+    let plan = |users| {
+        let mut plan = plan(&mount, users);
+        plan.tables += &format!("[sandbox]\nfolders = [{more:?}]\n");
+        plan
+    };
+    let mut daemon = plan(vec![(USER, OWN)]).start();
     daemon.signal("TERM");
     assert!(daemon.wait(Duration::from_secs(15)).success());
     if !shut_down(&mount) {
         return;
     }
-    let mut daemon = plan(&mount, Vec::new()).start_in(daemon.into_folder());
+    let mut check = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    check.arg("check-config").arg(daemon.path("h.toml"));
+    let said = check.output().unwrap();
+    let said = String::from_utf8_lossy(&said.stdout);
+    assert!(said.contains("THE FOLDER FAILS (Input/output"), "{said}");
+    let mut daemon = plan(Vec::new()).start_in(daemon.into_folder());
     serves(&daemon);
     assert_eq!(refused(&daemon, "bad"), Some(Status::SHARE_UNAVAILABLE));
     assert!(error(&daemon).contains("os error 5"));

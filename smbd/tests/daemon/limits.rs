@@ -2,6 +2,7 @@
 
 use std::{
     net::{SocketAddr, TcpStream},
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -99,6 +100,33 @@ fn silent_connections_keep_nobody_from_logging_in() {
     let figures = figures.unwrap();
     assert!(figures.contains(" 0 refused"), "{figures}");
     assert!(!figures.contains(" 0 closed for newcomers"), "{figures}");
+}
+
+/// A connection that the server refuses is no cut, after which all would be there.
+#[test]
+fn verify_flush_does_not_begin_with_fewer_connections_than_it_was_asked_for() {
+    let daemon = limited("connections_per_address = 2").start();
+    let ledger = daemon.path("ledger");
+    let write = |connections: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        command
+            .args(["verify-flush", "write"])
+            .arg(format!("//{}/data/verify", daemon.address))
+            .args(["--user", USER, "--password-file"])
+            .arg(daemon.path("password"))
+            .arg("--ledger")
+            .arg(&ledger)
+            .args(["--files", "3", "--records", "60"])
+            .args(["--connections", connections]);
+        command.output().unwrap()
+    };
+    let refused = write("3");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(!ledger.exists());
+    eventually("its connections stay", || {
+        write("2").status.code() == Some(0)
+    });
+    assert!(ledger.exists());
 }
 
 #[test]

@@ -73,6 +73,18 @@ fn a_pipe_that_nobody_reads_delays_nothing() {
     drop(reader);
 }
 
+/// An empty value is how a unit takes a variable back. As a filter, it would show errors only.
+#[test]
+fn an_empty_variable_leaves_the_filter_to_the_configuration() {
+    // The start waits for a line of the level `info`.
+    let daemon = Plan {
+        prefix: ["env", "HOLDFAST_LOG="].map(str::to_owned).to_vec(),
+        ..Plan::default()
+    }
+    .start();
+    daemon.tree();
+}
+
 /// An error of a command is what ends a start: `journalctl -p warning` must show it.
 #[test]
 fn an_error_in_the_journal_has_its_priority() {

@@ -59,7 +59,7 @@ fn a_file_is_explained_without_a_server() {
         "rule 1 (h.toml:8) holds: strict-sync for users bob",
         "rule 2 (h.toml:11) is not reached",
         "strict-sync by rule 1 (h.toml:8): every change",
-        "by the file: no server runs with it",
+        "by the file: no server that runs with it answers this user",
     ] {
         assert!(said.contains(part), "no `{part}` in\n{said}");
     }

@@ -14,11 +14,12 @@ impl Client<'_> {
         let handle = self.opened(at)?;
         let directory = self.rng.below(self.directories.len());
         let object = self.files[at].object;
+        let promise = self.promise(object, self.files[at].through);
         let name = self.object();
         let path = format!("{}/r{name}", self.directories[directory].path);
         self.files[at].path.clone_from(&path);
         let effects = vec![(Cell::Name(object), Value::Path(path.clone()))];
-        self.act(Kind::Rename, effects, Promise::Nothing, || {
+        self.act(Kind::Rename, effects, promise, || {
             handle.rename(&wire(&path), false)
         })
     }
@@ -56,8 +57,10 @@ impl Client<'_> {
                 effects.push((Cell::Name(object), Value::Path(path.clone())));
             }
         }
+        // Through any open, it is stable before its answer (docs/durability.md, Renames).
+        let promise = self.promise(self.directories[at].object, true);
         let tree = self.tree;
-        let done = self.act(Kind::RenameDirectory, effects, Promise::Nothing, || {
+        let done = self.act(Kind::RenameDirectory, effects, promise, || {
             tree.rename(&wire(&old), &wire(&new), false)
         });
         if done.is_none() {
@@ -87,11 +90,12 @@ impl Client<'_> {
             return;
         }
         let path = self.files[over].path.clone();
+        let promise = self.promise(self.files[at].object, self.files[at].through);
         let effects = vec![
             (Cell::Name(self.files[at].object), Value::Path(path.clone())),
             (Cell::Name(self.files[over].object), Value::Gone),
         ];
-        let done = self.act(Kind::Replace, effects, Promise::Nothing, || {
+        let done = self.act(Kind::Replace, effects, promise, || {
             handle.rename(&wire(&path), true)
         });
         self.files[at].path = path;
@@ -114,9 +118,16 @@ impl Client<'_> {
             return;
         }
         let effects = vec![(Cell::Name(file.object), Value::Gone)];
-        let tree = self.tree;
-        let done = self.act(Kind::Delete, effects, Promise::Nothing, || {
-            tree.delete(&wire(&file.path))
+        // It is deleted through an open like its last one.
+        let mut args = CreateArgs::open(&wire(&file.path))
+            .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
+            .options(CreateOptions::DELETE_ON_CLOSE);
+        if file.through {
+            args = args.options(CreateOptions::WRITE_THROUGH);
+        }
+        let (tree, promise) = (self.tree, self.promise(file.object, file.through));
+        let done = self.act(Kind::Delete, effects, promise, || {
+            tree.create(&args)?.close()
         });
         let here = |d: &Directory| {
             file.path

@@ -38,6 +38,7 @@ struct Mine {
     dir: usize,
     name: String,
     file: Option<File>,
+    /// Opened with FILE_WRITE_THROUGH.
     through: bool,
     stream: Option<File>,
     has_stream: bool,
@@ -140,24 +141,18 @@ impl Hand {
         let through = player.rng.below(6) == 0;
         let object = player.recorder.object();
         let (path, parent) = player.directories[dir];
-        let mut request = Request::create(parent, &name, object);
-        // Nobody specifies their values before somebody sets them.
-        let unknown = |key| Effect::Meta {
+        let mut request = Request::create(parent, &name, object).through_if(through);
+        // Nobody specifies their value before somebody sets them.
+        request.effects.push(Effect::Meta {
             object,
-            key,
+            key: Key::Attributes,
             value: Value::Unknown,
-        };
-        request.effects.push(unknown(Key::Attributes));
-        if through {
-            // A write-through open promises nothing about the creation itself under `honor`.
-            request.effects.push(unknown(Key::Ea("NOTE".to_owned())));
-        } else {
-            request.effects.push(Effect::Meta {
-                object,
-                key: Key::Ea("NOTE".to_owned()),
-                value: Value::Nothing,
-            });
-        }
+        });
+        request.effects.push(Effect::Meta {
+            object,
+            key: Key::Ea("NOTE".to_owned()),
+            value: Value::Nothing,
+        });
         let mut args = CreateArgs::create(&joined(path, &name));
         if through {
             args = args.options(CreateOptions::WRITE_THROUGH);
@@ -286,7 +281,8 @@ impl Hand {
             return Ok(());
         };
         let sectors = self.player.rng.below(FILE_SECTORS + 20);
-        let request = Request::set_size(self.files[which].object, "", sectors);
+        let mine = &self.files[which];
+        let request = Request::set_size(mine.object, "", sectors).through_if(mine.through);
         let call = || file.set_end_of_file(sectors * SECTOR);
         self.player.recorder.ask(request, call).value().map(drop)
     }
@@ -306,7 +302,8 @@ impl Hand {
         }
         .encode(&mut buffer);
         let value = Value::Bytes(bits.to_le_bytes().to_vec());
-        let request = Request::meta(self.files[which].object, Key::Attributes, value);
+        let mine = &self.files[which];
+        let request = Request::meta(mine.object, Key::Attributes, value).through_if(mine.through);
         let call = || file.set(FileInformationClass::BASIC, &buffer);
         self.player.recorder.ask(request, call).value().map(drop)
     }
@@ -323,7 +320,8 @@ impl Hand {
         };
         let (list, _) = encode_ea_list(&[entry], 4096);
         let key = Key::Ea("NOTE".to_owned());
-        let request = Request::meta(self.files[which].object, key, Value::Bytes(value));
+        let mine = &self.files[which];
+        let request = Request::meta(mine.object, key, Value::Bytes(value)).through_if(mine.through);
         let call = || file.set(FileInformationClass::FULL_EA, &list);
         self.player.recorder.ask(request, call).value().map(drop)
     }
@@ -341,7 +339,8 @@ impl Hand {
         let mine = &self.files[which];
         let (_, old_dir) = self.player.directories[mine.dir];
         let (new_path, new_dir) = self.player.directories[dir];
-        let request = Request::rename(mine.object, (old_dir, &mine.name), (new_dir, &name));
+        let request = Request::rename(mine.object, (old_dir, &mine.name), (new_dir, &name))
+            .through_if(mine.through);
         let to = joined(new_path, &name);
         let ended = self
             .player
@@ -399,7 +398,7 @@ impl Hand {
             // A file whose deletion is lost with the power may come back without it.
             gone.extend(Request::stream(mine.object, "s", false).effects);
         }
-        let request = Request::close(mine.object, gone);
+        let request = Request::close(mine.object, gone).through_if(mine.through);
         let call = || file.close();
         self.player.recorder.ask(request, call).value().map(drop)
     }

@@ -5,7 +5,6 @@
 //! opened with `O_PATH` needs that, and repeats a call that a signal interrupted.
 
 use std::{
-    ffi::CString,
     io::IoSlice,
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd},
@@ -301,23 +300,32 @@ pub(super) fn set_owner(fd: &LinuxFd, uid: Option<u32>, gid: Option<u32>) -> Dis
 /// The end by which the kernel marks the path of an object that was removed. A name may end like that, too.
 const REMOVED: &[u8] = b" (deleted)";
 
-/// The absolute path of the descriptor, as the kernel reports it; `None` if the object has no name
+/// Calls `look` with the absolute path of the descriptor, as the kernel reports it; `None` if the object has no name
 /// any more.
+pub(super) fn with_path<T>(fd: &LinuxFd, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    with_link(fd, |path| {
+        (path.starts_with(b"/") && !is_marked(fd, path)).then(|| look(path))
+    })?
+}
+
+/// A copy of the path that [`with_path`] shows.
 pub(super) fn path(fd: &LinuxFd) -> Option<Vec<u8>> {
-    let path = link_of(fd)?;
-    (path.starts_with(b"/") && !is_marked(fd, &path)).then_some(path)
+    with_path(fd, <[u8]>::to_vec)
 }
 
 /// Whether the name by which the object was opened is gone. On a remote file system a name that ends like [`REMOVED`]
 /// counts as gone.
 pub(super) fn has_lost_name(fd: &LinuxFd) -> bool {
-    link_of(fd).is_some_and(|path| is_marked(fd, &path))
+    with_link(fd, |path| is_marked(fd, path)) == Some(true)
 }
 
-/// The target of the magic link to the descriptor.
-fn link_of(fd: &LinuxFd) -> Option<Vec<u8>> {
-    let path = fd.by_link(|folder, link| rustix::fs::readlinkat(folder, link, Vec::new()));
-    path.ok().map(CString::into_bytes)
+/// Calls `look` with the target of the magic link to the descriptor.
+fn with_link<T>(fd: &LinuxFd, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    // The kernel reports no target that fills this.
+    let buffer = &mut [MaybeUninit::<u8>::uninit(); LINK_MAX + 1];
+    let read = fd.by_link(move |folder, link| rustix::fs::readlinkat_raw(folder, link, buffer));
+    let (target, _) = read.ok()?;
+    Some(look(target))
 }
 
 /// Whether the kernel has marked the path.
@@ -328,9 +336,9 @@ fn is_marked(fd: &LinuxFd, path: &[u8]) -> bool {
 /// Whether the object may have a name although [`path`] has none: it is longer than a page, does not begin at the root
 /// of the process, or has the kernel's mark on a remote file system.
 pub(super) fn is_path_unknown(fd: &LinuxFd) -> bool {
-    link_of(fd).is_none_or(|path| {
-        !path.starts_with(b"/") || (fd.class().remote && path.ends_with(REMOVED))
-    })
+    let is_known =
+        |path: &[u8]| path.starts_with(b"/") && !(fd.class().remote && path.ends_with(REMOVED));
+    with_link(fd, is_known) != Some(true)
 }
 
 /// Whether the object of the descriptor is known to have this path. False on a remote file system, because walking the

@@ -103,17 +103,21 @@ impl LinuxDisk {
         Self { own, ..self }
     }
 
-    /// The path of a descriptor from the root, as the kernel reports it; `None` if it lies outside. Every FLUSH asks,
-    /// so the root's own path is asked for again only where the descriptor's is not below the one that was known.
-    pub(super) fn path_of(&self, fd: &LinuxFd) -> Option<Vec<u8>> {
-        let path = calls::path(fd)?;
-        let mut root = lock(&self.root_path);
-        let below = |root: &Vec<u8>| calls::path_below(root, &path).map(<[u8]>::to_vec);
-        let known = root.as_ref().and_then(below);
-        known.or_else(|| {
-            *root = calls::path(&self.root);
-            root.as_ref().and_then(below)
-        })
+    /// Calls `look` with the path of a descriptor from the root, as the kernel reports it; `None` if it lies outside.
+    /// Every FLUSH asks, so nothing is copied, and the root's own path is asked for again only where the descriptor's
+    /// is not below the one that was known.
+    pub(super) fn look_at_path<T>(&self, fd: &LinuxFd, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        calls::with_path(fd, |path| {
+            let mut root = lock(&self.root_path);
+            let below = |root: &Option<Vec<u8>>| calls::path_below(root.as_deref()?, path);
+            let mut rest = below(&root);
+            if rest.is_none() {
+                *root = calls::path(&self.root);
+                rest = below(&root);
+            }
+            drop(root);
+            rest.map(look)
+        })?
     }
 
     /// The calling thread's ring for operations on `fd`. A file system behind a network or another process has the pool

@@ -465,8 +465,8 @@ impl Disk for LinuxDisk {
         super_block::renames_are_atomic(fs)
     }
 
-    fn path_hint(&self, fd: &LinuxFd) -> Option<Vec<u8>> {
-        self.path_of(fd)
+    fn with_path<T>(&self, fd: &LinuxFd, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        self.look_at_path(fd, look)
     }
 
     fn is_path_unknown(&self, fd: &LinuxFd) -> bool {

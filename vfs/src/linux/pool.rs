@@ -25,10 +25,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::{Mutex, MutexGuard, OnceLock},
     thread::{self, Thread},
     time::Duration,
 };
@@ -144,15 +141,22 @@ enum Need {
 }
 
 impl GroupState {
+    /// The jobs that threads may take.
+    fn ready(&self, most: usize) -> usize {
+        self.file_systems.values().map(|fs| fs.ready(most)).sum()
+    }
+
+    /// The threads that are idle, or about to take a job.
+    fn free(&self) -> usize {
+        let running: usize = self.file_systems.values().map(FsJobs::running).sum();
+        self.threads.saturating_sub(running)
+    }
+
     /// Whether the waiting jobs need one more thread.
     fn wants_thread(&self, most: usize) -> bool {
-        let file_systems = || self.file_systems.values();
-        let running: usize = file_systems().map(FsJobs::running).sum();
-        // These threads are idle or about to begin.
-        let free = self.threads.saturating_sub(running);
-        let ready: usize = file_systems().map(|fs| fs.ready(most)).sum();
-        let wanted: usize = file_systems().map(|fs| fs.wanted(most)).sum();
-        ready > free && (self.threads < most * BUSY_FILE_SYSTEMS_MAX || wanted > free)
+        let free = self.free();
+        let wanted: usize = self.file_systems.values().map(|fs| fs.wanted(most)).sum();
+        self.ready(most) > free && (self.threads < most * BUSY_FILE_SYSTEMS_MAX || wanted > free)
     }
 
     /// The thread for a job that a thread of this home has just queued. A thread that is to be started is counted.
@@ -170,6 +174,16 @@ impl GroupState {
             return Need::Start;
         }
         self.call_any()
+    }
+
+    /// The thread for a job that no thread is about to take: the end of a job may let two begin, the next one by turns
+    /// on a usual thread, and on a spare one that of the requester whose job ended.
+    fn need_more(&mut self, home: Home, most: usize) -> Need {
+        let coming = self.free().saturating_sub(self.idle.len());
+        match self.ready(most) > coming {
+            true => self.need(home, most),
+            false => Need::Nothing,
+        }
     }
 
     fn call_any(&mut self) -> Need {
@@ -289,12 +303,16 @@ impl GroupThreads {
         fs.waiting.push(requester, purpose, job);
         let need = state.need(home(), most);
         drop(state);
+        self.meet(need);
+        Ok(())
+    }
+
+    fn meet(&'static self, need: Need) {
         match need {
             Need::Call(thread) => thread.unpark(),
             Need::Start if (self.start)(self).is_err() => self.retire(),
             Need::Start | Need::Nothing => {}
         }
-        Ok(())
     }
 
     /// Removes a thread that ends. It may have been meant for a waiting job, so another one is woken. If none is free,
@@ -303,9 +321,8 @@ impl GroupThreads {
     fn retire(&self) {
         let mut state = self.lock();
         state.threads -= 1;
-        let running: usize = state.file_systems.values().map(FsJobs::running).sum();
         let mut lost = BTreeMap::new();
-        if state.threads <= running {
+        if state.free() == 0 {
             let (served, unserved) = std::mem::take(&mut state.file_systems)
                 .into_iter()
                 .partition(|(_, fs)| fs.running() > 0);
@@ -321,14 +338,18 @@ impl GroupThreads {
         drop(lost);
     }
 
-    fn next(&self) -> Option<(Owner, Job)> {
+    fn next(&'static self) -> Option<(Owner, Job)> {
+        let (home, most) = (home(), (self.threads_max)());
         loop {
             let mut state = self.lock();
-            if let Some(next) = state.take((self.threads_max)()) {
+            if let Some(next) = state.take(most) {
+                let need = state.need_more(home, most);
+                drop(state);
+                self.meet(need);
                 return Some(next);
             }
             state.idle.push(Idle {
-                home: home(),
+                home,
                 thread: thread::current(),
             });
             drop(state);
@@ -353,7 +374,7 @@ impl GroupThreads {
         wanted
     }
 
-    fn work(&self) {
+    fn work(&'static self) {
         if raw::own_umask().is_err() {
             tracing::warn!("no umask of its own for a disk thread: the process's umask applies");
         }
@@ -362,8 +383,7 @@ impl GroupThreads {
             return self.retire();
         }
         while let Some((owner, job)) = self.next() {
-            // A panic is a bug, which the panic hook reports. The caller gets EIO because the sender is dropped, and
-            // the thread continues.
+            // A panic of a job for whose result nobody waits is a bug, too, and the thread continues.
             let _ = catch_unwind(AssertUnwindSafe(job));
             self.lock().ended(owner);
             if credentials::broken() {
@@ -444,18 +464,16 @@ async fn run_under<T: Send + 'static>(
     call: impl FnOnce() -> DiskResult<T> + Send + 'static,
 ) -> DiskResult<T> {
     let (send, receive) = oneshot::channel();
-    let begun = Arc::new(AtomicBool::new(false));
-    let begins = Arc::clone(&begun);
     let call = Box::new(move || {
-        let assumed = assume();
-        begins.store(assumed.is_ok(), SeqCst);
-        let _ = send.send(assumed.and_then(|()| call()));
+        let answer = assume().and_then(|()| {
+            // A panic is a bug, which the panic hook reports.
+            catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Errno(libc::EIO)))
+        });
+        let _ = send.send(answer);
     });
     threads_of(group).submit(device, call)?;
-    receive.await.unwrap_or_else(|_| match begun.load(SeqCst) {
-        true => Err(Errno(libc::EIO)),
-        false => Err(Errno(libc::EAGAIN)),
-    })
+    // The sender is dropped only with a job that was not begun.
+    receive.await.unwrap_or(Err(Errno(libc::EAGAIN)))
 }
 
 #[cfg(test)]

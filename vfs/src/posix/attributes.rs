@@ -1,15 +1,16 @@
 //! The attributes of an inode: the result of `statx` merged with Samba's attribute.
 //!
-//! Without a stored attribute the DOS bits are derived as Samba does with `store dos attributes`: ARCHIVE for
-//! files, READONLY where the owner may not write, and HIDDEN for a leading dot (an option). An attribute that cannot be
-//! parsed counts as none, so that the file stays reachable; it is logged and replaced by the next change.
+//! Without a stored attribute the DOS bits are derived: ARCHIVE for files, and READONLY where the owner may not write.
+//! An attribute that cannot be parsed counts as none, so that the file stays reachable; it is logged and replaced by
+//! the next change. So does one that the service may not read: without root, that of each file that it may not read.
+//! HIDDEN for a leading dot (an option) is added to either, as by Samba's `hide dot files`, and is not stored.
 //!
 //! The owner may change attributes, and so may a user whom the kernel lets write. The change itself is then made by
 //! the service, since Linux ties times to ownership and `user.` attributes to permission bits.
 
 use super::{
     PosixNode, PosixVfs, SERVICE, SymlinkPolicy, dos,
-    errno::{ABSENT, UNSUPPORTED, unless},
+    errno::{ABSENT, REFUSED, UNSUPPORTED, unless},
     file_ids::Via,
     name,
     node::kind_of,
@@ -50,7 +51,7 @@ impl<D: Disk> Attributes for PosixVfs<D> {
         let stat = self.disk.stat(node.fd()).await?;
         let stored = self.dos_attrib_of(node.fd(), &stat).await?;
         let bits = stored.and_then(|stored| stored.attributes);
-        let bits = bits.unwrap_or_else(|| self.derived(&stat, Named::default()));
+        let bits = bits.unwrap_or_else(|| derived(&stat));
         Ok(bits & dos::READONLY != 0)
     }
 
@@ -221,13 +222,15 @@ impl<D: Disk> PosixVfs<D> {
         let directory = kind == Kind::Directory;
         let stored_bits = stored.and_then(|stored| stored.attributes);
         let bits = stored_bits.map_or_else(
-            || self.derived(stat, named),
+            || derived(stat),
             |bits| bits & (dos::SETTABLE | dos::SPARSE),
         );
+        let hidden_by_name = self.hides_name(named) && bits & dos::HIDDEN == 0;
         let bits = match directory {
             true => bits & !dos::SPARSE | dos::DIRECTORY,
             false => bits & !dos::DIRECTORY,
         };
+        let bits = bits | if hidden_by_name { dos::HIDDEN } else { 0 };
         Attr {
             key: stat.key,
             file_id: self.file_ids.of(stat.key, kind, named.via),
@@ -246,25 +249,11 @@ impl<D: Disk> PosixVfs<D> {
             written: stat.written,
             changed: stat.changed,
             dos_attributes: normal(bits),
-            hidden_by_name: stored_bits.is_none() && self.hides_name(named),
+            hidden_by_name,
             uid: stat.uid,
             gid: stat.gid,
             mode: stat.mode,
         }
-    }
-
-    fn derived(&self, stat: &Stat, named: Named) -> u32 {
-        let mut bits = 0;
-        if kind_of(stat.mode) == Kind::File {
-            bits |= dos::ARCHIVE;
-            if stat.mode & 0o200 == 0 {
-                bits |= dos::READONLY;
-            }
-        }
-        if self.hides_name(named) {
-            bits |= dos::HIDDEN;
-        }
-        bits
     }
 
     fn hides_name(&self, named: Named) -> bool {
@@ -316,8 +305,12 @@ impl<D: Disk> PosixVfs<D> {
         let kind = kind_of(stat.mode);
         let old_bits = old
             .and_then(|old| old.attributes)
-            .unwrap_or_else(|| self.derived(stat, node.0.named));
+            .unwrap_or_else(|| derived(stat));
         let mut bits = set.dos_attributes.unwrap_or(old_bits) & dos::SETTABLE;
+        if self.hides_name(node.0.named) && old_bits & dos::HIDDEN == 0 {
+            // A client that sets the attributes that it was shown adds none.
+            bits &= !dos::HIDDEN;
+        }
         if set.archive {
             let only = SetAttr {
                 archive: true,
@@ -380,6 +373,15 @@ impl<D: Disk> PosixVfs<D> {
     }
 }
 
+/// The attributes of an inode without stored ones.
+fn derived(stat: &Stat) -> u32 {
+    match kind_of(stat.mode) {
+        Kind::File if stat.mode & 0o200 == 0 => dos::ARCHIVE | dos::READONLY,
+        Kind::File => dos::ARCHIVE,
+        _ => 0,
+    }
+}
+
 /// DOS attributes and creation time that a new inode starts with.
 pub(super) fn first_dos_attrib(stat: &Stat, bits: u32) -> DosAttrib {
     let directory = kind_of(stat.mode) == Kind::Directory;
@@ -390,13 +392,13 @@ pub(super) fn first_dos_attrib(stat: &Stat, bits: u32) -> DosAttrib {
     }
 }
 
-/// The values of a stored attribute; none if there is none or it cannot be parsed.
+/// The values of a stored attribute; none if there is none, or it may not be read or cannot be parsed.
 fn parsed(blob: DiskResult<Vec<u8>>) -> VfsResult<Option<DosAttrib>> {
     let blob = match blob {
         Ok(blob) => blob,
         // A value longer than any that can be understood may not have been read.
         Err(Errno(libc::E2BIG)) => return Ok(None),
-        Err(errno) if errno.is(&ABSENT) => return Ok(None),
+        Err(errno) if errno.is(&ABSENT) || errno.is(&REFUSED) => return Ok(None),
         Err(errno) => return Err(errno.into()),
     };
     Ok(DosAttrib::parse(&blob)

@@ -65,6 +65,7 @@ impl<D: Disk> PosixVfs<D> {
 
     /// A folder of the depot and the one above; `None` if there is none.
     async fn depot_at(&self, [first, second, id]: &[String; 3]) -> VfsResult<Option<Found<D>>> {
+        self.locks.use_depot();
         let mut above = None;
         let mut at = self.root.fd().clone();
         for component in [DEPOT, first, second, id] {
@@ -441,11 +442,17 @@ impl<D: Disk> PosixVfs<D> {
 
     /// Makes the depot's streams of an inode stable: one (by its file) or all, with their names.
     /// The folders above them have been stable since they were made.
+    ///
+    /// Every FLUSH calls this, so the mark is asked for only once a share has a depot, from its start or since a folder
+    /// of it was looked for. Samba does not serve the share at the same time.
     pub(super) async fn depot_sync(
         &self,
         node: &PosixNode<D>,
         only: Option<&D::Fd>,
     ) -> VfsResult<()> {
+        if !self.locks.uses_depot() {
+            return Ok(());
+        }
         let folder = self.depot_folder(node).await;
         let Some(folder) = folder.map_err(VfsError::before_sync)? else {
             return Ok(());

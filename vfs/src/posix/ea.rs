@@ -1,7 +1,8 @@
 //! Clients' extended attributes: `user.` names, except those of Samba and of this server.
 //!
 //! Names of clients compare without case; an attribute that exists under the name in another case
-//! is the one that is changed.
+//! is the one that is changed. Attributes of the host that no client can have are not shown: those whose names have
+//! other characters, and those without a value.
 
 use std::collections::HashMap;
 
@@ -20,6 +21,8 @@ use crate::{
 
 /// Longest name of a client's attribute ([MS-FSCC] 2.4.16: its length is one byte).
 const EA_NAME_MAX: usize = 254;
+/// Characters that no name has ([MS-FSCC] 2.4.16), besides control characters.
+const FORBIDDEN: &[u8] = b"\\/:*?\"<>|,+=[];";
 /// Longest value ([MS-FSCC] 2.4.16: its length is two bytes).
 const EA_VALUE_MAX: usize = 65_535;
 /// Most bytes of the attributes of a file that are read together: sixteen times as many as clients may give it. On the
@@ -44,8 +47,9 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
             let Some(name) = name.filter(|_| is_ea(&attribute)) else {
                 continue;
             };
-            // It may have been removed since the listing.
-            if let Some(value) = self.xattr(node.fd(), &attribute).await? {
+            // It may have been removed since the listing. Windows takes a list with an empty value for damaged.
+            let value = self.xattr(node.fd(), &attribute).await?;
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
                 let bytes = name.len() + value.len();
                 room = room.checked_sub(bytes).ok_or(VfsError::TooLarge)?;
                 eas.push((name.to_owned(), value));
@@ -131,7 +135,8 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
                 Some(size) => size,
                 None if here(attr) => match found.next() {
                     Some(Ok(lengths)) => {
-                        let bare = lengths.iter().map(|(name, value)| {
+                        let full = lengths.iter().filter(|(_, value)| *value > 0);
+                        let bare = full.map(|(name, value)| {
                             (name.len().saturating_sub(EA_PREFIX.len()), *value)
                         });
                         let size = ea_size(bare);
@@ -180,15 +185,19 @@ impl<D: Disk> PosixVfs<D> {
 
 /// Whether an attribute of the disk is a client's.
 fn is_ea(attribute: &str) -> bool {
-    let name = attribute.strip_prefix(EA_PREFIX);
-    name.is_some_and(|name| !name.is_empty()) && !is_hidden(attribute)
+    attribute.strip_prefix(EA_PREFIX).is_some_and(is_name) && !is_hidden(attribute)
+}
+
+/// Whether an attribute of a client can have this name.
+fn is_name(ea: &str) -> bool {
+    let forbidden = |byte: u8| byte < b' ' || FORBIDDEN.contains(&byte);
+    !ea.is_empty() && ea.len() <= EA_NAME_MAX && !ea.bytes().any(forbidden)
 }
 
 /// Checks that an attribute is a client's, and that its name and value can be stored.
 fn check_ea(ea: &str, value: &[u8]) -> VfsResult<()> {
     let attribute = format!("{EA_PREFIX}{ea}");
-    let is_unfit = ea.is_empty() || ea.contains('\0') || is_hidden(&attribute);
-    if is_unfit || ea.len() > EA_NAME_MAX || attribute.len() > XATTR_NAME_MAX {
+    if !is_ea(&attribute) || attribute.len() > XATTR_NAME_MAX {
         return Err(VfsError::InvalidEaName);
     }
     if value.len() > EA_VALUE_MAX {

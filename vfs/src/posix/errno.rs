@@ -11,6 +11,8 @@ use crate::{
 
 /// The file system lacks the call.
 pub(super) const UNSUPPORTED: [i32; 3] = [libc::EOPNOTSUPP, libc::ENOSYS, libc::ENOTTY];
+/// The kernel refuses it to the identity that asks.
+pub(super) const REFUSED: [i32; 2] = [libc::EACCES, libc::EPERM];
 /// There is no such attribute, or there are none on the file system.
 pub(super) const ABSENT: [i32; 4] = [libc::ENODATA, libc::EOPNOTSUPP, libc::ENOSYS, libc::ENOTTY];
 

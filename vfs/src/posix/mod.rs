@@ -92,6 +92,10 @@ impl<D: Disk> PosixVfs<D> {
         root.directory()?;
         let temporary = Temporary::new(options.clock.now());
         let locks = disk.inode_locks();
+        let depot = disk.stat_at(root.fd(), name::DEPOT.as_bytes()).await;
+        if !matches!(depot, Err(errno) if errno.is(&[libc::ENOENT])) {
+            locks.use_depot();
+        }
         Ok(Self {
             disk,
             options,

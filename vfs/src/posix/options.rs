@@ -69,7 +69,7 @@ pub enum StreamStore {
 pub struct PosixOptions {
     /// Symbolic links.
     pub symlinks: SymlinkPolicy,
-    /// A leading dot means HIDDEN where no DOS attributes are stored.
+    /// A leading dot means HIDDEN, whatever DOS attributes are stored.
     pub hide_dot_files: bool,
     /// Names have short (8.3) forms, by which they are found, too.
     pub short_names: bool,

@@ -30,10 +30,11 @@ pub const EA_PREFIX: &str = "user.";
 pub const XATTR_NAME_MAX: usize = 255;
 
 /// Attributes under `user.` that do not belong to clients: exact names.
-const HIDDEN: [&str; 7] = [
+const HIDDEN: [&str; 8] = [
     DOS_ATTRIB,
     NTACL_USER,
     DEPOT_MARK,
+    "user.SmbReparse",
     "user.SAMBA_PAI",
     "user.DosEAs",
     "user.DosStreams",
@@ -152,6 +153,7 @@ mod tests {
             "user.dosattrib",
             "user.DosStream.x:$DATA",
             "user.NTACL",
+            "user.smbreparse",
         ] {
             assert!(is_hidden(name), "{name}");
         }

@@ -128,10 +128,8 @@ impl<D: Disk> Volume for PosixVfs<D> {
         self.disk.renames_are_atomic(fs)
     }
 
-    fn path_hint(&self, node: &PosixNode<D>) -> Option<String> {
-        let path = self.disk.path_hint(node.fd())?;
-        let lossy = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
-        Some(String::from_utf8(path).unwrap_or_else(|error| lossy(error.as_bytes())))
+    fn with_path<T>(&self, node: &PosixNode<D>, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        self.disk.with_path(node.fd(), look)
     }
 
     /// As root, the service may read every file. Otherwise, a file that it may write but not read is kept open by the

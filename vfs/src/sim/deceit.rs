@@ -86,7 +86,7 @@ impl State {
                 skipped
             }
             Some(Deceit::FreshDescriptor) => {
-                let fresh = self.hold(ino);
+                let fresh = self.hold(ino, None);
                 let real = self.sync(fresh, ino, scope);
                 self.release(fresh);
                 honest(real)

@@ -36,10 +36,10 @@ pub enum Profile {
     /// Like ext4 and XFS as measured: metadata survives as a prefix of its order, and a sync
     /// that has metadata to commit commits all metadata before it.
     Journal,
-    /// Like btrfs as measured: `fsync` of a file covers its own names too, and those of the new
-    /// directories above it; `fsync` of a directory from which a name was removed covers all names and attributes. A
-    /// truncated file keeps the rest of its last block on the disk, which is zeroed in memory when the file grows
-    /// again.
+    /// Like btrfs as measured: `fsync` of a file covers its own names too, those of the new directories above it, and
+    /// those of a file whose name one of these took; `fsync` of a directory from which a name was removed covers all
+    /// names and attributes. A truncated file keeps the rest of its last block on the disk, which is zeroed in memory
+    /// when the file grows again.
     LogTree,
     /// Nothing is lost and nothing is tracked: a plain memory disk. A cut keeps everything.
     Untracked,
@@ -290,9 +290,10 @@ impl Durable {
         names.any(|left| left == dir)
     }
 
-    /// Inodes whose names a log tree saves with a sync of `target`: its own, and those of the
-    /// directories above it that have no durable name yet (`tree-log.c` logs all new ancestors; without them the inode
-    /// could not be found).
+    /// Inodes whose names a log tree saves with a sync of `target`: its own, those of the directories above it that
+    /// have no durable name yet (`tree-log.c` logs all new ancestors; without them the inode could not be found), and
+    /// those of an inode that durably has a name which one of these took (it logs conflicting inodes; without that a
+    /// replay would leave the inode without any name).
     fn logged(&self, target: u64) -> BTreeSet<u64> {
         let mut logged = BTreeSet::from([target]);
         let mut next = vec![target];
@@ -300,16 +301,23 @@ impl Durable {
             for (_, effect) in &self.pending {
                 let Effect::Name {
                     dir,
+                    name,
                     ino: Some(_),
                     about,
-                    ..
                 } = effect
                 else {
                     continue;
                 };
-                if *about == ino && !logged.contains(dir) && self.is_unreachable(*dir) {
-                    logged.insert(*dir);
-                    next.push(*dir);
+                if *about != ino {
+                    continue;
+                }
+                let above = self.is_unreachable(*dir).then_some(*dir);
+                let names = self.image.get(*dir).map(|node| &node.entries);
+                let former = names.and_then(|names| names.get(name)).copied();
+                for more in above.into_iter().chain(former) {
+                    if logged.insert(more) {
+                        next.push(more);
+                    }
                 }
             }
         }

@@ -53,10 +53,18 @@ impl State {
         })
     }
 
-    /// The path of an inode from the root, by the first of several names. A disk that loses nothing does not search for
-    /// it.
-    pub(super) fn path(&self, ino: u64) -> Option<Vec<u8>> {
-        let (mut at, mut names) = (ino, Vec::new());
+    /// The path of a descriptor from the root, by the name that it was opened by and no other one of the inode. A disk
+    /// that loses nothing does not search for it.
+    pub(super) fn path(&self, serial: u64) -> Option<Vec<u8>> {
+        let open = self.opens.get(&serial)?;
+        let (mut at, mut names) = (open.ino, Vec::new());
+        if let Some((dir, name)) = &open.name {
+            if self.live.get(*dir)?.entries.get(name) != Some(&at) {
+                return None;
+            }
+            names.push(&**name);
+            at = *dir;
+        }
         while at != ROOT {
             if !self.durable.tracks() || names.len() >= PATH_DEPTH_MAX {
                 return None;

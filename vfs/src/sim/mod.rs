@@ -47,7 +47,7 @@ use crate::{
 };
 use effects::Scope;
 use image::ROOT;
-use state::{State, err, err_if};
+use state::{OpenName, State, err, err_if};
 
 /// The kind of disk to simulate.
 #[derive(Debug, Clone)]
@@ -238,7 +238,7 @@ impl SimDisk {
     }
 
     fn with_state(mut state: State) -> Self {
-        let serial = state.hold(ROOT);
+        let serial = state.hold(ROOT, None);
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             hook: Mutex::new(None),
@@ -381,10 +381,15 @@ impl SimDisk {
             .map(drop)
     }
 
-    fn handle(&self, state: &mut State, ino: u64, how: OpenHow) -> SimFd {
+    fn handle(
+        &self,
+        state: &mut State,
+        (ino, name): (u64, Option<OpenName>),
+        how: OpenHow,
+    ) -> SimFd {
         SimFd(Arc::new(Handle {
             shared: Arc::clone(&self.shared),
-            serial: state.hold(ino),
+            serial: state.hold(ino, name),
             ino,
             path_only: how.path_only,
             read: how.read || !how.write,
@@ -425,7 +430,8 @@ impl Disk for SimDisk {
             .await;
         let mut state = self.shared.lock();
         let ino = state.open(who, dir.0.ino, name, how)?;
-        Ok(self.handle(&mut state, ino, how))
+        let name = state.durable.tracks().then(|| (dir.0.ino, name.into()));
+        Ok(self.handle(&mut state, (ino, name), how))
     }
 
     async fn reopen(
@@ -442,7 +448,8 @@ impl Disk for SimDisk {
             write,
             ..OpenHow::default()
         };
-        Ok(self.handle(&mut state, fd.0.ino, how))
+        let name = (state.opens.get(&fd.0.serial)).and_then(|open| open.name.clone());
+        Ok(self.handle(&mut state, (fd.0.ino, name), how))
     }
 
     async fn access(&self, who: &Identity, fd: &SimFd, mode: u32) -> DiskResult<()> {
@@ -666,8 +673,9 @@ impl Disk for SimDisk {
         state.set_owner(who, fd.0.ino, uid, gid)
     }
 
-    fn path_hint(&self, fd: &SimFd) -> Option<Vec<u8>> {
-        self.shared.lock().path(fd.0.ino)
+    fn with_path<T>(&self, fd: &SimFd, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let path = self.shared.lock().path(fd.0.serial)?;
+        Some(look(&path))
     }
 
     async fn stat_fs(&self, _: &SimFd) -> DiskResult<StatFs> {

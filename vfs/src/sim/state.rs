@@ -39,10 +39,15 @@ pub(super) const fn err_if(condition: bool, errno: i32) -> DiskResult<()> {
     if condition { err(errno) } else { Ok(()) }
 }
 
+/// The directory and the name by which a descriptor was opened.
+pub(super) type OpenName = (u64, Box<[u8]>);
+
 /// An open descriptor.
 #[derive(Debug, Clone)]
 pub(super) struct OpenFile {
     pub(super) ino: u64,
+    /// It follows renames. `None` for the root, and on a disk that loses nothing.
+    pub(super) name: Option<OpenName>,
     /// The number of write-back errors of the inode that this descriptor has reported.
     heard: u64,
     /// The number of write-back errors of any inode that it has reported.
@@ -271,7 +276,7 @@ impl State {
 
     // ---- descriptors ----
 
-    pub(super) fn hold(&mut self, ino: u64) -> u64 {
+    pub(super) fn hold(&mut self, ino: u64, name: Option<OpenName>) -> u64 {
         let serial = self.next_open;
         self.next_open += 1;
         let heard = self
@@ -281,6 +286,7 @@ impl State {
         let heard_all = self.all_errors.0;
         let open = OpenFile {
             ino,
+            name,
             heard,
             heard_all,
         };
@@ -607,6 +613,7 @@ impl State {
         self.step();
         self.name(to, to_name, Some(ino), ino);
         self.name(from, from_name, None, ino);
+        self.move_opens(ino, (from, from_name), (to, to_name));
         if let Some(target) = target {
             self.drop_link(to, target)?;
         }
@@ -617,6 +624,19 @@ impl State {
         }
         self.touch(ino, false);
         Ok(())
+    }
+
+    /// Descriptors follow the name by which they were opened.
+    fn move_opens(&mut self, ino: u64, from: (u64, &[u8]), to: (u64, &[u8])) {
+        if !self.durable.tracks() {
+            return;
+        }
+        for open in self.opens.values_mut().filter(|open| open.ino == ino) {
+            let name = open.name.as_ref();
+            if name.is_some_and(|(dir, name)| (*dir, &**name) == from) {
+                open.name = Some((to.0, to.1.into()));
+            }
+        }
     }
 
     /// Whether `ino` is `dir` or a directory above it.

@@ -30,6 +30,7 @@ fn read(disk: &SimDisk, name: &[u8]) -> Vec<u8> {
 #[test]
 fn conforms() {
     block_on(conformance::all(&disk()));
+    block_on(conformance::paths(&disk()));
     let clones = SimOptions {
         clones: true,
         profile: Profile::Untracked,
@@ -624,6 +625,29 @@ mod table_1b {
                 });
                 assert_eq!(found, ["f"], "{depth}");
             }
+        }
+    }
+
+    #[test]
+    fn fsync_of_a_file_that_took_the_name_of_one_that_moved() {
+        for made in [false, true] {
+            let (disk, a, b) = with_folders(LOG_TREE);
+            durable_file(&disk, &a);
+            block_on(async {
+                disk.rename(ME, &a, b"f", &b, b"g", false).await.unwrap();
+                let other = if made {
+                    new_file(&disk, &a, b"f").await
+                } else {
+                    let other = new_file(&disk, &a, b"other").await;
+                    let rename = disk.rename(ME, &a, b"other", &a, b"f", false);
+                    rename.await.unwrap();
+                    other
+                };
+                disk.fsync(&other).await.unwrap();
+            });
+            let left = disk.cut(Cut::Nothing);
+            assert_eq!(folder(&left, b"a"), ["f"], "{made}");
+            assert_eq!(folder(&left, b"b"), ["g"], "{made}");
         }
     }
 

@@ -74,7 +74,7 @@ fn failed_files_that_cannot_be_read_are_not_none() {
 
 #[test]
 fn names_do_not_control_the_terminal() {
-    let odd = "a\u{1b}\n\u{9b}b".to_owned();
+    let odd = "a\u{1b}\n\u{9b}\u{202e}b".to_owned();
     let file = FileReport {
         path: odd.clone(),
         stream: odd.clone(),
@@ -91,7 +91,7 @@ fn names_do_not_control_the_terminal() {
     };
     let words = words::Words::new(|seconds| seconds.to_string());
     let text = words.file_in_words(&file);
-    let shown = "a\\u{1b}\\n\\u{9b}b";
+    let shown = "a\\u{1b}\\n\\u{9b}\\u{202e}b";
     assert!(text.starts_with(&format!("{shown}:{shown}  ")), "{text}");
     assert!(text.ends_with(&format!("now {shown}")), "{text}");
 }

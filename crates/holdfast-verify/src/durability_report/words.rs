@@ -19,11 +19,16 @@ fn path_or_inode(path: &str, inode: u64) -> String {
     }
 }
 
-/// A name without control characters: clients choose it, and the terminal would obey them.
+/// A name without control characters and those that end a line or change the direction of writing (Unicode's
+/// Bidi_Control): clients choose it, and the terminal would obey them.
 fn shown(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for c in name.chars() {
-        match c.is_control() {
+        let is_of_lines = matches!(
+            c,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        );
+        match c.is_control() || is_of_lines {
             true => out.extend(c.escape_default()),
             false => out.push(c),
         }

@@ -136,6 +136,11 @@ pub(super) fn write(args: &WriteArgs, password: ReadPassword) -> Result<bool, Fa
     let plan = plan(args)?;
     let login = args.access.login(&args.place, password)?;
     let tree = login.open()?;
+    let mut trees = vec![tree.clone()];
+    // All are opened before the first record, as one that the server refuses later looks like the cut.
+    for _ in 1..args.connections.min(args.files) {
+        trees.push(login.open()?);
+    }
     args.say(&login.make_folder(std::slice::from_ref(&tree))?);
     args.say_begin(&plan, &tree);
     let ledger = LedgerWriter::open(&args.ledger)?;
@@ -152,8 +157,7 @@ pub(super) fn write(args: &WriteArgs, password: ReadPassword) -> Result<bool, Fa
         stop: AtomicBool::new(false),
         latencies: Mutex::new(Recorder::default()),
     };
-    let connections = args.connections.min(args.files);
-    let stops = run.connections(tree, connections);
+    let stops = run.connections(trees);
     let stop = worst(stops);
     let (good, why) = run.verdict(&stop);
     let cut = matches!(stop, Stop::Cut(_) | Stop::Disk(_));
@@ -209,14 +213,14 @@ fn worst(stops: Vec<Stop>) -> Stop {
 
 impl Run<'_> {
     /// Works on all connections until each has stopped.
-    fn connections(&self, first: Tree, count: u32) -> Vec<Stop> {
+    fn connections(&self, trees: Vec<Tree>) -> Vec<Stop> {
+        let count = trees.len();
         std::thread::scope(|scope| {
-            let mut first = Some(first);
-            let threads: Vec<_> = (0..count)
-                .map(|number| {
-                    let tree = first.take();
+            let threads: Vec<_> = (0..)
+                .zip(trees)
+                .map(|(number, tree)| {
                     scope.spawn(move || {
-                        let stop = self.connection(tree, number, count);
+                        let stop = self.connection(&tree, number, count);
                         self.stop.store(true, Ordering::Relaxed);
                         stop
                     })
@@ -230,15 +234,10 @@ impl Run<'_> {
         })
     }
 
-    fn connection(&self, tree: Option<Tree>, number: u32, count: u32) -> Stop {
-        let tree = match tree.map_or_else(|| self.login.open(), Ok) {
-            Ok(tree) => tree,
-            Err(why) if self.acknowledged.load(Ordering::Relaxed) > 0 => return Stop::Cut(why),
-            Err(why) => return Stop::Failed(why),
-        };
+    fn connection(&self, tree: &Tree, number: u32, count: usize) -> Stop {
         let mut work = Vec::new();
-        for file in (number..self.plan.files).step_by(count as usize) {
-            match Work::open(self, &tree, file) {
+        for file in (number..self.plan.files).step_by(count) {
+            match Work::open(self, tree, file) {
                 Ok(open) => work.push(open),
                 Err(stop) => return stop,
             }

@@ -427,8 +427,8 @@ async fn visible<V: Vfs>(
     }
     Ok(match access::descriptor(&**vfs, &node, &attr, None).await {
         Ok(sd) => Ok(access::maximal(&sd, &token).contains(AccessMask::FILE_GENERIC_READ)),
-        // A descriptor that cannot be understood opens nothing, but does not end the listing of the others.
-        Err(VfsError::Corrupt) => Ok(false),
+        // A descriptor that cannot be understood or read opens nothing, but does not end the listing of the others.
+        Err(VfsError::Corrupt | VfsError::AccessDenied) => Ok(false),
         Err(error) => Err(error),
     })
 }

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use smb_crypto::{SignNonce, SigningKey};
 use smb_wire::{
     codec::size,
-    compound::{self, Element},
+    compound,
     fscc::FileInformationClass,
     fsctl::FsctlCode,
     header::{COMPRESSED_PROTOCOL_ID, Command, Header, HeaderFlags, PROTOCOL_ID},
@@ -71,8 +71,14 @@ impl Inbound {
 
     /// Bytes that the frame's requests hold while they run, including answers that can be large: the credits cover
     /// exactly these ([MS-SMB2] 3.3.5.2.5). `answer_max` is the longest answer that was negotiated (0 before that), and
-    /// `multi_credit` says whether CreditCharge has a meaning.
-    pub(crate) fn data_bytes(&self, answer_max: usize, multi_credit: bool) -> usize {
+    /// `multi_credit` says whether CreditCharge has a meaning. At most `beside_max` bytes count of what requests need
+    /// beside that.
+    pub(crate) fn data_bytes(
+        &self,
+        answer_max: usize,
+        multi_credit: bool,
+        beside_max: usize,
+    ) -> usize {
         let Self::Chain { requests, .. } = self else {
             return 0;
         };
@@ -92,7 +98,7 @@ impl Inbound {
                 request.message.len().max(answer.min(answer_max))
             })
             .sum::<usize>()
-            .saturating_add(memory_beside(requests, answer_max))
+            .saturating_add(memory_beside(requests, answer_max).min(beside_max))
     }
 }
 
@@ -186,36 +192,45 @@ pub(crate) fn open(keys: &impl Keys, mut frame: BytesMut) -> Result<Inbound, Mis
     // Most frames have one request; a frame is split completely before the first request is checked.
     let mut requests = Vec::with_capacity(1);
     for element in compound::elements(&frame) {
-        let Element { header, range } = element.map_err(Misbehaved::Malformed)?;
-        requests.push((range, header, Signature::Absent));
+        requests.push(Request {
+            header: element.map_err(Misbehaved::Malformed)?.header,
+            message: Bytes::new(),
+            signature: Signature::Absent,
+        });
     }
-    let mut previous = SessionId::default();
-    for (index, (range, header, signature)) in requests.iter_mut().enumerate() {
-        check_element(keys, header, sealed_by, index == 0, range.len())?;
+    let (mut previous, mut at) = (SessionId::default(), 0);
+    for (index, request) in requests.iter_mut().enumerate() {
+        let header = &request.header;
+        let length = length_of(header, frame.len().saturating_sub(at));
+        check_element(keys, header, sealed_by, index == 0, length)?;
         let related = header.flags.contains(HeaderFlags::RELATED);
         let session = if related { previous } else { header.session_id };
         // A CANCEL has no answer and no place in the chain: related elements take nothing over from it.
         if header.command != Command::CANCEL {
             previous = session;
         }
-        let bytes = frame.get_mut(range.clone());
+        let bytes = frame.get_mut(at..at + length);
         let bytes = bytes.ok_or(Misbehaved::UnknownProtocol)?;
-        *signature = verify(keys, header, session, bytes, sealed_by);
+        request.signature = verify(keys, header, session, bytes, sealed_by);
+        at += length;
     }
-    // The elements follow each other without a gap.
     let mut frame = frame.freeze();
-    let requests = requests
-        .into_iter()
-        .map(|(range, header, signature)| Request {
-            header,
-            message: frame.split_to(range.len().min(frame.len())),
-            signature,
-        })
-        .collect();
+    for request in &mut requests {
+        request.message = frame.split_to(length_of(&request.header, frame.len()));
+    }
     Ok(Inbound::Chain {
         requests,
         sealed_by,
     })
+}
+
+/// The length of an element of a checked chain, in which elements follow each other without a gap. `rest` is the length
+/// of it and all behind it.
+fn length_of(header: &Header, rest: usize) -> usize {
+    match size(header.next_command) {
+        0 => rest,
+        step => step.min(rest),
+    }
 }
 
 /// Checks the rules whose violation closes the connection, and admits the message id.

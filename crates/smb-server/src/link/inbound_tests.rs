@@ -258,8 +258,8 @@ fn a_copy_counts_with_the_memory_that_it_passes_through() {
         let length = message.len();
         // Elements of a compound use the same memory, one after the other.
         let chain = frame_of(charging(Command::IOCTL, 1), &message.freeze(), 2);
-        assert!(chain.data_bytes(65_536, true) <= 65_536 + 2 * length);
-        (chain.data_bytes(8 << 20, true), 2 * length)
+        assert!(chain.data_bytes(65_536, true, usize::MAX) <= 65_536 + 2 * length);
+        (chain.data_bytes(8 << 20, true, usize::MAX), 2 * length)
     };
     for code in [FsctlCode::SRV_COPYCHUNK, FsctlCode::SRV_COPYCHUNK_WRITE] {
         let (held, length) = bytes(code);
@@ -286,7 +286,7 @@ fn attributes_count_with_the_memory_in_which_they_are_read() {
         query.encode(&mut message, 0);
         let length = message.len();
         let chain = frame_of(charging(Command::QUERY_INFO, 1), &message.freeze(), 2);
-        chain.data_bytes(8 << 20, true) - 2 * length
+        chain.data_bytes(8 << 20, true, usize::MAX) - 2 * length
     };
     assert_eq!(beside(FileInformationClass::FULL_EA), EA_MEMORY);
     assert_eq!(beside(FileInformationClass::EA), EA_MEMORY);
@@ -300,7 +300,7 @@ fn lists_count_with_the_memory_that_they_have_when_they_are_decoded() {
     let beside = |command, length: usize| {
         let message = Bytes::from(vec![0; length]);
         let chain = frame_of(charging(command, 1), &message, 2);
-        chain.data_bytes(65_536, true) - 2 * length
+        chain.data_bytes(65_536, true, usize::MAX) - 2 * length
     };
     assert_eq!(beside(Command::CREATE, DECODED_FROM), 0);
     let more = DECODED_FROM + 100;
@@ -318,7 +318,7 @@ fn a_charge_counts_as_far_as_it_was_negotiated() {
     let bytes = |command, credit_charge, answer_max, multi_credit| {
         let message = Bytes::from_static(&[0; 100]);
         let chain = frame_of(charging(command, credit_charge), &message, 1);
-        chain.data_bytes(answer_max, multi_credit)
+        chain.data_bytes(answer_max, multi_credit, usize::MAX)
     };
     const MIB: usize = 1 << 20;
     // Nothing is negotiated yet.
@@ -338,7 +338,7 @@ fn an_answer_that_one_credit_covers_counts_as_far_as_it_is_asked_for() {
     let bytes = |command, put: &dyn Fn(&mut BytesMut)| {
         let mut message = BytesMut::zeroed(Header::SIZE);
         put(&mut message);
-        frame_of(charging(command, 0), &message.freeze(), 1).data_bytes(8 << 20, true)
+        frame_of(charging(command, 0), &message.freeze(), 1).data_bytes(8 << 20, true, usize::MAX)
     };
     let query = |output_buffer_length| {
         let query = QueryInfoRequest {

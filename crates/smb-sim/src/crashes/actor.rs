@@ -20,7 +20,7 @@ use vfs::Env;
 
 use super::{
     step::{Kind, Step},
-    world::{Lock, World},
+    world::{GHOST, Lock, MAKER, World},
 };
 use crate::{
     client::SimClient,
@@ -30,8 +30,6 @@ use crate::{
 
 /// How long a client waits for an answer before it goes on without.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Stands for handles that no client has any more and the server perhaps has.
-const GHOST: usize = usize::MAX;
 /// The stream that every file may have.
 pub(super) const STREAM: &str = "s";
 
@@ -367,6 +365,9 @@ impl Actor {
         let Some(reply) = self.ask("open", None, args.request(), false).await else {
             self.world.ledger.borrow_mut().let_go(entry);
             self.haunt(slot);
+            if stream && let Some(file) = &mut world.beliefs.borrow_mut().files[slot] {
+                file.held.insert(MAKER, 1);
+            }
             return None;
         };
         let created = created(&reply);

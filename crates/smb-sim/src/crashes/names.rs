@@ -14,7 +14,7 @@ use smb_wire::{
 use super::{
     actor::{Actor, STREAM, access, created, options},
     step::Step,
-    world::{Dir, File, Lock, Locked, NAMES, Place, Taken, name_of},
+    world::{Dir, File, Lock, Locked, MAKER, NAMES, Place, Taken, name_of},
 };
 use crate::oracle::{Answer, Covers, Effect, Object, Request};
 
@@ -144,6 +144,7 @@ impl Actor {
         let wanted = replaced.map(Taken::File);
         if file.places != [from]
             || file.object != object
+            || file.held.contains_key(&MAKER)
             || beliefs.names.get(&to) != wanted.as_ref()
         {
             return None;
@@ -403,7 +404,8 @@ impl Actor {
         let Some(id) = self.open_dir(slot, args).await else {
             return;
         };
-        let record = record.through_if(step.flag());
+        // Through any open, the rename of a directory is stable before its answer (docs/durability.md, Renames).
+        let record = record.through();
         let wire = Wire::rename(id, &new, false);
         let entry = (world.ledger.borrow_mut()).hold(moving, &old, step.flag());
         let answer = self.done("rename dir", Some(record), wire).await;

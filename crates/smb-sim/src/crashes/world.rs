@@ -33,6 +33,10 @@ const MEETING_LOOK: Duration = Duration::from_micros(100);
 const MEETING_MAX: usize = 15_000;
 /// Names a directory may have.
 pub(super) const NAMES: u8 = 5;
+/// Stands for handles that no client has any more and the server perhaps has.
+pub(super) const GHOST: usize = usize::MAX;
+/// Stands for a CREATE of a stream that was not answered. It makes a file as well if the name is free by then.
+pub(super) const MAKER: usize = usize::MAX - 1;
 
 /// A name: directory slot and one of few names.
 pub(super) type Place = (usize, u8);

@@ -11,7 +11,7 @@ use super::{
     Object, Rule, Violation,
     history::{Effect, History},
     latch,
-    promise::{Covered, Registers},
+    promise::{Covered, Place, Registers},
     rules::{self, Loss, Miss},
     view::{Found, View},
 };
@@ -79,7 +79,7 @@ pub struct Terms {
     pub ignore_full_sync: bool,
     /// A security descriptor is stable before its answer.
     pub durable_acl: bool,
-    /// A FLUSH covers the times of a file that was written to.
+    /// A FLUSH covers the time of last write, and so does a write-through change other than a WRITE.
     pub flush_times: bool,
     /// The end.
     pub cut: Cut,
@@ -342,24 +342,26 @@ impl<'a> Walk<'a> {
     /// The loss of the covered requests.
     fn loss(&self, covered: &Covered) -> Loss {
         let mut loss = Loss::default();
-        // Of what was to be deleted, nobody misses anything but that it is gone.
-        let doomed = self.lost_with_parent(true);
+        let (gone, replaced) = (self.lost_with_parent(false), self.lost_with_parent(true));
         for miss in self.names(covered) {
-            loss.add(&miss.without(&doomed));
+            loss.add(&miss.without(&replaced));
         }
         for (object, found) in &self.objects {
-            if doomed.contains_key(object) {
+            // Of what was to be deleted, nobody misses anything but that it is gone.
+            if gone.contains_key(object) {
                 continue;
             }
             for miss in rules::contents(self.registers, covered, *object, found) {
-                loss.add(&miss);
+                // Charged as its name is, or one inode would count as two.
+                loss.add(&miss.charged(&replaced));
             }
         }
         loss
     }
 
     /// The objects that a client wanted to delete or replace, answered or not; and the directory that loses the name.
-    /// With `either`, also the objects that replaced them: a name that is missing may be older than its last object.
+    /// With `either`, all that shared a name, one after the other: a name that is missing may be older than its last
+    /// object.
     fn lost_with_parent(&self, either: bool) -> BTreeMap<Object, Object> {
         let mut doomed = BTreeMap::new();
         let ops = self.registers.ops.iter().enumerate();
@@ -389,7 +391,7 @@ impl<'a> Walk<'a> {
                     {
                         if let Effect::Name { to: Some(old), .. } = self.registers.effect(*place)
                             && old != about
-                            && (either || !self.registers.precedes(number, place.0))
+                            && (either || self.may_replace(number, *place))
                         {
                             doomed.insert(*old, *dir);
                         }
@@ -398,6 +400,31 @@ impl<'a> Walk<'a> {
             }
         }
         doomed
+    }
+
+    /// Whether a request that gives a name to an object may have found there the one that got it by `named`: not if it
+    /// was over before that, nor if it began after that object had moved away.
+    fn may_replace(&self, number: usize, named: Place) -> bool {
+        let registers = self.registers;
+        let Effect::Name {
+            dir,
+            name,
+            to: Some(old),
+            ..
+        } = registers.effect(named)
+        else {
+            return false;
+        };
+        let left = |place: &Place| {
+            let effect = registers.effect(*place);
+            matches!(effect, Effect::Name { to: None, about, .. } if about == old)
+                && registers.ops[place.0].succeeded()
+                && registers.precedes(named.0, place.0)
+                && registers.precedes(place.0, number)
+        };
+        let places = registers.names.get(&(*dir, name.as_str()));
+        let has_left = places.is_some_and(|places| places.iter().any(left));
+        !has_left && !registers.precedes(number, named.0)
     }
 
     /// Rules 3 (bytes) and 8.

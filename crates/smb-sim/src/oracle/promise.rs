@@ -10,7 +10,7 @@ use durability::{Policy, PolicyKind};
 use super::{
     Object,
     check::{Crash, Cut, Terms},
-    history::{Answer, Ask, Covers, Effect, History, Key, Request},
+    history::{Answer, Ask, Content, Covers, Effect, History, Key, Request},
 };
 
 /// One effect: number of the request, number of the effect in it.
@@ -233,12 +233,12 @@ impl Covered {
             self.add_all(number);
         }
         let honors = matches!(policy, Policy::Honor | Policy::StrictSync);
+        let times = policy.flushes_times(terms.flush_times);
         match &op.request.ask {
             Ask::Flush { covers, full } if honors || (*full && !terms.ignore_full_sync) => {
-                let times = policy.flushes_times(terms.flush_times);
                 self.add_flush(registers, covers, op.issued, times);
             }
-            Ask::Through if honors => self.add_through(registers, number),
+            Ask::Through if honors => self.add_through(registers, number, times),
             _ => {}
         }
         let security = |effect: &Effect| {
@@ -254,15 +254,16 @@ impl Covered {
             && cannot_be_bounded(op, policy)
             && op.request.effects.iter().any(security)
         {
-            self.add_through(registers, number);
+            self.add_through(registers, number, times);
         }
     }
 
-    /// A write-through request is stable but for the time of last write.
-    fn add_through(&mut self, registers: &Registers<'_>, number: usize) {
+    /// A write-through request is stable, with the time of last write if `times` are covered. That of a WRITE is not.
+    fn add_through(&mut self, registers: &Registers<'_>, number: usize, times: bool) {
         let op = &registers.ops[number];
+        let times = times && !writes(op.request);
         for (index, effect) in op.request.effects.iter().enumerate() {
-            if !is_time(effect) {
+            if times || !is_time(effect) {
                 self.add((number, index));
             }
         }
@@ -276,10 +277,31 @@ impl Covered {
                     self.add_path(registers, *about, op.issued);
                     self.add_path(registers, *dir, op.issued);
                 }
-                // Of what is gone nothing is left but that it is gone.
+                // Of what is gone nothing is left but that it is gone, under each name that it had.
+                Effect::Name { about, .. } if deletes(op.request, *about) => {
+                    self.add_left(registers, *about, op.issued);
+                }
                 Effect::Name { .. } => {}
                 other if deletes(op.request, other.bearer()) => {}
                 other => self.add_path(registers, other.bearer(), op.issued),
+            }
+        }
+    }
+
+    /// The names that renames by clients took away from an object, as answered before. Nothing is added if it ever had
+    /// several names at once: after a failed sync one of them may be removed although another one is lost.
+    fn add_left(&mut self, registers: &Registers<'_>, object: Object, before: u64) {
+        let is_about =
+            |effect: &Effect| matches!(effect, Effect::Name { about, .. } if *about == object);
+        let links = |op: &Known<'_>| op.request.links && op.request.effects.iter().any(is_about);
+        if registers.ops.iter().any(links) {
+            return;
+        }
+        for place in registers.names.values().flatten() {
+            let (effect, op) = (registers.effect(*place), &registers.ops[place.0]);
+            let leaves = is_about(effect) && matches!(effect, Effect::Name { to: None, .. });
+            if leaves && op.keeps_a_name() && op.answered_before(before) {
+                self.add(*place);
             }
         }
     }
@@ -371,6 +393,20 @@ impl Covered {
 fn is_time(effect: &Effect) -> bool {
     let key = Key::Written;
     matches!(effect, Effect::Meta { key: is, .. } if *is == key)
+}
+
+/// Whether a request is a WRITE, as opposed to another change of contents or of their end.
+fn writes(request: &Request) -> bool {
+    let version = |effect: &Effect| {
+        matches!(
+            effect,
+            Effect::Data {
+                content: Content::Version(_),
+                ..
+            }
+        )
+    };
+    request.effects.iter().any(version)
 }
 
 /// Whether `bounded` cannot have decided a request that was treated no laxer than `policy`.

@@ -44,17 +44,24 @@ impl Miss {
 }
 
 impl Miss {
-    /// Charged to the directory, and without an age, if it is about something to be deleted. That
-    /// directory may be to be deleted as well, and so on up.
-    pub(super) fn without(mut self, doomed: &BTreeMap<Object, Object>) -> Self {
+    /// Charged to the directory if it is about something to be deleted. That directory may be to be deleted as well,
+    /// and so on up.
+    pub(super) fn charged(mut self, lost: &BTreeMap<Object, Object>) -> Self {
         let mut seen = BTreeSet::new();
-        while let Some(dir) = doomed.get(&self.object)
+        while let Some(dir) = lost.get(&self.object)
             && seen.insert(self.object)
         {
             self.object = *dir;
-            self.answered = None;
         }
         self
+    }
+
+    /// The same without an age.
+    pub(super) fn without(mut self, lost: &BTreeMap<Object, Object>) -> Self {
+        if lost.contains_key(&self.object) {
+            self.answered = None;
+        }
+        self.charged(lost)
     }
 }
 
@@ -435,8 +442,8 @@ fn sectors(
             misses.extend(run.take().map(|(_, miss)| miss));
             continue;
         };
-        // Where it may have been cut off or made zeros last, nothing written is missed, and nothing older than that. Zeros
-        // that may be older than what was found need not be missed.
+        // Where it may have been cut off or made zeros last, nothing written is missed, and nothing older than that.
+        // Zeros that may be older than what was found need not be missed.
         let zeros = last_zeros(registers, covered, &on);
         let bytes = if zeros.is_empty() && !after.is_empty() {
             SECTOR as u64

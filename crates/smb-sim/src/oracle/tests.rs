@@ -314,6 +314,59 @@ fn write_through_covers_itself_and_its_name() {
 }
 
 #[test]
+fn write_through_covers_the_time_of_last_write_but_for_a_write() {
+    let mut tale = Tale::default();
+    let (file, old) = tale.file("f");
+    tale.flush(file);
+    let cut = Request::set_size(file, "", 4).written(file, 100);
+    tale.done(cut.through());
+    let found = |version, at| {
+        let mut found = with(&fill(file, "", 0, 4, version));
+        found.meta.push((Key::Written, Value::NotBefore(at)));
+        one("f", found)
+    };
+    assert_eq!(tale.broken(&found(old, 100), Policy::Honor), NONE);
+    assert_eq!(
+        tale.broken(&found(old, 99), Policy::Honor),
+        [Rule::Acknowledged]
+    );
+    let mut terms = tale.terms(Policy::Honor);
+    terms.flush_times = false;
+    assert_eq!(check(&tale.history, &found(old, 99), &terms), []);
+    let new = tale.history.version();
+    let write = Request::write(file, "", 0..4, new).written(file, 200);
+    tale.done(write.through());
+    assert_eq!(tale.broken(&found(new, 100), Policy::Honor), NONE);
+}
+
+#[test]
+fn what_a_write_through_request_deletes_comes_back_under_no_former_name() {
+    let deleted = |by_host: bool| {
+        let mut tale = Tale::default();
+        let (file, version) = tale.file("f");
+        tale.flush(file);
+        let rename = Request::rename(file, (Object::ROOT, "f"), (Object::ROOT, "g"));
+        tale.done(match by_host {
+            true => rename.by_host(),
+            false => rename,
+        });
+        tale.done(Request::remove(Object::ROOT, "g", file).through());
+        (tale, with(&fill(file, "", 0, 16, version)))
+    };
+    let (mut tale, there) = deleted(false);
+    assert_eq!(tale.broken(&View::new(), Policy::Honor), NONE);
+    for name in ["f", "g"] {
+        let broken = tale.broken(&one(name, there.clone()), Policy::Honor);
+        assert_eq!(broken, [Rule::Acknowledged], "{name}");
+    }
+    // The server does not know the name that another program on the host took away.
+    let (mut tale, there) = deleted(true);
+    assert_eq!(tale.broken(&one("f", there.clone()), Policy::Honor), NONE);
+    let broken = tale.broken(&one("g", there), Policy::Honor);
+    assert_eq!(broken, [Rule::Acknowledged]);
+}
+
+#[test]
 fn after_a_failed_sync_nothing_succeeds_until_all_is_rewritten() {
     let mut tale = Tale::default();
     let (file, _) = tale.file("f");
@@ -430,6 +483,49 @@ fn what_replaces_another_file_is_found_like_any_other() {
 }
 
 #[test]
+fn what_moved_away_before_another_took_its_name_is_found_like_any_other() {
+    let mut tale = Tale::default();
+    let (file, version) = tale.file("f");
+    tale.history.identify(file, 7);
+    tale.flush(file);
+    tale.done(Request::rename(
+        file,
+        (Object::ROOT, "f"),
+        (Object::ROOT, "g"),
+    ));
+    let (other, new) = tale.file("f");
+    tale.history.identify(other, 8);
+    let mut terms = tale.terms(Policy::Honor);
+    terms.renames_synced = true;
+    let there = |object, version, index| {
+        let mut found = with(&fill(object, "", 0, 16, version));
+        found.index = Some(index);
+        found
+    };
+    let old = one("f", there(file, version, 7));
+    assert_eq!(rules(&check(&tale.history, &old, &terms)), NONE);
+    let mut both = one("f", there(other, new, 8));
+    let broken = rules(&check(&tale.history, &both, &terms));
+    assert_eq!(broken, [Rule::OneName]);
+    both.add("g", there(file, version, 7));
+    assert_eq!(rules(&check(&tale.history, &both, &terms)), NONE);
+    let broken = rules(&check(&tale.history, &View::new(), &terms));
+    assert_eq!(broken, [Rule::OneName]);
+    // If it came back to the name, the other one has replaced it.
+    let mut tale = Tale::default();
+    let (file, _) = tale.file("f");
+    tale.flush(file);
+    let [f, g, h] = ["f", "g", "h"].map(|name| (Object::ROOT, name));
+    tale.done(Request::rename(file, f, g));
+    tale.done(Request::rename(file, g, f));
+    let (other, _) = tale.file("h");
+    tale.done(Request::rename(other, h, f));
+    terms.cut = tale.terms(Policy::Honor).cut;
+    let broken = rules(&check(&tale.history, &View::new(), &terms));
+    assert_eq!(broken, NONE);
+}
+
+#[test]
 fn the_exposure_is_no_less_than_the_loss() {
     let mut tale = Tale::default();
     let (file, _) = tale.file("f");
@@ -459,6 +555,53 @@ fn the_exposure_is_no_less_than_the_loss() {
     let lost = loss(&tale.history, &view, &terms.cut, terms.cut.at);
     assert_eq!((lost.bytes, lost.inodes.len()), (8192, 1));
     assert!(lost.inodes.contains(&file));
+}
+
+#[test]
+fn what_a_file_lacks_is_missed_although_it_replaced_another() {
+    let mut tale = Tale::default();
+    let (old, _) = tale.file("f");
+    tale.history.identify(old, 7);
+    tale.flush(old);
+    let file = tale.history.object();
+    tale.done(Request::create(Object::ROOT, "g", file));
+    tale.history.identify(file, 8);
+    tale.write(file, 0..200);
+    let written = ms(tale.now);
+    tale.done(Request::rename(
+        file,
+        (Object::ROOT, "g"),
+        (Object::ROOT, "f"),
+    ));
+    let left = |index| {
+        let mut found = with(&[]);
+        found.index = Some(index);
+        one("f", found)
+    };
+    let host = Policy::TreatHostAsStableStorage;
+    let mut terms = tale.terms(host);
+    let lost = |index| loss(&tale.history, &left(index), &terms.cut, terms.cut.at);
+    // The rename is there, and what was written before is not.
+    let missed = lost(8);
+    assert_eq!((missed.bytes, missed.oldest), (200 << 9, Some(written)));
+    // It counts for the directory, as the name would.
+    assert_eq!(
+        missed.inodes.into_iter().collect::<Vec<_>>(),
+        [Object::ROOT]
+    );
+    // Nobody misses anything of the file that was to go.
+    assert_eq!((lost(7).bytes, lost(7).oldest), (0, None));
+    terms.exposure = Some(Exposed {
+        at: terms.cut.at,
+        bytes: (200 << 9) - 1,
+        inodes: 2,
+        oldest_age: ms(100),
+        ..Exposed::default()
+    });
+    let broken = rules(&check(&tale.history, &left(8), &terms));
+    assert_eq!(broken, [Rule::Exposure]);
+    let bound = Policy::Bounded(Bound::new(ms(1000), 64 << 10).unwrap());
+    assert_eq!(tale.broken(&left(8), bound), [Rule::Bound]);
 }
 
 #[test]

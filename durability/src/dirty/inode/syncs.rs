@@ -9,7 +9,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
-use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume};
+use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume, requester::Requester};
 
 use super::{
     Held, Inode,
@@ -23,10 +23,21 @@ use crate::{
 
 /// One sync of an inode, taken out of its state.
 pub(crate) struct Job<V: Volume> {
-    pub(crate) targets: Vec<(Held<V>, SyncScope)>,
+    streams: Vec<(Held<V>, SyncScope)>,
+    /// The inode itself, which comes last.
+    base: Option<(Held<V>, SyncScope)>,
     pub(crate) share: Option<Arc<Share>>,
     /// The requests that it serves, apart from those that join it later.
     pub(crate) waiters: Vec<Waiter>,
+    /// When it was taken.
+    pub(crate) begun: Duration,
+}
+
+impl<V: Volume> Job<V> {
+    /// The nodes to sync, in order.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &(Held<V>, SyncScope)> {
+        self.streams.iter().chain(&self.base)
+    }
 }
 
 /// A directory that must be synced for a name of the inode.
@@ -53,12 +64,11 @@ impl<V: Volume> Name<V> {
 }
 
 /// Where a client found an inode. Shares over different folders may find it at equal paths in different directories.
-#[derive(PartialEq, Eq)]
 pub(crate) struct FoundAt {
     /// The root of the share.
     pub(crate) root: FileKey,
-    /// The path from there.
-    pub(crate) path: String,
+    /// The path from there, as on disk.
+    pub(crate) path: Vec<u8>,
 }
 
 /// The state that remains of an inode whose last name was removed.
@@ -70,8 +80,9 @@ pub(crate) struct Remains {
 }
 
 impl<V: Volume> Inode<V> {
-    /// Requests a sync that starts after now. Returns true if a driver must be started for it.
-    pub(crate) fn ask(&mut self, node: Option<Held<V>>) -> bool {
+    /// Requests a sync that starts after now. Returns the requester on whose behalf the running driver works, which
+    /// will run that sync. If there is none, a driver must be started on behalf of `by`.
+    pub(crate) fn ask(&mut self, node: Option<Held<V>>, by: Requester) -> Option<Requester> {
         self.times_wanted |= node.is_none() || self.flushes_times();
         self.file |= node.as_ref().is_some_and(Held::is_file);
         if let Some(held) = node {
@@ -80,7 +91,9 @@ impl<V: Volume> Inode<V> {
                 self.asked.push(held);
             }
         }
-        !std::mem::replace(&mut self.syncing, true)
+        let driver = self.syncing;
+        self.syncing = driver.or(Some(by));
+        driver
     }
 
     /// Adds a request, which `waiter` answers, to those that the next sync serves.
@@ -114,13 +127,14 @@ impl<V: Volume> Inode<V> {
         opened.unwrap_or_else(|| shares.any(|share| share.asked(None).times))
     }
 
-    /// The next sync, if a request waits for one. It covers everything that was marked before `now`.
-    pub(crate) fn take_job(&mut self, now: (u64, Duration)) -> Option<Job<V>> {
-        self.last_sync = now;
+    /// The next sync, if a request waits for one. It covers everything that was marked before the sequence number that
+    /// `now` draws.
+    pub(crate) fn take_job(&mut self, now: impl FnOnce() -> (u64, Duration)) -> Option<Job<V>> {
         if self.waiters.is_empty() {
-            self.syncing = false;
+            self.syncing = None;
             return None;
         }
+        self.last_sync = now();
         let waiters = std::mem::take(&mut self.waiters);
         let epoch = std::mem::take(&mut self.pending);
         let times = std::mem::take(&mut self.times_wanted);
@@ -142,24 +156,25 @@ impl<V: Volume> Inode<V> {
                 base_node = base_node.or(Some(held));
             }
         }
-        let nodes = streams.iter().filter_map(|name| self.streams.get(name));
-        let mut targets: Vec<_> = nodes.map(|held| (held.clone(), SyncScope::All)).collect();
         if !streams.is_empty() {
             base = Some(SyncScope::All);
         }
-        self.syncs_all = base_node.is_some() && base == Some(SyncScope::All);
-        if let (Some(node), Some(scope)) = (base_node, base) {
-            targets.push((node, scope));
-            if scope == SyncScope::Data {
-                self.pending = epoch.without_data();
-            }
+        let nodes = streams.iter().filter_map(|name| self.streams.get(name));
+        let streams = nodes.map(|held| (held.clone(), SyncScope::All)).collect();
+        let base = base_node.zip(base);
+        let scope = base.as_ref().map(|(_, scope)| *scope);
+        self.syncs_all = scope == Some(SyncScope::All);
+        if scope == Some(SyncScope::Data) {
+            self.pending = epoch.without_data();
         }
         let share = self.shares.first().cloned();
         self.running = Some(epoch);
         Some(Job {
-            targets,
+            streams,
+            base,
             share,
             waiters,
+            begun: self.last_sync.1,
         })
     }
 
@@ -201,7 +216,7 @@ impl<V: Volume> Inode<V> {
     /// The worker that ran the syncs is gone. The sync under way may have failed, and the kernel reports that only
     /// once: its part is unproven. The requests that waited receive an error. True if the inode is poisoned now.
     pub(crate) fn abandon(&mut self, failure: Failure, entries: bool) -> bool {
-        self.syncing = false;
+        self.syncing = None;
         self.asked.clear();
         self.waiters.clear();
         self.joined.clear();
@@ -237,7 +252,7 @@ impl<V: Volume> Inode<V> {
         &mut self,
         account: &Account<'_>,
         (new, old): (Option<&Held<V>>, Option<&Held<V>>),
-        (seq, now): (u64, Duration),
+        seq: u64,
         key: FileKey,
     ) {
         self.pending.meta = true;
@@ -263,7 +278,7 @@ impl<V: Volume> Inode<V> {
             };
             (name.seq, name.here, name.found) = (seq, is_new, false);
             name.left |= is_old;
-            account.charge(&mut name.charges, key, now);
+            account.charge(&mut name.charges, key);
             self.names
                 .insert(usize::from(!is_new && new.is_some()), name);
         }

@@ -156,9 +156,9 @@ impl Share {
         all
     }
 
-    /// Records that a sync of one inode took `span`.
-    pub(crate) fn sync_took(&self, span: Duration) {
-        lock(&self.latency).synced(span, self.env.monotonic());
+    /// Records that a sync of one inode, which ended at `now`, took `span`.
+    pub(crate) fn sync_took(&self, span: Duration, now: Duration) {
+        lock(&self.latency).synced(span, now);
     }
 
     /// A background sync, with all that had to go before and after it, ended `span` after it was due.
@@ -250,8 +250,9 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// A new charge. The share's flusher runs from now on.
-    pub(crate) fn new(share: &Arc<Share>, key: FileKey, now: Duration, kind: PolicyKind) -> Self {
+    /// A new charge, as old as this moment. The share's flusher runs from now on.
+    pub(crate) fn new(share: &Arc<Share>, key: FileKey, kind: PolicyKind) -> Self {
+        let now = share.env.monotonic();
         let mut ages = lock(&share.ages);
         let charge = Self::since(share, &mut ages, (key, kind), now);
         let runs = std::mem::replace(&mut ages.flusher, true);

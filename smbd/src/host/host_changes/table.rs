@@ -113,6 +113,8 @@ pub(super) struct Table {
     being_set: HashMap<InodeId, BeingSet>,
     next: u64,
     max: usize,
+    /// The most that the kernel gave when it was last asked.
+    kernels_max: usize,
     /// The memory of all uses, and the most that those below the interests' own directories may have.
     used: usize,
     places_max: usize,
@@ -126,7 +128,8 @@ impl Default for Table {
             of_directories: 0,
             being_set: HashMap::new(),
             next: 0,
-            max: kernels_max().map_or(WATCHES_MAX, |kernels| kernels.min(WATCHES_MAX)),
+            max: WATCHES_MAX,
+            kernels_max: kernels_max(),
             used: 0,
             places_max: PLACES_MAX,
         }
@@ -134,9 +137,10 @@ impl Default for Table {
 }
 
 /// The watches that the kernel gives each user (fs.inotify.max_user_watches).
-fn kernels_max() -> Option<usize> {
-    let text = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok()?;
-    text.trim().parse().ok()
+fn kernels_max() -> usize {
+    let text = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok();
+    let most = text.and_then(|text| text.trim().parse().ok());
+    most.unwrap_or(usize::MAX)
 }
 
 /// Sets the kernel's watch of an inode. On a file system of another host or process this may wait.
@@ -182,7 +186,7 @@ impl Table {
 
     /// Called before the watch of an interest's own inode is set without the lock of this table.
     pub(super) fn begin_set(&mut self, inode: InodeId) -> Result<(), Errno> {
-        if self.watches.len() >= self.max {
+        if self.is_full(false) {
             return Err(FULL);
         }
         self.being_set.entry(inode).or_default().by += 1;
@@ -228,20 +232,29 @@ impl Table {
         }
         let memory = memory_of(&below);
         // Opens bound the interests, and so the uses of their own directories.
-        let is_full = match below.is_empty() {
-            true => self.watches.len() >= self.max,
-            false => {
-                self.watches.len() >= self.max - self.max / KEPT_PART
-                    || self.used.saturating_add(memory) > self.places_max
-            }
-        };
-        if is_full {
+        let in_tree = !below.is_empty();
+        let no_place = in_tree && self.used.saturating_add(memory) > self.places_max;
+        if no_place || self.is_full(in_tree) {
             return Err(FULL);
         }
         let inode = InodeId::of(fd).ok_or(Errno::BADF)?;
         let watch = set(inotify, fd)?;
         self.insert(id, watch, inode, below);
         Ok(Some(watch))
+    }
+
+    /// Whether no watch is left for a directory in a tree, or for an interest's own inode. An administrator may have
+    /// raised the kernel's number since it was read.
+    fn is_full(&mut self, in_tree: bool) -> bool {
+        let is_full = |table: &Self| {
+            let most = table.max.min(table.kernels_max);
+            let kept = if in_tree { most / KEPT_PART } else { 0 };
+            table.watches.len() >= most - kept
+        };
+        if is_full(self) && self.kernels_max < self.max {
+            self.kernels_max = kernels_max();
+        }
+        is_full(self)
     }
 
     fn insert(&mut self, id: UseId, watch: i32, inode: InodeId, below: Below) {
@@ -394,6 +407,11 @@ impl Table {
     #[cfg(test)]
     pub(super) fn set_max(&mut self, max: usize) {
         self.max = max;
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_kernels_max(&mut self, max: usize) {
+        self.kernels_max = max;
     }
 
     #[cfg(test)]

@@ -359,6 +359,14 @@ fn a_tree_leaves_watches_to_what_clients_cache() {
 }
 
 #[test]
+fn watches_that_the_kernel_did_not_have_before_are_used() {
+    let (_folder, root, _heard, changes) = started();
+    lock(&changes.0.table).set_kernels_max(0);
+    let cached = changes.begin(&root, key(7), Interest::Caching { directory: true });
+    assert!(cached.is_some());
+}
+
+#[test]
 fn a_walk_that_comes_late_means_look_yourself() {
     let (_folder, root, heard, changes) = started();
     let interest = interest(1, true);

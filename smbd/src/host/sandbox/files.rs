@@ -52,9 +52,11 @@ pub(super) fn restrict(
     let mut folders = Vec::new();
     let change = all & !BitFlags::from(AccessFs::Execute);
     for folder in written(config) {
-        let is_share = config.shares.iter().any(|share| share.path == folder);
+        let shares = config.shares.iter().map(|share| &share.path);
+        let mut spare = shares.chain(&config.sandbox.folders);
+        let is_spare = spare.any(|path| *path == folder);
         folders.push(match allow(&mut rules, &folder, change) {
-            Err(no_rule) if is_share && !no_rule.mistake => {
+            Err(no_rule) if is_spare && !no_rule.mistake => {
                 let above = around(&folder, no_rule)?;
                 allow(&mut rules, &above, change).map_err(NoRule::fatal)?;
                 above
@@ -118,8 +120,8 @@ impl NoRule {
     }
 }
 
-/// The folder that is allowed in place of the folder of a share that fails or does not answer: the one in which its
-/// file system is mounted, so that the share can be served after a repair.
+/// The folder that is allowed in place of one that fails or does not answer, of a share or in `folders`: the one in
+/// which its file system is mounted, so that shares there can be served after a repair.
 fn around(folder: &Path, no_rule: NoRule) -> Result<PathBuf, Failure> {
     let points = mount_points().map_err(|error| Failure::Failed(error.to_string()))?;
     let above = mount_point(folder, &points).and_then(|point| point.parent());

@@ -9,43 +9,52 @@ pub(super) struct FsJobs {
     pub(super) waiting: Waiting,
     /// The waiting jobs that close a descriptor, which do not count against the limit.
     pub(super) closing: usize,
-    /// The requester of each job under way, one for each thread that works for the file system.
-    under_way: Vec<Requester>,
+    /// The requester of each job under way on one of the usual threads, which go by turns.
+    usual: Vec<Requester>,
+    /// The same of the spare threads.
+    spare: Vec<Requester>,
 }
 
 impl FsJobs {
     /// The number of threads that work for the file system.
     pub(super) fn running(&self) -> usize {
-        self.under_way.len()
+        self.usual.len() + self.spare.len()
     }
 
     /// The number of jobs that threads may take now; 0 only if they may take none.
     pub(super) fn ready(&self, most: usize) -> usize {
-        let free = most.saturating_sub(self.running());
+        let free = most.saturating_sub(self.usual.len());
         if self.waiting.jobs <= free {
             return self.waiting.jobs;
         }
-        let spare = SPARE_THREADS_MAX.saturating_sub(self.running().saturating_sub(most));
+        let spare = SPARE_THREADS_MAX.saturating_sub(self.spare.len());
         let without = self.waiting.requesters();
-        let without = without.filter(|requester| !self.under_way.contains(requester));
+        let without = without.filter(|one| !self.usual.contains(one) && !self.spare.contains(one));
         self.waiting.jobs.min(free + without.take(spare).count())
     }
 
-    /// Takes the next job. Once the usual threads are busy, it is one of a requester that none of them works for.
+    /// Takes the next job. Once the usual threads are busy, it is one of a requester that no thread works for.
     pub(super) fn begin(&mut self, most: usize) -> Option<(Requester, Job)> {
-        let is_full = self.running() >= most;
-        let under_way = &self.under_way;
-        let may = |requester: Requester| !(is_full && under_way.contains(&requester));
+        let is_full = self.usual.len() >= most;
+        let (usual, spare) = (&self.usual, &self.spare);
+        let may = |one: Requester| !(is_full && (usual.contains(&one) || spare.contains(&one)));
         let (requester, purpose, job) = self.waiting.pop(may)?;
         self.closing -= usize::from(purpose == Purpose::Close);
-        self.under_way.push(requester);
+        match is_full {
+            true => self.spare.push(requester),
+            false => self.usual.push(requester),
+        }
         Some((requester, job))
     }
 
-    /// Records that a job of the requester has ended.
+    /// Records that a job of the requester has ended. Of a usual and a spare thread, it leaves the usual one: the next
+    /// turn must not wait for a job that takes long.
     pub(super) fn ended(&mut self, requester: Requester) {
-        if let Some(at) = self.under_way.iter().position(|one| *one == requester) {
-            self.under_way.swap_remove(at);
+        for threads in [&mut self.usual, &mut self.spare] {
+            if let Some(at) = threads.iter().position(|one| *one == requester) {
+                threads.swap_remove(at);
+                return;
+            }
         }
     }
 
@@ -65,7 +74,7 @@ impl FsJobs {
     /// The number of threads that it must get however many the others hold.
     pub(super) fn wanted(&self, most: usize) -> usize {
         let ready = self.ready(most);
-        match self.running() < most {
+        match self.usual.len() < most {
             true => ready.min(THREADS_MIN.saturating_sub(self.running())),
             // These are for requesters that would have none.
             false => ready,

@@ -1,6 +1,10 @@
 //! The pool's threads, queues and their limits.
 
-use std::sync::mpsc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    mpsc,
+};
 
 use super::*;
 
@@ -96,15 +100,66 @@ fn jobs_that_take_long_leave_a_thread_to_each_other_requester() {
     assert_eq!(begin_all(), [13]);
     end(0);
     assert_eq!(begin_all(), [14], "6 has its turn after the others");
-    // The first one's next jobs wait until the usual threads suffice.
+    // The usual threads go by turns.
     [5; 4].into_iter().for_each(end);
     assert_eq!(begin_all(), [15, 16, 17, 18]);
     [5; 4].into_iter().for_each(end);
-    assert_eq!(begin_all(), [19, 5, 6], "one each again");
+    assert_eq!(begin_all(), [19, 5, 6, 5]);
     (7..20).for_each(end);
-    assert_eq!(begin_all(), [5; 2]);
+    assert_eq!(begin_all(), [5]);
     [5, 5, 5, 6].into_iter().for_each(end);
     assert!(CROWDED.lock().file_systems.is_empty());
+}
+
+/// However many requesters have no thread, the usual ones go by turns: every second one is the server's.
+#[test]
+fn many_requesters_take_no_turn_from_the_server() {
+    static MANY: GroupThreads = GroupThreads::with_start("many", || 4, |_| Ok(()));
+    let submit = |requester: u64, jobs: usize| {
+        let _entered = requester::enter(Requester(requester));
+        (0..jobs).for_each(|_| MANY.submit(1, Box::new(|| {})).unwrap());
+    };
+    let begin = || {
+        let begun = MANY.lock().take(4);
+        begun.map(|((_, requester), _)| requester.0)
+    };
+    submit(0, 30);
+    (1..=30).for_each(|requester| submit(requester, 1));
+    let under_way: Vec<u64> = std::iter::from_fn(begin).collect();
+    assert_eq!(under_way, [0, 1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    let next = under_way.into_iter().map(|requester| {
+        MANY.lock().ended((1, Requester(requester)));
+        begin().unwrap()
+    });
+    let next: Vec<u64> = next.collect();
+    assert_eq!(next, [0, 11, 0, 12, 13, 14, 15, 16, 17, 18, 19, 20]);
+}
+
+/// The thread whose job ends takes the next one by turns, and its requester's next job gets a spare thread.
+#[test]
+fn the_end_of_one_job_lets_two_begin() {
+    static STARTED: AtomicUsize = AtomicUsize::new(0);
+    fn start(_: &'static GroupThreads) -> io::Result<()> {
+        STARTED.fetch_add(1, SeqCst);
+        Ok(())
+    }
+    static BOTH: GroupThreads = GroupThreads::with_start("both", || 2, start);
+    let submit = |requester: u64| {
+        let _entered = requester::enter(Requester(requester));
+        BOTH.submit(1, Box::new(|| {})).unwrap();
+    };
+    let next = || BOTH.next().map(|((_, requester), _)| requester.0);
+    for requester in [5, 6] {
+        submit(requester);
+        assert_eq!(next(), Some(requester));
+    }
+    [5, 6].into_iter().for_each(submit);
+    assert_eq!(STARTED.load(SeqCst), 2, "both wait for the usual threads");
+    BOTH.lock().ended((1, Requester(6)));
+    assert_eq!(next(), Some(5));
+    assert_eq!(STARTED.load(SeqCst), 3);
+    assert_eq!(next(), Some(6));
+    assert_eq!(STARTED.load(SeqCst), 3);
 }
 
 #[test]

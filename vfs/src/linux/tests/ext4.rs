@@ -1,4 +1,4 @@
-//! The bytes that an ext4 has on its device after a sync, and its write-back in `close`.
+//! The bytes that an ext4 has on its device after a sync, syncs while it is read-only, and its write-back in `close`.
 
 use std::{
     fs::File,
@@ -80,6 +80,27 @@ fn a_sync_of_data_covers_data_in_the_inode_that_were_overwritten() {
     write(b"<the-third-value>", false);
     block_on(disk.fdatasync(&file)).unwrap();
     assert!(ext4.has(b"<the-third-value>"));
+}
+
+/// An error may have made it read-only, and what was written before may never reach the device.
+#[test]
+fn a_sync_on_a_file_system_that_is_read_only_has_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((ext4, disk, file)) = new(dir.path(), "extent") else {
+        return;
+    };
+    assert_eq!(block_on(disk.fsync(&file)), Ok(()));
+    drop(file);
+    let root = ext4.root.to_str().unwrap();
+    run("mount", &["-o", "remount,ro", root]).unwrap();
+    let how = OpenHow {
+        read: true,
+        ..OpenHow::default()
+    };
+    let file = block_on(disk.open_at(&Identity::Service, &disk.root(), b"f", how)).unwrap();
+    let failed = Err(Errno(libc::EROFS));
+    assert_eq!(block_on(disk.fsync(&file)), failed);
+    assert_eq!(block_on(disk.fdatasync(&file)), failed);
 }
 
 /// The kernel writes back, at the next close by anyone, what was written after a truncation.

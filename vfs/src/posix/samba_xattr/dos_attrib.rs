@@ -1,9 +1,8 @@
 //! `user.DOSATTRIB`: DOS attributes and creation time, versions 1 to 5 read, 5 written.
 //!
-//! Layout (NDR): a NUL-terminated hex text (all that very old Samba wrote; empty since version
-//! 3), then version twice (the structure's and the union's), then the version's fields. Version 4
-//! also has an `itime`, which is not needed any more; this server writes version 5, as Samba 4.17
-//! does.
+//! Layout (NDR): a NUL-terminated hex text (all that very old Samba wrote, at first without the NUL; empty since
+//! version 4), then version twice (the structure's and the union's), then the version's fields. Version 4 also has an
+//! `itime`, which is not needed any more; this server writes version 5, as Samba 4.17 does.
 
 use super::ndr::{Reader, Writer};
 use crate::{Timestamp, VfsError, VfsResult};
@@ -32,14 +31,13 @@ impl DosAttrib {
         if blob.len() > BLOB_MAX {
             return Err(VfsError::Corrupt);
         }
+        if !blob.contains(&0) {
+            return Self::of_text(blob);
+        }
         let mut reader = Reader::new(blob);
         let text = reader.text()?;
         if reader.rest().is_empty() {
-            // Very old versions of Samba wrote only the text.
-            return Ok(Self {
-                attributes: Some(hex(text)?),
-                created: None,
-            });
+            return Self::of_text(text);
         }
         let version = reader.u16()?;
         if reader.u16()? != version {
@@ -47,14 +45,14 @@ impl DosAttrib {
         }
         let valid = match version {
             1 => VALID_ATTRIB | VALID_CREATE_TIME,
-            2..=5 => reader.u32()?,
-            // Old versions of Samba wrote 0xFFFF to say that the text counts.
-            0xFFFF => {
-                return Ok(Self {
-                    attributes: Some(hex(text)?),
-                    created: None,
-                });
+            2 => {
+                // This says whether a write time counts. Samba's file server takes only the attributes.
+                reader.u32()?;
+                VALID_ATTRIB
             }
+            3..=5 => reader.u32()?,
+            // Old versions of Samba wrote 0xFFFF to say that the text counts.
+            0xFFFF => return Self::of_text(text),
             _ => return Err(VfsError::Corrupt),
         };
         let attributes = reader.u32()?;
@@ -74,6 +72,14 @@ impl DosAttrib {
             created: (valid & VALID_CREATE_TIME != 0)
                 .then(|| from_nttime(created))
                 .flatten(),
+        })
+    }
+
+    /// The attributes as very old versions of Samba wrote them.
+    fn of_text(text: &[u8]) -> VfsResult<Self> {
+        Ok(Self {
+            attributes: Some(hex(text)?),
+            created: None,
         })
     }
 
@@ -164,8 +170,17 @@ mod tests {
                 "{blob}"
             );
         }
-        let text = DosAttrib::parse(b"0x27\0").unwrap();
-        assert_eq!((text.attributes, text.created), (Some(0x27), None));
+        for text in [&b"0x27\0"[..], b"0x27"] {
+            let text = DosAttrib::parse(text).unwrap();
+            assert_eq!((text.attributes, text.created), (Some(0x27), None));
+        }
+        // The first number of version 2 does not say which values are valid.
+        for flag in ["00000000", "01000000", "11000000"] {
+            let v2 = v3.replacen("03000300", "02000200", 1);
+            let v2 = v2.replacen("11000000", flag, 1) + "bb000000000000006e00";
+            let read = DosAttrib::parse(&bytes(&v2)).unwrap();
+            assert_eq!((read.attributes, read.created), (Some(0x22), None));
+        }
         // The flags say that only the attributes are valid.
         let some = "00000500050000000100000022000000ffffffffffffffff";
         assert_eq!(DosAttrib::parse(&bytes(some)).unwrap().created, None);
@@ -175,8 +190,8 @@ mod tests {
     fn nonsense_is_corrupt() {
         for blob in [
             &b""[..],
-            b"0x27",
             b"zz\0",
+            b"zz",
             b"0x+7\0",
             b"\0\0\x05\0\x05\0",
             b"\0\0\x05\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",

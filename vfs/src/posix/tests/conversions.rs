@@ -241,6 +241,26 @@ fn a_folder_elsewhere_is_found_as_quickly() {
     });
 }
 
+/// A share over the same folder may have made the depot.
+#[test]
+fn a_sync_looks_for_streams_in_the_depot_once_a_share_has_one() {
+    let disk = SimDisk::new(SimOptions::default());
+    block_on(async {
+        let t = mount(disk.clone(), StreamStore::Depot).await;
+        let beside = mount(disk.clone(), StreamStore::Xattr).await;
+        t.file("f").await;
+        let file = beside.node("f").await;
+        let cost = async || {
+            let before = disk.counts().0;
+            beside.vfs.sync(&file, SyncScope::All).await.unwrap();
+            disk.counts().0 - before
+        };
+        let alone = cost().await;
+        open(&t, &t.file("g").await, "s").await;
+        assert!(cost().await > alone);
+    });
+}
+
 /// Samba made the folder of the streams of alice's file as bob. No stream is made there that would not be opened.
 #[test]
 fn streams_in_another_users_folder_have_the_permissions_of_their_file() {

@@ -115,6 +115,35 @@ pub(super) async fn derived_attributes<D: Disk>(t: Case<D>) {
             nanos: 700
         }
     );
+    hidden_by_name(t).await;
+}
+
+/// The part of the attributes that follows from the name is not stored, even if a client sets what it was shown.
+async fn hidden_by_name<D: Disk>(t: Case<D>) {
+    let new = NewNode {
+        dos_attributes: dos::ARCHIVE,
+        ..NewNode::default()
+    };
+    let (made, attr) = t.new_file(".made", &new).await.unwrap();
+    assert_eq!(attr.dos_attributes, dos::ARCHIVE | dos::HIDDEN);
+    assert!(attr.hidden_by_name);
+    let shown = SetAttr {
+        dos_attributes: Some(attr.dos_attributes),
+        ..SetAttr::default()
+    };
+    t.vfs.set_attr(ME, &made, &shown).await.unwrap();
+    let again = t.vfs.attr(&made).await.unwrap();
+    assert_eq!(again.dos_attributes, attr.dos_attributes);
+    t.rename(".made", "made", false).await.unwrap();
+    let made = t.find("made").await.unwrap().found.unwrap().1;
+    assert_eq!(made.dos_attributes, dos::ARCHIVE);
+    // A client that makes it hidden means the file.
+    let new = NewNode {
+        dos_attributes: dos::HIDDEN,
+        ..NewNode::default()
+    };
+    let (_, attr) = t.new_file(".hidden", &new).await.unwrap();
+    assert!(attr.dos_attributes == dos::HIDDEN && !attr.hidden_by_name);
 }
 
 pub(super) async fn times<D: Disk>(t: Case<D>) {
@@ -291,6 +320,19 @@ pub(super) async fn extended_attributes<D: Disk>(t: Case<D>) {
         .unwrap();
     drop(stream);
     assert_eq!(t.vfs.eas(&file).await.unwrap(), both[1..]);
+    // The host may have given it attributes that no client can.
+    for (name, value) in [("user.a:b", "1"), ("user.a+b", "1"), ("user.empty", "")] {
+        let (disk, how) = (t.vfs.disk(), XattrSet::Create);
+        let set = disk.set_xattr(ME, file.fd(), name, value.as_bytes(), how);
+        set.await.unwrap();
+    }
+    assert_eq!(t.vfs.eas(&file).await.unwrap(), both[1..]);
+    let (attr, root) = (t.vfs.attr(&file).await.unwrap(), t.vfs.root());
+    let expected = crate::ea_size([("two".len(), 1)]);
+    assert_eq!(t.vfs.ea_size(&file, &attr).await.unwrap(), expected);
+    let name = crate::DirName::same("f".into());
+    let sizes = t.vfs.ea_sizes_at(&root, &[(&name, &attr)]).await;
+    assert_eq!(sizes, [expected]);
 }
 
 pub(super) async fn creation_is_whole<D: Disk>(t: Case<D>) {

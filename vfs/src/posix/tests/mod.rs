@@ -8,6 +8,7 @@ mod cuts;
 mod links;
 mod meta;
 mod nfs;
+mod service;
 mod space;
 mod streams;
 mod users;

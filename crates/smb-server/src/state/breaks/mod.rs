@@ -114,7 +114,7 @@ fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
         return undelivered::sweep(server, &broken.opens);
     }
     let absent = ends || undelivered::is_away(server, &broken);
-    ask(server, broken, absent);
+    ask(server, broken, absent, None);
 }
 
 /// Whether one of the known opens that a break concerns is connected.
@@ -124,7 +124,8 @@ fn has_connected_open<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 }
 
 /// Sends a break that must be acknowledged, unless its client was found absent. A timer that runs already continues.
-fn ask<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool) {
+/// `lost` is the connection that carried it, whose opens were closed or disconnected.
+fn ask<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool, lost: Option<ConnectionId>) {
     // If no open is connected although not all wait for their client, a reconnect may have taken one out since it was
     // seen that no answer is under way.
     let broken = match absent || has_connected_open(server, &broken) {
@@ -134,7 +135,8 @@ fn ask<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool) {
     let Some(broken) = broken else {
         return;
     };
-    if !absent && send_to_holder(server, &broken) {
+    let goes = || send_to_holder(server, &broken) || goes_with_holder(server, &broken, lost);
+    if !absent && goes() {
         watch(server, broken);
     } else {
         // The notification cannot be sent, so no acknowledgment will come.
@@ -150,6 +152,28 @@ fn send_to_holder<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     while let Some(connection) = notify::send(server, broken, elsewhere) {
         server.grants.sent(connection, broken);
         if server.is_connected(connection) || !server.grants.withdraw(connection, broken) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Enters a break that no connection can carry as one that the connection of an open carries: if the open has not been
+/// closed or disconnected yet, that connection is being lost, and its cleanup ends the break, or sends it on
+/// ([`connection_lost`]). If the break were over now, the request that waits for it would meet the open.
+fn goes_with_holder<V: Vfs>(
+    server: &Server<V>,
+    broken: &Break,
+    lost: Option<ConnectionId>,
+) -> bool {
+    let holder_of = |open: &OpenId| {
+        let holder = server.holders.get(*open)?;
+        (Some(holder.connection) != lost).then_some((*open, holder.connection))
+    };
+    while let Some((open, connection)) = broken.opens.iter().find_map(holder_of) {
+        server.grants.sent(connection, broken);
+        // The cleanup may have come to the end of this open, and to the breaks, at the same moment.
+        if server.holders.get(open).is_some() || !server.grants.withdraw(connection, broken) {
             return true;
         }
     }
@@ -289,7 +313,7 @@ pub(crate) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
         };
         let broken = up_to_date(server, broken);
         let absent = undelivered::is_away(server, &broken);
-        ask(server, broken, absent);
+        ask(server, broken, absent, Some(connection));
     }
     send_again(server, connection);
 }

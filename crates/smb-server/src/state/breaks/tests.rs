@@ -277,6 +277,47 @@ fn a_break_of_a_resilient_open_whose_client_is_away_ends() {
     assert!(server.durables.is_kept(open.engine), "the open stays");
 }
 
+/// Otherwise the request that waits for the break would meet the open, whose caching is gone.
+#[test]
+fn a_break_that_comes_as_a_connection_is_lost_ends_with_the_open_there() {
+    let (world, place, open, _mailbox) = world();
+    let server = &world.server;
+    let timeout = Duration::from_secs(60);
+    open.state().endurance = Endurance::Durable {
+        timeout,
+        persistent: false,
+    };
+    let before = settle();
+    server.remove_connection(BY);
+    let broken = broken(server, &place, Operation::Write);
+    deliver(server, broken.clone());
+    assert!(in_flight(server, &broken), "the open is still to be kept");
+    disconnect(server, &open);
+    connection_lost(server, BY);
+    assert_eq!(settle(), before);
+    assert!(!in_flight(server, &broken) && !server.durables.is_kept(open.engine));
+    assert_eq!(server.grants.sizes(), (0, 0));
+}
+
+#[test]
+fn a_break_ends_with_the_close_of_an_open_that_is_being_closed() {
+    let (world, place, open, _mailbox) = world();
+    let server = &world.server;
+    let before = settle();
+    server.remove_connection(BY);
+    server.holders.left(open.engine, open.file_id);
+    let broken = broken(server, &place, Operation::Write);
+    deliver(server, broken.clone());
+    assert_eq!(settle(), before + 1, "a close that hangs ends it in time");
+    assert!(in_flight(server, &broken));
+    let closed = Arc::clone(server);
+    let close = async move { crate::state::disconnected::shut(&closed, &open).await };
+    server.env.spawn(Box::pin(close));
+    settle();
+    assert!(!in_flight(server, &broken));
+    assert_eq!(server.grants.sizes(), (0, 0));
+}
+
 #[test]
 fn the_opens_of_a_break_are_looked_for_if_none_of_the_known_ones_is_connected() {
     let (world, place, open, _mailbox) = world();

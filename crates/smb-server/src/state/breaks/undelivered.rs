@@ -67,9 +67,13 @@ fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool) {
         // A client that has come back since is asked after the answer to its CREATE, which may already report caching.
         // A resilient open may still wait for its client; its caching ends.
         let asks = absent && broken.opens.iter().any(is_back) && super::in_flight(server, &broken);
-        return match asks {
-            true => super::deliver(server, broken),
-            false => super::over(server, &broken),
+        // Opens of which none is kept are being closed, and their close ends the break. If it were over now, the
+        // request that waits for it would meet them.
+        let stays = !broken.opens.iter().all(is_back);
+        return match (asks, stays) {
+            (true, _) => super::deliver(server, broken),
+            (false, true) => super::over(server, &broken),
+            (false, false) => super::watch(server, broken),
         };
     }
     let owner = broken.owner;
