@@ -32,3 +32,26 @@ fn a_file_that_the_service_may_not_read_is_shown() {
         t.remove("f").await.unwrap();
     });
 }
+
+#[test]
+fn a_file_that_the_service_may_only_write_is_synced() {
+    block_on(async {
+        let (disk, t) = without_root().await;
+        let file = t.file("f").await;
+        disk.set_mode(ME, file.fd(), 0o200).await.unwrap();
+        let write = IoAccess {
+            read: false,
+            write: true,
+        };
+        let found = t.node("f").await;
+        let file = t.vfs.open(ME, &found, write).await.unwrap();
+        t.write(&file, 0, b"data").await;
+        for (node, scope) in [
+            (&file, SyncScope::Data),
+            (&file, SyncScope::All),
+            (&found, SyncScope::All),
+        ] {
+            assert_eq!(t.vfs.sync(node, scope).await, Ok(()));
+        }
+    });
+}
