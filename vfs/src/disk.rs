@@ -326,9 +326,14 @@ pub trait Disk: Send + Sync + 'static {
         let marked = match &stat {
             Ok(stat) => {
                 let (name, value) = mark(stat);
-                let service = Identity::Service;
-                self.set_xattr(&service, &fd, name, &value, XattrSet::Either)
-                    .await
+                let how = XattrSet::Either;
+                match self.set_xattr(who, &fd, name, &value, how).await {
+                    Err(Errno(libc::EACCES | libc::EPERM)) => {
+                        let service = Identity::Service;
+                        self.set_xattr(&service, &fd, name, &value, how).await
+                    }
+                    marked => marked,
+                }
             }
             Err(errno) => Err(*errno),
         };

@@ -12,6 +12,7 @@ use super::{
     attributes::{Named, first_dos_attrib},
     depot::FOLDER,
     dos,
+    errno::REFUSED,
     name::{self, TEMPORARY_PREFIX},
     name_cache::Change,
     node::Trail,
@@ -98,7 +99,7 @@ impl<D: Disk> Creation for PosixVfs<D> {
         };
         let mut present = &at;
         let finished = async {
-            let stored = self.finish(&made, (new, bits), directory).await?;
+            let stored = self.finish(who, &made, (new, bits), directory).await?;
             if hidden {
                 let changes = [Change::Remove(&at), Change::Add(&on_disk)];
                 let rename = self.rename_to_free(who, (dir, &*at), (dir, &*on_disk));
@@ -170,7 +171,11 @@ impl<D: Disk> PosixVfs<D> {
         let fd = if directory {
             let make = self.disk.make_dir(who, dir, at, mode);
             self.changing_seen(parent, seen, &changes, make).await?;
-            match self.disk.open_at(&SERVICE, dir, at, FOLDER).await {
+            let mut opened = self.disk.open_at(&SERVICE, dir, at, FOLDER).await;
+            if opened.as_ref().is_err_and(|errno| errno.is(&REFUSED)) {
+                opened = self.disk.open_at(who, dir, at, FOLDER).await;
+            }
+            match opened {
                 Ok(fd) => fd,
                 Err(errno) => {
                     // Without a descriptor the directory cannot be completed. The name may lead to
@@ -234,19 +239,20 @@ impl<D: Disk> PosixVfs<D> {
     /// Everything that a new inode starts with.
     async fn finish(
         &self,
+        who: &Identity,
         made: &Made<D::Fd>,
         (new, bits): (&NewNode<'_>, u32),
         directory: bool,
     ) -> VfsResult<DosAttrib> {
-        let fd = &made.fd;
-        if let Some((uid, gid)) = self.options.owner {
+        let (fd, is) = (&made.fd, (made.stat.uid, made.stat.gid));
+        if let Some((uid, gid)) = self.options.owner.filter(|owner| *owner != is) {
             self.disk
                 .set_owner(&SERVICE, fd, Some(uid), Some(gid))
                 .await?;
         }
         let stored = first_dos_attrib(&made.stat, bits);
         match made.marked {
-            None => self.store_dos_attrib(fd, stored).await?,
+            None => self.store_dos_attrib(who, fd, stored).await?,
             // On a file system without extended attributes there are only derived ones.
             Some(Err(errno)) if !errno.unsupported() => return Err(errno.into()),
             Some(_) => {}

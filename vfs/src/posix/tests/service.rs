@@ -1,6 +1,7 @@
-//! Inodes that the service itself may not reach, on the simulated disk: those of others for a server without root.
+//! Inodes that the service itself may not reach, on the simulated disk: those of others for a server without root, and
+//! for root on an NFS export with `root_squash`.
 
-use super::*;
+use super::{users::user, *};
 use crate::posix::dos;
 
 /// A server without root.
@@ -53,5 +54,52 @@ fn a_file_that_the_service_may_only_write_is_synced() {
         ] {
             assert_eq!(t.vfs.sync(node, scope).await, Ok(()));
         }
+    });
+}
+
+/// With `root_squash` root is nobody on the export.
+#[test]
+fn a_user_keeps_files_to_himself_where_root_is_nobody() {
+    let (disk, link) = sim(SimOptions {
+        nfs: true,
+        root_mode: 0o777,
+        service: (65_534, 65_534),
+        ..SimOptions::default()
+    });
+    block_on(async {
+        let t = Case::new(disk, link).await;
+        let (vfs, root, alice) = (&t.vfs, t.vfs.root(), &user(4001, &[]));
+        let new = |mode| NewNode {
+            mode: Some(mode),
+            ..NewNode::default()
+        };
+        let dir = vfs.create(alice, &root, "d", &new(0o700), true).await;
+        let dir = dir.unwrap().0;
+        let below = vfs.create(alice, &dir, "sub", &new(0o700), true).await;
+        below.unwrap();
+        let file = vfs.create(alice, &dir, "f", &new(0o600), false).await;
+        let file = file.unwrap().0;
+        t.write(&file, 0, b"hers").await;
+        let at = Timestamp { secs: 7, nanos: 0 };
+        let set = SetAttr {
+            written: Some(at),
+            dos_attributes: Some(dos::HIDDEN),
+            ..SetAttr::default()
+        };
+        vfs.set_attr(alice, &file, &set).await.unwrap();
+        for node in [&file, &dir] {
+            assert_eq!(vfs.sync(node, SyncScope::All).await, Ok(()));
+        }
+        let (names, attrs) = vfs.list_looked(alice, &dir, 9, 9).await.unwrap();
+        let of_file = names.iter().position(|name| name.name == "f").unwrap();
+        assert_eq!((names.len(), attrs.len()), (2, 2));
+        let attr = attrs[of_file].as_ref().unwrap();
+        assert_eq!((attr.size, attr.written), (4, at));
+        assert_eq!(vfs.attrs_at(alice, &dir, &names).await, attrs);
+        let moved = vfs.rename(alice, &file, &dir, "f", &dir, "g", None);
+        moved.await.unwrap();
+        vfs.remove(alice, &file, &dir, "g").await.unwrap();
+        let left = vfs.list(alice, &dir, 9).await.unwrap();
+        assert_eq!(left.len(), 1);
     });
 }
