@@ -3,7 +3,8 @@
 //! Attributes, extended attributes and the descriptor are stored before the call succeeds; after a
 //! failure the new object is removed, and nothing else. An object with a security descriptor is
 //! made under a temporary name first, so that nobody can open it without the descriptor. That name
-//! is hidden from clients, and one left by a crash is removed with its directory.
+//! is hidden from clients, and one left by a crash is removed with its directory. In an append-only
+//! directory (chattr(1)) the object has its own name at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -83,7 +84,9 @@ impl<D: Disk> Creation for PosixVfs<D> {
         if taken {
             return Err(self.why_taken(who, parent, shown).await);
         }
-        let (on_disk, hidden) = (name::to_disk(shown)?, new.security.is_some());
+        let on_disk = name::to_disk(shown)?;
+        // An append-only directory loses no name, so a temporary one would stay there.
+        let hidden = new.security.is_some() && !self.disk.stat(dir).await?.fixed;
         let bits = new.dos_attributes | self.inherited_bits(parent).await?;
         let mut at: Box<[u8]> = on_disk.clone();
         let mut tries = 0;

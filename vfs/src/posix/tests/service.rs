@@ -1,8 +1,10 @@
-//! Inodes that the service itself may not reach, on the simulated disk: those of others for a server without root, and
-//! for root on an NFS export with `root_squash`.
+//! What the service itself may not do: reach the inodes of others without root, or as root on an NFS export with
+//! `root_squash`, and take names out of an append-only directory.
 
-use super::{users::user, *};
-use crate::posix::dos;
+use std::process::Command;
+
+use super::{meta::descriptor, users::user, *};
+use crate::{NewSecurity, posix::dos};
 
 /// A server without root.
 async fn without_root() -> (SimDisk, Case<SimDisk>) {
@@ -102,4 +104,43 @@ fn a_user_keeps_files_to_himself_where_root_is_nobody() {
         let left = vfs.list(alice, &dir, 9).await.unwrap();
         assert_eq!(left.len(), 1);
     });
+}
+
+/// An object with a descriptor is otherwise made under a temporary name.
+#[test]
+fn an_append_only_directory_gets_no_name_that_stays() {
+    if !crate::testing::root() {
+        return;
+    }
+    let top = tempfile::tempdir().unwrap();
+    let path = top.path().join("d");
+    std::fs::create_dir(&path).unwrap();
+    let chattr = |set: &str| {
+        let output = Command::new("chattr").arg(set).arg(&path).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    if !chattr("+a") {
+        return crate::testing::missing("chattr, or file system that keeps what it sets");
+    }
+    let disk = LinuxDisk::open(top.path()).unwrap();
+    let made = block_on(async {
+        let t = Case::new(disk, Box::new(|_, _| ())).await;
+        let dir = t.node("d").await;
+        let new = NewNode {
+            security: Some(NewSecurity::Given(descriptor(1))),
+            ..NewNode::default()
+        };
+        let file = t.vfs.create(ME, &dir, "f", &new, false).await;
+        let below = t.vfs.create(ME, &dir, "sub", &new, true).await;
+        let mut stored = Vec::new();
+        for made in [file, below] {
+            stored.push(t.vfs.security(&made.unwrap().0, None).await);
+        }
+        (stored, t.names("d").await)
+    });
+    let on_disk = std::fs::read_dir(&path).unwrap().count();
+    assert!(chattr("-a"));
+    let stored: VfsResult<_> = Ok(Some(descriptor(1)));
+    assert_eq!(made.0, [stored.clone(), stored]);
+    assert_eq!((made.1.len(), on_disk), (2, 2));
 }
