@@ -60,10 +60,11 @@ pub(crate) enum Attempt<T, B> {
     Declined(B),
 }
 
-// [`StatFs::kind`] of btrfs, of NFS and of overlayfs.
+// [`StatFs::kind`] of btrfs, NFS, overlayfs and XFS.
 pub(crate) const BTRFS: u64 = 0x9123_683E;
 pub(crate) const NFS: u64 = 0x6969;
 pub(crate) const OVERLAY: u64 = 0x794C_7630;
+pub(crate) const XFS: u64 = 0x5846_5342;
 
 /// The present (`UTIME_NOW`) as a last write for [`Disk::set_times`].
 pub const NOW: Timestamp = Timestamp {
@@ -326,9 +327,13 @@ pub trait Disk: Send + Sync + 'static {
         let marked = match &stat {
             Ok(stat) => {
                 let (name, value) = mark(stat);
-                let service = Identity::Service;
-                self.set_xattr(&service, &fd, name, &value, XattrSet::Either)
-                    .await
+                let (how, service) = (XattrSet::Either, &Identity::Service);
+                match self.set_xattr(who, &fd, name, &value, how).await {
+                    Err(Errno(libc::EACCES | libc::EPERM)) => {
+                        self.set_xattr(service, &fd, name, &value, how).await
+                    }
+                    marked => marked,
+                }
             }
             Err(errno) => Err(*errno),
         };

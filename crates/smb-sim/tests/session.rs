@@ -24,13 +24,14 @@ use smb_sim::{
 use smb_wire::{
     Status,
     access_mask::AccessMask,
+    create_context::name,
     file_attributes::FileAttributes,
     fscc::{DirectoryEntries, DirectoryFormat, FileBasicInformation, FileInformationClass},
     fsctl::CopyChunkResponse,
     ids::{FileId, FileTime, Guid},
     msg::{
-        ChangeNotifyFlags, ChangeNotifyRequest, Dialect, InfoType, IoctlResponse, NotifyFilter,
-        QueryDirectoryFlags, QueryDirectoryResponse, ShareAccess,
+        ChangeNotifyFlags, ChangeNotifyRequest, CreateDisposition, Dialect, InfoType,
+        IoctlResponse, NotifyFilter, QueryDirectoryFlags, QueryDirectoryResponse, ShareAccess,
     },
 };
 use vfs::{
@@ -576,6 +577,29 @@ fn a_listing_that_fails_midway_loses_no_name() {
         }
         // Each name but the two of the directory itself was the one that failed, and the first answer ended before it.
         assert!((2..all.len()).all(|count| first_answers.contains(&count)));
+    });
+}
+
+/// The space of the old contents is free by the time that the new ones are written.
+#[test]
+fn a_file_is_overwritten_by_one_that_needs_its_space() {
+    scene(async |server, mut client| {
+        let file = client.create(&CreateArgs::create("f")).await.unwrap();
+        let data = pattern(1, 100_000);
+        for part in 0..10 {
+            let written = client.write_at(file, part * 100_000, &data).await;
+            assert_eq!(written.unwrap(), 100_000);
+        }
+        client.close(file).await.unwrap();
+        // The file has 245 of these blocks.
+        server.disk.set_capacity(300);
+        let over = |size: u64| {
+            let args = CreateArgs::new("f", CreateDisposition::OVERWRITE);
+            args.context(name::ALLOCATION_SIZE, &size.to_le_bytes())
+        };
+        let refused = client.create(&over(2_000_000)).await;
+        assert_eq!(refusal(refused), Some(Status::DISK_FULL));
+        client.create(&over(1_000_000)).await.unwrap();
     });
 }
 

@@ -225,6 +225,7 @@ pub(crate) fn hidden(config: &Config) -> Vec<(u64, u64)> {
 /// The options of a share's files.
 pub(crate) fn files(share: &config::ShareSettings, hidden: &[(u64, u64)]) -> PosixOptions {
     PosixOptions {
+        root_path: share.path.clone(),
         hidden: hidden.to_vec(),
         symlinks: share.symlinks,
         streams: share.streams,

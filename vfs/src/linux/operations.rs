@@ -102,9 +102,15 @@ impl Disk for LinuxDisk {
             let marked = stat.and_then(|stat| {
                 let (name, value) = mark(&stat);
                 let set = || xattrs::set(&fd, name, &value, XattrSet::Either);
-                // The user who created it may mark it, unless the mode or an inherited ACL forbids that. The
-                // service always may.
-                set().or_else(|_| credentials::assume(&Identity::Service).and_then(|()| set()))?;
+                match set() {
+                    // The user who created it may mark it, unless the mode or an inherited ACL forbids that. The
+                    // service may then.
+                    Err(Errno(libc::EACCES | libc::EPERM)) => {
+                        credentials::assume(&Identity::Service).and_then(|()| set())?;
+                    }
+                    // On NFS the service may less than the user, and would get another error.
+                    marked => marked?,
+                }
                 xfs_log::log_inode(&fd)
             });
             Ok(Created { fd, stat, marked })

@@ -32,12 +32,13 @@ use crate::{
     posix_sys as raw,
 };
 
+/// Its `f_fsid` is made of the device number.
+pub(super) use crate::disk::XFS;
+
 /// `f_type` of file systems whose birth times never change: ext4, XFS, btrfs, tmpfs.
 const KEEPS_BIRTH: [u64; 4] = [EXT4, XFS, BTRFS, 0x0102_1994];
 /// `f_type` of ext4, and of ext2 and ext3, which the same driver serves.
 pub(super) const EXT4: u64 = 0xEF53;
-/// `f_type` of XFS, whose `f_fsid` is made of the device number.
-pub(super) const XFS: u64 = 0x5846_5342;
 /// Slots of the cache below.
 const SLOTS: usize = 64;
 

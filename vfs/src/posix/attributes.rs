@@ -6,7 +6,8 @@
 //! HIDDEN for a leading dot (an option) is added to either, as by Samba's `hide dot files`, and is not stored.
 //!
 //! The owner may change attributes, and so may a user whom the kernel lets write. The change itself is then made by
-//! the service, since Linux ties times to ownership and `user.` attributes to permission bits.
+//! the service, since Linux ties times to ownership and `user.` attributes to permission bits. Where the service may
+//! not make it, as root on an NFS export with `root_squash`, the user does.
 
 use super::{
     PosixNode, PosixVfs, SERVICE, SymlinkPolicy, dos,
@@ -69,17 +70,16 @@ impl<D: Disk> Attributes for PosixVfs<D> {
         }
         // The step that may fail for lack of space comes last, and the times can be restored.
         if touches_times {
-            self.disk
-                .set_times(&SERVICE, fd, set.accessed, set.written)
+            self.store_times(who, fd, (set.accessed, set.written))
                 .await?;
         }
         if !touches_dos {
             return Ok(());
         }
-        let changed = self.set_dos(node, set, &stat).await;
+        let changed = self.set_dos(who, node, set, &stat).await;
         if changed.is_err() && touches_times {
-            let (accessed, written) = (Some(stat.accessed), Some(stat.written));
-            let back = self.disk.set_times(&SERVICE, fd, accessed, written).await;
+            let before = (Some(stat.accessed), Some(stat.written));
+            let back = self.store_times(who, fd, before).await;
             back.unwrap_or_else(|errno| {
                 let (errno, fs, inode) = (errno.0, stat.key.fs, stat.key.ino);
                 tracing::warn!(
@@ -286,18 +286,45 @@ impl<D: Disk> PosixVfs<D> {
         parsed(self.disk.get_xattr(fd, DOS_ATTRIB).await)
     }
 
-    pub(super) async fn store_dos_attrib(&self, fd: &D::Fd, wanted: DosAttrib) -> VfsResult<()> {
-        let blob = wanted.build();
-        let set = self
-            .disk
-            .set_xattr(&SERVICE, fd, DOS_ATTRIB, &blob, XattrSet::Either)
-            .await;
+    pub(super) async fn store_dos_attrib(
+        &self,
+        who: &Identity,
+        fd: &D::Fd,
+        wanted: DosAttrib,
+    ) -> VfsResult<()> {
+        let (disk, blob, how) = (&self.disk, wanted.build(), XattrSet::Either);
+        let mut set = disk.set_xattr(&SERVICE, fd, DOS_ATTRIB, &blob, how).await;
+        if set.is_err_and(|errno| errno.is(&REFUSED)) {
+            set = disk.set_xattr(who, fd, DOS_ATTRIB, &blob, how).await;
+        }
         // A file system without extended attributes has only derived DOS attributes.
         unless(set, &UNSUPPORTED).map(drop)
     }
 
+    /// Sets the times of the last access and of the last write.
+    async fn store_times(
+        &self,
+        who: &Identity,
+        fd: &D::Fd,
+        (accessed, written): (Option<Timestamp>, Option<Timestamp>),
+    ) -> DiskResult<()> {
+        let set = self.disk.set_times(&SERVICE, fd, accessed, written).await;
+        match set {
+            Err(errno) if errno.is(&REFUSED) => {
+                self.disk.set_times(who, fd, accessed, written).await
+            }
+            set => set,
+        }
+    }
+
     /// Sets DOS attributes and the creation time.
-    async fn set_dos(&self, node: &PosixNode<D>, set: &SetAttr, stat: &Stat) -> VfsResult<()> {
+    async fn set_dos(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        set: &SetAttr,
+        stat: &Stat,
+    ) -> VfsResult<()> {
         let fd = node.fd();
         // The lock keeps this change from undoing another change of other bits.
         let _inode = self.locks.inode(node.0.key).await;
@@ -348,7 +375,7 @@ impl<D: Disk> PosixVfs<D> {
             attributes: Some(bits),
             created: Some(created),
         };
-        let stored = self.store_dos_attrib(fd, wanted).await;
+        let stored = self.store_dos_attrib(who, fd, wanted).await;
         self.attribs.forget(node.0.key);
         stored
     }

@@ -3,7 +3,8 @@
 //! Attributes, extended attributes and the descriptor are stored before the call succeeds; after a
 //! failure the new object is removed, and nothing else. An object with a security descriptor is
 //! made under a temporary name first, so that nobody can open it without the descriptor. That name
-//! is hidden from clients, and one left by a crash is removed with its directory.
+//! is hidden from clients, and one left by a crash is removed with its directory. In an append-only
+//! directory (chattr(1)) the object has its own name at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,6 +13,7 @@ use super::{
     attributes::{Named, first_dos_attrib},
     depot::FOLDER,
     dos,
+    errno::REFUSED,
     name::{self, TEMPORARY_PREFIX},
     name_cache::Change,
     node::Trail,
@@ -82,7 +84,9 @@ impl<D: Disk> Creation for PosixVfs<D> {
         if taken {
             return Err(self.why_taken(who, parent, shown).await);
         }
-        let (on_disk, hidden) = (name::to_disk(shown)?, new.security.is_some());
+        let on_disk = name::to_disk(shown)?;
+        // An append-only directory loses no name, so a temporary one would stay there.
+        let hidden = new.security.is_some() && !self.disk.stat(dir).await?.fixed;
         let bits = new.dos_attributes | self.inherited_bits(parent).await?;
         let mut at: Box<[u8]> = on_disk.clone();
         let mut tries = 0;
@@ -98,7 +102,7 @@ impl<D: Disk> Creation for PosixVfs<D> {
         };
         let mut present = &at;
         let finished = async {
-            let stored = self.finish(&made, (new, bits), directory).await?;
+            let stored = self.finish(who, &made, (new, bits), directory).await?;
             if hidden {
                 let changes = [Change::Remove(&at), Change::Add(&on_disk)];
                 let rename = self.rename_to_free(who, (dir, &*at), (dir, &*on_disk));
@@ -170,7 +174,11 @@ impl<D: Disk> PosixVfs<D> {
         let fd = if directory {
             let make = self.disk.make_dir(who, dir, at, mode);
             self.changing_seen(parent, seen, &changes, make).await?;
-            match self.disk.open_at(&SERVICE, dir, at, FOLDER).await {
+            let mut opened = self.disk.open_at(&SERVICE, dir, at, FOLDER).await;
+            if opened.as_ref().is_err_and(|errno| errno.is(&REFUSED)) {
+                opened = self.disk.open_at(who, dir, at, FOLDER).await;
+            }
+            match opened {
                 Ok(fd) => fd,
                 Err(errno) => {
                     // Without a descriptor the directory cannot be completed. The name may lead to
@@ -234,19 +242,20 @@ impl<D: Disk> PosixVfs<D> {
     /// Everything that a new inode starts with.
     async fn finish(
         &self,
+        who: &Identity,
         made: &Made<D::Fd>,
         (new, bits): (&NewNode<'_>, u32),
         directory: bool,
     ) -> VfsResult<DosAttrib> {
-        let fd = &made.fd;
-        if let Some((uid, gid)) = self.options.owner {
+        let (fd, is) = (&made.fd, (made.stat.uid, made.stat.gid));
+        if let Some((uid, gid)) = self.options.owner.filter(|owner| *owner != is) {
             self.disk
                 .set_owner(&SERVICE, fd, Some(uid), Some(gid))
                 .await?;
         }
         let stored = first_dos_attrib(&made.stat, bits);
         match made.marked {
-            None => self.store_dos_attrib(fd, stored).await?,
+            None => self.store_dos_attrib(who, fd, stored).await?,
             // On a file system without extended attributes there are only derived ones.
             Some(Err(errno)) if !errno.unsupported() => return Err(errno.into()),
             Some(_) => {}

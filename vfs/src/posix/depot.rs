@@ -453,8 +453,13 @@ impl<D: Disk> PosixVfs<D> {
         if !self.locks.uses_depot() {
             return Ok(());
         }
-        let folder = self.depot_folder(node).await;
-        let Some(folder) = folder.map_err(VfsError::before_sync)? else {
+        let folder = match self.depot_folder(node).await {
+            // The service may write this file and not read it, and so not its mark either. None of its streams can have
+            // changed since that is so, and each that changed before is synced through its own node.
+            Err(VfsError::AccessDenied) if only.is_none() => return Ok(()),
+            folder => folder.map_err(VfsError::before_sync)?,
+        };
+        let Some(folder) = folder else {
             return Ok(());
         };
         match only {

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use super::{
-    PosixNode, PosixVfs, SERVICE, SymlinkPolicy, attributes::Named, lookup::Child, name,
-    name_cache::Change, node::kind_of, roots, samba_xattr::DOS_ATTRIB,
+    PosixNode, PosixVfs, SERVICE, SymlinkPolicy, attributes::Named, errno::REFUSED, lookup::Child,
+    name, name_cache::Change, node::kind_of, roots, samba_xattr::DOS_ATTRIB,
 };
 use crate::{
     Attr, DirName, Directories, FileKey, Identity, Kind, Listed, Node, RemovedName, Seen,
@@ -401,8 +401,8 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// The attributes of a name that was queried after `now`; none for a link or a file system that is not known yet,
-    /// or if the cached attribute was dropped meanwhile.
+    /// The attributes of a name that was queried after `now`; none for a link, for a file system that is not known yet,
+    /// where the service may not search the directory, or if the cached attribute was dropped meanwhile.
     fn attr_looked(
         &self,
         dir: &PosixNode<D>,
@@ -416,6 +416,7 @@ impl<D: Disk> PosixVfs<D> {
             Ok((stat, _)) if !self.file_ids.knows(stat.key.fs) => None,
             Ok((stat, Some(blob))) => Some(self.attr_from(&stat, blob, named(dir, entry), now)),
             Ok((stat, None)) => self.attr_known(&stat, named(dir, entry), now).map(Ok),
+            Err(errno) if errno.is(&REFUSED) => None,
             Err(errno) => Some(Err(errno.into())),
         }
     }
@@ -444,7 +445,12 @@ impl<D: Disk> PosixVfs<D> {
     ) -> VfsResult<Attr> {
         let fd = dir.directory()?;
         let mut named = named(dir, entry);
-        let (fd, stat) = match self.open_child(&SERVICE, fd, entry.on_disk()).await? {
+        let child = match self.open_child(&SERVICE, fd, entry.on_disk()).await {
+            // Root may not search the user's directory on an NFS export with `root_squash`.
+            Err(VfsError::AccessDenied) => self.open_child(who, fd, entry.on_disk()).await?,
+            child => child?,
+        };
+        let (fd, stat) = match child {
             None => return Err(VfsError::NotFound),
             Some(Child::Inode(fd, stat)) => (fd, stat),
             Some(Child::Link) => {

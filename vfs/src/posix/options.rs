@@ -2,6 +2,8 @@
 //!
 //! These are plain values that the daemon fills in.
 
+use std::path::PathBuf;
+
 use serde::Deserialize;
 
 use crate::{
@@ -18,7 +20,7 @@ const PROBE: &str = "security.NTACL.probe";
 #[serde(rename_all = "kebab-case")]
 pub enum SymlinkPolicy {
     /// Followed by the server itself, component by component, as long as they stay within the
-    /// share; an absolute target or one that leaves the root is refused (`SymbolicLink`).
+    /// share; a target that leaves the root is refused (`SymbolicLink`).
     #[default]
     Follow,
     /// Neither listed nor found.
@@ -67,6 +69,9 @@ pub enum StreamStore {
 /// Options of a share's files.
 #[derive(Clone)]
 pub struct PosixOptions {
+    /// The root's path on the host: an absolute target of a link that begins with it is within the share. If it is
+    /// empty, no absolute target is.
+    pub root_path: PathBuf,
     /// Symbolic links.
     pub symlinks: SymlinkPolicy,
     /// A leading dot means HIDDEN, whatever DOS attributes are stored.
@@ -101,6 +106,7 @@ pub struct PosixOptions {
 impl Default for PosixOptions {
     fn default() -> Self {
         Self {
+            root_path: PathBuf::new(),
             symlinks: SymlinkPolicy::default(),
             hide_dot_files: true,
             short_names: true,

@@ -22,6 +22,10 @@ pub const NTACL_USER: &str = "user.NTACL";
 pub const DEPOT_MARK: &str = "user.SAMBA_STREAMS";
 /// The prefix of attributes that hold a stream.
 pub const STREAM_PREFIX: &str = "user.DosStream.";
+/// The prefix of the attribute with the second part of a stream that Samba keeps in several (`max xattrs per stream`).
+const SECOND_PREFIX: &str = "user.DosStreamExt.1.";
+/// The most further parts. The last byte of the first part is their number; it is 0 if there are none.
+pub const PARTS_MAX: u8 = 15;
 /// The suffix of a stream in the name of an attribute or a file.
 pub const STREAM_TYPE: &str = ":$DATA";
 /// The prefix of clients' extended attributes.
@@ -46,6 +50,12 @@ const HIDDEN_PREFIXES: [&str; 2] = [STREAM_PREFIX, "user.holdfast."];
 /// The attribute that holds stream `name`, if such a name fits.
 pub fn stream_attribute(name: &str) -> Option<String> {
     let full = format!("{STREAM_PREFIX}{name}{STREAM_TYPE}");
+    (full.len() <= XATTR_NAME_MAX && !full.contains('\0')).then_some(full)
+}
+
+/// The attribute that holds the second part of stream `name`, if such a name fits.
+pub fn second_attribute(name: &str) -> Option<String> {
+    let full = format!("{SECOND_PREFIX}{name}{STREAM_TYPE}");
     (full.len() <= XATTR_NAME_MAX && !full.contains('\0')).then_some(full)
 }
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Descriptors, Identity, Timestamp, VfsError, VfsResult,
-    disk::{Disk, XattrSet},
+    disk::{Disk, StatFs, XFS, XattrSet},
 };
 
 impl<D: Disk> Descriptors for PosixVfs<D> {
@@ -110,13 +110,37 @@ impl<D: Disk> PosixVfs<D> {
         let Err(errno) = self.disk.set_xattr(&SERVICE, fd, name, value, how).await else {
             return Ok(());
         };
-        // ext4 and btrfs also return ENOSPC for an inode that has no room for more attributes.
         if errno.is(&[libc::ENOSPC])
-            && let Ok(free) = self.disk.stat_fs(fd).await
-            && free.available > 0
+            && let Ok(fs) = self.disk.stat_fs(fd).await
+            && is_inode_full(&fs)
         {
             return Err(VfsError::TooLarge);
         }
         Err(errno.into())
+    }
+}
+
+/// Whether ENOSPC means that the attributes of an inode have no room, as on ext4 and btrfs, and not that the file
+/// system has none. On XFS they have room for every attribute, and a change is refused while some free blocks are left.
+fn is_inode_full(fs: &StatFs) -> bool {
+    fs.kind != XFS && fs.available > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::BTRFS;
+
+    #[test]
+    fn the_file_system_is_full_where_no_inode_can_be() {
+        let full = |kind, available| {
+            is_inode_full(&StatFs {
+                kind,
+                available,
+                ..StatFs::default()
+            })
+        };
+        assert!(full(BTRFS, 20) && !full(BTRFS, 0));
+        assert!(!full(XFS, 20) && !full(XFS, 0));
     }
 }

@@ -19,7 +19,7 @@ use super::{
     errno::{ABSENT, unless},
     name,
     node::Stream,
-    samba_xattr::{stream_attribute, stream_file},
+    samba_xattr::{PARTS_MAX, second_attribute, stream_attribute, stream_file},
     stream_names::Stored,
 };
 use crate::{
@@ -220,13 +220,24 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(None);
         };
         let mut found = self.xattr(node.fd(), &attribute).await?;
+        let last = found.as_ref().and_then(|value| value.last().copied());
         // Samba adds a NUL. A value without one was not written by Samba, so nothing is removed from it.
-        if let Some(value) = &mut found
-            && value.last() == Some(&0)
-        {
+        if let (Some(0), Some(value)) = (last, &mut found) {
             value.pop();
+        } else if last.is_some_and(|last| last <= PARTS_MAX)
+            && Box::pin(self.has_second_part(node, stream)).await?
+        {
+            // To show or change the first of several parts alone would damage the stream.
+            return Err(VfsError::NotSupported);
         }
         Ok(found)
+    }
+
+    async fn has_second_part(&self, node: &PosixNode<D>, stream: &str) -> VfsResult<bool> {
+        match second_attribute(stream) {
+            Some(second) => Ok(self.xattr(node.fd(), &second).await?.is_some()),
+            None => Ok(false),
+        }
     }
 
     pub(super) async fn stream_size(&self, node: &PosixNode<D>) -> VfsResult<(u64, u64)> {

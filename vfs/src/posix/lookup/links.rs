@@ -1,6 +1,9 @@
 //! Symbolic links on the way of a lookup: followed within the root, and only so many of them.
 //!
-//! The target is walked from the directory that holds the link, on the stack of the directories above it.
+//! The target is walked from the directory that holds the link, on the stack of the directories above it; an absolute
+//! one from the root, if it begins with the path of the root.
+
+use std::os::unix::ffi::OsStrExt;
 
 use super::{Child, Stack, Step, push};
 use crate::{
@@ -93,7 +96,8 @@ impl<D: Disk> PosixVfs<D> {
         let via = stack.via().through(link);
         // The rest of the walk, the next component last.
         let mut ahead: Vec<Box<[u8]>> = Vec::new();
-        self.push_target(dir, on_disk, &mut ahead, left).await?;
+        self.push_target(stack, (dir, on_disk), &mut ahead, left)
+            .await?;
         while let Some(component) = ahead.pop() {
             if *component == *b".." {
                 stack.steps.pop().ok_or(VfsError::SymbolicLink)?;
@@ -108,7 +112,8 @@ impl<D: Disk> PosixVfs<D> {
             match self.open_child(who, &dir, &component).await? {
                 None => return Ok(None),
                 Some(Child::Link) => {
-                    self.push_target(&dir, &component, &mut ahead, left).await?;
+                    let link = (&dir, &*component);
+                    self.push_target(stack, link, &mut ahead, left).await?;
                 }
                 Some(Child::Inode(fd, stat)) => {
                     let step = Step {
@@ -141,27 +146,29 @@ impl<D: Disk> PosixVfs<D> {
         }))
     }
 
+    /// Puts the components of a link's target on `ahead`. An absolute target is walked from the root.
     async fn push_target(
         &self,
-        dir: &D::Fd,
-        on_disk: &[u8],
+        stack: &mut Stack<D::Fd>,
+        (dir, on_disk): (&D::Fd, &[u8]),
         ahead: &mut Vec<Box<[u8]>>,
         left: &mut LinkBudget,
     ) -> VfsResult<()> {
         left.follow()?;
         let target = self.disk.read_link_at(dir, on_disk).await?;
+        let mut components: Vec<&[u8]> = components(&target).collect();
         if target.first() == Some(&b'/') {
-            return Err(VfsError::SymbolicLink);
+            let root = self.options.root_path.as_os_str().as_bytes();
+            let above: Vec<&[u8]> = self::components(root).collect();
+            if root.first() != Some(&b'/') || !components.starts_with(&above) {
+                return Err(VfsError::SymbolicLink);
+            }
+            components.drain(..above.len());
+            stack.steps.clear();
         }
-        let components = target.split(|byte| *byte == b'/');
-        let before = ahead.len();
-        ahead.extend(
-            components
-                .rev()
-                .filter(|component| !component.is_empty() && *component != b".")
-                .map(Box::from),
-        );
-        left.walk(ahead.len() - before)
+        left.walk(components.len())?;
+        ahead.extend(components.into_iter().rev().map(Box::from));
+        Ok(())
     }
 
     /// The inode that the link `on_disk` in `dir` leads to; `None` if it dangles.
@@ -220,4 +227,10 @@ impl<D: Disk> PosixVfs<D> {
         }
         Ok(stack)
     }
+}
+
+/// The components of a path on the host that lead on.
+fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let all = path.split(|byte| *byte == b'/');
+    all.filter(|component| !component.is_empty() && *component != b".")
 }

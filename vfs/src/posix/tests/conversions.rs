@@ -52,6 +52,34 @@ pub(super) async fn as_samba<D: Disk>(t: &Case<D>, node: &PosixNode<D>, name: &s
         .unwrap();
 }
 
+/// Samba can keep a long stream in several attributes (`max xattrs per stream`).
+pub(super) async fn in_several_attributes<D: Disk>(t: Case<D>) {
+    let file = t.file("f").await;
+    for (name, value) in [
+        ("user.DosStream.long:$DATA", &b"first\x01"[..]),
+        ("user.DosStreamExt.1.long:$DATA", b"second"),
+        ("user.DosStream.alone:$DATA", b"first\x01"),
+    ] {
+        let how = crate::disk::XattrSet::Create;
+        let set = t.vfs.disk().set_xattr(ME, file.fd(), name, value, how);
+        set.await.unwrap();
+    }
+    let (long, alone) = (
+        open(&t, &file, "long").await,
+        open(&t, &file, "alone").await,
+    );
+    let refused = VfsError::NotSupported;
+    let read = t.vfs.read(&long, 0, 9, BytesMut::new()).await;
+    assert_eq!(read.unwrap_err(), refused);
+    let data = Bytes::from_static(b"x");
+    let written = t.vfs.write(&long, 0, data, WriteMode::default()).await;
+    assert_eq!(written.unwrap_err(), refused);
+    assert_eq!(t.vfs.attr(&long).await.unwrap_err(), refused);
+    assert_eq!(t.read(&alone).await, b"first\x01");
+    t.vfs.remove_stream(ME, &long).await.unwrap();
+    assert_eq!(names(&t, &file).await, [("alone".to_owned(), 6)]);
+}
+
 /// Streams in the depot of a share that keeps streams in attributes are read and written there.
 pub(super) async fn found_in_the_depot<D: Disk>(t: Case<D>) {
     let file = t.file("f").await;

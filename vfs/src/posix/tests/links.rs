@@ -80,6 +80,49 @@ fn each_path_of_a_directory_has_an_id_of_its_own() {
     assert_eq!(ids(&again, "here/current"), ids(&t, "here/current"));
 }
 
+#[test]
+fn an_absolute_link_is_followed_within_the_share() {
+    let top = tempfile::tempdir().unwrap();
+    let share = top.path().join("share");
+    let path = |name: &str| share.join(name);
+    std::fs::create_dir_all(path("d/e")).unwrap();
+    std::fs::create_dir(top.path().join("share2")).unwrap();
+    std::fs::write(path("d/e/f"), b"").unwrap();
+    for (name, target) in [
+        ("file", path("d/e/f")),
+        ("chain", path("d/e/up/e/f")),
+        ("d/e/up", path("d//./")),
+        ("d/root", share.clone()),
+        ("beside", top.path().join("share2")),
+        ("above", path("d/../../share2")),
+        ("out", "/etc".into()),
+    ] {
+        symlink(target, path(name)).unwrap();
+    }
+    let options = PosixOptions {
+        root_path: share.clone(),
+        ..default_options()
+    };
+    let t = open(&share, options);
+    let found = |path: &str| {
+        let found = block_on(t.find(path));
+        found.map(|found| found.found.unwrap().0.key())
+    };
+    let file = found("d/e/f");
+    assert!(file.is_ok());
+    for path in ["file", "chain", "d/e/up/E/f", "d/root/d/e/f", "d/root/file"] {
+        assert_eq!(found(path), file, "{path}");
+    }
+    assert_eq!(found("d/root"), Ok(t.vfs.root().key()));
+    for path in ["beside", "above", "out"] {
+        assert_eq!(found(path), Err(VfsError::SymbolicLink), "{path}");
+    }
+    // Where the path of the root is not known, an absolute link leads nowhere.
+    let t = open(&share, default_options());
+    let refused = block_on(t.find("file")).map(drop);
+    assert_eq!(refused, Err(VfsError::SymbolicLink));
+}
+
 /// A file system of its own on a new folder; unmounted when dropped.
 struct Mounted<'a>(&'a Path);
 

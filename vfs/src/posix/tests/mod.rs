@@ -234,6 +234,7 @@ async fn all<D: Disk>(mut make: impl FnMut(PosixOptions) -> (D, Box<MakeLink>, P
         streams::renamed,
         streams::times,
         streams::futures,
+        conversions::in_several_attributes,
         conversions::found_in_the_depot,
         conversions::converted,
         conversions::not_converted,

@@ -1,7 +1,10 @@
-//! Inodes that the service itself may not reach, on the simulated disk: those of others for a server without root.
+//! What the service itself may not do: reach the inodes of others without root, or as root on an NFS export with
+//! `root_squash`, and take names out of an append-only directory.
 
-use super::*;
-use crate::posix::dos;
+use std::process::Command;
+
+use super::{meta::descriptor, users::user, *};
+use crate::{NewSecurity, posix::dos};
 
 /// A server without root.
 async fn without_root() -> (SimDisk, Case<SimDisk>) {
@@ -31,4 +34,113 @@ fn a_file_that_the_service_may_not_read_is_shown() {
         assert_eq!((names.len(), attrs), (1, vec![Ok(attr)]));
         t.remove("f").await.unwrap();
     });
+}
+
+#[test]
+fn a_file_that_the_service_may_only_write_is_synced() {
+    block_on(async {
+        let (disk, t) = without_root().await;
+        let file = t.file("f").await;
+        disk.set_mode(ME, file.fd(), 0o200).await.unwrap();
+        let write = IoAccess {
+            read: false,
+            write: true,
+        };
+        let found = t.node("f").await;
+        let file = t.vfs.open(ME, &found, write).await.unwrap();
+        t.write(&file, 0, b"data").await;
+        for (node, scope) in [
+            (&file, SyncScope::Data),
+            (&file, SyncScope::All),
+            (&found, SyncScope::All),
+        ] {
+            assert_eq!(t.vfs.sync(node, scope).await, Ok(()));
+        }
+    });
+}
+
+/// With `root_squash` root is nobody on the export.
+#[test]
+fn a_user_keeps_files_to_himself_where_root_is_nobody() {
+    let (disk, link) = sim(SimOptions {
+        nfs: true,
+        root_mode: 0o777,
+        service: (65_534, 65_534),
+        ..SimOptions::default()
+    });
+    block_on(async {
+        let t = Case::new(disk, link).await;
+        let (vfs, root, alice) = (&t.vfs, t.vfs.root(), &user(4001, &[]));
+        let new = |mode| NewNode {
+            mode: Some(mode),
+            ..NewNode::default()
+        };
+        let dir = vfs.create(alice, &root, "d", &new(0o700), true).await;
+        let dir = dir.unwrap().0;
+        let below = vfs.create(alice, &dir, "sub", &new(0o700), true).await;
+        below.unwrap();
+        let file = vfs.create(alice, &dir, "f", &new(0o600), false).await;
+        let file = file.unwrap().0;
+        t.write(&file, 0, b"hers").await;
+        let at = Timestamp { secs: 7, nanos: 0 };
+        let set = SetAttr {
+            written: Some(at),
+            dos_attributes: Some(dos::HIDDEN),
+            ..SetAttr::default()
+        };
+        vfs.set_attr(alice, &file, &set).await.unwrap();
+        for node in [&file, &dir] {
+            assert_eq!(vfs.sync(node, SyncScope::All).await, Ok(()));
+        }
+        let (names, attrs) = vfs.list_looked(alice, &dir, 9, 9).await.unwrap();
+        let of_file = names.iter().position(|name| name.name == "f").unwrap();
+        assert_eq!((names.len(), attrs.len()), (2, 2));
+        let attr = attrs[of_file].as_ref().unwrap();
+        assert_eq!((attr.size, attr.written), (4, at));
+        assert_eq!(vfs.attrs_at(alice, &dir, &names).await, attrs);
+        let moved = vfs.rename(alice, &file, &dir, "f", &dir, "g", None);
+        moved.await.unwrap();
+        vfs.remove(alice, &file, &dir, "g").await.unwrap();
+        let left = vfs.list(alice, &dir, 9).await.unwrap();
+        assert_eq!(left.len(), 1);
+    });
+}
+
+/// An object with a descriptor is otherwise made under a temporary name.
+#[test]
+fn an_append_only_directory_gets_no_name_that_stays() {
+    if !crate::testing::root() {
+        return;
+    }
+    let top = tempfile::tempdir().unwrap();
+    let path = top.path().join("d");
+    std::fs::create_dir(&path).unwrap();
+    let chattr = |set: &str| {
+        let output = Command::new("chattr").arg(set).arg(&path).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    if !chattr("+a") {
+        return crate::testing::missing("chattr, or file system that keeps what it sets");
+    }
+    let disk = LinuxDisk::open(top.path()).unwrap();
+    let made = block_on(async {
+        let t = Case::new(disk, Box::new(|_, _| ())).await;
+        let dir = t.node("d").await;
+        let new = NewNode {
+            security: Some(NewSecurity::Given(descriptor(1))),
+            ..NewNode::default()
+        };
+        let file = t.vfs.create(ME, &dir, "f", &new, false).await;
+        let below = t.vfs.create(ME, &dir, "sub", &new, true).await;
+        let mut stored = Vec::new();
+        for made in [file, below] {
+            stored.push(t.vfs.security(&made.unwrap().0, None).await);
+        }
+        (stored, t.names("d").await)
+    });
+    let on_disk = std::fs::read_dir(&path).unwrap().count();
+    assert!(chattr("-a"));
+    let stored: VfsResult<_> = Ok(Some(descriptor(1)));
+    assert_eq!(made.0, [stored.clone(), stored]);
+    assert_eq!((made.1.len(), on_disk), (2, 2));
 }

@@ -8,7 +8,7 @@ use crate::{
     sim::{SimOp, SimYield},
 };
 
-fn user(uid: u32, groups: &[u32]) -> Identity {
+pub(super) fn user(uid: u32, groups: &[u32]) -> Identity {
     Identity::User(Arc::new(LocalUser {
         uid,
         gid: uid,

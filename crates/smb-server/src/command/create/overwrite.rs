@@ -36,7 +36,9 @@ pub(super) async fn overwrite<V: Vfs>(
     let share = on.share()?;
     let (vfs, gate) = (&share.vfs, &share.gate);
     let new = eas::changes(&[], on.contexts.eas.clone())?;
-    if on.contexts.allocation > vfs.fs_info(node).await?.available {
+    let free = vfs.fs_info(node).await?.available;
+    // The space of the old contents is free, too, when the file is empty.
+    if on.contexts.allocation > free.saturating_add(attr.allocated) {
         return Err(Status::DISK_FULL.into());
     }
     let streams = named_streams(on, node).await?;
