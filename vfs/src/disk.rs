@@ -283,8 +283,7 @@ pub trait Disk: Send + Sync + 'static {
     /// The uid that [`Identity::Service`] acts as.
     fn service_uid(&self) -> u32;
 
-    /// Whether all changes of the file system that `fd` is on pass this kernel, which is not so if it is a network file
-    /// system.
+    /// Whether all changes of the file system that `fd` is on pass this kernel: false for a network file system.
     fn is_local(&self, fd: &Self::Fd) -> bool;
 
     /// [`Disk::open_at`] if that needs no waiting; otherwise `None`. Creates nothing.
@@ -436,8 +435,7 @@ pub trait Disk: Send + Sync + 'static {
     /// `lseek(SEEK_DATA)` (`data` true) or `SEEK_HOLE`. ENXIO at the end.
     async fn seek(&self, fd: &Self::Fd, offset: u64, data: bool) -> DiskResult<u64>;
 
-    /// `copy_file_range` between two descriptors, each with an offset; it may copy fewer bytes, and copies 0 at the
-    /// source's end.
+    /// `copy_file_range` between two descriptors, each with an offset. May copy fewer bytes, and 0 at the source's end.
     async fn copy_range(
         &self,
         from: (&Self::Fd, u64),
@@ -522,8 +520,7 @@ pub trait Disk: Send + Sync + 'static {
     /// where they would take too much memory). `fd` need not be fresh: the position is reset.
     async fn entries(&self, fd: &Self::Fd, max: usize) -> DiskResult<Vec<RawEntry>>;
 
-    /// [`Disk::entries`], and the results of [`Disk::entries_attrs`] for the first `looked` of them, with one wait
-    /// instead of two.
+    /// [`Disk::entries`], and the results of [`Disk::entries_attrs`] for the first `looked` of them, in one wait.
     async fn entries_looked(
         &self,
         fd: &Self::Fd,
@@ -539,8 +536,7 @@ pub trait Disk: Send + Sync + 'static {
         Ok((entries, attrs))
     }
 
-    /// `fgetxattr` (also of `O_PATH` descriptors, through `/proc/self/fd`). ENODATA if absent;
-    /// E2BIG above 64 KiB.
+    /// `fgetxattr` (also of `O_PATH` descriptors, through `/proc/self/fd`). ENODATA if absent; E2BIG above 64 KiB.
     async fn get_xattr(&self, fd: &Self::Fd, name: &str) -> DiskResult<Vec<u8>>;
 
     /// `fsetxattr`, likewise.
@@ -584,9 +580,8 @@ pub trait Disk: Send + Sync + 'static {
     /// made, whichever of its two directories was synced. `false` if that is not known.
     fn renames_are_atomic(&self, fs: u64) -> bool;
 
-    /// Calls `look` with the present path of an open object, from the root of this disk, as the kernel has it in memory
-    /// (`/proc/self/fd`). It is only a hint, and `None` if the object has no name, lies outside, or the path is not
-    /// known.
+    /// Calls `look` with the present path of an open object, from the root of this disk, as `/proc/self/fd` shows it.
+    /// The path is only a hint. Returns `None` if the object has no name, lies outside, or its path is not known.
     fn with_path<T>(&self, fd: &Self::Fd, look: impl FnOnce(&[u8]) -> T) -> Option<T>;
 
     /// A copy of the path that [`Disk::with_path`] shows.

@@ -1,5 +1,5 @@
-//! What the service itself may not do: reach the inodes of others without root, or as root on an NFS export with
-//! `root_squash`, and take names out of an append-only directory.
+//! Tests of what the service itself may not do: reach the inodes of others without root, or as root on an NFS export
+//! with `root_squash`, and remove names from an append-only directory.
 
 use std::process::Command;
 
