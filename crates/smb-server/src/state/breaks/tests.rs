@@ -287,14 +287,14 @@ fn a_break_that_comes_as_a_connection_is_lost_ends_with_the_open_there() {
         timeout,
         persistent: false,
     };
-    let before = settle();
+    let before = run_tasks();
     server.remove_connection(BY);
     let broken = broken(server, &place, Operation::Write);
     deliver(server, broken.clone());
     assert!(in_flight(server, &broken), "the open is still to be kept");
     disconnect(server, &open);
     connection_lost(server, BY);
-    assert_eq!(settle(), before);
+    assert_eq!(run_tasks(), before);
     assert!(!in_flight(server, &broken) && !server.durables.is_kept(open.engine));
     assert_eq!(server.grants.sizes(), (0, 0));
 }
@@ -303,17 +303,21 @@ fn a_break_that_comes_as_a_connection_is_lost_ends_with_the_open_there() {
 fn a_break_ends_with_the_close_of_an_open_that_is_being_closed() {
     let (world, place, open, _mailbox) = world();
     let server = &world.server;
-    let before = settle();
+    let before = run_tasks();
     server.remove_connection(BY);
     server.holders.left(open.engine, open.file_id);
     let broken = broken(server, &place, Operation::Write);
     deliver(server, broken.clone());
-    assert_eq!(settle(), before + 1, "a close that hangs ends it in time");
+    assert_eq!(
+        run_tasks(),
+        before + 1,
+        "a close that hangs ends it in time"
+    );
     assert!(in_flight(server, &broken));
     let closed = Arc::clone(server);
     let close = async move { crate::state::disconnected::shut(&closed, &open).await };
     server.env.spawn(Box::pin(close));
-    settle();
+    run_tasks();
     assert!(!in_flight(server, &broken));
     assert_eq!(server.grants.sizes(), (0, 0));
 }
