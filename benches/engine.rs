@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use smb_server::file::{
-    Actor, CacheRequest, CountedUser, Decision, Files, LeaseRequest, LeaseVersion, Link,
-    LockBounds, Locking, OpenId, OpenRequest, Operation, Place, ShareId, SharePath, Waiter,
-    WaiterId,
+    Actor, CacheRequest, CountedUser, Decision, Files, Link, LockBounds, Locking, OpenId,
+    OpenRequest, Operation, Place, ShareId, SharePath, Waiter, WaiterId,
 };
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
-use smb_wire::create_context::LeaseState;
+use smb_wire::create_context::{LeaseContext, LeaseState, LeaseV2};
 use smb_wire::ids::{Guid, LeaseKey};
 use smb_wire::msg::{LockElement, LockFlags, ShareAccess};
 use vfs::FileKey;
@@ -68,11 +67,14 @@ fn request(open: OpenId, ino: u64) -> OpenRequest {
 
 fn leased(open: OpenId, ino: u64) -> OpenRequest {
     OpenRequest {
-        cache: CacheRequest::Lease(LeaseRequest {
-            key: LeaseKey([9; 16]),
-            state: LeaseState::READ | LeaseState::HANDLE | LeaseState::WRITE,
-            parent: None,
-            version: LeaseVersion::V2 { epoch: 1 },
+        cache: CacheRequest::Lease(LeaseContext {
+            lease_key: LeaseKey([9; 16]),
+            lease_state: LeaseState::RWH,
+            v2: Some(LeaseV2 {
+                epoch: 1,
+                ..LeaseV2::default()
+            }),
+            ..LeaseContext::default()
         }),
         ..request(open, ino)
     }

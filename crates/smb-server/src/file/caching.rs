@@ -13,12 +13,13 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smb_wire::Status;
+use smb_wire::create_context::{LeaseFlags, LeaseV2};
 use smb_wire::ids::LeaseKey;
 use smb_wire::msg::OplockLevel;
 
 use super::types::{
-    Break, CacheGrant, Effects, H, LeaseState, NONE, OpenId, Operation, Owner, Place, R, W, WH,
-    legal_state, level_of, state_of,
+    Break, CacheGrant, Effects, H, LeaseContext, LeaseState, NONE, OpenId, Operation, Owner, Place,
+    R, W, WH, legal_state, level_of, state_of,
 };
 
 /// The other opens and locks of the stream, without those of the requesting lease.
@@ -375,14 +376,16 @@ impl Holder {
                 OplockLevel::NONE => CacheGrant::None,
                 level => CacheGrant::Oplock(level),
             },
-            Owner::Lease(_, key) => CacheGrant::Lease {
-                key,
-                state: self.state,
-                v2: self.v2,
-                epoch: if self.v2 { self.epoch } else { 0 },
-                breaking: self.breaking.is_some(),
-                parent: self.parent,
-            },
+            Owner::Lease(_, lease_key) => CacheGrant::Lease(LeaseContext {
+                lease_key,
+                lease_state: self.state,
+                flags: LeaseFlags::BREAK_IN_PROGRESS.when(self.breaking.is_some())
+                    | LeaseFlags::PARENT_LEASE_KEY_SET.when(self.v2 && self.parent.is_some()),
+                v2: self.v2.then(|| LeaseV2 {
+                    parent_lease_key: self.parent.unwrap_or_default(),
+                    epoch: self.epoch,
+                }),
+            }),
         }
     }
 }

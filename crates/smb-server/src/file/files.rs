@@ -109,7 +109,7 @@ impl Files {
             }
             match inode.open(request, site, &mut effects) {
                 Decision::Granted(granted) => {
-                    self.enter(request, matches!(granted.cache, CacheGrant::Lease { .. }));
+                    self.enter(request, matches!(granted.cache, CacheGrant::Lease(_)));
                     Decision::Granted(granted)
                 }
                 Decision::MustBreak if !inode.park(request.waiter) => {
@@ -157,7 +157,7 @@ impl Files {
         };
         let leases = self.leases.lock();
         leases
-            .get(&(client, lease.key))
+            .get(&(client, lease.lease_key))
             .is_some_and(|bound| of != Some((&bound.place, &bound.link)) && !bound.delete_on_close)
     }
 
@@ -180,7 +180,7 @@ impl Files {
         if let (CacheRequest::Lease(lease), true) = (request.cache, leased) {
             let bound = Bound::new(request);
             let mut leases = self.leases.lock();
-            match leases.entry((request.client, lease.key)) {
+            match leases.entry((request.client, lease.lease_key)) {
                 Entry::Occupied(mut known) => known.get_mut().move_to(bound),
                 Entry::Vacant(free) => {
                     free.insert(bound);

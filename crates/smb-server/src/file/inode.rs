@@ -22,9 +22,8 @@ use super::locks::{CountedUser, RangeLocks};
 use super::quick::{Quick, QuickState, Writer};
 use super::small_map::SmallMap;
 use super::types::{
-    CacheGrant, CacheRequest, Decision, Effects, Going, Granted, LeaseRequest, LeaseState,
-    LeaseVersion, Link, OpenId, OpenRequest, Outcome, Owner, Step, StreamName, WH, Waiter,
-    WaiterId,
+    CacheGrant, CacheRequest, Decision, Effects, Going, Granted, LeaseContext, LeaseState, Link,
+    OpenId, OpenRequest, Outcome, Owner, Step, StreamName, WH, Waiter, WaiterId,
 };
 
 /// Opens per inode; one more gives TOO_MANY_OPENED_FILES.
@@ -403,8 +402,8 @@ impl Inode {
             (CacheRequest::Lease(asked), Some(holder)) => {
                 // [MS-SMB2] 3.3.5.9.8: a breaking lease is not promoted.
                 if holder.breaking.is_none() {
-                    let state =
-                        caching::promotion(asked.state, holder.state, request.directory, &around);
+                    let (asked, held) = (asked.lease_state, holder.state);
+                    let state = caching::promotion(asked, held, request.directory, &around);
                     if state != holder.state {
                         holder.state = state;
                         holder.epoch = holder.epoch.wrapping_add(1);
@@ -413,7 +412,7 @@ impl Inode {
                 Some(holder.enter(request.open))
             }
             (CacheRequest::Lease(asked), None) => {
-                let state = caching::granted_lease(asked.state, request.directory, &around);
+                let state = caching::granted_lease(asked.lease_state, request.directory, &around);
                 Some(stream.hold(new_lease(owner, &asked, state, site), request.open))
             }
             (CacheRequest::Oplock(level), _) => {
@@ -436,28 +435,17 @@ impl Stream {
 
 /// [MS-FSA] 2.1.5.18: a directory has no oplocks; [MS-SMB2] 3.3.5.9.11: a lease of version 1 cannot be on a directory.
 fn may_lease_directory(cache: CacheRequest) -> bool {
-    matches!(
-        cache,
-        CacheRequest::Lease(LeaseRequest {
-            version: LeaseVersion::V2 { .. },
-            ..
-        })
-    )
+    matches!(cache, CacheRequest::Lease(lease) if lease.v2.is_some())
 }
 
-fn new_lease(owner: Owner, asked: &LeaseRequest, state: LeaseState, site: Site<'_>) -> Holder {
-    let epoch = match asked.version {
-        LeaseVersion::V1 => None,
-        LeaseVersion::V2 { epoch } => Some(epoch),
-    };
+fn new_lease(owner: Owner, asked: &LeaseContext, state: LeaseState, site: Site<'_>) -> Holder {
+    let epoch = asked.v2.map_or(0, |v2| v2.epoch);
     Holder {
         // The reply to the first grant carries the client's epoch plus one. If nothing is granted, the state has not
         // changed.
-        epoch: epoch
-            .unwrap_or(0)
-            .wrapping_add(u16::from(!state.is_empty())),
-        v2: epoch.is_some(),
-        parent: asked.parent,
+        epoch: epoch.wrapping_add(u16::from(!state.is_empty())),
+        v2: asked.v2.is_some(),
+        parent: asked.parent_lease_key(),
         ..Holder::new(owner, site.next_ticket(), state)
     }
 }

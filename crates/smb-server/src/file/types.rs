@@ -14,7 +14,7 @@ use vfs::{FileKey, Lookup, Node, VfsError, fold};
 use super::Deleter;
 use super::locks::CountedUser;
 
-pub use smb_wire::create_context::LeaseState;
+pub use smb_wire::create_context::{LeaseContext, LeaseState};
 
 use super::names::SharePath;
 use super::quick::Quick;
@@ -129,31 +129,6 @@ impl Owner {
     }
 }
 
-/// The version of a lease context ([MS-SMB2] 2.2.13.2.8, 2.2.13.2.10).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseVersion {
-    /// Without epoch.
-    V1,
-    /// With the epoch the client holds.
-    V2 {
-        /// The client's epoch.
-        epoch: u16,
-    },
-}
-
-/// A lease as asked for by CREATE.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeaseRequest {
-    /// The client's name of the lease.
-    pub key: LeaseKey,
-    /// The state that is requested.
-    pub state: LeaseState,
-    /// The lease of the parent directory, if the client named it.
-    pub parent: Option<LeaseKey>,
-    /// The version of the context that carried it.
-    pub version: LeaseVersion,
-}
-
 /// The caching that an open requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheRequest {
@@ -161,8 +136,8 @@ pub enum CacheRequest {
     None,
     /// II, EXCLUSIVE or BATCH; anything else counts as nothing.
     Oplock(OplockLevel),
-    /// A lease.
-    Lease(LeaseRequest),
+    /// A lease. A context of version 2 has the epoch that the client holds.
+    Lease(LeaseContext),
 }
 
 /// The caching that an open got, as CREATE's reply states it.
@@ -172,21 +147,9 @@ pub enum CacheGrant {
     None,
     /// An oplock (never NONE).
     Oplock(OplockLevel),
-    /// A lease, maybe with the empty state.
-    Lease {
-        /// The key of the request.
-        key: LeaseKey,
-        /// The state that may be cached now.
-        state: LeaseState,
-        /// The lease is of version 2, whichever version this open used.
-        v2: bool,
-        /// The lease's epoch; 0 for version 1.
-        epoch: u16,
-        /// A break of this lease awaits its acknowledgment.
-        breaking: bool,
-        /// The parent's key as first given.
-        parent: Option<LeaseKey>,
-    },
+    /// A lease, maybe with the empty state. Its version and its parent's key are those of its first open, whichever
+    /// this open used.
+    Lease(LeaseContext),
 }
 
 impl CacheGrant {
@@ -195,7 +158,7 @@ impl CacheGrant {
         match self {
             Self::None => false,
             Self::Oplock(_) => true,
-            Self::Lease { state, .. } => !state.is_empty(),
+            Self::Lease(lease) => !lease.lease_state.is_empty(),
         }
     }
 }
@@ -247,7 +210,7 @@ impl OpenRequest {
         match self.cache {
             CacheRequest::None => None,
             CacheRequest::Oplock(_) => Some(Owner::Oplock(self.open)),
-            CacheRequest::Lease(lease) => Some(Owner::Lease(self.client, lease.key)),
+            CacheRequest::Lease(lease) => Some(Owner::Lease(self.client, lease.lease_key)),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use durability::{MapChange, MapCounts, StoreTask};
 use smb_wire::{
     access_mask::AccessMask,
+    create_context::LeaseV2,
     dtyp::Sid,
     ids::{Guid, LeaseKey},
     msg::{LockElement, LockFlags, ShareAccess},
@@ -16,8 +17,8 @@ use super::{
     *,
 };
 use crate::file::{
-    CacheRequest, LeaseRequest, LeaseState, LeaseVersion, Link, LockBounds, OpenRequest, ShareId,
-    Waiter, WaiterId,
+    CacheRequest, LeaseContext, LeaseState, Link, LockBounds, OpenRequest, ShareId, Waiter,
+    WaiterId,
 };
 
 #[derive(Default)]
@@ -83,11 +84,14 @@ fn open(files: &Files, id: u64) -> OpenRequest {
         delete_on_close: false,
         patient: true,
         client: Guid([1; 16]),
-        cache: CacheRequest::Lease(LeaseRequest {
-            key: LeaseKey([2; 16]),
-            state: LeaseState::RWH,
-            parent: None,
-            version: LeaseVersion::V2 { epoch: 4 },
+        cache: CacheRequest::Lease(LeaseContext {
+            lease_key: LeaseKey([2; 16]),
+            lease_state: LeaseState::RWH,
+            v2: Some(LeaseV2 {
+                epoch: 4,
+                ..LeaseV2::default()
+            }),
+            ..LeaseContext::default()
         }),
         allocation: 0,
         waiter: Waiter {

@@ -34,8 +34,8 @@ use self::{
 };
 use crate::{
     file::{
-        CacheRequest, Deleter, LeaseState, Link, OpenId, OpenRequest, Place, Quick, SavedCache,
-        SavedLease, SharePath, Waiter,
+        CacheRequest, Deleter, LeaseContext, LeaseState, Link, OpenId, OpenRequest, Place, Quick,
+        SavedCache, SavedLease, SharePath, Waiter,
     },
     host_watch::Interest,
     locks::Mutex,
@@ -254,11 +254,9 @@ impl<V: Vfs> Server<V> {
             patient: true,
             client: record.client,
             cache: match record.lease {
-                Some((key, _)) => CacheRequest::Lease(crate::file::LeaseRequest {
-                    key,
-                    state: crate::file::LeaseState(0),
-                    parent: None,
-                    version: crate::file::LeaseVersion::V1,
+                Some((lease_key, _)) => CacheRequest::Lease(LeaseContext {
+                    lease_key,
+                    ..LeaseContext::default()
                 }),
                 None => CacheRequest::None,
             },

@@ -83,6 +83,11 @@ impl LeaseContext {
         })
     }
 
+    /// Returns whether a break of the lease awaits its acknowledgment.
+    pub const fn is_breaking(&self) -> bool {
+        self.flags.contains(LeaseFlags::BREAK_IN_PROGRESS)
+    }
+
     /// Returns the parent's key if version and flags say that it is present.
     pub fn parent_lease_key(&self) -> Option<LeaseKey> {
         self.v2

@@ -6,9 +6,8 @@ use std::{sync::Arc, time::Duration};
 use smb_wire::{
     access_mask::AccessMask,
     create_context::{
-        CreateContextList, DurableHandleFlags, DurableHandleResponseV2, LeaseContext, LeaseFlags,
-        LeaseState, LeaseV2, QueryMaximalAccessRequest, QueryMaximalAccessResponse,
-        QueryOnDiskIdResponse, name,
+        CreateContextList, DurableHandleFlags, DurableHandleResponseV2, LeaseContext, LeaseState,
+        QueryMaximalAccessRequest, QueryMaximalAccessResponse, QueryOnDiskIdResponse, name,
     },
     ids::LeaseKey,
     msg::{CreateAction, CreateResponse, CreateResponseFlags, OplockLevel},
@@ -65,7 +64,9 @@ pub(super) async fn reply<V: Vfs>(on: &Opening<'_, V>, mut opened: Opened<V>) ->
     on.chain.set_file_id(open.file_id);
     // The answer reports the caching that was granted, since later breaks follow the answer and start from it.
     let cache = match granted {
-        CacheGrant::Lease { breaking: true, .. } => Box::pin(breaking(on, &place, &open)).await,
+        CacheGrant::Lease(lease) if lease.is_breaking() => {
+            Box::pin(breaking(on, &place, &open)).await
+        }
         granted => granted,
     };
     if let Some(granting) = granting {
@@ -107,7 +108,7 @@ pub(super) fn response<'a, V: Vfs>(
         oplock_level: match cache {
             CacheGrant::None => OplockLevel::NONE,
             CacheGrant::Oplock(level) => *level,
-            CacheGrant::Lease { .. } => OplockLevel::LEASE,
+            CacheGrant::Lease(_) => OplockLevel::LEASE,
         },
         flags: CreateResponseFlags::empty(),
         create_action: action,
@@ -242,9 +243,9 @@ pub(super) fn caches_handle(granted: &CacheGrant) -> bool {
     match granted {
         CacheGrant::None => false,
         CacheGrant::Oplock(level) => *level == OplockLevel::BATCH,
-        CacheGrant::Lease {
-            state, breaking, ..
-        } => state.contains(LeaseState::HANDLE) && !*breaking,
+        CacheGrant::Lease(lease) => {
+            lease.lease_state.contains(LeaseState::HANDLE) && !lease.is_breaking()
+        }
     }
 }
 
@@ -255,7 +256,10 @@ fn origin<V: Vfs>(
     action: CreateAction,
 ) -> Result<Origin, Failure> {
     let lease = match *granted {
-        CacheGrant::Lease { key, v2, .. } => Some(LeaseName { key, v2 }),
+        CacheGrant::Lease(lease) => Some(LeaseName {
+            key: lease.lease_key,
+            v2: lease.v2.is_some(),
+        }),
         _ => None,
     };
     let create_guid = on.contexts.replayable().map(|asked| asked.create_guid);
@@ -343,8 +347,8 @@ pub(super) fn push_granted(
     cache: &CacheGrant,
     got: Endurance,
 ) {
-    if let (Some(_), Some(answer)) = (&contexts.lease_named, lease(cache)) {
-        list.push_with(name::REQUEST_LEASE, |out| answer.encode(out));
+    if let (Some(_), CacheGrant::Lease(lease)) = (&contexts.lease_named, cache) {
+        list.push_with(name::REQUEST_LEASE, |out| lease.encode(out));
     }
     let Endurance::Durable {
         timeout,
@@ -364,29 +368,4 @@ pub(super) fn push_granted(
             list.push_with(name::DURABLE_HANDLE_REQUEST_V2, |out| answer.encode(out));
         }
     }
-}
-
-fn lease(granted: &CacheGrant) -> Option<LeaseContext> {
-    let CacheGrant::Lease {
-        key,
-        state,
-        v2,
-        epoch,
-        breaking,
-        parent,
-    } = *granted
-    else {
-        return None;
-    };
-    Some(LeaseContext {
-        lease_key: key,
-        lease_state: state,
-        flags: LeaseFlags::BREAK_IN_PROGRESS
-            .when(breaking)
-            .union(LeaseFlags::PARENT_LEASE_KEY_SET.when(v2 && parent.is_some())),
-        v2: v2.then(|| LeaseV2 {
-            parent_lease_key: parent.unwrap_or_default(),
-            epoch,
-        }),
-    })
 }

@@ -19,8 +19,8 @@ use crate::{
     command::{Call, engine},
     failure::Failure,
     file::{
-        Actor, CacheGrant, CacheRequest, Decision, LeaseRequest, LeaseVersion, Link, OpenId,
-        OpenRequest, Operation, Outcome, Owner, Place, Quick, SharePath, WaiterId,
+        Actor, CacheGrant, CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Outcome,
+        Owner, Place, Quick, SharePath, WaiterId,
     },
     state::{
         breaks::{Granting, perform},
@@ -213,21 +213,11 @@ async fn is_there<V: Vfs>(call: &Call<V>, case: &Case<'_, V>) -> bool {
 }
 
 fn cache(wanted: &Wanted, contexts: &Contexts) -> CacheRequest {
-    let Some(lease) = &contexts.lease else {
-        return match wanted.oplock {
-            OplockLevel::LEASE => CacheRequest::None,
-            level => CacheRequest::Oplock(level),
-        };
-    };
-    CacheRequest::Lease(LeaseRequest {
-        key: lease.lease_key,
-        state: lease.lease_state,
-        parent: lease.parent_lease_key(),
-        version: match lease.v2 {
-            None => LeaseVersion::V1,
-            Some(v2) => LeaseVersion::V2 { epoch: v2.epoch },
-        },
-    })
+    match (contexts.lease, wanted.oplock) {
+        (Some(lease), _) => CacheRequest::Lease(lease),
+        (None, OplockLevel::LEASE) => CacheRequest::None,
+        (None, level) => CacheRequest::Oplock(level),
+    }
 }
 
 /// Called when an open has emptied the object that it was granted to overwrite: from here on the engine judges the open

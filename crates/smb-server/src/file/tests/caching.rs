@@ -261,7 +261,7 @@ fn the_same_key_shares_and_grows_one_lease() {
     let rig = Rig::new();
     let first = rig.leased(1, READ, 1, ONLY_R);
     let epoch = |grant| match grant {
-        CacheGrant::Lease { state, epoch, .. } => (state, epoch),
+        CacheGrant::Lease(lease) => (lease.lease_state, lease.v2.unwrap().epoch),
         other => panic!("{other:?}"),
     };
     assert_eq!(epoch(rig.open(&first)), (ONLY_R, 0x11));
@@ -290,15 +290,8 @@ fn the_same_key_shares_and_grows_one_lease() {
     assert_eq!(breaks[0].opens.len(), 4);
     // While the break is in flight the lease is neither promoted nor taken away.
     let grant = rig.open(&rig.leased(1, READ, 1, RWH));
-    assert!(matches!(
-        grant,
-        CacheGrant::Lease {
-            state: RWH,
-            breaking: true,
-            epoch: 0x13,
-            ..
-        }
-    ));
+    assert_eq!(epoch(grant), (RWH, 0x13));
+    assert!(matches!(grant, CacheGrant::Lease(lease) if lease.is_breaking()));
     assert_eq!(ack(&rig, 1, RH).0, Ok(RH));
     assert_eq!(epoch(rig.open(&other)), (RH, 0x11));
 }
@@ -307,23 +300,15 @@ fn the_same_key_shares_and_grows_one_lease() {
 fn version_one_has_no_epoch() {
     let rig = Rig::new();
     let request = OpenRequest {
-        cache: CacheRequest::Lease(LeaseRequest {
-            key: lease_key(1),
-            state: RWH,
-            parent: Some(lease_key(9)),
-            version: LeaseVersion::V1,
+        cache: CacheRequest::Lease(LeaseContext {
+            lease_key: lease_key(1),
+            lease_state: RWH,
+            ..LeaseContext::default()
         }),
         ..rig.leased(1, READ, 1, RWH)
     };
     let grant = rig.open(&request);
-    assert!(matches!(
-        grant,
-        CacheGrant::Lease {
-            epoch: 0,
-            parent: Some(_),
-            ..
-        }
-    ));
+    assert!(matches!(grant, CacheGrant::Lease(lease) if lease.v2.is_none()));
     assert_eq!(rig.waits(&rig.request(1, READ))[0].epoch, 0);
 }
 

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::LeaseV2;
 use smb_wire::ids::{Guid, LeaseKey};
 use smb_wire::msg::{OplockLevel, ShareAccess};
 use vfs::{FileKey, Identity, VfsError};
@@ -113,11 +114,14 @@ pub(super) fn lease_key(n: u8) -> LeaseKey {
 
 /// A lease of version 2; the same number names client and key.
 pub(super) fn lease(n: u8, state: LeaseState) -> CacheRequest {
-    CacheRequest::Lease(LeaseRequest {
-        key: lease_key(n),
-        state,
-        parent: None,
-        version: LeaseVersion::V2 { epoch: 0x10 },
+    CacheRequest::Lease(LeaseContext {
+        lease_key: lease_key(n),
+        lease_state: state,
+        v2: Some(LeaseV2 {
+            epoch: 0x10,
+            ..LeaseV2::default()
+        }),
+        ..LeaseContext::default()
     })
 }
 
@@ -258,7 +262,7 @@ pub(super) fn state(grant: CacheGrant) -> LeaseState {
     match grant {
         CacheGrant::None => NONE,
         CacheGrant::Oplock(level) => state_of(level),
-        CacheGrant::Lease { state, .. } => state,
+        CacheGrant::Lease(lease) => lease.lease_state,
     }
 }
 

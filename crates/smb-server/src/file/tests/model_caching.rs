@@ -243,8 +243,9 @@ impl World {
         let (owner, epoch) = match (granted.cache, request.cache) {
             (CacheGrant::None, _) => (None, 0),
             (CacheGrant::Oplock(_), _) => (Some(Owner::Oplock(request.open)), 0),
-            (CacheGrant::Lease { key, epoch, .. }, _) => {
-                (Some(Owner::Lease(request.client, key)), epoch)
+            (CacheGrant::Lease(lease), _) => {
+                let owner = Owner::Lease(request.client, lease.lease_key);
+                (Some(owner), lease.v2.unwrap().epoch)
             }
         };
         if let Some(owner) = owner {

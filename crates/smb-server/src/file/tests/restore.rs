@@ -260,7 +260,7 @@ fn a_lease_is_taken_anew_if_the_clients_of_its_other_opens_are_away() {
     assert!(!anew(&BTreeSet::new()));
     assert!(anew(&both));
     match files.caching_of(&one.place, one.open) {
-        CacheGrant::Lease { epoch, .. } => assert_eq!(epoch, 0x81),
+        CacheGrant::Lease(lease) => assert_eq!(lease.v2.unwrap().epoch, 0x81),
         other => panic!("no lease: {other:?}"),
     }
 }

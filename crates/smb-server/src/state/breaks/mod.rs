@@ -238,15 +238,12 @@ pub(crate) fn reported<V: Vfs>(
     owner: Owner,
 ) -> CacheGrant {
     let mut cache = server.files.caching_of(place, open);
-    if let CacheGrant::Lease {
-        breaking: true,
-        v2: true,
-        epoch,
-        ..
-    } = &mut cache
+    if let CacheGrant::Lease(lease) = &mut cache
+        && lease.is_breaking()
+        && let Some(v2) = &mut lease.v2
         && !server.grants.is_sent(owner)
     {
-        *epoch = epoch.wrapping_sub(1);
+        v2.epoch = v2.epoch.wrapping_sub(1);
     }
     cache
 }

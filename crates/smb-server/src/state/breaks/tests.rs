@@ -7,15 +7,17 @@ use std::{
     task::{Context, Wake, Waker},
 };
 
-use smb_wire::{access_mask::AccessMask, ids::SessionId, msg::ShareAccess};
+use smb_wire::{
+    access_mask::AccessMask, create_context::LeaseV2, ids::SessionId, msg::ShareAccess,
+};
 use tokio::sync::mpsc;
 use vfs::{Node, Timestamp, Volume};
 
 use super::*;
 use crate::{
     file::{
-        Actor, CacheRequest, CountedUser, Decision, LeaseRequest, LeaseState, LeaseVersion, Link,
-        OpenRequest, Operation, Place, SharePath, Waiter, WaiterId,
+        Actor, CacheRequest, CountedUser, Decision, LeaseContext, LeaseState, Link, OpenRequest,
+        Operation, Place, SharePath, Waiter, WaiterId,
     },
     limits::ServerLimits,
     memory::Seen,
@@ -104,9 +106,7 @@ fn an_answer_before_the_notification_has_the_epoch_before_the_break() {
     let (world, place, open, _mailbox) = world();
     let server = &world.server;
     let now = || match reported(server, &place, open.engine, OWNER) {
-        CacheGrant::Lease {
-            epoch, breaking, ..
-        } => (epoch, breaking),
+        CacheGrant::Lease(lease) => (lease.v2.unwrap().epoch, lease.is_breaking()),
         other => panic!("{other:?}"),
     };
     let (before, _) = now();
@@ -159,11 +159,11 @@ fn join(server: &Server<Back>, place: &Place, open: &Open<Back>) {
         delete_on_close: false,
         patient: true,
         client: CLIENT,
-        cache: CacheRequest::Lease(LeaseRequest {
-            key: KEY,
-            state: LeaseState::RWH,
-            parent: None,
-            version: LeaseVersion::V2 { epoch: 0 },
+        cache: CacheRequest::Lease(LeaseContext {
+            lease_key: KEY,
+            lease_state: LeaseState::RWH,
+            v2: Some(LeaseV2::default()),
+            ..LeaseContext::default()
         }),
         allocation: 0,
         waiter: Waiter {
