@@ -12,8 +12,8 @@ use smb_wire::{
     codec::size,
     rpc::{
         activity::{
-            ActivityRequest, EntryMember, Listing, encode_ended, encode_enumeration,
-            encode_file_info, entry_bytes,
+            ActivityRequest, EntryMember, Listing, encode_ended, encode_enumeration, encode_info,
+            entry_bytes,
         },
         srvsvc::{Stype, Win32Error},
     },
@@ -36,7 +36,7 @@ const PERMISSIONS: u32 = AccessMask::FILE_READ_DATA.bits()
     | AccessMask::FILE_WRITE_DATA.bits()
     | AccessMask::FILE_APPEND_DATA.bits();
 
-type Entry = Vec<EntryMember>;
+type Entry = Vec<EntryMember<'static>>;
 
 /// Every place of a list; `None` is one that the client does not ask for.
 type Places = Result<Vec<Option<Entry>>, Win32Error>;
@@ -62,7 +62,7 @@ pub(super) fn answer(world: &World, request: &ActivityRequest) -> BytesMut {
                 let open = numbered(all, *file_id).ok_or(Win32Error::FILE_NOT_FOUND)?;
                 Ok(of_open(open, *level))
             });
-            encode_file_info(*level, entry.as_deref().map_err(|error| *error))
+            encode_info(*level, entry)
         }
         ActivityRequest::FileClose { file_id } => encode_ended(activity.and_then(|all| {
             let open = numbered(all, *file_id).ok_or(Win32Error::NERR_FILE_ID_NOT_FOUND)?;
@@ -135,11 +135,11 @@ fn bounded(name: &str) -> Result<(), Win32Error> {
     }
 }
 
-fn text(text: &str) -> EntryMember {
-    EntryMember::Text(text.to_owned())
+fn text(text: &str) -> EntryMember<'static> {
+    EntryMember::Text(text.to_owned().into())
 }
 
-fn number(count: u64) -> EntryMember {
+fn number(count: u64) -> EntryMember<'static> {
     EntryMember::Number(u32::try_from(count).unwrap_or(u32::MAX))
 }
 

@@ -44,8 +44,8 @@ fn workstation(world: &World, opnum: u16, stub: &[u8]) -> Answer {
     }
     let info = WkstaInfo {
         platform_id: PLATFORM_NT,
-        computer_name: world.config.netbios_name.clone(),
-        lan_group: world.config.workgroup.clone(),
+        computer_name: &world.config.netbios_name,
+        lan_group: &world.config.workgroup,
         version_major: VERSION.0,
         version_minor: VERSION.1,
         logged_on_users: 1,

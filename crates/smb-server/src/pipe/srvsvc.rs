@@ -7,8 +7,8 @@ use bytes::BytesMut;
 use smb_wire::rpc::{
     FaultStatus,
     srvsvc::{
-        ServerInfo, ShareEnumReply, ShareInfo, SrvsvcRequest, Stype, TimeOfDay, Win32Error,
-        encode_remote_tod, encode_server_get_info, encode_share_get_info,
+        ServerInfo, ShareInfo, SrvsvcRequest, Stype, TimeOfDay, Win32Error, encode_remote_tod,
+        encode_server_get_info, encode_share_enum, encode_share_get_info,
     },
 };
 use vfs::Timestamp;
@@ -40,8 +40,8 @@ pub(super) fn answer(world: &World, opnum: u16, stub: &[u8]) -> Result<BytesMut,
     Ok(match request {
         SrvsvcRequest::ShareEnum(listing) => {
             let from = usize::try_from(listing.resume_handle.unwrap_or(0)).unwrap_or(usize::MAX);
-            let shares = listed(world).skip(from).collect();
-            ShareEnumReply::whole(listing.level, shares, listing.resume_handle).encode()
+            let shares: Vec<_> = listed(world).skip(from).collect();
+            encode_share_enum(&listing, Ok(&shares))
         }
         SrvsvcRequest::ShareGetInfo { net_name, level } => {
             let found = find(world, &net_name);
@@ -56,9 +56,7 @@ pub(super) fn answer(world: &World, opnum: u16, stub: &[u8]) -> Result<BytesMut,
 fn refused(request: &SrvsvcRequest) -> Result<BytesMut, FaultStatus> {
     match *request {
         SrvsvcRequest::ShareEnum(listing) => {
-            let mut reply = ShareEnumReply::whole(listing.level, Vec::new(), listing.resume_handle);
-            reply.result = Win32Error::ACCESS_DENIED;
-            Ok(reply.encode())
+            Ok(encode_share_enum(&listing, Err(Win32Error::ACCESS_DENIED)))
         }
         SrvsvcRequest::ShareGetInfo { level, .. } => {
             Ok(encode_share_get_info(level, Err(Win32Error::ACCESS_DENIED)))
@@ -76,7 +74,7 @@ fn visible(world: &World, share: &SeenShare) -> bool {
     share.admitted || (shown && share.open)
 }
 
-fn listed(world: &World) -> impl Iterator<Item = ShareInfo> {
+fn listed(world: &World) -> impl Iterator<Item = ShareInfo<'_>> {
     world
         .shares
         .iter()
@@ -85,7 +83,7 @@ fn listed(world: &World) -> impl Iterator<Item = ShareInfo> {
         .chain(std::iter::once(pipes()))
 }
 
-fn find(world: &World, name: &str) -> Result<ShareInfo, Win32Error> {
+fn find<'a>(world: &'a World, name: &str) -> Result<ShareInfo<'a>, Win32Error> {
     if name.eq_ignore_ascii_case("IPC$") {
         return Ok(pipes());
     }
@@ -103,13 +101,12 @@ fn find(world: &World, name: &str) -> Result<ShareInfo, Win32Error> {
 
 /// A share at any level: none shows more than every client may know (docs/protocol-notes.md, "Levels of shares for
 /// administrators").
-fn info(share: &SeenShare) -> ShareInfo {
+fn info(share: &SeenShare) -> ShareInfo<'_> {
     let flag = |on: bool, bit: u32| if on { bit } else { 0 };
     ShareInfo {
-        net_name: share.name.clone(),
+        net_name: &share.name,
         share_type: share_type(&share.name),
-        remark: share.comment.clone(),
-        permissions: 0,
+        remark: &share.comment,
         max_uses: u32::MAX,
         current_uses: 0,
         path: format!(r"C:\{}", share.name),
@@ -126,26 +123,25 @@ fn share_type(name: &str) -> Stype {
     Stype::SPECIAL.when(of_drive || stem.eq_ignore_ascii_case("ADMIN"))
 }
 
-fn pipes() -> ShareInfo {
+fn pipes() -> ShareInfo<'static> {
     ShareInfo {
-        net_name: "IPC$".to_owned(),
+        net_name: "IPC$",
         share_type: Stype::IPC | Stype::SPECIAL,
-        remark: "IPC Service".to_owned(),
+        remark: "IPC Service",
         max_uses: u32::MAX,
-        path: String::new(),
         ..ShareInfo::default()
     }
 }
 
-fn server(world: &World) -> ServerInfo {
+fn server(world: &World) -> ServerInfo<'_> {
     let config = &world.config;
     ServerInfo {
         platform_id: PLATFORM_NT,
-        name: config.netbios_name.clone(),
+        name: &config.netbios_name,
         version_major: VERSION.0,
         version_minor: VERSION.1,
         server_type: SERVER_TYPE,
-        comment: config.comment.clone(),
+        comment: &config.comment,
         users: u32::try_from(config.limits.sessions).unwrap_or(u32::MAX),
         disconnect_min: -1,
     }

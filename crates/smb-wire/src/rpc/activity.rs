@@ -1,6 +1,9 @@
 //! The calls of srvsvc on sessions, open files and connections to shares ([MS-SRVS] 3.1.4.1 to 3.1.4.6).
 //!
-//! In every level of them an entry is a row of numbers and strings, so one encoder serves all.
+//! In every level of them an entry is a row of numbers and strings, so one encoder serves all, and so it does for
+//! shares, servers and workstations.
+
+use std::borrow::Cow;
 
 use bytes::BytesMut;
 
@@ -9,7 +12,7 @@ use super::{
     pdu::FaultStatus,
     srvsvc::Win32Error,
 };
-use crate::utf16;
+use crate::{codec::size, utf16};
 
 /// The part of a list that a client asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,45 +142,80 @@ fn name(reader: &mut NdrReader<'_>) -> Result<String, FaultStatus> {
 
 /// A member of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EntryMember {
+pub enum EntryMember<'a> {
     /// A DWORD.
     Number(u32),
     /// A pointer to a string.
-    Text(String),
+    Text(Cow<'a, str>),
+    /// A length, and a pointer to as many bytes if there are any.
+    Bytes(Option<&'a [u8]>),
+}
+
+impl<'a> EntryMember<'a> {
+    /// A pointer to a string that is not copied.
+    pub(super) fn text(text: &'a str) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
 }
 
 /// Bytes that an entry takes in an answer.
-pub fn entry_bytes(entry: &[EntryMember]) -> usize {
+pub fn entry_bytes(entry: &[EntryMember<'_>]) -> usize {
     let members = entry.iter().map(|member| match member {
         EntryMember::Number(_) => 4,
         // A pointer, three counts, the text and its NUL, which may need padding.
         EntryMember::Text(text) => 16 + (utf16::len_bytes(text) + 2).next_multiple_of(4),
+        // A length, a pointer, a count and the bytes.
+        EntryMember::Bytes(bytes) => 8 + bytes.map_or(0, |bytes| 4 + bytes.len()),
     });
     members.sum()
 }
 
-fn put_fixed(entry: &[EntryMember], writer: &mut NdrWriter) {
+fn put_fixed(entry: &[EntryMember<'_>], writer: &mut NdrWriter) {
     for member in entry {
         match member {
             EntryMember::Number(number) => writer.u32(*number),
             EntryMember::Text(_) => writer.pointer(true),
+            EntryMember::Bytes(bytes) => {
+                writer.count(bytes.map_or(0, <[u8]>::len));
+                writer.pointer(bytes.is_some());
+            }
         }
     }
 }
 
-fn put_referents(entry: &[EntryMember], writer: &mut NdrWriter) {
+fn put_referents(entry: &[EntryMember<'_>], writer: &mut NdrWriter) {
     for member in entry {
-        if let EntryMember::Text(text) = member {
-            writer.wide_string(text);
+        match member {
+            EntryMember::Number(_) | EntryMember::Bytes(None) => {}
+            EntryMember::Text(text) => writer.wide_string(text),
+            EntryMember::Bytes(Some(bytes)) => {
+                writer.count(bytes.len());
+                writer.bytes(bytes);
+            }
         }
     }
+}
+
+/// The members of an entry at one of the levels 100 to 102, each of which has those of the levels below and more.
+///
+/// # Errors
+/// ERROR_INVALID_LEVEL for another level.
+pub(super) fn up_to_level<'a>(
+    level: u32,
+    lengths: [usize; 3],
+    mut entry: Vec<EntryMember<'a>>,
+) -> Result<Vec<EntryMember<'a>>, Win32Error> {
+    let place = level.checked_sub(100).map(size);
+    let length = place.and_then(|place| lengths.get(place));
+    entry.truncate(*length.ok_or(Win32Error::INVALID_LEVEL)?);
+    Ok(entry)
 }
 
 /// Encodes the response to an enumeration: `entries` of `total` that are left, and the position to continue from, for
 /// a client that keeps one. A refusal has no entries.
 pub fn encode_enumeration(
     listing: &Listing,
-    entries: Option<&[Vec<EntryMember>]>,
+    entries: Option<&[Vec<EntryMember<'_>>]>,
     total: usize,
     next: u32,
     result: Win32Error,
@@ -205,12 +243,12 @@ pub fn encode_enumeration(
     writer.finish_with(result.0)
 }
 
-/// Encodes the response to NetrFileGetInfo.
-pub fn encode_file_info(level: u32, entry: Result<&[EntryMember], Win32Error>) -> BytesMut {
+/// Encodes the response to a call that queries one entry.
+pub fn encode_info(level: u32, entry: Result<Vec<EntryMember<'_>>, Win32Error>) -> BytesMut {
     let mut writer = NdrWriter::new();
     writer.u32(level);
     writer.pointer(entry.is_ok());
-    if let Ok(entry) = entry {
+    if let Ok(entry) = &entry {
         put_fixed(entry, &mut writer);
         put_referents(entry, &mut writer);
     }
@@ -330,8 +368,8 @@ mod tests {
     fn entries_have_their_numbers_and_then_their_texts() {
         let entry = vec![
             EntryMember::Number(7),
-            EntryMember::Text("ab".to_owned()),
-            EntryMember::Text(String::new()),
+            EntryMember::text("ab"),
+            EntryMember::text(""),
         ];
         assert_eq!(entry_bytes(&entry), 4 + (16 + 8) + (16 + 4));
         let one = [entry];
@@ -345,12 +383,12 @@ mod tests {
         let refused = encode_enumeration(&asked, None, 0, 0, Win32Error::ACCESS_DENIED);
         let expected = hex("03000000030000000000000000000000000002000000000005000000");
         assert_eq!(refused[..], expected[..]);
-        let stub = encode_file_info(3, Ok(&one[0]));
+        let stub = encode_info(3, Ok(one[0].clone()));
         let expected = hex("\
             030000000000020007000000040002000800020003000000000000000300000061006200000000000100000000\
             000000010000000000000000000000");
         assert_eq!(stub[..], expected[..]);
-        let gone = encode_file_info(3, Err(Win32Error::FILE_NOT_FOUND));
+        let gone = encode_info(3, Err(Win32Error::FILE_NOT_FOUND));
         assert_eq!(gone[..], hex("030000000000000002000000")[..]);
         assert_eq!(encode_ended(Ok(()))[..], [0; 4]);
     }

@@ -71,23 +71,23 @@ fn bind() {
     assert_eq!(out[..], bytes[..]);
 }
 
-fn shares() -> Vec<srvsvc::ShareInfo> {
+fn shares(descriptor: &[u8]) -> [srvsvc::ShareInfo<'_>; 2] {
     let tmp = srvsvc::ShareInfo {
-        net_name: "tmp".to_owned(),
-        remark: "a share".to_owned(),
+        net_name: "tmp",
+        remark: "a share",
         max_uses: u32::MAX,
         current_uses: 1,
         path: "C:\\tmp\\rpccap\\s2\\share".to_owned(),
-        security_descriptor: Some(share_descriptor()),
+        security_descriptor: Some(descriptor),
         ..srvsvc::ShareInfo::default()
     };
     let ipc = srvsvc::ShareInfo {
-        net_name: "IPC$".to_owned(),
+        net_name: "IPC$",
         share_type: srvsvc::Stype::SPECIAL | srvsvc::Stype::IPC,
-        remark: "IPC Service (Samba 4.17.12-Debian)".to_owned(),
+        remark: "IPC Service (Samba 4.17.12-Debian)",
         ..srvsvc::ShareInfo::default()
     };
-    vec![tmp, ipc]
+    [tmp, ipc]
 }
 
 /// The descriptor inside SHARE_GET_INFO_502, decoded and encoded.
@@ -103,32 +103,35 @@ fn share_descriptor() -> Vec<u8> {
     out.to_vec()
 }
 
+/// A request for all shares, which keeps no position.
+fn whole(level: u32) -> activity::Listing {
+    activity::Listing {
+        level,
+        prefered_maximum_length: u32::MAX,
+        resume_handle: None,
+    }
+}
+
 #[test]
 fn srvsvc_shares() {
-    use srvsvc::{ShareEnumReply, SrvsvcRequest, encode_share_get_info};
+    use srvsvc::{SrvsvcRequest, encode_share_enum, encode_share_get_info};
     let request = SrvsvcRequest::decode(15, &recorded("SHARE_ENUM_REQUEST"));
     let expected = SrvsvcRequest::ShareEnum(activity::Listing {
-        level: 1,
-        prefered_maximum_length: u32::MAX,
         resume_handle: Some(0),
+        ..whole(1)
     });
     assert_eq!(request, Ok(expected));
-    let [tmp, ipc] = shares().try_into().unwrap();
-    let both = vec![tmp.clone(), ipc];
-    same(
-        &ShareEnumReply::whole(1, both, None).encode(),
-        "SHARE_ENUM_1",
-    );
+    let descriptor = share_descriptor();
+    let both = shares(&descriptor);
+    same(&encode_share_enum(&whole(1), Ok(&both)), "SHARE_ENUM_1");
+    let [tmp, _] = both;
     // The tmp share had no user when level 2 was requested.
     for (level, current_uses, captured) in [(2, 0, "SHARE_ENUM_2"), (502, 1, "SHARE_ENUM_502")] {
         let share = srvsvc::ShareInfo {
             current_uses,
             ..tmp.clone()
         };
-        same(
-            &ShareEnumReply::whole(level, vec![share], None).encode(),
-            captured,
-        );
+        same(&encode_share_enum(&whole(level), Ok(&[share])), captured);
     }
     let request = SrvsvcRequest::decode(16, &recorded("SHARE_GET_INFO_REQUEST"));
     let expected = SrvsvcRequest::ShareGetInfo {
@@ -147,11 +150,14 @@ fn srvsvc_shares() {
 
 #[test]
 fn srvsvc_refuses_levels_and_operations() {
-    use srvsvc::{ShareEnumReply, SrvsvcRequest, Win32Error, encode_share_get_info};
-    let reply = ShareEnumReply::whole(503, shares(), None);
-    assert_eq!(reply.result, Win32Error::INVALID_LEVEL);
-    assert_eq!(reply.encode().len(), 24);
-    let stub = encode_share_get_info(3, Ok(&shares()[0]));
+    use srvsvc::{SrvsvcRequest, Win32Error, encode_share_enum, encode_share_get_info};
+    let both = shares(&[]);
+    let stub = encode_share_enum(&whole(503), Ok(&both));
+    let (head, result) = stub.split_last_chunk().unwrap();
+    assert_eq!(head.len(), 20);
+    let result = Win32Error(u32::from_le_bytes(*result));
+    assert_eq!(result, Win32Error::INVALID_LEVEL);
+    let stub = encode_share_get_info(3, Ok(&both[0]));
     assert_eq!(stub[..], *b"\x03\0\0\0\0\0\0\0\x7c\0\0\0");
     let decode = SrvsvcRequest::decode;
     assert_eq!(decode(99, &[]), Err(FaultStatus::OP_RNG_ERROR));
@@ -165,11 +171,11 @@ fn server_and_workstation() {
     assert_eq!(request, Ok(expected));
     let server = srvsvc::ServerInfo {
         platform_id: 500,
-        name: "CAPBOX".to_owned(),
+        name: "CAPBOX",
         version_major: 6,
         version_minor: 1,
         server_type: 0x0080_9a03,
-        comment: "Samba 4.17.12-Debian".to_owned(),
+        comment: "Samba 4.17.12-Debian",
         ..srvsvc::ServerInfo::default()
     };
     same(
@@ -180,8 +186,8 @@ fn server_and_workstation() {
     assert_eq!(level, Ok(100));
     let workstation = wkssvc::WkstaInfo {
         platform_id: 500,
-        computer_name: "CAPBOX".to_owned(),
-        lan_group: "CAPGRP".to_owned(),
+        computer_name: "CAPBOX",
+        lan_group: "CAPGRP",
         version_major: 6,
         version_minor: 1,
         logged_on_users: 0,

@@ -6,7 +6,9 @@
 
 use bytes::BytesMut;
 
-use super::activity::{ActivityRequest, Listing};
+use super::activity::{
+    ActivityRequest, EntryMember, Listing, encode_enumeration, encode_info, up_to_level,
+};
 use super::ndr::{NdrReader, NdrWriter};
 use super::pdu::FaultStatus;
 
@@ -26,17 +28,6 @@ enum_of_the_wire! {
         NERR_CLIENT_NAME_NOT_FOUND = 2312,
         NERR_FILE_ID_NOT_FOUND = 2314,
         NERR_INVALID_COMPUTER = 2351,
-    }
-}
-
-impl Win32Error {
-    /// The result of a query of a level that is known or not.
-    pub(super) fn of_level(known: bool) -> Self {
-        if known {
-            Self::SUCCESS
-        } else {
-            Self::INVALID_LEVEL
-        }
     }
 }
 
@@ -112,15 +103,13 @@ impl SrvsvcRequest {
 
 /// All facts that any level contains about a share ([MS-SRVS] 2.2.4.22 to 2.2.4.36).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ShareInfo {
+pub struct ShareInfo<'a> {
     /// Its name.
-    pub net_name: String,
+    pub net_name: &'a str,
     /// Its kind.
     pub share_type: Stype,
     /// Its description.
-    pub remark: String,
-    /// Not used by servers with user-level security; 0.
-    pub permissions: u32,
+    pub remark: &'a str,
     /// Maximum number of connections, all ones for no limit.
     pub max_uses: u32,
     /// Current number of connections.
@@ -128,7 +117,7 @@ pub struct ShareInfo {
     /// A neutral local path (`C:\name`), never the host's.
     pub path: String,
     /// The security descriptor of the share, self-relative.
-    pub security_descriptor: Option<Vec<u8>>,
+    pub security_descriptor: Option<&'a [u8]>,
     /// Caching and DFS flags of levels 501 and 1005.
     pub flags: u32,
 }
@@ -136,136 +125,69 @@ pub struct ShareInfo {
 /// The levels that NetrShareEnum supports.
 const ENUM_LEVELS: [u32; 5] = [0, 1, 2, 501, 502];
 
-impl ShareInfo {
-    fn put_fixed(&self, level: u32, writer: &mut NdrWriter) {
-        if level == 1005 {
-            writer.u32(self.flags);
-            return;
-        }
-        writer.pointer(true);
-        if level == 0 {
-            return;
-        }
-        writer.u32(self.share_type.0);
-        writer.pointer(true);
+impl ShareInfo<'_> {
+    /// The members of the share's entry; `None` for an unknown level.
+    fn entry(&self, level: u32) -> Option<Vec<EntryMember<'_>>> {
+        let mut entry = vec![
+            EntryMember::text(self.net_name),
+            EntryMember::Number(self.share_type.0),
+            EntryMember::text(self.remark),
+        ];
         match level {
-            501 => writer.u32(self.flags),
-            2 | 502 => {
-                writer.u32(self.permissions);
-                writer.u32(self.max_uses);
-                writer.u32(self.current_uses);
-                writer.pointer(true);
+            0 => entry.truncate(1),
+            1 => {}
+            2 | 502 => entry.extend([
+                // Permissions, which servers with user-level security do not use.
+                EntryMember::Number(0),
+                EntryMember::Number(self.max_uses),
+                EntryMember::Number(self.current_uses),
+                EntryMember::text(&self.path),
                 // An empty password, because some clients print it without a check.
-                writer.pointer(true);
-                if level == 502 {
-                    writer.count(self.security_descriptor.as_ref().map_or(0, Vec::len));
-                    writer.pointer(self.security_descriptor.is_some());
-                }
-            }
-            _ => {}
+                EntryMember::text(""),
+            ]),
+            501 => entry.push(EntryMember::Number(self.flags)),
+            1005 => entry = vec![EntryMember::Number(self.flags)],
+            _ => return None,
         }
-    }
-
-    fn put_referents(&self, level: u32, writer: &mut NdrWriter) {
-        if level == 1005 {
-            return;
+        if level == 502 {
+            entry.push(EntryMember::Bytes(self.security_descriptor));
         }
-        writer.wide_string(&self.net_name);
-        if level == 0 {
-            return;
-        }
-        writer.wide_string(&self.remark);
-        if matches!(level, 2 | 502) {
-            writer.wide_string(&self.path);
-            writer.wide_string("");
-        }
-        if let Some(descriptor) = self.security_descriptor.as_ref().filter(|_| level == 502) {
-            writer.count(descriptor.len());
-            writer.bytes(descriptor);
-        }
+        Some(entry)
     }
 }
 
-/// The reply to NetrShareEnum.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShareEnumReply {
-    /// The requested level.
-    pub level: u32,
-    /// The shares from the resume handle on.
-    pub shares: Vec<ShareInfo>,
-    /// Number of shares from the resume handle on, whether they are in this response or not.
-    pub total_entries: u32,
-    /// The position to continue from; present if the request had one.
-    pub resume_handle: Option<u32>,
-    /// The result.
-    pub result: Win32Error,
-}
-
-impl ShareEnumReply {
-    /// Creates the response with all shares; ERROR_INVALID_LEVEL for an unknown level.
-    pub fn whole(level: u32, shares: Vec<ShareInfo>, resume_handle: Option<u32>) -> Self {
-        let known = ENUM_LEVELS.contains(&level);
-        let shares = if known { shares } else { Vec::new() };
-        Self {
-            level,
-            total_entries: u32::try_from(shares.len()).unwrap_or(u32::MAX),
-            shares,
-            resume_handle: resume_handle.map(|_| 0),
-            result: Win32Error::of_level(known),
-        }
-    }
-
-    /// The stub.
-    pub fn encode(&self) -> BytesMut {
-        let mut writer = NdrWriter::new();
-        writer.u32(self.level);
-        writer.u32(self.level);
-        let known = ENUM_LEVELS.contains(&self.level);
-        writer.pointer(known);
-        if known {
-            writer.count(self.shares.len());
-            writer.pointer(true);
-            writer.count(self.shares.len());
-            for share in &self.shares {
-                share.put_fixed(self.level, &mut writer);
-            }
-            for share in &self.shares {
-                share.put_referents(self.level, &mut writer);
-            }
-        }
-        writer.u32(self.total_entries);
-        writer.pointer(self.resume_handle.is_some());
-        if let Some(handle) = self.resume_handle {
-            writer.u32(handle);
-        }
-        writer.finish_with(self.result.0)
-    }
+/// Encodes the response to NetrShareEnum: all shares from the resume handle on, or a refusal; ERROR_INVALID_LEVEL for
+/// an unknown level.
+pub fn encode_share_enum(
+    listing: &Listing,
+    shares: Result<&[ShareInfo<'_>], Win32Error>,
+) -> BytesMut {
+    let known = ENUM_LEVELS.contains(&listing.level);
+    let result = match shares {
+        Err(refused) => refused,
+        Ok(_) if known => Win32Error::SUCCESS,
+        Ok(_) => Win32Error::INVALID_LEVEL,
+    };
+    let shares = shares.unwrap_or_default().iter().filter(|_| known);
+    let entries: Vec<_> = shares.filter_map(|one| one.entry(listing.level)).collect();
+    let total = entries.len();
+    let entries = known.then_some(entries.as_slice());
+    encode_enumeration(listing, entries, total, 0, result)
 }
 
 /// Encodes the response to NetrShareGetInfo.
-pub fn encode_share_get_info(level: u32, share: Result<&ShareInfo, Win32Error>) -> BytesMut {
-    let mut writer = NdrWriter::new();
-    let known = level == 1005 || ENUM_LEVELS.contains(&level);
-    let share = match share {
-        Ok(_) if !known => Err(Win32Error::INVALID_LEVEL),
-        share => share,
-    };
-    writer.u32(level);
-    writer.pointer(share.is_ok());
-    if let Ok(share) = share {
-        share.put_fixed(level, &mut writer);
-        share.put_referents(level, &mut writer);
-    }
-    writer.finish_with(share.err().unwrap_or(Win32Error::SUCCESS).0)
+pub fn encode_share_get_info(level: u32, share: Result<&ShareInfo<'_>, Win32Error>) -> BytesMut {
+    let entry = share.and_then(|share| share.entry(level).ok_or(Win32Error::INVALID_LEVEL));
+    encode_info(level, entry)
 }
 
 /// All facts that the levels 100 to 102 contain about a server ([MS-SRVS] 2.2.4.40 to 2.2.4.42).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ServerInfo {
+pub struct ServerInfo<'a> {
     /// 500 for Windows NT.
     pub platform_id: u32,
     /// Its name.
-    pub name: String,
+    pub name: &'a str,
     /// The reported version.
     pub version_major: u32,
     /// The reported version.
@@ -273,7 +195,7 @@ pub struct ServerInfo {
     /// The type bits: 1 workstation, 2 server, 0x1000 NT, 0x8000 NT server.
     pub server_type: u32,
     /// Its description.
-    pub comment: String,
+    pub comment: &'a str,
     /// Maximum number of users.
     pub users: u32,
     /// Minutes until an idle session is closed, -1 for never.
@@ -281,39 +203,24 @@ pub struct ServerInfo {
 }
 
 /// Encodes the response to NetrServerGetInfo.
-pub fn encode_server_get_info(level: u32, server: &ServerInfo) -> BytesMut {
-    let mut writer = NdrWriter::new();
-    let known = matches!(level, 100..=102);
-    writer.u32(level);
-    writer.pointer(known);
-    if known {
-        writer.u32(server.platform_id);
-        writer.pointer(true);
-        if level > 100 {
-            writer.u32(server.version_major);
-            writer.u32(server.version_minor);
-            writer.u32(server.server_type);
-            writer.pointer(true);
-        }
-        if level == 102 {
-            writer.u32(server.users);
-            // The same bits.
-            writer.u32(server.disconnect_min.cast_unsigned());
-            writer.u32(0); // not hidden
-            writer.u32(240); // seconds between announcements
-            writer.u32(3000); // milliseconds of jitter
-            writer.u32(0); // licences
-            writer.pointer(true);
-        }
-        writer.wide_string(&server.name);
-        if level > 100 {
-            writer.wide_string(&server.comment);
-        }
-        if level == 102 {
-            writer.wide_string("C:\\");
-        }
-    }
-    writer.finish_with(Win32Error::of_level(known).0)
+pub fn encode_server_get_info(level: u32, server: &ServerInfo<'_>) -> BytesMut {
+    let entry = vec![
+        EntryMember::Number(server.platform_id),
+        EntryMember::text(server.name),
+        EntryMember::Number(server.version_major),
+        EntryMember::Number(server.version_minor),
+        EntryMember::Number(server.server_type),
+        EntryMember::text(server.comment),
+        EntryMember::Number(server.users),
+        // The same bits.
+        EntryMember::Number(server.disconnect_min.cast_unsigned()),
+        EntryMember::Number(0),    // not hidden
+        EntryMember::Number(240),  // seconds between announcements
+        EntryMember::Number(3000), // milliseconds of jitter
+        EntryMember::Number(0),    // licences
+        EntryMember::text("C:\\"),
+    ];
+    encode_info(level, up_to_level(level, [2, 6, 13], entry))
 }
 
 /// TIME_OF_DAY_INFO ([MS-SRVS] 2.2.4.105), UTC.

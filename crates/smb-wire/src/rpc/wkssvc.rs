@@ -3,9 +3,9 @@
 
 use bytes::BytesMut;
 
-use super::ndr::{NdrReader, NdrWriter};
+use super::activity::{EntryMember, encode_info, up_to_level};
+use super::ndr::NdrReader;
 use super::pdu::FaultStatus;
-use super::srvsvc::Win32Error;
 
 /// Decodes a stub; returns the level.
 ///
@@ -22,13 +22,13 @@ pub fn decode_level(opnum: u16, stub: &[u8]) -> Result<u32, FaultStatus> {
 
 /// All facts that the levels 100 to 102 contain ([MS-WKST] 2.2.5.1 to 2.2.5.3).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct WkstaInfo {
+pub struct WkstaInfo<'a> {
     /// 500 for Windows NT.
     pub platform_id: u32,
     /// Its name.
-    pub computer_name: String,
+    pub computer_name: &'a str,
     /// Its workgroup or domain.
-    pub lan_group: String,
+    pub lan_group: &'a str,
     /// The reported version.
     pub version_major: u32,
     /// The reported version.
@@ -38,28 +38,16 @@ pub struct WkstaInfo {
 }
 
 /// Encodes the response to NetrWkstaGetInfo.
-pub fn encode_wksta_get_info(level: u32, info: &WkstaInfo) -> BytesMut {
-    let mut writer = NdrWriter::new();
-    let known = matches!(level, 100..=102);
-    writer.u32(level);
-    writer.pointer(known);
-    if known {
-        writer.u32(info.platform_id);
-        writer.pointer(true);
-        writer.pointer(true);
-        writer.u32(info.version_major);
-        writer.u32(info.version_minor);
-        if level > 100 {
-            writer.pointer(true);
-        }
-        if level == 102 {
-            writer.u32(info.logged_on_users);
-        }
-        writer.wide_string(&info.computer_name);
-        writer.wide_string(&info.lan_group);
-        if level > 100 {
-            writer.wide_string("");
-        }
-    }
-    writer.finish_with(Win32Error::of_level(known).0)
+pub fn encode_wksta_get_info(level: u32, info: &WkstaInfo<'_>) -> BytesMut {
+    let entry = vec![
+        EntryMember::Number(info.platform_id),
+        EntryMember::text(info.computer_name),
+        EntryMember::text(info.lan_group),
+        EntryMember::Number(info.version_major),
+        EntryMember::Number(info.version_minor),
+        // No root of a LAN.
+        EntryMember::text(""),
+        EntryMember::Number(info.logged_on_users),
+    ];
+    encode_info(level, up_to_level(level, [5, 6, 7], entry))
 }
