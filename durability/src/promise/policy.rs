@@ -293,15 +293,16 @@ pub(crate) fn barriers(event: Event, settings: &ShareDurability, flags: RequestF
     }
     // FILE_WRITE_THROUGH: whatever is done through the open is synced, too.
     let through = flags.open_write_through || flags.write_through;
-    let unbuffered = flags.unbuffered || flags.open_unbuffered;
+    let unbuffered =
+        settings.unbuffered_is_write_through && (flags.unbuffered || flags.open_unbuffered);
     match event {
         Event::Flush(_) if flags.full_sync && !settings.ignore_full_sync => Barriers::strict(),
         Event::Flush(_) => answer(kind, Barriers::strict()),
-        Event::Write | Event::WriteStream
-            if through || (settings.unbuffered_is_write_through && unbuffered) =>
-        {
+        Event::Write | Event::WriteStream if through || unbuffered => {
             answer(kind, Barriers::stored(event))
         }
+        // [MS-FSA] 2.1.5.10.39 has FSCTL_SET_ZERO_DATA flush through such an open; copies are writes as well.
+        Event::Content if unbuffered => answer(kind, Barriers::strict()),
         // Also under `bounded`: a later sync of a file below the directory need not save the directory's name.
         Event::Move if kind != PolicyKind::TreatHostAsStableStorage => Barriers::strict(),
         // A lost revocation is a security fault.

@@ -33,6 +33,7 @@ const TABLE: &[(&[Event], When, [&str; 4])] = &[
     (&[Event::Write], ALWAYS,                            ["-",     "inode", "-",     "bound"]),
     (&[Event::WriteStream], THROUGH,                     ["inode", "inode", "defer", "both"]),
     (&[Event::WriteStream], ALWAYS,                      ["-",     "inode", "-",     "bound"]),
+    (&[Event::Content], THROUGH,                         ["inode", "inode", "defer", "both"]),
     (&[Event::Meta(Meta::Security)],
         |f, s| s.durable_acl && OPEN_THROUGH(f, s),      ["inode", "inode", "inode", "both"]),
     (&[Event::Meta(Meta::Security)],
