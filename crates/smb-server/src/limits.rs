@@ -160,7 +160,7 @@ pub const PATTERN_UNITS_MAX: usize = 255;
 pub const SMALL_DIRECTORY_NAMES: usize = 1024;
 
 /// Larger directories of a share that one user lists at once, over all connections.
-pub const LARGE_LISTINGS_PER_USER_MAX: usize = 2;
+pub const LARGE_LISTINGS_PER_USER_MAX: usize = 4;
 
 /// Enumerations of one connection that take their names at once; others wait for them.
 pub const LISTINGS_PER_CONNECTION_MAX: usize = 4;
