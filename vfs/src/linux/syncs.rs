@@ -6,12 +6,9 @@
 //!   changes neither. So such files are synced by `fsync`, and on overlayfs all that are no longer than an inode.
 //! - FUSE with direct I/O does not sync after a write with `RWF_DSYNC`: it passes the flag to its server, which may
 //!   ignore it. So on file systems behind another process or a network a plain write and `fdatasync` are made instead.
-//! - Before Linux 6.15 ext4 answers `fsync` with success once an error has made it read-only (`errors=remount-ro`), and
-//!   writes nothing; JFS and others do so still. So a sync has failed if the file system is read-only after it, except
-//!   on XFS and btrfs, whose own answer says so.
 
 use super::{calls, fd::LinuxFd, removed, super_block};
-use crate::disk::{BTRFS, DiskResult, Errno, OVERLAY};
+use crate::disk::{DiskResult, Errno, OVERLAY};
 
 /// The length of the longest inode of ext4, in bytes. The data in it are shorter.
 const INODE_MAX: u64 = 4096;
@@ -21,8 +18,7 @@ const INLINE_DATA: u32 = 0x1000_0000;
 /// `fsync`.
 pub(super) fn all(fd: &LinuxFd) -> DiskResult<()> {
     let _syncing = removed::Syncing::begin(fd);
-    calls::call(|| rustix::fs::fsync(fd))?;
-    still_writes(fd)
+    calls::call(|| rustix::fs::fsync(fd))
 }
 
 /// `fdatasync`.
@@ -31,20 +27,7 @@ pub(super) fn data(fd: &LinuxFd) -> DiskResult<()> {
         return all(fd);
     }
     let _syncing = removed::Syncing::begin(fd);
-    calls::call(|| rustix::fs::fdatasync(fd))?;
-    still_writes(fd)
-}
-
-/// EROFS if a sync may have been answered with success because the file system is read-only.
-fn still_writes(fd: &LinuxFd) -> DiskResult<()> {
-    let class = fd.class();
-    if class.remote || class.memory || [super_block::XFS, BTRFS].contains(&class.kind) {
-        return Ok(());
-    }
-    match calls::stat_fs(fd)?.read_only {
-        true => Err(Errno(libc::EROFS)),
-        false => Ok(()),
-    }
+    calls::call(|| rustix::fs::fdatasync(fd))
 }
 
 /// Runs a write and makes it stable. `write` is called with whether it is to be one with `RWF_DSYNC`.
@@ -55,9 +38,6 @@ pub(super) fn durable_write(
     let _syncing = removed::Syncing::begin(fd);
     let syncs = !fd.class().remote && !may_miss_data(fd);
     let put = write(fd, syncs)?;
-    if syncs {
-        still_writes(fd)?;
-    }
     // This write may have been the first to put data into the inode.
     if !syncs || may_miss_data(fd) {
         // It is written by now, so no error may be taken for one that comes before a write.
