@@ -10,7 +10,7 @@ use super::{
 /// Advice for a filter that is wrong.
 pub(crate) const FILTER_EXAMPLE: &str = "as in \"info\" or \"warn,smb_server=debug\"";
 /// The crates that log.
-const LOG_TARGETS: [&str; 2] = ["smb_server", "smbd"];
+const LOG_TARGETS: [&str; 4] = ["durability", "smb_server", "smbd", "vfs"];
 
 pub(super) fn log_filter(table: &raw::LogTable, findings: &mut Findings) -> String {
     let filter = get(&table.filter, "info".to_owned());
@@ -66,11 +66,13 @@ mod tests {
             "smb=debug",
             "smbd::runtime=trace",
             "warn,[request]=debug",
+            "info,durability=warn",
+            "vfs",
         ] {
             check_filter(good).unwrap();
         }
         assert!(check_filter("a=b=c").is_err());
-        for word in ["verbose", "smb_servr=debug", "smb_servr[a]", "vfs"] {
+        for word in ["verbose", "smb_servr=debug", "smb_servr[a]", "smb_auth"] {
             let mistake = check_filter(word).unwrap_err();
             assert_eq!(
                 mistake,
