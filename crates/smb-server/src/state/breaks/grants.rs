@@ -226,6 +226,12 @@ impl Grants {
         ours
     }
 
+    /// The connections that carry breaks which must be acknowledged.
+    pub(crate) fn carriers(&self) -> BTreeSet<ConnectionId> {
+        let inner = self.0.lock();
+        inner.sent.values().map(|(by, _)| *by).collect()
+    }
+
     /// Takes out the breaks whose connection is lost; the caller must send them on another one.
     pub(crate) fn lost(&self, with: ConnectionId) -> Vec<Break> {
         let mut inner = self.0.lock();

@@ -159,8 +159,8 @@ fn send_to_holder<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 }
 
 /// Enters a break that no connection can carry as one that the connection of an open carries: if the open has not been
-/// closed or disconnected yet, that connection is being lost, and its cleanup ends the break, or sends it on
-/// ([`connection_lost`]). If the break were over now, the request that waits for it would meet the open.
+/// closed or disconnected yet, the last connection of its session is being lost, and that cleanup ends the break, or
+/// sends it on ([`connection_lost`]). If the break were over now, the request that waits for it would meet the open.
 fn goes_with_holder<V: Vfs>(
     server: &Server<V>,
     broken: &Break,
@@ -299,7 +299,11 @@ pub(crate) fn acknowledged<V: Vfs>(server: &Server<V>, owner: Owner) -> Vec<Brea
 /// Called when a connection is lost and its opens were closed or disconnected: the breaks that it carried and that were
 /// not acknowledged, or need no acknowledgment, are sent on another connection.
 pub(crate) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: ConnectionId) {
-    for broken in server.grants.lost(connection) {
+    // An open names the connection that it was made on. A session with other channels has outlived that one, and no
+    // cleanup of it is to come.
+    let is_lost = |by: &ConnectionId| *by == connection || !server.is_connected(*by);
+    let carriers = server.grants.carriers().into_iter().filter(is_lost);
+    for broken in carriers.flat_map(|by| server.grants.lost(by)) {
         if !in_flight(server, &broken) {
             server.grants.forget(&broken);
             continue;

@@ -299,6 +299,27 @@ fn a_break_that_comes_as_a_connection_is_lost_ends_with_the_open_there() {
     assert_eq!(server.grants.sizes(), (0, 0));
 }
 
+/// The open names the channel that it was made on, which its session had lost before.
+#[test]
+fn a_break_that_comes_as_the_last_channel_is_lost_waits_for_the_client() {
+    let (world, place, open, _mailbox) = world();
+    let server = &world.server;
+    let before = run_tasks();
+    server.remove_connection(BY);
+    let broken = broken(server, &place, Operation::Write);
+    deliver(server, broken.clone());
+    assert_eq!(run_tasks(), before + 1);
+    disconnect(server, &open);
+    connection_lost(server, ConnectionId(2));
+    assert_eq!(
+        run_tasks(),
+        before,
+        "it waits for its client, without a timer"
+    );
+    assert_eq!(server.grants.of(OWNER), [broken]);
+    assert!(!server.grants.is_sent(OWNER));
+}
+
 #[test]
 fn a_break_ends_with_the_close_of_an_open_that_is_being_closed() {
     let (world, place, open, _mailbox) = world();
