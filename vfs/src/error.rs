@@ -69,6 +69,15 @@ pub enum VfsError {
 }
 
 impl VfsError {
+    /// Fails with this error if `condition` holds.
+    ///
+    /// # Errors
+    /// This error.
+    #[inline]
+    pub const fn when(self, condition: bool) -> Result<(), Self> {
+        if condition { Err(self) } else { Ok(()) }
+    }
+
     /// Whether a write on NFS that fails so may have reported the failure of an earlier write-back, which no sync
     /// through its descriptor reports then (since Linux 5.19, `nfs_file_write`). Other file systems return these errors
     /// as well.

@@ -196,9 +196,7 @@ pub(crate) async fn grant<V: Vfs>(
         // A right that is named stays in: if the kernel refuses it, the open fails for the kernel's own reason.
         allowed = (allowed & wanted) | Box::pin(openable(subject, token, allowed)).await?;
     }
-    if !allowed.contains(wanted) || (maximum && allowed.is_empty()) {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    Status::ACCESS_DENIED.when(!allowed.contains(wanted) || (maximum && allowed.is_empty()))?;
     Ok(if maximum { allowed } else { wanted })
 }
 
@@ -331,9 +329,7 @@ pub(crate) async fn may_add<V: Vfs>(
     } else {
         AccessMask::FILE_ADD_FILE
     };
-    if !maximal(&sd, token).contains(needed) {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    Status::ACCESS_DENIED.when(!maximal(&sd, token).contains(needed))?;
     match stored {
         true => Ok(parent.passes_on(vfs, sd).await?),
         false => Ok(None),

@@ -172,6 +172,15 @@ impl Status {
         self.0 >> 30 == 3
     }
 
+    /// Fails with this status if `condition` holds.
+    ///
+    /// # Errors
+    /// This status.
+    #[inline]
+    pub const fn when(self, condition: bool) -> Result<(), Self> {
+        if condition { Err(self) } else { Ok(()) }
+    }
+
     /// Severity 0 or 1: the command succeeded (or is pending: STATUS_PENDING).
     pub const fn is_success(self) -> bool {
         self.0 >> 31 == 0
@@ -188,6 +197,13 @@ mod tests {
         assert!(!Status::BUFFER_OVERFLOW.is_error());
         assert!(Status::OBJECT_NAME_NOT_FOUND.is_error());
         assert!(!Status::ACCESS_DENIED.is_success());
+    }
+
+    #[test]
+    fn a_condition_that_holds_fails_with_the_status() {
+        assert_eq!(Status::ACCESS_DENIED.when(false), Ok(()));
+        let failed = Status::ACCESS_DENIED.when(true);
+        assert_eq!(failed, Err(Status::ACCESS_DENIED));
     }
 
     #[test]

@@ -351,10 +351,7 @@ impl<V: Vfs> Call<V> {
     pub(crate) async fn worked(&self, work: usize) -> Result<(), Failure> {
         let turn = &self.connection.turn;
         turn.did(work);
-        if turn.wait().await && self.connection.is_closed() {
-            return Err(Status::CANCELLED.into());
-        }
-        Ok(())
+        Ok(Status::CANCELLED.when(turn.wait().await && self.connection.is_closed())?)
     }
 
     /// [MS-SMB2] 3.3.5.2.5: the charge must cover the larger of the bytes sent and the bytes requested.

@@ -19,9 +19,7 @@ use crate::{
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = CloseRequest::read(&call.message)?;
     let open = call.open(request.file_id)?;
-    if !open.begin_close() {
-        return Err(Status::FILE_CLOSED.into());
-    }
+    Status::FILE_CLOSED.when(!open.begin_close())?;
     open.end_parked(EndReason::Closed);
     open.quiesce(1).await;
     let mut response = CloseResponse::default();

@@ -32,9 +32,7 @@ pub(super) fn changes(known: &[Ea], entries: Vec<EaEntry>) -> Result<Vec<Ea>, Fa
         };
         changes.push((name, entry.value));
     }
-    if vfs::ea_size(all.into_values()) > SIZE_MAX {
-        return Err(Status::EA_TOO_LARGE.into());
-    }
+    Status::EA_TOO_LARGE.when(vfs::ea_size(all.into_values()) > SIZE_MAX)?;
     Ok(changes)
 }
 

@@ -27,9 +27,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let disk = &on.disk;
     // [MS-FSA] 2.1.5.7: this includes a file system that became read-only after the open, for instance because of an
     // error. There, fsync succeeds as soon as it has nothing to write.
-    if on.vfs().is_read_only(&disk.node).await? {
-        return Err(Status::MEDIA_WRITE_PROTECTED.into());
-    }
+    Status::MEDIA_WRITE_PROTECTED.when(on.vfs().is_read_only(&disk.node).await?)?;
     if !disk.directory && disk.quick.others_cache() {
         on.operation(Operation::Flush).await?;
     }

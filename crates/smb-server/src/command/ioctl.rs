@@ -37,14 +37,10 @@ use crate::{
 
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = IoctlRequest::read(&call.message)?;
-    if request.flags != IoctlFlags::IS_FSCTL {
-        return Err(Status::NOT_SUPPORTED.into());
-    }
+    Status::NOT_SUPPORTED.when(request.flags != IoctlFlags::IS_FSCTL)?;
     let row = table::row_of(FsctlCode(request.ctl_code));
     if let Does::Alone(alone) = row.does {
-        if request.file_id != FileId::ANY {
-            return Err(Status::INVALID_PARAMETER.into());
-        }
+        Status::INVALID_PARAMETER.when(request.file_id != FileId::ANY)?;
         check_sizes(call, &request)?;
         let answer = without_handle(call, &request, alone)?;
         return Ok(reply(&request, FileId::ANY, answer));
@@ -66,9 +62,7 @@ fn check_sizes<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result<(),
         size(request.max_input_response),
         size(request.max_output_response),
     );
-    if request.input.len() > max || into > max || out > max {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(request.input.len() > max || into > max || out > max)?;
     let sent = request
         .input
         .len()

@@ -38,10 +38,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     call.connection.turn.did(LOCK_WORK * request.locks.len());
     let open = call.open(request.file_id)?;
     let disk = open.disk()?;
-    if disk.directory {
-        // [MS-FSA] 2.1.5.8.
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    // [MS-FSA] 2.1.5.8.
+    Status::INVALID_PARAMETER.when(disk.directory)?;
     open.need_any(DATA)?;
     // [MS-SMB2] 3.3.5.14: a replay does nothing, so it needs no memory and breaks nothing.
     let is_replay = sequence(call, &open, &request).is_some_and(|one| {

@@ -84,13 +84,9 @@ fn split(text: &str, separator: char) -> (&str, Option<&str>) {
 fn directory<V: Vfs>(call: &Call<V>, id: FileId, output: u32) -> Result<InFlight<V>, Failure> {
     // [MS-SMB2] 3.3.5.18, 3.3.5.19: the open is looked up before the length is checked.
     let open = call.open(id)?;
-    if output > call.io_max() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(output > call.io_max())?;
     call.check_charge(0, size(output))?;
-    if !open.is_directory() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(!open.is_directory())?;
     // CVE-2020-14318: the handle's right is checked at every request.
     open.need(AccessMask::FILE_LIST_DIRECTORY)?;
     Ok(open)
@@ -99,9 +95,7 @@ fn directory<V: Vfs>(call: &Call<V>, id: FileId, output: u32) -> Result<InFlight
 /// Checks the end of a write or the new end of a file ([MS-FSA] 2.1.5.4, 2.1.5.15.1, 2.1.5.15.5): it must not lie
 /// beyond the largest file size.
 fn file_end(end: u64) -> Result<u64, Failure> {
-    if end > FILE_BYTES_MAX {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(end > FILE_BYTES_MAX)?;
     Ok(end)
 }
 

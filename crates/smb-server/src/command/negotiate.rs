@@ -170,9 +170,7 @@ fn answer_contexts(
                 | NegotiateContextType::RDMA_TRANSFORM_CAPABILITIES
                 | NegotiateContextType::SIGNING_CAPABILITIES
         );
-        if known && seen.contains(&found.context_type) {
-            return Err(Status::INVALID_PARAMETER.into());
-        }
+        Status::INVALID_PARAMETER.when(known && seen.contains(&found.context_type))?;
         seen.push(found.context_type);
         match found.context_type {
             NegotiateContextType::PREAUTH_INTEGRITY_CAPABILITIES => {
@@ -189,10 +187,8 @@ fn answer_contexts(
     }
     let preauth = preauth.ok_or(Status::INVALID_PARAMETER)?;
     let no_cipher = (encryption.as_ref()).is_some_and(|offered| offered.ciphers.is_empty());
-    if preauth.hash_algorithms.is_empty() || no_cipher {
-        // [MS-SMB2] 2.2.3.1.1, 2.2.3.1.2, 3.3.5.2.6.
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    // [MS-SMB2] 2.2.3.1.1, 2.2.3.1.2, 3.3.5.2.6.
+    Status::INVALID_PARAMETER.when(preauth.hash_algorithms.is_empty() || no_cipher)?;
     if !preauth.hash_algorithms.contains(&HashAlgorithm::SHA_512) {
         return Err(Status::SMB_NO_PREAUTH_INTEGRITY_HASH_OVERLAP.into());
     }
@@ -236,9 +232,7 @@ fn answer_signing(
     let Some(offered) = offered else {
         return Ok(SigningAlgorithm::AesCmac);
     };
-    if offered.algorithms.is_empty() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(offered.algorithms.is_empty())?;
     let is_theirs = |ours: &SigningAlgorithm| {
         let id = context::SigningAlgorithmId(ours.id());
         offered.algorithms.contains(&id)

@@ -23,9 +23,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         }
         OplockBreakRequest::Lease(ack) => {
             // [MS-SMB2] 3.3.5.22: 2.0.2 knows no leases.
-            if call.connection.dialect() < Dialect::SMB_2_1 {
-                return Err(Status::INVALID_PARAMETER.into());
-            }
+            Status::INVALID_PARAMETER.when(call.connection.dialect() < Dialect::SMB_2_1)?;
             let client = call.client()?;
             let (lease_key, state) = (ack.lease_key, ack.lease_state);
             Ok(Reply::read_only(&LeaseBreakResponse {

@@ -51,10 +51,8 @@ impl<V: Vfs> Call<V> {
         before: impl Future<Output = ()>,
         event: impl Future<Output = T>,
     ) -> Result<Result<T, EndReason>, Failure> {
-        if !self.last {
-            // As Windows does (docs/protocol-notes.md, "Waiting inside a compound").
-            return Err(Status::INTERNAL_ERROR.into());
-        }
+        // As Windows does (docs/protocol-notes.md, "Waiting inside a compound").
+        Status::INTERNAL_ERROR.when(!self.last)?;
         self.park_now(open, before, event).await
     }
 

@@ -39,20 +39,14 @@ pub(super) fn create<V: Vfs>(call: &Call<V>) -> Handled {
         return Err(Status::BAD_IMPERSONATION_LEVEL.into());
     }
     // As for a file ([MS-SMB2] 3.3.5.9).
-    if !request.name.len().is_multiple_of(2) {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(!request.name.len().is_multiple_of(2))?;
     let name = utf16::decode(request.name, "pipe").map_err(|_| Status::OBJECT_NAME_INVALID)?;
     let interface = Interface::of_pipe(&name).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
-    if request.options.contains(CreateOptions::DIRECTORY_FILE) {
-        return Err(Status::NOT_A_DIRECTORY.into());
-    }
+    Status::NOT_A_DIRECTORY.when(request.options.contains(CreateOptions::DIRECTORY_FILE))?;
     let asked = request.desired_access.map_generic();
     let all = AccessMask::FILE_ALL_ACCESS.when(asked.contains(AccessMask::MAXIMUM_ALLOWED));
     let granted = (asked | all) & call.tree()?.maximal_access;
-    if granted.is_empty() {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    Status::ACCESS_DENIED.when(granted.is_empty())?;
     let file_id = enter(call, interface, granted, request.options)?;
     let response = CreateResponse {
         oplock_level: OplockLevel::NONE,

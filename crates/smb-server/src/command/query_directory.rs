@@ -57,14 +57,10 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
 }
 
 fn pattern(bytes: &[u8]) -> Result<String, Failure> {
-    if bytes.len() / 2 > PATTERN_UNITS_MAX {
-        return Err(Status::OBJECT_NAME_INVALID.into());
-    }
+    Status::OBJECT_NAME_INVALID.when(bytes.len() / 2 > PATTERN_UNITS_MAX)?;
     let text = utf16::decode(bytes, "pattern").map_err(|_| Status::OBJECT_NAME_INVALID)?;
     let forbidden = |c: char| matches!(c, '\0'..='\x1f' | '\\' | '/' | ':' | '|');
-    if text.contains(forbidden) {
-        return Err(Status::OBJECT_NAME_INVALID.into());
-    }
+    Status::OBJECT_NAME_INVALID.when(text.contains(forbidden))?;
     Ok(text)
 }
 
@@ -82,9 +78,7 @@ async fn fill<V: Vfs>(
     let limit = call.server().config().limits.directory_bytes;
     let room = size(request.output_buffer_length.min(limit));
     // [MS-FSA] 2.1.5.6.3: this is checked before anything is searched or kept.
-    if room < format.fixed() {
-        return Err(Status::INFO_LENGTH_MISMATCH.into());
-    }
+    Status::INFO_LENGTH_MISMATCH.when(room < format.fixed())?;
     // With REOPEN the enumeration starts as on a new handle ([MS-SMB2] 3.3.5.18).
     cursor.started &= !reopen;
     let first = cursor.pattern.is_none();

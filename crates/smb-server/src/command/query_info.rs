@@ -38,9 +38,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = QueryInfoRequest::read(&call.message)?;
     // [MS-SMB2] 3.3.5.20: the open is looked up before the lengths are checked.
     let open = call.open(request.file_id)?;
-    if request.output_buffer_length > call.io_max() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(request.output_buffer_length > call.io_max())?;
     let max = size(request.output_buffer_length);
     call.check_charge(request.input.len(), max)?;
     let answer = match request.info_type {
@@ -90,9 +88,7 @@ impl Answer {
     /// # Errors
     /// `INFO_LENGTH_MISMATCH` when it does not fit into `max` bytes.
     fn fixed<F: Field>(max: usize, structure: &F) -> Result<Self, Failure> {
-        if F::SIZE > max {
-            return Err(Status::INFO_LENGTH_MISMATCH.into());
-        }
+        Status::INFO_LENGTH_MISMATCH.when(F::SIZE > max)?;
         let mut bytes = BytesMut::with_capacity(F::SIZE);
         structure.put(&mut bytes);
         Ok(Self::whole(bytes))
@@ -108,9 +104,7 @@ impl Answer {
         fixed: usize,
         encode: impl FnOnce(&mut BytesMut),
     ) -> Result<Self, Failure> {
-        if max < min {
-            return Err(Status::INFO_LENGTH_MISMATCH.into());
-        }
+        Status::INFO_LENGTH_MISMATCH.when(max < min)?;
         let mut bytes = BytesMut::with_capacity(fixed);
         encode(&mut bytes);
         let cut = bytes.len() > max;

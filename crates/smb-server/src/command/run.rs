@@ -104,9 +104,7 @@ fn may_run<V: Vfs>(
         // [MS-SMB2] 3.3.5.2.7.2: without a session or tree a related element cannot take any over.
         failed.set(failed.get().or(Some(Status::INVALID_PARAMETER)));
     })?;
-    if too_many {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(too_many)?;
     announce_changes(call);
     Ok(())
 }

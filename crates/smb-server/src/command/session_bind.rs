@@ -67,16 +67,12 @@ pub(super) fn check<V: Vfs>(call: &Call<V>, facts: &Negotiated) -> Result<(), Fa
     // This comes first, because a refusal is signed as well.
     let signed = signer(call).is_some();
     let id = call.header.session_id;
-    if id == SessionId::default() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(id == SessionId::default())?;
     let Some(session) = call.server().session(id) else {
         return Err(unknown(call, facts, id).into());
     };
     check_algorithm(&session, facts.signing)?;
-    if facts.dialect < Dialect::SMB_3_0 {
-        return Err(Status::REQUEST_NOT_ACCEPTED.into());
-    }
+    Status::REQUEST_NOT_ACCEPTED.when(facts.dialect < Dialect::SMB_3_0)?;
     let terms = &session.terms;
     if terms.dialect != facts.dialect
         || !call.header.flags.contains(HeaderFlags::SIGNED)
@@ -84,23 +80,15 @@ pub(super) fn check<V: Vfs>(call: &Call<V>, facts: &Negotiated) -> Result<(), Fa
     {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    if terms.client_guid != facts.client_guid {
-        return Err(Status::USER_SESSION_DELETED.into());
-    }
+    Status::USER_SESSION_DELETED.when(terms.client_guid != facts.client_guid)?;
     let token = session.token();
-    if token.guest || token.anonymous || session.signing.is_none() {
-        return Err(Status::NOT_SUPPORTED.into());
-    }
-    if call.channel.is_some() {
-        return Err(Status::REQUEST_NOT_ACCEPTED.into());
-    }
-    if !signed {
-        return Err(Status::ACCESS_DENIED.into());
-    }
-    if session.channels().len() >= CHANNELS_PER_SESSION_MAX {
-        return Err(Status::INSUFFICIENT_RESOURCES.into());
-    }
-    Ok(())
+    Status::NOT_SUPPORTED.when(token.guest || token.anonymous || session.signing.is_none())?;
+    Status::REQUEST_NOT_ACCEPTED.when(call.channel.is_some())?;
+    Status::ACCESS_DENIED.when(!signed)?;
+    Ok(
+        Status::INSUFFICIENT_RESOURCES
+            .when(session.channels().len() >= CHANNELS_PER_SESSION_MAX)?,
+    )
 }
 
 /// The status for a session that is in setup on this connection or does not exist; it may have ended since its binding
@@ -150,17 +138,13 @@ pub(super) fn finish<V: Vfs>(
         return Err(Status::ACCESS_DENIED.into());
     };
     let token = Token::user(&config, &user, &*server.users());
-    if token.user_sid != session.token().user_sid {
-        // The specification has NOT_SUPPORTED here; Windows and Samba answer ACCESS_DENIED.
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    // The specification has NOT_SUPPORTED here; Windows and Samba answer ACCESS_DENIED.
+    Status::ACCESS_DENIED.when(token.user_sid != session.token().user_sid)?;
     if connection.sessions() >= config.limits.sessions_per_connection {
         return Err(Status::REQUEST_NOT_ACCEPTED.into());
     }
     let keys = derive(facts, setup, session_key)?;
-    if !server.logged_in(connection.id) {
-        return Err(Status::USER_SESSION_DELETED.into());
-    }
+    Status::USER_SESSION_DELETED.when(!server.logged_in(connection.id))?;
     session.add_channel(connection.id)?;
     let channel = Rc::new(Channel {
         session,

@@ -91,17 +91,13 @@ fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Fa
     // The first token of an authentication must not be taken for the next one of a setup that was given up long ago.
     setups.retain(|_, setup| now.saturating_sub(setup.started) < patience);
     if let Entry::Occupied(setup) = setups.entry(asked) {
-        if (setup.get().purpose == Purpose::Bind) != binding {
-            // A setup that began as a binding cannot be finished without the flag. Nothing proves that this request
-            // comes from the client that binds, so that setup continues.
-            return Err(Status::USER_SESSION_DELETED.into());
-        }
+        // A setup that began as a binding cannot be finished without the flag. Nothing proves that this request
+        // comes from the client that binds, so that setup continues.
+        Status::USER_SESSION_DELETED.when((setup.get().purpose == Purpose::Bind) != binding)?;
         return Ok((asked, setup.remove()));
     }
     let most = SETUPS_UNCHARGED.saturating_add(config.limits.sessions_per_connection);
-    if setups.len() >= most {
-        return Err(Status::INSUFFICIENT_RESOURCES.into());
-    }
+    Status::INSUFFICIENT_RESOURCES.when(setups.len() >= most)?;
     let charged = setups.len() >= SETUPS_UNCHARGED;
     let memory = charged.then(|| call.keep(SETUP_MEMORY)).transpose()?;
     let (id, purpose) = if binding {
@@ -134,10 +130,7 @@ fn check_again<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
         return Err(Status::USER_SESSION_DELETED.into());
     }
     let protects = session.must_sign() || session.encrypts();
-    if protects && !call.signed && !call.encrypted {
-        return Err(Status::ACCESS_DENIED.into());
-    }
-    Ok(())
+    Ok(Status::ACCESS_DENIED.when(protects && !call.signed && !call.encrypted)?)
 }
 
 fn params(config: &ServerConfig) -> AcceptorParams {
@@ -195,9 +188,7 @@ fn answer<V: Vfs>(
         revoke::look_again(call.server(), session);
     }
     // The rules, or a request on another channel, may have just ended the session.
-    if session.phase() == SessionPhase::Closed {
-        return Err(Status::USER_SESSION_DELETED.into());
-    }
+    Status::USER_SESSION_DELETED.when(session.phase() == SessionPhase::Closed)?;
     // [MS-SMB2] 3.3.5.5.3: the success is signed with the new key. Guests have none, and clients
     // expect no signature for an anonymous session.
     if !call.encrypted && !done.channel.session.established.anonymous {
@@ -251,9 +242,7 @@ fn again<V: Vfs>(call: &Call<V>, token: Token) -> Result<Done<V>, Failure> {
     let channel = call.channel.clone();
     let channel = channel.ok_or(Status::USER_SESSION_DELETED)?;
     let session = &channel.session;
-    if session.phase() == SessionPhase::Closed {
-        return Err(Status::USER_SESSION_DELETED.into());
-    }
+    Status::USER_SESSION_DELETED.when(session.phase() == SessionPhase::Closed)?;
     let established = &session.established;
     let same_user = token.user_sid == established.user_sid;
     let turns_anonymous = token.anonymous && !established.guest;
@@ -290,10 +279,8 @@ fn establish<V: Vfs>(
 ) -> Result<Done<V>, Failure> {
     let server = call.server();
     let config = server.config();
-    if call.connection.is_closed() {
-        // The connection was lost while the request waited, and will not end a session that it gets now.
-        return Err(Status::USER_SESSION_DELETED.into());
-    }
+    // The connection was lost while the request waited, and will not end a session that it gets now.
+    Status::USER_SESSION_DELETED.when(call.connection.is_closed())?;
     // An anonymous session may only list the shares; it is limited to one on each connection and takes no place from
     // users.
     let lists_only = token.anonymous && !server.welcomes_guests();
@@ -306,9 +293,7 @@ fn establish<V: Vfs>(
         .transpose()?;
     let sealing = keys.as_ref().and_then(|keys| sealing(call, keys));
     let encrypt_data = config.encryption_required;
-    if encrypt_data && (!known || sealing.is_none()) {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    Status::ACCESS_DENIED.when(encrypt_data && (!known || sealing.is_none()))?;
     let old = replaced(call, request.previous_session_id, &token);
     let place = place(call, &config, &token, lists_only, old.as_deref())?;
     let modes = request.security_mode | facts.client_security_mode;
@@ -368,9 +353,7 @@ fn place<V: Vfs>(
         .ok_or(Status::INSUFFICIENT_RESOURCES)?;
     // This comes last, because it marks the connection: one whose login was refused does not decide about the dialect
     // of its client, and gets no breaks before the client's own connections.
-    if !lists_only && !server.logged_in(connection.id) {
-        return Err(Status::USER_SESSION_DELETED.into());
-    }
+    Status::USER_SESSION_DELETED.when(!lists_only && !server.logged_in(connection.id))?;
     Ok(place)
 }
 

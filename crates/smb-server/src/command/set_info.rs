@@ -129,9 +129,7 @@ fn filesystem<V: Vfs>(open: &Open<V>, class: FsInformationClass) -> Failure {
 
 /// Nothing on a read-only share is changed, whatever the handle says.
 fn writable<'a, V: Vfs>(call: &'a Call<V>, open: &'a Open<V>) -> Result<OnDisk<'a, V>, Failure> {
-    if call.share()?.config.read_only {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    Status::ACCESS_DENIED.when(call.share()?.config.read_only)?;
     OnDisk::new(call, open)
 }
 

@@ -79,13 +79,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     };
     let id = {
         let mut tables = session.tables();
-        if session.phase() == SessionPhase::Closed {
-            // Another channel ended it meanwhile; its tables have been emptied.
-            return Err(Status::USER_SESSION_DELETED.into());
-        }
-        if tables.trees.len() >= most {
-            return Err(Status::INSUFFICIENT_RESOURCES.into());
-        }
+        // Another channel ended it meanwhile; its tables have been emptied.
+        Status::USER_SESSION_DELETED.when(session.phase() == SessionPhase::Closed)?;
+        Status::INSUFFICIENT_RESOURCES.when(tables.trees.len() >= most)?;
         let charged = tables.trees.len() >= TREES_UNCHARGED;
         tree._memory = charged.then(|| call.keep(TREE_MEMORY)).transpose()?;
         let id = tables.new_tree_id();
@@ -96,9 +92,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if call.server().rules_replaced() != rules {
         // If the rules were replaced meanwhile, the session may have been checked before this tree was in it.
         revoke::look_again(call.server(), session);
-        if !session.tables().trees.contains_key(&id) {
-            return Err(Status::ACCESS_DENIED.into());
-        }
+        Status::ACCESS_DENIED.when(!session.tables().trees.contains_key(&id))?;
     }
     call.chain.tree.set(Some(id));
     let mut reply = Reply::read_only(&response);
@@ -114,9 +108,8 @@ fn share_name(path: &[u8]) -> Result<String, Failure> {
         .and_then(|rest| rest.split_once('\\'))
         .ok_or(Status::INVALID_PARAMETER)?;
     // [MS-SMB2] 3.3.5.7: which server is named does not matter, but one must be.
-    if server.is_empty() || server.chars().count() > SERVER_NAME_MAX {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER
+        .when(server.is_empty() || server.chars().count() > SERVER_NAME_MAX)?;
     if name.is_empty() || name.chars().count() > SHARE_NAME_MAX || name.contains('\\') {
         return Err(Status::BAD_NETWORK_NAME.into());
     }

@@ -18,9 +18,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let session = call.session()?;
     let tree = call.tree()?.id;
     let Detached { trees, opens } = leave(session, |known| known.id == tree);
-    if trees.is_empty() {
-        return Err(Status::NETWORK_NAME_DELETED.into());
-    }
+    Status::NETWORK_NAME_DELETED.when(trees.is_empty())?;
     let opens = close::begin(opens, EndReason::Gone);
     // This wait has no bound, for the same reason as in LOGOFF.
     close::in_tasks(call.server(), session, opens).ended().await;

@@ -24,16 +24,12 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     // [MS-SMB2] 3.3.5.13: the open is looked up before the length is checked.
     let open = call.open(request.file_id)?;
     let count = u32::try_from(request.data.len()).unwrap_or(u32::MAX);
-    if count > call.io_max() || has_channel(call, request.channel) {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(count > call.io_max() || has_channel(call, request.channel))?;
     call.check_charge(request.data.len(), 0)?;
     let response = WriteResponse { count };
     if let OpenKind::Pipe(pipe) = &open.kind {
         let durable = WriteFlags::WRITE_THROUGH | WriteFlags::WRITE_UNBUFFERED;
-        if request.flags.intersects(durable) {
-            return Err(Status::INVALID_PARAMETER.into());
-        }
+        Status::INVALID_PARAMETER.when(request.flags.intersects(durable))?;
         pipe.write(call, &open, request.data).await?;
         return Ok(Reply::unchanged(&response, "a pipe has no file"));
     }

@@ -307,9 +307,7 @@ impl Holder {
         let Some(breaking) = self.breaking else {
             return Err(Status::UNSUCCESSFUL);
         };
-        if !breaking.offered.contains(state) {
-            return Err(Status::REQUEST_NOT_ACCEPTED);
-        }
+        Status::REQUEST_NOT_ACCEPTED.when(!breaking.offered.contains(state))?;
         // A lease cannot have a state without R, so it counts as none.
         let kept = if state.contains(R) { state } else { NONE };
         self.keep_after_break(kept, site, out);

@@ -228,10 +228,7 @@ impl RangeLocks {
         let range = Range { offset, length };
         let mut held = self.held.iter();
         let barred = length != 0 && held.any(|held| held.bars_io(open, range, write));
-        if barred {
-            return Err(Status::FILE_LOCK_CONFLICT);
-        }
-        Ok(())
+        Status::FILE_LOCK_CONFLICT.when(barred)
     }
 
     /// Takes a series of locks ([MS-SMB2] 3.3.5.14.2), within `bounds`. A single element that may block is queued as

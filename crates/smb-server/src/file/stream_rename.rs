@@ -102,9 +102,7 @@ impl Inode {
     }
 
     fn reserve_stream_names(&mut self, open: OpenId, to: &StreamName) -> Result<(), Status> {
-        if self.streams.contains_key(to) {
-            return Err(Status::INVALID_PARAMETER);
-        }
+        Status::INVALID_PARAMETER.when(self.streams.contains_key(to))?;
         let name = self.open_mut(open).ok_or(Status::FILE_CLOSED)?;
         let name = name.stream.clone();
         let opens = self.opens.values().filter(|open| open.stream == name);

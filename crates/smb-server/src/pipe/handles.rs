@@ -38,9 +38,7 @@ pub(super) struct Handles {
 
 impl Handles {
     pub(super) fn open(&mut self, object: Object) -> Result<ContextHandle, Status> {
-        if self.open.len() >= HANDLES_MAX {
-            return Err(Status::INSUFFICIENT_RESOURCES);
-        }
+        Status::INSUFFICIENT_RESOURCES.when(self.open.len() >= HANDLES_MAX)?;
         self.last += 1;
         self.open.insert(self.last, object);
         // Four bytes of attributes, always zero, then sixteen bytes of our choice.

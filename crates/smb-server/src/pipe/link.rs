@@ -78,10 +78,7 @@ impl Link {
     }
 
     pub(super) fn check(&self) -> Result<(), Failure> {
-        if self.broken {
-            return Err(Status::PIPE_BROKEN.into());
-        }
-        Ok(())
+        Ok(Status::PIPE_BROKEN.when(self.broken)?)
     }
 
     /// Whether a READ would not have to wait.

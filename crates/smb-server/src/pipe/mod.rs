@@ -132,10 +132,7 @@ impl Pipe {
     pub(crate) fn check_idle(&self) -> Result<(), Failure> {
         let link = self.link.lock();
         link.check()?;
-        if link.is_readable() {
-            return Err(Status::PIPE_BUSY.into());
-        }
-        Ok(())
+        Ok(Status::PIPE_BUSY.when(link.is_readable())?)
     }
 
     /// FSCTL_PIPE_PEEK: reports the waiting data without taking them, and up to `max` bytes of the first message.

@@ -135,9 +135,7 @@ fn accounts(world: &World, handles: &mut Handles, request: SamrRequest) -> Answe
 }
 
 fn connect(world: &World, handles: &mut Handles) -> Result<ContextHandle, Status> {
-    if !world.may_enumerate() {
-        return Err(Status::ACCESS_DENIED);
-    }
+    Status::ACCESS_DENIED.when(!world.may_enumerate())?;
     handles.open(Object::Server)
 }
 

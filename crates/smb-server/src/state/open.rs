@@ -352,9 +352,7 @@ impl<V: Vfs> Open<V> {
     /// As [`Open::disk`], for requests that only files and streams support.
     pub(crate) fn file(&self) -> Result<Disk<'_, V>, Failure> {
         let disk = self.disk()?;
-        if disk.directory {
-            return Err(Status::INVALID_DEVICE_REQUEST.into());
-        }
+        Status::INVALID_DEVICE_REQUEST.when(disk.directory)?;
         Ok(disk)
     }
 

@@ -178,12 +178,8 @@ impl<V: Vfs> Session<V> {
         if standing.phase == SessionPhase::Closed || standing.channels.is_empty() {
             return Err(Status::USER_SESSION_DELETED);
         }
-        if standing.channels.contains(&connection) {
-            return Err(Status::REQUEST_NOT_ACCEPTED);
-        }
-        if standing.channels.len() >= CHANNELS_PER_SESSION_MAX {
-            return Err(Status::INSUFFICIENT_RESOURCES);
-        }
+        Status::REQUEST_NOT_ACCEPTED.when(standing.channels.contains(&connection))?;
+        Status::INSUFFICIENT_RESOURCES.when(standing.channels.len() >= CHANNELS_PER_SESSION_MAX)?;
         standing.channels.push(connection);
         Ok(())
     }
@@ -245,9 +241,7 @@ impl<V: Vfs> Session<V> {
     /// # Errors
     /// `USER_SESSION_DELETED` and `NETWORK_NAME_DELETED` if the session or the tree connect has ended.
     pub(crate) fn check_tree(&self, tables: &Tables<V>, tree: TreeId) -> Result<(), Status> {
-        if self.phase() == SessionPhase::Closed {
-            return Err(Status::USER_SESSION_DELETED);
-        }
+        Status::USER_SESSION_DELETED.when(self.phase() == SessionPhase::Closed)?;
         match tables.trees.contains_key(&tree) {
             true => Ok(()),
             false => Err(Status::NETWORK_NAME_DELETED),

@@ -148,21 +148,15 @@ fn check_kind(wanted: &Wanted, attr: &Attr, root: bool) -> Result<bool, Failure>
     if directory && wanted.options.contains(CreateOptions::NON_DIRECTORY_FILE) {
         return Err(Status::FILE_IS_A_DIRECTORY.into());
     }
-    if wanted.disposition == CreateDisposition::CREATE {
-        return Err(Status::OBJECT_NAME_COLLISION.into());
-    }
-    if !directory && wanted.directory() {
-        return Err(Status::NOT_A_DIRECTORY.into());
-    }
+    Status::OBJECT_NAME_COLLISION.when(wanted.disposition == CreateDisposition::CREATE)?;
+    Status::NOT_A_DIRECTORY.when(!directory && wanted.directory())?;
     if directory && wanted.overwrites() {
         return Err(match root {
             true => Status::ACCESS_DENIED.into(),
             false => Status::OBJECT_NAME_COLLISION.into(),
         });
     }
-    if root && wanted.delete_on_close() {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    Status::ACCESS_DENIED.when(root && wanted.delete_on_close())?;
     Ok(directory)
 }
 
@@ -170,16 +164,9 @@ fn check_kind(wanted: &Wanted, attr: &Attr, root: bool) -> Result<bool, Failure>
 /// directory, names may still be made and removed.
 pub(super) fn check_readonly(wanted: &Wanted, directory: bool) -> Result<(), Failure> {
     let writes = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA;
-    if !directory && wanted.access.intersects(writes) {
-        return Err(Status::ACCESS_DENIED.into());
-    }
-    if wanted.delete_on_close() {
-        return Err(Status::CANNOT_DELETE.into());
-    }
-    if !directory && wanted.overwrites() {
-        return Err(Status::ACCESS_DENIED.into());
-    }
-    Ok(())
+    Status::ACCESS_DENIED.when(!directory && wanted.access.intersects(writes))?;
+    Status::CANNOT_DELETE.when(wanted.delete_on_close())?;
+    Ok(Status::ACCESS_DENIED.when(!directory && wanted.overwrites())?)
 }
 
 /// The share access of an open. [MS-FSA] 2.1.5.1.2.2: a user who may not write in the directory cannot keep others from
@@ -231,9 +218,7 @@ async fn grant<V: Vfs>(
     let granted = access::grant(&subject, &token, on.wanted.access).await?;
     if attr.kind == Kind::Special {
         let named = on.wanted.access.without(AccessMask::MAXIMUM_ALLOWED);
-        if !OF_SPECIAL.contains(named.map_generic()) {
-            return Err(Status::ACCESS_DENIED.into());
-        }
+        Status::ACCESS_DENIED.when(!OF_SPECIAL.contains(named.map_generic()))?;
         return Ok(granted & OF_SPECIAL);
     }
     let implied = match on.wanted.disposition {
@@ -256,10 +241,7 @@ fn check_attributes(wanted: &Wanted, attr: &Attr) -> Result<(), Failure> {
     // the name.
     let marks = FileAttributes::HIDDEN.when(!attr.hidden_by_name) | FileAttributes::SYSTEM;
     let marked = FileAttributes(attr.dos_attributes) & marks;
-    if wanted.overwrites() && !wanted.attributes.contains(marked) {
-        return Err(Status::ACCESS_DENIED.into());
-    }
-    Ok(())
+    Ok(Status::ACCESS_DENIED.when(wanted.overwrites() && !wanted.attributes.contains(marked))?)
 }
 
 /// Checks whether the kernel would allow the name to be removed. On a read-only file system the status is CANNOT_DELETE

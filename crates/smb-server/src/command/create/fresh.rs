@@ -210,9 +210,7 @@ async fn check<V: Vfs>(
 ) -> Result<Option<Above>, Failure> {
     let share = on.share()?;
     let token = on.token()?;
-    if share.config.read_only {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    Status::ACCESS_DENIED.when(share.config.read_only)?;
     // [MS-FSA] 2.1.5.1.1: no new directory is temporary; one that exists may be opened with this attribute.
     if on.wanted.directory() && on.wanted.attributes.contains(FileAttributes::TEMPORARY) {
         return Err(Status::INVALID_PARAMETER.into());
@@ -221,9 +219,7 @@ async fn check<V: Vfs>(
     let above = Parent::seen(parent, lookup.parent_seen.as_ref());
     let inherited = access::may_add(&*share.vfs, above, &token, on.wanted.directory()).await?;
     // [MS-FSA] 2.1.5.1.1: nothing is added to a directory that is to be deleted.
-    if on.server().files.is_to_be_deleted(parent.key()) {
-        return Err(Status::DELETE_PENDING.into());
-    }
+    Status::DELETE_PENDING.when(on.server().files.is_to_be_deleted(parent.key()))?;
     Ok(inherited)
 }
 

@@ -75,11 +75,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         take_place(call)?;
         return pipe::create(call);
     }
-    if call.token()?.anonymous {
-        // The session was authenticated again as anonymous, and the share admits no guests: existing opens stay, but no
-        // new one is allowed.
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    // The session was authenticated again as anonymous, and the share admits no guests: existing opens stay, but no
+    // new one is allowed.
+    Status::ACCESS_DENIED.when(call.token()?.anonymous)?;
     let (wanted, contexts, name) = match request::read(call)? {
         Asks::Open(wanted, contexts, name) => (wanted, contexts, name),
         Asks::Back {
@@ -152,9 +150,7 @@ async fn open<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Handled {
             Attempt::Again => count.another(false),
             Attempt::Taken => count.another(true),
         };
-        if !another {
-            return Err(Status::SHARING_VIOLATION.into());
-        }
+        Status::SHARING_VIOLATION.when(!another)?;
         check_ended(on)?;
     }
 }

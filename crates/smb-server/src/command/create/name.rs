@@ -55,24 +55,16 @@ impl Name {
 /// a directory without a name in the path.
 pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
     // [MS-SMB2] 3.3.5.9: NameLength is a multiple of 2.
-    if !bytes.len().is_multiple_of(2) {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
-    if bytes.len() / 2 > PATH_MAX {
-        return Err(Status::OBJECT_NAME_INVALID.into());
-    }
+    Status::INVALID_PARAMETER.when(!bytes.len().is_multiple_of(2))?;
+    Status::OBJECT_NAME_INVALID.when(bytes.len() / 2 > PATH_MAX)?;
     let text = utf16::decode(bytes, "name").map_err(|_| Status::OBJECT_NAME_INVALID)?;
-    if text.starts_with('\\') {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(text.starts_with('\\'))?;
     let trailing = text.ends_with('\\');
     // [MS-FSA] 2.1.5.1, phase 3: redundant and trailing backslashes are stripped.
     let text = text.trim_end_matches('\\');
     // [MS-FSA] 2.1.5.1: a path that is too deep is refused like one that is too long, before anything is looked up on
     // the disk or stored.
-    if components(text).nth(PATH_DEPTH_MAX).is_some() {
-        return Err(Status::OBJECT_NAME_INVALID.into());
-    }
+    Status::OBJECT_NAME_INVALID.when(components(text).nth(PATH_DEPTH_MAX).is_some())?;
     let mut path = Vec::new();
     let (above, last) = match text.rsplit_once('\\') {
         None => (None, text),
@@ -80,9 +72,7 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
     };
     let (last, part) = split(last, ':');
     // [MS-FSA] 2.1.5.1, phase 1: a last component without a name is invalid, whatever is above it.
-    if last.is_empty() && above.is_some() {
-        return Err(Status::OBJECT_NAME_INVALID.into());
-    }
+    Status::OBJECT_NAME_INVALID.when(last.is_empty() && above.is_some())?;
     for component in above.into_iter().flat_map(components) {
         path.extend(component_name(directory_name(component)?, path.is_empty())?);
     }
@@ -118,10 +108,8 @@ fn directory_name(component: &str) -> Result<&str, Failure> {
         Some((name, part)) if matches!(part_of(part), Ok(Part::Index)) => name,
         Some(_) => return Err(Status::OBJECT_NAME_INVALID.into()),
     };
-    if name.is_empty() {
-        // No directory has this name.
-        return Err(Status::OBJECT_PATH_NOT_FOUND.into());
-    }
+    // No directory has this name.
+    Status::OBJECT_PATH_NOT_FOUND.when(name.is_empty())?;
     Ok(name)
 }
 

@@ -38,9 +38,7 @@ pub(super) async fn overwrite<V: Vfs>(
     let new = eas::changes(&[], on.contexts.eas.clone())?;
     let free = vfs.fs_info(node).await?.available;
     // The space of the old contents is free, too, when the file is empty.
-    if on.contexts.allocation > free.saturating_add(attr.allocated) {
-        return Err(Status::DISK_FULL.into());
-    }
+    Status::DISK_FULL.when(on.contexts.allocation > free.saturating_add(attr.allocated))?;
     let streams = named_streams(on, node).await?;
     // A refused overwrite restores the EAs, and must not undo one that another request sets meanwhile.
     let merging = on.server().merges.inode(node.key()).await;

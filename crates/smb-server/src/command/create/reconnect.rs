@@ -203,18 +203,13 @@ fn check<V: Vfs>(
         && create_guid.is_none_or(|guid: Guid| guid == open.origin.create_guid)
         && (asked_persistent || !endurance.is_persistent())
         && (!durable || disconnected::is_intact(server, open));
-    if !fits {
-        return Err(Status::OBJECT_NAME_NOT_FOUND.into());
-    }
+    Status::OBJECT_NAME_NOT_FOUND.when(!fits)?;
     if lease.is_some() && !named_so(call, name, open)?
         || asked_persistent && !endurance.is_persistent()
     {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    if open.origin.owner.user_sid != call.token()?.user_sid {
-        return Err(Status::ACCESS_DENIED.into());
-    }
-    Ok(())
+    Ok(Status::ACCESS_DENIED.when(open.origin.owner.user_sid != call.token()?.user_sid)?)
 }
 
 /// Whether the request concerns the open's share. The share's name may lead to another folder by now.

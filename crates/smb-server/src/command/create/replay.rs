@@ -85,9 +85,7 @@ pub(super) async fn begin<V: Vfs>(
         Known::UnderWay => return Err(Status::FILE_NOT_AVAILABLE.into()),
         Known::Made(open) => open,
     };
-    if !replays {
-        return Err(Status::DUPLICATE_OBJECTID.into());
-    }
+    Status::DUPLICATE_OBJECTID.when(!replays)?;
     let key = on.contexts.lease.map(|lease| lease.lease_key);
     let other_lease = match open.origin.lease {
         Some(lease) => Some(lease.key) != key,
@@ -95,15 +93,12 @@ pub(super) async fn begin<V: Vfs>(
         // CREATE, so one without a lease was opened by another request.
         None => key.is_some() && !open.is_directory(),
     };
-    if open.origin.owner.user_sid != on.token()?.user_sid || other_lease {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    Status::ACCESS_DENIED
+        .when(open.origin.owner.user_sid != on.token()?.user_sid || other_lease)?;
     // Each is asked once, and the table first: an open that another request takes out of it goes on closing.
     let waits = server.durables.is_kept(open.engine);
-    if !waits && open.is_closing() {
-        // The client must try again when the open is gone or waits: a duplicate would be final.
-        return Err(Status::FILE_NOT_AVAILABLE.into());
-    }
+    // The client must try again when the open is gone or waits: a duplicate would be final.
+    Status::FILE_NOT_AVAILABLE.when(!waits && open.is_closing())?;
     // A disconnected open has no session: it continues in the session of the client that has come back, as with Windows
     // and Samba.
     let here = open.origin.session == on.session()?.id;
@@ -111,9 +106,7 @@ pub(super) async fn begin<V: Vfs>(
         true => reconnect::same_share(on, &open)?,
         false => here && open.tree.id == on.tree()?.id,
     };
-    if !is_ours {
-        return Err(Status::DUPLICATE_OBJECTID.into());
-    }
+    Status::DUPLICATE_OBJECTID.when(!is_ours)?;
     if open.endurance().is_persistent() && !asked.flags.contains(DurableHandleFlags::PERSISTENT) {
         return Err(Status::INVALID_PARAMETER.into());
     }
@@ -174,15 +167,11 @@ fn away<V: Vfs>(
         };
     };
     let origin = &open.origin;
-    if origin.owner.user_sid != on.token()?.user_sid {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    Status::ACCESS_DENIED.when(origin.owner.user_sid != on.token()?.user_sid)?;
     // While the client may replay its CREATE, the lease is examined first, as of an open that is connected.
     let key = on.contexts.lease.map(|lease| lease.lease_key);
     let other_lease = origin.lease.is_some_and(|lease| Some(lease.key) != key);
-    if other_lease && origin.client == client && open.is_replayable() {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    Status::ACCESS_DENIED.when(other_lease && origin.client == client && open.is_replayable())?;
     // A CREATE for another share or lease, or with other rights, is not the same CREATE.
     let asks = (on.wanted.options, on.wanted.access, on.wanted.share);
     if (open.options, origin.desired, origin.share) != asks

@@ -225,12 +225,8 @@ fn desired_access(request: &CreateRequest<'_>) -> Result<AccessMask, Failure> {
     let append = AccessMask::FILE_APPEND_DATA.when(unbuffered);
     let access = request.desired_access.without(append);
     // [MS-FSA] 2.1.5.1: an open without any right.
-    if access.is_empty() || access.bits() & ACCESS_UNDEFINED != 0 {
-        return Err(Status::ACCESS_DENIED.into());
-    }
-    if access.contains(AccessMask::ACCESS_SYSTEM_SECURITY) {
-        return Err(Status::PRIVILEGE_NOT_HELD.into());
-    }
+    Status::ACCESS_DENIED.when(access.is_empty() || access.bits() & ACCESS_UNDEFINED != 0)?;
+    Status::PRIVILEGE_NOT_HELD.when(access.contains(AccessMask::ACCESS_SYSTEM_SECURITY))?;
     Ok(access)
 }
 
@@ -242,10 +238,7 @@ fn check_numbers(request: &CreateRequest<'_>) -> Result<(), Failure> {
     {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    if request.options.bits() & OPTIONS_UNSUPPORTED != 0 {
-        return Err(Status::NOT_SUPPORTED.into());
-    }
-    Ok(())
+    Ok(Status::NOT_SUPPORTED.when(request.options.bits() & OPTIONS_UNSUPPORTED != 0)?)
 }
 
 fn check_combinations(wanted: &Wanted, name: &Name) -> Result<(), Failure> {
@@ -258,14 +251,9 @@ fn check_combinations(wanted: &Wanted, name: &Name) -> Result<(), Failure> {
     if wanted.delete_on_close() && !wanted.access.contains(AccessMask::DELETE) {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    if name.trailing && non_directory {
-        return Err(Status::OBJECT_NAME_INVALID.into());
-    }
+    Status::OBJECT_NAME_INVALID.when(name.trailing && non_directory)?;
     // [MS-FSA] 2.1.5.1: a directory has no data stream, not even the unnamed one.
-    if wanted.directory() && name.stream.is_some() {
-        return Err(Status::NOT_A_DIRECTORY.into());
-    }
-    Ok(())
+    Ok(Status::NOT_A_DIRECTORY.when(wanted.directory() && name.stream.is_some())?)
 }
 
 /// [MS-SMB2] 3.3.5.9: no open gets rights that the tree connect does not allow.
@@ -273,10 +261,7 @@ fn check_tree<V: Vfs>(call: &Call<V>, wanted: &Wanted) -> Result<(), Failure> {
     let ceiling = call.tree()?.maximal_access;
     let named = wanted.access.without(AccessMask::MAXIMUM_ALLOWED);
     let delete = wanted.delete_on_close() && !ceiling.contains(AccessMask::DELETE);
-    if !ceiling.contains(named) || delete {
-        return Err(Status::ACCESS_DENIED.into());
-    }
-    Ok(())
+    Ok(Status::ACCESS_DENIED.when(!ceiling.contains(named) || delete)?)
 }
 
 /// The first dialect that knows a lease context of this version ([MS-SMB2] 3.3.5.9.8, 3.3.5.9.11).
@@ -306,9 +291,7 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
                 found.eas = read_ea_list(list)?;
                 // As for attributes that are set later: a name that is no text could not be stored as it is.
                 let is_good = |ea: &EaEntry| ea.check().is_ok() && str::from_utf8(&ea.name).is_ok();
-                if !found.eas.iter().all(is_good) {
-                    return Err(Status::INVALID_EA_NAME.into());
-                }
+                Status::INVALID_EA_NAME.when(!found.eas.iter().all(is_good))?;
             }
             RequestContext::SecurityDescriptor(bytes) => {
                 found.security = Some(SecurityDescriptor::read(bytes)?);
@@ -419,10 +402,7 @@ impl Seen {
         let v1 = self.v1_request || self.v1_reconnect;
         let v2 = self.v2_request || self.v2_reconnect;
         let both_v2 = self.v2_request && self.v2_reconnect && dialect >= Dialect::SMB_3_0;
-        if v1 && v2 || both_v2 {
-            return Err(Status::INVALID_PARAMETER.into());
-        }
-        Ok(())
+        Ok(Status::INVALID_PARAMETER.when(v1 && v2 || both_v2)?)
     }
 }
 

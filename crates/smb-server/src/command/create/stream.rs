@@ -293,13 +293,9 @@ async fn find<V: Vfs>(
 
 /// [MS-FSA] 2.1.5.1.2: the disposition is checked before the access.
 fn check_disposition(wanted: &Wanted, exists: bool) -> Result<(), Failure> {
-    if exists && wanted.disposition == CreateDisposition::CREATE {
-        return Err(Status::OBJECT_NAME_COLLISION.into());
-    }
-    if !exists && !wanted.creates() {
-        return Err(Status::OBJECT_NAME_NOT_FOUND.into());
-    }
-    Ok(())
+    Status::OBJECT_NAME_COLLISION
+        .when(exists && wanted.disposition == CreateDisposition::CREATE)?;
+    Ok(Status::OBJECT_NAME_NOT_FOUND.when(!exists && !wanted.creates())?)
 }
 
 /// Removes a stream that this request created, unless another client has it open by now or has written to it. The

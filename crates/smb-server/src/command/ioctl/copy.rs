@@ -115,10 +115,8 @@ pub(super) fn ends<'a, V: Vfs>(
     let from_share = source.tree.share.as_ref();
     let from_share = from_share.ok_or(Status::INVALID_DEVICE_REQUEST)?;
     let sealed = to.share.config.encryption_required || call.session()?.encrypts();
-    if from_share.config.encryption_required && !sealed {
-        // The source's share requires encryption, and a copy in this share could be read without it.
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    // The source's share requires encryption, and a copy in this share could be read without it.
+    Status::ACCESS_DENIED.when(from_share.config.encryption_required && !sealed)?;
     Ok(Ends {
         source,
         from,
@@ -193,9 +191,7 @@ pub(super) async fn chunks<V: Vfs>(
     // [MS-SMB2] 3.3.5.15.6: the source is looked for before anything else is checked.
     let key: Option<&ResumeKey> = request.input.first_chunk();
     let source = key.map(|key| by_key(call, key)).transpose()?;
-    if size(request.max_output_response) < CopyChunkResponse::MIN {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(size(request.max_output_response) < CopyChunkResponse::MIN)?;
     let (Some(source), Ok(copy)) = (source, CopyChunkCopy::read(request.input)) else {
         return Ok(over_limits());
     };

@@ -36,9 +36,7 @@ pub(super) async fn duplicate<V: Vfs>(
     let asked = if extended {
         let asked = DuplicateExtentsEx::read(request.input)?;
         // [MS-FSA] 2.1.5.10.5.
-        if asked.structure_size != DuplicateExtentsEx::STRUCTURE_SIZE {
-            return Err(Status::NOT_SUPPORTED.into());
-        }
+        Status::NOT_SUPPORTED.when(asked.structure_size != DuplicateExtentsEx::STRUCTURE_SIZE)?;
         DuplicateExtents {
             source_file_id: asked.source_file_id,
             source_file_offset: asked.source_file_offset,
@@ -64,9 +62,7 @@ pub(super) async fn duplicate<V: Vfs>(
         return Ok(Answer::done(Unchanged::because("an empty range")));
     }
     // [MS-FSA] 2.1.5.10.4 looks at the right to read first, then at the size of the source, then at its volume.
-    if !source.granted.contains(AccessMask::FILE_READ_DATA) {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(!source.granted.contains(AccessMask::FILE_READ_DATA))?;
     let read = ends.from_share.vfs.attr(&ends.from.node).await?;
     let volume = ends.from_share.vfs.fs_info(&ends.from.node).await?;
     let cluster = u64::from(volume.block);
@@ -75,9 +71,7 @@ pub(super) async fn duplicate<V: Vfs>(
     } else {
         len
     };
-    if !ends.one_share() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(!ends.one_share())?;
     let written = ends.to.share.vfs.attr(&ends.to.disk.node).await?;
     let span = Span { from, to, len };
     // Any other file system shares no extents, whichever they are.
@@ -88,9 +82,7 @@ pub(super) async fn duplicate<V: Vfs>(
     }
     // [MS-FSA] 2.1.5.10.4: a file that is not sparse must not get holes from a sparse one.
     let only_source_sparse = is_sparse(&read) && !is_sparse(&written);
-    if ends.overlap(span) || only_source_sparse || ends.is_doubtful() {
-        return Err(Status::NOT_SUPPORTED.into());
-    }
+    Status::NOT_SUPPORTED.when(ends.overlap(span) || only_source_sparse || ends.is_doubtful())?;
     ends.check_locks(span)?;
     let change = ends.to.queued();
     ends.to.data_operation(Operation::Write).await?;

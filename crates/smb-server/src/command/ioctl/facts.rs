@@ -24,9 +24,7 @@ pub(super) fn compression<V: Vfs>(
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
     open.disk()?;
-    if size(request.max_output_response) < CompressionFormat::MIN {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(size(request.max_output_response) < CompressionFormat::MIN)?;
     let mut out = BytesMut::new();
     CompressionFormat::NONE.encode(&mut out);
     Ok(Answer::of_query(out))
@@ -40,12 +38,8 @@ pub(super) fn set_compression<V: Vfs>(
 ) -> Result<Answer, Failure> {
     open.disk()?;
     let format = CompressionFormat::read(request.input)?;
-    if !format.is_known() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
-    if format != CompressionFormat::NONE {
-        return Err(Status::NOT_SUPPORTED.into());
-    }
+    Status::INVALID_PARAMETER.when(!format.is_known())?;
+    Status::NOT_SUPPORTED.when(format != CompressionFormat::NONE)?;
     Ok(Answer::done(durability::Unchanged::because(
         "nothing is compressed",
     )))
@@ -58,9 +52,7 @@ pub(super) async fn object_id<V: Vfs>(
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
-    if size(request.max_output_response) < FileObjectIdBuffer::MIN {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(size(request.max_output_response) < FileObjectIdBuffer::MIN)?;
     let vfs = &call.share()?.vfs;
     let attr = vfs.attr(&open.disk()?.node).await?;
     let (low, high) = (u128::from(attr.file_id), u128::from(attr.key.generation));
@@ -98,9 +90,7 @@ pub(super) fn snapshots<V: Vfs>(
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
     open.disk()?;
-    if size(request.max_output_response) < SnapshotArray::MIN {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(size(request.max_output_response) < SnapshotArray::MIN)?;
     let mut out = BytesMut::new();
     let none = SnapshotArray {
         snapshot_array_size: 2,

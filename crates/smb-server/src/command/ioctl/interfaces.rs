@@ -16,9 +16,7 @@ use crate::{command::Call, failure::Failure};
 
 pub(super) fn query<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
     // 3.3.5.15.11 requires that the server supports it, not that the client announced it.
-    if call.connection.dialect() < Dialect::SMB_3_0 {
-        return Err(Status::NOT_SUPPORTED.into());
-    }
+    Status::NOT_SUPPORTED.when(call.connection.dialect() < Dialect::SMB_3_0)?;
     let who = &call.session()?.established;
     let all = call.server().interfaces();
     let interfaces: &[NetworkInterfaceInfo] = match who.anonymous || who.guest {
@@ -29,8 +27,6 @@ pub(super) fn query<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Resul
     };
     let room = size(request.max_output_response);
     let (out, fitted) = encode_network_interfaces(interfaces, room);
-    if fitted < interfaces.len() {
-        return Err(Status::BUFFER_TOO_SMALL.into());
-    }
+    Status::BUFFER_TOO_SMALL.when(fitted < interfaces.len())?;
     Ok(Answer::of_query(out))
 }

@@ -69,9 +69,7 @@ pub(super) fn peek<V: Vfs>(
 
 /// Named pipes here accept any number of clients, so waiting for an existing pipe succeeds at once.
 pub(super) fn wait<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
-    if call.tree()?.share.is_some() {
-        return Err(Status::INVALID_DEVICE_REQUEST.into());
-    }
+    Status::INVALID_DEVICE_REQUEST.when(call.tree()?.share.is_some())?;
     // [MS-SMB2] 3.3.5.15.10: a malformed name gets the same status as one that no pipe has.
     let known = PipeWaitRequest::read(request.input)
         .ok()

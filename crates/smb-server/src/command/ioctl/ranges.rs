@@ -76,12 +76,8 @@ pub(super) async fn zero<V: Vfs>(
     ) else {
         return Err(Status::INVALID_PARAMETER.into());
     };
-    if to < from {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
-    if on.is_deleted_stream() {
-        return Err(Status::FILE_DELETED.into());
-    }
+    Status::INVALID_PARAMETER.when(to < from)?;
+    Status::FILE_DELETED.when(on.is_deleted_stream())?;
     if to == from {
         return Ok(Answer::done(Unchanged::because("an empty range")));
     }
@@ -165,9 +161,7 @@ pub(super) async fn allocated<V: Vfs>(
         vec![within]
     };
     let ranges: Vec<_> = found.iter().map(|range| on_wire(*range)).collect();
-    if !ranges.is_empty() && max < AllocatedRange::MIN {
-        return Err(Status::BUFFER_TOO_SMALL.into());
-    }
+    Status::BUFFER_TOO_SMALL.when(!ranges.is_empty() && max < AllocatedRange::MIN)?;
     let mut out = BytesMut::new();
     let fitted = encode_allocated_ranges(&ranges, max, &mut out);
     // More ranges may follow a full answer.

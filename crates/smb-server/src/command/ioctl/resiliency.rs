@@ -28,9 +28,7 @@ pub(super) fn request<V: Vfs>(
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
-    if call.connection.dialect() < Dialect::SMB_2_1 {
-        return Err(Status::INVALID_DEVICE_REQUEST.into());
-    }
+    Status::INVALID_DEVICE_REQUEST.when(call.connection.dialect() < Dialect::SMB_2_1)?;
     let asked = LmrRequestResiliency::read(request.input)?;
     let timeout = match Duration::from_millis(asked.timeout_ms.into()) {
         Duration::ZERO => TIMEOUT,

@@ -43,15 +43,11 @@ pub(super) async fn query<V: Vfs>(
         chosen.truncate(if single { 1 } else { usize::MAX });
         return Ok(list(&chosen, max)?.0);
     }
-    if all.is_empty() {
-        return Err(Status::NO_EAS_ON_FILE.into());
-    }
+    Status::NO_EAS_ON_FILE.when(all.is_empty())?;
     let start = start(on.open, request, all.len())?;
     let count = if single { 1 } else { all.len() };
     let chosen: Vec<EaEntry> = all.into_iter().skip(start).take(count).collect();
-    if chosen.is_empty() {
-        return Err(Status::NO_MORE_EAS.into());
-    }
+    Status::NO_MORE_EAS.when(chosen.is_empty())?;
     let (answer, fitted) = list(&chosen, max)?;
     // [MS-SMB2] 3.3.5.20.1: an answer that starts at an index does not move the scan.
     if !request.flags.contains(QueryInfoFlags::INDEX_SPECIFIED) {
@@ -109,9 +105,7 @@ fn named<'a>(all: &'a [EaEntry], input: &[u8]) -> Result<Vec<Cow<'a, EaEntry>>, 
 /// The answer with as many attributes as fit, and their number.
 fn list(entries: &[impl Borrow<EaEntry>], max: usize) -> Result<(Answer, usize), Failure> {
     let (bytes, fitted) = encode_ea_list(entries, max);
-    if fitted == 0 && !entries.is_empty() {
-        return Err(Status::BUFFER_TOO_SMALL.into());
-    }
+    Status::BUFFER_TOO_SMALL.when(fitted == 0 && !entries.is_empty())?;
     let cut = fitted < entries.len();
     Ok((Answer { bytes, cut }, fitted))
 }

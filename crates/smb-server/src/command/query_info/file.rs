@@ -214,17 +214,13 @@ async fn ea_size<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FileEaInformation, Failur
 
 /// [MS-FSA] 2.1.5.12.4: the length is checked first, also where there is no short name.
 fn alternate_name<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> {
-    if max < FileNameInformation::MIN {
-        return Err(Status::INFO_LENGTH_MISMATCH.into());
-    }
+    Status::INFO_LENGTH_MISMATCH.when(max < FileNameInformation::MIN)?;
     let path = on.server.path_of(on.open)?;
     let mut short = FileNameInformation::default();
     if let Some(name) = path.names().last() {
         on.vfs().short_name(name, &mut short.file_name);
     }
-    if short.file_name.is_empty() {
-        return Err(Status::OBJECT_NAME_NOT_FOUND.into());
-    }
+    Status::OBJECT_NAME_NOT_FOUND.when(short.file_name.is_empty())?;
     named!(max, FileNameInformation, short)
 }
 
@@ -256,9 +252,7 @@ fn path<V: Vfs>(on: &OnDisk<'_, V>) -> Result<String, Failure> {
 
 /// [MS-SMB2] 3.3.5.20.1: known from 3.1.1 on, relative to the share.
 fn normalized_name<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> {
-    if on.call.connection.dialect() < Dialect::SMB_3_1_1 {
-        return Err(Status::NOT_SUPPORTED.into());
-    }
+    Status::NOT_SUPPORTED.when(on.call.connection.dialect() < Dialect::SMB_3_1_1)?;
     let name = FileNameInformation {
         file_name: path(on)?,
     };
@@ -267,9 +261,7 @@ fn normalized_name<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Fai
 
 /// [MS-FSA] 2.1.5.12.29; the unnamed stream comes first, and directories have none.
 async fn streams<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> {
-    if max < StreamEntry::MIN {
-        return Err(Status::INFO_LENGTH_MISMATCH.into());
-    }
+    Status::INFO_LENGTH_MISMATCH.when(max < StreamEntry::MIN)?;
     let mut entries = Vec::from_iter(unnamed(on).await?);
     let named = match on.vfs().streams(&on.disk.node).await {
         Err(VfsError::NotSupported) => Vec::new(),

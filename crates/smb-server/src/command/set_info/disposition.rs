@@ -30,9 +30,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
 /// FileDispositionInformationEx.
 pub(super) async fn set_ex<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let info = parse!(FileDispositionInformationEx, buffer);
-    if !info.flags.without(KNOWN).is_empty() {
-        return Err(Status::NOT_SUPPORTED.into());
-    }
+    Status::NOT_SUPPORTED.when(!info.flags.without(KNOWN).is_empty())?;
     decide(on, info.flags).await
 }
 
@@ -42,9 +40,7 @@ async fn decide<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Changed 
     let delete = flags.contains(DispositionFlags::DELETE);
     let posix = flags.contains(DispositionFlags::POSIX_SEMANTICS);
     if flags.contains(DispositionFlags::ON_CLOSE) {
-        if !on.open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
-            return Err(Status::NOT_SUPPORTED.into());
-        }
+        Status::NOT_SUPPORTED.when(!on.open.options.contains(CreateOptions::DELETE_ON_CLOSE))?;
         if delete {
             check(on, flags).await?;
         }
@@ -67,14 +63,10 @@ async fn check<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Result<()
     }
     let ignore = flags.contains(DispositionFlags::IGNORE_READONLY_ATTRIBUTE)
         && on.open.granted.contains(AccessMask::FILE_WRITE_ATTRIBUTES);
-    if !ignore && on.vfs().is_readonly(&on.disk.node).await? {
-        return Err(Status::CANNOT_DELETE.into());
-    }
+    Status::CANNOT_DELETE.when(!ignore && on.vfs().is_readonly(&on.disk.node).await?)?;
     if on.disk.directory {
         let who = &on.token()?.identity;
-        if !on.vfs().is_empty(who, &on.disk.node).await? {
-            return Err(Status::DIRECTORY_NOT_EMPTY.into());
-        }
+        Status::DIRECTORY_NOT_EMPTY.when(!on.vfs().is_empty(who, &on.disk.node).await?)?;
     }
     if on.disk.place.stream.is_none() {
         check_kernel(on).await?;

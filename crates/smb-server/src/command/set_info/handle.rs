@@ -46,9 +46,7 @@ fn changed(old: CreateOptions, new: CreateOptions) -> Result<CreateOptions, Fail
     let settable = CreateOptions::WRITE_THROUGH | CreateOptions::SEQUENTIAL_ONLY | synchronous;
     let foreign = !new.without(settable).is_empty();
     let switched = new.intersects(synchronous) != old.intersects(synchronous);
-    if foreign || switched || new.contains(synchronous) {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(foreign || switched || new.contains(synchronous))?;
     let unbuffered = old.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING);
     let kept = settable.without(CreateOptions::WRITE_THROUGH.when(unbuffered));
     Ok(old.without(kept) | CreateOptions(new.bits() & kept.bits()))

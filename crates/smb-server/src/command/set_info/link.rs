@@ -29,19 +29,11 @@ pub(super) async fn set<V: Vfs>(
     buffer: &[u8],
 ) -> Changed {
     target::check_length(buffer)?;
-    if on.disk.place.stream.is_some() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
-    if on.disk.directory {
-        return Err(Status::FILE_IS_A_DIRECTORY.into());
-    }
-    if on.is_delete_pending() {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    Status::INVALID_PARAMETER.when(on.disk.place.stream.is_some())?;
+    Status::FILE_IS_A_DIRECTORY.when(on.disk.directory)?;
+    Status::ACCESS_DENIED.when(on.is_delete_pending())?;
     let wanted = target::read(class, buffer, false)?;
-    if wanted.stream.is_some() {
-        return Err(Status::OBJECT_NAME_INVALID.into());
-    }
+    Status::OBJECT_NAME_INVALID.when(wanted.stream.is_some())?;
     attempts(async || attempt(on, &wanted).await).await
 }
 
@@ -107,10 +99,8 @@ async fn keep<V: Vfs>(
     target: &Target<V>,
 ) -> Result<Attempt<Completion>, Failure> {
     let (node, existing) = (&on.disk.node, target.existing_link());
-    if on.server.files.is_going(node.key(), &existing) {
-        // The name is about to be removed, and would be after the answer.
-        return Err(Status::DELETE_PENDING.into());
-    }
+    // The name is about to be removed, and would be after the answer.
+    Status::DELETE_PENDING.when(on.server.files.is_going(node.key(), &existing))?;
     // A short form of the name is not put in its place.
     let differs = target.name != target.stored && target.link() == existing;
     let kept = KeptChange::begin(on, None).await;

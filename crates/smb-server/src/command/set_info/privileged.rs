@@ -34,9 +34,7 @@ pub(super) fn short_name<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
 
 /// FileValidDataLengthInformation needs SeManageVolumePrivilege.
 pub(super) fn valid_data_length<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
-    if buffer.len() < VALID_DATA_LENGTH_BYTES {
-        return Err(Status::INFO_LENGTH_MISMATCH.into());
-    }
+    Status::INFO_LENGTH_MISMATCH.when(buffer.len() < VALID_DATA_LENGTH_BYTES)?;
     on.open.need(AccessMask::FILE_WRITE_DATA)?;
     Err(Status::PRIVILEGE_NOT_HELD.into())
 }

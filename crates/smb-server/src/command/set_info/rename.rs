@@ -99,28 +99,18 @@ async fn attempt<V: Vfs>(
     };
     let from = SharePath::of(on.share.id, &source.path);
     let target = target::find(on, &wanted.path, on.disk.directory).await?;
-    if wanted.stream.is_some() {
-        return Err(Status::OBJECT_NAME_INVALID.into());
-    }
-    if on.disk.place.stream.is_some() {
-        // A stream is renamed by `:name` alone.
-        return Err(Status::NOT_SUPPORTED.into());
-    }
+    Status::OBJECT_NAME_INVALID.when(wanted.stream.is_some())?;
+    // A stream is renamed by `:name` alone.
+    Status::NOT_SUPPORTED.when(on.disk.place.stream.is_some())?;
     on.operation(Operation::Rename).await?;
-    if on.is_delete_pending() {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    Status::ACCESS_DENIED.when(on.is_delete_pending())?;
     if on.disk.directory {
         // A directory cannot be moved below itself.
-        if target.path.starts_with(&from) && !target.path.same(&from) {
-            return Err(Status::ACCESS_DENIED.into());
-        }
+        Status::ACCESS_DENIED.when(target.path.starts_with(&from) && !target.path.same(&from))?;
         clear_below(on, &from).await?;
     }
     on.clear_streams(on.disk.node.key()).await?;
-    if on.server.files.has_open_streams(on.disk.node.key()) {
-        return Err(Status::ACCESS_DENIED.into());
-    }
+    Status::ACCESS_DENIED.when(on.server.files.has_open_streams(on.disk.node.key()))?;
     let one = Move {
         node: &on.disk.node,
         parent,
@@ -187,9 +177,7 @@ async fn clear_below<V: Vfs>(on: &OnDisk<'_, V>, directory: &SharePath) -> Resul
         match below.step {
             Step::Go => {
                 on.server.forget_waiter(id);
-                if below.open > 0 {
-                    return Err(Status::ACCESS_DENIED.into());
-                }
+                Status::ACCESS_DENIED.when(below.open > 0)?;
                 return Ok(());
             }
             Step::Refused(status) => {

@@ -112,9 +112,7 @@ pub(super) async fn make_room<V: Vfs>(
     let Some((node, attr)) = &target.existing else {
         return Ok(None);
     };
-    if !wanted.replace {
-        return Err(Status::OBJECT_NAME_COLLISION.into());
-    }
+    Status::OBJECT_NAME_COLLISION.when(!wanted.replace)?;
     check_replaceable(on, target, node, attr, wanted).await?;
     let place = Place::of(node);
     for _ in 0..HOLDS_MAX {
@@ -147,9 +145,7 @@ async fn check_replaceable<V: Vfs>(
         return Err(Status::ACCESS_DENIED.into());
     }
     // [MS-FSA] 2.1.5.15.12: only this name counts, and not others of the file.
-    if (on.server.files).is_going(node.key(), &target.existing_link()) {
-        return Err(Status::DELETE_PENDING.into());
-    }
+    Status::DELETE_PENDING.when((on.server.files).is_going(node.key(), &target.existing_link()))?;
     let subject = Subject {
         parent: Some(access::Parent::seen(&target.parent, None).named(&target.stored)),
         ..on.call.subject(node, attr)?

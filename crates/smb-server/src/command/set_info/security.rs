@@ -34,9 +34,8 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -
     check_access(parts, on.open.granted)?;
     let new = SecurityDescriptor::read(buffer).map_err(|_| Status::INVALID_SECURITY_DESCR)?;
     // [MS-FSA] 2.1.5.17.
-    if parts.contains(SecurityInformation::OWNER) && new.owner.is_none() {
-        return Err(Status::INVALID_OWNER.into());
-    }
+    Status::INVALID_OWNER
+        .when(parts.contains(SecurityInformation::OWNER) && new.owner.is_none())?;
     if !parts.intersects(PARTS) {
         // [MS-SMB2] 3.3.5.21.3: other flags are ignored. No right is needed to set nothing, so nothing is changed.
         return Ok(Unchanged::because("no part was named").into());

@@ -82,9 +82,7 @@ async fn set_size<V: Vfs>(on: &OnDisk<'_, V>, size: u64) -> Changed {
 
 fn check<V: Vfs>(on: &OnDisk<'_, V>, size: i64) -> Result<u64, Failure> {
     on.open.need(AccessMask::FILE_WRITE_DATA)?;
-    if on.disk.directory {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(on.disk.directory)?;
     let size = u64::try_from(size).map_err(|_| Status::INVALID_PARAMETER)?;
     file_end(size)
 }

@@ -63,24 +63,14 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
     let directory = on.disk.directory;
     let unnamed = to.name.is_empty();
     // A directory has no unnamed data stream.
-    if unnamed && (directory || on.attr().await?.is_of_directory()) {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
-    if to.kind != if directory { For::Index } else { For::Data } {
-        return Err(Status::OBJECT_TYPE_MISMATCH.into());
-    }
-    if directory {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(unnamed && (directory || on.attr().await?.is_of_directory()))?;
+    Status::OBJECT_TYPE_MISMATCH.when(to.kind != if directory { For::Index } else { For::Data })?;
+    Status::INVALID_PARAMETER.when(directory)?;
     let (old, to) = (on.disk.node.stream().unwrap_or_default(), to.name.as_str());
     let same = vfs::fold(old) == vfs::fold(to);
     // The unnamed stream gets no other name, and no other stream gets its name.
-    if !same && unnamed && !replace {
-        return Err(Status::OBJECT_NAME_COLLISION.into());
-    }
-    if !same && (unnamed || old.is_empty()) {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::OBJECT_NAME_COLLISION.when(!same && unnamed && !replace)?;
+    Status::INVALID_PARAMETER.when(!same && (unnamed || old.is_empty()))?;
     on.operation(Operation::Rename).await?;
     if same {
         let (found, flags) = (on.share.gate.begin(&on.disk.node), on.open.flags());
@@ -159,13 +149,8 @@ async fn check_target<V: Vfs>(on: &OnDisk<'_, V>, to: &str, replace: bool) -> Re
         Err(VfsError::NotFound | VfsError::NoAttribute) => return Ok(()),
         other => other?.0,
     };
-    if !replace {
-        return Err(Status::OBJECT_NAME_COLLISION.into());
-    }
+    Status::OBJECT_NAME_COLLISION.when(!replace)?;
     let place = Place::of_stream(file.key(), to);
     let open_elsewhere = on.server.files.is_stream_open(&place);
-    if open_elsewhere || on.vfs().attr(&node).await?.size != 0 {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
-    Ok(())
+    Ok(Status::INVALID_PARAMETER.when(open_elsewhere || on.vfs().attr(&node).await?.size != 0)?)
 }

@@ -90,17 +90,13 @@ pub(super) fn read(
         }
     };
     // The status is that of [MS-FSA] 2.1.5.15.4, the other Ex form.
-    if !flags.without(KNOWN).is_empty() {
-        return Err(Status::NOT_SUPPORTED.into());
-    }
+    Status::NOT_SUPPORTED.when(!flags.without(KNOWN).is_empty())?;
     if flags.intersects(MANAGE_VOLUME)
         && !flags.contains(RenameFlags::SUPPRESS_STORAGE_RESERVE_INHERITANCE)
     {
         return Err(Status::PRIVILEGE_NOT_HELD.into());
     }
-    if root != 0 || name.is_empty() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    Status::INVALID_PARAMETER.when(root != 0 || name.is_empty())?;
     // [MS-FSA] 2.1.5.15.7 allows a leading backslash for links. 2.1.5.15.12 refuses it for renames, but Samba and its
     // clients do not. It does not change the name.
     let stripped = name.strip_prefix('\\');
@@ -252,9 +248,7 @@ async fn look_up<V: Vfs>(
         return Err(Status::OBJECT_NAME_INVALID.into());
     };
     let files = &on.server.files;
-    if files.is_to_be_deleted(parent.key()) {
-        return Err(Status::DELETE_PENDING.into());
-    }
+    Status::DELETE_PENDING.when(files.is_to_be_deleted(parent.key()))?;
     let directly_above = access::Parent::seen(&parent, lookup.parent_seen.as_ref());
     access::may_add(on.vfs(), directly_above, &token, directory).await?;
     let place = Place::of(&parent);
