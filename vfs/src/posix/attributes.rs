@@ -113,9 +113,7 @@ impl<D: Disk> Attributes for PosixVfs<D> {
         let (dir, uid) = (parent.directory()?, self.uid(who));
         self.disk.access(who, dir, W_OK | X_OK).await?;
         let above = self.disk.stat(dir).await?;
-        if above.fixed {
-            return Err(VfsError::AccessDenied);
-        }
+        VfsError::AccessDenied.when(above.fixed)?;
         let sticky = above.mode & STICKY != 0 && ![0, above.uid].contains(&uid);
         let stays = |entry: &Stat| entry.fixed || (sticky && entry.uid != uid);
         let mut entry = self.disk.stat(node.fd()).await?;
@@ -168,10 +166,7 @@ impl<D: Disk> Attributes for PosixVfs<D> {
 impl<D: Disk> PosixVfs<D> {
     /// Refuses changes of a read-only share.
     pub(super) fn writable(&self) -> VfsResult<()> {
-        if self.options.read_only {
-            return Err(VfsError::ReadOnly);
-        }
-        Ok(())
+        VfsError::ReadOnly.when(self.options.read_only)
     }
 
     /// The attributes of an inode whose `stat` is known.

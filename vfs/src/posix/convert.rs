@@ -163,9 +163,7 @@ impl<D: Disk> PosixVfs<D> {
         if !self.leads_to_depot(node).await? {
             return Ok(Moved::default());
         }
-        if self.depot_is_lost(node).await? {
-            return Err(VfsError::NotFound);
-        }
+        VfsError::NotFound.when(self.depot_is_lost(node).await?)?;
         let streams = self.depot_streams(node).await?;
         let mut made = Vec::new();
         for stream in &streams {
@@ -202,9 +200,7 @@ impl<D: Disk> PosixVfs<D> {
         if self.xattr(node.fd(), &attribute).await?.is_some() {
             return Ok(None);
         }
-        if stream.size > IN_XATTR_MAX as u64 {
-            return Err(VfsError::TooLarge);
-        }
+        VfsError::TooLarge.when(stream.size > IN_XATTR_MAX as u64)?;
         let file = self.depot_open(node, &stream.name).await?;
         let file = file.ok_or(VfsError::NotFound)?;
         let data = self.read_all(&file, 0, IN_XATTR_MAX + 1, BytesMut::new());

@@ -241,9 +241,7 @@ impl<D: Disk> Contents for PosixVfs<D> {
         len: u64,
     ) -> VfsResult<()> {
         self.writable()?;
-        if from.0.stream.is_some() || to.0.stream.is_some() {
-            return Err(VfsError::NotSupported);
-        }
+        VfsError::NotSupported.when(from.0.stream.is_some() || to.0.stream.is_some())?;
         let (source, target) = ((from.fd(), from_offset), (to.fd(), to_offset));
         match self.disk.clone_range(source, target, len).await {
             Err(errno) if errno.is(&[libc::EXDEV]) => Err(VfsError::NotSupported),
@@ -288,9 +286,7 @@ impl<D: Disk> PosixVfs<D> {
                 true => VfsError::of_durable_write(errno),
                 false => errno.into(),
             })?;
-            if wrote == 0 || wrote > data.len() {
-                return Err(VfsError::Io);
-            }
+            VfsError::Io.when(wrote == 0 || wrote > data.len())?;
             bytes::Buf::advance(&mut data, wrote);
             at = at.checked_add(wrote as u64).ok_or(VfsError::TooLarge)?;
         }

@@ -212,9 +212,7 @@ impl<D: Disk> PosixVfs<D> {
     /// Makes a folder of the depot and its name stable, or removes it again: other folders are reached through it, and
     /// it could not be detected later that its name was lost. The caller holds the lock of folders.
     async fn depot_add(&self, above: &D::Fd, name: &[u8], in_root: bool) -> VfsResult<D::Fd> {
-        if self.depot_broken.load(SeqCst) {
-            return Err(VfsError::Io);
-        }
+        VfsError::Io.when(self.depot_broken.load(SeqCst))?;
         // This descriptor is opened first, so that it gets every failure from now on.
         let listener = self.disk.reopen(&SERVICE, above, true, false).await?;
         let made = self.disk.make_dir(&SERVICE, above, name, FOLDER_MODE);

@@ -219,16 +219,12 @@ impl<D: Disk> Directories for PosixVfs<D> {
         replaced: Option<FileKey>,
     ) -> VfsResult<()> {
         self.writable()?;
-        if node.0.stream.is_some() || node.0.kind == Kind::Directory {
-            return Err(VfsError::IsADirectory);
-        }
+        VfsError::IsADirectory.when(node.0.stream.is_some() || node.0.kind == Kind::Directory)?;
         let turn = self.locks.name(to_parent.0.key, to_name).await;
         let wanted = name::to_disk(to_name)?;
         let dir = to_parent.directory()?;
         let Some(existing) = self.entry(who, to_parent, to_name).await? else {
-            if replaced.is_some() {
-                return Err(VfsError::Exists);
-            }
+            VfsError::Exists.when(replaced.is_some())?;
             let link = self.disk.link(who, node.fd(), dir, &wanted);
             return Ok(self
                 .changing(to_parent, &[Change::Add(&wanted)], link)
@@ -247,9 +243,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
                     .move_name(who, to_parent, at, to_parent, (&wanted, None), false)
                     .await;
             }
-            if replaced.is_directory() {
-                return Err(VfsError::IsADirectory);
-            }
+            VfsError::IsADirectory.when(replaced.is_directory())?;
         }
         let temporary = self.temporary.name();
         let link = self.disk.link(who, node.fd(), dir, &temporary);
@@ -283,9 +277,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
         shown: &str,
     ) -> VfsResult<RemovedName> {
         self.writable()?;
-        if node.0.stream.is_some() {
-            return Err(VfsError::InvalidArgument);
-        }
+        VfsError::InvalidArgument.when(node.0.stream.is_some())?;
         let turn = self.locks.name(parent.0.key, shown).await;
         let Own {
             on_disk,
@@ -299,9 +291,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
         match self.changing(parent, &changes, unlink()).await {
             Ok(()) => {}
             Err(errno) if directory && errno.is(&[libc::ENOTEMPTY, libc::EEXIST]) => {
-                if !self.clear_leftovers(who, node).await? {
-                    return Err(VfsError::NotEmpty);
-                }
+                VfsError::NotEmpty.when(!self.clear_leftovers(who, node).await?)?;
                 self.changing(parent, &changes, unlink()).await?;
             }
             Err(errno) => return Err(errno.into()),
@@ -527,9 +517,7 @@ impl<D: Disk> PosixVfs<D> {
             target,
         } = entry.ok_or(VfsError::NotFound)?;
         let (fd, stat) = target.ok_or(VfsError::NotFound)?;
-        if stat.key != node.0.key {
-            return Err(VfsError::NotFound);
-        }
+        VfsError::NotFound.when(stat.key != node.0.key)?;
         self.disk.close_beside(fd, node.fd());
         Ok(Own {
             on_disk,
@@ -547,9 +535,7 @@ impl<D: Disk> PosixVfs<D> {
         shown: &str,
     ) -> VfsResult<Option<Own>> {
         let fd = dir.directory()?;
-        if roots::reserves(dir.0.key, shown) {
-            return Err(VfsError::InvalidName);
-        }
+        VfsError::InvalidName.when(roots::reserves(dir.0.key, shown))?;
         let on_disk = name::to_disk(shown)?;
         if !self.disk.is_local(fd) {
             return Ok(None);

@@ -197,11 +197,6 @@ fn is_name(ea: &str) -> bool {
 /// Checks that an attribute is a client's, and that its name and value can be stored.
 fn check_ea(ea: &str, value: &[u8]) -> VfsResult<()> {
     let attribute = format!("{EA_PREFIX}{ea}");
-    if !is_ea(&attribute) || attribute.len() > XATTR_NAME_MAX {
-        return Err(VfsError::InvalidEaName);
-    }
-    if value.len() > EA_VALUE_MAX {
-        return Err(VfsError::TooLarge);
-    }
-    Ok(())
+    VfsError::InvalidEaName.when(!is_ea(&attribute) || attribute.len() > XATTR_NAME_MAX)?;
+    VfsError::TooLarge.when(value.len() > EA_VALUE_MAX)
 }

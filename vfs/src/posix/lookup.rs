@@ -215,9 +215,7 @@ impl<D: Disk> PosixVfs<D> {
             if !straight {
                 *ahead = Ahead::default();
             }
-            if kind_of(step.stat.mode) != Kind::Directory {
-                return Err(VfsError::PathNotFound);
-            }
+            VfsError::PathNotFound.when(kind_of(step.stat.mode) != Kind::Directory)?;
             stored.push(shown);
             push(&mut stack, step)?;
         }
@@ -306,9 +304,7 @@ impl<D: Disk> PosixVfs<D> {
         (component, opened): (&str, Option<Opened<D::Fd>>),
         seen: &mut Option<Seen>,
     ) -> VfsResult<Option<(Box<[u8]>, Child<D::Fd>)>> {
-        if roots::reserves(dir_key, component) {
-            return Err(VfsError::InvalidName);
-        }
+        VfsError::InvalidName.when(roots::reserves(dir_key, component))?;
         let exact = name::to_disk(component)?;
         let now = || self.disk.open_now(who, dir, &exact, OpenHow::PATH_ONLY);
         let opened = match opened.unwrap_or_else(now) {
@@ -474,9 +470,7 @@ impl<D: Disk> PosixVfs<D> {
         above: Option<&Seen>,
     ) -> VfsResult<Option<Seen>> {
         let (fd, key) = (dir.directory()?, dir.0.key);
-        if roots::reserves(key, component) {
-            return Err(VfsError::InvalidName);
-        }
+        VfsError::InvalidName.when(roots::reserves(key, component))?;
         let mut seen = above.copied();
         let absent = self.is_known_absent(fd, key, component, &mut seen).await?;
         Ok(seen.filter(|_| absent))
@@ -546,10 +540,7 @@ fn seen_on_top<F>(stack: &Stack<F>) -> Option<Seen> {
 }
 
 fn check_depth(path: &[String]) -> VfsResult<()> {
-    if path.len() > PATH_DEPTH_MAX {
-        return Err(VfsError::NameTooLong);
-    }
-    Ok(())
+    VfsError::NameTooLong.when(path.len() > PATH_DEPTH_MAX)
 }
 
 fn push<F>(stack: &mut Stack<F>, step: Step<F>) -> VfsResult<()> {
@@ -558,9 +549,7 @@ fn push<F>(stack: &mut Stack<F>, step: Step<F>) -> VfsResult<()> {
         stack.to_root = step.via;
         return Ok(());
     }
-    if stack.steps.len() >= PATH_DEPTH_MAX {
-        return Err(VfsError::NameTooLong);
-    }
+    VfsError::NameTooLong.when(stack.steps.len() >= PATH_DEPTH_MAX)?;
     stack.steps.push(Step {
         fd: Some(step.fd),
         stat: step.stat,

@@ -151,12 +151,8 @@ pub fn to_disk(shown: &str) -> VfsResult<Box<[u8]>> {
             false => Err(VfsError::NameTooLong),
         };
     }
-    if shown.is_empty() || shown == "." || shown == ".." {
-        return Err(VfsError::InvalidName);
-    }
-    if shown.encode_utf16().take(SHOWN_MAX + 1).count() > SHOWN_MAX {
-        return Err(VfsError::NameTooLong);
-    }
+    VfsError::InvalidName.when(shown.is_empty() || shown == "." || shown == "..")?;
+    VfsError::NameTooLong.when(shown.encode_utf16().take(SHOWN_MAX + 1).count() > SHOWN_MAX)?;
     let mut on_disk = Vec::with_capacity(shown.len());
     let mut plain = true;
     for c in shown.chars() {
@@ -174,17 +170,13 @@ pub fn to_disk(shown: &str) -> VfsResult<Box<[u8]>> {
             _ => on_disk.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
-    if on_disk.len() > ON_DISK_MAX {
-        return Err(VfsError::NameTooLong);
-    }
+    VfsError::NameTooLong.when(on_disk.len() > ON_DISK_MAX)?;
     if on_disk == b"." || on_disk == b".." || on_disk.contains(&0) || on_disk.contains(&b'/') {
         return Err(VfsError::InvalidName);
     }
     // A text with forbidden characters or needless escapes is not the spelling that the name would have.
     let plain = plain && !shown.ends_with(['.', ' ']);
-    if !plain && to_client(&on_disk) != shown {
-        return Err(VfsError::InvalidName);
-    }
+    VfsError::InvalidName.when(!plain && to_client(&on_disk) != shown)?;
     Ok(on_disk.into_boxed_slice())
 }
 

@@ -54,9 +54,7 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
         how: StreamOpen,
     ) -> VfsResult<(PosixNode<D>, bool)> {
         check_stream_name(asked)?;
-        if node.0.stream.is_some() {
-            return Err(VfsError::InvalidArgument);
-        }
+        VfsError::InvalidArgument.when(node.0.stream.is_some())?;
         let _inode = self.locks.inode(node.0.key).await;
         let others = match self.stored_stream(node, asked).await? {
             Stored::As(_) if how == StreamOpen::New => return Err(VfsError::Exists),
@@ -66,14 +64,10 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
             }
             Stored::Not { others } => others,
         };
-        if how == StreamOpen::Existing {
-            return Err(VfsError::NotFound);
-        }
+        VfsError::NotFound.when(how == StreamOpen::Existing)?;
         self.writable()?;
-        if others >= STREAMS_MAX {
-            // With one more stream, none of the file's streams could be listed.
-            return Err(VfsError::TooLarge);
-        }
+        // With one more stream, none of the file's streams could be listed.
+        VfsError::TooLarge.when(others >= STREAMS_MAX)?;
         let stat = self.disk.stat(node.fd()).await?;
         self.may_change(who, node.fd(), &stat).await?;
         let depot = self.create_empty(node, asked).await?;
@@ -123,9 +117,7 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
             Stored::As(target) => Some(target).filter(|target| *target != stream.name),
             Stored::Not { .. } => None,
         };
-        if target.is_some() && !replace {
-            return Err(VfsError::Exists);
-        }
+        VfsError::Exists.when(target.is_some() && !replace)?;
         // A stream whose name has another case is replaced in one step, which then changes the case. As with files, a
         // failure there only concerns the case.
         let at = target.as_deref().unwrap_or(to);
@@ -169,9 +161,7 @@ impl<D: Disk> PosixVfs<D> {
         data: &[u8],
         how: XattrSet,
     ) -> VfsResult<()> {
-        if data.len() > IN_XATTR_MAX {
-            return Err(VfsError::TooLarge);
-        }
+        VfsError::TooLarge.when(data.len() > IN_XATTR_MAX)?;
         let mut value = Vec::with_capacity(data.len() + 1);
         value.extend_from_slice(data);
         value.push(0);
@@ -318,9 +308,7 @@ impl<D: Disk> PosixVfs<D> {
         len: usize,
         mut buf: BytesMut,
     ) -> VfsResult<BytesMut> {
-        if !Self::base_of(node)?.io.read {
-            return Err(VfsError::AccessDenied);
-        }
+        VfsError::AccessDenied.when(!Self::base_of(node)?.io.read)?;
         match self.place(node).await? {
             Place::Depot(fd) => self.read_all(&fd, offset, len, buf).await,
             Place::Xattr(value) => {
@@ -337,9 +325,7 @@ impl<D: Disk> PosixVfs<D> {
     /// Checks that a stream may be changed through a node, and opens its file in the depot. The open may wait for a
     /// program on the host that has a lease on that file, and other files share the lock of the inode.
     async fn open_ahead(&self, node: &PosixNode<D>) -> VfsResult<()> {
-        if !Self::base_of(node)?.io.write {
-            return Err(VfsError::AccessDenied);
-        }
+        VfsError::AccessDenied.when(!Self::base_of(node)?.io.write)?;
         if self.options.streams == StreamStore::Depot {
             self.place(node).await?;
         }
@@ -478,9 +464,7 @@ fn within_attribute(bytes: u64) -> VfsResult<usize> {
 
 /// [MS-FSCC] 2.1.5.3: checks the name of a stream.
 pub(super) fn check_stream_name(asked: &str) -> VfsResult<()> {
-    if asked.is_empty() || asked.contains(['\0', '/', '\\', ':']) {
-        return Err(VfsError::InvalidName);
-    }
+    VfsError::InvalidName.when(asked.is_empty() || asked.contains(['\0', '/', '\\', ':']))?;
     if asked.encode_utf16().take(name::SHOWN_MAX + 1).count() > name::SHOWN_MAX
         || stream_file(asked).is_none()
     {

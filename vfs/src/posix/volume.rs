@@ -50,9 +50,7 @@ impl<D: Disk> Volume for PosixVfs<D> {
             return written.await;
         }
         let end = offset.checked_add(data.len() as u64);
-        if end.is_none_or(|end| i64::try_from(end).is_err()) {
-            return Err(VfsError::TooLarge);
-        }
+        VfsError::TooLarge.when(end.is_none_or(|end| i64::try_from(end).is_err()))?;
         let wrote = self.write_all(node.fd(), offset, data, mode.durable).await;
         if let (true, Err(error @ VfsError::TooLarge)) = (mode.durable, wrote)
             && Box::pin(self.takes_failures(node.fd(), error)).await

@@ -65,9 +65,7 @@ impl<D: Disk> PosixVfs<D> {
                 _ => return Err(VfsError::SymbolicLink),
             }
         }
-        if at.1 != wanted.stat.key {
-            return Err(VfsError::SymbolicLink);
-        }
+        VfsError::SymbolicLink.when(at.1 != wanted.stat.key)?;
         if let Some(top) = stack.steps.last_mut() {
             top.fd = Some(at.0);
         }
@@ -83,9 +81,7 @@ impl<D: Disk> PosixVfs<D> {
         on_disk: &[u8],
         left: &mut LinkBudget,
     ) -> VfsResult<Option<Step<D::Fd>>> {
-        if self.options.symlinks != SymlinkPolicy::Follow {
-            return Err(VfsError::SymbolicLink);
-        }
+        VfsError::SymbolicLink.when(self.options.symlinks != SymlinkPolicy::Follow)?;
         let link = match self.disk.stat_at(dir, on_disk).await {
             Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(None),
             other => other?,
@@ -106,9 +102,7 @@ impl<D: Disk> PosixVfs<D> {
             }
             let (dir, key) = self.top(stack)?;
             // The server's own names must not be reached by a link either.
-            if roots::reserves(key, &name::to_client(&component)) {
-                return Err(VfsError::SymbolicLink);
-            }
+            VfsError::SymbolicLink.when(roots::reserves(key, &name::to_client(&component)))?;
             match self.open_child(who, &dir, &component).await? {
                 None => return Ok(None),
                 Some(Child::Link) => {
@@ -178,9 +172,7 @@ impl<D: Disk> PosixVfs<D> {
         dir: &PosixNode<D>,
         on_disk: &[u8],
     ) -> VfsResult<Option<Step<D::Fd>>> {
-        if self.options.symlinks != SymlinkPolicy::Follow {
-            return Err(VfsError::SymbolicLink);
-        }
+        VfsError::SymbolicLink.when(self.options.symlinks != SymlinkPolicy::Follow)?;
         let mut stack = self.stack_of(who, dir).await?;
         self.follow_from(who, &mut stack, on_disk).await
     }
@@ -219,9 +211,7 @@ impl<D: Disk> PosixVfs<D> {
             push(&mut stack, step)?;
         }
         let (_, key) = self.top(&stack)?;
-        if key != dir.0.key {
-            return Err(VfsError::SymbolicLink);
-        }
+        VfsError::SymbolicLink.when(key != dir.0.key)?;
         if stack.steps.is_empty() {
             stack.to_root = dir.0.named.via;
         }

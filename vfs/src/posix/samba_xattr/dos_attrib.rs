@@ -28,9 +28,7 @@ pub struct DosAttrib {
 impl DosAttrib {
     /// Reads a blob of any version; `Corrupt` for anything else.
     pub fn parse(blob: &[u8]) -> VfsResult<Self> {
-        if blob.len() > BLOB_MAX {
-            return Err(VfsError::Corrupt);
-        }
+        VfsError::Corrupt.when(blob.len() > BLOB_MAX)?;
         if !blob.contains(&0) {
             return Self::of_text(blob);
         }
@@ -40,9 +38,7 @@ impl DosAttrib {
             return Self::of_text(text);
         }
         let version = reader.u16()?;
-        if reader.u16()? != version {
-            return Err(VfsError::Corrupt);
-        }
+        VfsError::Corrupt.when(reader.u16()? != version)?;
         let valid = match version {
             1 => VALID_ATTRIB | VALID_CREATE_TIME,
             2 => {
@@ -107,9 +103,7 @@ impl DosAttrib {
 fn hex(text: &[u8]) -> VfsResult<u32> {
     let text = std::str::from_utf8(text).map_err(|_| VfsError::Corrupt)?;
     let digits = text.strip_prefix("0x").ok_or(VfsError::Corrupt)?;
-    if digits.starts_with('+') {
-        return Err(VfsError::Corrupt);
-    }
+    VfsError::Corrupt.when(digits.starts_with('+'))?;
     u32::from_str_radix(digits, 16).map_err(|_| VfsError::Corrupt)
 }
 

@@ -40,9 +40,7 @@ impl NtAcl {
         }
         let mut sys_acl_hash = None;
         if version >= 2 {
-            if reader.u32()? == 0 {
-                return Err(VfsError::Corrupt);
-            }
+            VfsError::Corrupt.when(reader.u32()? == 0)?;
             match version {
                 2 => drop(reader.bytes(16)?),
                 3 => {
@@ -74,9 +72,7 @@ impl NtAcl {
     /// zero: Samba checks it only if the newer one differs.
     pub fn build(&self, now: u64) -> VfsResult<Vec<u8>> {
         let hash = self.sys_acl_hash.ok_or(VfsError::InvalidArgument)?;
-        if self.descriptor.len() > DESCRIPTOR_MAX {
-            return Err(VfsError::TooLarge);
-        }
+        VfsError::TooLarge.when(self.descriptor.len() > DESCRIPTOR_MAX)?;
         let mut writer = Writer::default();
         writer.u16(4);
         writer.u16(4);
