@@ -185,7 +185,8 @@ impl<D: Disk> PosixVfs<D> {
 
 /// Whether an attribute of the disk is a client's.
 fn is_ea(attribute: &str) -> bool {
-    attribute.strip_prefix(EA_PREFIX).is_some_and(is_name) && !is_hidden(attribute)
+    // Nearly every file has a hidden one, whose characters need not be looked at.
+    !is_hidden(attribute) && attribute.strip_prefix(EA_PREFIX).is_some_and(is_name)
 }
 
 /// Whether an attribute of a client can have this name.
