@@ -27,9 +27,9 @@ use crate::{
     posix_sys as raw,
 };
 
-/// Distance between the bytes that are read: the usual size of the kernel's readahead, whose pages become up to
-/// date together.
-const PROBE_STEP: u64 = 128 << 10;
+/// Distance between the bytes that are read. Pages that another process is just reading between two of them make the
+/// sender wait for that read.
+const PROBE_STEP: u64 = 512 << 10;
 
 /// A range of a file that was wholly in memory a moment ago.
 #[derive(Debug)]
