@@ -16,7 +16,10 @@ use std::{
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use rustix::net::SendFlags;
+use rustix::net::{
+    SendFlags,
+    sockopt::{set_tcp_cork, tcp_congestion},
+};
 use smb_server::transport::{Direct, Receive, Transmit};
 use smb_wire::header::TRANSPORT_HEADER_SIZE;
 use socket2::SockRef;
@@ -43,6 +46,11 @@ const FAST_MIN: usize = 32 << 10;
 const LOW_WATER_MAX: usize = 768 << 10;
 /// The longest wait for them. A client that was fast once may be slow now, and what it sent by then counts.
 const LOW_WATER_TIME: Duration = Duration::from_millis(100);
+
+/// `sendfile` hands the socket this many bytes at a time (the pages of its pipe). Their last bytes fill no segment, and
+/// each acknowledgement that arrives before the next piece sends them as a packet of their own unless the socket is
+/// corked.
+const SENDFILE_PIECE: usize = 64 << 10;
 
 /// The time after which a connection that carries a break is closed if the peer acknowledges nothing of the sent data.
 /// The break has 35 s, and its client may have to write back its data when it gets it on another connection. This holds
@@ -167,18 +175,30 @@ impl Transmit for Transmitter {
     }
 
     fn direct(&self) -> Option<Box<dyn Direct>> {
-        Some(Box::new(DirectTransmitter(Rc::downgrade(&self.0))))
+        let congestion = tcp_congestion(self.0.borrow().as_ref());
+        Some(Box::new(DirectTransmitter {
+            half: Rc::downgrade(&self.0),
+            // BBR paces full segments with a timer for each, which costs more than the packets that a cork saves.
+            corks: congestion.is_ok_and(|name| !name.starts_with("bbr")),
+        }))
     }
 }
 
 /// The sending half for what is sent at once; it does not keep the socket open.
-struct DirectTransmitter(Weak<RefCell<OwnedWriteHalf>>);
+struct DirectTransmitter {
+    half: Weak<RefCell<OwnedWriteHalf>>,
+    /// The socket is corked for data of more than one [`SENDFILE_PIECE`].
+    corks: bool,
+}
 
 impl Direct for DirectTransmitter {
     fn send(&self, head: &mut Bytes, file: &mut dyn InMemory) -> io::Result<()> {
-        let half = self.0.upgrade().ok_or(io::ErrorKind::BrokenPipe)?;
+        let half = self.half.upgrade().ok_or(io::ErrorKind::BrokenPipe)?;
         let half = half.borrow();
         let stream: &TcpStream = half.as_ref();
+        // If the socket cannot be corked, only more packets are sent.
+        let corked =
+            self.corks && file.left() > SENDFILE_PIECE && set_tcp_cork(stream, true).is_ok();
         let send = || {
             while !head.is_empty() {
                 let flags = SendFlags::MORE | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -196,7 +216,12 @@ impl Direct for DirectTransmitter {
             }
             Ok(())
         };
-        match stream.try_io(Interest::WRITABLE, send) {
+        let sent = stream.try_io(Interest::WRITABLE, send);
+        if corked {
+            // This fails only if the socket is broken.
+            let _ = set_tcp_cork(stream, false);
+        }
+        match sent {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             sent => sent,
         }
@@ -207,7 +232,7 @@ impl Direct for DirectTransmitter {
             true => UNACKNOWLEDGED_SOON,
             false => UNACKNOWLEDGED_MAX,
         };
-        if let Some(half) = self.0.upgrade() {
+        if let Some(half) = self.half.upgrade() {
             let half = half.borrow();
             let stream: &TcpStream = half.as_ref();
             // If it cannot be set, the socket is broken already, or its loss is noticed later.
@@ -426,6 +451,56 @@ mod tests {
             let mut head = Bytes::from_static(b"late");
             let mut late = disk.in_memory(&fd, 0, 1).unwrap();
             assert!(direct.send(&mut head, &mut *late).is_err());
+        });
+    }
+
+    /// A file that reads as zeros, sent by pieces as `sendfile` does it.
+    #[derive(Debug)]
+    struct Pieces(usize);
+
+    impl InMemory for Pieces {
+        fn left(&self) -> usize {
+            self.0
+        }
+
+        fn send(&mut self, socket: std::os::fd::BorrowedFd<'_>) -> io::Result<usize> {
+            let piece = vec![0; self.0.min(SENDFILE_PIECE)];
+            let corked = rustix::net::sockopt::tcp_cork(socket)?;
+            assert!(
+                corked,
+                "a piece would leave with its last bytes in a packet"
+            );
+            let sent = rustix::net::send(socket, &piece, SendFlags::DONTWAIT)?;
+            self.0 -= sent;
+            Ok(sent)
+        }
+
+        fn read(self: Box<Self>) -> Pin<Box<dyn Future<Output = vfs::VfsResult<BytesMut>>>> {
+            Box::pin(async move { Ok(BytesMut::zeroed(self.0)) })
+        }
+    }
+
+    #[test]
+    fn the_last_bytes_of_a_corked_answer_leave_at_once() {
+        const LENGTH: usize = 3 * SENDFILE_PIECE + 1;
+        run(async {
+            let (client, server) = connected().await;
+            rustix::net::sockopt::set_tcp_congestion(&server, "reno").unwrap();
+            server.writable().await.unwrap();
+            let (_receiver, transmitter) = split(server);
+            let (mut receiver, _transmitter) = split(client);
+            let direct = transmitter.direct().unwrap();
+            let mut head = Bytes::from_static(b"head");
+            let mut file = Pieces(LENGTH);
+            direct.send(&mut head, &mut file).unwrap();
+            assert_eq!(file.0, 0);
+            let half = transmitter.0.borrow();
+            let stream: &TcpStream = half.as_ref();
+            assert!(!rustix::net::sockopt::tcp_cork(stream).unwrap());
+            let mut buffer = BytesMut::new();
+            while buffer.len() < 4 + LENGTH {
+                assert!(receiver.receive(&mut buffer, 1 << 20).await.unwrap() > 0);
+            }
         });
     }
 
