@@ -81,8 +81,8 @@ pub(crate) struct Inode<V: Volume> {
     /// The inode has no name any more, so a failure leaves nothing unproven. The nodes of operations in flight keep the
     /// kernel from using its number again until this entry is dropped.
     gone: bool,
-    /// [`Inode::has_earlier_names`] when the last name was removed.
-    left: bool,
+    /// [`Inode::earlier_names`] when the last name was removed.
+    left: BTreeMap<FileKey, u64>,
     /// Writes in flight: tickets, and whether the change is made in several parts.
     in_flight: BTreeMap<u64, bool>,
     /// Writes that were accepted and are not in flight: tickets, with the open if it is known.
@@ -124,7 +124,7 @@ impl<V: Volume> Default for Inode<V> {
             latch: None,
             file: false,
             gone: false,
-            left: false,
+            left: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             queued: BTreeMap::new(),
             ended: None,
@@ -203,13 +203,17 @@ impl<V: Volume> Inode<V> {
         self.shares.iter().any(wanted)
     }
 
-    /// Whether an earlier name, which a rename removed from another directory than `from`, may come back because its
-    /// removal is dirty or lost. If the inode has no name, the answer is that of the time when the last one was
-    /// removed.
-    pub(crate) fn has_earlier_names(&self, from: FileKey) -> bool {
-        let left = |name: &Name<V>| name.has_left() && name.dir.key() != from;
-        let lost = |latch: &Latch| latch.entries && !latch.names.is_empty();
-        self.left || self.names.iter().any(left) || self.latch.as_ref().is_some_and(lost)
+    /// The directories other than `from` to which an earlier name may come back, because its removal by a rename is
+    /// dirty or lost, each with the number of the change by which the name left it; 0 if that is not known. If the inode
+    /// has no name, the answer is that of the time when the last one was removed.
+    pub(crate) fn earlier_names(&self, from: FileKey) -> BTreeMap<FileKey, u64> {
+        let mut all = self.left.clone();
+        let left = self.names.iter().filter(|name| name.has_left());
+        all.extend(left.map(|name| (name.dir.key(), name.seq)));
+        let lost = self.latch.iter().filter(|latch| latch.entries);
+        all.extend(lost.flat_map(|latch| &latch.names).map(|dir| (*dir, 0)));
+        all.remove(&from);
+        all
     }
 
     /// Whether it is a directory to which a removed name may come back, because the removal is dirty or lost.

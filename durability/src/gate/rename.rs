@@ -142,14 +142,29 @@ impl<V: Volume> Gate<V> {
     async fn gone_beside(&self, key: FileKey, from: FileKey) -> VfsResult<()> {
         let core = &self.core;
         core.barrier(from, None).await?;
-        if core.peek(key, |inode| inode.has_earlier_names(from)) != Some(true) {
+        let earlier = core.peek(key, |inode| inode.earlier_names(from));
+        let earlier = earlier.unwrap_or_default();
+        for dir in earlier.keys() {
+            core.barrier(*dir, None).await?;
+        }
+        let Some(since) = earlier.into_values().min() else {
+            return Ok(());
+        };
+        if !core.moves.has_lost_directory(key.fs, since) {
             return Ok(());
         }
-        // It is not known any more in which directories they were, and these may be removed themselves.
-        let dirs = core.may_bring_names_back(key.fs).into_iter();
-        let report = core.sync_many(dirs.collect()).await;
-        let first = report.errors.first();
-        first.map_or(Ok(()), |(_, error)| Err(*error))
+        // One of those directories may be gone itself. The directory that had it, which is not known, brings it back
+        // unless a sync has stored that. A failure before the name left concerns other names.
+        for dir in core.may_bring_names_back(key.fs) {
+            let synced = core.barrier(dir, None).await;
+            if let Some(failure) = core.failed_since(dir, since) {
+                return Err(failure.error);
+            }
+            if synced == Err(VfsError::NotStarted) {
+                return synced;
+            }
+        }
+        Ok(())
     }
 
     /// Marks a name that was removed from `from`.
@@ -182,6 +197,9 @@ impl<V: Volume> Gate<V> {
         }
         let mut comes_back = None;
         if last {
+            if node.is_directory() {
+                core.moves.directory_removed(node.key().fs, core.tick());
+            }
             // The latch of the removed inode ends. Its dirty state is dropped, or under a bound goes to the directory.
             let (rest, lost) = core.with(node.key(), |inode| inode.unlinked(from.key()));
             let plain = Asked::of(Event::Remove, RequestFlags::default());

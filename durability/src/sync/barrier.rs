@@ -350,9 +350,11 @@ struct FileSystem {
     /// The last of them that was between two directories.
     between: Option<FileKey>,
     directory_moved: bool,
+    /// The number of the last removal of a directory.
+    directory_removed: u64,
 }
 
-/// The file systems on which a name moved, or which needed the rename lock.
+/// The file systems on which a name moved or a directory was removed, or which needed the rename lock.
 #[derive(Default)]
 pub(crate) struct Moves(Mutex<BTreeMap<u64, FileSystem>>);
 
@@ -388,6 +390,19 @@ impl Moves {
         let others = fs.outstanding.iter();
         let others = others.filter(|key| fs.between != Some(**key));
         fs.between.iter().chain(others).copied().collect()
+    }
+
+    /// A directory of a file system was removed by the change of this number.
+    pub(crate) fn directory_removed(&self, fs: u64, sequence: u64) {
+        let mut all = lock(&self.0);
+        let last = &mut all.entry(fs).or_default().directory_removed;
+        *last = sequence.max(*last);
+    }
+
+    /// Whether any directory of a file system was removed after the change of this number.
+    pub(crate) fn has_lost_directory(&self, fs: u64, sequence: u64) -> bool {
+        let last = lock(&self.0).get(&fs).map(|fs| fs.directory_removed);
+        last > Some(sequence)
     }
 
     /// Whether any directory of a file system has moved since the start of the server.

@@ -439,3 +439,36 @@ fn a_poisoned_file_is_reported_where_it_was_moved() {
         assert_eq!(root().await.err(), IO.err());
     });
 }
+
+/// The entries that another directory has lost are no concern of the name, unless that directory may have had one of
+/// the name's directories.
+#[test]
+fn a_removal_by_another_handle_fails_for_no_unrelated_directory() {
+    for (later, expected) in [(false, Ok(())), (true, IO)] {
+        honor(move |w| async move {
+            let (a, b, other, f) = (dir(10), dir(11), dir(12), file(5));
+            let open = w.gate.opened(&f, opener("b/f"));
+            let loses = async || {
+                drop(w.gate.removed(&file(7), &other, PLAIN).await.unwrap());
+                w.fake.script(12, &[IO]);
+                assert_eq!(w.flush(&other).await, IO);
+            };
+            loses().await;
+            w.rename(&f, &a, &b).await.unwrap();
+            lock(&w.fake.state).links.insert(5, 0);
+            drop(w.gate.removed(&f, &b, PLAIN).await.unwrap());
+            let beside = async || {
+                let closed = w.gate.removed_beside(&f, b.key_of(), THROUGH).await;
+                closed.map(drop)
+            };
+            assert_eq!(beside().await, Ok(()));
+            assert!(w.fake.is_stable_in(10));
+            drop(w.gate.removed(&dir(13), &dir(1), PLAIN).await.unwrap());
+            if later {
+                loses().await;
+            }
+            assert_eq!(beside().await, expected);
+            drop(open);
+        });
+    }
+}

@@ -338,7 +338,7 @@ impl<V: Volume> Inode<V> {
         from: FileKey,
     ) -> (Remains, Option<(VfsError, BTreeSet<FileKey>)>) {
         self.gone = true;
-        self.left = self.has_earlier_names(from);
+        self.left = self.earlier_names(from);
         let mut charges = std::mem::take(&mut self.pending).charges;
         if let Some(running) = &mut self.running {
             charges.append(&mut running.charges);
