@@ -193,7 +193,7 @@ impl<V: Volume> Gate<V> {
         // Until their syncs, these directories may bring a name back, and with it what is dirty now.
         for dir in beside.iter().map(Held::key) {
             let ages = core.peek(node.key(), Inode::ages).unwrap_or_default();
-            core.with(dir, |inode| inode.inherit(dir, ages));
+            core.with(dir, |inode| inode.inherit(dir, ages, 0));
         }
         let mut comes_back = None;
         if last {
@@ -205,7 +205,7 @@ impl<V: Volume> Gate<V> {
             let plain = Asked::of(Event::Remove, RequestFlags::default());
             self.mark(from, plain, BEYOND_DOUBT, |inode, account, _| {
                 inode.pending.entries_removed(account, rest.removed);
-                inode.inherit(from.key(), rest.charges);
+                inode.inherit(from.key(), rest.charges, rest.bytes);
             });
             if let Some((error, mut names)) = lost {
                 // The sync that failed was to remove another name.

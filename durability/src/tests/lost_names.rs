@@ -472,3 +472,20 @@ fn a_removal_by_another_handle_fails_for_no_unrelated_directory() {
         });
     }
 }
+
+#[test]
+fn the_bytes_of_a_deleted_file_are_bytes_of_its_directory() {
+    let policy = "bounded:10s,64MiB";
+    world(policy, Limits::default(), move |w| async move {
+        let (d, f) = (dir(10), file(5));
+        w.write(&f, 0, 2).await.unwrap();
+        lock(&w.fake.state).links.insert(5, 0);
+        drop(w.gate.removed(&f, &d, PLAIN).await.unwrap());
+        let settings = ShareDurability::with_policy(policy.parse().unwrap());
+        let other = w.engine.share("other", Arc::clone(&w.fake), settings);
+        drop(other.flush(&d, FlushTarget::Directory, PLAIN).await);
+        let exposed = [&w.gate, &other].map(|gate| gate.exposure().bytes);
+        assert_eq!(exposed, [8192; 2], "the FLUSH promises them, too");
+        assert_eq!(w.engine.sync_all().await.bytes, 8192);
+    });
+}

@@ -75,6 +75,8 @@ pub(crate) struct FoundAt {
 pub(crate) struct Remains {
     /// Charges of bounded shares, because written data may come back with the name, and of all for removed names.
     pub(crate) charges: Vec<Charge>,
+    /// The written bytes that these charges count.
+    pub(crate) bytes: u64,
     /// Of a directory: the entries that were removed from it before and that no charge handed on counts.
     pub(crate) removed: u64,
 }
@@ -339,9 +341,11 @@ impl<V: Volume> Inode<V> {
     ) -> (Remains, Option<(VfsError, BTreeSet<FileKey>)>) {
         self.gone = true;
         self.left = self.earlier_names(from);
-        let mut charges = std::mem::take(&mut self.pending).charges;
+        let epoch = std::mem::take(&mut self.pending);
+        let (mut charges, mut bytes) = (epoch.charges, epoch.bytes);
         if let Some(running) = &mut self.running {
             charges.append(&mut running.charges);
+            bytes += std::mem::take(&mut running.bytes);
         }
         let unbounded = charges.iter().filter(|charge| !charge.is_bounded());
         let removed = unbounded.map(Charge::removed).sum();
@@ -353,13 +357,21 @@ impl<V: Volume> Inode<V> {
                 .retain(|charge| name.left || charge.is_bounded());
             charges.append(&mut name.charges);
         }
+        // Where several shares are charged, each of them is charged with the same bytes.
+        let charged: u64 = charges.iter().map(|charge| charge.bytes).sum();
+        let bytes = bytes.min(charged);
         self.release_at_rest();
         // A latch that stayed would poison a later file that gets the same inode number.
         let lost = self.latch.take().map(|latch| {
             self.latch_event = Some(LatchEvent::Deleted(latch.path));
             (latch.first.error, latch.names)
         });
-        (Remains { charges, removed }, lost)
+        let remains = Remains {
+            charges,
+            bytes,
+            removed,
+        };
+        (remains, lost)
     }
 
     /// New charges without bytes, as old as the dirty data and metadata that have a bound.
@@ -370,8 +382,9 @@ impl<V: Volume> Inode<V> {
         bounded.filter_map(Charge::as_old).collect()
     }
 
-    /// Takes over charges of an inode of which this directory, `key`, has lost a name.
-    pub(crate) fn inherit(&mut self, key: FileKey, charges: Vec<Charge>) {
+    /// Takes over charges, and the bytes that they count, of an inode of which this directory, `key`, has lost a name.
+    pub(crate) fn inherit(&mut self, key: FileKey, charges: Vec<Charge>, bytes: u64) {
+        self.pending.bytes += bytes;
         for mut charge in charges {
             let mut mine = self.pending.charges.iter_mut();
             match mine.find(|mine| mine.is_for(&charge.share, charge.kind)) {
