@@ -770,3 +770,17 @@ fn a_file_system_that_hangs_below_a_share_holds_up_none_above() {
         assert!(w.env.monotonic() < begun + ms(100));
     });
 }
+
+/// Another FLUSH may rely on the name that the FLUSH with the failed sync has found.
+#[test]
+fn a_name_that_was_found_stays_dirty_when_the_sync_of_its_file_fails() {
+    honor(|w| async move {
+        let f = file(5);
+        w.is_at(&f, "d/f");
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        assert_eq!(w.fake.take_log(), ["all 5!"]);
+        w.engine.sync_all().await;
+        assert_eq!(w.fake.take_log(), ["all 105"]);
+    });
+}

@@ -299,15 +299,12 @@ impl<V: Volume> Inode<V> {
     }
 
     /// Takes all names, because the sync of the inode failed, except those that were only found: that sync was not to
-    /// save them, and the next promise marks them again.
+    /// save them. They stay dirty, so that a promise that waits for them still does.
     pub(super) fn take_failed_names(&mut self) -> Vec<Name<V>> {
-        let mut names = std::mem::take(&mut self.names);
-        let all = names.len();
-        names.retain(|name| !name.found);
-        if names.len() < all {
-            self.found_at = None;
-        }
-        names
+        let names = std::mem::take(&mut self.names).into_iter();
+        let (found, made) = names.partition(|name| name.found);
+        self.names = found;
+        made
     }
 
     /// The names marked no later than `until` for their directory are stable, except in `failed`. That may end a latch.
