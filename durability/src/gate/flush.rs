@@ -134,8 +134,14 @@ impl<V: Volume> Gate<V> {
         let (key, metrics) = (node.key(), &self.share.metrics);
         // The record is made now, so that its policy is the one that answers the FLUSH.
         let record = self.note(node, bytes);
-        if self.covers_name(target) && !self.is_name_marked(key) {
-            Box::pin(self.mark_found_name(node, false)).await?;
+        // A later background sync does not look where the file is by then, so a promise that it keeps looks now.
+        let moved = judged.barriers.bounded;
+        let marked = match moved {
+            true => self.path_of_unmarked(node) == Some(None),
+            false => self.is_name_marked(key),
+        };
+        if self.covers_name(target) && !marked {
+            Box::pin(self.mark_found_name(node, moved)).await?;
         }
         if self.core.journal.get().is_some() {
             Box::pin(self.cover(key)).await?;
@@ -246,6 +252,18 @@ impl<V: Volume> Gate<V> {
         self.core.peek(key, marked) == Some(true) || self.core.planted(Planted::NoParentSync)
     }
 
+    /// The path of `node`, unless the name at that path was marked. `None` if the path is not known.
+    fn path_of_unmarked(&self, node: &V::Node) -> Option<Option<Vec<u8>>> {
+        let (key, root) = (node.key(), self.vfs.root().key());
+        // Nearly every FLUSH finds the file where its name was marked, so the path is copied only if it is another one.
+        self.vfs.with_path(node, |path| {
+            let is_here = |at: &FoundAt| at.root == root && at.path == path;
+            let is_marked = |inode: &Inode<V>| inode.found_at.as_ref().is_some_and(is_here);
+            let is_marked = path.is_empty() || self.core.peek(key, is_marked) == Some(true);
+            (!is_marked).then(|| path.to_vec())
+        })
+    }
+
     /// Marks the name of `node` dirty, unless that was done since its first handle was opened, or it has no directory.
     /// With `moved` the path is looked at again, and a name found at another path is marked too.
     pub(super) async fn mark_found_name(&self, node: &V::Node, moved: bool) -> VfsResult<()> {
@@ -253,16 +271,8 @@ impl<V: Volume> Gate<V> {
         if (!moved && self.is_name_marked(key)) || self.core.planted(Planted::NoParentSync) {
             return Ok(());
         }
-        let root = self.vfs.root().key();
-        // Nearly every FLUSH finds the file where its name was marked, so the path is copied only if it is another one.
-        let look = |path: &[u8]| {
-            let is_here = |at: &FoundAt| at.root == root && at.path == path;
-            let is_marked = |inode: &Inode<V>| inode.found_at.as_ref().is_some_and(is_here);
-            let is_marked = path.is_empty() || self.core.peek(key, is_marked) == Some(true);
-            (!is_marked).then(|| path.to_vec())
-        };
         for _ in 0..LOOKS_MAX {
-            let at = match self.vfs.with_path(node, look) {
+            let at = match self.path_of_unmarked(node) {
                 Some(Some(path)) => self.found_at(path),
                 Some(None) => return Ok(()),
                 None => return self.sync_unknown_name(node).await,
