@@ -81,6 +81,8 @@ pub(crate) const EVENTS: &[(&str, Special)] = &[
     ("link over one that is open", No),
     ("delete", No),
     ("delete on close", No),
+    // Another open, which is never write-through, is the last one.
+    ("delete on close, closed before another", No),
     ("rmdir", No),
     ("create a stream", No),
     ("create a stream and its file", No),
@@ -323,7 +325,9 @@ async fn names(it: &mut Actor, event: &str) -> Option<FileId> {
         "link" => (Class::LINK, "f", "d\\link", NEW),
         "link over another" => (Class::LINK, "f", "victim", OVER),
         "link over one that is open" => (Class::LINK_EX, "f", "victim", POSIX),
-        "delete" | "delete on close" | "rmdir" => return Some(remove(it, event).await),
+        "delete" | "delete on close" | "delete on close, closed before another" | "rmdir" => {
+            return Some(remove(it, event).await);
+        }
         _ => return None,
     };
     if flags == POSIX {
@@ -341,15 +345,25 @@ async fn remove(it: &mut Actor, event: &str) -> FileId {
     } else {
         ("d\\in", "d")
     };
+    let on_close = event.starts_with("delete on close");
+    let mut last = None;
+    if event == "delete on close, closed before another" {
+        let through = std::mem::replace(&mut it.through, false);
+        last = Some(it.open(CreateArgs::open(name)).await);
+        it.through = through;
+    }
     let mut args = CreateArgs::open(name);
-    if event == "delete on close" {
+    if on_close {
         args = args.options(CreateOptions::DELETE_ON_CLOSE);
     }
     let file = it.open(args).await;
-    if event != "delete on close" {
+    if !on_close {
         it.set(file, Class::DISPOSITION, &[1]).await;
     }
     it.close(file).await;
+    if let Some(last) = last {
+        it.close(last).await;
+    }
     it.open(CreateArgs::directory(above)).await
 }
 

@@ -10,13 +10,17 @@ pub struct Deleter {
     pub identity: Identity,
     /// The directory lease that the marking open named as its parent's.
     pub(super) parent_lease: Option<LeaseKey>,
+    /// An open that marked the name is write-through, so the removal is stable before the answer to the close that
+    /// carries it out.
+    pub write_through: bool,
 }
 
 impl Deleter {
-    pub fn new(identity: &Identity, parent_lease: Option<LeaseKey>) -> Self {
+    pub fn new(identity: &Identity, parent_lease: Option<LeaseKey>, write_through: bool) -> Self {
         Self {
             identity: identity.clone(),
             parent_lease,
+            write_through,
         }
     }
 

@@ -225,7 +225,11 @@ impl Inode {
         ) = (deletion, new)
         {
             *posix = by.or(*posix);
-            *who = on;
+            let write_through = who.write_through || on.write_through;
+            *who = Deleter {
+                write_through,
+                ..on
+            };
             *plain = asked.or_else(|| plain.take());
         }
     }

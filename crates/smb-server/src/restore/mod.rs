@@ -264,7 +264,8 @@ impl<V: Vfs> Server<V> {
             waiter: Waiter::default(),
         };
         let named = lease.map(|((client, key), kept)| (client, key, kept));
-        let deleter = Deleter::new(&owner.identity, record.parent_lease);
+        // Every change through a persistent open is write-through.
+        let deleter = Deleter::new(&owner.identity, record.parent_lease, true);
         let Some(granted) = (self.files).put_back(&request, &record.engine, named, &deleter) else {
             self.host_watches.forget(engine);
             let why = "the file engine has no room for it".to_owned();

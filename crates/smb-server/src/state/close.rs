@@ -122,6 +122,7 @@ pub(crate) async fn finish<V: Vfs>(
         return Ok(Unchanged::because("the open has no file").into());
     };
     report_changes(server, open);
+    let flags = open.flags();
     let mut deletes = None;
     if open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
         let token = session.map_or_else(
@@ -136,7 +137,8 @@ pub(crate) async fn finish<V: Vfs>(
             // there is no mark to remove.
             let _gone = (server.files).set_delete_on_close(&disk.place, open.engine, false, false);
         }
-        deletes = Some(Deleter::new(identity, open.parent_lease));
+        let through = flags.open_write_through;
+        deletes = Some(Deleter::new(identity, open.parent_lease, through));
     }
     // A lock or an open that nobody else can take again must stay until its record is deleted, so the record goes
     // first. If the close removes the name, a crash must not forget that, so there the record goes last.
@@ -152,7 +154,6 @@ pub(crate) async fn finish<V: Vfs>(
     server.durables.ended(open);
     server.holders.remove(open.engine);
     server.host_watches.forget(open.engine);
-    let flags = open.flags();
     let mut receipt = Ok(None);
     if let Some((remove, deleter)) = &closed.remove {
         let removal = Removal {
@@ -160,7 +161,7 @@ pub(crate) async fn finish<V: Vfs>(
             share,
             node: &disk.node,
             who: &deleter.identity,
-            flags,
+            flags: as_marked(deleter, flags),
             spared: deleter.spares(open.parent_lease),
             directory,
         };
@@ -190,6 +191,15 @@ pub(crate) async fn finish<V: Vfs>(
     Ok(removed.unwrap_or(closed?).into())
 }
 
+/// The flags of a removal by the close of an open with the flags `closing`: what a write-through open has asked for is
+/// stable before its answer, whichever close that is the answer to.
+fn as_marked(deleter: &Deleter, closing: RequestFlags) -> RequestFlags {
+    RequestFlags {
+        open_write_through: closing.open_write_through || deleter.write_through,
+        ..closing
+    }
+}
+
 /// Carries out what the engine asks for after the close of an open that no client has: if another client has marked the
 /// file for deletion and closed it meanwhile, this was the last open, and the name is removed now.
 pub(crate) async fn without_client<V: Vfs>(
@@ -206,7 +216,7 @@ pub(crate) async fn without_client<V: Vfs>(
             share,
             node,
             who: &deleter.identity,
-            flags: RequestFlags::default(),
+            flags: as_marked(deleter, RequestFlags::default()),
             spared: None,
             directory: None,
         };

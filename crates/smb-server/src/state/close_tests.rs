@@ -39,7 +39,7 @@ fn second_close(end: &End) -> Result<(), VfsError> {
     let open = |id| server.durables.find(id).unwrap();
     let (posix, plain) = (open(10), open(11));
     let place = plain.disk().unwrap().place;
-    let who = Deleter::new(&Identity::Service, None);
+    let who = Deleter::new(&Identity::Service, None, false);
     for (open, posix) in [(&posix, true), (&plain, false)] {
         let marked = files.set_delete_pending(&place, open.engine, posix, &who);
         assert!(marked.is_ok());

@@ -71,7 +71,7 @@ pub(super) async fn overwrite<V: Vfs>(
         for stream in &streams {
             on.connection.turn.did(NAME_WORK);
             on.connection.turn.wait().await;
-            remove_stream(on, stream).await?;
+            remove_stream(on, stream, flags).await?;
         }
         reserve(on, node).await
     };
@@ -112,13 +112,17 @@ pub(super) fn overwritten(wanted: &Wanted, before: &Attr) -> Attr {
 
 /// Removes a named stream of the overwritten file. A stream that is open is removed when its last handle is closed,
 /// since everybody who has it open agreed to its deletion.
-async fn remove_stream<V: Vfs>(call: &Call<V>, stream: &V::Node) -> Result<(), Failure> {
+async fn remove_stream<V: Vfs>(
+    call: &Call<V>,
+    stream: &V::Node,
+    flags: RequestFlags,
+) -> Result<(), Failure> {
     let (server, share) = (call.server(), call.share()?);
     let identity = &call.token()?.identity;
     let place = Place::of(stream);
     // A client that has it open may close it between the two questions.
     while !server.files.take_out(&place, &Remove::Stream) {
-        let deleter = Deleter::new(identity, None);
+        let deleter = Deleter::new(identity, None, flags.open_write_through);
         if server.files.remove_at_last_close(&place, &deleter) {
             records::inode_changed(server, place.key).await;
             return Ok(());
@@ -128,8 +132,9 @@ async fn remove_stream<V: Vfs>(call: &Call<V>, stream: &V::Node) -> Result<(), F
     let removed = share.vfs.remove_stream(identity, stream).await;
     server.files.removed(&place, &Remove::Stream, None);
     removed?;
-    let flags = RequestFlags::default();
-    drop(begun.stream_removed(stream, flags).await?);
+    // The barrier of the overwrite itself covers this removal.
+    let removal = begun.stream_removed(stream, RequestFlags::default());
+    drop(removal.await?);
     Ok(())
 }
 

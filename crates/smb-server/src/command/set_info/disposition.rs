@@ -78,7 +78,8 @@ async fn mark<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Result<(),
     check(on, flags).await?;
     on.operation(Operation::Delete).await?;
     let posix = flags.contains(DispositionFlags::POSIX_SEMANTICS);
-    let who = Deleter::new(&on.token()?.identity, on.open.parent_lease);
+    let through = on.open.flags().open_write_through;
+    let who = Deleter::new(&on.token()?.identity, on.open.parent_lease, through);
     let (files, place) = (&on.server.files, &on.disk.place);
     let effects = files.set_delete_pending(place, on.open.engine, posix, &who)?;
     records::inode_changed(on.server, on.disk.place.key).await;

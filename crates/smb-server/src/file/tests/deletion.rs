@@ -448,7 +448,7 @@ fn each_name_goes_on_behalf_of_who_marked_it() {
             gid: uid,
             groups: Vec::new(),
         }));
-        Deleter::new(&identity, None)
+        Deleter::new(&identity, None, false)
     };
     let rig = Rig::new();
     let one = rig.request(1, DELETE);
@@ -478,4 +478,25 @@ fn each_name_goes_on_behalf_of_who_marked_it() {
             .removed(&request.place, &remove, Some(request.open));
     }
     assert!(rig.files.is_empty());
+}
+
+#[test]
+fn a_removal_that_a_write_through_open_asked_for_stays_one_when_another_asks_too() {
+    let rig = Rig::new();
+    let marks = [true, false].map(|write_through| Deleter {
+        write_through,
+        ..ME.clone()
+    });
+    let requests = marks.each_ref().map(|_| rig.request(1, DELETE));
+    let last = rig.request(1, READ);
+    for request in requests.iter().chain([&last]) {
+        rig.open(request);
+    }
+    for (request, who) in requests.iter().zip(&marks) {
+        let marked = (rig.files).set_delete_pending(&request.place, request.open, false, who);
+        assert!(marked.is_ok());
+        assert_eq!(rig.close(request).remove, None);
+    }
+    let (_, who) = rig.close(&last).remove.unwrap();
+    assert_eq!(who, marks[0]);
 }

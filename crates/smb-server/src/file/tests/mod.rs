@@ -34,6 +34,7 @@ use super::*;
 pub(super) const ME: &Deleter = &Deleter {
     identity: Identity::Service,
     parent_lease: None,
+    write_through: false,
 };
 pub(super) const READ: AccessMask = AccessMask::FILE_READ_DATA;
 pub(super) const WRITE: AccessMask = AccessMask::FILE_WRITE_DATA;
