@@ -21,7 +21,7 @@ pub struct Limits {
     /// Most syncs in flight on one file system that background work, a share's flush or the stop causes.
     pub syncs_in_flight_max: usize,
     /// Most poisoned inodes remembered; beyond it every FLUSH fails until latches are cleared.
-    pub latched_max: usize,
+    pub poisoned_max: usize,
 }
 
 impl Default for Limits {
@@ -30,7 +30,7 @@ impl Default for Limits {
             dirty_inodes_max: 1024,
             dirty_age_max: Duration::from_secs(30),
             syncs_in_flight_max: 64,
-            latched_max: 65_536,
+            poisoned_max: 65_536,
         }
     }
 }
@@ -46,9 +46,9 @@ pub struct Exposure {
     /// Time since the oldest dirty change; zero if nothing is dirty.
     pub oldest_age: Duration,
     /// Bytes that a failed sync left unproven and nobody has rewritten and synced.
-    pub latched_bytes: u64,
+    pub unproven_bytes: u64,
     /// Inodes poisoned by those failures, counted in the same way.
-    pub latched_inodes: u64,
+    pub poisoned_inodes: u64,
     /// The dirty part by the policy that acknowledged it, ordered as [`PolicyKind::ALL`]. An inode may be in several.
     pub by_policy: [PolicyExposure; PolicyKind::ALL.len()],
 }

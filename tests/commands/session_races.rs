@@ -280,9 +280,15 @@ fn requests_race_with_the_close_of_their_session_by_an_administrator() {
         let tables = || server.status().unwrap()["server"]["tables"].take();
         wait_until("all is closed", || {
             let tables = tables();
-            ["opens", "holders", "waiters", "kept_opens", "engine_opens"]
-                .iter()
-                .all(|table| tables[table] == 0)
+            [
+                "opens",
+                "holders",
+                "waiters",
+                "disconnected_opens",
+                "engine_opens",
+            ]
+            .iter()
+            .all(|table| tables[table] == 0)
         });
     }
     assert_clean(&server);

@@ -157,7 +157,7 @@ fn a_create_that_failed_leaves_no_latch_and_nothing_dirty() {
             assert_eq!(it.status(args.request()).await, Status::IO_DEVICE_ERROR);
             assert!(server.server.durability.poisoned().is_empty());
             for (_, exposed) in server.server.durability.exposures() {
-                assert_eq!((exposed.inodes, exposed.latched_inodes), (0, 0));
+                assert_eq!((exposed.inodes, exposed.poisoned_inodes), (0, 0));
             }
             let file = opened(it.reply(again.request()).await).unwrap();
             it.close(file).await;
@@ -228,7 +228,7 @@ fn whatever_number_a_sync_fails_with_it_is_a_failed_disk() {
                 let told = format!("errno {errno}, write-through {through}");
                 assert_eq!(it.status(first).await, Status::IO_DEVICE_ERROR, "{told}");
                 let again = it.status(flush(file, false)).await;
-                assert_eq!(again, Status::IO_DEVICE_ERROR, "{told}: not latched");
+                assert_eq!(again, Status::IO_DEVICE_ERROR, "{told}: not poisoned");
             });
         }
     }

@@ -305,7 +305,7 @@ fn exposure_report(measured: &durability::ExposureRecord) -> ExposureReport {
         at_most_ms: until_ms.saturating_sub(oldest_ms),
         stable_before_ms: oldest_ms,
         nothing_after_ms: until_ms,
-        unproven_files: exposure.latched_inodes,
+        unproven_files: exposure.poisoned_inodes,
         files: files.collect(),
     }
 }

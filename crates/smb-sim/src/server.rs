@@ -285,7 +285,7 @@ const OF_CLIENTS: [&str; 14] = [
     "opens",
     "holders",
     "waiters",
-    "kept_opens",
+    "disconnected_opens",
     "opens_by_id",
     "creates_by_guid",
     "app_instances",

@@ -306,15 +306,15 @@ fn no_more_are_kept_than_the_limit_says() {
             let sizes = server.server.table_sizes();
             sizes.into_iter().find(|(table, _)| *table == of).unwrap().1
         };
-        assert_eq!(size("kept_opens"), MOST);
+        assert_eq!(size("disconnected_opens"), MOST);
         assert_eq!(size("opens"), MOST);
         assert_eq!(size("engine_opens"), MOST);
         // Two minutes are the least that a durable open of version 1 waits.
         env.sleep(Duration::from_secs(118)).await;
-        assert_eq!(size("kept_opens"), MOST);
+        assert_eq!(size("disconnected_opens"), MOST);
         env.sleep(Duration::from_secs(4)).await;
         assert_eq!(
-            (size("kept_opens"), size("opens"), size("holders")),
+            (size("disconnected_opens"), size("opens"), size("holders")),
             (0, 0, 0)
         );
     })

@@ -97,7 +97,7 @@ pub(crate) enum ChangedRange {
     /// Somewhere within this range: all of it is dirty, and nothing of it counts as rewritten.
     Within(u64, u64),
     /// In the ranges that the latch already calls unproven.
-    Latched,
+    Unproven,
 }
 
 /// All changes of one epoch, except names.

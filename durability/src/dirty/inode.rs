@@ -443,7 +443,7 @@ impl<V: Volume> Inode<V> {
         match range {
             ChangedRange::At(start, end) => self.pending.extents.add(stream, start, end),
             ChangedRange::Within(start, end) => self.pending.extents.add_within(stream, start, end),
-            ChangedRange::Latched => {}
+            ChangedRange::Unproven => {}
         }
         // Each share has reserved the same bytes.
         let charges = &mut self.pending.charges;

@@ -185,9 +185,9 @@ impl<V: Volume> Gate<V> {
                 || inode.is_of(|share| share.is_within(&roots))
                 || is_below(inode)
         };
-        let latched = self.core.poisoned_where(mine).into_iter();
-        let first = latched.min_by_key(|latched| latched.sequence);
-        first.map_or(Ok(()), |latched| Err(latched.error))
+        let poisoned = self.core.poisoned_where(mine).into_iter();
+        let first = poisoned.min_by_key(|poisoned| poisoned.sequence);
+        first.map_or(Ok(()), |poisoned| Err(poisoned.error))
     }
 
     /// The journal, if this share's flushes are recorded.

@@ -216,8 +216,8 @@ impl<V: Volume> Gate<V> {
     /// An administrator accepts the loss of each poisoned inode that was changed or flushed through this share; the
     /// configured policy is in force again if nothing is left. Answers how many inodes were poisoned.
     pub fn clear_latches(&self) -> usize {
-        let latched = self.poisoned();
-        let cleared = latched.iter().filter(|one| self.core.clear_latch(one.key));
+        let poisoned = self.poisoned();
+        let cleared = poisoned.iter().filter(|one| self.core.clear_latch(one.key));
         let cleared = cleared.count();
         self.share.accept_loss();
         cleared

@@ -181,7 +181,7 @@ fields! { ExposedFile { key, path, bytes } }
 fields! { ExposureRecord { at, share, policy, exposure, allowance, lease, files } }
 fields! {
     Exposure {
-        bytes, inodes, oldest_age, latched_bytes, latched_inodes, ..Exposure::default()
+        bytes, inodes, oldest_age, unproven_bytes, poisoned_inodes, ..Exposure::default()
     }
 }
 fields! { FlushRecord { at, share, key, stream, path, size, sequence, policy, bytes, directory } }

@@ -241,8 +241,8 @@ impl<V: Volume> Durability<V> {
     }
 
     fn report_failure(&self, key: FileKey, shares: &[Arc<Share>], failure: Failure) {
-        let latched = self.peek(key, |inode| inode.latch_record(key)).flatten();
-        let path = latched.map(|latched| latched.path).unwrap_or_default();
+        let poisoned = self.peek(key, |inode| inode.latch_record(key)).flatten();
+        let path = poisoned.map(|poisoned| poisoned.path).unwrap_or_default();
         for share in shares {
             count(&share.metrics.syncs_failed);
             count(&share.metrics.latches);

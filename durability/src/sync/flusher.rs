@@ -193,9 +193,9 @@ impl<V: Volume> Durability<V> {
         let seen = |_: &FileKey, inode: &Inode<V>| inode.shares().contains(share);
         let mut report = self.sync_many(self.keys(seen)).await;
         // Inodes that failed before are not stable either, and nothing syncs them any more.
-        for latched in self.poisoned_where(seen) {
-            if !report.errors.iter().any(|(key, _)| *key == latched.key) {
-                report.add(latched.key, 0, Err(latched.error));
+        for poisoned in self.poisoned_where(seen) {
+            if !report.errors.iter().any(|(key, _)| *key == poisoned.key) {
+                report.add(poisoned.key, 0, Err(poisoned.error));
             }
         }
         report

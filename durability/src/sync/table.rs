@@ -53,7 +53,7 @@ pub struct Durability<V: Volume> {
     dirty: AtomicUsize,
     /// The number of dirty inodes of each file system; `dirty` is their sum.
     dirty_of: Mutex<BTreeMap<u64, usize>>,
-    latched: AtomicUsize,
+    poisoned: AtomicUsize,
     /// More inodes were poisoned than are remembered: no FLUSH can be answered with success.
     overflow: AtomicBool,
     /// The failures that a change under way must know of; `last_failure` is the newest sequence number.
@@ -89,7 +89,7 @@ impl<V: Volume> Durability<V> {
             sequence: AtomicU64::new(0),
             dirty: AtomicUsize::new(0),
             dirty_of: Mutex::default(),
-            latched: AtomicUsize::new(0),
+            poisoned: AtomicUsize::new(0),
             overflow: AtomicBool::new(false),
             failed_syncs: Mutex::default(),
             last_failure: AtomicU64::new(0),
@@ -169,7 +169,7 @@ impl<V: Volume> Durability<V> {
         self.poisoned_where(|_, _| true)
     }
 
-    /// Forgets that more inodes failed than [`Limits::latched_max`]. True if it had happened.
+    /// Forgets that more inodes failed than [`Limits::poisoned_max`]. True if it had happened.
     pub fn clear_overflow(&self) -> bool {
         let was = self.overflow.swap(false, SeqCst);
         if was {
@@ -262,17 +262,17 @@ impl<V: Volume> Durability<V> {
         }
         let ended = before.grown.is_some() && now.grown.is_none();
         if ended {
-            self.latched.fetch_sub(1, SeqCst);
+            self.poisoned.fetch_sub(1, SeqCst);
         } else if before.grown.is_none()
             && now.grown.is_some()
-            && self.latched.fetch_add(1, SeqCst) >= self.limits.latched_max
+            && self.poisoned.fetch_add(1, SeqCst) >= self.limits.poisoned_max
         {
             if !self.overflow.swap(true, SeqCst) {
                 self.overflow_changed(true);
             }
             inode.forget_latch();
             now = inode.facts();
-            self.latched.fetch_sub(1, SeqCst);
+            self.poisoned.fetch_sub(1, SeqCst);
         }
         match (before.unreachable, now.unreachable) {
             (false, true) => _ = lock(&self.unreachable).insert(key),
@@ -341,7 +341,7 @@ impl<V: Volume> Durability<V> {
 
     /// Whether a sync of any inode failed and the loss is not repaired.
     pub(crate) fn has_latches(&self) -> bool {
-        self.latched.load(SeqCst) > 0 || self.has_overflow()
+        self.poisoned.load(SeqCst) > 0 || self.has_overflow()
     }
 
     /// Fails with the first error of a poisoned inode; with an overflow, fails for every inode.

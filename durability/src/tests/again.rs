@@ -68,7 +68,7 @@ fn a_share_that_comes_back_remembers_what_failed() {
         drop(w.engine.share("y", Arc::clone(&w.fake), settings));
         let x = share();
         assert_eq!(x.effective_policy(), Policy::Honor);
-        assert_eq!(x.exposure().latched_inodes, 1);
+        assert_eq!(x.exposure().poisoned_inodes, 1);
         assert_eq!((x.poisoned().len(), x.clear_latches()), (1, 1));
         assert_eq!(x.effective_policy(), Policy::TreatHostAsStableStorage);
         drop(x);
@@ -91,7 +91,7 @@ fn a_share_is_found_by_its_name_in_any_case() {
             shares: vec!["Share".to_owned()],
             ..LatchRecord::whole(file(5).key_of(), VfsError::Io)
         });
-        assert_eq!(w.gate.exposure().latched_inodes, 1);
+        assert_eq!(w.gate.exposure().poisoned_inodes, 1);
     });
 }
 

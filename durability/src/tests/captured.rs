@@ -69,8 +69,8 @@ fn journal() -> Vec<(JournalRecord, &'static str)> {
             bytes: 1,
             inodes: 2,
             oldest_age: Duration::from_millis(3),
-            latched_bytes: 4,
-            latched_inodes: 5,
+            unproven_bytes: 4,
+            poisoned_inodes: 5,
             ..Exposure::default()
         },
         allowance: 32 << 20,

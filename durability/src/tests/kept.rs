@@ -119,7 +119,7 @@ fn a_restored_latch_ends_by_what_would_have_ended_it() {
             gate,
         };
         assert_eq!(next.gate.poisoned().len(), 3);
-        assert_eq!(next.gate.exposure().latched_bytes, 3 * 8192);
+        assert_eq!(next.gate.exposure().unproven_bytes, 3 * 8192);
         assert_eq!(next.gate.effective_policy(), Policy::Honor, "as before");
         for ino in 5..8 {
             assert_eq!(next.flush(&file(ino)).await, IO);
@@ -245,10 +245,10 @@ fn a_restored_latch_that_names_no_share_of_this_server_is_one_of_each() {
                 ..LatchRecord::whole(key(5), VfsError::Io)
             });
             assert_eq!(w.gate.effective_policy(), Policy::Honor);
-            assert_eq!(w.gate.exposure().latched_inodes, 1);
+            assert_eq!(w.gate.exposure().poisoned_inodes, 1);
             assert!(w.engine.clear_latch(key(5)));
             assert_eq!(w.gate.effective_policy(), Policy::TreatHostAsStableStorage);
-            assert_eq!(w.gate.exposure().latched_inodes, 0);
+            assert_eq!(w.gate.exposure().poisoned_inodes, 0);
         }
     });
 }
@@ -270,13 +270,13 @@ fn a_latch_is_extended_to_another_share_once() {
         assert_eq!(other.effective_policy(), lazy, "it is not poisoned");
         extend(5);
         assert_eq!(other.effective_policy(), Policy::Honor);
-        assert_eq!(other.exposure().latched_inodes, 1);
+        assert_eq!(other.exposure().poisoned_inodes, 1);
         // An administrator who sets the policy accepts the loss, also for the time after the next reload.
         other.set_policy(lazy, "root").await;
         extend(5);
         assert_eq!(other.effective_policy(), lazy);
         assert!(w.engine.clear_latch(key(5)));
-        assert_eq!(other.exposure().latched_inodes, 0);
+        assert_eq!(other.exposure().poisoned_inodes, 0);
     });
 }
 
@@ -308,7 +308,7 @@ fn after_a_hang_errors_wait_for_the_store_again() {
 #[test]
 fn an_overflow_is_stored_before_it_is_reported_and_comes_back() {
     let limits = Limits {
-        latched_max: 1,
+        poisoned_max: 1,
         ..Limits::default()
     };
     world("honor", limits, |w| async move {

@@ -32,15 +32,15 @@ fn an_error_is_reported_until_every_dirty_range_is_rewritten_and_synced() {
             Some(VfsError::NoSpace)
         );
         assert_eq!(w.write_as(&f, 50, 1, THROUGH).await, no_space);
-        let latched = w.gate.poisoned();
-        assert_eq!(latched.len(), 1);
+        let poisoned = w.gate.poisoned();
+        assert_eq!(poisoned.len(), 1);
         assert_eq!(
-            (latched[0].key, latched[0].error),
+            (poisoned[0].key, poisoned[0].error),
             (key(5), VfsError::NoSpace)
         );
-        assert_eq!(latched[0].unproven_bytes(), 3 * 4096);
+        assert_eq!(poisoned[0].unproven_bytes(), 3 * 4096);
         let exposed = w.gate.exposure();
-        assert_eq!((exposed.bytes, exposed.latched_bytes), (0, 3 * 4096));
+        assert_eq!((exposed.bytes, exposed.unproven_bytes), (0, 3 * 4096));
         // A part.
         w.write(&f, 0, 2).await.unwrap();
         assert_eq!(w.flush(&f).await, no_space);
@@ -163,7 +163,7 @@ fn a_durable_write_that_fails_leaves_all_that_was_dirty_unproven() {
         w.fake.script(5, &[IO]);
         assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO);
         assert_eq!(w.gate.poisoned()[0].unproven_bytes(), 2 * 4096);
-        assert_eq!(w.gate.exposure().latched_bytes, 2 * 4096);
+        assert_eq!(w.gate.exposure().unproven_bytes, 2 * 4096);
         assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO);
         assert_eq!(w.flush(&f).await, IO, "the error is told no second time");
         assert_eq!(w.write_as(&f, 100, 1, THROUGH).await, Ok(()));
@@ -308,7 +308,7 @@ fn a_share_that_answered_before_the_disk_honors_after_an_error() {
 #[test]
 fn latches_come_back_after_a_restart_and_their_number_is_limited() {
     let limits = Limits {
-        latched_max: 2,
+        poisoned_max: 2,
         ..Limits::default()
     };
     world("honor", limits, |w| async move {
@@ -324,8 +324,8 @@ fn latches_come_back_after_a_restart_and_their_number_is_limited() {
             IO,
             "what failed is not known any more"
         );
-        for latched in w.engine.poisoned() {
-            assert!(w.engine.clear_latch(latched.key));
+        for poisoned in w.engine.poisoned() {
+            assert!(w.engine.clear_latch(poisoned.key));
         }
         assert!(w.engine.clear_overflow());
         assert_eq!(w.flush(&file(20)).await, Ok(()));
@@ -471,7 +471,7 @@ fn an_error_after_the_acknowledgement_is_reported_to_everybody() {
                 assert_eq!((counters.syncs_failed, counters.latches), (1, 1));
                 assert_eq!(counters.trips, 1);
                 let exposed = w.gate.exposure();
-                assert_eq!((exposed.latched_bytes, exposed.latched_inodes), (4096, 1));
+                assert_eq!((exposed.unproven_bytes, exposed.poisoned_inodes), (4096, 1));
                 assert_eq!(w.gate.effective_policy(), Policy::Honor);
                 assert_eq!(w.flush(&f).await, IO);
                 assert_eq!(w.write_as(&f, 9, 1, super::flush::THROUGH).await, IO);

@@ -235,7 +235,7 @@ fn a_directory_that_always_fails_does_not_hold_up_what_is_behind_it() {
         w.env.sleep(ms(1)).await;
         w.rename(&f, &a, &b).await.unwrap();
         w.env.sleep(ms(200)).await;
-        assert_eq!(w.gate.exposure().inodes, 0, "all is paid or latched");
+        assert_eq!(w.gate.exposure().inodes, 0, "all is paid or poisoned");
         let log = w.fake.take_log();
         assert!(log.iter().any(|line| line == "all 10"), "{log:?}");
         assert!(log.len() < 10, "{log:?}");

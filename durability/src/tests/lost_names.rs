@@ -30,8 +30,8 @@ fn a_directory_that_fails_latches_the_inodes_whose_names_were_dirty() {
             "its name was owed to the same directory"
         );
         assert_eq!(w.flush(&h).await, Ok(()));
-        let latched = w.gate.poisoned();
-        let lost = latched.iter().filter(|one| !one.names.is_empty());
+        let poisoned = w.gate.poisoned();
+        let lost = poisoned.iter().filter(|one| !one.names.is_empty());
         assert_eq!(lost.count(), 2);
         // A new name, made stable, is a repair.
         w.rename(&g, &a, &b).await.unwrap();
@@ -57,7 +57,7 @@ fn a_latch_ends_with_the_last_name_of_its_inode() {
             lock(&w.fake.state).links.insert(5, 0);
             w.gate.removed(&f, &d, PLAIN).await.unwrap();
             assert!(w.gate.poisoned().is_empty());
-            assert_eq!(w.gate.exposure().latched_inodes, 0);
+            assert_eq!(w.gate.exposure().poisoned_inodes, 0);
             assert_eq!(w.gate.effective_policy(), Policy::TreatHostAsStableStorage);
             // The next file has the number.
             assert_eq!(w.flush(&file(5)).await, Ok(()));
@@ -378,9 +378,9 @@ fn each_name_that_went_away_counts_as_an_inode() {
             w.fake.script(10, &[IO]);
             assert_eq!(w.gate.set_policy(Policy::Honor, "a test").await.failed, 1);
             let told = w.gate.exposure();
-            assert_eq!((told.inodes, told.latched_inodes), (0, 4));
+            assert_eq!((told.inodes, told.poisoned_inodes), (0, 4));
             assert!(w.engine.clear_latch(key(10)));
-            assert_eq!(w.gate.exposure().latched_inodes, 0);
+            assert_eq!(w.gate.exposure().poisoned_inodes, 0);
         },
     );
 }

@@ -494,7 +494,7 @@ fn a_lost_move_of_a_directory_fails_what_is_below_and_nothing_else() {
             other
                 .poisoned()
                 .iter()
-                .any(|latched| latched.key == key(11))
+                .any(|poisoned| poisoned.key == key(11))
         );
         assert!(w.engine.clear_latch(key(11)));
         assert!(w.engine.clear_latch(key(5)), "its new path was found below");

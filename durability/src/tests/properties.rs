@@ -310,14 +310,14 @@ proptest! {
             lock(&main.fake.times).fail_one_in = 0;
             main.env.sleep(ms(1000)).await;
             let left = main.gate.exposure();
-            assert_eq!((left.bytes, left.inodes), (0, 0), "everything is synced or latched");
+            assert_eq!((left.bytes, left.inodes), (0, 0), "everything is synced or poisoned");
         }, move || {
             let (bytes, oldest) = watch.volatile();
             let exposed = watch.gate.exposure();
-            let claimed = exposed.bytes + exposed.latched_bytes;
+            let claimed = exposed.bytes + exposed.unproven_bytes;
             assert!(claimed >= bytes, "{claimed} bytes claimed, {bytes} volatile");
             if let Some(at) = oldest
-                && exposed.latched_inodes == 0
+                && exposed.poisoned_inodes == 0
             {
                 assert!(exposed.oldest_age >= watch.env.monotonic() - at, "{exposed:?} since {at:?}");
             }

@@ -34,11 +34,11 @@ pub struct ShareStatus {
     /// The part of each policy that acknowledged any of it.
     pub by_policy: Vec<PolicyExposureStatus>,
     /// Inodes whose sync failed and that are not repaired.
-    pub latched_inodes: u64,
+    pub poisoned_inodes: u64,
     /// Bytes that these syncs left unproven.
-    pub latched_bytes: u64,
+    pub unproven_bytes: u64,
     /// The first of these inodes, and directories of the file system whose name was lost through another share.
-    pub latched: Vec<PoisonedStatus>,
+    pub poisoned: Vec<PoisonedStatus>,
     /// Whether its path leads to another folder than the one that is served; `holdfast reload` serves that one.
     pub replaced: bool,
     /// The devices under it, as words.
@@ -162,7 +162,7 @@ pub struct RemovedShareStatus {
     /// Age of the oldest of these changes.
     pub oldest_ms: u64,
     /// Inodes whose sync failed and that are not repaired.
-    pub latched_inodes: u64,
+    pub poisoned_inodes: u64,
 }
 
 /// A share that is not served yet.

@@ -42,7 +42,7 @@ struct Echo {
     synced: AtomicU32,
     closed: AtomicU32,
     fail_sync: AtomicBool,
-    latched: AtomicBool,
+    poisoned: AtomicBool,
     /// This many syncs take 600 ms each, and then one hangs.
     hang_after: Mutex<Option<u64>>,
     syncs_ended: AtomicU64,
@@ -195,14 +195,14 @@ impl Service for Echo {
         match share.as_deref() {
             None | Some("s") => Ok(vec![ClearedLatches {
                 share: "s".to_owned(),
-                cleared_inodes: usize::from(self.latched.swap(false, Ordering::Relaxed)),
+                cleared_inodes: usize::from(self.poisoned.swap(false, Ordering::Relaxed)),
             }]),
             Some(_) => Err("no such share".into()),
         }
     }
 
     fn is_stable(&self) -> bool {
-        self.synced.load(Ordering::Relaxed) > 0 && !self.latched.load(Ordering::Relaxed)
+        self.synced.load(Ordering::Relaxed) > 0 && !self.poisoned.load(Ordering::Relaxed)
     }
 
     async fn sync_all(self: Arc<Self>) -> SyncReport {
@@ -648,7 +648,7 @@ fn a_bound_that_the_end_would_break_is_refused() {
 #[test]
 fn an_administrator_clears_latches() {
     let daemon = Running::start("");
-    daemon.service.latched.store(true, Ordering::Relaxed);
+    daemon.service.poisoned.store(true, Ordering::Relaxed);
     let clear = |share: Option<&str>| {
         let share = share.map(str::to_owned);
         let cleared: Vec<ClearedLatches> = daemon.ask(&Request::ClearLatch { share })?;
@@ -711,18 +711,18 @@ fn a_state_folder_that_hangs_does_not_delay_the_end() {
 
 #[test]
 fn the_mark_of_an_unclean_end_goes_only_when_all_is_stable() {
-    for (settings, latched, unclean) in [
+    for (settings, poisoned, unclean) in [
         ("", false, false),
         ("", true, true),
         ("[durability]\nsync_on_stop = false\n", false, true),
     ] {
         let daemon = Running::start(settings);
-        daemon.service.latched.store(latched, Ordering::Relaxed);
+        daemon.service.poisoned.store(poisoned, Ordering::Relaxed);
         let mark = daemon.folder.path().join("state/running");
         assert!(mark.exists());
         daemon.orders.blocking_send(Order::Stop).unwrap();
         assert_eq!(daemon.thread.join().unwrap(), Ok(()));
-        assert_eq!(mark.exists(), unclean, "{settings:?} {latched}");
+        assert_eq!(mark.exists(), unclean, "{settings:?} {poisoned}");
     }
 }
 

@@ -133,7 +133,7 @@ pub(crate) fn not_served(server: &Server<HostVfs>) -> Vec<(String, Exposure)> {
     let served = server.shares();
     let mut left = server.durability.exposures();
     left.retain(|(share, exposed)| {
-        let any = exposed.inodes > 0 || exposed.bytes > 0 || exposed.latched_inodes > 0;
+        let any = exposed.inodes > 0 || exposed.bytes > 0 || exposed.poisoned_inodes > 0;
         any && served.find(share).is_none()
     });
     left
@@ -209,9 +209,9 @@ fn exposure(page: &mut Page, shares: &[(String, Exposure)]) {
         "holdfast_exposed_inodes", "Inodes with anything not known to be stable.", |exposure| exposure.inodes as f64;
         "holdfast_exposed_oldest_seconds", "Age of the oldest change not known to be stable.",
             |exposure| exposure.oldest_age.as_secs_f64();
-        "holdfast_latched_inodes", "Inodes whose sync failed and which are not repaired.",
-            |exposure| exposure.latched_inodes as f64;
-        "holdfast_latched_bytes", "Bytes that a failed sync left unproven.", |exposure| exposure.latched_bytes as f64;
+        "holdfast_poisoned_inodes", "Inodes whose sync failed and which are not repaired.",
+            |exposure| exposure.poisoned_inodes as f64;
+        "holdfast_unproven_bytes", "Bytes that a failed sync left unproven.", |exposure| exposure.unproven_bytes as f64;
     };
     for (name, help, figure) in figures {
         let mut family = page.family(name, help);

@@ -130,7 +130,7 @@ pub(crate) fn durability_limits(config: &Config) -> durability::Limits {
         dirty_inodes_max: Descriptors::of(config).dirty_inodes as usize,
         dirty_age_max: config.durability.dirty_age_max,
         syncs_in_flight_max: config.durability.syncs_in_flight_max as usize,
-        latched_max: config.durability.latched_inodes_max as usize,
+        poisoned_max: config.durability.latched_inodes_max as usize,
     }
 }
 

@@ -409,8 +409,8 @@ impl Service for Holdfast {
         if share.is_none() {
             let durability = &self.server.durability;
             // Latches of shares that a reload has removed are cleared, too, also where no share is served now.
-            for latched in durability.poisoned() {
-                durability.clear_latch(latched.key);
+            for poisoned in durability.poisoned() {
+                durability.clear_latch(poisoned.key);
             }
             durability.clear_overflow();
             self.stores.clear_dormant();

@@ -44,8 +44,8 @@ pub(super) const CONFIGURATION: &str = "configuration file";
 pub(super) fn share_status(share: &Share<HostVfs>) -> ShareStatus {
     let gate = &share.gate;
     let exposure = gate.exposure();
-    let latched = gate.poisoned();
-    let latched = latched.iter().take(POISONED_SHOWN_MAX);
+    let poisoned = gate.poisoned();
+    let poisoned = poisoned.iter().take(POISONED_SHOWN_MAX);
     let rules = gate.rules();
     let rules = rules.iter().map(|rule| RuleStatus {
         rule: rule.name.clone(),
@@ -77,9 +77,9 @@ pub(super) fn share_status(share: &Share<HostVfs>) -> ShareStatus {
         exposed_inodes: exposure.inodes,
         oldest_ms: millis(exposure.oldest_age),
         by_policy: by_policy.collect(),
-        latched_inodes: exposure.latched_inodes,
-        latched_bytes: exposure.latched_bytes,
-        latched: latched.map(poisoned_status).collect(),
+        poisoned_inodes: exposure.poisoned_inodes,
+        unproven_bytes: exposure.unproven_bytes,
+        poisoned: poisoned.map(poisoned_status).collect(),
         ..ShareStatus::default()
     }
 }

@@ -69,7 +69,7 @@ impl Holdfast {
             exposed_bytes: exposed.bytes,
             exposed_inodes: exposed.inodes,
             oldest_ms: millis(exposed.oldest_age),
-            latched_inodes: exposed.latched_inodes,
+            poisoned_inodes: exposed.poisoned_inodes,
         })
         .collect()
     }

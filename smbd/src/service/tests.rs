@@ -98,9 +98,9 @@ fn a_new_share_has_its_latches_and_its_rules() {
             .await;
         let applied = applied.unwrap().stable.await;
         assert_eq!(applied.unwrap().in_force.shares, ["a", "b"]);
-        let latched = durability.poisoned();
-        assert_eq!(latched.len(), 1);
-        assert_eq!(latched[0].key, place.record("b").key);
+        let poisoned = durability.poisoned();
+        assert_eq!(poisoned.len(), 1);
+        assert_eq!(poisoned[0].key, place.record("b").key);
         let shares = holdfast.server.shares();
         for share in shares.iter() {
             assert_eq!(share.gate.rules().iter().count(), 1);

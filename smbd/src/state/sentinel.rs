@@ -188,15 +188,15 @@ impl Watched {
 
     fn report(&self, errno: Errno, durability: &Durability<HostVfs>) {
         self.errors.fetch_add(1, Relaxed);
-        let latched = durability.poisoned();
-        let here = latched.iter().filter(|one| one.key.fs == self.block.dev());
+        let poisoned = durability.poisoned();
+        let here = poisoned.iter().filter(|one| one.key.fs == self.block.dev());
         tracing::error!(
             file_system = self.root,
             error = %errno,
-            latched_inodes = here.count(),
+            poisoned_inodes = here.count(),
             "write-back failed: data of some file is lost, perhaps of one that nobody has open \
              and that was not written through this server; what was flushed through this server \
-             and is not latched is not concerned"
+             and is not poisoned is not concerned"
         );
         for share in &self.shares {
             durability.write_back_lost(share);

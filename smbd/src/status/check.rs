@@ -40,16 +40,18 @@ fn problems(status: &StatusReport) -> Vec<String> {
         if let Some(broken) = &share.broken_promise {
             found.push(format!("{}: {broken}", share.share));
         }
-        if share.latched_inodes > 0 {
-            let (name, inodes) = (&share.share, share.latched_inodes);
-            found.push(format!("{name}: LATCHED {inodes} inodes whose sync failed"));
+        if share.poisoned_inodes > 0 {
+            let (name, inodes) = (&share.share, share.poisoned_inodes);
+            found.push(format!(
+                "{name}: POISONED {inodes} inodes whose sync failed"
+            ));
         }
     }
     let removed = server.removed_shares.iter();
-    for removed in removed.filter(|one| one.latched_inodes > 0) {
-        let (name, inodes) = (&removed.share, removed.latched_inodes);
+    for removed in removed.filter(|one| one.poisoned_inodes > 0) {
+        let (name, inodes) = (&removed.share, removed.poisoned_inodes);
         found.push(format!(
-            "{name} (not served any more): LATCHED {inodes} inodes whose sync failed"
+            "{name} (not served any more): POISONED {inodes} inodes whose sync failed"
         ));
     }
     of_stores(&server.kept, &mut found);
@@ -119,12 +121,12 @@ mod tests {
         });
         let server = &mut status.server;
         for share in &mut server.shares {
-            (share.latched_inodes, share.lost_at_start) = (2, Some("l".to_owned()));
+            (share.poisoned_inodes, share.lost_at_start) = (2, Some("l".to_owned()));
             (share.replaced, share.broken_promise) = (true, Some("NOT KEPT".to_owned()));
         }
         server.removed_shares.push(RemovedShareStatus {
             share: "old".to_owned(),
-            latched_inodes: 1,
+            poisoned_inodes: 1,
             ..RemovedShareStatus::default()
         });
         server.host_changes = None;
@@ -143,8 +145,8 @@ mod tests {
             }],
         };
         let line = "WARNING: a\\nb is NOT SERVED; data: ACKNOWLEDGED DATA MAY BE LOST; a\\nb: ACKNOWLEDGED DATA MAY \
-                    BE LOST; data: ANOTHER FOLDER IS AT ITS PATH; data: NOT KEPT; data: LATCHED 2 inodes whose sync \
-                    failed; old (not served any more): LATCHED 1 inodes whose sync failed; EVERY FLUSH FAILS; LATCHES \
+                    BE LOST; data: ANOTHER FOLDER IS AT ITS PATH; data: NOT KEPT; data: POISONED 2 inodes whose sync \
+                    failed; old (not served any more): POISONED 1 inodes whose sync failed; EVERY FLUSH FAILS; LATCHES \
                     CANNOT BE STORED; THE FLUSH JOURNAL CANNOT BE WRITTEN; 3 WRITE-BACK ERRORS on /srv; PERSISTENT \
                     HANDLES CANNOT BE RECORDED; CHANGES MADE ON THIS HOST ARE NOT SEEN\n";
         assert_eq!(in_a_line(&status), (line.to_owned(), false));

@@ -328,8 +328,8 @@ mod tests {
                                     "contradictory": false, "words": "", "file_systems": [],
                                     "devices": [], "findings": [],
                                     "says": ["sda has a volatile write cache"] },
-                    "latched_inodes": 1, "latched_bytes": 4096,
-                    "latched": [{ "inode": 13, "device": "0x1f", "error": "Io", "path": "a/b",
+                    "poisoned_inodes": 1, "unproven_bytes": 4096,
+                    "poisoned": [{ "inode": 13, "device": "0x1f", "error": "Io", "path": "a/b",
                                   "metadata": true, "names": false,
                                   "since": "2026-11-21 16:22:40 UTC" }] }]
             }
@@ -368,7 +368,7 @@ folder was replaced; `holdfast reload` serves the new one
     on xfs on /; sda: unprotected
       sda has a volatile write cache
     acknowledged and not known to be stable: 20 KiB in 2 inodes, the oldest for 400 ms
-    LATCHED: 1 inodes whose sync failed, 4096 bytes unproven
+    POISONED: 1 inodes whose sync failed, 4096 bytes unproven
       inode 13 (a/b) of device 0x1f: Io, since 2026-11-21 16:22:40 UTC
 
 sessions: 1

@@ -46,10 +46,10 @@ pub(super) fn write_removed(out: &mut Text, removed: &RemovedShareStatus) {
         let all = exposed(size, inodes, removed.oldest_ms);
         put!(out, 2; "acknowledged and not known to be stable: {all}");
     }
-    if removed.latched_inodes > 0 {
+    if removed.poisoned_inodes > 0 {
         put!(out, 2;
-            "LATCHED: {} inodes whose sync failed; `holdfast policy clear-latch` (without a share) accepts the loss",
-            removed.latched_inodes);
+            "POISONED: {} inodes whose sync failed; `holdfast policy clear-latch` (without a share) accepts the loss",
+            removed.poisoned_inodes);
     }
 }
 
@@ -89,7 +89,7 @@ fn durability_line(share: &ShareStatus) -> String {
         short_bytes(share.exposed_bytes),
         share.exposed_inodes,
         share.oldest_ms,
-        share.latched_inodes,
+        share.poisoned_inodes,
         // The storage was not examined yet.
         share.device.as_deref().unwrap_or("-"),
     )
@@ -167,13 +167,13 @@ fn write_exposure(out: &mut Text, share: &ShareStatus) {
 }
 
 fn write_poisoned(out: &mut Text, share: &ShareStatus) {
-    let (inodes, unproven) = (share.latched_inodes, bytes(share.latched_bytes));
+    let (inodes, unproven) = (share.poisoned_inodes, bytes(share.unproven_bytes));
     if inodes > 0 {
-        put!(out, 2; "LATCHED: {inodes} inodes whose sync failed, {unproven} unproven");
-    } else if !share.latched.is_empty() {
+        put!(out, 2; "POISONED: {inodes} inodes whose sync failed, {unproven} unproven");
+    } else if !share.poisoned.is_empty() {
         put!(out, 2; "FLUSH MAY FAIL because of what was lost through another share:");
     }
-    for one in &share.latched {
+    for one in &share.poisoned {
         let path = match one.path.as_str() {
             "" => String::new(),
             path => format!(" ({path})"),
@@ -231,16 +231,16 @@ mod tests {
             exposed_bytes: 4096,
             exposed_inodes: 2,
             oldest_ms: 80,
-            latched_inodes: 1,
+            poisoned_inodes: 1,
         };
         write_removed(&mut out, &removed);
         (removed.exposed_bytes, removed.exposed_inodes) = (0, 0);
         write_removed(&mut out, &removed);
         let text = "  old (not served any more)
     acknowledged and not known to be stable: 4096 bytes in 2 inodes, the oldest for 80 ms
-    LATCHED: 1 inodes whose sync failed; `holdfast policy clear-latch` (without a share) accepts the loss
+    POISONED: 1 inodes whose sync failed; `holdfast policy clear-latch` (without a share) accepts the loss
   old (not served any more)
-    LATCHED: 1 inodes whose sync failed; `holdfast policy clear-latch` (without a share) accepts the loss
+    POISONED: 1 inodes whose sync failed; `holdfast policy clear-latch` (without a share) accepts the loss
 ";
         assert_eq!(out.finish(), text);
     }
@@ -252,11 +252,11 @@ mod tests {
             ..PoisonedStatus::default()
         };
         let share = ShareStatus {
-            latched: vec![lost],
+            poisoned: vec![lost],
             ..ShareStatus::default()
         };
         let text = in_words(&[share]);
-        assert!(!text.contains("LATCHED"), "{text}");
+        assert!(!text.contains("POISONED"), "{text}");
         let line = "\n    FLUSH MAY FAIL because of what was lost through another share:\n      inode 0 (d) \
                     of device";
         assert!(text.contains(line), "{text}");

@@ -83,10 +83,10 @@ fn a_tightening_says_what_could_not_be_made_stable() {
     );
     let after = bad(&daemon);
     assert_eq!(after["policy"], "honor", "it holds all the same");
-    assert_eq!(after["latched_inodes"], 1);
-    assert_eq!(after["latched"][0]["path"], "f");
+    assert_eq!(after["poisoned_inodes"], 1);
+    assert_eq!(after["poisoned"][0]["path"], "f");
     assert!(after["changed"]["by"].as_str().unwrap().contains("uid 0"));
-    assert_eq!(metric(port, "latched_inodes"), 1.0);
+    assert_eq!(metric(port, "poisoned_inodes"), 1.0);
     assert!(metric(port, "syncs_failed_total") >= 1.0);
     file.flush(false).unwrap_err();
     assert!(metric(port, "flushes_failed_total") >= 1.0);

@@ -47,7 +47,7 @@ fn everything_that_goes_on_is_shown() {
         .find(|share| share["share"] == "data")
         .unwrap();
     assert_eq!(data["exposed_bytes"], 20_480);
-    assert_eq!(data["latched_inodes"], 0);
+    assert_eq!(data["poisoned_inodes"], 0);
     assert!(json["workers"][0]["core"].is_u64());
     assert!(json["workers"][0]["listeners"][0].is_string());
     file.flush(false).unwrap();

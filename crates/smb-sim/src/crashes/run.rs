@@ -460,8 +460,8 @@ impl<'a> Case<'a> {
             bytes: told.bytes,
             inodes: told.inodes,
             oldest_age: told.oldest_age,
-            latched_bytes: told.latched_bytes,
-            latched_inodes: told.latched_inodes,
+            unproven_bytes: told.unproven_bytes,
+            poisoned_inodes: told.poisoned_inodes,
         })
     }
 

@@ -63,9 +63,9 @@ pub struct Exposed {
     /// Age of the oldest dirty change.
     pub oldest_age: Duration,
     /// Bytes left unproven by failed syncs.
-    pub latched_bytes: u64,
+    pub unproven_bytes: u64,
     /// Inodes that these failures poisoned.
-    pub latched_inodes: u64,
+    pub poisoned_inodes: u64,
 }
 
 /// The promises, and their end.
@@ -453,21 +453,21 @@ impl<'a> Walk<'a> {
         };
         let lost = self.loss(&Covered::answered(self.registers, told.at));
         let mut over = |what: String| out.push(Violation::new(Rule::Exposure, what));
-        if lost.bytes > told.bytes.saturating_add(told.latched_bytes) {
+        if lost.bytes > told.bytes.saturating_add(told.unproven_bytes) {
             over(format!(
                 "{} bytes are lost, told was {told:?}: {:?}",
                 lost.bytes, lost.what
             ));
         }
         let inodes = lost.inodes.len() as u64;
-        if inodes > told.inodes.saturating_add(told.latched_inodes) {
+        if inodes > told.inodes.saturating_add(told.poisoned_inodes) {
             over(format!(
                 "{inodes} inodes lost something, told was {told:?}: {:?}",
                 lost.what
             ));
         }
         if let Some(oldest) = lost.oldest
-            && told.latched_inodes == 0
+            && told.poisoned_inodes == 0
             && told.at.saturating_sub(oldest) > told.oldest_age
         {
             over(format!(

@@ -282,7 +282,7 @@ impl<V: Volume> Inode<V> {
         if let ChangedRange::At(start, end) | ChangedRange::Within(start, end) = place {
             latch.add_write(share, held.node.stream().unwrap_or_default(), (start, end));
         }
-        ChangedRange::Latched
+        ChangedRange::Unproven
     }
 
     /// For a directory: a name that was just added may be lost, or one that was removed may come back,

@@ -138,8 +138,8 @@ impl Share {
                 bytes,
                 ..PolicyExposure::default()
             }),
-            latched_bytes: ages.lost_bytes,
-            latched_inodes: ages.lost_inodes,
+            unproven_bytes: ages.lost_bytes,
+            poisoned_inodes: ages.lost_inodes,
             ..Exposure::default()
         };
         let mut seen = BTreeSet::new();

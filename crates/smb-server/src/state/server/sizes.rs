@@ -19,7 +19,7 @@ impl<V: Vfs> Server<V> {
             ("answers_under_way", answers),
             ("breaks_under_way", sent),
             ("opens_by_id", found),
-            ("kept_opens", self.durables.len()),
+            ("disconnected_opens", self.durables.len()),
             ("creates_by_guid", creates),
             ("app_instances", instances),
             ("observed", self.host_watches.observed()),
