@@ -1,7 +1,7 @@
 //! The dirty state of one inode and the requests that wait for it: a plain state machine without locks, clocks or I/O.
 //!
 //! The changes since the last clean sync have two parts. Data, size, metadata and streams are one
-//! epoch (`epoch.rs`): a sync takes it as a whole, and either drops it (success) or hands it to the
+//! epoch: a sync takes it as a whole, and either drops it (success) or hands it to the
 //! latch (failure, `inode/latch.rs`). The names (`inode/syncs.rs`) are the directories that must be
 //! synced afterwards, each with the sequence number of its last change, newest parent first.
 //!
@@ -10,23 +10,26 @@
 //! - A node is held while anything of the inode is dirty.
 //! - Data that were dirty when a sync failed never become clean by a later sync, only by being rewritten.
 
+mod changes;
 mod latch;
 mod syncs;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::sync::Notify;
-use vfs::{FileKey, Node, Volume, requester::Requester};
+use vfs::{FileKey, Node, SyncScope, Volume, requester::Requester};
 
 use latch::Latch;
 pub(crate) use latch::{FailedSyncs, Failure, LatchEvent};
 pub(crate) use syncs::{FoundAt, Job, Name};
 
-use super::epoch::{Account, Changed, ChangedRange, Epoch, WriteBackHint};
+use super::extents::{Changed, ChangedRange, Extents, WriteBackHint, rename_size};
 use crate::{
-    dirty::Earlier,
-    policy::PolicyKind,
-    share::{Opens, Reservation, Share},
+    share::{Account, Charge, Opens, Reservation, Share},
     tasks::Waiter,
 };
 
@@ -184,70 +187,9 @@ impl<V: Volume> Inode<V> {
         &self.names
     }
 
-    /// Whether the inode is known not to be a directory.
-    pub(crate) fn is_file(&self) -> bool {
-        self.file
-    }
-
-    /// Whether the inode has no name any more.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.gone
-    }
-
     /// Whether a change of contents wants [`Inode::keep`] first.
     pub(crate) fn wants_keeper(&self) -> bool {
         !self.wrote
-    }
-
-    pub(crate) fn is_of(&self, wanted: impl Fn(&Arc<Share>) -> bool) -> bool {
-        self.shares.iter().any(wanted)
-    }
-
-    /// The directories other than `from` to which an earlier name may come back, because its removal by a rename is
-    /// dirty or lost, each with the number of the change by which the name left it; 0 if that is not known. If the inode
-    /// has no name, the answer is that of the time when the last one was removed.
-    pub(crate) fn earlier_names(&self, from: FileKey) -> BTreeMap<FileKey, u64> {
-        let mut all = self.left.clone();
-        let left = self.names.iter().filter(|name| name.has_left());
-        all.extend(left.map(|name| (name.dir.key(), name.seq)));
-        let lost = self.latch.iter().filter(|latch| latch.entries);
-        all.extend(lost.flat_map(|latch| &latch.names).map(|dir| (*dir, 0)));
-        all.remove(&from);
-        all
-    }
-
-    /// Whether it is a directory to which a removed name may come back, because the removal is dirty or lost.
-    pub(crate) fn may_bring_names_back(&self) -> bool {
-        let lost = |latch: &Latch| !self.file && latch.entries;
-        self.pending.entries
-            || self.running.as_ref().is_some_and(|epoch| epoch.entries)
-            || self.latch.as_ref().is_some_and(lost)
-    }
-
-    /// Whether anything is dirty or being written.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.is_dirty() || !self.in_flight.is_empty()
-    }
-
-    /// Records that the end of file was set and that bytes of the stream beyond `size` are gone.
-    pub(crate) fn resized(&mut self, stream: &str, size: u64) {
-        self.room_changed(Changed::Size(stream.to_owned()));
-        self.truncated(stream, size);
-    }
-
-    /// Records that size or allocation was set.
-    pub(crate) fn room_changed(&mut self, what: Changed) {
-        self.pending.data = true;
-        self.pending.times = true;
-        self.pending.set_meta.insert(what);
-    }
-
-    /// Records that a stream was removed.
-    pub(crate) fn stream_removed(&mut self, stream: &str) {
-        self.pending.set(Changed::Stream(stream.to_owned()));
-        self.pending.set(Changed::Size(stream.to_owned()));
-        self.pending.extents.named.remove(stream);
-        self.truncated(stream, 0);
     }
 
     pub(crate) fn is_dirty(&self) -> bool {
@@ -274,35 +216,6 @@ impl<V: Volume> Inode<V> {
             && self.opens.is_empty()
     }
 
-    /// Whether a write with a ticket below `now` is in flight, or queued and wanted.
-    pub(crate) fn has_earlier(&self, now: u64, wanted: Option<Earlier>) -> bool {
-        let waits = |open: &Option<u64>| match (wanted, open) {
-            (None, _) => false,
-            (Some(Earlier::All), _) | (_, None) => true,
-            (Some(Earlier::Of(mine)), Some(open)) => mine == *open,
-        };
-        let mut earlier = self.queued.range(..now);
-        self.in_flight.range(..now).next().is_some() || earlier.any(|(_, open)| waits(open))
-    }
-
-    /// The time at which the running sync began, if there is one and it does not cover everything that was marked by
-    /// `marked`.
-    pub(crate) fn begun_before(&self, marked: u64) -> Option<Duration> {
-        let (sequence, at) = self.last_sync;
-        let another = sequence < marked && !self.pending.is_clean();
-        (self.running.is_some() && another).then_some(at)
-    }
-
-    /// Whether the running sync saves everything that was marked by `marked`, names in the inode included.
-    fn running_saves(&self, marked: u64) -> bool {
-        self.running.is_some() && self.syncs_all && self.last_sync.0 > marked
-    }
-
-    /// Dirty bytes, including those of the epoch that is being synced.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.pending.bytes + self.running.as_ref().map_or(0, |epoch| epoch.bytes)
-    }
-
     pub(crate) fn seen_through(&mut self, share: &Arc<Share>) {
         if !self.shares.contains(share) {
             self.shares.push(Arc::clone(share));
@@ -322,33 +235,6 @@ impl<V: Volume> Inode<V> {
             self.node = Some(held.clone());
         }
         account.charge(&mut self.pending.charges, held.key());
-    }
-
-    /// Records that a FLUSH is answered before the disk: the policy of `account` acknowledges everything that is dirty
-    /// now. A bound also applies to changes made through other shares.
-    pub(crate) fn promised(&mut self, account: &Account<'_>, key: FileKey) {
-        let epochs = std::iter::once(&mut self.pending).chain(&mut self.running);
-        let dirty = epochs.filter(|epoch| !epoch.is_clean());
-        let own = dirty.map(|epoch| (&mut epoch.charges, epoch.bytes));
-        let names = self.names.iter_mut().map(|name| (&mut name.charges, 0));
-        for (charges, bytes) in own.chain(names) {
-            let mine = charges.iter_mut();
-            let mine = mine.filter(|charge| charge.share == *account.share);
-            mine.for_each(|charge| charge.change(account.kind));
-            if account.kind == PolicyKind::Bounded {
-                account.join((charges, bytes), key);
-            }
-        }
-    }
-
-    /// Records a write that was accepted and waits. `open` is the open that it came through, if that is known.
-    pub(crate) fn queue_write(&mut self, ticket: u64, open: Option<u64>) {
-        self.queued.insert(ticket, open);
-    }
-
-    /// The notification that a write has ended.
-    pub(crate) fn write_end(&mut self) -> Arc<Notify> {
-        Arc::clone(self.ended.get_or_insert_default())
     }
 
     /// Records that a write is in flight from now on, and no longer queued. `in_parts`: the change is made in several
@@ -375,44 +261,6 @@ impl<V: Volume> Inode<V> {
         if !self.wrote {
             self.node = Some(held);
             self.wrote = true;
-        }
-    }
-
-    /// For a planted fault: the descriptor that is held now stays.
-    pub(crate) fn keep_first(&mut self) {
-        self.wrote |= self.node.is_some();
-    }
-
-    /// Whether the inode holds, because of metadata, a descriptor that keeps the file from being
-    /// executed. (A file that was only created does not count: it is empty, and nobody executes it.)
-    pub(crate) fn forbids_execution(&self) -> bool {
-        (self.pending.times || !self.pending.set_meta.is_empty()) && self.held_forbids_execution()
-    }
-
-    pub(crate) fn held_forbids_execution(&self) -> bool {
-        let held = self.node.as_ref();
-        held.is_some_and(|held| held.node.forbids_execution())
-    }
-
-    /// Whether a failed write-back may concern more than the one write in flight. Call this while it is in flight.
-    pub(crate) fn has_more_than_one_write(&self) -> bool {
-        let in_parts = self.in_flight.values().any(|in_parts| *in_parts);
-        self.is_dirty() || self.queued.len() + self.in_flight.len() > 1 || in_parts
-    }
-
-    /// Whether only descriptors open for writing would report a failed write-back: that of the node that is held, or,
-    /// before anything is dirty, those of several writes in flight. Call this while a write is in flight.
-    pub(crate) fn is_watched_by_writers(&self) -> bool {
-        match self.node {
-            Some(_) => self.held_forbids_execution(),
-            None => self.in_flight.len() > 1,
-        }
-    }
-
-    /// Holds `held`, which may have been opened later, in place of a node that forbids execution.
-    pub(crate) fn allow_execution(&mut self, held: Held<V>) {
-        if !self.wrote && self.forbids_execution() {
-            self.node = Some(held);
         }
     }
 
@@ -451,20 +299,6 @@ impl<V: Volume> Inode<V> {
         self.pending.bytes += bytes.max().unwrap_or_default();
     }
 
-    /// The shares with a bound, other than `own`, that are charged with dirty state of this inode.
-    pub(crate) fn bounded_beside(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
-        let epochs = std::iter::once(&self.pending).chain(&self.running);
-        let all = epochs.flat_map(|epoch| &epoch.charges);
-        let names = self.names.iter().flat_map(|name| &name.charges);
-        let mut shares: Vec<Arc<Share>> = Vec::new();
-        for charge in all.chain(names).filter(|charge| charge.share != *own) {
-            if charge.is_bounded() && !shares.contains(&charge.share) {
-                shares.push(Arc::clone(&charge.share));
-            }
-        }
-        shares
-    }
-
     /// Gives back the nodes that neither dirty state nor a change under way needs. A directory whose own name is dirty
     /// or lost keeps one node, which knows the path of the directory.
     fn release(&mut self) {
@@ -477,17 +311,111 @@ impl<V: Volume> Inode<V> {
         self.streams
             .retain(|stream, _| pending.streams.contains(stream));
     }
+}
 
-    /// A node of the inode, or else a directory that has a dirty name of it.
-    pub(crate) fn held(&self) -> Option<&Held<V>> {
-        let held = self.node.as_ref().or_else(|| self.streams.values().next());
-        held.or_else(|| self.names.first().map(|name| &name.dir))
+/// All changes of one epoch, except names.
+#[derive(Default)]
+pub(crate) struct Epoch {
+    /// Contents or size of the unnamed stream.
+    pub(crate) data: bool,
+    /// Times that a change of contents set, which `fdatasync` leaves behind.
+    pub(crate) times: bool,
+    /// Metadata, or a name (whose record in the inode only a full sync saves).
+    pub(crate) meta: bool,
+    /// Metadata and sizes that a client set, as opposed to names.
+    pub(crate) set_meta: BTreeSet<Changed>,
+    /// The inode was made, with all of its metadata.
+    pub(crate) created: bool,
+    /// A directory's entries: a name went away.
+    pub(crate) entries: bool,
+    /// Streams, by name.
+    pub(crate) streams: BTreeSet<String>,
+    pub(crate) extents: Extents,
+    /// The bytes written, through whichever share.
+    pub(crate) bytes: u64,
+    /// Streams that were cut short to these sizes, or removed: once that is on disk, nothing beyond them is unproven.
+    pub(crate) cut: BTreeMap<String, u64>,
+    pub(crate) charges: Vec<Charge>,
+}
+
+impl Epoch {
+    pub(crate) fn is_clean(&self) -> bool {
+        !self.data && !self.times && !self.meta && !self.entries && self.streams.is_empty()
     }
 
-    /// The path of the inode: the kernel's, if a node is held, or else that of one of its opens.
-    pub(crate) fn path_hint(&self) -> Option<String> {
-        let held = self.node.as_ref().or_else(|| self.streams.values().next());
-        held.and_then(|held| held.vfs.path_hint(&held.node))
-            .or_else(|| self.opens.path())
+    /// The scope of the sync. If no request that waits for it wants the times, `fdatasync` is enough for data and size.
+    pub(crate) fn scope(&self, times: bool) -> SyncScope {
+        if times || self.meta || self.entries || !self.streams.is_empty() {
+            SyncScope::All
+        } else {
+            SyncScope::Data
+        }
+    }
+
+    /// The epoch that stays dirty when only data and size are synced: the times, as old as before.
+    pub(crate) fn without_data(&self) -> Self {
+        Self {
+            times: self.times,
+            charges: self.charges.iter().filter_map(Charge::as_old).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Records that a client changed metadata.
+    pub(crate) fn set(&mut self, what: Changed) {
+        self.meta = true;
+        self.set_meta.insert(what);
+    }
+
+    /// Records that the extended attributes of these names changed.
+    pub(crate) fn set_eas<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
+        self.meta = true;
+        let names = names.into_iter();
+        let names = names.map(|name| Changed::Ea(vfs::fold(name)));
+        self.set_meta.extend(names);
+    }
+
+    pub(crate) fn merge(&mut self, other: Epoch) {
+        self.data |= other.data;
+        self.times |= other.times;
+        self.meta |= other.meta;
+        self.set_meta.extend(other.set_meta);
+        self.created |= other.created;
+        self.entries |= other.entries;
+        self.streams.extend(other.streams);
+        self.extents.merge(&other.extents);
+        self.bytes += other.bytes;
+        for (stream, size) in other.cut {
+            self.cut_short(&stream, size);
+        }
+        self.charges.extend(other.charges);
+    }
+
+    /// `count` names were removed from the directory. The caller must have charged the shares before.
+    pub(crate) fn entries_removed(&mut self, account: &Account<'_>, count: u64) {
+        self.entries = true;
+        for charge in &self.charges {
+            if (account.shares()).any(|(share, kind)| charge.is_for(share, kind)) {
+                charge.names_removed(count);
+            }
+        }
+    }
+
+    pub(crate) fn cut_short(&mut self, stream: &str, size: u64) {
+        let known = self.cut.entry(stream.to_owned()).or_insert(size);
+        *known = size.min(*known);
+    }
+
+    /// Moves the recorded changes of a stream to its new name.
+    pub(crate) fn rename_stream(&mut self, from: &str, to: &str) {
+        // The changes of an earlier stream of the new name prove nothing about this one.
+        self.extents.named.remove(to);
+        self.cut.remove(to);
+        self.set_meta.remove(&Changed::Size(to.to_owned()));
+        self.extents.rename(from, to);
+        rename_size(&mut self.set_meta, from, to);
+        if let Some(size) = self.cut.remove(from) {
+            self.cut.insert(to.to_owned(), size);
+        }
     }
 }

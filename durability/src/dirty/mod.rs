@@ -3,14 +3,14 @@
 //! Nothing here waits or performs I/O. The state of one inode has no lock and reads no clock: every step
 //! is a method on it, and `sync/table.rs` runs it under the lock of that inode.
 
-mod epoch;
+mod extents;
 mod inode;
 mod latency;
 pub(crate) mod share;
 
-pub(crate) use epoch::{Account, Changed, ChangedRange};
+pub(crate) use extents::{Changed, ChangedRange};
 pub(crate) use inode::{FailedSyncs, Failure, FoundAt, Held, Inode, Job, LatchEvent, Name};
-pub(crate) use share::Effective;
+pub(crate) use share::{Account, Effective};
 
 /// The queued writes that a FLUSH waits for. It always waits for those in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

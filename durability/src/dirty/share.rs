@@ -1,16 +1,22 @@
-//! One share: the policy in force, also for the opens of one inode. `share/exposure.rs` counts what is
-//! dirty of what the share has acknowledged, and says how its bound is kept.
+//! One share: the policy in force, also for the opens of one inode, and the exposure that the share is charged with.
 //!
 //! The strictest of an inode's opens decides. An open that matched no rule follows the current policy of
 //! its share; one that matched a rule follows the rule, as `honor` while its share is tripped or guarded.
 //! A request through a share without an open of the inode counts as an open that follows the share. Opens
 //! are counted by share and rule, so a decision takes a few steps however many there are.
+//!
+//! Invariants:
+//! - A [`Charge`] is owned by the dirty state that it stands for, and dropping it is the only way to
+//!   lower the exposure: nothing that is still dirty can be forgotten. A [`Reservation`] stands for
+//!   the bytes of a write in flight.
+//! - Lock order: a shard of the inode table, then `ages`.
 
-mod exposure;
+mod charges;
+mod control;
+mod opens;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::{
         Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
@@ -24,13 +30,13 @@ use vfs::{Env, FileKey};
 
 use super::latency::SyncLatency;
 use crate::{
-    metrics::Metrics,
-    policy::{Bound, Policy},
+    metrics::{Metrics, count},
+    policy::{Bound, Policy, PolicyKind},
     rules::{Opener, Rule, Rules},
     settings::ShareDurability,
 };
 
-pub(crate) use exposure::{Ages, Charge, Charged, Reservation, Unproven, uncount};
+pub(crate) use charges::Unproven;
 
 /// Whether both are names of one share: case does not count.
 #[must_use]
@@ -95,33 +101,6 @@ impl PartialEq for Share {
 }
 
 impl Share {
-    pub(crate) fn new(
-        name: &str,
-        settings: ShareDurability,
-        env: Arc<dyn Env>,
-        guard: Arc<AtomicBool>,
-        start_flusher: StartFlusher,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            name: name.to_owned(),
-            env,
-            settings: RwLock::new(settings),
-            ruled: RwLock::default(),
-            gates: AtomicUsize::new(0),
-            roots: Mutex::default(),
-            latency: Mutex::default(),
-            tripped: AtomicBool::new(false),
-            tripped_for_good: AtomicBool::new(false),
-            guard,
-            ages: Mutex::default(),
-            urgent: AtomicU64::new(0),
-            room: Notify::new(),
-            kick: Notify::new(),
-            start_flusher,
-            metrics: Metrics::default(),
-        })
-    }
-
     /// Whether this is its name; a reload may change the case.
     pub(crate) fn is_named(&self, name: &str) -> bool {
         is_same_share(&self.name, name)
@@ -167,25 +146,6 @@ impl Share {
         self.settings().policy.is_lazy() || read(&self.ruled).lazy
     }
 
-    pub(crate) fn rules(&self) -> Arc<Rules> {
-        Arc::clone(&read(&self.ruled).rules)
-    }
-
-    pub(crate) fn set_rules(&self, rules: Arc<Rules>) {
-        *write(&self.ruled) = Ruled {
-            bound: Bound::tightest(rules.iter().map(|rule| rule.policy.bound())),
-            lazy: rules.iter().any(|rule| rule.policy.is_lazy()),
-            rules: Arc::clone(&rules),
-        };
-        self.policy_changed();
-    }
-
-    fn policy_changed(&self) {
-        lock(&self.latency).slow = None;
-        self.room.notify_waiters();
-        self.kick.notify_one();
-    }
-
     /// The tightest bound of the share's policy and its rules, within which everything dirty is synced.
     /// It holds for a tripped share too, because earlier changes were acknowledged under it.
     pub(crate) fn bound(&self) -> Option<Bound> {
@@ -198,94 +158,10 @@ impl Share {
         self.bound().map(|own| own.looser(all))
     }
 
-    pub(crate) fn add_root(&self, root: FileKey) {
-        lock(&self.roots).insert(root);
-    }
-
-    pub(crate) fn roots(&self) -> BTreeSet<FileKey> {
-        lock(&self.roots).clone()
-    }
-
-    /// Whether one of these is a root folder of the share.
-    pub(crate) fn is_within(&self, roots: &BTreeSet<FileKey>) -> bool {
-        !lock(&self.roots).is_disjoint(roots)
-    }
-
-    /// Changes the settings for an administrator, who thereby accepts a loss, if there is one.
-    pub(crate) fn set(&self, change: impl FnOnce(&mut ShareDurability)) {
-        self.tripped.store(false, SeqCst);
-        self.tripped_for_good.store(false, SeqCst);
-        self.configure(change);
-    }
-
-    /// Sets the options of a share that comes back after it was removed. Failures are not forgotten.
-    pub(crate) fn configure(&self, change: impl FnOnce(&mut ShareDurability)) {
-        let before = self.bound();
-        change(&mut write(&self.settings));
-        if Bound::tightens(self.bound(), before) {
-            // Everything dirty was acknowledged under a bound that is not kept any more, so it is due now.
-            self.hurry();
-        }
-        self.policy_changed();
-    }
-
-    pub(crate) fn set_options(&self, mut options: ShareDurability) {
-        let mut settings = write(&self.settings);
-        options.policy = settings.policy;
-        *settings = options;
-    }
-
-    /// Makes the share honor flushes if its policy answers before the disk does; everything dirty by now is due. With
-    /// `for_good` no latch stands for the loss. Returns whether this is news.
-    pub(crate) fn trip(&self, for_good: bool) -> bool {
-        if !self.has_lazy() {
-            return false;
-        }
-        // The flag is set first, because the requests that are woken below check it.
-        let known = self.is_tripped();
-        self.tripped.store(true, SeqCst);
-        self.tripped_for_good.fetch_or(for_good, SeqCst);
-        self.hurry();
-        self.room.notify_waiters();
-        !known
-    }
-
-    /// Makes everything that is dirty now due at once.
-    pub(crate) fn hurry(&self) {
-        self.urgent.fetch_max(nanos(self.env.monotonic()), SeqCst);
-        self.kick.notify_one();
-    }
-
     /// Whether `honor` is in force instead of lazy policies because of a failure.
     pub(crate) fn is_tripped(&self) -> bool {
         self.tripped.load(SeqCst) || self.tripped_for_good.load(SeqCst)
     }
-
-    /// Called when a latch has ended. The trip that latches caused ends with the last of them.
-    pub(crate) fn untrip_if_clean(&self) {
-        if !self.has_lost() {
-            self.tripped.store(false, SeqCst);
-            // A latch that appeared meanwhile has tripped the share before this point, or does so after it.
-            if self.has_lost() {
-                self.tripped.store(true, SeqCst);
-            }
-        }
-    }
-
-    /// Ends the trip, because an administrator accepts all losses of the share.
-    pub(crate) fn accept_loss(&self) {
-        self.tripped_for_good.store(false, SeqCst);
-        self.untrip_if_clean();
-    }
-
-    pub(crate) fn is_due_now(&self, since: Duration) -> bool {
-        let urgent = self.urgent.load(SeqCst);
-        urgent > 0 && nanos(since) <= urgent
-    }
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The terms of a request: the strictest of several policies, and the tightest of their bounds.
@@ -354,96 +230,6 @@ pub(crate) struct Opens {
 }
 
 impl Opens {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &OpenEntry> {
-        self.by_id.values()
-    }
-
-    /// A path that the inode is or was opened by, from the root of the share.
-    pub(crate) fn path(&self) -> Option<String> {
-        let open = self.by_id.values().next().map(|open| &open.opener);
-        open.or(self.last.as_ref())
-            .map(|opener| opener.path.to_string())
-    }
-
-    pub(crate) fn have_several_names(&self) -> bool {
-        self.several_names
-    }
-
-    /// Adds an open, and judges it by its share's present rules.
-    pub(crate) fn insert(&mut self, id: u64, share: &Arc<Share>, opener: Arc<Opener>) {
-        self.several_names = self.by_id.values().next().is_some_and(|first| {
-            let one_name = first.share == *share && first.opener.path == opener.path;
-            self.several_names || !one_name
-        });
-        let rule = share.rules().find(&opener).cloned();
-        let share = Arc::clone(share);
-        let entry = OpenEntry {
-            share,
-            opener,
-            rule,
-        };
-        self.add(&entry);
-        self.by_id.insert(id, entry);
-    }
-
-    /// Judges an open again whose client has reconnected through another connection.
-    pub(crate) fn came_back(&mut self, id: u64, client: IpAddr, dialect: u16) {
-        let Some(entry) = self.by_id.get(&id) else {
-            return;
-        };
-        let share = Arc::clone(&entry.share);
-        let mut opener = Opener::clone(&entry.opener);
-        (opener.client, opener.dialect) = (Some(client), dialect);
-        let several_names = self.several_names;
-        self.remove(id);
-        self.insert(id, &share, opener.into());
-        // An open that was closed before may have come by another name.
-        self.several_names = several_names;
-    }
-
-    pub(crate) fn remove(&mut self, id: u64) {
-        let Some(entry) = self.by_id.remove(&id) else {
-            return;
-        };
-        if self.by_id.is_empty() {
-            self.last = Some(Arc::clone(&entry.opener));
-        }
-        for counted in &mut self.counted {
-            counted.number -= usize::from(counted.has(&entry));
-        }
-        self.counted.retain(|counted| counted.number > 0);
-    }
-
-    /// Judges the opens through a share again, because its rules changed.
-    pub(crate) fn judge_anew(&mut self, share: &Arc<Share>) {
-        let rules = share.rules();
-        self.counted.clear();
-        let mut all = std::mem::take(&mut self.by_id);
-        for entry in all.values_mut() {
-            if entry.share == *share {
-                entry.rule = rules.find(&entry.opener).cloned();
-            }
-            self.add(entry);
-        }
-        self.by_id = all;
-    }
-
-    fn add(&mut self, entry: &OpenEntry) {
-        let mut all = self.counted.iter_mut();
-        match all.find(|counted| counted.has(entry)) {
-            Some(counted) => counted.number += 1,
-            None => self.counted.push(Counted {
-                share: Arc::clone(&entry.share),
-                rule: entry.rule.clone(),
-                number: 1,
-            }),
-        }
-    }
-
     /// The terms that the opens ask for; `None` without opens.
     pub(crate) fn strictest(&self) -> Option<Effective> {
         let asked = self.counted.iter().map(Counted::asked);
@@ -472,5 +258,233 @@ impl Opens {
             }
         }
         shares
+    }
+}
+
+/// The inode of a charge, and the policy under which it was acknowledged.
+#[derive(Clone, Copy)]
+pub(crate) struct Charged {
+    pub(crate) key: FileKey,
+    kind: PolicyKind,
+    /// Names that were removed from this directory. The inode of each of them may come back, so it counts as exposed.
+    removed: u64,
+}
+
+/// Decrements the count of this key.
+pub(crate) fn uncount<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
+    if let Entry::Occupied(mut count) = counts.entry(key) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
+        }
+    }
+}
+
+/// Everything that a share is charged with.
+#[derive(Default)]
+pub(crate) struct Ages {
+    /// Every charge by age.
+    pub(crate) charges: BTreeMap<(Duration, u64), Charged>,
+    /// The number of charges of each dirty inode.
+    inodes: BTreeMap<FileKey, usize>,
+    next: u64,
+    /// The bytes acknowledged under each policy, in the order of [`PolicyKind::ALL`], including writes in flight.
+    bytes: [u64; PolicyKind::ALL.len()],
+    lost_bytes: u64,
+    lost_inodes: u64,
+    /// The share's flusher runs, or is about to be started.
+    pub(crate) flusher: bool,
+    /// The flusher knows of nothing that will be due, so the next change that becomes dirty wakes it.
+    pub(crate) flusher_rests: bool,
+}
+
+impl Ages {
+    fn bytes(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "there is a place for each kind")]
+    fn bytes_of(&mut self, kind: PolicyKind) -> &mut u64 {
+        &mut self.bytes[kind as usize]
+    }
+}
+
+impl Share {
+    pub(crate) fn bytes(&self) -> u64 {
+        lock(&self.ages).bytes()
+    }
+
+    /// Whether something has been dirty for at least `age`.
+    pub(crate) fn is_older(&self, age: Duration, now: Duration) -> bool {
+        let ages = lock(&self.ages);
+        let oldest = ages.charges.first_key_value();
+        oldest.is_some_and(|((since, _), _)| now >= *since + age)
+    }
+
+    /// Whether an acknowledgement now would go beyond the bound.
+    pub(crate) fn breaks(&self, bound: &Bound, now: Duration) -> bool {
+        self.bytes() > bound.max_bytes || self.is_older(bound.max_delay, now)
+    }
+
+    /// Records that a sync of one inode, which ended at `now`, took `span`.
+    pub(crate) fn sync_took(&self, span: Duration, now: Duration) {
+        lock(&self.latency).synced(span, now);
+    }
+
+    /// Reserves bytes for a write about to start; `None` if they do not fit below `max`.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        bytes: u64,
+        max: u64,
+        kind: PolicyKind,
+    ) -> Option<Reservation> {
+        let mut ages = lock(&self.ages);
+        let sum = ages.bytes().checked_add(bytes);
+        sum.filter(|sum| *sum <= max)?;
+        *ages.bytes_of(kind) += bytes;
+        drop(ages);
+        let share = Arc::clone(self);
+        Some(Reservation { share, bytes, kind })
+    }
+}
+
+/// The bytes of a write in flight, which count as exposed already.
+pub(crate) struct Reservation {
+    share: Arc<Share>,
+    bytes: u64,
+    kind: PolicyKind,
+}
+
+impl Reservation {
+    /// The write has ended: its bytes, which are returned, become those of the charge of its share, if that is among
+    /// `charges`.
+    pub(crate) fn charge(mut self, charges: &mut [Charge]) -> u64 {
+        let bytes = self.bytes;
+        let mut charges = charges.iter_mut();
+        if let Some(charge) = charges.find(|one| one.is_for(&self.share, self.kind)) {
+            charge.bytes += std::mem::take(&mut self.bytes);
+        }
+        bytes
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            *lock(&self.share.ages).bytes_of(self.kind) -= self.bytes;
+            self.share.room.notify_waiters();
+        }
+    }
+}
+
+/// The part of one share's exposure that one inode accounts for.
+pub(crate) struct Charge {
+    pub(crate) share: Arc<Share>,
+    at: (Duration, u64),
+    pub(in crate::dirty) bytes: u64,
+    pub(in crate::dirty) kind: PolicyKind,
+}
+
+impl Charge {
+    /// A new charge, as old as this moment. The share's flusher runs from now on.
+    pub(crate) fn new(share: &Arc<Share>, key: FileKey, kind: PolicyKind) -> Self {
+        let now = share.env.monotonic();
+        let mut ages = lock(&share.ages);
+        let charge = Self::since(share, &mut ages, (key, kind), now);
+        let runs = std::mem::replace(&mut ages.flusher, true);
+        let rests = std::mem::take(&mut ages.flusher_rests);
+        drop(ages);
+        if !runs {
+            (share.start_flusher)(share);
+        } else if rests {
+            share.kick.notify_one();
+        }
+        charge
+    }
+
+    fn since(
+        share: &Arc<Share>,
+        ages: &mut Ages,
+        (key, kind): (FileKey, PolicyKind),
+        since: Duration,
+    ) -> Self {
+        ages.next += 1;
+        let at = (since, ages.next);
+        let removed = 0;
+        ages.charges.insert(at, Charged { key, kind, removed });
+        *ages.inodes.entry(key).or_default() += 1;
+        let share = Arc::clone(share);
+        Self {
+            share,
+            at,
+            bytes: 0,
+            kind,
+        }
+    }
+
+    /// Whether this is the charge of this share under this policy.
+    pub(crate) fn is_for(&self, share: &Arc<Share>, kind: PolicyKind) -> bool {
+        self.share == *share && self.kind == kind
+    }
+
+    /// Whether the share bounds the age of what is charged.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.share.bound().is_some()
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let mut ages = lock(&self.share.ages);
+        if let Some(charged) = ages.charges.remove(&self.at) {
+            uncount(&mut ages.inodes, charged.key);
+        }
+        *ages.bytes_of(self.kind) -= self.bytes;
+        drop(ages);
+        if self.kind == PolicyKind::Bounded
+            && let Some(bound) = self.share.bound()
+            && self.share.env.monotonic() >= self.at.0 + bound.max_delay
+        {
+            count(&self.share.metrics.bound_exceeded);
+        }
+        self.share.room.notify_waiters();
+    }
+}
+
+/// The shares that are charged with a change.
+pub(crate) struct Account<'a> {
+    pub(crate) share: &'a Arc<Share>,
+    /// The policy that the change is acknowledged under.
+    pub(crate) kind: PolicyKind,
+    /// Other shares with a bounded open of the inode.
+    pub(crate) also: Vec<Arc<Share>>,
+}
+
+impl Account<'_> {
+    /// The shares that are charged, each with the policy under which it is charged.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = (&Arc<Share>, PolicyKind)> {
+        let also = (self.also.iter()).map(|share| (share, PolicyKind::Bounded));
+        std::iter::once((self.share, self.kind)).chain(also)
+    }
+
+    /// Adds a charge for each of these shares that has none in `charges`.
+    pub(crate) fn charge(&self, charges: &mut Vec<Charge>, key: FileKey) {
+        for (share, kind) in self.shares() {
+            if !charges.iter().any(|charge| charge.is_for(share, kind)) {
+                charges.push(Charge::new(share, key, kind));
+            }
+        }
+    }
+
+    /// As [`Account::charge`], for what is dirty already: each of these shares is charged with all of its `bytes`.
+    pub(crate) fn join(&self, (charges, bytes): (&mut Vec<Charge>, u64), key: FileKey) {
+        self.charge(charges, key);
+        for (share, kind) in self.shares() {
+            let mine = charges.iter().filter(|charge| charge.share == *share);
+            let missing = bytes.saturating_sub(mine.map(|charge| charge.bytes).sum());
+            if let Some(reserved) = share.reserve(missing, u64::MAX, kind) {
+                reserved.charge(charges);
+            }
+        }
     }
 }

@@ -16,9 +16,9 @@ use std::{
 
 use vfs::{FileKey, Node, Timestamp, VfsError, Volume};
 
-use super::{Held, Inode, Name};
+use super::{Epoch, Held, Inode, Name};
 use crate::{
-    dirty::epoch::{Changed, ChangedRange, Epoch, Extents},
+    dirty::extents::{Changed, ChangedRange, Extents},
     policy::Meta,
     share::{Charge, Share, Unproven},
     store::LatchRecord,

@@ -16,8 +16,8 @@ use super::{
     latch::{Failure, LatchEvent},
 };
 use crate::{
-    dirty::epoch::{Account, Changed, WriteBackHint, rename_size},
-    share::{Charge, Share},
+    dirty::extents::{Changed, WriteBackHint, rename_size},
+    share::{Account, Charge, Share},
     tasks::Waiter,
 };
 

@@ -1,60 +1,13 @@
-//! One epoch of an inode: what changed since a sync last took it, except names, and the shares charged with it.
+//! Values that say what changed of an inode: kinds of changes, ranges of contents, and when to start write-back.
 //!
-//! Invariants:
-//! - Nothing in an epoch ever becomes clean. A sync takes an epoch as a whole, and drops it or hands it to the latch.
-//! - A dirty or unproven set of ranges may be too large. A set of *rewritten* ranges, which repairs, may
-//!   not: one that had to be widened is marked as such, and repairs nothing.
+//! A dirty or unproven set of ranges may be too large. A set of *rewritten* ranges, which repairs, may
+//! not: one that had to be widened is marked as such, and repairs nothing.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use vfs::{FileKey, Range, SyncScope};
+use vfs::Range;
 
-use crate::{
-    policy::{Meta, PolicyKind},
-    share::{Charge, Share},
-    store::UnprovenStream,
-};
-
-/// The shares that are charged with a change.
-pub(crate) struct Account<'a> {
-    pub(crate) share: &'a Arc<Share>,
-    /// The policy that the change is acknowledged under.
-    pub(crate) kind: PolicyKind,
-    /// Other shares with a bounded open of the inode.
-    pub(crate) also: Vec<Arc<Share>>,
-}
-
-impl Account<'_> {
-    /// The shares that are charged, each with the policy under which it is charged.
-    pub(crate) fn shares(&self) -> impl Iterator<Item = (&Arc<Share>, PolicyKind)> {
-        let also = (self.also.iter()).map(|share| (share, PolicyKind::Bounded));
-        std::iter::once((self.share, self.kind)).chain(also)
-    }
-
-    /// Adds a charge for each of these shares that has none in `charges`.
-    pub(crate) fn charge(&self, charges: &mut Vec<Charge>, key: FileKey) {
-        for (share, kind) in self.shares() {
-            if !charges.iter().any(|charge| charge.is_for(share, kind)) {
-                charges.push(Charge::new(share, key, kind));
-            }
-        }
-    }
-
-    /// As [`Account::charge`], for what is dirty already: each of these shares is charged with all of its `bytes`.
-    pub(crate) fn join(&self, (charges, bytes): (&mut Vec<Charge>, u64), key: FileKey) {
-        self.charge(charges, key);
-        for (share, kind) in self.shares() {
-            let mine = charges.iter().filter(|charge| charge.share == *share);
-            let missing = bytes.saturating_sub(mine.map(|charge| charge.bytes).sum());
-            if let Some(reserved) = share.reserve(missing, u64::MAX, kind) {
-                reserved.charge(charges);
-            }
-        }
-    }
-}
+use crate::{policy::Meta, store::UnprovenStream};
 
 /// A change by a client of anything of an inode but its contents. If it is lost, it is repaired by making it again and
 /// a sync. `Meta::Eas` stands for extended attributes whose names are not known.
@@ -98,113 +51,6 @@ pub(crate) enum ChangedRange {
     Within(u64, u64),
     /// In the ranges that the latch already calls unproven.
     Unproven,
-}
-
-/// All changes of one epoch, except names.
-#[derive(Default)]
-pub(crate) struct Epoch {
-    /// Contents or size of the unnamed stream.
-    pub(crate) data: bool,
-    /// Times that a change of contents set, which `fdatasync` leaves behind.
-    pub(crate) times: bool,
-    /// Metadata, or a name (whose record in the inode only a full sync saves).
-    pub(crate) meta: bool,
-    /// Metadata and sizes that a client set, as opposed to names.
-    pub(crate) set_meta: BTreeSet<Changed>,
-    /// The inode was made, with all of its metadata.
-    pub(crate) created: bool,
-    /// A directory's entries: a name went away.
-    pub(crate) entries: bool,
-    /// Streams, by name.
-    pub(crate) streams: BTreeSet<String>,
-    pub(crate) extents: Extents,
-    /// The bytes written, through whichever share.
-    pub(crate) bytes: u64,
-    /// Streams that were cut short to these sizes, or removed: once that is on disk, nothing beyond them is unproven.
-    pub(crate) cut: BTreeMap<String, u64>,
-    pub(crate) charges: Vec<Charge>,
-}
-
-impl Epoch {
-    pub(crate) fn is_clean(&self) -> bool {
-        !self.data && !self.times && !self.meta && !self.entries && self.streams.is_empty()
-    }
-
-    /// The scope of the sync. If no request that waits for it wants the times, `fdatasync` is enough for data and size.
-    pub(crate) fn scope(&self, times: bool) -> SyncScope {
-        if times || self.meta || self.entries || !self.streams.is_empty() {
-            SyncScope::All
-        } else {
-            SyncScope::Data
-        }
-    }
-
-    /// The epoch that stays dirty when only data and size are synced: the times, as old as before.
-    pub(crate) fn without_data(&self) -> Self {
-        Self {
-            times: self.times,
-            charges: self.charges.iter().filter_map(Charge::as_old).collect(),
-            ..Self::default()
-        }
-    }
-
-    /// Records that a client changed metadata.
-    pub(crate) fn set(&mut self, what: Changed) {
-        self.meta = true;
-        self.set_meta.insert(what);
-    }
-
-    /// Records that the extended attributes of these names changed.
-    pub(crate) fn set_eas<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
-        self.meta = true;
-        let names = names.into_iter();
-        let names = names.map(|name| Changed::Ea(vfs::fold(name)));
-        self.set_meta.extend(names);
-    }
-
-    pub(crate) fn merge(&mut self, other: Epoch) {
-        self.data |= other.data;
-        self.times |= other.times;
-        self.meta |= other.meta;
-        self.set_meta.extend(other.set_meta);
-        self.created |= other.created;
-        self.entries |= other.entries;
-        self.streams.extend(other.streams);
-        self.extents.merge(&other.extents);
-        self.bytes += other.bytes;
-        for (stream, size) in other.cut {
-            self.cut_short(&stream, size);
-        }
-        self.charges.extend(other.charges);
-    }
-
-    /// `count` names were removed from the directory. The caller must have charged the shares before.
-    pub(crate) fn entries_removed(&mut self, account: &Account<'_>, count: u64) {
-        self.entries = true;
-        for charge in &self.charges {
-            if (account.shares()).any(|(share, kind)| charge.is_for(share, kind)) {
-                charge.names_removed(count);
-            }
-        }
-    }
-
-    pub(crate) fn cut_short(&mut self, stream: &str, size: u64) {
-        let known = self.cut.entry(stream.to_owned()).or_insert(size);
-        *known = size.min(*known);
-    }
-
-    /// Moves the recorded changes of a stream to its new name.
-    pub(crate) fn rename_stream(&mut self, from: &str, to: &str) {
-        // The changes of an earlier stream of the new name prove nothing about this one.
-        self.extents.named.remove(to);
-        self.cut.remove(to);
-        self.set_meta.remove(&Changed::Size(to.to_owned()));
-        self.extents.rename(from, to);
-        rename_size(&mut self.set_meta, from, to);
-        if let Some(size) = self.cut.remove(from) {
-            self.cut.insert(to.to_owned(), size);
-        }
-    }
 }
 
 /// The most ranges of one stream before they are merged into one.
