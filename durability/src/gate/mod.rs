@@ -312,8 +312,10 @@ impl<V: Volume> Gate<V> {
         let (core, key) = (&self.core, node.key());
         let barriers = judged.barriers;
         if barriers != Barriers::default() {
-            let waits = barriers.wait != Wait::Nothing;
-            self.mark_found_name(node, waits).await?;
+            // Also where a later background sync keeps the promise, because it does not look where the file is by then.
+            let promised = barriers.deferred && barriers.bounded;
+            let looks = barriers.wait != Wait::Nothing || promised;
+            self.mark_found_name(node, looks).await?;
         }
         match barriers.wait {
             Wait::Nothing => {}

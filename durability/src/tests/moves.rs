@@ -773,21 +773,27 @@ fn a_file_system_that_hangs_below_a_share_holds_up_none_above() {
 
 /// The background sync of a file does not look where the host has moved it.
 #[test]
-fn a_bounded_flush_promises_the_name_that_the_file_has_by_now() {
-    world("bounded:1s,64MiB", Limits::default(), |w| async move {
-        let f = file(5);
-        let open = w.gate.opened(&f, opener("f"));
-        w.is_at(&f, "f");
-        w.flush(&f).await.unwrap();
-        w.env.sleep(ms(2000)).await;
-        assert_eq!(w.fake.take_log(), ["all 5", "all 1"]);
-        w.is_at(&f, "d/f");
-        w.write(&f, 0, 1).await.unwrap();
-        w.flush(&f).await.unwrap();
-        w.env.sleep(ms(2000)).await;
-        assert_eq!(w.fake.take_log(), ["write 5", "all 5", "all 105"]);
-        drop(open);
-    });
+fn what_is_promised_under_a_bound_has_the_name_of_that_moment() {
+    for through in [false, true] {
+        world("bounded:1s,64MiB", Limits::default(), move |w| async move {
+            let f = file(5);
+            let open = w.gate.opened(&f, opener("f"));
+            w.is_at(&f, "f");
+            w.flush(&f).await.unwrap();
+            w.env.sleep(ms(2000)).await;
+            assert_eq!(w.fake.take_log(), ["all 5", "all 1"]);
+            w.is_at(&f, "d/f");
+            if through {
+                w.write_as(&f, 0, 1, THROUGH).await.unwrap();
+            } else {
+                w.write(&f, 0, 1).await.unwrap();
+                w.flush(&f).await.unwrap();
+            }
+            w.env.sleep(ms(2000)).await;
+            assert_eq!(w.fake.take_log(), ["write 5", "all 5", "all 105"]);
+            drop(open);
+        });
+    }
 }
 
 /// Another FLUSH may rely on the name that the FLUSH with the failed sync has found.
