@@ -188,12 +188,23 @@ impl<V: Volume> Durability<V> {
         }
     }
 
+    /// The inodes that were changed, or are open, through a share that is `wanted`, and those with which one is charged:
+    /// its bound holds also for changes through other shares.
+    fn keys_of(&self, wanted: impl Fn(&Arc<Share>) -> bool) -> BTreeSet<FileKey> {
+        let opened = |inode: &Inode<V>| inode.opens.iter().any(|open| wanted(&open.share));
+        let keys = self.keys(|_, inode| inode.is_of(&wanted) || opened(inode));
+        let mut charged = self.shares();
+        charged.retain(|share| wanted(share));
+        let charged = charged.iter().flat_map(|share| share.dirty());
+        keys.into_iter().chain(charged).collect()
+    }
+
     /// Syncs everything dirty of a share, including the writes in flight.
     pub(crate) async fn sync_share(&self, share: &Arc<Share>) -> StopReport {
-        let seen = |_: &FileKey, inode: &Inode<V>| inode.shares().contains(share);
-        let mut report = self.sync_many(self.keys(seen)).await;
+        let keys = self.keys_of(|one| one == share);
+        let mut report = self.sync_many(keys).await;
         // Inodes that failed before are not stable either, and nothing syncs them any more.
-        for poisoned in self.poisoned_where(seen) {
+        for poisoned in self.poisoned_where(|_, inode| inode.shares().contains(share)) {
             if !report.errors.iter().any(|(key, _)| *key == poisoned.key) {
                 report.add(poisoned.key, 0, Err(poisoned.error));
             }
@@ -204,6 +215,17 @@ impl<V: Volume> Durability<V> {
     /// Syncs everything dirty of a share, in its folder, and on the file system of its root, because other shares
     /// may have changed what is below it. The report covers only inodes that are surely in the folder.
     pub(crate) async fn sync_root(&self, share: &Arc<Share>, vfs: &V, root: FileKey) -> StopReport {
+        let known = self.keys_in(share, vfs);
+        let report = self.sync_many(known.clone()).await;
+        // Failures of these are reported on the shares that made the changes.
+        let others = self.keys(|key, _| key.fs == root.fs && !known.contains(key));
+        self.sync_many(others.into_iter().collect()).await;
+        report
+    }
+
+    /// The inodes that are dirty or being written in the folder of a share, whichever share changed them. They count as
+    /// flushed through this one: if their syncs fail, the next FLUSH of the root fails, too.
+    pub(crate) fn keys_in(&self, share: &Arc<Share>, vfs: &V) -> BTreeSet<FileKey> {
         let roots = self.roots_within(share, vfs);
         let mine = |inode: &Inode<V>| inode.is_of(|known| known.is_within(&roots));
         let mut others = Vec::new();
@@ -214,17 +236,12 @@ impl<V: Volume> Durability<V> {
         });
         // The path is asked for without the inode's lock. One that has a path is in the folder or mounted below it.
         others.retain(|(_, held)| vfs.path_hint(&held.node).is_some());
-        let mut keys = self.keys(|_, inode| mine(inode));
+        let mut keys: BTreeSet<FileKey> = self.keys(|_, inode| mine(inode)).into_iter().collect();
         for (key, _) in others {
-            // They are flushed through this share: if that fails, the next FLUSH of the root fails, too.
             self.with(key, |inode| inode.seen_through(share));
-            keys.push(key);
+            keys.insert(key);
         }
-        let report = self.sync_many(keys).await;
-        // Failures of these are reported on the shares that made the changes.
-        let below = |key: &FileKey, inode: &Inode<V>| key.fs == root.fs && !mine(inode);
-        self.sync_many(self.keys(below)).await;
-        report
+        keys
     }
 
     /// The folders of shares above the folder of `vfs`, with the path that it has in each.
@@ -240,7 +257,7 @@ impl<V: Volume> Durability<V> {
     }
 
     /// Syncs these inodes, a limited number of each file system at a time, in tasks of their own.
-    pub(crate) async fn sync_many(&self, keys: Vec<FileKey>) -> StopReport {
+    pub(crate) async fn sync_many(&self, keys: BTreeSet<FileKey>) -> StopReport {
         let mut queues: BTreeMap<u64, VecDeque<FileKey>> = BTreeMap::new();
         for key in keys {
             queues.entry(key.fs).or_default().push_back(key);
@@ -289,18 +306,14 @@ impl<V: Volume> Durability<V> {
     /// server stops. Call it when no request is being handled any more.
     pub async fn sync_all(&self) -> StopReport {
         let shares = self.shares();
-        let keys = self.keys(|_, inode| {
-            inode.is_of(|share| share.settings().sync_on_stop)
-                || !inode.is_of(|share| shares.contains(share))
-        });
+        let mut keys = self.keys_of(|share| share.settings().sync_on_stop);
+        keys.extend(self.keys(|_, inode| !inode.is_of(|share| shares.contains(share))));
         self.sync_many(keys).await
     }
 
     /// Syncs everything dirty of shares with a lazy policy, their own or a rule's, including the writes under way.
     pub async fn sync_lazy(&self) -> StopReport {
-        let mut lazy = self.shares();
-        lazy.retain(|share| share.has_lazy());
-        let keys = self.keys(|_, inode| inode.is_of(|share| lazy.contains(share)));
+        let keys = self.keys_of(|share| share.has_lazy());
         self.sync_many(keys).await
     }
 

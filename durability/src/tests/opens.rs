@@ -713,3 +713,40 @@ fn rules_set_once_more_answer_when_nothing_is_dirty() {
         assert_eq!(w.gate.exposure(), Exposure::default());
     });
 }
+
+/// Its bound holds for a change through another share as long as it has one.
+#[test]
+fn a_share_that_loses_its_bound_syncs_what_it_is_charged_with() {
+    for closed in [false, true] {
+        honor(move |w| async move {
+            let bounded = ShareDurability::with_policy("bounded:10s,1MiB".parse().unwrap());
+            let other = w.engine.share("other", Arc::clone(&w.fake), bounded);
+            let f = file(5);
+            let mut open = Some(other.opened(&f, opener("f")));
+            w.write(&f, 0, 1).await.unwrap();
+            open.take_if(|_| closed);
+            let report = other.set_policy(Policy::Honor, "a test").await;
+            assert_eq!((report.inodes, other.exposure().bytes), (1, 0));
+            drop(open);
+        });
+    }
+}
+
+#[test]
+fn the_stop_syncs_what_a_bounded_share_is_charged_with() {
+    honor(|w| async move {
+        let settings = ShareDurability {
+            sync_on_stop: false,
+            ..ShareDurability::default()
+        };
+        let scratch = w.engine.share("scratch", Arc::clone(&w.fake), settings);
+        let bounded = ShareDurability::with_policy("bounded:10s,1MiB".parse().unwrap());
+        let other = w.engine.share("other", Arc::clone(&w.fake), bounded);
+        let f = file(5);
+        let open = other.opened(&f, opener("f"));
+        drop(scratch.content_changed(&f, 5).await.unwrap());
+        assert_eq!(w.engine.sync_all().await.inodes, 1);
+        assert_eq!(other.exposure().bytes, 0);
+        drop(open);
+    });
+}
