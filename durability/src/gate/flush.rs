@@ -14,7 +14,7 @@ use vfs::{FileKey, Node, VfsError, VfsResult, Volume};
 
 use super::{Asked, BEYOND_DOUBT, Gate, Judged, Others, Receipt};
 use crate::{
-    dirty::{Earlier, FoundAt, Inode},
+    dirty::{Account, Earlier, FoundAt, Inode},
     metrics::count,
     planted::Planted,
     policy::{Event, FlushTarget, RequestFlags, Wait},
@@ -142,6 +142,14 @@ impl<V: Volume> Gate<V> {
         };
         if self.covers_name(target) && !marked {
             Box::pin(self.mark_found_name(node, moved)).await?;
+        }
+        if target == FlushTarget::ShareRoot && judged.barriers.bounded {
+            // The bound may not hold yet for changes through other shares.
+            for key in self.core.keys_in(&self.share, &self.vfs) {
+                let (share, kind, also) = (&self.share, judged.kind, Vec::new());
+                let account = Account { share, kind, also };
+                self.core.with(key, |inode| inode.promised(&account, key));
+            }
         }
         if self.core.journal.get().is_some() {
             Box::pin(self.cover(key)).await?;
