@@ -98,7 +98,7 @@ pub struct OpenHow {
     pub write: bool,
     /// `O_CREAT | O_EXCL` with these permission bits.
     pub create: Option<u32>,
-    /// `O_DIRECTORY`.
+    /// `O_DIRECTORY`: an automounter mounts what belongs there first ([`Stat::automounts`]).
     pub directory: bool,
 }
 
@@ -152,6 +152,8 @@ pub struct Stat {
     pub born: Option<Timestamp>,
     /// Immutable or append-only (chattr(1)): nobody may remove its name, nor names in it if it is a directory.
     pub fixed: bool,
+    /// A directory on which an automounter mounts a file system once it is opened with [`OpenHow::directory`].
+    pub automounts: bool,
 }
 
 /// One entry of a directory as stored.
@@ -176,8 +178,6 @@ pub struct StatFs {
     pub free: u64,
     /// Blocks free for the unprivileged.
     pub available: u64,
-    /// Longest name in bytes.
-    pub name_max: u64,
     /// Identity of the file system, the same after a restart; the device number where it has none.
     pub id: u64,
     /// Mounted read-only, or read-only after an error.

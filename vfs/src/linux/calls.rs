@@ -19,7 +19,7 @@ use rustix::{
     io::{ReadWriteFlags, pwritev2, retry_on_intr},
 };
 
-use super::{fd::LinuxFd, super_block};
+use super::{class::AUTOFS, fd::LinuxFd, super_block};
 use crate::{
     FileKey, Timestamp,
     disk::{Allocate, DiskResult, Errno, NOW, RawEntry, Stat, StatFs},
@@ -130,6 +130,7 @@ fn to_stat(x: &Statx, kind: u64) -> Stat {
         changed: time(&x.stx_ctime),
         born,
         fixed: x.stx_attributes.intersects(FIXED),
+        automounts: kind == AUTOFS || x.stx_attributes.contains(StatxAttributes::AUTOMOUNT),
     }
 }
 
@@ -369,7 +370,6 @@ pub(super) fn stat_fs(fd: &LinuxFd) -> DiskResult<StatFs> {
         blocks: fs.f_blocks,
         free: fs.f_bfree,
         available: fs.f_bavail,
-        name_max: fs.f_namemax,
         id: fs.f_fsid,
         read_only: fs.f_flag.contains(StatVfsMountFlags::RDONLY),
         kind: class.kind,

@@ -40,6 +40,9 @@ const LOCAL: [System; 20] = [
     (0x137F, &["minix"]),
 ];
 
+/// `f_type` of autofs, which does not report its directories as automounts.
+pub(super) const AUTOFS: u64 = 0x0187;
+
 /// `f_type` of file systems on which the ring reads without a kernel thread of its own while the disk works
 /// (`FMODE_BUF_RASYNC`): ext4, XFS, btrfs.
 const READS_APART: [u64; 3] = [super_block::EXT4, super_block::XFS, BTRFS];

@@ -337,7 +337,7 @@ impl LinuxDisk {
         let open = move |dir: &LinuxFd, name: &[u8]| {
             let fd = match opens::open(dir, name, how) {
                 Err(Errno(libc::EXDEV)) => {
-                    return opens::open_mounted(dir, name, how).map(Opened::Mounted);
+                    return opens::open_mounted(dir, name, false).map(Opened::Mounted);
                 }
                 Err(Errno(libc::EAGAIN)) if how.create.is_none() && !how.path_only => {
                     return opens::open(dir, name, OpenHow::PATH_ONLY).map(Opened::Leased);
@@ -351,7 +351,7 @@ impl LinuxDisk {
         };
         match self.run_at(who, dir, name, open).await? {
             Opened::Here(fd) => Ok(fd),
-            Opened::Mounted((fd, device)) => self.enter(who, fd, device, how).await,
+            Opened::Mounted(mounted) => self.enter(who, (dir, name), mounted, how).await,
             Opened::Leased(fd) => self.open_again(who, &fd, how.read, how.write).await,
         }
     }
@@ -383,29 +383,45 @@ impl LinuxDisk {
         }
     }
 
-    /// Goes on with an open that led to the root of a mounted file system. Calls that may wait for that file system
-    /// wait in its own place, so that it holds up only those who go there.
+    /// Goes on with an open of a name that led to the root of a mounted file system. Calls that may wait for that file
+    /// system, or for an automounter, wait in its own place, so that it holds up only those who go there.
     async fn enter(
         &self,
         who: &Identity,
-        fd: OwnedFd,
-        device: u64,
+        (dir, name): (&LinuxFd, &[u8]),
+        (fd, device): (OwnedFd, u64),
         how: OpenHow,
     ) -> DiskResult<LinuxFd> {
-        let fd = match FileSystem::known(device) {
-            Some(on) => LinuxFd::new(fd, true, &on),
-            None => {
-                let look = move || {
-                    let on = FileSystem::of(&fd)?;
-                    Ok(LinuxFd::new(fd, true, &on))
-                };
-                pool::run(ThreadGroup::Io.of(device), Identity::Service, look).await?
+        let mut fd = Self::mounted(fd, device).await?;
+        if how.directory {
+            let stat = self.look(&fd, calls::stat).await?;
+            if stat.mode & libc::S_IFMT != libc::S_IFDIR {
+                return Err(Errno(libc::ENOTDIR));
             }
-        };
+            if stat.automounts {
+                let (dir, name) = (dir.clone(), name.to_vec());
+                let mount = move || opens::open_mounted(&dir, &name, true);
+                let place = ThreadGroup::Io.of(device);
+                let (top, device) = pool::run(place, who.clone(), mount).await?;
+                fd = Self::mounted(top, device).await?;
+            }
+        }
         match how.path_only {
             true => Ok(fd),
             false => self.open_again(who, &fd, how.read, how.write).await,
         }
+    }
+
+    /// The descriptor of a mounted file system's root.
+    async fn mounted(fd: OwnedFd, device: u64) -> DiskResult<LinuxFd> {
+        if let Some(on) = FileSystem::known(device) {
+            return Ok(LinuxFd::new(fd, true, &on));
+        }
+        let look = move || {
+            let on = FileSystem::of(&fd)?;
+            Ok(LinuxFd::new(fd, true, &on))
+        };
+        pool::run(ThreadGroup::Io.of(device), Identity::Service, look).await
     }
 
     /// Queries a name on the pool, or the root of the file system that is mounted on it.

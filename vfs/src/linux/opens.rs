@@ -127,11 +127,16 @@ pub(super) fn open(dir: &LinuxFd, name: &[u8], how: OpenHow) -> DiskResult<Linux
 }
 
 /// Opens with `O_PATH` the root of the file system that is mounted on a name, without waiting for that file system.
-/// Returns its device number, too.
-pub(super) fn open_mounted(dir: &LinuxFd, name: &[u8], how: OpenHow) -> DiskResult<(OwnedFd, u64)> {
+/// Returns its device number, too. With `automount`, the name must be a directory, and the call waits until an
+/// automounter has mounted what belongs there.
+pub(super) fn open_mounted(
+    dir: &LinuxFd,
+    name: &[u8],
+    automount: bool,
+) -> DiskResult<(OwnedFd, u64)> {
     let flags = open_flags(OpenHow {
-        path_only: true,
-        ..how
+        directory: automount,
+        ..OpenHow::PATH_ONLY
     });
     let fd = call(|| rustix::fs::openat2(dir, name, flags, Mode::empty(), RESOLVE))?;
     let device = device_under(&fd)?;

@@ -14,6 +14,7 @@ use crate::{
     testing::block_on,
 };
 
+mod automount;
 mod ext4;
 mod leases;
 mod mounted;

@@ -17,6 +17,7 @@ use self::links::LinkBudget;
 use super::{
     PosixNode, PosixVfs, SymlinkPolicy,
     attributes::Named,
+    depot::FOLDER,
     file_ids::Via,
     folded::Sought,
     name,
@@ -99,6 +100,12 @@ impl From<&Stat> for Seen {
 pub(super) enum Child<F> {
     Inode(F, Stat),
     Link,
+}
+
+impl<F> Child<F> {
+    fn automounts(&self) -> bool {
+        matches!(self, Self::Inode(_, stat) if stat.automounts)
+    }
 }
 
 impl<D: Disk> Paths for PosixVfs<D> {
@@ -240,9 +247,16 @@ impl<D: Disk> PosixVfs<D> {
         let (dir, key) = self.top(stack)?;
         let named = (component, opened);
         let child = self.child_seen(who, &dir, key, named, seen).await?;
-        let Some((on_disk, child)) = child else {
+        let Some((on_disk, mut child)) = child else {
             return Ok(None);
         };
+        if child.automounts() {
+            *seen = None;
+            match Box::pin(self.automounted(who, &dir, &on_disk)).await? {
+                Some(mounted) => child = mounted,
+                None => return Ok(None),
+            }
+        }
         let shown = name::to_client(&on_disk);
         let straight = shown == component && matches!(child, Child::Inode(..));
         let step = match child {
@@ -259,6 +273,18 @@ impl<D: Disk> PosixVfs<D> {
             }
         };
         Ok(step.map(|step| (shown, straight, step)))
+    }
+
+    /// The root of the file system that an automounter mounts on a directory. Only walks ask for it: a listing that did
+    /// would have all of a directory's automounts mounted.
+    async fn automounted(
+        &self,
+        who: &Identity,
+        dir: &D::Fd,
+        on_disk: &[u8],
+    ) -> VfsResult<Option<Child<D::Fd>>> {
+        let mounted = self.disk.open_at(who, dir, on_disk, FOLDER).await;
+        self.child_of(mounted).await
     }
 
     /// The directory at the end of `stack`, or the root.

@@ -21,8 +21,6 @@ const FILE_CAPABILITIES: &str = "security.capability";
 const XATTR_ENTRY: usize = 16;
 /// Most directories above an inode in a reported path.
 const PATH_DEPTH_MAX: usize = 256;
-/// Longest name of a file.
-pub(super) const NAME_MAX: u64 = 255;
 /// The `f_type` of the simulated disk ("HFSM").
 const SIM_MAGIC: u64 = 0x4846_534D;
 
@@ -50,6 +48,7 @@ impl State {
             changed: node.changed,
             born: Some(node.born),
             fixed: false,
+            automounts: false,
         })
     }
 
@@ -257,7 +256,6 @@ impl State {
             blocks: self.options.capacity_blocks,
             free,
             available: free,
-            name_max: NAME_MAX,
             id: self.options.fs,
             read_only: self.options.read_only,
             kind: match self.options.profile {

@@ -103,7 +103,11 @@ impl<D: Disk> PosixVfs<D> {
             let (dir, key) = self.top(stack)?;
             // The server's own names must not be reached by a link either.
             VfsError::SymbolicLink.when(roots::reserves(key, &name::to_client(&component)))?;
-            match self.open_child(who, &dir, &component).await? {
+            let mut child = self.open_child(who, &dir, &component).await?;
+            if child.as_ref().is_some_and(Child::automounts) {
+                child = Box::pin(self.automounted(who, &dir, &component)).await?;
+            }
+            match child {
                 None => return Ok(None),
                 Some(Child::Link) => {
                     let link = (&dir, &*component);

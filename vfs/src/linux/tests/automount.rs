@@ -1,0 +1,101 @@
+//! Directories on which an automounter mounts a file system when they are opened.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use super::*;
+use crate::Node;
+
+const ME: &Identity = &Identity::Service;
+
+/// An automounter for one directory: it fails the first request, and mounts an empty file system with the file `inside`
+/// at the second.
+const AUTOMOUNTER: &str = "
+import ctypes, fcntl, os, struct, subprocess, sys, threading
+place, (asked, asks) = sys.argv[1], os.pipe()
+os.setpgid(0, 0)
+options = f'fd={asks},pgrp={os.getpid()},minproto=5,maxproto=5,direct'.encode()
+if ctypes.CDLL(None).mount(b'autofs', place.encode(), b'autofs', 0, options):
+    sys.exit(1)
+control = os.open(place, os.O_RDONLY)
+def token():
+    return struct.unpack('I', os.read(asked, 1024)[8:12])[0]
+def serve():
+    fcntl.ioctl(control, 0x9361, token())
+    number = token()
+    subprocess.run(['mount', '-i', '-t', 'tmpfs', '-o', 'size=1m', 'none', place])
+    open(place + '/inside', 'w').close()
+    fcntl.ioctl(control, 0x9360, number)
+threading.Thread(target=serve, daemon=True).start()
+print('ready', flush=True)
+sys.stdin.read()
+os.close(control)
+for _ in range(2):
+    subprocess.run(['umount', '-q', '-l', place])
+os._exit(0)
+";
+
+/// The automounter, which ends when this is dropped.
+struct Automounter(Child);
+
+impl Automounter {
+    fn at(place: &Path) -> Option<Self> {
+        std::fs::create_dir(place).unwrap();
+        let started = Command::new("python3")
+            .args(["-c", AUTOMOUNTER])
+            .arg(place)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut automounter = Self(started.ok()?);
+        let mut line = String::new();
+        let said = BufReader::new(automounter.0.stdout.take()?).read_line(&mut line);
+        (said.is_ok() && line == "ready\n").then_some(automounter)
+    }
+}
+
+impl Drop for Automounter {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// Without that, clients would see an empty folder.
+#[test]
+fn a_path_through_an_automount_leads_to_the_file_system_that_belongs_there() {
+    let top = tempfile::tempdir().unwrap();
+    let Some(_automounter) = Automounter::at(&top.path().join("auto")) else {
+        crate::testing::missing("root, python3, or autofs");
+        return;
+    };
+    let disk = LinuxDisk::open(top.path()).unwrap();
+    let vfs = block_on(PosixVfs::new(disk, PosixOptions::default())).unwrap();
+    let root = vfs.root();
+    let lookup = |path: &[&str]| {
+        let path: Vec<_> = path.iter().map(|name| (*name).to_owned()).collect();
+        block_on(vfs.lookup(ME, &path))
+    };
+    // A listing mounts nothing.
+    let (names, attrs) = block_on(vfs.list_looked(ME, &root, 10, 10)).unwrap();
+    let place = names.iter().position(|name| name.name == "auto").unwrap();
+    let again = block_on(vfs.attrs_at(ME, &root, &names));
+    assert_eq!(again[place], attrs[place]);
+    let before = attrs[place].clone().unwrap();
+    // The automounter fails: there is nothing behind the name, rather than an empty folder.
+    let failed = lookup(&["auto", "inside"]).map(drop);
+    assert_eq!(failed, Err(VfsError::PathNotFound));
+    // It mounts.
+    let found = lookup(&["AUTO", "Inside"]).unwrap().found.unwrap().0;
+    assert_ne!(found.key().fs, before.key.fs);
+    let (directory, _) = lookup(&["auto"]).unwrap().found.unwrap();
+    assert_eq!(directory.key().fs, found.key().fs);
+    let listed = block_on(vfs.list(ME, &directory, 10)).unwrap();
+    assert_eq!(listed.len(), 1);
+    std::os::unix::fs::symlink("auto", top.path().join("link")).unwrap();
+    let linked = lookup(&["link", "inside"]).unwrap().found.unwrap().0;
+    assert_eq!(linked.key(), found.key());
+}
