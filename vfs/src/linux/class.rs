@@ -10,6 +10,10 @@ use super::{
 };
 use crate::disk::{BTRFS, DiskResult, OVERLAY};
 
+/// `f_type` of ZFS, which keeps attributes in files with `xattr=dir`, and of ReiserFS, which does always.
+const ZFS: u64 = 0x2FC1_2FC1;
+const REISERFS: u64 = 0x5265_4973;
+
 /// A kind of file systems: `f_type`, and its names in the kernel's table of mounts.
 type System = (u64, &'static [&'static str]);
 
@@ -21,12 +25,12 @@ const LOCAL: [System; 20] = [
     (super_block::EXT4, &["ext2", "ext3", "ext4"]),
     (super_block::XFS, &["xfs"]),
     (BTRFS, &["btrfs"]),
-    (0x2FC1_2FC1, &["zfs"]),
+    (ZFS, &["zfs"]),
     (0xF2F5_2010, &["f2fs"]),
     (0xCA45_1A4E, &["bcachefs"]),
     (OVERLAY, &["overlay"]),
     (0x3153_464A, &["jfs"]),
-    (0x5265_4973, &["reiserfs"]),
+    (REISERFS, &["reiserfs"]),
     (0x3434, &["nilfs2"]),
     (0x4D44, &["vfat", "msdos"]),
     (0x2011_BAB0, &["exfat"]),
@@ -89,7 +93,7 @@ pub(crate) struct Class {
     pub(crate) names_come_back: bool,
     /// The longest value of an extended attribute, in bytes, that lies beside the names and so is in memory after a
     /// lookup. XFS keeps longer values than this in blocks of their own (with blocks of 2 KiB or more), and ext4 those
-    /// that exceed a block.
+    /// that exceed a block. 0 where each attribute may be a file of its own.
     pub(crate) xattrs_beside: usize,
     /// Files can share blocks (`FICLONERANGE`).
     pub(crate) clones: bool,
@@ -116,6 +120,7 @@ impl Class {
             xattrs_beside: match kind {
                 super_block::XFS => XATTR_GUESS,
                 super_block::EXT4 => BLOCK,
+                ZFS | REISERFS => 0,
                 _ => XATTR_MAX,
             },
             clones: facts.clones,

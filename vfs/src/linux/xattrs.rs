@@ -30,6 +30,8 @@ use crate::{
 pub(super) const XATTR_MAX: usize = 64 * 1024;
 /// Enough for most attributes; a longer one is read a second time.
 pub(super) const XATTR_GUESS: usize = 1024;
+/// Attributes that an open reads where each is a file.
+const WARMED_MAX: usize = 8;
 /// Attributes that one job measures; a file has a few, but somebody may give each of a directory's files thousands.
 const LENGTHS_AT_ONCE: usize = 1024;
 
@@ -235,9 +237,15 @@ pub(super) fn list(fd: &LinuxFd, way: XattrAccess) -> DiskResult<Vec<String>> {
     Ok(texts(&names(fd, way)?).collect())
 }
 
-/// Reads the attributes' names, so that the block with the attributes is in memory for later calls.
+/// Reads the attributes' names, so that the block with the attributes is in memory for later calls. Where each is a
+/// file of its own, it also reads the first of them.
 pub(super) fn warm(fd: &LinuxFd) {
-    let _ = names(fd, XattrAccess::here());
+    let way = XattrAccess::here();
+    let listed = names(fd, way).unwrap_or_default();
+    let apart = fd.class().xattrs_beside == 0;
+    for attribute in texts(&listed).take(if apart { WARMED_MAX } else { 0 }) {
+        let _ = get(fd, &attribute, way, XATTR_GUESS);
+    }
 }
 
 pub(super) fn set(fd: &LinuxFd, name: &str, value: &[u8], how: XattrSet) -> DiskResult<()> {
