@@ -2,7 +2,7 @@
 //!
 //! Names of clients compare without case; an attribute that exists under the name in another case
 //! is the one that is changed. Attributes of the host that no client can have are not shown: those whose names have
-//! other characters, and those without a value.
+//! other characters, those without a value, and those of 65,536 bytes, which Linux allows.
 
 use std::collections::HashMap;
 
@@ -49,7 +49,7 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
             };
             // It may have been removed since the listing. Windows takes a list with an empty value for damaged.
             let value = self.xattr(node.fd(), &attribute).await?;
-            if let Some(value) = value.filter(|value| !value.is_empty()) {
+            if let Some(value) = value.filter(|value| is_length(value.len())) {
                 let bytes = name.len() + value.len();
                 room = room.checked_sub(bytes).ok_or(VfsError::TooLarge)?;
                 eas.push((name.to_owned(), value));
@@ -135,7 +135,7 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
                 Some(size) => size,
                 None if here(attr) => match found.next() {
                     Some(Ok(lengths)) => {
-                        let full = lengths.iter().filter(|(_, value)| *value > 0);
+                        let full = lengths.iter().filter(|(_, value)| is_length(*value));
                         let bare = full.map(|(name, value)| {
                             (name.len().saturating_sub(EA_PREFIX.len()), *value)
                         });
@@ -193,6 +193,11 @@ fn is_ea(attribute: &str) -> bool {
 fn is_name(ea: &str) -> bool {
     let forbidden = |byte: u8| byte < b' ' || FORBIDDEN.contains(&byte);
     !ea.is_empty() && ea.len() <= EA_NAME_MAX && !ea.bytes().any(forbidden)
+}
+
+/// Whether a client can be shown a value of this length.
+fn is_length(value: usize) -> bool {
+    (1..=EA_VALUE_MAX).contains(&value)
 }
 
 /// Checks that an attribute is a client's, and that its name and value can be stored.

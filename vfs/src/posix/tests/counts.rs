@@ -3,7 +3,7 @@
 use std::{pin::Pin, task::Poll};
 
 use super::*;
-use crate::{Timestamp, sim::SimOp};
+use crate::{Timestamp, disk::XattrSet, sim::SimOp};
 
 const MANY: usize = 10_000;
 
@@ -546,7 +546,17 @@ fn more_attributes_than_a_megabyte_are_not_read() {
         for ea in 0..17 {
             set(ea).await;
         }
+        // The host may give it one that is too long for any client.
+        let (disk, how, long) = (t.vfs.disk(), XattrSet::Create, vec![7; 65_536]);
+        let long = disk.set_xattr(ME, file.fd(), "user.long", &long, how);
+        long.await.unwrap();
         assert_eq!(t.vfs.eas(&file).await.unwrap().len(), 17);
+        let attr = t.vfs.attr(&file).await.unwrap();
+        let size = crate::ea_size((0..17).map(|ea| (format!("ea{ea}").len(), 60_000)));
+        assert_eq!(t.vfs.ea_size(&file, &attr).await, Ok(size));
+        let (root, name) = (t.vfs.root(), crate::DirName::same("f".into()));
+        let sizes = t.vfs.ea_sizes_at(&root, &[(&name, &attr)]).await;
+        assert_eq!(sizes, [size]);
         set(17).await;
         assert_eq!(t.vfs.eas(&file).await.unwrap_err(), VfsError::TooLarge);
     });
