@@ -1,25 +1,37 @@
 //! The directories that this process serves as the roots of shares.
 //!
 //! A share may lie within another one. The depot in its root holds streams, each for the users who may open its file:
-//! clients of the share around it must not reach the depot by its name either.
+//! clients of the share around it must not reach the depot by its name either. Nor must those who find a snapshot of a
+//! share below its root: each directory of a snapshot has the inode number and the birth time of its origin.
 
 use std::{collections::BTreeMap, sync::Mutex};
 
 use super::name;
 use crate::{FileKey, lock};
 
-/// How many shares have a root, by its file system and inode.
-static SERVED: Mutex<BTreeMap<(u64, u64), usize>> = Mutex::new(BTreeMap::new());
+/// A root and its snapshots: the inode number with the generation or, where there is none, the file system.
+type Root = (u64, Result<u64, u64>);
+
+fn root(directory: FileKey) -> Root {
+    let origin = match directory.generation {
+        0 => Err(directory.fs),
+        generation => Ok(generation),
+    };
+    (directory.ino, origin)
+}
+
+/// How many shares have a root.
+static SERVED: Mutex<BTreeMap<Root, usize>> = Mutex::new(BTreeMap::new());
 
 /// A root that is served while this lives.
 #[derive(Debug)]
-pub(super) struct ServedRoot((u64, u64));
+pub(super) struct ServedRoot(Root);
 
 impl ServedRoot {
-    pub(super) fn new(root: FileKey) -> Self {
-        let inode = (root.fs, root.ino);
-        *lock(&SERVED).entry(inode).or_default() += 1;
-        Self(inode)
+    pub(super) fn new(directory: FileKey) -> Self {
+        let root = root(directory);
+        *lock(&SERVED).entry(root).or_default() += 1;
+        Self(root)
     }
 }
 
@@ -35,13 +47,39 @@ impl Drop for ServedRoot {
     }
 }
 
-/// Whether a directory is the root of a share.
+/// Whether a directory is the root of a share, or that in a snapshot.
 pub(super) fn is_served(directory: FileKey) -> bool {
-    lock(&SERVED).contains_key(&(directory.fs, directory.ino))
+    lock(&SERVED).contains_key(&root(directory))
 }
 
 /// Whether a name in a directory is one of the server's own, which clients neither see nor may use.
 pub(super) fn reserves(directory: FileKey, shown: &str) -> bool {
     // The first test is a comparison of strings and rules out nearly every name, so the table is rarely locked.
     name::is_reserved(true, shown) && name::is_reserved(is_served(directory), shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_of_a_snapshot_counts_as_its_origins() {
+        let key = |fs, ino, generation| FileKey {
+            fs,
+            ino,
+            generation,
+        };
+        let of_snapshot = |fs| key(fs, 0x5157_0001, 7);
+        let without = |fs| key(fs, 0x5157_0002, 0);
+        let served = [of_snapshot(1), of_snapshot(1), without(1)].map(ServedRoot::new);
+        assert!(is_served(of_snapshot(1)) && is_served(of_snapshot(2)));
+        assert!(!is_served(key(1, 0x5157_0001, 8)) && !is_served(key(1, 0x5157_0003, 7)));
+        assert!(is_served(without(1)) && !is_served(without(2)));
+        assert!(reserves(of_snapshot(2), ".Streams") && !reserves(without(2), ".streams"));
+        let [first, second, _third] = served;
+        drop(first);
+        assert!(is_served(of_snapshot(2)));
+        drop(second);
+        assert!(!is_served(of_snapshot(2)) && is_served(without(1)));
+    }
 }
