@@ -54,6 +54,10 @@ mod tests {
         assert_eq!(fold("éÿ"), "ÉŸ");
         assert_eq!(fold("\u{131}\u{17F}\u{1FB3}"), "\u{131}\u{17F}\u{1FBC}");
         assert_eq!(fold("ﬀ"), "ﬀ");
+        // The final sigma, the Kelvin sign, a capital I with a dot in one character and in two, an e with its accent.
+        assert_eq!(fold("Σσς"), "ΣΣΣ");
+        assert_eq!(fold("\u{212A}\u{130}i\u{307}"), "\u{212A}\u{130}I\u{307}");
+        assert_ne!(fold("\u{E9}"), fold("e\u{301}"));
     }
 
     proptest! {
