@@ -18,7 +18,6 @@ pub(super) const ABSENT: [i32; 4] = [libc::ENODATA, libc::EOPNOTSUPP, libc::ENOS
 
 const TABLE: &[(i32, VfsError)] = &[
     (libc::ENOENT, VfsError::NotFound),
-    (libc::ESTALE, VfsError::NotFound),
     (libc::EEXIST, VfsError::Exists),
     (libc::ENOTDIR, VfsError::NotADirectory),
     (libc::EISDIR, VfsError::IsADirectory),
@@ -33,6 +32,8 @@ const TABLE: &[(i32, VfsError)] = &[
     (libc::ENOSPC, VfsError::NoSpace),
     (libc::EDQUOT, VfsError::QuotaExceeded),
     (libc::EIO, VfsError::Io),
+    // A file handle that the server of NFS no longer knows: perhaps the file is gone, perhaps the whole export.
+    (libc::ESTALE, VfsError::Io),
     (libc::ENAMETOOLONG, VfsError::NameTooLong),
     (libc::EILSEQ, VfsError::InvalidName),
     (libc::ELOOP, VfsError::SymbolicLink),
@@ -171,6 +172,7 @@ mod tests {
             (28, VfsError::NoSpace),
             (39, VfsError::NotEmpty),
             (61, VfsError::NoAttribute),
+            (116, VfsError::Io),
             (122, VfsError::QuotaExceeded),
             (126, VfsError::AccessDenied),
         ] {
