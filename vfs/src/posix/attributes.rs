@@ -271,12 +271,6 @@ impl<D: Disk> PosixVfs<D> {
         Ok(self.merge(stat, stored, named))
     }
 
-    /// The attributes of an inode whose stored attribute is known.
-    pub(super) fn attr_known(&self, stat: &Stat, named: Named, now: Timestamp) -> Option<Attr> {
-        let stored = self.attribs.find(stat, now)?;
-        Some(self.merge(stat, stored, named))
-    }
-
     pub(super) async fn dos_attrib(&self, fd: &D::Fd) -> VfsResult<Option<DosAttrib>> {
         parsed(self.disk.get_xattr(fd, DOS_ATTRIB).await)
     }

@@ -405,7 +405,10 @@ impl<D: Disk> PosixVfs<D> {
             Ok((stat, _)) if self.hides(stat.key) => Some(Err(VfsError::NotFound)),
             Ok((stat, _)) if !self.file_ids.knows(stat.key.fs) => None,
             Ok((stat, Some(blob))) => Some(self.attr_from(&stat, blob, named(dir, entry), now)),
-            Ok((stat, None)) => self.attr_known(&stat, named(dir, entry), now).map(Ok),
+            Ok((stat, None)) => {
+                let stored = self.attribs.find(&stat, now)?;
+                Some(Ok(self.merge(&stat, stored, named(dir, entry))))
+            }
             Err(errno) if errno.is(&REFUSED) => None,
             Err(errno) => Some(Err(errno.into())),
         }

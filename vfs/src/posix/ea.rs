@@ -145,7 +145,7 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
                     }
                     _ => 0,
                 },
-                None => self.ea_size_mounted(dir, name).await.unwrap_or(0),
+                None => self.ea_size_mounted(dir, name, attr).await.unwrap_or(0),
             };
             sizes.push(size);
         }
@@ -163,17 +163,19 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// The size for a name on which another file system is mounted.
-    async fn ea_size_mounted(&self, dir: &PosixNode<D>, name: &DirName) -> VfsResult<u32> {
+    async fn ea_size_mounted(
+        &self,
+        dir: &PosixNode<D>,
+        name: &DirName,
+        attr: &Attr,
+    ) -> VfsResult<u32> {
         let fd = dir.directory()?;
         let child = self.open_child(&SERVICE, fd, name.on_disk()).await?;
         let Some(Child::Inode(fd, stat)) = child else {
             return Ok(0);
         };
         let node = PosixNode::path_only(fd, &stat, Named::default(), None);
-        let eas = self.eas(&node).await?;
-        Ok(ea_size(
-            eas.iter().map(|(name, value)| (name.len(), value.len())),
-        ))
+        self.ea_size(&node, attr).await
     }
 
     /// All attribute names, none if the file system does not support attributes.

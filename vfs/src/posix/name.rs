@@ -11,10 +11,8 @@
 
 use std::borrow::Cow;
 
-use crate::{DirName, VfsError, VfsResult};
+use crate::{DirName, VfsError, VfsResult, disk::NAME_MAX};
 
-/// Longest component on disk, in bytes (NAME_MAX of Linux file systems).
-pub const ON_DISK_MAX: usize = 255;
 /// Longest component shown, in UTF-16 units ([MS-FSCC] 2.1.5).
 pub const SHOWN_MAX: usize = 255;
 
@@ -146,7 +144,7 @@ pub fn unmapped(shown: &str) -> Option<String> {
 /// beyond the limits.
 pub fn to_disk(shown: &str) -> VfsResult<Box<[u8]>> {
     if is_same(shown.as_bytes()) {
-        return match shown.len() <= ON_DISK_MAX {
+        return match shown.len() <= NAME_MAX {
             true => Ok(shown.as_bytes().into()),
             false => Err(VfsError::NameTooLong),
         };
@@ -170,7 +168,7 @@ pub fn to_disk(shown: &str) -> VfsResult<Box<[u8]>> {
             _ => on_disk.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
-    VfsError::NameTooLong.when(on_disk.len() > ON_DISK_MAX)?;
+    VfsError::NameTooLong.when(on_disk.len() > NAME_MAX)?;
     if on_disk == b"." || on_disk == b".." || on_disk.contains(&0) || on_disk.contains(&b'/') {
         return Err(VfsError::InvalidName);
     }

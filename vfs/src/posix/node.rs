@@ -89,7 +89,7 @@ impl<D: Disk> PosixNode<D> {
     }
 
     /// A node of the same inode, no stream, in which `change` changes the rest.
-    fn changed(&self, change: impl FnOnce(&mut Inner<D>)) -> Self {
+    pub(super) fn changed(&self, change: impl FnOnce(&mut Inner<D>)) -> Self {
         let mut inner = Inner {
             key: self.0.key,
             kind: self.0.kind,
@@ -120,11 +120,6 @@ impl<D: Disk> PosixNode<D> {
     /// A stream of this inode.
     pub(super) fn with_stream(&self, stream: Stream<D>) -> Self {
         self.changed(|inner| (inner.trail, inner.stream) = (None, Some(stream)))
-    }
-
-    /// The inode that carries this stream.
-    pub(super) fn without_stream(&self) -> Self {
-        self.changed(|_| ())
     }
 
     /// The descriptor of the inode (for a stream: of the inode that carries it).

@@ -70,7 +70,7 @@ pub fn stream_of_attribute(attribute: &str) -> Option<&str> {
 /// The file in the depot that holds stream `name`.
 pub fn stream_file(name: &str) -> Option<Vec<u8>> {
     let full = format!(":{name}{STREAM_TYPE}").into_bytes();
-    (full.len() <= super::name::ON_DISK_MAX && !full.contains(&0) && !full.contains(&b'/'))
+    (full.len() <= crate::disk::NAME_MAX && !full.contains(&0) && !full.contains(&b'/'))
         .then_some(full)
 }
 

@@ -42,8 +42,8 @@ impl<D: Disk> PosixVfs<D> {
         }
         let folder = self.depot_folder(node).await?;
         // A listing of all streams is needed only to find a name in another case.
-        if let Some(folder) = &folder
-            && self.depot_has(folder, asked).await?
+        if let (Some(folder), Some(file)) = (&folder, stream_file(asked))
+            && unless(self.disk.stat_at(folder, &file).await, &[libc::ENOENT])?.is_some()
         {
             return Ok(Stored::As(asked.to_owned()));
         }
@@ -121,15 +121,6 @@ impl<D: Disk> PosixVfs<D> {
             }
         }
         Ok(streams)
-    }
-
-    /// Whether a folder of the depot has a stream of exactly this name.
-    async fn depot_has(&self, folder: &D::Fd, stream: &str) -> VfsResult<bool> {
-        let Some(file) = stream_file(stream) else {
-            return Ok(false);
-        };
-        let found = self.disk.stat_at(folder, &file).await;
-        Ok(unless(found, &[libc::ENOENT])?.is_some())
     }
 
     /// The entries of a folder that have names of streams, at most `max`: none if the folder was removed since it was

@@ -70,13 +70,21 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
         VfsError::TooLarge.when(others >= STREAMS_MAX)?;
         let stat = self.disk.stat(node.fd()).await?;
         self.may_change(who, node.fd(), &stat).await?;
-        let depot = self.create_empty(node, asked).await?;
+        let depot = match self.options.streams {
+            StreamStore::Depot => Some(self.depot_create(node, asked).await?),
+            StreamStore::Xattr => {
+                let attribute = stream_attribute(asked).ok_or(VfsError::NameTooLong)?;
+                let set = self.set_stream_attribute(node, &attribute, &[], XattrSet::Create);
+                set.await?;
+                None
+            }
+        };
         let stream = Stream::new(asked.to_owned(), IoAccess::BOTH, depot);
         Ok((node.with_stream(stream), true))
     }
 
     fn carrier(&self, node: &PosixNode<D>) -> PosixNode<D> {
-        node.without_stream()
+        node.changed(|_| ())
     }
 
     async fn streams(&self, node: &PosixNode<D>) -> VfsResult<Vec<StreamInfo>> {
@@ -136,20 +144,6 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
 impl<D: Disk> PosixVfs<D> {
     pub(super) fn base_of(node: &PosixNode<D>) -> VfsResult<&Stream<D>> {
         node.0.stream.as_ref().ok_or(VfsError::InvalidArgument)
-    }
-
-    /// Makes an empty stream; returns the depot's file if it was made there.
-    async fn create_empty(&self, node: &PosixNode<D>, name: &str) -> VfsResult<Option<D::Fd>> {
-        match self.options.streams {
-            StreamStore::Depot => self.depot_create(node, name).await.map(Some),
-            StreamStore::Xattr => {
-                let attribute = stream_attribute(name).ok_or(VfsError::NameTooLong)?;
-                let how = XattrSet::Create;
-                self.set_stream_attribute(node, &attribute, &[], how)
-                    .await?;
-                Ok(None)
-            }
-        }
     }
 
     /// Stores a stream's bytes in its attribute. `TooLarge` if the file system has room, but none in
@@ -215,19 +209,13 @@ impl<D: Disk> PosixVfs<D> {
         if let (Some(0), Some(value)) = (last, &mut found) {
             value.pop();
         } else if last.is_some_and(|last| last <= PARTS_MAX)
-            && Box::pin(self.has_second_part(node, stream)).await?
+            && let Some(second) = second_attribute(stream)
+            && Box::pin(self.xattr(node.fd(), &second)).await?.is_some()
         {
             // To show or change the first of several parts alone would damage the stream.
             return Err(VfsError::NotSupported);
         }
         Ok(found)
-    }
-
-    async fn has_second_part(&self, node: &PosixNode<D>, stream: &str) -> VfsResult<bool> {
-        match second_attribute(stream) {
-            Some(second) => Ok(self.xattr(node.fd(), &second).await?.is_some()),
-            None => Ok(false),
-        }
     }
 
     pub(super) async fn stream_size(&self, node: &PosixNode<D>) -> VfsResult<(u64, u64)> {
@@ -245,7 +233,14 @@ impl<D: Disk> PosixVfs<D> {
     pub(super) async fn move_to_depot(&self, node: &PosixNode<D>, data: &[u8]) -> VfsResult<D::Fd> {
         let stream = Self::base_of(node)?;
         let attribute = stream_attribute(&stream.name).ok_or(VfsError::NotFound)?;
-        let fd = self.depot_fresh(node, &stream.name).await?;
+        let fd = match self.depot_create(node, &stream.name).await {
+            // A file that an interrupted move has left is not the stream.
+            Err(VfsError::Exists) => {
+                self.depot_remove(node, &stream.name).await?;
+                self.depot_create(node, &stream.name).await?
+            }
+            made => made?,
+        };
         if let Err(error) = self.fill_and_sync(node, &fd, data).await {
             self.depot_remove(node, &stream.name).await?;
             return Err(error);
@@ -288,17 +283,6 @@ impl<D: Disk> PosixVfs<D> {
         };
         let synced = synced.map_err(VfsError::of_sync);
         synced.inspect_err(|error| self.sync_failed(node, *error, false))
-    }
-
-    /// Makes an empty file in the depot; one that an interrupted move has left is not the stream and is removed.
-    async fn depot_fresh(&self, node: &PosixNode<D>, name: &str) -> VfsResult<D::Fd> {
-        match self.depot_create(node, name).await {
-            Err(VfsError::Exists) => {
-                self.depot_remove(node, name).await?;
-                self.depot_create(node, name).await
-            }
-            other => other,
-        }
     }
 
     pub(super) async fn stream_read(

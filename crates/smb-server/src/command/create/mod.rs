@@ -38,7 +38,7 @@ use smb_wire::{
     msg::{CreateAction, CreateDisposition, CreateOptions, NotifyFilter},
     status::Status,
 };
-use vfs::{Attr, IoAccess, Kind, Lookup, Node, Timestamp, Vfs, posix::name::ON_DISK_MAX};
+use vfs::{Attr, IoAccess, Kind, Lookup, Node, Timestamp, Vfs, disk::NAME_MAX};
 
 use self::{
     name::Name,
@@ -194,7 +194,7 @@ pub(in crate::command) fn path_memory<V: Vfs>(
 ) -> Result<Option<Arc<Held>>, Failure> {
     // A short name may stand for one of any length.
     let stored = |name: &String| match name.contains('~') {
-        true => ON_DISK_MAX,
+        true => NAME_MAX,
         false => name.len(),
     };
     let bytes = path.iter().map(|name| stored(name) + COMPONENT_MEMORY);
