@@ -7,7 +7,7 @@
 use std::{
     io::IoSlice,
     mem::MaybeUninit,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use rustix::{
@@ -95,11 +95,17 @@ fn device(x: &Statx) -> u64 {
     rustix::fs::makedev(x.stx_dev_major, x.stx_dev_minor)
 }
 
-/// `stat_at` from the dentry cache, or EAGAIN; at a mount point EAGAIN or EXDEV.
-pub(super) fn stat_cached(dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
+/// Opens a name with `O_PATH`, even a link, from the dentry cache, or EAGAIN; at a mount point EAGAIN or EXDEV.
+pub(super) fn find_cached(dir: impl AsFd, name: &[u8]) -> DiskResult<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
     let fd = rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve)?;
+    Ok(fd)
+}
+
+/// [`stat_at`], with the errors of [`find_cached`].
+pub(super) fn stat_cached(dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
+    let fd = find_cached(dir, name)?;
     call(|| rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, STATX))
         .map(|x| to_stat(&x, dir.class().kind))
 }

@@ -19,9 +19,9 @@ use std::{
     },
 };
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, openat2};
+use rustix::fs::{AtFlags, StatxFlags};
 
-use super::LinuxFd;
+use super::{LinuxFd, calls};
 use crate::lock;
 
 /// The most entries of the table: objects that are being changed, and objects that were changed since the last drain.
@@ -42,17 +42,15 @@ impl InodeId {
         Self::look(fd, c"", AtFlags::EMPTY_PATH)
     }
 
-    /// The inode of an entry, links not followed; `None` if there is none. This may wait for a disk.
+    /// The inode of an entry, links not followed; `None` if there is none. This may wait for a disk, but has nothing
+    /// mounted.
     pub fn at(dir: impl AsFd, name: &[u8]) -> Option<Self> {
-        Self::look(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+        Self::look(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
     }
 
     /// As [`Self::at`], if the kernel has the entry in memory and need not ask anybody.
     pub fn cached_at(dir: impl AsFd, name: &[u8]) -> Option<Self> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
-        let found = openat2(dir, name, flags, Mode::empty(), resolve);
-        Self::of(found.ok()?)
+        Self::of(calls::find_cached(dir, name).ok()?)
     }
 
     fn look(dir: impl AsFd, name: impl rustix::path::Arg, flags: AtFlags) -> Option<Self> {
