@@ -7,8 +7,8 @@
 //! Each change costs about 2 us, more than the call that needs it. So pool threads change lazily: an identity stays
 //! until a job needs another, and every job names the one it needs. On other threads [`with`] always restores the uid
 //! at once, but leaves the groups, which for uid 0 matter only as the group of a new file: operations that create files
-//! as the service run either on the pool (under [`assume`]; those that create nothing use [`assume_to_look`]) or under
-//! the service's own personality of the ring. A user who has the same ids as the service costs no change.
+//! as the service run on the pool (under [`assume`]; those that create nothing use [`assume_to_look`]). A user who has
+//! the same ids as the service costs no change.
 //!
 //! Invariants: an operation runs as a user only after the kernel confirmed that identity, and creates nothing as
 //! the service before the kernel confirmed that one; a thread whose identity could not be restored refuses every
@@ -93,7 +93,7 @@ pub fn give_up_set_ids() -> DiskResult<()> {
 }
 
 /// Whether this process can take on other users.
-pub(crate) fn can_switch() -> bool {
+fn can_switch() -> bool {
     service().uid == 0
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub enum Identity {
     /// The process's own identity; no switching.
     Service,
-    /// A local user; the calling thread (or the ring's personality) takes it on for the call.
+    /// A local user; the calling thread takes it on for the call.
     User(Arc<LocalUser>),
 }
 

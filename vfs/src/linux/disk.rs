@@ -120,17 +120,13 @@ impl LinuxDisk {
         })?
     }
 
-    /// The calling thread's ring for operations on `fd`. A file system behind a network or another process has the pool
-    /// only: the threads that wait for the ring's operations are common to all file systems, and after a short read or
-    /// write on FUSE with direct I/O the ring continues by itself at the offset where it began (Linux 6.18).
+    /// The calling thread's ring, if it may read and write `fd`. A file system behind a network or another process has
+    /// the pool only: the threads that wait for the ring's operations are common to all file systems, and after a short
+    /// read or write on FUSE with direct I/O the ring continues by itself at the offset where it began (Linux 6.18).
     pub(super) fn ring(&self, fd: &LinuxFd) -> Option<Rc<ThreadRing>> {
         let uses = self.uses_rings && !fd.class().remote;
-        uses.then(uring::local).flatten()
-    }
-
-    /// The calling thread's ring, if it may read and write `fd`.
-    pub(super) fn data_ring(&self, fd: &LinuxFd) -> Option<Rc<ThreadRing>> {
-        self.ring(fd).filter(|_| fd.for_ring().is_ok())
+        let ring = uses.then(uring::local).flatten();
+        ring.filter(|_| fd.for_ring().is_ok())
     }
 
     /// Runs a call on a descriptor that may wait and creates nothing, as the service.

@@ -2,9 +2,9 @@
 //!
 //! Data and names in memory are answered on the calling thread: reads that succeed with `RWF_NOWAIT`, opens and queries
 //! that succeed with `RESOLVE_CACHED`, and attributes of inodes that are open. That is cheaper than any ring. Cold
-//! reads, writes, and creating, removing and renaming names go to the thread's ring ([`crate::uring`]) under the user's
-//! registered personality. Everything else that may wait for the device, and everything on a thread without a ring or
-//! when the ring is full, runs on the process's pool ([`pool`]), on which syncs have separate threads.
+//! reads and writes go to the thread's ring ([`crate::uring`]). Everything else that may wait for the device, and
+//! everything on a thread without a ring or when the ring is full, runs on the process's pool ([`pool`]), on which
+//! syncs have separate threads.
 //!
 //! Syncs and durable writes never go to the ring: there they would merge into fewer flushes no better than on the pool,
 //! and would occupy its few kernel threads. File systems behind a network or another process have the pool only, and

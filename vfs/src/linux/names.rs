@@ -1,4 +1,4 @@
-//! Removed and changed names: on the thread's ring, or on the pool with the commits that btrfs needs.
+//! Removed and changed names, with the commits that btrfs needs.
 
 use super::{
     calls,
@@ -26,12 +26,6 @@ impl LinuxDisk {
     ) -> DiskResult<()> {
         let _own = self.own.name(dir, name);
         let noted = dir.class().names_come_back;
-        if !noted
-            && let Some(ring) = self.ring(dir)
-            && let Some(gone) = ring.unlink(who, dir.held(), name, directory).await
-        {
-            return gone;
-        }
         self.run_at(who, dir, name, move |dir, name| {
             let gone = calls::unlink(dir, name, directory);
             if noted {
@@ -46,32 +40,14 @@ impl LinuxDisk {
     pub(super) async fn move_name(
         &self,
         who: &Identity,
-        from: Entry<'_>,
-        to: Entry<'_>,
-        replace: bool,
-    ) -> DiskResult<()> {
-        check_name(from.1)?;
-        check_name(to.1)?;
-        let moved = self.renaming(from.0, from.1).await;
-        let _own = self.own.rename(from, to, moved);
-        let held = |(dir, name): (&LinuxFd, _)| (dir.held(), name);
-        if !from.0.class().names_come_back
-            && let Some(ring) = self.ring(from.0)
-            && let Some(moved) = ring.rename(who, held(from), held(to), replace).await
-        {
-            return moved;
-        }
-        self.pool_rename(who, from, to, replace).await
-    }
-
-    /// Renames a name on the pool, with the commits that btrfs needs.
-    async fn pool_rename(
-        &self,
-        who: &Identity,
         (from, from_name): Entry<'_>,
         (to, to_name): Entry<'_>,
         replace: bool,
     ) -> DiskResult<()> {
+        check_name(from_name)?;
+        check_name(to_name)?;
+        let moved = self.renaming(from, from_name).await;
+        let _own = (self.own).rename((from, from_name), (to, to_name), moved);
         let noted = from.class().names_come_back;
         let (above, to_name) = (to.clone(), to_name.to_vec());
         let mut target = None;

@@ -4,7 +4,6 @@
 
 use std::{os::fd::OwnedFd, sync::Arc};
 
-use io_uring::types;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use super::{
@@ -59,15 +58,6 @@ fn create_mode(how: OpenHow) -> Mode {
         Some(mode) if !how.path_only => Mode::from_raw_mode(mode & 0o7777),
         _ => Mode::empty(),
     }
-}
-
-/// The numbers of an open for a ring.
-pub(super) fn ring_how(how: OpenHow) -> Box<types::OpenHow> {
-    let numbers = types::OpenHow::new()
-        .flags(u64::from(open_flags(how).bits()))
-        .mode(u64::from(create_mode(how).as_raw_mode()))
-        .resolve(RESOLVE.bits());
-    Box::new(numbers)
 }
 
 /// Opens from the dentry cache or returns EAGAIN; at a mount point EAGAIN or EXDEV. It does not wait for the disk, a

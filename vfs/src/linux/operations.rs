@@ -41,14 +41,6 @@ impl Disk for LinuxDisk {
         if let Some(opened) = self.try_open(who, dir, name, how) {
             return opened;
         }
-        // A cold lookup goes to the pool, which reads the attributes' block along with it.
-        if how.create.is_some()
-            && !how.path_only
-            && let Some(ring) = self.ring(dir)
-            && let Some(made) = ring.open(who, dir.held(), name, opens::ring_how(how)).await
-        {
-            return made.map(|fd| LinuxFd::new(fd, false, dir.file_system()));
-        }
         self.pool_open(who, dir, name, how).await
     }
 
@@ -197,7 +189,7 @@ impl Disk for LinuxDisk {
             Attempt::Done(read) => return read,
             Attempt::Declined(buf) => buf,
         };
-        if let Some(ring) = self.data_ring(fd) {
+        if let Some(ring) = self.ring(fd) {
             match ring.read(fd.held_for_read(), offset, len, buf).await {
                 Attempt::Done(read) => return read,
                 Attempt::Declined(back) => buf = back,
@@ -217,7 +209,7 @@ impl Disk for LinuxDisk {
         if let Some(written) = self.try_write(fd, offset, &data, durable) {
             return written;
         }
-        if !durable && let Some(ring) = self.data_ring(fd) {
+        if !durable && let Some(ring) = self.ring(fd) {
             match ring.write(fd.held(), offset, data).await {
                 Attempt::Done(written) => return written,
                 Attempt::Declined(back) => data = back,
@@ -316,11 +308,6 @@ impl Disk for LinuxDisk {
         mode: u32,
     ) -> DiskResult<()> {
         let _own = self.own.name(dir, name);
-        if let Some(ring) = self.ring(dir)
-            && let Some(made) = ring.make_dir(who, dir.held(), name, mode & 0o7777).await
-        {
-            return made;
-        }
         self.run_at(who, dir, name, move |dir, name| {
             calls::make_dir(dir, name, mode)
         })

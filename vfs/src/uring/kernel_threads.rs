@@ -1,10 +1,9 @@
 //! The share of each file system in the kernel threads of a ring.
 //!
-//! Operations on names, and data operations that the file system cannot start without waiting, each occupy a kernel
-//! thread (io-wq) of the ring until they end. These threads are common to all file systems. So that one that hangs
-//! leaves threads to the others, an operation begins only if its file system has less than its part of the threads, and
-//! if there is a thread for it: the ring never queues for one. The pool takes all other operations; it has threads for
-//! each file system.
+//! Operations that the file system cannot start without waiting each occupy a kernel thread (io-wq) of the ring until
+//! they end. These threads are common to all file systems. So that one that hangs leaves threads to the others, an
+//! operation begins only if its file system has less than its part of the threads, and if there is a thread for it: the
+//! ring never queues for one. The pool takes all other operations; it has threads for each file system.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! The io_uring ring of a thread, for the operations that wait for the device.
+//! The io_uring ring of a thread, for reads and writes that wait for the device.
 //!
 //! [`UringWorker`] makes the ring and its owner drives it; a disk finds it by `local`. The operation that uses a
-//! descriptor keeps it open. Operations on names run under the user's registered personality.
+//! descriptor keeps it open. Only reads and writes are made here, for which the kernel checks no identity.
 
 mod kernel_threads;
 mod operations;
@@ -12,5 +12,5 @@ mod tests;
 mod worker;
 
 pub(crate) use sys::HeldFd;
-pub use worker::{PERSONALITIES_MAX, Reason, UringOptions, UringWorker, probe};
+pub use worker::{Reason, UringOptions, UringWorker, probe};
 pub(crate) use worker::{ThreadRing, local};

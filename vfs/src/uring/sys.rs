@@ -9,8 +9,7 @@
 //! [`DRAIN_SPAN`] are leaked rather than freed under the kernel.
 
 use std::{
-    ffi::CString,
-    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::Arc,
     task::Waker,
     time::Duration,
@@ -51,32 +50,6 @@ pub(super) enum Operation {
         offset: u64,
         data: Bytes,
     },
-    /// An open; completes with a descriptor.
-    Open {
-        dir: HeldFd,
-        name: CString,
-        how: Box<types::OpenHow>,
-    },
-    /// `mkdirat`.
-    MakeDir {
-        dir: HeldFd,
-        name: CString,
-        mode: u32,
-    },
-    /// `unlinkat`.
-    Unlink {
-        dir: HeldFd,
-        name: CString,
-        flags: i32,
-    },
-    /// `renameat2`.
-    Rename {
-        from: HeldFd,
-        from_name: CString,
-        to: HeldFd,
-        to_name: CString,
-        flags: u32,
-    },
 }
 
 impl Operation {
@@ -84,11 +57,6 @@ impl Operation {
     fn occupies(&self) -> Option<u64> {
         match self {
             Self::Read { fd, .. } | Self::Write { fd, .. } => fd.occupies,
-            Self::Open { dir, .. } | Self::MakeDir { dir, .. } | Self::Unlink { dir, .. } => {
-                dir.occupies
-            }
-            // Both directories are on one file system, or it fails at once.
-            Self::Rename { from, .. } => from.occupies,
         }
     }
 
@@ -118,41 +86,16 @@ impl Operation {
                     .build()
                     .flags(squeue::Flags::ASYNC)
             }
-            Self::Open { dir, name, how } => {
-                opcode::OpenAt2::new(raw(dir), name.as_ptr(), &raw const **how).build()
-            }
-            Self::MakeDir { dir, name, mode } => opcode::MkDirAt::new(raw(dir), name.as_ptr())
-                .mode(*mode)
-                .build(),
-            Self::Unlink { dir, name, flags } => opcode::UnlinkAt::new(raw(dir), name.as_ptr())
-                .flags(*flags)
-                .build(),
-            Self::Rename {
-                from,
-                from_name,
-                to,
-                to_name,
-                flags,
-            } => opcode::RenameAt::new(raw(from), from_name.as_ptr(), raw(to), to_name.as_ptr())
-                .flags(*flags)
-                .build(),
         }
     }
 }
 
-/// The result of an operation.
-pub(super) enum Outcome {
-    /// The non-negative number that the kernel returned.
-    Number(u32),
-    /// The descriptor that an open returned.
-    Descriptor(OwnedFd),
-    /// The operation failed with this error.
-    Failed(Errno),
-}
+/// A finished operation, and the non-negative number that the kernel returned, or its error.
+pub(super) type Ended = (Operation, DiskResult<u32>);
 
 enum State {
     Waiting(Option<Waker>),
-    Done(Outcome),
+    Done(DiskResult<u32>),
     /// Nobody waits for the result; the memory is kept until the operation ends.
     Abandoned,
 }
@@ -242,16 +185,14 @@ impl Ring {
         })
     }
 
-    /// Whether the kernel knows the operations used here.
+    /// Whether the kernel knows the operations used here, and one that is as old as the limit for the threads
+    /// (Linux 5.15).
     pub(super) fn supported(&self) -> bool {
         let mut probe = io_uring::Probe::new();
         let codes = [
             opcode::Read::CODE,
             opcode::Write::CODE,
-            opcode::OpenAt2::CODE,
             opcode::MkDirAt::CODE,
-            opcode::UnlinkAt::CODE,
-            opcode::RenameAt::CODE,
         ];
         self.ring.submitter().register_probe(&mut probe).is_ok()
             && codes.into_iter().all(|code| probe.is_supported(code))
@@ -270,27 +211,8 @@ impl Ring {
         self.completed
     }
 
-    /// Registers the calling thread's present credentials.
-    pub(super) fn register_personality(&self) -> DiskResult<u16> {
-        Ok(self.ring.submitter().register_personality()?)
-    }
-
-    /// Unregisters a personality. Submitted operations keep it, so everything is submitted first.
-    pub(super) fn unregister_personality(&mut self, id: u16) {
-        self.enter();
-        if let Err(e) = self.ring.submitter().unregister_personality(id) {
-            tracing::warn!(%e, "a personality of the ring could not be unregistered");
-        }
-    }
-
-    /// Queues an operation under a personality (0: the thread's own). Returns its key, or the
-    /// operation if there is no room.
-    pub(super) fn push(
-        &mut self,
-        operation: Operation,
-        personality: u16,
-        waker: Waker,
-    ) -> Result<usize, Operation> {
+    /// Queues an operation. Returns its key, or the operation if there is no room.
+    pub(super) fn push(&mut self, operation: Operation, waker: Waker) -> Result<usize, Operation> {
         let occupies = operation.occupies();
         if self.in_flight >= self.in_flight_max || !self.threads.begin(occupies) {
             return Err(operation);
@@ -301,15 +223,11 @@ impl Ring {
             operation,
             state: State::Waiting(Some(waker)),
         });
-        let entry = slot
-            .operation
-            .entry()
-            .user_data(key as u64)
-            .personality(personality);
+        let entry = slot.operation.entry().user_data(key as u64);
         for _ in 0..2 {
-            // SAFETY: everything the entry points at is owned by the operation in `slots`, stays
-            // there untouched until its completion was seen (`drain`) and does not move: buffers,
-            // names and `how` are on the heap, descriptors are held open by it.
+            // SAFETY: everything the entry points at is owned by the operation in `slots`, stays there untouched until
+            // its completion was seen (`drain`) and does not move: buffers are on the heap, descriptors are held open
+            // by it.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 self.unsubmitted = true;
                 self.in_flight += 1;
@@ -360,16 +278,8 @@ impl Ring {
             self.in_flight = self.in_flight.saturating_sub(1);
             self.threads.end(slot.operation.occupies());
             self.completed += 1;
-            let opens = matches!(slot.operation, Operation::Open { .. });
-            let outcome = match u32::try_from(completion.result()) {
-                Err(_) => Outcome::Failed(Errno(completion.result().saturating_neg())),
-                Ok(_) if opens => {
-                    // SAFETY: the kernel just made this descriptor for this operation; nobody
-                    // else knows it.
-                    Outcome::Descriptor(unsafe { OwnedFd::from_raw_fd(completion.result()) })
-                }
-                Ok(number) => Outcome::Number(number),
-            };
+            let outcome = u32::try_from(completion.result())
+                .map_err(|_| Errno(completion.result().saturating_neg()));
             match std::mem::replace(&mut slot.state, State::Done(outcome)) {
                 State::Waiting(waker) => wakers.extend(waker),
                 State::Abandoned | State::Done(_) => drop(self.slots.remove(key)),
@@ -378,7 +288,7 @@ impl Ring {
     }
 
     /// The finished operation and its outcome; `None` while it runs (then `waker` is woken).
-    pub(super) fn take(&mut self, key: usize, waker: &Waker) -> Option<(Operation, Outcome)> {
+    pub(super) fn take(&mut self, key: usize, waker: &Waker) -> Option<Ended> {
         if let State::Waiting(old) = &mut self.slots.get_mut(key)?.state {
             match old {
                 Some(old) if old.will_wake(waker) => {}

@@ -6,16 +6,12 @@ use bytes::BytesMut;
 
 use super::{operations::RingFuture, sys::Operation, *};
 use crate::{
-    Identity,
     conformance::{self, get, new_file, put},
     disk::{Attempt, Disk},
-    identity::LocalUser,
     linux::LinuxDisk,
     posix_sys,
     testing::{block_on, on_ring},
 };
-
-const ME: &Identity = &Identity::Service;
 
 /// Runs `test` with a disk that uses a ring, or prints why it cannot.
 fn with_ring<F: Future<Output = ()>>(
@@ -57,18 +53,6 @@ fn conforms_as_the_host_disk() {
 }
 
 #[test]
-fn identities() {
-    if !crate::testing::root() {
-        return;
-    }
-    with_ring(UringOptions::default(), |disk, worker| async move {
-        disk.set_mode(ME, &disk.root(), 0o755).await.unwrap();
-        conformance::identities(&disk).await;
-        assert!(worker.completed() >= 12, "names go through the ring");
-    });
-}
-
-#[test]
 fn programs_lose_their_privileges() {
     if !crate::testing::root() {
         return;
@@ -77,32 +61,6 @@ fn programs_lose_their_privileges() {
         let before = worker.completed();
         conformance::set_ids(&disk).await;
         assert!(worker.completed() > before + 50, "data go through the ring");
-    });
-}
-
-#[test]
-fn more_users_than_personalities() {
-    if !crate::testing::root() {
-        return;
-    }
-    with_ring(UringOptions::default(), |disk, _| async move {
-        disk.set_mode(ME, &disk.root(), 0o777).await.unwrap();
-        for round in 0..2 {
-            for uid in 1000..1000 + PERSONALITIES_MAX as u32 + 6 {
-                let user = LocalUser {
-                    uid,
-                    gid: uid + 1,
-                    groups: vec![],
-                };
-                let who = Identity::User(user.into());
-                let name = format!("{round}-{uid}").into_bytes();
-                disk.make_dir(&who, &disk.root(), &name, 0o750)
-                    .await
-                    .unwrap();
-                let stat = disk.stat_at(&disk.root(), &name).await.unwrap();
-                assert_eq!((stat.uid, stat.gid), (uid, uid + 1));
-            }
-        }
     });
 }
 
@@ -185,7 +143,7 @@ fn a_file_system_that_hangs_leaves_the_ring_to_the_others() {
                 len: 16,
                 buf: BytesMut::with_capacity(16),
             };
-            RingFuture::new(worker::local().unwrap(), operation, 0)
+            RingFuture::new(worker::local().unwrap(), operation)
         };
         let mut hung = Vec::new();
         let declined = loop {
@@ -201,12 +159,16 @@ fn a_file_system_that_hangs_leaves_the_ring_to_the_others() {
         assert_eq!(hung.len(), threads / 4);
         // Nobody waits for the results any more, but the operations still run.
         drop(hung);
-        let before = worker.completed();
-        for name in 0..100u32 {
-            let name = name.to_string().into_bytes();
-            disk.make_dir(ME, &disk.root(), &name, 0o755).await.unwrap();
+        let file = new_file(&disk, &disk.root(), b"f").await;
+        for _ in 0..100 {
+            let other = HeldFd {
+                occupies: Some(1),
+                ..held(file.as_fd().try_clone_to_owned().unwrap())
+            };
+            let ring = worker::local().unwrap();
+            let got = ring.read(other, 0, 16, BytesMut::new()).await;
+            assert!(matches!(got, Attempt::Done(Ok(_))));
         }
-        assert_eq!(worker.completed(), before + 100);
         assert!(read().await.is_err());
         drop(writer);
         while worker.in_flight() > 0 {
@@ -227,10 +189,7 @@ fn pipe_read() -> (RingFuture, std::io::PipeWriter) {
         len: 16,
         buf,
     };
-    (
-        RingFuture::new(worker::local().unwrap(), operation, 0),
-        writer,
-    )
+    (RingFuture::new(worker::local().unwrap(), operation), writer)
 }
 
 #[test]

@@ -5,30 +5,14 @@
 //! - call [`UringWorker::drive`] whenever the thread is about to park, and
 //! - wait for [`UringWorker::eventfd`] and then call it, too: with deferred task work the ring's own descriptor in
 //!   epoll would lose wake-ups.
-//!
-//! Users' identities are personalities of the ring, registered once per user and thread, at
-//! most [`PERSONALITIES_MAX`].
 
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, VecDeque},
-    fmt,
-    os::fd::OwnedFd,
-    rc::Rc,
-    sync::Arc,
-    task::Waker,
-};
+use std::{cell::RefCell, fmt, os::fd::OwnedFd, rc::Rc, task::Waker};
 
 use super::sys::Ring;
 use crate::{
-    Identity, credentials,
+    credentials,
     disk::{DiskResult, Errno},
-    identity::LocalUser,
-    posix_sys as raw,
 };
-
-/// The most users whose credentials a ring keeps; the one registered first is dropped first.
-pub const PERSONALITIES_MAX: usize = 64;
 
 /// Options of a worker's ring.
 #[derive(Debug, Clone, Copy)]
@@ -86,20 +70,9 @@ pub fn probe() -> Result<(), Reason> {
     }
 }
 
-#[derive(Default)]
-struct Personalities {
-    ids: BTreeMap<Arc<LocalUser>, u16>,
-    order: VecDeque<Arc<LocalUser>>,
-}
-
 /// The state of a thread with a ring.
 pub(crate) struct ThreadRing {
     pub(super) ring: RefCell<Ring>,
-    personalities: RefCell<Personalities>,
-    /// The personality under which the service creates and removes names, registered when the thread had no other
-    /// identity. `None` if the kernel has no personalities or the thread could not get its own umask; operations on
-    /// names then go to the pool.
-    service: Option<u16>,
 }
 
 thread_local! {
@@ -112,31 +85,6 @@ pub(crate) fn local() -> Option<Rc<ThreadRing>> {
 }
 
 impl ThreadRing {
-    /// The personality for `who`. EPERM if the process cannot act as `who`, ENOSYS if the ring is not for names.
-    pub(super) fn personality(&self, who: &Identity) -> DiskResult<u16> {
-        let service = self.service.ok_or(Errno(libc::ENOSYS))?;
-        let user = match who {
-            Identity::Service => return Ok(service),
-            Identity::User(user) if credentials::can_switch() => user,
-            // The process's own user is allowed, others get EPERM, as for a plain call.
-            Identity::User(_) => return credentials::with(who, || Ok(service)),
-        };
-        let mut known = self.personalities.borrow_mut();
-        if let Some(id) = known.ids.get(user) {
-            return Ok(*id);
-        }
-        if known.order.len() >= PERSONALITIES_MAX
-            && let Some(oldest) = known.order.pop_front()
-            && let Some(id) = known.ids.remove(&oldest)
-        {
-            self.ring.borrow_mut().unregister_personality(id);
-        }
-        let id = credentials::with(who, || self.ring.borrow().register_personality())?;
-        known.ids.insert(Arc::clone(user), id);
-        known.order.push_back(Arc::clone(user));
-        Ok(id)
-    }
-
     /// See [`UringWorker::drive`].
     pub(crate) fn drive(&self) {
         let mut wakers: Vec<Waker> = Vec::new();
@@ -158,8 +106,7 @@ pub struct UringWorker {
 }
 
 impl UringWorker {
-    /// Makes a ring for the calling thread, and gives the thread its own umask: 0. Other code that creates files on
-    /// this thread must set their mode.
+    /// Makes a ring for the calling thread.
     ///
     /// # Errors
     /// The reason why there is none; the disks then work by system calls.
@@ -168,22 +115,14 @@ impl UringWorker {
             return Err(Reason::Exists);
         }
         credentials::remember_service();
-        // This must precede the ring, whose kernel threads share the thread's umask and identity of that moment.
-        let own_umask = raw::own_umask().is_ok();
+        // This must precede the ring, whose kernel threads have the thread's identity of that moment.
         credentials::begin_thread().map_err(Reason::Refused)?;
         let ring = Ring::new(options.entries, options.iowq_max_workers).map_err(Reason::Refused)?;
         if !ring.supported() {
             return Err(Reason::TooOld);
         }
-        let service = ring.register_personality().ok().filter(|_| own_umask);
-        if service.is_none() {
-            tracing::warn!("the ring is not used for names: no personality or umask of its own");
-        }
-        let local = Rc::new(ThreadRing {
-            ring: RefCell::new(ring),
-            personalities: RefCell::default(),
-            service,
-        });
+        let ring = RefCell::new(ring);
+        let local = Rc::new(ThreadRing { ring });
         LOCAL.set(Some(Rc::clone(&local)));
         Ok(Self { local })
     }
