@@ -63,7 +63,7 @@ fn of(error: VfsError) -> Status {
         VfsError::NotSupported => Status::NOT_SUPPORTED,
         VfsError::Exhausted | VfsError::NotStarted => Status::INSUFFICIENT_RESOURCES,
         VfsError::Busy => Status::SHARING_VIOLATION,
-        VfsError::Corrupt => Status::INTERNAL_ERROR,
+        VfsError::Corrupt => Status::FILE_CORRUPT_ERROR,
         _ => Status::UNSUCCESSFUL,
     }
 }
@@ -114,6 +114,7 @@ mod tests {
             (VfsError::TooLarge, Status::FILE_SYSTEM_LIMITATION),
             (VfsError::EasTooLarge, Status::EA_TOO_LARGE),
             (VfsError::InvalidEaName, Status::INVALID_EA_NAME),
+            (VfsError::Corrupt, Status::FILE_CORRUPT_ERROR),
         ];
         for (error, status) in rows {
             assert_eq!(of(error), status, "{error:?}");

@@ -110,6 +110,7 @@ enum_of_the_wire! {
         INTERNAL_ERROR = 0xc000_00e5,
         INVALID_USER_BUFFER = 0xc000_00e8,
         DIRECTORY_NOT_EMPTY = 0xc000_0101,
+        FILE_CORRUPT_ERROR = 0xc000_0102,
         NOT_A_DIRECTORY = 0xc000_0103,
         NAME_TOO_LONG = 0xc000_0106,
         TOO_MANY_OPENED_FILES = 0xc000_011f,

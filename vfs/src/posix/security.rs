@@ -41,7 +41,9 @@ impl<D: Disk> Descriptors for PosixVfs<D> {
             }
             return Ok(None);
         };
-        let acl = NtAcl::parse(&stored)?;
+        let acl = NtAcl::parse(&stored).inspect_err(|_| {
+            tracing::debug!(bytes = stored.len(), "unreadable {}", self.ntacl());
+        })?;
         if let Some(hash) = acl.sys_acl_hash
             && hash != self.permissions_hash(node.fd()).await?
         {

@@ -99,7 +99,6 @@ pub(super) fn modified(file: &File) -> Result<u64, ClientError> {
 }
 
 fn fault(error: &ClientError) -> Fault {
-    const FILE_CORRUPT: Status = Status(0xc000_0102);
     const DISK_CORRUPT: Status = Status(0xc000_0032);
     const UNEXPECTED_IO: Status = Status(0xc000_00e9);
     match error.status() {
@@ -108,7 +107,7 @@ fn fault(error: &ClientError) -> Fault {
             Status::DATA_ERROR
             | Status::CRC_ERROR
             | Status::IO_DEVICE_ERROR
-            | FILE_CORRUPT
+            | Status::FILE_CORRUPT_ERROR
             | DISK_CORRUPT
             | UNEXPECTED_IO,
         ) => Fault::Unreadable(error.to_string()),
