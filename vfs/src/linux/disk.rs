@@ -289,21 +289,6 @@ impl LinuxDisk {
         }
     }
 
-    /// Reads on the pool.
-    pub(super) async fn pool_read(
-        &self,
-        fd: &LinuxFd,
-        offset: u64,
-        len: usize,
-        mut buf: BytesMut,
-    ) -> DiskResult<BytesMut> {
-        self.wait(fd, move |fd| {
-            calls::repeat(|| raw::read_at(fd.as_fd(), offset, len, &mut buf, false))?;
-            Ok(buf)
-        })
-        .await
-    }
-
     /// Writes on the pool; a durable write runs in the group of syncs.
     pub(super) async fn pool_write(
         &self,

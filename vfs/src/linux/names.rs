@@ -1,4 +1,4 @@
-//! Removed and changed names, with the commits that btrfs needs.
+//! Renames, with the commits that btrfs needs.
 
 use super::{
     calls,
@@ -17,25 +17,6 @@ use crate::{
 type Entry<'a> = (&'a LinuxFd, &'a [u8]);
 
 impl LinuxDisk {
-    /// Removes a name.
-    pub(super) async fn remove_name(
-        &self,
-        who: &Identity,
-        (dir, name): Entry<'_>,
-        directory: bool,
-    ) -> DiskResult<()> {
-        let _own = self.own.name(dir, name);
-        let noted = dir.class().names_come_back;
-        self.run_at(who, dir, name, move |dir, name| {
-            let gone = calls::unlink(dir, name, directory);
-            if noted {
-                removed::left(dir);
-            }
-            gone
-        })
-        .await
-    }
-
     /// Renames a name.
     pub(super) async fn move_name(
         &self,

@@ -195,7 +195,11 @@ impl Disk for LinuxDisk {
                 Attempt::Declined(back) => buf = back,
             }
         }
-        self.pool_read(fd, offset, len, buf).await
+        self.wait(fd, move |fd| {
+            calls::repeat(|| raw::read_at(fd.as_fd(), offset, len, &mut buf, false))?;
+            Ok(buf)
+        })
+        .await
     }
 
     async fn write(
@@ -321,7 +325,16 @@ impl Disk for LinuxDisk {
         name: &[u8],
         directory: bool,
     ) -> DiskResult<()> {
-        self.remove_name(who, (dir, name), directory).await
+        let _own = self.own.name(dir, name);
+        let noted = dir.class().names_come_back;
+        self.run_at(who, dir, name, move |dir, name| {
+            let gone = calls::unlink(dir, name, directory);
+            if noted {
+                removed::left(dir);
+            }
+            gone
+        })
+        .await
     }
 
     async fn rename(
