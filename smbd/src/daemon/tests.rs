@@ -28,7 +28,7 @@ use crate::{
     lock,
     metrics::exposition::Page,
     runtime::worker::{Accepted, ConnectionHandler, WorkerHandle},
-    service::{Applied, DirtyData, PolicySetting},
+    service::{Applied, DirtyData, PolicySetting, SyncReport},
     status::explain::Located,
 };
 
