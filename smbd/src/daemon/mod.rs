@@ -168,11 +168,20 @@ pub fn run_with<S: Service>(
     let grace = setup.config.server.shutdown_grace.max(GRACE_MIN);
     let ended = runtime.block_on(async {
         let (sender, orders) = mpsc::channel(ORDERS_MAX);
-        wire_orders(sender)?;
-        let front = Front::start(setup, (Arc::clone(&mark), late), make)?;
-        notify::notify("READY=1");
-        let ended = front.serve(orders).await;
-        if matches!(ended, Ok(true)) && !change_in_time(grace, move || mark.remove()).await {
+        let has_synced_all = late.has_synced_all();
+        let front = wire_orders(sender).map_err(Error::from);
+        let front = front.and_then(|()| Front::start(setup, (Arc::clone(&mark), late), make));
+        let (ended, is_stable) = match front {
+            Ok(front) => {
+                notify::notify("READY=1");
+                let ended = front.serve(orders).await;
+                let is_stable = matches!(ended, Ok(true));
+                (ended, is_stable)
+            }
+            // No client was served, so only an earlier server can have left something to sync.
+            Err(error) => (Err(error), has_synced_all),
+        };
+        if is_stable && !change_in_time(grace, move || mark.remove()).await {
             tracing::warn!(
                 "the state folder's disk does not answer: the next start may sync without need"
             );

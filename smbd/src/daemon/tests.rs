@@ -3,6 +3,7 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
+    path::Path,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -252,37 +253,42 @@ struct Running {
     thread: thread::JoinHandle<Result<(), Error>>,
 }
 
+/// The setup of a daemon in this folder, with more lines for its configuration.
+fn setup(folder: &Path, extra: &str) -> Setup {
+    let file = folder.join("h.toml");
+    let text = format!(
+        "[server]\nstate_dir = \"state\"\nshutdown_grace = \"100ms\"\n\
+         [[listener]]\naddress = \"127.0.0.1:1\"\n\
+         [[share]]\nname = \"s\"\npath = \"data\"\n{extra}"
+    );
+    std::fs::create_dir_all(folder.join("data")).unwrap();
+    std::fs::write(&file, text).unwrap();
+    let config = config::load(&file).unwrap_or_else(|error| panic!("{error}"));
+    state_dir::prepare(&config.server.state_dir).unwrap();
+    let users = users::load_or_make(&config.server.users_file).unwrap();
+    let any_port = "127.0.0.1:0".parse().unwrap();
+    let socket = listener::bind(&config::Listener {
+        address: any_port,
+        ..config.listeners[0].clone()
+    })
+    .unwrap();
+    Setup {
+        sandbox: crate::host::sandbox::SandboxReport::default(),
+        config,
+        config_file: Some(file),
+        users,
+        sockets: vec![socket],
+    }
+}
+
 impl Running {
     fn start(extra: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("h.toml");
-        let text = format!(
-            "[server]\nstate_dir = \"state\"\nshutdown_grace = \"100ms\"\n\
-             [[listener]]\naddress = \"127.0.0.1:1\"\n\
-             [[share]]\nname = \"s\"\npath = \"data\"\n{extra}"
-        );
-        std::fs::create_dir(folder.path().join("data")).unwrap();
-        std::fs::write(&file, text).unwrap();
-        let config = config::load(&file).unwrap_or_else(|error| panic!("{error}"));
-        state_dir::prepare(&config.server.state_dir).unwrap();
-        let users = users::load_or_make(&config.server.users_file).unwrap();
-        let any_port = "127.0.0.1:0".parse().unwrap();
-        let socket = listener::bind(&config::Listener {
-            address: any_port,
-            ..config.listeners[0].clone()
-        })
-        .unwrap();
-        let address = socket.local_addr().unwrap();
+        let setup = setup(folder.path(), extra);
+        let address = setup.sockets[0].local_addr().unwrap();
         let service = Arc::new(Echo::default());
         let made = Arc::clone(&service);
         let (sender, receiver) = std::sync::mpsc::channel();
-        let setup = Setup {
-            sandbox: crate::host::sandbox::SandboxReport::default(),
-            config,
-            config_file: Some(file),
-            users,
-            sockets: vec![socket],
-        };
         let thread = thread::spawn(move || {
             run_with(
                 setup,
@@ -724,6 +730,31 @@ fn the_mark_of_an_unclean_end_goes_only_when_all_is_stable() {
         assert_eq!(daemon.thread.join().unwrap(), Ok(()));
         assert_eq!(mark.exists(), unclean, "{settings:?} {poisoned}");
     }
+}
+
+#[test]
+fn a_start_that_fails_is_no_unclean_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let mark = state.join("running");
+    let run = |makes: bool| {
+        let make = |_, _| match makes {
+            true => Ok(Arc::new(Echo::default())),
+            false => Err(io::Error::other("no service")),
+        };
+        let ran = run_with(setup(folder.path(), ""), make, |_| Ok(()));
+        let error = ran.unwrap_err().to_string();
+        assert!(!mark.exists(), "{error}");
+        error
+    };
+    assert_eq!(run(false), "no service");
+    // The start comes as far as the control socket. A folder in its place is not removed.
+    std::fs::create_dir_all(state.join(places::CONTROL_SOCKET).join("x")).unwrap();
+    let error = run(true);
+    assert!(error.starts_with("control socket "), "{error}");
+    // A start that fails also syncs what a killed server has left.
+    std::fs::write(&mark, "{}").unwrap();
+    run(true);
 }
 
 #[test]
