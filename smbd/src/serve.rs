@@ -154,6 +154,10 @@ fn from_file(file: &Path, config: Config) -> Result<Setup, Error> {
             config::policy::promise(&share.durability.policy, share.durability.flush_times)
         );
     }
+    let metrics = config.metrics.map(|address| {
+        listener::bind(&Listener::at(address)).map_err(|error| format!("[metrics]: {error}"))
+    });
+    let metrics = metrics.transpose()?;
     let sockets = config.listeners.iter().map(listener::bind);
     let sockets = sockets.collect::<Result<_, _>>()?;
     // A relative path would mean another file after a change of folder.
@@ -163,6 +167,7 @@ fn from_file(file: &Path, config: Config) -> Result<Setup, Error> {
         config_file: Some(config_file),
         users,
         sockets,
+        metrics,
         sandbox: sandbox::SandboxReport::default(),
     })
 }
@@ -217,6 +222,7 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), Error> {
             config_file: None,
             users,
             sockets: vec![socket],
+            metrics: None,
             sandbox: sandbox::SandboxReport::default(),
         },
         text,
@@ -358,6 +364,24 @@ mod tests {
         assert_eq!(owner(path, None, guest).unwrap(), guest);
         std::os::unix::fs::chown(path, Some(12_345), Some(12_400)).unwrap();
         assert_eq!(owner(path, None, guest).unwrap(), ids(12_345, 12_400));
+    }
+
+    #[test]
+    fn a_metrics_page_that_cannot_listen_is_named_before_anything_is_served() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("h.toml");
+        let text = format!(
+            "[server]\nstate_dir = \"state\"\n[[listener]]\naddress = \"127.0.0.1:1\"\n\
+             [[share]]\nname = \"s\"\npath = \"data\"\n[metrics]\nlisten = \"{address}\"\n"
+        );
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        std::fs::write(&file, text).unwrap();
+        let config = config::load(&file).unwrap_or_else(|error| panic!("{error}"));
+        let error = from_file(&file, config).unwrap_err().to_string();
+        let named = format!("[metrics]: cannot listen on {address}: ");
+        assert!(error.starts_with(&named), "{error}");
     }
 
     #[test]

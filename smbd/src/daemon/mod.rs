@@ -36,13 +36,13 @@ use tokio::{
 
 use crate::{
     Error,
-    config::{self, Config, places},
+    config::{Config, places},
     control::{self, Control},
     host::{notify, protection, sandbox},
     metrics,
     runtime::{
         admission::Admission,
-        listener, placement, resources,
+        placement, resources,
         worker::{ConnectionHandler, Spec, Worker},
     },
     service::{ApplyReason, Service},
@@ -78,6 +78,8 @@ pub struct Setup {
     pub users: UserDb,
     /// One bound socket for each listener of the configuration.
     pub sockets: Vec<TcpListener>,
+    /// The bound socket of the metrics page, if the configuration has one.
+    pub metrics: Option<TcpListener>,
     /// The privileges that the process has given up.
     pub sandbox: sandbox::SandboxReport,
 }
@@ -287,12 +289,16 @@ impl<S: Service> Front<S> {
         front
             .protection
             .put(&config, protection::of_config(&config));
-        front.open(setup.sockets)?;
+        front.open(setup.sockets, setup.metrics)?;
         Ok(front)
     }
 
     /// Starts accepting, the control socket and the metrics page.
-    fn open(self: &Rc<Self>, sockets: Vec<TcpListener>) -> io::Result<()> {
+    fn open(
+        self: &Rc<Self>,
+        sockets: Vec<TcpListener>,
+        metrics: Option<TcpListener>,
+    ) -> io::Result<()> {
         let config = self.config();
         let mut tasks = self.tasks.borrow_mut();
         for (index, socket) in sockets.into_iter().enumerate() {
@@ -309,12 +315,11 @@ impl<S: Service> Front<S> {
         let control = control::bind(&config.server.state_dir.join(places::CONTROL_SOCKET))?;
         let answers = Rc::clone(self) as Rc<dyn Control>;
         tasks.push(tokio::task::spawn_local(control::serve(control, answers)));
-        if let Some(address) = config.metrics {
-            let socket = listener::bind(&config::Listener::at(address))?;
+        if let Some(socket) = metrics {
             let front = Rc::clone(self);
             let render: metrics::Render = Rc::new(move || front.metrics());
             let socket = tokio::net::TcpListener::from_std(socket)?;
-            tracing::info!(%address, "metrics page");
+            tracing::info!(address = %socket.local_addr()?, "metrics page");
             tasks.push(tokio::task::spawn_local(metrics::serve(socket, render)));
         }
         Ok(())

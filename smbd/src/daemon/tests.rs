@@ -21,14 +21,17 @@ use crate::{
         AppliedConfig, ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange,
         Reloaded, ServerStatus, ShareStatus, StatusReport,
     },
-    config::{Policy, places},
+    config::{self, Policy, places},
     control::{
         client::ask,
         protocol::{Closing, Request},
     },
     lock,
     metrics::exposition::Page,
-    runtime::worker::{Accepted, ConnectionHandler, WorkerHandle},
+    runtime::{
+        listener,
+        worker::{Accepted, ConnectionHandler, WorkerHandle},
+    },
     service::{Applied, DirtyData, PolicySetting, SyncReport},
     status::explain::Located,
 };
@@ -278,6 +281,7 @@ fn setup(folder: &Path, extra: &str) -> Setup {
         config_file: Some(file),
         users,
         sockets: vec![socket],
+        metrics: None,
     }
 }
 
@@ -769,6 +773,7 @@ fn two_daemons_do_not_share_a_state_folder() {
         config_file: None,
         users,
         sockets: vec![],
+        metrics: None,
     };
     let ran = run_with(setup, |_, _| Ok(Arc::new(Echo::default())), |_| Ok(()));
     let error = ran.unwrap_err().to_string();

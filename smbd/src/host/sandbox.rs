@@ -54,7 +54,7 @@ pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<SandboxRepor
     let mut folders = None;
     let mut parts = SandboxStatus::default();
     if settings.drop_capabilities {
-        let kept = capabilities::drop_unused(config)
+        let kept = capabilities::drop_unused()
             .map_err(|error| said("capabilities", "drop_capabilities", error))?;
         parts.capabilities = Some(kept.into_iter().map(str::to_owned).collect());
     }

@@ -6,7 +6,6 @@
 //! | `CAP_CHOWN`, `CAP_FOWNER` | owner, mode and times as an authorised client sets them |
 //! | `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH` | what the server does for itself in a share: attributes, streams, directories that are synced. A thread that has taken on a user has neither: the kernel withdraws them with the uid |
 //! | `CAP_SYS_ADMIN` | to store `security.NTACL`, which Samba reads too |
-//! | `CAP_NET_BIND_SERVICE` | only where the metrics page listens below port 1024 |
 
 use std::io;
 
@@ -16,7 +15,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-use crate::{Error, config::Config};
+use crate::Error;
 
 const KEPT: [(CapabilitySet, &str); 7] = [
     (CapabilitySet::CHOWN, "CAP_CHOWN"),
@@ -27,7 +26,6 @@ const KEPT: [(CapabilitySet, &str); 7] = [
     (CapabilitySet::SETUID, "CAP_SETUID"),
     (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN"),
 ];
-const PORT: (CapabilitySet, &str) = (CapabilitySet::NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE");
 
 /// Refuses to serve as root without the capabilities with which the server acts as its users.
 pub(crate) fn check_identities() -> Result<(), Error> {
@@ -49,11 +47,9 @@ pub(crate) fn check_identities() -> Result<(), Error> {
 }
 
 /// Drops all other capabilities for good, and returns the names of those left.
-pub(super) fn drop_unused(config: &Config) -> io::Result<Vec<&'static str>> {
+pub(super) fn drop_unused() -> io::Result<Vec<&'static str>> {
     let has = capabilities(None)?;
-    let low_port = config.metrics.is_some_and(|address| address.port() < 1024);
     let mut kept: Vec<(CapabilitySet, &str)> = KEPT.into();
-    kept.extend(low_port.then_some(PORT));
     kept.retain(|(capability, _)| has.permitted.contains(*capability));
     let left = kept
         .iter()
