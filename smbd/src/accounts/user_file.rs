@@ -130,6 +130,7 @@ pub fn edit<T>(
             _ => not_opened(path, &error),
         })?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
+    atomic::remove_left(path);
     let text = load(path)?;
     let (new, answer) = change(text.as_deref().map(String::as_str))?;
     if new.len() as u64 >= USER_FILE_BYTES_MAX {

@@ -5,11 +5,35 @@
 //! lock while it reads and replaces.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::{ffi::OsStrExt, fs::OpenOptionsExt},
     path::{Path, PathBuf},
 };
+
+/// Removes the temporary files that processes left which were killed while they replaced this file. The caller holds the
+/// lock of its editors. A file that cannot be removed does no harm.
+pub fn remove_left(path: &Path) {
+    let Some((folder, name)) = path.parent().zip(path.file_name()) else {
+        return;
+    };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && is_temporary(&entry.file_name(), name) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Whether a name is one that [`temporary_name`] makes for a file.
+fn is_temporary(found: &OsStr, name: &OsStr) -> bool {
+    let rest = found.as_bytes().strip_prefix(b".");
+    let rest = rest.and_then(|rest| rest.strip_prefix(name.as_bytes())?.strip_prefix(b"."));
+    let suffix = rest.and_then(|rest| rest.strip_suffix(b".tmp"));
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    suffix.is_some_and(|suffix| suffix.len() == 16 && suffix.iter().all(is_digit))
+}
 
 /// Replaces (or makes) `path` with `bytes`, mode 0600.
 ///
@@ -114,6 +138,36 @@ mod tests {
         assert_eq!(fs::read(path.join("kept")).unwrap(), b"old");
         replace(&folder.path().join("no/such/folder"), b"new").unwrap_err();
         replace(Path::new("/"), b"new").unwrap_err();
+    }
+
+    #[test]
+    fn only_temporary_files_of_this_file_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let path = at("users");
+        let others = [
+            ".users.0123456789abcde.tmp",
+            ".users.0123456789ABCDEF.tmp",
+            ".users.0123456789abcdef",
+            ".users0123456789abcdef.tmp",
+            ".running.0123456789abcdef.tmp",
+            "users",
+            "users.0123456789abcdef.tmp",
+        ];
+        for name in others {
+            fs::write(at(name), "").unwrap();
+        }
+        fs::create_dir(at(".users.00000000000000ff.tmp")).unwrap();
+        for _ in 0..2 {
+            fs::write(temporary_name(folder.path(), &path).unwrap(), "").unwrap();
+        }
+        remove_left(&path);
+        let mut left = names(folder.path());
+        left.sort();
+        let mut expected = others.map(str::to_owned).to_vec();
+        expected.push(".users.00000000000000ff.tmp".to_owned());
+        expected.sort();
+        assert_eq!(left, expected);
     }
 
     #[test]

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 pub(crate) use late::{ANSWER_MAX, Late};
 pub(crate) use mounts::{file_systems, mount_point, mount_points, unescape};
 
-use super::flush_journal::boot_id;
+use super::{atomic, flush_journal::boot_id};
 use crate::lock;
 use lost::Lost;
 
@@ -70,6 +70,7 @@ impl Mark {
         most: Duration,
     ) -> io::Result<(Self, Late)> {
         let file = state_dir.join(MARK);
+        atomic::remove_left(&file);
         let unclean = file.try_exists().map_err(|error| named(&file, &error))?;
         let (boot, mut left) = (boot_id(), BTreeSet::new());
         if unclean {
@@ -119,8 +120,7 @@ impl Mark {
     fn write(&self, folders: BTreeSet<PathBuf>) -> io::Result<()> {
         let boot = self.boot.clone();
         let content = serde_json::to_vec(&Content { boot, folders })?;
-        crate::state::atomic::replace(&self.file, &content)
-            .map_err(|error| named(&self.file, &error))
+        atomic::replace(&self.file, &content).map_err(|error| named(&self.file, &error))
     }
 
     /// Removes the mark after an orderly end, unless earlier servers left folders that this one did not serve.
@@ -185,8 +185,10 @@ mod tests {
         };
         let gone = share.path().join("gone");
         // Without a mark nothing is synced, hence nothing can fail.
+        let left = state.path().join(format!(".{MARK}.0123456789abcdef.tmp"));
+        fs::write(&left, "").unwrap();
         let mark = set(&[&gone]).unwrap();
-        assert!(state.path().join(MARK).exists());
+        assert!(state.path().join(MARK).exists() && !left.exists());
         drop(mark);
         // Killed: the next one syncs. A folder that is not there is a mistake, and no disk that fails.
         set(&[&gone]).unwrap_err();

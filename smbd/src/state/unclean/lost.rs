@@ -6,7 +6,7 @@
 //! that maps folders to errors.
 
 use super::{is_damage, named, read_json};
-use crate::lock;
+use crate::{lock, state::atomic};
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -38,6 +38,7 @@ impl Lost {
     /// The file cannot be read: the next write would replace what it says.
     pub(super) fn open(state_dir: &Path) -> io::Result<Self> {
         let file = state_dir.join(FILE);
+        atomic::remove_left(&file);
         let known: BTreeMap<PathBuf, String> = match read_json(&file, FILE_MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) if !is_damage(&error) => return Err(named(&file, &error)),
@@ -112,7 +113,7 @@ impl Lost {
             },
             1..=FOLDERS_MAX => {
                 let text = serde_json::to_vec(&known).map_err(io::Error::from);
-                text.and_then(|text| crate::state::atomic::replace(&self.file, &text))
+                text.and_then(|text| atomic::replace(&self.file, &text))
             }
             _ => Err(io::Error::other("too many folders")),
         };
