@@ -8,12 +8,12 @@
 
 pub mod exposition;
 
-use std::{io, net::IpAddr, rc::Rc, time::Duration};
+use std::{collections::VecDeque, io, net::IpAddr, rc::Rc, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    task::JoinHandle,
     time::timeout,
 };
 
@@ -21,7 +21,8 @@ use crate::{config, runtime::listener::AcceptErrors};
 
 /// Longest request head in bytes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// The most clients at a time; further ones are closed without an answer.
+/// The most clients at a time. A further one takes the place of the oldest, because any local user can connect and ask
+/// nothing.
 const CLIENTS_MAX: usize = 8;
 /// The longest time from accept to the last byte.
 const TIME_MAX: Duration = Duration::from_secs(5);
@@ -31,19 +32,22 @@ pub type Render = Rc<dyn Fn() -> String>;
 
 /// Serves until dropped; run on the front's runtime.
 pub async fn serve(listener: TcpListener, render: Render) {
-    let places = Rc::new(Semaphore::new(CLIENTS_MAX));
+    let mut clients: VecDeque<JoinHandle<()>> = VecDeque::new();
     let mut errors = AcceptErrors::default();
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (places, render) = (Rc::clone(&places), Rc::clone(&render));
-                tokio::task::spawn_local(async move {
-                    let Ok(_place) = places.try_acquire() else {
-                        return;
-                    };
+                clients.retain(|client| !client.is_finished());
+                if clients.len() >= CLIENTS_MAX
+                    && let Some(oldest) = clients.pop_front()
+                {
+                    oldest.abort();
+                }
+                let render = Rc::clone(&render);
+                clients.push_back(tokio::task::spawn_local(async move {
                     // A scraper that disconnects is no error.
                     let _ = timeout(TIME_MAX, client(stream, &render)).await;
-                });
+                }));
             }
             Err(error) => errors.take("requests for the metrics page", error).await,
         }
@@ -205,14 +209,17 @@ mod tests {
     }
 
     #[test]
-    fn too_many_clients_are_closed_unheard() {
+    fn clients_that_ask_nothing_keep_nobody_else_out() {
         while_serving(|address| {
-            let silent: Vec<_> = (0..CLIENTS_MAX)
+            let mut silent: Vec<_> = (0..CLIENTS_MAX)
                 .map(|_| net::TcpStream::connect(address).unwrap())
                 .collect();
-            let mut one_more = net::TcpStream::connect(address).unwrap();
-            assert_eq!(one_more.read(&mut [0; 16]).unwrap_or(0), 0);
-            drop(silent);
+            let answer = exchange(address, b"GET /metrics HTTP/1.1\r\n\r\n");
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+            assert_eq!(silent[0].read(&mut [0; 16]).unwrap_or(0), 0);
+            let wait = silent[1].set_read_timeout(Some(Duration::from_millis(50)));
+            wait.unwrap();
+            assert!(silent[1].read(&mut [0; 16]).is_err(), "it has time left");
         });
     }
 }
