@@ -6,7 +6,7 @@ use super::{Carried, Front};
 use crate::{
     runtime::{
         admission::Pass,
-        listener::{AcceptErrors, prepare},
+        listener::{AcceptErrors, has_lost_interface, prepare},
         placement,
         seats::PERIOD,
         worker::{Accepted, Worker},
@@ -14,12 +14,28 @@ use crate::{
     service::Service,
 };
 
+/// How soon after the last connection of a listener its interface is checked.
+const INTERFACE_AGAIN: Duration = Duration::from_secs(30);
+
 impl<S: Service> Front<S> {
     /// Accepts connections of a listener until the end.
     pub(super) async fn accept(self: Rc<Self>, index: usize, socket: tokio::net::TcpListener) {
         let mut errors = AcceptErrors::default();
+        let mut is_lost = false;
         loop {
-            match socket.accept().await {
+            let Ok(accepted) = tokio::time::timeout(INTERFACE_AGAIN, socket.accept()).await else {
+                if !is_lost && has_lost_interface(&socket) {
+                    is_lost = true;
+                    let address = socket.local_addr().ok();
+                    tracing::error!(
+                        ?address,
+                        "the interface of a [[listener]] was removed: no connection arrives there any more, even if there \
+                         is one of the same name again\n  = restart the server"
+                    );
+                }
+                continue;
+            };
+            match accepted {
                 Ok((stream, peer)) => {
                     let pass = match self.admission.admit(peer.ip()) {
                         Ok(pass) => pass,

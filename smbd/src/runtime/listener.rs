@@ -6,6 +6,7 @@
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    os::fd::AsFd,
     time::{Duration, Instant},
 };
 
@@ -93,6 +94,13 @@ fn bind_exactly(address: SocketAddr, interface: Option<&str>) -> io::Result<TcpL
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
+}
+
+/// Whether a socket is bound to an interface that was removed: SO_BINDTODEVICE keeps the index of an interface, and one
+/// of the same name that comes later has another.
+pub fn has_lost_interface(socket: &impl AsFd) -> bool {
+    let device = SockRef::from(socket).device();
+    device.is_err_and(|error| error.raw_os_error() == Some(libc::ENODEV))
 }
 
 /// Sets what every accepted connection gets: no Nagle algorithm, keepalive, and a time-out of sent data.
@@ -196,6 +204,32 @@ mod tests {
         }
         assert_eq!(errors.due(at(60)), Some(59));
         assert_eq!(errors.due(at(61)), None);
+    }
+
+    /// Needs root.
+    #[test]
+    fn an_interface_that_was_removed_is_lost_although_another_has_its_name() {
+        let name = format!("hf{}", std::process::id());
+        let link = |words: &[&str]| {
+            let mut command = std::process::Command::new("ip");
+            let output = command.args(["link", words[0], &name]).args(&words[1..]);
+            output.output().is_ok_and(|output| output.status.success())
+        };
+        if !link(&["add", "type", "dummy"]) {
+            return crate::host::loop_mount::missing("ip link add");
+        }
+        let bound = bind(&Listener {
+            interface: Some(name.clone()),
+            ..Listener::at("0.0.0.0:0".parse().unwrap())
+        });
+        let everywhere = listen("0.0.0.0:0").unwrap();
+        let lost = || bound.as_ref().is_ok_and(has_lost_interface);
+        let before = lost();
+        let went = link(&["del"]) && link(&["add", "type", "dummy"]);
+        let after = lost();
+        link(&["del"]);
+        assert!(bound.is_ok() && went && !before && after, "{bound:?}");
+        assert!(!has_lost_interface(&everywhere));
     }
 
     #[test]
