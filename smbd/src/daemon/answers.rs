@@ -53,7 +53,7 @@ impl<S: Service> Front<S> {
             listeners: listeners.collect(),
             workers: workers.collect(),
             server,
-            late_shares: self.late.borrow().status(&config),
+            late_shares: self.late.status(&config),
         }
     }
 
@@ -99,7 +99,7 @@ impl<S: Service> Front<S> {
 
     /// The figures of shares that are held back, and of those of which a start has lost data.
     fn late_metrics(&self, page: &mut Page) {
-        let (config, late) = (self.config(), self.late.borrow());
+        let (config, late) = (self.config(), &self.late);
         let help =
             "Shares refused because their file system has not answered since the start, or fails.";
         page.single("holdfast_shares_late", help, config.late.len());

@@ -68,7 +68,7 @@ impl<S: Service> Front<S> {
             "stopped"
         );
         if report.errors.is_empty() {
-            return Ok(self.service.is_stable() && self.late.borrow().has_synced_all());
+            return Ok(self.service.is_stable() && self.late.has_synced_all());
         }
         for error in &report.errors {
             tracing::error!(%error, "a sync at the end failed: acknowledged data may be lost");

@@ -210,7 +210,7 @@ struct Front<S: Service> {
     users: RefCell<UserDb>,
     mark: Arc<unclean::Mark>,
     /// Shares that are held back: their file systems do not answer, or fail.
-    late: RefCell<unclean::Late>,
+    late: unclean::Late,
     /// Notified when another configuration is in force, perhaps with more of them.
     late_again: tokio::sync::Notify,
     /// Allows one task at a time to bring a configuration into force.
@@ -270,7 +270,7 @@ impl<S: Service> Front<S> {
             config: RefCell::new(config),
             users: RefCell::new(users),
             mark,
-            late: RefCell::new(late),
+            late,
             late_again: tokio::sync::Notify::new(),
             applying: tokio::sync::Mutex::default(),
             config_file: setup.config_file,
@@ -328,17 +328,16 @@ impl<S: Service> Front<S> {
     /// Serves shares as soon as their file systems answer.
     async fn take_in_late(self: Rc<Self>) {
         loop {
-            if self.late.borrow().is_empty() {
+            if self.late.is_empty() {
                 self.late_again.notified().await;
             }
             tokio::time::sleep(LATE_AGAIN).await;
-            self.late.borrow_mut().take_answers();
-            if !self.late.borrow().has_ready() {
+            if !self.late.has_ready() {
                 continue;
             }
             let _applying = self.applying.lock().await;
             // They are taken in one by one, so that one that fails after all does not affect the others.
-            let next = || self.late.borrow_mut().next_ready();
+            let next = || self.late.next_ready();
             while let Some(folder) = next() {
                 let mut config = (*self.config()).clone();
                 config.shares.append(&mut config.late);
@@ -353,7 +352,7 @@ impl<S: Service> Front<S> {
                     }
                     Err(error) => {
                         tracing::error!(%error, "{}: its shares are not served", folder.display());
-                        self.late.borrow_mut().put_back(folder, error.to_string());
+                        self.late.put_back(folder, error.to_string());
                     }
                 }
             }

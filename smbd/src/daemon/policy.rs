@@ -148,7 +148,7 @@ impl<S: Service> Front<S> {
             let named = shares.find(|one| config::is_same_share(&one.name, name));
             Vec::from_iter(named.map(|one| one.path.clone()))
         });
-        let lost = Arc::clone(self.late.borrow().lost());
+        let lost = Arc::clone(self.late.lost());
         let accepting = tokio::task::spawn_blocking(move || lost.accept(folders.as_deref()));
         accepting.await?.map_err(|error| {
             format!(
@@ -166,7 +166,7 @@ impl<S: Service> Front<S> {
         share.replaced = self.replaced.borrow().contains(&share.share);
         let config = self.config();
         let named = config.shares.iter().find(|one| one.name == share.share);
-        share.lost_at_start = named.and_then(|one| self.late.borrow().lost().of(&one.path));
+        share.lost_at_start = named.and_then(|one| self.late.lost().of(&one.path));
         self.protection.complete(share);
     }
 }

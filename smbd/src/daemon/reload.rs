@@ -45,7 +45,7 @@ impl<S: Service> Front<S> {
         let applied = self.name_and_apply(config, users).await;
         if applied.is_err() {
             // Folders that only this configuration has would be probed for ever, and stay unsynced.
-            self.late.borrow_mut().keep_only(&self.config());
+            self.late.keep_only(&self.config());
         }
         let applied = applied?;
         self.changes.forget();
@@ -69,12 +69,10 @@ impl<S: Service> Front<S> {
     /// Probes the file systems that have failed, and after an unclean end those of the shares that a reload adds. One
     /// that does not answer in time stays late. The caller must hold [`Front::applying`].
     async fn ask_new(&self, new: &Config) -> Result<(), Error> {
-        let asked = self.late.borrow_mut().ask_new(&self.config(), new);
-        let asked = asked?;
+        let asked = self.late.ask_new(&self.config(), new)?;
         let start = Instant::now();
         while start.elapsed() < unclean::ANSWER_MAX {
-            self.late.borrow_mut().take_answers();
-            if self.late.borrow_mut().have_answered(&asked)? {
+            if self.late.have_answered(&asked)? {
                 return Ok(());
             }
             tokio::time::sleep(ASKED_AGAIN).await;
@@ -93,13 +91,13 @@ impl<S: Service> Front<S> {
         users: UserDb,
         why: ApplyReason,
     ) -> Result<Applied, Error> {
-        let config = Arc::new(self.late.borrow().without(config));
+        let config = Arc::new(self.late.without(config));
         let (given, known) = (Arc::clone(&config), users.clone());
         let applied = self
             .on_worker(move |service| service.apply(given, users, why))
             .await??;
         self.admission.apply(&config);
-        self.late.borrow_mut().keep_only(&config);
+        self.late.keep_only(&config);
         self.late_again.notify_one();
         self.config.replace(config);
         self.users.replace(known);

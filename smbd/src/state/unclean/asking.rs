@@ -11,14 +11,14 @@
 //! all of them, because what is mounted below them must be synced.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt,
     fs::File,
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, PoisonError, mpsc},
-    time::Duration,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use vfs::linux::{LinuxDisk, SuperBlock};
@@ -33,6 +33,10 @@ pub(super) const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The most threads that probe; further mounts share one.
 const THREADS_MAX: usize = 256;
+
+/// The way out for a share that fails.
+pub(super) const WAY_OUT: &str = "repair its file system, or take the share out of the configuration; \
+                                  `holdfast reload` tries it at once";
 
 /// A possible reason why a folder that failed before still cannot be opened.
 const MOUNTED_ANEW: &str = "; if its file system is mounted anew, the sandbox does not reach it: restart \
@@ -62,12 +66,61 @@ impl Refusal {
     }
 }
 
-/// The result for one folder.
-pub(super) struct Answered {
-    pub(super) folder: PathBuf,
-    pub(super) answer: Result<(), Refusal>,
-    /// When it will be asked again if that is an error.
-    pub(super) pause: Duration,
+/// A folder of shares that are not served.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// The start, or the reload that brought it.
+    pub(super) since: Instant,
+    pub(super) state: State,
+    /// It is to be asked at once.
+    is_due: bool,
+}
+
+impl Held {
+    pub(super) fn asked(since: Instant) -> Self {
+        Self {
+            since,
+            state: State::Asked,
+            is_due: true,
+        }
+    }
+
+    /// A folder that is not asked before `again`, or not at all.
+    pub(super) fn refused(since: Instant, error: String, again: Option<Instant>) -> Self {
+        let mistake = false;
+        Self {
+            since,
+            state: State::Refused {
+                error,
+                mistake,
+                again,
+            },
+            is_due: false,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    /// The file system has not answered.
+    Asked,
+    /// The file system answered with an error, and is asked again at the time `again`; without one, nobody asks it.
+    Refused {
+        error: String,
+        /// See [`Refusal::mistake`].
+        mistake: bool,
+        again: Option<Instant>,
+    },
+    /// The file system answers, so its shares can be served.
+    Ready,
+}
+
+/// The folders that are asked, and the threads' answers. The front alone adds and removes folders.
+#[derive(Default)]
+pub(super) struct Folders {
+    pub(super) held: BTreeMap<PathBuf, Held>,
+    /// The mount points that folders were on when they were last asked, if they are known.
+    mounts: BTreeMap<PathBuf, Option<PathBuf>>,
 }
 
 /// The state that the threads share.
@@ -76,8 +129,8 @@ pub(super) struct Asking {
     sync: Option<Sync>,
     file_systems: Mutex<BTreeMap<u64, Arc<Mutex<FileSystem>>>>,
     pub(super) lost: Arc<Lost>,
-    tell: mpsc::Sender<Answered>,
-    wanted: Mutex<Wanted>,
+    folders: Mutex<Folders>,
+    /// A folder is due, has answered, or is forgotten.
     changed: Condvar,
 }
 
@@ -89,15 +142,6 @@ struct FileSystem {
     lost: Option<String>,
 }
 
-#[derive(Default)]
-struct Wanted {
-    folders: BTreeSet<PathBuf>,
-    /// The mount points that folders were on when they were last asked, if they are known.
-    mounts: BTreeMap<PathBuf, Option<PathBuf>>,
-    /// The number of times that all were to be asked at once.
-    rounds: u64,
-}
-
 impl fmt::Debug for Asking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Asking").finish_non_exhaustive()
@@ -105,19 +149,19 @@ impl fmt::Debug for Asking {
 }
 
 impl Asking {
-    pub(super) fn new(
-        sync: Option<Sync>,
-        lost: Arc<Lost>,
-        tell: mpsc::Sender<Answered>,
-    ) -> Arc<Self> {
+    pub(super) fn new(sync: Option<Sync>, lost: Arc<Lost>) -> Arc<Self> {
         Arc::new(Self {
             sync,
             file_systems: Mutex::default(),
             lost,
-            tell,
-            wanted: Mutex::default(),
+            folders: Mutex::default(),
             changed: Condvar::new(),
         })
+    }
+
+    /// The folders; nobody who has them waits for a disk.
+    pub(super) fn folders(&self) -> MutexGuard<'_, Folders> {
+        lock(&self.folders)
     }
 
     /// Whether file systems are synced before they are served.
@@ -125,21 +169,19 @@ impl Asking {
         self.sync.is_some()
     }
 
-    /// Asks these folders until each has answered without an error, the first time after `pause`.
+    /// Asks each of these folders until it has answered without an error, the first time after `pause`. They must be held.
     ///
     /// # Errors
     /// No thread can be started.
-    pub(super) fn begin<'a>(
+    pub(super) fn begin(
         self: &Arc<Self>,
-        folders: impl Iterator<Item = &'a PathBuf>,
+        folders: Vec<PathBuf>,
         pause: Duration,
     ) -> io::Result<()> {
-        let folders: Vec<_> = folders.cloned().collect();
         for places in self.by_mount(folders, mount_points()) {
             let asking = Arc::clone(self);
-            std::thread::Builder::new()
-                .name("late".to_owned())
-                .spawn(move || asking.ask(places, pause))?;
+            let thread = std::thread::Builder::new().name("late".to_owned());
+            thread.spawn(move || asking.ask(places, pause))?;
         }
         Ok(())
     }
@@ -152,14 +194,13 @@ impl Asking {
             tracing::warn!(%error, "mount points are not known: a disk that is unmounted may not be noticed");
         }
         let mut groups: BTreeMap<(PathBuf, bool), Vec<Place>> = BTreeMap::new();
-        let mut wanted = lock(&self.wanted);
+        let mounts = &mut self.folders().mounts;
         for folder in folders {
-            wanted.folders.insert(folder.clone());
             if let Ok(points) = &points {
                 let now = || mount_point(&folder, points).cloned();
-                wanted.mounts.entry(folder.clone()).or_insert_with(now);
+                mounts.entry(folder.clone()).or_insert_with(now);
             }
-            let mount = wanted.mounts.get(&folder).cloned().flatten();
+            let mount = mounts.get(&folder).cloned().flatten();
             let is_below = |point: &PathBuf| point.starts_with(&folder) && *point != folder;
             let alone = points.iter().flatten().any(is_below);
             let group = mount.clone().filter(|_| !alone);
@@ -179,62 +220,99 @@ impl Asking {
         groups
     }
 
-    /// Asks all file systems that have failed at once, without waiting for the end of their pauses.
-    pub(super) fn ask_again(&self) {
-        lock(&self.wanted).rounds += 1;
+    /// Asks these folders at once if they have failed, without waiting for the end of their pauses.
+    pub(super) fn ask_at_once(&self, folders: &[PathBuf]) {
+        let held = &mut self.folders().held;
+        for folder in folders {
+            if let Some(held) = held.get_mut(folder)
+                && matches!(held.state, State::Refused { .. })
+            {
+                (held.state, held.is_due) = (State::Asked, true);
+            }
+        }
         self.changed.notify_all();
     }
 
     /// Stops probing this folder.
     pub(super) fn forget(&self, folder: &Path) {
-        let mut wanted = lock(&self.wanted);
-        wanted.folders.remove(folder);
-        wanted.mounts.remove(folder);
+        let mut folders = self.folders();
+        folders.held.remove(folder);
+        folders.mounts.remove(folder);
         self.changed.notify_all();
     }
 
     pub(super) fn forget_all(&self) {
-        lock(&self.wanted).folders.clear();
+        self.folders().held.clear();
         self.changed.notify_all();
     }
 
     fn ask(&self, mut places: Vec<Place>, first: Duration) {
         let mut pause = PAUSE_MIN;
-        let mut rounds = lock(&self.wanted).rounds;
         if !first.is_zero() {
-            self.wait(&mut rounds, &places, first);
+            self.wait(&places, first);
         }
         loop {
-            places.retain_mut(|place| {
-                if !lock(&self.wanted).folders.contains(&place.folder) {
-                    return false;
-                }
-                let answer = self
-                    .answer(place)
-                    .map_err(|refusal| self.refused(place, refusal));
-                let failed = answer.is_err();
-                if !failed {
-                    lock(&self.wanted).folders.remove(&place.folder);
-                }
-                let folder = place.folder.clone();
-                let told = Answered {
-                    folder,
-                    answer,
-                    pause,
-                };
-                // Nobody listens any more after a start that failed.
-                self.tell.send(told).is_ok() && failed
-            });
+            places.retain_mut(|place| self.ask_one(place, pause));
             if places.is_empty() {
                 return;
             }
-            let woken = self.wait(&mut rounds, &places, pause);
-            pause = if woken {
-                PAUSE_MIN
-            } else {
-                pause.saturating_mul(2).min(PAUSE_MAX)
+            pause = match self.wait(&places, pause) {
+                true => PAUSE_MIN,
+                false => pause.saturating_mul(2).min(PAUSE_MAX),
             };
         }
+    }
+
+    /// Asks a folder, unless it is not held any more. Returns whether it is to be asked again.
+    fn ask_one(&self, place: &mut Place, pause: Duration) -> bool {
+        match self.folders().held.get_mut(&place.folder) {
+            Some(held) => held.is_due = false,
+            None => return false,
+        }
+        let had_failed = place.has_failed;
+        let answer = self.answer(place);
+        let answer = answer.map_err(|refusal| self.refused(place, refusal));
+        let mut folders = self.folders();
+        let Some(held) = folders.held.get_mut(&place.folder) else {
+            return false;
+        };
+        let failed = answer.is_err();
+        match answer {
+            Ok(()) => held.state = State::Ready,
+            // Somebody may have repaired it since it was asked.
+            Err(_) if held.is_due => {}
+            Err(Refusal { error, mistake, .. }) => {
+                let known = match &held.state {
+                    State::Refused { error, .. } => Some(error),
+                    _ => None,
+                };
+                // A mistake ends the start or the reload that brought it, with its error.
+                if known != Some(&error) && (!mistake || had_failed) {
+                    let after = held.since.elapsed();
+                    tracing::error!(?after, next = ?pause, "NOT SERVED: {error}\n  = {WAY_OUT}");
+                }
+                let again = Some(Instant::now() + pause);
+                held.state = State::Refused {
+                    error,
+                    mistake,
+                    again,
+                };
+            }
+        }
+        self.changed.notify_all();
+        failed
+    }
+
+    /// Waits until all folders have answered, the answer of one is a mistake, or `most` is over.
+    pub(super) fn wait_for_all(&self, most: Duration) {
+        let waits = |folders: &mut Folders| {
+            let is =
+                |which: fn(&State) -> bool| folders.held.values().any(|held| which(&held.state));
+            is(|state| matches!(state, State::Asked))
+                && !is(|state| matches!(state, State::Refused { mistake: true, .. }))
+        };
+        let ended = self.changed.wait_timeout_while(self.folders(), most, waits);
+        drop(ended.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Handles an error of a folder. After an unclean end, dirty data there may be lost, even if it could not be
@@ -249,19 +327,21 @@ impl Asking {
         refusal
     }
 
-    /// Waits for a pause; returns true if all must be probed at once.
-    fn wait(&self, rounds: &mut u64, places: &[Place], pause: Duration) -> bool {
-        let known = *rounds;
-        let waits = |wanted: &mut Wanted| {
-            let left = |place: &Place| wanted.folders.contains(&place.folder);
-            wanted.rounds == known && places.iter().any(left)
+    /// Waits for a pause; returns true if it ended early, because a folder is due or none is held any more.
+    fn wait(&self, places: &[Place], pause: Duration) -> bool {
+        let rests = |folders: &mut Folders| {
+            let mut held = places
+                .iter()
+                .filter_map(|place| folders.held.get(&place.folder));
+            let is_due = held.clone().any(|held| held.is_due);
+            held.next().is_some() && !is_due
         };
         let ended = self
             .changed
-            .wait_timeout_while(lock(&self.wanted), pause, waits);
-        let (wanted, _) = ended.unwrap_or_else(PoisonError::into_inner);
-        *rounds = wanted.rounds;
-        *rounds != known
+            .wait_timeout_while(self.folders(), pause, rests);
+        let (folders, timeout) = ended.unwrap_or_else(PoisonError::into_inner);
+        drop(folders);
+        !timeout.timed_out()
     }
 
     /// Waits for the file systems of a folder.
@@ -269,7 +349,7 @@ impl Asking {
         let folder = place.folder.clone();
         let refused = |error: io::Error| Refusal::of(&folder, error);
         place.is_where_it_was(mount_points())?;
-        if let Some(known) = lock(&self.wanted).mounts.get_mut(&folder) {
+        if let Some(known) = self.folders().mounts.get_mut(&folder) {
             known.clone_from(&place.mount);
         }
         let below = mounts_below(&folder);
@@ -383,72 +463,4 @@ impl Place {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mount_below_a_share_that_cannot_be_opened_is_no_mistake() {
-        let state = tempfile::tempdir().unwrap();
-        let lost = Arc::new(Lost::open(state.path()).unwrap());
-        let (tell, _answers) = mpsc::channel();
-        let sync = |_: &Path, _: &File| Ok(());
-        let asking = Asking::new(Some(Box::new(sync)), lost, tell);
-        let gone = state.path().join("gone");
-        for (folder, mistake) in [(state.path(), false), (gone.as_path(), true)] {
-            let refusal = asking.sync_once(&gone, folder).unwrap_err();
-            assert_eq!(refusal.mistake, mistake, "{refusal:?}");
-        }
-    }
-
-    fn unreadable() -> io::Result<Vec<PathBuf>> {
-        Err(io::Error::other("no table"))
-    }
-
-    fn points(points: &[&str]) -> io::Result<Vec<PathBuf>> {
-        Ok(points.iter().map(PathBuf::from).collect())
-    }
-
-    #[test]
-    fn without_a_mount_table_only_what_has_failed_is_refused() {
-        let state = tempfile::tempdir().unwrap();
-        let lost = Arc::new(Lost::open(state.path()).unwrap());
-        let (tell, _answers) = mpsc::channel();
-        let asking = Asking::new(None, lost, tell);
-        let folders = ["/a", "/b"].map(PathBuf::from).to_vec();
-        let mut groups = asking.by_mount(folders, unreadable());
-        assert_eq!(groups.len(), 2, "neither waits for the other");
-        let mut place = groups.remove(0).remove(0);
-        assert!(place.is_where_it_was(unreadable()).is_ok());
-        place.has_failed = true;
-        let refusal = place.is_where_it_was(unreadable()).unwrap_err();
-        assert!(refusal.is_of_table && !refusal.mistake, "{refusal:?}");
-        assert!(place.is_where_it_was(points(&["/"])).is_ok());
-    }
-
-    #[test]
-    fn no_folder_waits_for_one_with_mounts_below() {
-        let state = tempfile::tempdir().unwrap();
-        let lost = Arc::new(Lost::open(state.path()).unwrap());
-        let (tell, _answers) = mpsc::channel();
-        let asking = Asking::new(None, lost, tell);
-        let folders = ["/srv", "/srv/a", "/srv/b", "/srv/c"].map(PathBuf::from);
-        let groups = asking.by_mount(folders.to_vec(), points(&["/", "/srv", "/srv/a/n"]));
-        let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
-        assert_eq!(sizes, [2, 1, 1], "b and c, and the others by themselves");
-    }
-
-    #[test]
-    fn a_mount_that_comes_is_no_mount_that_has_gone() {
-        let mut place = Place {
-            folder: PathBuf::from("/no/such/a"),
-            mount: Some(PathBuf::from("/no")),
-            real: None,
-            has_failed: true,
-        };
-        assert!(place.is_where_it_was(points(&["/", "/no"])).is_ok());
-        let more = ["/", "/no", "/no/such"];
-        assert!(place.is_where_it_was(points(&more)).is_ok());
-        let refusal = place.is_where_it_was(points(&["/", "/no"])).unwrap_err();
-        assert!(refusal.error.contains("at /no/such any"), "{refusal:?}");
-    }
-}
+mod tests;

@@ -9,15 +9,16 @@
 //! because data that the last server left there were not synced yet.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    cell::Cell,
+    collections::BTreeSet,
     io,
     path::{Path, PathBuf},
-    sync::{Arc, mpsc},
+    sync::{Arc, MutexGuard},
     time::{Duration, Instant},
 };
 
 use super::{
-    asking::{Answered, Asking, PAUSE_MAX, Refusal, Sync},
+    asking::{Asking, Folders, Held, PAUSE_MAX, State, Sync, WAY_OUT},
     lost::Lost,
     sync::sync_file_system,
 };
@@ -30,48 +31,13 @@ use crate::{
 /// The longest time that a start waits for the file systems of all shares together.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// The way out for a share that fails.
-const WAY_OUT: &str = "repair its file system, or take the share out of the configuration; \
-                       `holdfast reload` tries it at once";
-
 /// Folders of shares that are not served.
 #[derive(Debug)]
 pub(crate) struct Late {
-    folders: BTreeMap<PathBuf, Held>,
-    answers: mpsc::Receiver<Answered>,
     asking: Arc<Asking>,
     /// A reload removed a share whose file system was never synced.
-    dropped: bool,
+    dropped: Cell<bool>,
     since: Instant,
-}
-
-#[derive(Debug)]
-struct Held {
-    /// The start, or the reload that brought it.
-    since: Instant,
-    state: State,
-}
-
-impl Held {
-    fn asked(since: Instant) -> Self {
-        Self {
-            since,
-            state: State::Asked,
-        }
-    }
-}
-
-#[derive(Debug)]
-enum State {
-    /// The file system has not answered.
-    Asked,
-    /// The file system answered with an error, and is asked again at the time `again`; without one, nobody asks it.
-    Refused {
-        error: String,
-        again: Option<Instant>,
-    },
-    /// The file system answers, so its shares can be served.
-    Ready,
 }
 
 /// The request of a reload.
@@ -105,46 +71,43 @@ impl Late {
         lost: Arc<Lost>,
         most: Duration,
     ) -> io::Result<Self> {
-        let (tell, answers) = mpsc::channel();
-        let since = Instant::now();
-        let mut late = Self {
-            folders: BTreeMap::new(),
-            answers,
-            asking: Asking::new(sync, lost, tell),
-            dropped: false,
-            since,
+        let late = Self {
+            asking: Asking::new(sync, lost),
+            dropped: Cell::new(false),
+            since: Instant::now(),
         };
-        let asked = folders
-            .iter()
-            .map(|folder| (folder.to_path_buf(), Held::asked(since)));
-        late.folders.extend(asked);
-        late.asking.begin(late.folders.keys(), Duration::ZERO)?;
-        while late.awaits_answer() {
-            let left = most.saturating_sub(since.elapsed());
-            let Ok(told) = late.answers.recv_timeout(left) else {
-                break;
-            };
-            match told.answer {
-                Ok(()) => drop(late.folders.remove(&told.folder)),
-                Err(refusal) if refusal.mistake => return Err(io::Error::other(refusal.error)),
-                Err(_) => late.take(told),
-            }
-        }
-        for (folder, held) in &late.folders {
-            if matches!(held.state, State::Asked) {
-                tracing::error!(
+        let folders = folders.iter().map(|folder| folder.to_path_buf());
+        let folders: BTreeSet<PathBuf> = folders.collect();
+        let folders = Vec::from_iter(folders);
+        let held = folders.iter().cloned();
+        let held = held.map(|folder| (folder, Held::asked(late.since)));
+        late.folders().held.extend(held);
+        late.asking.begin(folders, Duration::ZERO)?;
+        late.asking.wait_for_all(most);
+        let mut folders = late.folders();
+        for (folder, held) in &folders.held {
+            match &held.state {
+                State::Refused {
+                    error,
+                    mistake: true,
+                    ..
+                } => return Err(io::Error::other(error.clone())),
+                State::Asked => tracing::error!(
                     "{}: its file system does not answer: its shares are refused until it does, \
                      the others are served",
                     folder.display()
-                );
+                ),
+                _ => {}
             }
         }
+        let is_late = |held: &Held| !matches!(held.state, State::Ready);
+        folders.held.retain(|_, held| is_late(held));
+        drop(folders);
         Ok(late)
     }
 
-    fn awaits_answer(&self) -> bool {
-        let mut held = self.folders.values();
-        held.any(|held| matches!(held.state, State::Asked))
+    fn folders(&self) -> MutexGuard<'_, Folders> {
+        self.asking.folders()
     }
 
     /// Asks again the folders that have failed, and after an unclean end asks those that a reload
@@ -152,163 +115,119 @@ impl Late {
     ///
     /// # Errors
     /// No thread can be started.
-    pub(crate) fn ask_new(&mut self, old: &Config, new: &Config) -> io::Result<Asked> {
+    pub(crate) fn ask_new(&self, old: &Config, new: &Config) -> io::Result<Asked> {
         let served = |path: &PathBuf| old.shares.iter().any(|share| share.path == *path);
         let paths = new.shares.iter().map(|share| share.path.clone());
         let paths: BTreeSet<_> = paths.collect();
-        let brought = paths.iter().filter(|path| {
-            self.asking.syncs() && !served(path) && !self.folders.contains_key(*path)
-        });
-        let brought: Vec<_> = brought.cloned().collect();
-        let (mut again, mut unasked) = (Vec::new(), Vec::new());
-        for (folder, held) in &self.folders {
-            if let State::Refused { again: next, .. } = &held.state
-                && paths.contains(folder)
-            {
-                again.push(folder.clone());
-                unasked.extend(next.is_none().then(|| folder.clone()));
+        let (mut brought, mut again, mut unasked) = (Vec::new(), Vec::new(), Vec::new());
+        let now = Instant::now();
+        let mut folders = self.folders();
+        for path in paths {
+            match folders.held.get(&path).map(|held| &held.state) {
+                None if self.asking.syncs() && !served(&path) => {
+                    folders.held.insert(path.clone(), Held::asked(now));
+                    brought.push(path);
+                }
+                Some(State::Refused { again: next, .. }) => {
+                    unasked.extend(next.is_none().then(|| path.clone()));
+                    again.push(path);
+                }
+                _ => {}
             }
         }
-        let begun = self
-            .asking
-            .begin(brought.iter().chain(&unasked), Duration::ZERO);
-        if begun.is_err() {
+        drop(folders);
+        let begun = [brought.clone(), unasked].concat();
+        if let Err(error) = self.asking.begin(begun, Duration::ZERO) {
             // The threads that were started would ask for ever, and nobody takes their answers.
             brought.iter().for_each(|folder| self.asking.forget(folder));
+            return Err(error);
         }
-        begun?;
-        self.asking.ask_again();
-        for folder in &again {
-            if let Some(held) = self.folders.get_mut(folder) {
-                held.state = State::Asked;
-            }
-        }
-        let now = Instant::now();
-        let asked = brought.iter();
-        let asked = asked.map(|folder| (folder.clone(), Held::asked(now)));
-        self.folders.extend(asked);
+        self.asking.ask_at_once(&again);
         Ok(Asked { brought, again })
     }
 
     /// Whether all of these have answered; what the reload brings can be served then. The first
     /// error of a folder that it brings refuses it: then none of these is late any more.
-    pub(crate) fn have_answered(&mut self, asked: &Asked) -> Result<bool, Error> {
-        let refused = asked
-            .brought
-            .iter()
-            .find_map(|folder| match self.state_of(folder) {
-                Some(State::Refused { error, .. }) => Some(error.clone()),
-                _ => None,
-            });
+    pub(crate) fn have_answered(&self, asked: &Asked) -> Result<bool, Error> {
+        let mut folders = self.folders();
+        let state = |folder: &PathBuf| folders.held.get(folder).map(|held| &held.state);
+        let refused = asked.brought.iter().find_map(|folder| match state(folder) {
+            Some(State::Refused { error, .. }) => Some(error.clone()),
+            _ => None,
+        });
         if let Some(error) = refused {
+            drop(folders);
             self.forget(|folder| asked.brought.contains(folder));
             return Err(error.into());
         }
         let mut all = asked.brought.iter().chain(&asked.again);
-        let waits = |folder: &PathBuf| matches!(self.state_of(folder), Some(State::Asked));
-        if all.any(waits) {
+        if all.any(|folder| matches!(state(folder), Some(State::Asked))) {
             return Ok(false);
         }
         for folder in &asked.brought {
-            self.folders.remove(folder);
+            folders.held.remove(folder);
         }
         Ok(true)
     }
 
-    fn state_of(&self, folder: &Path) -> Option<&State> {
-        self.folders.get(folder).map(|held| &held.state)
-    }
-
-    fn forget(&mut self, which: impl Fn(&PathBuf) -> bool) {
-        let folders = self.folders.keys();
-        let gone: Vec<_> = folders.filter(|one| which(one)).cloned().collect();
-        for folder in gone {
-            self.asking.forget(&folder);
-            self.folders.remove(&folder);
-        }
+    /// Stops probing folders; returns whether there were any.
+    fn forget(&self, which: impl Fn(&PathBuf) -> bool) -> bool {
+        let mut gone: Vec<_> = self.folders().held.keys().cloned().collect();
+        gone.retain(which);
+        gone.iter().for_each(|folder| self.asking.forget(folder));
+        !gone.is_empty()
     }
 
     /// Called when a configuration is in force: folders that it does not name are no longer probed,
     /// and stay unsynced.
-    pub(crate) fn keep_only(&mut self, config: &Config) {
-        let before = self.folders.len();
-        self.forget(|folder| config.late.iter().all(|share| share.path != *folder));
-        self.dropped |= self.folders.len() < before;
+    pub(crate) fn keep_only(&self, config: &Config) {
+        let is_gone = |folder: &PathBuf| config.late.iter().all(|share| share.path != *folder);
+        let dropped = self.forget(is_gone);
+        self.dropped.set(self.dropped.get() || dropped);
     }
 
     /// Whether no share is late.
     pub(crate) fn is_empty(&self) -> bool {
-        self.folders.is_empty()
+        self.folders().held.is_empty()
     }
 
     /// Whether every file system that was to be synced has been.
     pub(crate) fn has_synced_all(&self) -> bool {
-        !self.asking.syncs() || (self.folders.is_empty() && !self.dropped)
-    }
-
-    /// Takes the answers that have come.
-    pub(crate) fn take_answers(&mut self) {
-        while let Ok(told) = self.answers.try_recv() {
-            self.take(told);
-        }
-    }
-
-    fn take(&mut self, told: Answered) {
-        let Some(Held { since, state }) = self.folders.get_mut(&told.folder) else {
-            return;
-        };
-        let after = since.elapsed();
-        match told.answer {
-            Ok(()) => {
-                tracing::info!(?after, "{}: its file system answers", told.folder.display());
-                *state = State::Ready;
-            }
-            Err(Refusal { error, .. }) => {
-                let known = match state {
-                    State::Refused { error, .. } => Some(&*error),
-                    _ => None,
-                };
-                if known != Some(&error) {
-                    let next = told.pause;
-                    tracing::error!(?after, ?next, "NOT SERVED: {error}\n  = {WAY_OUT}");
-                }
-                let again = Some(Instant::now() + told.pause);
-                *state = State::Refused { error, again };
-            }
-        }
+        !self.asking.syncs() || (self.is_empty() && !self.dropped.get())
     }
 
     /// Whether there is a late share that can be served now.
     pub(crate) fn has_ready(&self) -> bool {
-        let mut held = self.folders.values();
+        let folders = self.folders();
+        let mut held = folders.held.values();
         held.any(|held| matches!(held.state, State::Ready))
     }
 
     /// Takes a folder whose file system answers out of the list of late ones, so that its shares can be served.
-    pub(crate) fn next_ready(&mut self) -> Option<PathBuf> {
-        let mut ready = self.folders.iter();
+    pub(crate) fn next_ready(&self) -> Option<PathBuf> {
+        let held = &mut self.folders().held;
+        let mut ready = held.iter();
         let ready = ready.find(|(_, held)| matches!(held.state, State::Ready));
-        let folder = ready.map(|(folder, _)| folder.clone())?;
-        self.folders.remove(&folder);
+        let (folder, after) = ready.map(|(folder, held)| (folder.clone(), held.since.elapsed()))?;
+        tracing::info!(?after, "{}: its file system answers", folder.display());
+        held.remove(&folder);
         Some(folder)
     }
 
     /// Puts a share back that could not be taken in after all; it is probed again later.
-    pub(crate) fn put_back(&mut self, folder: PathBuf, error: String) {
-        let asking = self.asking.begin([&folder].into_iter(), PAUSE_MAX);
-        if let Err(error) = &asking {
+    pub(crate) fn put_back(&self, folder: PathBuf, error: String) {
+        let again = Some(Instant::now() + PAUSE_MAX);
+        let held = Held::refused(self.since, error.clone(), again);
+        self.folders().held.insert(folder.clone(), held);
+        if let Err(failed) = self.asking.begin(vec![folder.clone()], PAUSE_MAX) {
             tracing::error!(
-                %error,
+                error = %failed,
                 "{}: it is not probed again, and stays NOT SERVED\n  = holdfast reload",
                 folder.display()
             );
+            let held = Held::refused(self.since, error, None);
+            self.folders().held.insert(folder, held);
         }
-        let again = asking.is_ok().then(|| Instant::now() + PAUSE_MAX);
-        let held = Held {
-            since: self.since,
-            state: State::Refused { error, again },
-        };
-        self.folders.insert(folder, held);
     }
 
     /// The data that the first sync after an unclean end lost, for administrators.
@@ -318,7 +237,8 @@ impl Late {
 
     /// The configuration, with the shares that cannot be served yet moved to `late`.
     pub(crate) fn without(&self, mut config: Config) -> Config {
-        let late = |share: &ShareSettings| self.folders.contains_key(&share.path);
+        let folders = self.folders();
+        let late = |share: &ShareSettings| folders.held.contains_key(&share.path);
         let (late, shares) = config.shares.into_iter().partition(late);
         config.shares = shares;
         config.late = late;
@@ -327,11 +247,12 @@ impl Late {
 
     /// The shares that are not served, and why, for `holdfast status`.
     pub(crate) fn status(&self, config: &Config) -> Vec<LateShareStatus> {
+        let folders = self.folders();
         let one = |share: &ShareSettings| {
-            let held = self.folders.get(&share.path);
+            let held = folders.held.get(&share.path);
             let since = held.map_or(self.since, |held| held.since);
-            let refused = match self.state_of(&share.path) {
-                Some(State::Refused { error, again }) => Some((error, again)),
+            let refused = match held.map(|held| &held.state) {
+                Some(State::Refused { error, again, .. }) => Some((error, again)),
                 _ => None,
             };
             let left = |again: Instant| again.saturating_duration_since(Instant::now());
@@ -350,7 +271,9 @@ impl Late {
 
     /// Whether a share's file system answers with errors; else it does not answer.
     pub(crate) fn fails(&self, share: &ShareSettings) -> bool {
-        matches!(self.state_of(&share.path), Some(State::Refused { .. }))
+        let folders = self.folders();
+        let held = folders.held.get(&share.path);
+        held.is_some_and(|held| matches!(held.state, State::Refused { .. }))
     }
 }
 

@@ -28,10 +28,9 @@ fn config_of(folders: &[&Path]) -> Config {
 }
 
 /// Probes the folders that `new` adds, and waits.
-fn reload(late: &mut Late, old: &Config, new: &Config) -> Result<usize, Error> {
+fn reload(late: &Late, old: &Config, new: &Config) -> Result<usize, Error> {
     let asked = late.ask_new(old, new).unwrap();
     for _ in 0..1000 {
-        late.take_answers();
         if late.have_answered(&asked)? {
             late.keep_only(&late.without(new.clone()));
             return Ok(asked.brought.len() + asked.again.len());
@@ -50,10 +49,10 @@ fn a_folder_that_a_reload_brings_is_synced_before_it_is_served() {
     let broken = config_of(&[served.path(), &gone]);
     fs::remove_dir(&gone).unwrap();
     for unclean in [true, false] {
-        let mut late = ask(&[served.path()], unclean);
+        let late = ask(&[served.path()], unclean);
         assert!(late.is_empty());
-        assert_eq!(reload(&mut late, &old, &old), Ok(0));
-        let refused = reload(&mut late, &old, &broken);
+        assert_eq!(reload(&late, &old, &old), Ok(0));
+        let refused = reload(&late, &old, &broken);
         assert_eq!(refused.is_err(), unclean, "else opening it says so");
         assert!(late.is_empty());
         assert_eq!(late.without(broken.clone()).late.len(), 0);
@@ -72,7 +71,7 @@ fn a_folder_that_a_reload_brings_is_synced_before_it_is_served() {
         assert_eq!(asked.brought.len(), usize::from(unclean));
         let held_back = late.without(new.clone()).late.len();
         assert_eq!(held_back, asked.brought.len(), "not before it has answered");
-        until(&mut late, |late| late.have_answered(&asked).unwrap());
+        until(&late, |late| late.have_answered(&asked).unwrap());
         assert!(late.is_empty());
         assert_eq!(mount.flushes() > before, unclean);
         // Its file system has been synced: another folder of it need not wait.
@@ -80,7 +79,7 @@ fn a_folder_that_a_reload_brings_is_synced_before_it_is_served() {
         fs::create_dir(&other).unwrap();
         let new = config_of(&[served.path(), mount.path(), &other]);
         let before = mount.flushes();
-        reload(&mut late, &old, &new).unwrap();
+        reload(&late, &old, &new).unwrap();
         assert_eq!(mount.flushes(), before);
     }
 }
@@ -97,9 +96,8 @@ fn a_folder_that_a_reload_brings_waits_from_then_on() {
     assert!(status[0].waited_ms < 60_000, "{status:?}");
 }
 
-fn until(late: &mut Late, holds: impl Fn(&mut Late) -> bool) {
+fn until(late: &Late, holds: impl Fn(&Late) -> bool) {
     for _ in 0..1000 {
-        late.take_answers();
         if holds(late) {
             return;
         }
@@ -163,7 +161,7 @@ impl Two {
 #[test]
 fn a_share_whose_sync_fails_is_held_back_until_it_succeeds() {
     let two = Two::new();
-    let mut late = two.start(&[EIO, ENOSPC]);
+    let late = two.start(&[EIO, ENOSPC]);
     let held_back = late.without(two.config.clone());
     assert_eq!(held_back.shares.len(), 1);
     assert_eq!(held_back.late[0].path, two.bad.path());
@@ -184,10 +182,10 @@ fn a_share_whose_sync_fails_is_held_back_until_it_succeeds() {
             .contains("may be lost"),
         "{status:?}"
     );
-    until(&mut late, |late| {
+    until(&late, |late| {
         error(late, &two.config).contains("os error 28")
     });
-    until(&mut late, |late| late.has_ready());
+    until(&late, |late| late.has_ready());
     assert_eq!(late.next_ready().as_deref(), Some(two.bad.path()));
     assert!(late.is_empty() && late.has_synced_all());
     assert_eq!(two.syncs.load(SeqCst), 3);
@@ -206,13 +204,13 @@ fn a_share_whose_sync_fails_is_held_back_until_it_succeeds() {
 #[test]
 fn a_reload_asks_at_once_what_has_failed_and_is_not_refused_by_it() {
     let two = Two::new();
-    let mut late = two.start(&[EIO; 5]);
-    until(&mut late, |_| two.syncs.load(SeqCst) == 3);
+    let late = two.start(&[EIO; 5]);
+    until(&late, |_| two.syncs.load(SeqCst) == 3);
     // Its next turn would come in four seconds.
     let begun = Instant::now();
     let old = late.without(two.config.clone());
-    assert_eq!(reload(&mut late, &old, &two.config), Ok(1));
-    assert_eq!(reload(&mut late, &old, &two.config), Ok(1));
+    assert_eq!(reload(&late, &old, &two.config), Ok(1));
+    assert_eq!(reload(&late, &old, &two.config), Ok(1));
     assert!(
         begun.elapsed() < Duration::from_secs(3),
         "{:?}",
@@ -220,7 +218,7 @@ fn a_reload_asks_at_once_what_has_failed_and_is_not_refused_by_it() {
     );
     assert_eq!(two.syncs.load(SeqCst), 5);
     assert!(!late.has_ready());
-    reload(&mut late, &old, &two.config).unwrap();
+    reload(&late, &old, &two.config).unwrap();
     assert!(late.has_ready());
 }
 
@@ -228,20 +226,14 @@ fn a_reload_asks_at_once_what_has_failed_and_is_not_refused_by_it() {
 #[test]
 fn a_reload_asks_what_nobody_asks_any_more() {
     let two = Two::new();
-    let mut late = two.start(&[EIO]);
+    let late = two.start(&[EIO]);
     let bad = two.bad.path();
     late.asking.forget(bad);
-    let nobody = Held {
-        since: Instant::now(),
-        state: State::Refused {
-            error: "?".to_owned(),
-            again: None,
-        },
-    };
-    late.folders.insert(bad.to_owned(), nobody);
+    let nobody = Held::refused(Instant::now(), "?".to_owned(), None);
+    late.folders().held.insert(bad.to_owned(), nobody);
     let old = late.without(two.config.clone());
     assert_eq!(late.status(&old)[0].again_in_ms, None);
-    assert_eq!(reload(&mut late, &old, &two.config), Ok(1));
+    assert_eq!(reload(&late, &old, &two.config), Ok(1));
     assert!(late.has_ready());
 }
 
@@ -264,10 +256,10 @@ fn a_share_that_became_read_only_is_served() {
 #[test]
 fn a_share_that_a_reload_takes_away_is_asked_no_more_and_stays_unsynced() {
     let two = Two::new();
-    let mut late = two.start(&[EIO; 100]);
+    let late = two.start(&[EIO; 100]);
     let old = late.without(two.config.clone());
     let new = config_of(&[two.good.path()]);
-    assert_eq!(reload(&mut late, &old, &new), Ok(0));
+    assert_eq!(reload(&late, &old, &new), Ok(0));
     assert!(late.is_empty());
     assert!(!late.has_synced_all(), "the mark stays for the next start");
     // A sync that had begun by then ends.
@@ -290,16 +282,16 @@ fn what_lies_below_a_mount_that_has_gone_is_not_served() {
     let config = config_of(&folders);
     let sync = |_: &Path, _: &File| Err(io::Error::from_raw_os_error(EIO));
     let lost = Arc::new(Lost::open(state.path()).unwrap());
-    let mut late = Late::ask_by(&folders, Some(Box::new(sync)), lost, ANSWER_MAX).unwrap();
+    let late = Late::ask_by(&folders, Some(Box::new(sync)), lost, ANSWER_MAX).unwrap();
     mount.unmount();
-    let gone = |late: &mut Late| {
+    let gone = |late: &Late| {
         let held_back = late.without(config.clone());
         let status = late.status(&held_back);
         let errors = status.iter().flat_map(|late| &late.error);
         let gone = errors.filter(|error| error.contains("nothing is mounted at"));
         gone.count() == 2
     };
-    until(&mut late, gone);
+    until(&late, gone);
 }
 
 #[test]
