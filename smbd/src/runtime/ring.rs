@@ -1,9 +1,8 @@
 //! The worker's io_uring, driven by the worker's runtime.
 //!
-//! A [`Reactor`] is one thread's ring as this crate sees it: something to push to the kernel
-//! whenever the runtime is about to sleep, and a descriptor that becomes readable when there are
-//! completions. `on_park` is called by tokio on the worker's own thread, so the ring lives in a
-//! thread-local and needs no lock.
+//! The ring must be driven whenever the runtime is about to sleep, and when a descriptor becomes readable because there
+//! are completions. `on_park` is called by tokio on the worker's own thread, so the ring lives in a thread-local and needs
+//! no lock.
 //!
 //! The descriptor must be an eventfd registered with the ring, not the ring itself: a ring with
 //! DEFER_TASKRUN runs its completions only on the thread that enters it, so epoll misses wake-ups (measured).
@@ -26,36 +25,6 @@ use vfs::uring::{UringOptions, UringWorker};
 
 use crate::{config::FileIo, runtime::vital::Vital};
 
-/// The io_uring ring of a worker's thread.
-pub trait Reactor {
-    /// The thread is about to sleep: submits what was queued, without waiting, and wakes the
-    /// tasks whose operations have ended.
-    fn park(&self);
-
-    /// The eventfd fired: collects completions and wakes their tasks.
-    fn ready(&self);
-
-    /// An eventfd that the kernel signals at each completion; a duplicate, owned by the caller.
-    ///
-    /// # Errors
-    /// When the process has no descriptor left.
-    fn event(&self) -> io::Result<OwnedFd>;
-}
-
-impl Reactor for UringWorker {
-    fn park(&self) {
-        self.drive();
-    }
-
-    fn ready(&self) {
-        self.drive();
-    }
-
-    fn event(&self) -> io::Result<OwnedFd> {
-        Ok(self.eventfd()?)
-    }
-}
-
 /// Gives the calling worker its file I/O as configured, and returns its kind: `"io_uring"` or
 /// `"threads"`. The disks find the thread's ring by themselves.
 ///
@@ -66,7 +35,10 @@ pub(crate) fn choose(wanted: FileIo) -> io::Result<&'static str> {
         return Ok(THREADS);
     }
     match UringWorker::new(UringOptions::default()) {
-        Ok(ring) => install(Rc::new(ring)).map(|()| "io_uring"),
+        Ok(ring) => {
+            let event = ring.eventfd()?;
+            install(move || ring.drive(), event).map(|()| "io_uring")
+        }
         Err(reason) if wanted == FileIo::IoUring => Err(io::Error::other(format!(
             "no io_uring: {reason}\n  = permit it (containers: the seccomp profile), or set file_io = \"auto\""
         ))),
@@ -80,28 +52,31 @@ pub(crate) fn choose(wanted: FileIo) -> io::Result<&'static str> {
 const THREADS: &str = "threads";
 
 thread_local! {
-    static REACTOR: RefCell<Option<Rc<dyn Reactor>>> = const { RefCell::new(None) };
+    /// Submits what was queued on the ring of this thread, without waiting, and wakes the tasks whose operations have
+    /// ended.
+    static DRIVE: RefCell<Option<Rc<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
 /// For `Builder::on_thread_park`: one submission for everything queued in this turn.
 pub(crate) fn on_park() {
-    let reactor = REACTOR.with_borrow(Clone::clone);
-    if let Some(reactor) = reactor {
-        reactor.park();
+    let drive = DRIVE.with_borrow(Clone::clone);
+    if let Some(drive) = drive {
+        drive();
     }
 }
 
-/// Gives this worker its ring; call on the worker's thread, within its runtime.
+/// Gives this worker its ring, by what drives it and an eventfd that the kernel signals at each completion; call on the
+/// worker's thread, within its runtime.
 ///
 /// # Errors
-/// When the eventfd cannot be had or waited on.
-pub fn install(reactor: Rc<dyn Reactor>) -> io::Result<()> {
-    let event = reactor.event()?;
+/// When the eventfd cannot be waited on.
+pub fn install(drive: impl Fn() + 'static, event: OwnedFd) -> io::Result<()> {
+    let drive: Rc<dyn Fn()> = Rc::new(drive);
     let flags = rustix::fs::fcntl_getfl(&event)?;
     rustix::fs::fcntl_setfl(&event, flags | OFlags::NONBLOCK)?;
     // An eventfd reads like a pipe. (`AsyncFd` would need unsafe code for the same.)
     let mut event = Receiver::from_owned_fd_unchecked(event)?;
-    REACTOR.set(Some(Rc::clone(&reactor)));
+    DRIVE.set(Some(Rc::clone(&drive)));
     tokio::task::spawn_local(async move {
         // The runtime would keep a panic of this task to itself, and nobody would collect completions.
         let _vital = Vital;
@@ -112,10 +87,10 @@ pub fn install(reactor: Rc<dyn Reactor>) -> io::Result<()> {
                 return;
             }
             // Collecting completions may signal the eventfd once more: it is read after that.
-            reactor.ready();
+            drive();
             clear(&mut event);
             // Earlier completions are in the ring; later ones are a new signal.
-            reactor.ready();
+            drive();
         }
     });
     Ok(())
@@ -132,5 +107,5 @@ fn clear(event: &mut Receiver) {
 
 /// Takes the ring from this worker, before its thread ends.
 pub(crate) fn uninstall() {
-    REACTOR.set(None);
+    DRIVE.set(None);
 }

@@ -3,7 +3,6 @@
 use std::{
     io::{Read, Write},
     net::{self, TcpListener},
-    rc::Rc,
     sync::atomic::AtomicU32,
 };
 
@@ -438,26 +437,6 @@ fn a_worker_that_cannot_start_says_why() {
     assert_eq!(error.to_string(), "a worker died at its start");
 }
 
-/// A ring without a kernel: an eventfd that others signal, and a count of turns.
-struct FakeRing {
-    event: std::os::fd::OwnedFd,
-    turns: Arc<AtomicU32>,
-}
-
-impl crate::runtime::ring::Reactor for FakeRing {
-    fn park(&self) {
-        self.turns.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn ready(&self) {
-        self.turns.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn event(&self) -> io::Result<std::os::fd::OwnedFd> {
-        self.event.try_clone()
-    }
-}
-
 #[test]
 fn the_ring_turns_before_sleep_and_at_each_completion() {
     use rustix::event::{EventfdFlags, eventfd};
@@ -466,7 +445,8 @@ fn the_ring_turns_before_sleep_and_at_each_completion() {
     let turns = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&turns);
     let (worker, _stop) = start(move |_| {
-        crate::runtime::ring::install(Rc::new(FakeRing { event, turns }))?;
+        let turn = move || _ = turns.fetch_add(1, Ordering::Relaxed);
+        crate::runtime::ring::install(turn, event)?;
         Ok(Echo::default())
     })
     .unwrap();
@@ -490,27 +470,8 @@ fn the_ring_turns_before_sleep_and_at_each_completion() {
     block_on(worker.end(Duration::from_secs(10)));
 }
 
-/// A ring that panics on the worker's thread: outside of every task, or in the task that drives it.
-struct BrokenRing {
-    event: std::os::fd::OwnedFd,
-    at_park: bool,
-}
-
-impl crate::runtime::ring::Reactor for BrokenRing {
-    fn park(&self) {
-        assert!(!self.at_park, "told to");
-    }
-
-    fn ready(&self) {
-        panic!("told to");
-    }
-
-    fn event(&self) -> io::Result<std::os::fd::OwnedFd> {
-        self.event.try_clone()
-    }
-}
-
-/// The test runs in a process of its own, because that is what ends.
+/// The ring panics on the worker's thread: outside of every task, or in the task that drives it. The test runs in a
+/// process of its own, because that is what ends.
 #[test]
 fn the_process_ends_with_the_thread_of_a_worker() {
     use rustix::event::{EventfdFlags, eventfd};
@@ -521,7 +482,8 @@ fn the_process_ends_with_the_thread_of_a_worker() {
         // The task runs when the event is signalled.
         let event = eventfd(u32::from(!at_park), EventfdFlags::NONBLOCK).unwrap();
         let (_worker, _stop) = start(move |_| {
-            crate::runtime::ring::install(Rc::new(BrokenRing { event, at_park }))?;
+            let panics = move || assert_ne!(tokio::task::try_id().is_none(), at_park, "told to");
+            crate::runtime::ring::install(panics, event)?;
             Ok(Echo::default())
         })
         .unwrap();
