@@ -4,6 +4,7 @@ pub(crate) mod host_changes;
 pub(crate) mod interfaces;
 #[cfg(test)]
 pub(crate) mod loop_mount;
+pub(crate) mod mounts;
 pub(crate) mod netlink;
 pub(crate) mod notify;
 pub(crate) mod power;

@@ -28,7 +28,7 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub(crate) use late::{ANSWER_MAX, Late};
-pub(crate) use mounts::{file_systems, mount_point, mount_points, unescape};
+pub(crate) use mounts::file_systems;
 
 use super::{atomic, flush_journal::boot_id};
 use crate::lock;

@@ -34,6 +34,7 @@ use super::{
     Listener, Shared, lock,
     table::{Below, FULL, UseId, WATCHES_MAX},
 };
+use crate::host::mounts;
 
 /// Directories visited before events are read again.
 const SLICE: usize = 128;
@@ -274,17 +275,10 @@ fn mount_of(fd: &OwnedFd) -> Option<u64> {
 
 /// Whether the file system of a mount is a local one, by the kernel's table of mounts.
 fn is_local(mount: u64) -> Result<bool, Errno> {
-    let id = mount.to_string();
-    // proc(5): the line begins with the number, and the type follows the optional fields.
     // This error is none of those for which a directory is left out without a report.
-    let table = std::fs::read("/proc/self/mountinfo").map_err(|_| Errno::IO)?;
-    let kind = table.split(|byte| *byte == b'\n').find_map(|line| {
-        let mut fields = line.split(|byte| *byte == b' ');
-        let own = fields.next() == Some(id.as_bytes());
-        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-        own.then_some(kind)
-    });
-    Ok(kind.is_some_and(is_local_name))
+    let mounts = mounts::read().map_err(|_| Errno::IO)?;
+    let found = mounts.iter().find(|one| one.id == mount);
+    Ok(found.is_some_and(|found| is_local_name(found.kind.as_bytes())))
 }
 
 /// Whether clients never see the name.

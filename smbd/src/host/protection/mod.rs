@@ -12,7 +12,6 @@
 
 mod device;
 mod finding;
-mod mounts;
 mod power;
 mod read;
 mod system;
@@ -27,6 +26,7 @@ use std::{
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
+use super::mounts::{self, Mount};
 use crate::{answers::FileSystemStatus, config::Protection};
 
 pub use device::{Cache, Device};
@@ -51,7 +51,7 @@ pub enum Verdict {
 #[derive(Debug, Clone)]
 pub struct Machine {
     root: Root,
-    mounts: Vec<mounts::Mount>,
+    mounts: Vec<Mount>,
     guest: bool,
     power: Power,
 }
@@ -96,8 +96,9 @@ impl Machine {
     /// Reads the mount table, the kind of machine and its power source.
     #[must_use]
     pub fn read(root: Root) -> Self {
+        let table = read::table(&root.proc.join("self/mountinfo"));
         Self {
-            mounts: mounts::read(&root),
+            mounts: mounts::parse(table.unwrap_or_default().as_bytes()),
             guest: device::is_guest(&root),
             power: Power::read(&root),
             root,

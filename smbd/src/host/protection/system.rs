@@ -5,9 +5,9 @@
 
 use super::{
     finding::FindingKind,
-    mounts::Mount,
     read::{self, Root, value},
 };
+use crate::host::mounts::Mount;
 
 /// File systems of other machines.
 const NETWORK: &str = "\

@@ -13,11 +13,13 @@ use super::{
     Device, Finding, Machine,
     device::{self, Cache},
     finding::FindingKind,
-    mounts::{self, Mount},
     read::{self, Root, clean, value},
     system,
 };
-use crate::answers::FileSystemStatus;
+use crate::{
+    answers::FileSystemStatus,
+    host::mounts::{self, Mount},
+};
 
 /// Most layers above each other, file systems and devices together.
 const LAYERS_MAX: usize = 24;

@@ -21,7 +21,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::{
     config::{Config, in_time, is_mistake},
-    state::unclean::{mount_point, mount_points},
+    host::mounts::{mount_point, mount_points},
 };
 
 /// Newest version of Landlock whose rights are asked for; an older kernel has fewer.

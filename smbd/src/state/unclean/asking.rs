@@ -23,8 +23,12 @@ use std::{
 
 use vfs::linux::{LinuxDisk, SuperBlock};
 
-use super::{lost::Lost, mount_point, mount_points, mounts::mounts_below, sync::named};
-use crate::{config, lock};
+use super::{lost::Lost, mounts::mounts_below, sync::named};
+use crate::{
+    config,
+    host::mounts::{mount_point, mount_points},
+    lock,
+};
 
 /// Pause after the first error of a file system.
 pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -59,7 +63,7 @@ impl Refusal {
     fn of(folder: &Path, error: io::Error) -> Self {
         Self {
             mistake: config::is_mistake(&error),
-            // The errors of file systems come from system calls, and none of those is of this kind (`mounts.rs`).
+            // The errors of file systems come from system calls, and none of those is of this kind (`host/mounts.rs`).
             is_of_table: error.kind() == io::ErrorKind::Other,
             error: named(folder, error).to_string(),
         }

@@ -1,18 +1,17 @@
-//! The kernel's mount table: lists mount points without accessing any file system; only [`file_systems`] opens them.
+//! The file systems of a share: that of its folder, and those mounted below.
+//!
+//! A mount that the kernel's table does not show is neither synced after an unclean end nor watched, so an error is never
+//! taken for an empty table.
 
 use std::{
-    fs, io,
-    os::unix::ffi::OsStringExt,
+    io,
     path::{Path, PathBuf},
 };
 
 use vfs::linux::SuperBlock;
 
-/// The kernel's mount table. A mount that it does not show is neither synced after an unclean end nor watched, so an
-/// error is never taken for an empty table.
-const TABLE: &str = "/proc/self/mountinfo";
-/// Most lines of the kernel's mount table that are read.
-const MOUNTS_MAX: usize = 100_000;
+use crate::host::mounts::{self, Mount};
+
 /// Types of file systems that keep nothing beyond the life of the kernel, or are no store of files at all. Every other
 /// type counts as one that keeps things, because no list has the names of all network, cluster and stacked file
 /// systems, and to sync one that keeps nothing does no harm.
@@ -50,59 +49,16 @@ pub(crate) fn file_systems(share: &str, path: &Path) -> Vec<(SuperBlock, String)
 /// The folder is not there, or the kernel's table cannot be read.
 pub(super) fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let full = folder.canonicalize()?;
-    let table = read(TABLE)?;
-    let mut mounts = mounts(&table, KEEP_NOTHING);
-    mounts.retain(|mount| mount.starts_with(&full) && *mount != full);
-    Ok(mounts)
+    let mounts = mounts::read()?.into_iter().filter(keeps_things);
+    let mut below: Vec<PathBuf> = mounts.map(|mount| mount.point).collect();
+    below.retain(|point| point.starts_with(&full) && *point != full);
+    Ok(below)
 }
 
-/// Every mount point.
-pub(crate) fn mount_points() -> io::Result<Vec<PathBuf>> {
-    Ok(mounts(&read(TABLE)?, ""))
-}
-
-/// A table of the kernel. Its error is of no kind that a wrong configuration gives.
-fn read(table: &str) -> io::Result<Vec<u8>> {
-    fs::read(table).map_err(|error| io::Error::other(format!("{table}: {error}")))
-}
-
-/// The mount point among these on which a path lies, as it is written. A link may lead elsewhere.
-pub(crate) fn mount_point<'a>(path: &Path, points: &'a [PathBuf]) -> Option<&'a PathBuf> {
-    let above = points.iter().filter(|point| path.starts_with(point));
-    above.max_by_key(|point| point.as_os_str().len())
-}
-
-/// Mount points in the kernel's table (`proc(5)`), except those of file systems of the types `without`.
-fn mounts(table: &[u8], without: &str) -> Vec<PathBuf> {
-    let lines = table.split(|byte| *byte == b'\n').take(MOUNTS_MAX);
-    lines
-        .filter_map(|line| {
-            let mut fields = line.split(|byte| *byte == b' ');
-            let point = fields.nth(4)?;
-            let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-            let kind = std::str::from_utf8(kind).ok()?;
-            let is_left_out = without.split_ascii_whitespace().any(|one| one == kind);
-            (!is_left_out).then(|| unescape(point))
-        })
-        .collect()
-}
-
-/// A field of the kernel's mount tables as it was: `\040` is a blank, and so on.
-pub(crate) fn unescape(field: &[u8]) -> PathBuf {
-    let mut out = Vec::new();
-    let mut rest = field;
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..3).filter(|_| *first == b'\\');
-        let code = digits
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        out.push(code.unwrap_or(*first));
-        rest = match code {
-            Some(_) => after.get(3..).unwrap_or_default(),
-            None => after,
-        };
-    }
-    PathBuf::from(std::ffi::OsString::from_vec(out))
+/// Whether the file system of a mount has persistent contents.
+fn keeps_things(mount: &Mount) -> bool {
+    let mut others = KEEP_NOTHING.split_ascii_whitespace();
+    !others.any(|kind| kind == mount.kind)
 }
 
 #[cfg(test)]
@@ -120,25 +76,10 @@ mod tests {
             42 35 0:4 / /srv/e rw - ecryptfs /secret rw\n\
             43 35 0:3 / /srv/u rw - ubifs ubi0:data rw\n";
         let keep = ["/mnt/a b", "/srv/n", "/srv/f", "/srv/l", "/srv/e", "/srv/u"];
-        assert_eq!(mounts(table, KEEP_NOTHING), keep.map(PathBuf::from));
-        assert_eq!(mounts(table, "").len(), keep.len() + 2);
-        assert_eq!(unescape(b"x\\"), PathBuf::from("x\\"));
-        assert_eq!(unescape(b"\\999\\134"), PathBuf::from("\\999\\"));
-    }
-
-    #[test]
-    fn a_table_that_cannot_be_read_is_no_empty_one() {
-        let error = read("/proc/self/gone").unwrap_err();
-        assert!(!crate::config::is_mistake(&error), "{error}");
-        assert!(!mount_points().unwrap().is_empty());
-    }
-
-    #[test]
-    fn the_deepest_mount_point_holds_a_path() {
-        let points = ["/", "/mnt", "/mnt/a"].map(PathBuf::from);
-        let on = |path: &str| mount_point(Path::new(path), &points).unwrap().to_str();
-        assert_eq!(on("/mnt/a/b"), Some("/mnt/a"));
-        assert_eq!(on("/mnt/ab"), Some("/mnt"));
-        assert_eq!(on("/srv"), Some("/"));
+        let mounts = mounts::parse(table);
+        assert_eq!(mounts.len(), keep.len() + 2);
+        let kept = mounts.into_iter().filter(keeps_things);
+        let kept: Vec<PathBuf> = kept.map(|mount| mount.point).collect();
+        assert_eq!(kept, keep.map(PathBuf::from));
     }
 }
