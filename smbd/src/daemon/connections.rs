@@ -6,9 +6,9 @@ use super::{Carried, Front};
 use crate::{
     runtime::{
         admission::Pass,
+        connection_loads::PERIOD,
         listener::{AcceptErrors, has_lost_interface, prepare},
         placement,
-        seats::PERIOD,
         worker::{Accepted, Worker},
     },
     service::Service,

@@ -46,7 +46,7 @@ use crate::{
         worker::{ConnectionHandler, Spec, Worker},
     },
     service::{ApplyReason, Service},
-    state::{state_dir, unclean},
+    state::{recovery, state_dir},
     status::shares::REPLACED,
 };
 
@@ -161,7 +161,7 @@ pub fn run_with<S: Service>(
     resources::raise_descriptor_limit();
     let shares = setup.config.shares.iter().map(|share| share.path.as_path());
     let shares: Vec<_> = shares.collect();
-    let (mark, late) = unclean::Mark::set(&folder, &shares, unclean::ANSWER_MAX)
+    let (mark, late) = recovery::Mark::set(&folder, &shares, recovery::ANSWER_MAX)
         .map_err(|error| format!("before serving: {error}"))?;
     let runtime = Builder::new_current_thread()
         .enable_all()
@@ -208,9 +208,9 @@ struct Front<S: Service> {
     config: RefCell<Arc<Config>>,
     /// The users in force, for workers that start late.
     users: RefCell<UserDb>,
-    mark: Arc<unclean::Mark>,
+    mark: Arc<recovery::Mark>,
     /// Shares that are held back: their file systems do not answer, or fail.
-    late: unclean::Late,
+    late: recovery::Late,
     /// Notified when another configuration is in force, perhaps with more of them.
     late_again: tokio::sync::Notify,
     /// Allows one task at a time to bring a configuration into force.
@@ -234,7 +234,7 @@ struct Front<S: Service> {
 impl<S: Service> Front<S> {
     fn start(
         setup: Setup,
-        (mark, late): (Arc<unclean::Mark>, unclean::Late),
+        (mark, late): (Arc<recovery::Mark>, recovery::Late),
         make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
     ) -> Result<Rc<Self>, Error> {
         let mut config = late.without(setup.config);

@@ -19,7 +19,7 @@ use crate::{
     config::{self, Config, places},
     host::sandbox,
     service::{Applied, ApplyReason, Service},
-    state::unclean,
+    state::recovery,
 };
 
 /// How often a reload checks whether a new share's folder has answered.
@@ -71,7 +71,7 @@ impl<S: Service> Front<S> {
     async fn ask_new(&self, new: &Config) -> Result<(), Error> {
         let asked = self.late.ask_new(&self.config(), new)?;
         let start = Instant::now();
-        while start.elapsed() < unclean::ANSWER_MAX {
+        while start.elapsed() < recovery::ANSWER_MAX {
             if self.late.have_answered(&asked)? {
                 return Ok(());
             }

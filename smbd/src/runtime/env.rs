@@ -49,7 +49,7 @@ impl vfs::Env for TokioEnv {
         if let Err(error) = getrandom::fill(out) {
             // Keys and nonces come from here: better no server than a predictable one.
             tracing::error!(%error, "the kernel gives no random bytes for keys: the server ends");
-            super::vital::end_process();
+            super::abort::end_process();
         }
     }
 

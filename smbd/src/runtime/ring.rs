@@ -23,7 +23,7 @@ use tokio::{
 };
 use vfs::uring::{UringOptions, UringWorker};
 
-use crate::{config::FileIo, runtime::vital::Vital};
+use crate::{config::FileIo, runtime::abort::AbortOnPanic};
 
 /// Gives the calling worker its file I/O as configured, and returns its kind: `"io_uring"` or
 /// `"threads"`. The disks find the thread's ring by themselves.
@@ -79,7 +79,7 @@ pub fn install(drive: impl Fn() + 'static, event: OwnedFd) -> io::Result<()> {
     DRIVE.set(Some(Rc::clone(&drive)));
     tokio::task::spawn_local(async move {
         // The runtime would keep a panic of this task to itself, and nobody would collect completions.
-        let _vital = Vital;
+        let _abort = AbortOnPanic;
         loop {
             if let Err(error) = event.readable().await {
                 // The runtime is shutting down.

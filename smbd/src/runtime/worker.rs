@@ -120,7 +120,7 @@ pub type Job = Box<dyn FnOnce() -> LocalTask + Send>;
 
 enum Message<C> {
     Connection(OnItsWay<C>),
-    /// Another worker has less to do: see [`super::seats::Seats::relieve`].
+    /// Another worker has less to do: see [`super::connection_loads::ConnectionLoads::relieve`].
     Relieve {
         listener: usize,
         surplus: f64,

@@ -16,7 +16,7 @@ use std::{
 use durability::{KnownFs, LATCHES, LatchMap, LatchRecord, Refusal, StoreError};
 use vfs::{Disk, Env, FileKey, linux::LinuxDisk};
 
-use crate::{config, host_vfs::apart, state::unclean};
+use crate::{config, host_vfs::apart, state::recovery};
 
 /// The way out of latches that no client can repair.
 const CLEAR: &str = "holdfast policy clear-latch";
@@ -93,7 +93,7 @@ impl Look {
 fn file_systems(shares: &[config::ShareSettings]) -> Vec<KnownFs> {
     let opened = shares
         .iter()
-        .flat_map(|share| unclean::file_systems(&share.name, &share.path));
+        .flat_map(|share| recovery::file_systems(&share.name, &share.path));
     let known = opened.map(|(block, root)| KnownFs {
         dev: block.dev(),
         identity: block.identity(),

@@ -4,7 +4,7 @@ pub mod atomic;
 pub mod flush_journal;
 pub(crate) mod latches;
 pub(crate) mod persistent_store;
+pub(crate) mod recovery;
 pub(crate) mod sentinel;
 pub mod state_dir;
 pub(crate) mod stores;
-pub(crate) mod unclean;

@@ -24,7 +24,7 @@ use vfs::{disk::Errno, linux::SuperBlock};
 
 use crate::{
     answers::WatchedFileSystem, config, host_vfs::HostVfs, lock, metrics::exposition::Page,
-    state::unclean,
+    state::recovery,
 };
 
 /// How often each file system is asked.
@@ -54,7 +54,7 @@ pub(crate) fn look(shares: &[config::ShareSettings]) -> Look {
     let mut seen = Look::default();
     for share in shares {
         seen.shares.push(share.name.clone());
-        for (block, root) in unclean::file_systems(&share.name, &share.path) {
+        for (block, root) in recovery::file_systems(&share.name, &share.path) {
             seen.found.push((share.name.clone(), block, root));
         }
     }

@@ -17,27 +17,27 @@ pub enum Weight {
 }
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $what:ident: $weight:ident, $word:literal, $predicate:literal;)*) => {
+    ($($(#[$doc:meta])* $kind:ident: $weight:ident, $word:literal, $predicate:literal;)*) => {
         /// The kind of finding.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum FindingKind { $($(#[$doc])* $what,)* }
+        pub enum FindingKind { $($(#[$doc])* $kind,)* }
 
         impl FindingKind {
             /// The name in logs, metrics and JSON.
             #[must_use]
             pub fn word(self) -> &'static str {
-                match self { $(Self::$what => $word,)* }
+                match self { $(Self::$kind => $word,)* }
             }
 
             /// How it bears on the verdict.
             #[must_use]
             pub fn weight(self) -> Weight {
-                match self { $(Self::$what => Weight::$weight,)* }
+                match self { $(Self::$kind => Weight::$weight,)* }
             }
 
             /// The rest of a sentence that begins with the subject.
             fn predicate(self) -> &'static str {
-                match self { $(Self::$what => $predicate,)* }
+                match self { $(Self::$kind => $predicate,)* }
             }
         }
     };
@@ -109,7 +109,7 @@ kinds! {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// The kind of finding.
-    pub what: FindingKind,
+    pub kind: FindingKind,
     /// Device, mount point, file system or file; printable.
     pub subject: String,
 }
@@ -133,6 +133,6 @@ impl FindingKind {
 impl fmt::Display for Finding {
     /// One sentence without a full stop.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.subject, self.what.predicate())
+        write!(f, "{}{}", self.subject, self.kind.predicate())
     }
 }

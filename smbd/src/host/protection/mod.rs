@@ -112,7 +112,7 @@ impl Machine {
         walk.path(place.mount_id, &place.path, 0);
         let mut findings = walk.findings;
         findings.extend(self.power.supply().map(|supply| Finding {
-            what: FindingKind::OnBattery,
+            kind: FindingKind::OnBattery,
             subject: supply.to_owned(),
         }));
         Assessment {
@@ -125,8 +125,8 @@ impl Machine {
 }
 
 impl Assessment {
-    fn has(&self, whats: &[FindingKind]) -> bool {
-        self.findings.iter().any(|one| whats.contains(&one.what))
+    fn has(&self, kinds: &[FindingKind]) -> bool {
+        self.findings.iter().any(|one| kinds.contains(&one.kind))
     }
 
     /// The verdict.
@@ -142,7 +142,7 @@ impl Assessment {
                 _ => Verdict::Protected,
             };
         }
-        match self.findings.iter().map(|one| one.what.weight()).max() {
+        match self.findings.iter().map(|one| one.kind.weight()).max() {
             Some(Weight::Unprotected) => Verdict::Unprotected,
             Some(Weight::Unknown) => Verdict::Unknown,
             _ if self.devices.iter().all(|device| device.layered) => Verdict::Unknown,
@@ -176,7 +176,7 @@ impl Assessment {
         // A file system mounted without barriers loses nothing where no device has a volatile cache.
         let harmless = self.cache() == Cache::WriteThrough;
         let breaks = |one: &&Finding| {
-            one.what.breaks_syncs() && !(harmless && one.what == FindingKind::NoBarrier)
+            one.kind.breaks_syncs() && !(harmless && one.kind == FindingKind::NoBarrier)
         };
         self.findings.iter().find(breaks)
     }

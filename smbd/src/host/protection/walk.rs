@@ -56,9 +56,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn add(&mut self, what: FindingKind, subject: impl Into<String>) {
+    fn add(&mut self, kind: FindingKind, subject: impl Into<String>) {
         let subject = subject.into();
-        self.findings.insert(Finding { what, subject });
+        self.findings.insert(Finding { kind, subject });
     }
 
     /// The file system that a path is on, and everything below.
@@ -84,8 +84,8 @@ impl<'a> Walk<'a> {
             .filter(|_| mount.device.0 != 0)
             .and_then(|dir| dir.file_name())
             .map(|name| name.to_string_lossy().into_owned());
-        for what in system::look(self.root, &mount, name.as_deref()) {
-            self.add(what, subject.clone());
+        for kind in system::look(self.root, &mount, name.as_deref()) {
+            self.add(kind, subject.clone());
         }
         if let Some(upper) = mount
             .value_of("upperdir")
@@ -195,8 +195,8 @@ impl<'a> Walk<'a> {
             return self.loop_file(dir, subject, device.cache, layers);
         }
         if !device.layered {
-            for what in device::behind(self.root, dir, &device, self.guest) {
-                self.add(what, subject.clone());
+            for kind in device::behind(self.root, dir, &device, self.guest) {
+                self.add(kind, subject.clone());
             }
             return is_volatile;
         }
@@ -239,12 +239,12 @@ impl<'a> Walk<'a> {
         };
         self.add(FindingKind::Loop, subject.clone());
         // If the device reports "write through", it gets no flush, and so the file gets no fsync.
-        let what = match cache {
+        let kind = match cache {
             Cache::WriteBack => FindingKind::VolatileCache,
             Cache::WriteThrough => FindingKind::FlushNotPassedOn,
             Cache::Unknown => FindingKind::CannotSee,
         };
-        self.add(what, subject);
+        self.add(kind, subject);
         let file = file.strip_suffix(" (deleted)").unwrap_or(&file);
         self.path(None, Path::new(file), layers + 1);
         true

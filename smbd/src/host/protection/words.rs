@@ -54,7 +54,7 @@ impl Assessment {
             let fua = self.disks().all(|disk| disk.fua == Some(true));
             words.push(if fua { "fua" } else { "no-fua" });
         }
-        words.extend(self.findings.iter().map(|finding| finding.what.word()));
+        words.extend(self.findings.iter().map(|finding| finding.kind.word()));
         words.extend(self.asserted_word().map(|(asserted, _)| asserted));
         words.push(self.verdict().word());
         let mut said = Vec::new();
@@ -93,7 +93,7 @@ impl Assessment {
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         let mut findings: Vec<_> = self.findings.iter().collect();
-        findings.sort_by_key(|finding| std::cmp::Reverse(finding.what.weight()));
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.kind.weight()));
         let mut lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
         match (self.asserted_word(), self.verdict()) {
             (None, _) => {}
@@ -121,10 +121,10 @@ impl Assessment {
             rotational: device.rotational,
         });
         let findings = self.findings.iter().map(|finding| FindingStatus {
-            finding: finding.what.word().to_owned(),
+            finding: finding.kind.word().to_owned(),
             subject: finding.subject.clone(),
             says: finding.to_string(),
-            breaks_syncs: finding.what.breaks_syncs(),
+            breaks_syncs: finding.kind.breaks_syncs(),
         });
         ProtectionStatus {
             verdict: self.verdict().word().to_owned(),
@@ -164,7 +164,7 @@ pub(crate) fn metrics<'a>(
     let mut family = page.family("holdfast_share_finding", help);
     for (share, found) in shares {
         for finding in &found.findings {
-            let what = finding.what.word();
+            let what = finding.kind.word();
             let labels = [
                 ("share", share),
                 ("finding", what),

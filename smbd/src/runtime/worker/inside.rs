@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{Accepted, ConnectionHandler, Inbox, Message, OnItsWay, Spec, WorkerHandle};
-use crate::runtime::{ring, seats::Seats, vital::Vital};
+use crate::runtime::{abort::AbortOnPanic, connection_loads::ConnectionLoads, ring};
 
 /// The worker's own half.
 pub(super) struct Inside<C> {
@@ -55,11 +55,11 @@ impl<C: Send + 'static> Inside<C> {
                 Ok((io, handler)) => {
                     let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
                     if ready.send(Ok((io, thread_id))).is_ok() {
-                        let _vital = Vital;
+                        let _abort = AbortOnPanic;
                         let serving = Serving {
                             handler: Rc::new(handler),
                             worker: handle,
-                            seats: Rc::default(),
+                            loads: Rc::default(),
                             connections: JoinSet::new(),
                         };
                         self.serve(serving, grace).await;
@@ -125,18 +125,18 @@ impl<C: Send + 'static> Inside<C> {
         serving: &mut Serving<H>,
     ) {
         match message {
-            Message::Connection(connection) => self.seat(connection, serving),
+            Message::Connection(connection) => self.begin(connection, serving),
             Message::Relieve {
                 listener,
                 surplus,
                 to,
-            } => serving.seats.relieve(listener, surplus, to),
+            } => serving.loads.relieve(listener, surplus, to),
             Message::Job(job) => drop(tokio::task::spawn_local(job())),
             Message::End => {}
         }
     }
 
-    fn seat<H: ConnectionHandler<Carried = C>>(
+    fn begin<H: ConnectionHandler<Carried = C>>(
         &self,
         connection: OnItsWay<C>,
         serving: &mut Serving<H>,
@@ -189,7 +189,7 @@ impl<C: Send + 'static> Inside<C> {
                 };
                 drop(stops);
                 if let Err(connection) = given {
-                    return self.seat(connection, serving);
+                    return self.begin(connection, serving);
                 }
             }
             Err(error) => {
@@ -207,7 +207,7 @@ type Departed<C> = (OnItsWay<C>, Option<Inbox<C>>);
 struct Serving<H: ConnectionHandler> {
     handler: Rc<H>,
     worker: WorkerHandle,
-    seats: Rc<Seats<Inbox<H::Carried>>>,
+    loads: Rc<ConnectionLoads<Inbox<H::Carried>>>,
     connections: JoinSet<Option<Departed<H::Carried>>>,
 }
 
@@ -218,13 +218,13 @@ impl<H: ConnectionHandler> Serving<H> {
         accepted: Accepted<H::Carried>,
     ) -> impl Future<Output = Option<Departed<H::Carried>>> + 'static {
         let (handler, worker) = (Rc::clone(&self.handler), self.worker.clone());
-        let (seats, seat) = (Rc::clone(&self.seats), self.seats.take(accepted.listener));
+        let (loads, load) = (Rc::clone(&self.loads), self.loads.take(accepted.listener));
         async move {
-            let leaves = || seat.leaves() && !*worker.stopping.borrow();
+            let leaves = || load.leaves() && !*worker.stopping.borrow();
             let served = handler.serve(accepted, &worker, &leaves);
-            let left = seats.run(&seat, served).await?;
+            let left = loads.run(&load, served).await?;
             match left.with_stream(TcpStream::into_std) {
-                Ok(left) => Some((left, seat.destination())),
+                Ok(left) => Some((left, load.destination())),
                 Err((error, carried)) => {
                     tracing::warn!(%error, "a connection was closed on its way to another worker");
                     if let Some(carried) = carried {

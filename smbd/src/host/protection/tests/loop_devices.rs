@@ -115,10 +115,10 @@ fn real_file_systems_on_loop_devices() {
         assert_eq!(found.file_systems[0].kind, kind, "{said}");
         assert_eq!(found.devices[0].kind, "loop", "{said}");
         assert_eq!(found.verdict(), Verdict::Unprotected, "{said}");
-        let of_it = |what: FindingKind| {
+        let of_it = |kind: FindingKind| {
             let point = mounted.top.path().join("m");
             let subject = read::clean(&point.to_string_lossy());
-            found.findings.contains(&Finding { what, subject })
+            found.findings.contains(&Finding { kind, subject })
         };
         let modes = [
             FindingKind::NoJournal,

@@ -22,7 +22,7 @@ const ASKED_AGAIN: u8 = 40;
 const SHARE_MIN: f64 = 0.05;
 
 /// A connection of a worker: how busy it keeps the worker, and where it is asked to go.
-pub struct Seat<D> {
+pub struct ConnectionLoad<D> {
     /// The listener that accepted it: it may go only to workers of this listener.
     listener: usize,
     /// How long its task ran in this period.
@@ -33,7 +33,7 @@ pub struct Seat<D> {
     stays: Cell<u8>,
 }
 
-impl<D> Seat<D> {
+impl<D> ConnectionLoad<D> {
     /// Whether the connection is asked to leave.
     pub fn leaves(&self) -> bool {
         self.to.borrow().is_some()
@@ -51,13 +51,13 @@ impl<D> Seat<D> {
 }
 
 /// All connections of a worker; `D` is where they can go.
-pub struct Seats<D> {
+pub struct ConnectionLoads<D> {
     /// When this period began, while shares are measured.
     since: Cell<Option<Instant>>,
-    all: RefCell<Vec<Rc<Seat<D>>>>,
+    all: RefCell<Vec<Rc<ConnectionLoad<D>>>>,
 }
 
-impl<D> Default for Seats<D> {
+impl<D> Default for ConnectionLoads<D> {
     fn default() -> Self {
         Self {
             since: Cell::new(None),
@@ -66,10 +66,10 @@ impl<D> Default for Seats<D> {
     }
 }
 
-impl<D> Seats<D> {
+impl<D> ConnectionLoads<D> {
     /// Adds a connection that this listener accepted.
-    pub fn take(&self, listener: usize) -> Rc<Seat<D>> {
-        let seat = Rc::new(Seat {
+    pub fn take(&self, listener: usize) -> Rc<ConnectionLoad<D>> {
+        let load = Rc::new(ConnectionLoad {
             listener,
             ran: Cell::default(),
             to: RefCell::new(None),
@@ -82,12 +82,12 @@ impl<D> Seats<D> {
             let live = all.len();
             all.reserve(live);
         }
-        all.push(Rc::clone(&seat));
-        seat
+        all.push(Rc::clone(&load));
+        load
     }
 
     /// Runs a connection's task, and measures it while shares are measured.
-    pub async fn run<T>(&self, seat: &Seat<D>, task: impl Future<Output = T>) -> T {
+    pub async fn run<T>(&self, load: &ConnectionLoad<D>, task: impl Future<Output = T>) -> T {
         let mut task = pin!(task);
         poll_fn(|cx| {
             let Some(since) = self.since.get() else {
@@ -97,12 +97,12 @@ impl<D> Seats<D> {
             if began.saturating_duration_since(since) > 2 * PERIOD {
                 self.since.set(None);
                 // The worker is not asked any more, so a connection that rests since then stays when it wakes.
-                for seat in self.all.borrow().iter() {
-                    drop(seat.to.take());
+                for load in self.all.borrow().iter() {
+                    drop(load.to.take());
                 }
             }
             let polled = task.as_mut().poll(cx);
-            seat.ran.set(seat.ran.get() + began.elapsed());
+            load.ran.set(load.ran.get() + began.elapsed());
             polled
         })
         .await
@@ -115,37 +115,37 @@ impl<D> Seats<D> {
         let since = self.since.replace(Some(now));
         let mut all = self.all.borrow_mut();
         forget_ended(&mut all);
-        let measured: Duration = all.iter().map(|seat| seat.ran.get()).sum();
+        let measured: Duration = all.iter().map(|load| load.ran.get()).sum();
         let is_second = since.is_some_and(|since| now.duration_since(since) <= 2 * PERIOD);
-        let mut best: Option<(f64, &Rc<Seat<D>>)> = None;
-        for seat in all.iter() {
-            let share = seat.share(measured);
-            seat.ran.set(Duration::ZERO);
-            seat.stays.set(seat.stays.get().saturating_sub(1));
-            if seat.to.take().is_some() {
+        let mut best: Option<(f64, &Rc<ConnectionLoad<D>>)> = None;
+        for load in all.iter() {
+            let share = load.share(measured);
+            load.ran.set(Duration::ZERO);
+            load.stays.set(load.stays.get().saturating_sub(1));
+            if load.to.take().is_some() {
                 // It was asked a period ago, and has never been quiet since.
-                seat.stays.set(ASKED_AGAIN);
+                load.stays.set(ASKED_AGAIN);
             }
             // A moved connection counts twice: one worker loses it, and the other one gets it.
             let left = (surplus - 2.0 * share).abs();
-            let may = seat.listener == listener && seat.stays.get() == 0 && share >= SHARE_MIN;
+            let may = load.listener == listener && load.stays.get() == 0 && share >= SHARE_MIN;
             // If the other worker gets the greater part, the difference must become clearly smaller, or the connection
             // would be moved back later.
             let lasts = 2.0 * share <= surplus || left <= surplus / 2.0;
             if may && lasts && best.is_none_or(|(least, _)| left < least) {
-                best = Some((left, seat));
+                best = Some((left, load));
             }
         }
-        if let Some((_, seat)) = best.filter(|_| is_second) {
-            *seat.to.borrow_mut() = Some(to);
+        if let Some((_, load)) = best.filter(|_| is_second) {
+            *load.to.borrow_mut() = Some(to);
         }
     }
 }
 
 /// Forgets connections that have ended or left.
-fn forget_ended<D>(all: &mut Vec<Rc<Seat<D>>>) {
+fn forget_ended<D>(all: &mut Vec<Rc<ConnectionLoad<D>>>) {
     // The worker holds the other reference while it serves.
-    all.retain(|seat| Rc::strong_count(seat) > 1);
+    all.retain(|load| Rc::strong_count(load) > 1);
 }
 
 #[cfg(test)]
@@ -154,21 +154,21 @@ mod tests {
 
     use super::*;
 
-    /// Seats of these listeners that ran for so many milliseconds, in a worker whose first period is over.
-    fn seats(ran: &[(usize, u64)]) -> (Seats<()>, Vec<Rc<Seat<()>>>) {
-        let seats = Seats::default();
-        seats.relieve(0, 1.0, ());
+    /// ConnectionLoads of these listeners that ran for so many milliseconds, in a worker whose first period is over.
+    fn loads(ran: &[(usize, u64)]) -> (ConnectionLoads<()>, Vec<Rc<ConnectionLoad<()>>>) {
+        let loads = ConnectionLoads::default();
+        loads.relieve(0, 1.0, ());
         let all = ran.iter().map(|(listener, ms)| {
-            let seat = seats.take(*listener);
-            seat.ran.set(Duration::from_millis(*ms));
-            seat
+            let load = loads.take(*listener);
+            load.ran.set(Duration::from_millis(*ms));
+            load
         });
         let all = all.collect();
-        (seats, all)
+        (loads, all)
     }
 
-    fn asked(all: &[Rc<Seat<()>>]) -> Vec<usize> {
-        let asked = all.iter().enumerate().filter(|(_, seat)| seat.leaves());
+    fn asked(all: &[Rc<ConnectionLoad<()>>]) -> Vec<usize> {
+        let asked = all.iter().enumerate().filter(|(_, load)| load.leaves());
         asked.map(|(at, _)| at).collect()
     }
 
@@ -183,32 +183,32 @@ mod tests {
             (1.0, &[(1, 50), (0, 30), (0, 20)], &[1]),
             (1.0, &[(0, 10); 10], &[0]),
         ] {
-            let (seats, all) = seats(ran);
-            seats.relieve(0, surplus, ());
+            let (loads, all) = loads(ran);
+            loads.relieve(0, surplus, ());
             assert_eq!(asked(&all), leaves, "{surplus} {ran:?}");
         }
     }
 
     #[test]
     fn one_busy_period_moves_nothing() {
-        let seats = Seats::default();
-        let all = [seats.take(0), seats.take(0)];
-        for seat in &all {
-            seat.ran.set(Duration::from_millis(50));
+        let loads = ConnectionLoads::default();
+        let all = [loads.take(0), loads.take(0)];
+        for load in &all {
+            load.ran.set(Duration::from_millis(50));
         }
-        seats.relieve(0, 1.0, ());
+        loads.relieve(0, 1.0, ());
         assert!(asked(&all).is_empty());
     }
 
     #[test]
     fn after_one_that_cannot_leave_another_is_asked() {
-        let (seats, all) = seats(&[(0, 50), (0, 50)]);
-        seats.relieve(0, 1.0, ());
+        let (loads, all) = loads(&[(0, 50), (0, 50)]);
+        loads.relieve(0, 1.0, ());
         assert_eq!(asked(&all), [0]);
-        for seat in &all {
-            seat.ran.set(Duration::from_millis(50));
+        for load in &all {
+            load.ran.set(Duration::from_millis(50));
         }
-        seats.relieve(0, 1.0, ());
+        loads.relieve(0, 1.0, ());
         assert_eq!(asked(&all), [1]);
         assert_eq!(all[1].destination(), Some(()));
         assert!(!all[1].leaves());
@@ -216,31 +216,31 @@ mod tests {
 
     #[test]
     fn a_connection_that_was_asked_long_ago_stays() {
-        let (seats, all) = seats(&[(0, 50), (0, 50)]);
-        seats.relieve(0, 1.0, ());
+        let (loads, all) = loads(&[(0, 50), (0, 50)]);
+        loads.relieve(0, 1.0, ());
         assert_eq!(asked(&all), [0]);
-        seats.since.set(Instant::now().checked_sub(3 * PERIOD));
-        let wakes = pin!(seats.run(&all[0], async { all[0].leaves() }));
+        loads.since.set(Instant::now().checked_sub(3 * PERIOD));
+        let wakes = pin!(loads.run(&all[0], async { all[0].leaves() }));
         let leaves = wakes.poll(&mut Context::from_waker(Waker::noop()));
         assert_eq!(leaves, Poll::Ready(false));
     }
 
     #[test]
     fn a_connection_that_has_ended_is_forgotten() {
-        let (seats, mut all) = seats(&[(0, 50), (0, 50)]);
+        let (loads, mut all) = loads(&[(0, 50), (0, 50)]);
         all.truncate(1);
-        seats.relieve(0, 1.0, ());
-        assert_eq!(seats.all.borrow().len(), 1);
+        loads.relieve(0, 1.0, ());
+        assert_eq!(loads.all.borrow().len(), 1);
     }
 
     #[test]
     fn those_that_have_ended_do_not_pile_up_where_no_shares_are_measured() {
-        let seats: Seats<()> = Seats::default();
-        let live: Vec<_> = (0..10).map(|_| seats.take(0)).collect();
+        let loads: ConnectionLoads<()> = ConnectionLoads::default();
+        let live: Vec<_> = (0..10).map(|_| loads.take(0)).collect();
         for _ in 0..1_000 {
-            drop(seats.take(0));
+            drop(loads.take(0));
         }
-        assert!(seats.all.borrow().len() < 100);
-        assert!(live.iter().all(|seat| Rc::strong_count(seat) == 2));
+        assert!(loads.all.borrow().len() < 100);
+        assert!(live.iter().all(|load| Rc::strong_count(load) == 2));
     }
 }

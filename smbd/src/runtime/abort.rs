@@ -8,9 +8,9 @@ const LAST_LINE: Duration = Duration::from_millis(100);
 /// Ends the process if the thread of a worker dies, or nobody drives its ring any more: its background syncs, which
 /// lazy policies promise, would end with it, and its clients' locks would stay. The next start syncs what this process
 /// leaves dirty.
-pub(super) struct Vital;
+pub(super) struct AbortOnPanic;
 
-impl Drop for Vital {
+impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         if thread::panicking() {
             tracing::error!(

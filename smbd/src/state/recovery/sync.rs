@@ -168,8 +168,8 @@ mod tests {
                 file.write_all(&[n; 4096]).unwrap();
             };
             let open = || File::open(folder).unwrap();
-            type Way = fn(&Path, &File) -> io::Result<()>;
-            let ways: [(&str, Way); 3] = [
+            type Method = fn(&Path, &File) -> io::Result<()>;
+            let ways: [(&str, Method); 3] = [
                 ("whole", sync_file_system),
                 ("file", |folder, file| {
                     rustix::fs::syncfs(file)?;
