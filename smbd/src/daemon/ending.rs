@@ -13,7 +13,7 @@ use crate::{
     Error,
     config::places,
     host::notify,
-    runtime::worker::Worker,
+    runtime::{apart::on_thread, worker::Worker},
     service::{Service, SyncReport},
 };
 
@@ -135,11 +135,6 @@ impl<S: Service> Front<S> {
 /// Changes something in the state folder, and waits for that no longer than `most`, as its disk may hang. Returns
 /// whether it was done by then.
 pub(super) async fn change_in_time(most: Duration, change: impl FnOnce() + Send + 'static) -> bool {
-    let (sender, changed) = tokio::sync::oneshot::channel();
-    let changing = move || {
-        change();
-        let _ = sender.send(());
-    };
-    std::thread::Builder::new().spawn(changing).is_ok()
-        && matches!(tokio::time::timeout(most, changed).await, Ok(Ok(())))
+    let changed = tokio::time::timeout(most, on_thread("end", change)).await;
+    matches!(changed, Ok(Ok(())))
 }

@@ -42,6 +42,7 @@ use crate::{
     metrics,
     runtime::{
         admission::Admission,
+        apart::on_thread,
         placement, resources,
         worker::{ConnectionHandler, Spec, Worker},
     },
@@ -368,27 +369,27 @@ impl<S: Service> Front<S> {
         }
     }
 
-    /// Examines the storage under the shares. Reading may wait for a server that does not answer, so it runs on a
-    /// separate thread, for which the end of this process does not wait.
+    /// Examines the storage under the shares. Reading may wait for a server that does not answer.
     async fn look(&self) {
         let config = self.config();
         let (wanted, service) = (Arc::clone(&config), Arc::clone(&self.service));
-        let (sender, looking) = tokio::sync::oneshot::channel();
         let look = move || {
-            let replaced = service.replaced_folders(&wanted);
-            drop(sender.send((protection::of_config(&wanted), replaced)));
+            let found = protection::of_config(&wanted);
+            (found, service.replaced_folders(&wanted))
         };
-        let thread = std::thread::Builder::new().name("protection".to_owned());
-        if let Err(error) = thread.spawn(look) {
-            tracing::warn!(%error, "the storage under the shares was not examined");
-        } else if let Ok((found, replaced)) = looking.await {
-            self.protection.put(&config, found);
-            for share in &replaced {
-                if !self.replaced.borrow().contains(share) {
-                    tracing::warn!(share, "{REPLACED}");
-                }
+        match on_thread("protection", look).await {
+            Err(error) => {
+                tracing::warn!(%error, "the storage under the shares was not examined");
             }
-            self.replaced.replace(replaced);
+            Ok((found, replaced)) => {
+                self.protection.put(&config, found);
+                for share in &replaced {
+                    if !self.replaced.borrow().contains(share) {
+                        tracing::warn!(share, "{REPLACED}");
+                    }
+                }
+                self.replaced.replace(replaced);
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod abort;
 pub mod admission;
+pub(crate) mod apart;
 pub mod connection_loads;
 pub mod env;
 pub mod listener;

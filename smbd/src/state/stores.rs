@@ -23,6 +23,7 @@ use crate::{
     host_vfs::HostVfs,
     lock,
     metrics::exposition::Page,
+    runtime::apart::on_thread,
     state::{
         flush_journal::{self, Journal},
         latches,
@@ -181,25 +182,19 @@ impl Stores {
                 // An earlier look at this share still waits for its disk.
                 continue;
             }
-            let (tell, told) = tokio::sync::oneshot::channel();
-            let (me, name) = (Arc::clone(self), share.name.clone());
-            let look = move || {
-                let look = me.look(std::slice::from_ref(&share));
-                let mut looking = lock(&me.looking);
-                looking.remove(&share.name);
-                drop(tell.send((look, share)));
-            };
-            let thread = std::thread::Builder::new().name("look".to_owned());
-            if let Err(error) = thread.spawn(look) {
-                tracing::warn!(%error, share = name, "file systems mounted below were not examined");
-                lock(&self.looking).remove(&name);
-                continue;
-            }
             let (me, durability) = (Arc::clone(self), Arc::clone(durability));
             let configured = configured.clone();
             tokio::task::spawn_local(async move {
-                let Ok((look, share)) = told.await else {
-                    return;
+                let (looking, wanted) = (Arc::clone(&me), share.clone());
+                let look = move || looking.look(std::slice::from_ref(&wanted));
+                let look = on_thread("look", look).await;
+                lock(&me.looking).remove(&share.name);
+                let look = match look {
+                    Ok(look) => look,
+                    Err(error) => {
+                        tracing::warn!(%error, share = share.name, "file systems mounted below were not examined");
+                        return;
+                    }
                 };
                 // Another reload may have taken it away.
                 let now = configured();
