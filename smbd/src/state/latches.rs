@@ -13,10 +13,14 @@ use std::{
     sync::Arc,
 };
 
-use durability::{KnownFs, LATCHES, LatchMap, LatchRecord, Refusal, StoreError};
+use durability::{KnownFs, LATCHES, LatchMap, LatchRecord};
 use vfs::{Disk, Env, FileKey, linux::LinuxDisk};
 
-use crate::{config, host_vfs::apart, state::recovery};
+use crate::{
+    config,
+    host_vfs::apart,
+    state::{open_store, recovery},
+};
 
 /// The way out of latches that no client can repair.
 const CLEAR: &str = "holdfast policy clear-latch";
@@ -32,20 +36,12 @@ pub(crate) fn open(
     shares: &[config::ShareSettings],
     env: Arc<dyn Env>,
 ) -> io::Result<Arc<LatchMap<LinuxDisk>>> {
-    let failed = |error: StoreError| {
-        let way_out = match error.why {
-            Refusal::Disk(_) => "the state folder must be readable and writable",
-            Refusal::NotOurs | Refusal::Version => {
-                "it says which files lost data in a failed sync. Start the version that wrote it, \
-                 or move it away: then those files answer as if nothing had happened"
-            }
-        };
-        io::Error::other(format!("{}/{error}\n  = {way_out}", folder.display()))
-    };
-    let disk =
-        LinuxDisk::open(folder).map_err(|errno| failed(StoreError::new("", errno.into())))?;
     let known = file_systems(shares);
-    let opened = apart(|| LatchMap::open(disk, env, known, &LATCHES)).map_err(failed)?;
+    let refused = "it says which files lost data in a failed sync. Start the version that wrote it, or move it away: then \
+                   those files answer as if nothing had happened";
+    let opened = open_store(folder, refused, |disk| {
+        apart(|| LatchMap::open(disk, env, known, &LATCHES))
+    })?;
     for damage in &opened.damage {
         tracing::error!(
             offset = damage.offset,

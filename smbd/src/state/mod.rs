@@ -8,3 +8,25 @@ pub(crate) mod recovery;
 pub(crate) mod sentinel;
 pub mod state_dir;
 pub(crate) mod stores;
+
+use std::{io, path::Path};
+
+use durability::{Refusal, StoreError};
+use vfs::linux::LinuxDisk;
+
+/// Opens a store in the state folder. `refused` says what it holds, and what to do where another program or version has
+/// written it.
+fn open_store<T>(
+    folder: &Path,
+    refused: &str,
+    open: impl FnOnce(LinuxDisk) -> Result<T, StoreError>,
+) -> io::Result<T> {
+    let disk = LinuxDisk::open(folder).map_err(|errno| StoreError::new("", errno.into()));
+    disk.and_then(open).map_err(|error| {
+        let way_out = match error.why {
+            Refusal::Disk(_) => "the state folder must be readable and writable",
+            Refusal::NotOurs | Refusal::Version => refused,
+        };
+        io::Error::other(format!("{}/{error}\n  = {way_out}", folder.display()))
+    })
+}

@@ -20,12 +20,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use durability::{HANDLES, LogMap, OpenedMap, Refusal, StoreError, segment_number};
+use durability::{HANDLES, LogMap, OpenedMap, segment_number};
 use rustix::time::{ClockId, clock_gettime};
 use smb_server::{Restored, Server, Shares};
 use vfs::{Env, Timestamp, linux::LinuxDisk};
 
-use super::flush_journal::boot_id;
+use super::{flush_journal::boot_id, open_store};
 use crate::{
     answers::{HandlesStatus, PersistentStatus},
     config::{self, Config},
@@ -57,19 +57,11 @@ pub(crate) fn open(
     if !wanted && !is_there(folder) {
         return Ok(None);
     }
-    let failed = |error: StoreError| {
-        let way_out = match error.why {
-            Refusal::Disk(_) => "the state folder must be readable and writable",
-            Refusal::NotOurs | Refusal::Version => {
-                "it holds the handles that clients will come back to. Start the version that \
-                 wrote it, or move it away: then those clients get an error"
-            }
-        };
-        io::Error::other(format!("{}/{error}\n  = {way_out}", folder.display()))
-    };
-    let disk =
-        LinuxDisk::open(folder).map_err(|errno| failed(StoreError::new("", errno.into())))?;
-    let opened = apart(|| LogMap::open(disk, env, &HANDLES)).map_err(failed)?;
+    let refused = "it holds the handles that clients will come back to. Start the version that wrote it, or move it away: \
+                   then those clients get an error";
+    let opened = open_store(folder, refused, |disk| {
+        apart(|| LogMap::open(disk, env, &HANDLES))
+    })?;
     for damage in &opened.damage {
         tracing::error!(
             offset = damage.offset,
@@ -112,19 +104,9 @@ pub(crate) async fn take_in(
         // There is nothing to restore, because otherwise the store would have been opened at the start.
         server.keep_opens_in(opened.map, Vec::new()).await;
     }
-    let Restored {
-        opens,
-        lost,
-        unknown,
-    } = server.restore_late(shares).await;
-    if opens + lost + unknown > 0 {
+    let restored = server.restore_late(shares).await;
+    if has_restored(&restored, "persistent handles of a share that was late") {
         server.watch_restored();
-        tracing::info!(
-            opens,
-            lost,
-            unknown,
-            "persistent handles of a share that was late"
-        );
     }
 }
 
@@ -153,15 +135,19 @@ pub(crate) fn restore(
         }))
     };
     let joined = std::thread::scope(|scope| scope.spawn(bring_back).join());
-    let Restored {
-        opens,
-        lost,
-        unknown,
-    } = joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    if opens + lost + unknown > 0 {
-        tracing::info!(opens, lost, unknown, "persistent handles of the last run");
-    }
+    let restored = joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    has_restored(&restored, "persistent handles of the last run");
     Ok(())
+}
+
+/// Whether there was anything to restore, which is logged.
+fn has_restored(restored: &Restored, of: &str) -> bool {
+    let (opens, lost, unknown) = (restored.opens, restored.lost, restored.unknown);
+    let any = opens + lost + unknown > 0;
+    if any {
+        tracing::info!(opens, lost, unknown, "{of}");
+    }
+    any
 }
 
 /// The time until which the last run saw host changes, if it was in this boot; earlier by as much as the clock was set
