@@ -15,7 +15,7 @@ use super::Front;
 use crate::{
     Error,
     accounts::users,
-    answers::Reloaded,
+    answers::{AppliedConfig, Reloaded},
     config::{self, Config, places},
     host::sandbox,
     service::{Applied, ApplyReason, Service},
@@ -117,7 +117,10 @@ impl ReloadInForce {
     /// The answer, once everything is on disk that was dirty under the policies that were tightened.
     pub(super) async fn stable(self) -> Result<Reloaded, Error> {
         Ok(Reloaded {
-            applied: self.applied.stable.await?,
+            applied: AppliedConfig {
+                in_force: self.applied.in_force,
+                policies: self.applied.stable.await?,
+            },
             needs_restart: self.needs_restart,
         })
     }

@@ -7,7 +7,7 @@ use smb_auth::UserDb;
 use crate::{
     Error,
     answers::{
-        AppliedConfig, ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange,
+        ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange, PolicyOutcome,
         ServerStatus, ShareStatus,
     },
     config::{self, Config, Policy, Protection},
@@ -125,8 +125,8 @@ pub struct Applied {
     /// The part that came into force at once.
     pub in_force: InForceConfig,
     /// Completes when everything is on disk that was dirty under the policies that were tightened, which a disk may
-    /// delay for ever; returns what the administrator sees.
-    pub stable: Pin<Box<dyn Future<Output = Result<AppliedConfig, Error>> + Send>>,
+    /// delay for ever; returns what became of the policies.
+    pub stable: Pin<Box<dyn Future<Output = Result<Vec<PolicyOutcome>, Error>> + Send>>,
 }
 
 /// The data that are acknowledged and not known to be stable.

@@ -27,8 +27,8 @@ use vfs::linux::OwnChanges;
 use crate::{
     Error,
     answers::{
-        AppliedConfig, ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange,
-        PolicyOutcome, ServerStatus, ShareStatus,
+        ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange, PolicyOutcome,
+        ServerStatus, ShareStatus,
     },
     config::{self, Config},
     control::protocol::Closing,
@@ -202,25 +202,6 @@ pub(crate) fn choose_ring(config: &Config) -> io::Result<bool> {
     }
 }
 
-/// The answer to a reload: the shares, the objects it ended, and the result of its policy changes.
-fn applied(in_force: InForceConfig, changed: Vec<Tightening>) -> Applied {
-    let answer = in_force.clone();
-    let stable = async move {
-        let mut policies = Vec::new();
-        for one in changed {
-            policies.extend(one.wait().await?);
-        }
-        Ok(AppliedConfig {
-            in_force: answer,
-            policies,
-        })
-    };
-    Applied {
-        in_force,
-        stable: Box::pin(stable),
-    }
-}
-
 /// Waits for the folders that a reload opens. If it gives up, the opening has no effect any more, because only the
 /// caller puts its result into force.
 async fn opened<T>(opening: tokio::task::JoinHandle<io::Result<T>>) -> Result<T, Error> {
@@ -348,17 +329,29 @@ impl Service for Holdfast {
             .changed
             .into_iter()
             .filter(|_| why == ApplyReason::Reload);
-        let changed = of_file.map(|(gate, share)| {
-            let name = gate.name().to_owned();
-            let setting = promises::reload(gate, share);
-            self.tightenings.begin(&name, setting)
-        });
+        let changed: Vec<Tightening> = of_file
+            .map(|(gate, share)| {
+                let name = gate.name().to_owned();
+                let setting = promises::reload(gate, share);
+                self.tightenings.begin(&name, setting)
+            })
+            .collect();
+        let stable = async move {
+            let mut policies = Vec::new();
+            for one in changed {
+                policies.extend(one.wait().await?);
+            }
+            Ok(policies)
+        };
         let in_force = InForceConfig {
             shares: names,
             not_stable,
             ended,
         };
-        Ok(applied(in_force, changed.collect()))
+        Ok(Applied {
+            in_force,
+            stable: Box::pin(stable),
+        })
     }
 
     async fn close_named(self: Arc<Self>, what: Closing) -> Result<ClosedObjects, Error> {

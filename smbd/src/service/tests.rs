@@ -96,8 +96,9 @@ fn a_new_share_has_its_latches_and_its_rules() {
         let applied = Arc::clone(&holdfast)
             .apply(config, users(), ApplyReason::Reload)
             .await;
-        let applied = applied.unwrap().stable.await;
-        assert_eq!(applied.unwrap().in_force.shares, ["a", "b"]);
+        let applied = applied.unwrap();
+        assert_eq!(applied.in_force.shares, ["a", "b"]);
+        applied.stable.await.unwrap();
         let poisoned = durability.poisoned();
         assert_eq!(poisoned.len(), 1);
         assert_eq!(poisoned[0].key, place.record("b").key);
@@ -154,8 +155,9 @@ fn a_share_that_comes_back_has_its_new_policy_and_rules() {
                 let applied = Arc::clone(&holdfast)
                     .apply(config, users(), ApplyReason::Reload)
                     .await;
-                let applied = applied.unwrap().stable.await.unwrap();
+                let applied = applied.unwrap();
                 let named = applied.in_force.not_stable == ["a"];
+                applied.stable.await.unwrap();
                 assert_eq!(named, not_stable, "{closing}");
             }
             let gate = Arc::clone(&holdfast.server.shares().find("a").unwrap().gate);

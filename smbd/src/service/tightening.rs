@@ -26,12 +26,9 @@ type Pending = watch::Receiver<Option<Outcome>>;
 #[derive(Debug, Default)]
 pub(super) struct Tightenings(Mutex<BTreeMap<String, Pending>>);
 
-/// A tightening that is in force, with its outcome now or later.
+/// A tightening that is in force.
 #[derive(Debug)]
-pub(super) enum Tightening {
-    Now(Outcome),
-    Later(Pending),
-}
+pub(super) struct Tightening(Pending);
 
 impl Tightenings {
     /// Begins `setting`, which puts a change into force at its first poll and returns the outcome. Must be called on a
@@ -47,8 +44,8 @@ impl Tightenings {
         let mut under_way = lock(&self.0);
         under_way.retain(|_, told| told.has_changed().is_ok());
         match (first, under_way.get(share).cloned()) {
-            (Poll::Ready(outcome), None) => Tightening::Now(outcome),
-            (Poll::Ready(None), Some(earlier)) => Tightening::Later(earlier),
+            (Poll::Ready(outcome), None) => Tightening(watch::channel(Some(outcome)).1),
+            (Poll::Ready(None), Some(earlier)) => Tightening(earlier),
             (first, earlier) => {
                 let (tell, told) = watch::channel(None);
                 under_way.insert(share.to_owned(), told.clone());
@@ -58,13 +55,13 @@ impl Tightenings {
                         Poll::Pending => setting.await,
                     };
                     if let Some(earlier) = earlier
-                        && Tightening::Later(earlier).wait().await.is_err()
+                        && Tightening(earlier).wait().await.is_err()
                     {
                         return;
                     }
                     tell.send_replace(Some(outcome));
                 });
-                Tightening::Later(told)
+                Tightening(told)
             }
         }
     }
@@ -75,12 +72,8 @@ impl Tightening {
     ///
     /// # Errors
     /// The result is unknown: the task that synced has ended.
-    pub(super) async fn wait(self) -> Result<Outcome, Error> {
-        let mut told = match self {
-            Self::Now(outcome) => return Ok(outcome),
-            Self::Later(told) => told,
-        };
-        let outcome = told.wait_for(Option::is_some).await;
+    pub(super) async fn wait(mut self) -> Result<Outcome, Error> {
+        let outcome = self.0.wait_for(Option::is_some).await;
         let outcome = outcome.ok().and_then(|outcome| outcome.clone());
         outcome.ok_or_else(|| {
             "the new policy is in force, but it is not known whether everything that was dirty before is on disk: the \
@@ -134,7 +127,7 @@ mod tests {
             assert_eq!(all, (Ok(outcome(1)), Ok(outcome(1)), Ok(outcome(2))));
             // It is over.
             let later = tightenings.begin("a", ready(None));
-            assert!(matches!(later, Tightening::Now(None)));
+            assert_eq!(*later.0.borrow(), Some(None));
         });
     }
 
