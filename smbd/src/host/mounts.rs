@@ -5,9 +5,11 @@
 use std::{
     ffi::OsString,
     fs, io,
-    os::unix::ffi::OsStringExt,
+    os::{fd::AsFd, unix::ffi::OsStringExt},
     path::{Path, PathBuf},
 };
+
+use rustix::fs::{AtFlags, StatxFlags, statx};
 
 const TABLE: &str = "/proc/self/mountinfo";
 /// Most mounts that are kept.
@@ -56,6 +58,15 @@ pub(crate) fn find<'a>(mounts: &'a [Mount], id: Option<u64>, path: &Path) -> Opt
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
     // The last of several mounts on one point hides the others.
     by_id.or_else(|| above.max_by_key(|mount| mount.point.as_os_str().len()))
+}
+
+/// The number of the mount on which a path below a folder is, or the folder itself if the path is empty; `None` before
+/// Linux 5.8.
+pub(crate) fn id_of(folder: impl AsFd, path: &Path) -> Option<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = statx(folder, path, flags, StatxFlags::MNT_ID).ok()?;
+    let is_known = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    is_known.then_some(found.stx_mnt_id)
 }
 
 /// The mounts of a table. One that was cut off ends in the middle of a line, which is left out.

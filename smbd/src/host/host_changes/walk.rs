@@ -11,12 +11,13 @@
 use std::{
     collections::HashSet,
     os::fd::{AsFd, OwnedFd},
+    path::Path,
     sync::Arc,
     time::Instant,
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2},
     io::Errno,
 };
 use smb_server::{
@@ -225,7 +226,7 @@ impl Walk {
         let found = match look(root, below, ResolveFlags::NO_XDEV) {
             Err(Errno::XDEV) => {
                 let mounted = directory(root, below)?;
-                let mount = mount_of(&mounted).ok_or(Errno::XDEV)?;
+                let mount = mounts::id_of(&mounted, Path::new("")).ok_or(Errno::XDEV)?;
                 let known = self.mount.filter(|(known, _)| *known == mount);
                 // The kernel's table may be long, and a tree may have many directories on one mount.
                 let enters = match known {
@@ -263,14 +264,6 @@ fn look(root: &LinuxFd, below: &Below, more: ResolveFlags) -> Result<OwnedFd, Er
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     openat2(root, path, flags, Mode::empty(), resolve | more)
-}
-
-/// The number of a descriptor's mount; `None` before Linux 5.8.
-fn mount_of(fd: &OwnedFd) -> Option<u64> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = statx(fd, c"", flags, StatxFlags::MNT_ID).ok()?;
-    let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);
-    known.then_some(stat.stx_mnt_id)
 }
 
 /// Whether the file system of a mount is a local one, by the kernel's table of mounts.

@@ -24,7 +24,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::fs::CWD;
 
 use super::mounts::{self, Mount};
 use crate::{answers::FileSystemStatus, config::Protection};
@@ -83,10 +83,8 @@ impl AssessedFolder {
     #[must_use]
     pub fn of(path: &Path) -> Self {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let told = statx(CWD, &path, AtFlags::empty(), StatxFlags::MNT_ID).ok();
-        let told = told.filter(|told| told.stx_mask & StatxFlags::MNT_ID.bits() != 0);
         Self {
-            mount_id: told.map(|told| told.stx_mnt_id),
+            mount_id: mounts::id_of(CWD, &path),
             path,
         }
     }
