@@ -79,7 +79,7 @@ fn a_new_share_has_its_latches_and_its_rules() {
         ..place.record("b").key
     };
     run(async {
-        let store = latches::open(place.state.path(), &[], env).unwrap();
+        let store = latches::open(place.state.path(), &[], Vec::new(), env).unwrap();
         let record = LatchRecord {
             key: unknown,
             ..place.record("b")
@@ -140,7 +140,7 @@ fn a_share_that_comes_back_has_its_new_policy_and_rules() {
         let place = Place::new();
         let env: Arc<dyn vfs::Env> = Arc::new(TokioEnv::new());
         run(async {
-            let store = latches::open(place.state.path(), &[], env).unwrap();
+            let store = latches::open(place.state.path(), &[], Vec::new(), env).unwrap();
             store.set(place.record("a")).await.unwrap();
         });
         run(async {
@@ -206,7 +206,7 @@ fn a_latch_concerns_its_share_under_another_name() {
     let place = Place::new();
     let env: Arc<dyn vfs::Env> = Arc::new(TokioEnv::new());
     run(async {
-        let store = latches::open(place.state.path(), &[], env).unwrap();
+        let store = latches::open(place.state.path(), &[], Vec::new(), env).unwrap();
         store.set(place.record("a")).await.unwrap();
     });
     let mount = LoopMount::new("ext4", 16);
@@ -263,7 +263,7 @@ fn a_latch_concerns_its_share_when_that_is_served_again() {
     let place = Place::new();
     let env: Arc<dyn vfs::Env> = Arc::new(TokioEnv::new());
     run(async {
-        let store = latches::open(place.state.path(), &[], env).unwrap();
+        let store = latches::open(place.state.path(), &[], Vec::new(), env).unwrap();
         let record = LatchRecord {
             shares: vec!["b".into()],
             ..place.record("a")

@@ -3,7 +3,7 @@
 //! It names every file system of the shares, including those mounted below them, so that a latch finds its inode
 //! again after a reboot gave the device another number; other latches are found by path. A latch that cannot be
 //! matched stays in the store: no client can reach such an inode through a share. Examining the file systems may
-//! wait for a disk ([`look`]); using the result does not ([`Look::learned`]).
+//! wait for a disk ([`super::sentinel::look`], [`locate`]); using the result does not ([`learned`]).
 //!
 //! Format and writing belong to `durability::LatchMap`.
 
@@ -16,27 +16,23 @@ use std::{
 use durability::{KnownFs, LATCHES, LatchMap, LatchRecord};
 use vfs::{Disk, Env, FileKey, linux::LinuxDisk};
 
-use crate::{
-    config,
-    host_vfs::apart,
-    state::{open_store, recovery},
-};
+use crate::{config, host_vfs::apart, state::open_store};
 
 /// The way out of latches that no client can repair.
 const CLEAR: &str = "holdfast policy clear-latch";
 /// Most dormant latches that are named one by one at the start.
 const NAMED_MAX: usize = 20;
 
-/// Opens the store in `folder` and logs what was wrong with it.
+/// Opens the store in `folder` for these shares and their file systems, and logs what was wrong with it.
 ///
 /// # Errors
 /// The error, with advice; the server must not start while latches could be forgotten.
 pub(crate) fn open(
     folder: &Path,
     shares: &[config::ShareSettings],
+    known: Vec<KnownFs>,
     env: Arc<dyn Env>,
 ) -> io::Result<Arc<LatchMap<LinuxDisk>>> {
-    let known = file_systems(shares);
     let refused = "it says which files lost data in a failed sync. Start the version that wrote it, or move it away: then \
                    those files answer as if nothing had happened";
     let opened = open_store(folder, refused, |disk| {
@@ -61,45 +57,21 @@ pub(crate) fn open(
     Ok(opened.store)
 }
 
-/// The facts about some shares' file systems.
-pub(crate) struct Look {
+/// Notifies the store of file systems, and of the inodes that [`locate`] has found. Returns the latches that wake: restore
+/// them before anybody can reach their inodes.
+pub(crate) fn learned(
+    store: &LatchMap<LinuxDisk>,
     known: Vec<KnownFs>,
     located: Vec<(LatchRecord, FileKey)>,
+) -> Vec<LatchRecord> {
+    let known = known.into_iter();
+    let mut woken: Vec<_> = known.flat_map(|known| store.learn(known)).collect();
+    woken.extend(wake(store, located));
+    woken
 }
 
-/// Examines the file systems of shares and changes nothing. This may wait for their disks.
-pub(crate) fn look(store: &LatchMap<LinuxDisk>, shares: &[config::ShareSettings]) -> Look {
-    Look {
-        known: file_systems(shares),
-        located: locate(store, shares),
-    }
-}
-
-impl Look {
-    /// Notifies the store. Returns the latches that wake: restore them before anybody can reach
-    /// their inodes.
-    pub(crate) fn learned(self, store: &LatchMap<LinuxDisk>) -> Vec<LatchRecord> {
-        let known = self.known.into_iter();
-        let mut woken: Vec<_> = known.flat_map(|known| store.learn(known)).collect();
-        woken.extend(wake(store, self.located));
-        woken
-    }
-}
-
-fn file_systems(shares: &[config::ShareSettings]) -> Vec<KnownFs> {
-    let opened = shares
-        .iter()
-        .flat_map(|share| recovery::file_systems(&share.name, &share.path));
-    let known = opened.map(|(block, root)| KnownFs {
-        dev: block.dev(),
-        identity: block.identity(),
-        root,
-    });
-    known.collect()
-}
-
-/// Finds inodes whose file system has no known name by their path.
-fn locate(
+/// Finds inodes whose file system has no known name by their path, which may wait for a disk.
+pub(crate) fn locate(
     store: &LatchMap<LinuxDisk>,
     shares: &[config::ShareSettings],
 ) -> Vec<(LatchRecord, FileKey)> {
@@ -161,7 +133,16 @@ mod tests {
     use crate::{
         host::loop_mount::{KINDS, LoopMount},
         runtime::env::TokioEnv,
+        state::sentinel,
     };
+
+    fn open(
+        state: &Path,
+        shares: &[config::ShareSettings],
+        env: Arc<dyn Env>,
+    ) -> io::Result<Arc<LatchMap<LinuxDisk>>> {
+        super::open(state, shares, sentinel::look(shares).known(), env)
+    }
 
     fn share(path: &Path) -> config::ShareSettings {
         let text = format!("[[share]]\nname = \"data\"\npath = {path:?}\n");
@@ -253,7 +234,9 @@ mod tests {
             // Without its share the latch is dormant; a reload wakes it.
             let store = open(state.path(), &[], Arc::clone(&env)).unwrap();
             assert_eq!((store.restore().len(), store.dormant().len()), (0, 1));
-            assert_eq!(look(&store, &shares).learned(&store), [record(after)]);
+            let known = sentinel::look(&shares).known();
+            let woken = learned(&store, known, locate(&store, &shares));
+            assert_eq!(woken, [record(after)]);
 
             // A device nobody knew: found by its path, unless another file is there.
             set(&store, record(FileKey { fs: 3, ..after }));

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use durability::Durability;
+use durability::{Durability, KnownFs};
 use vfs::{disk::Errno, linux::SuperBlock};
 
 use crate::{
@@ -47,6 +47,18 @@ pub(crate) struct Watched {
 pub(crate) struct Look {
     shares: Vec<String>,
     found: Vec<(String, SuperBlock, String)>,
+}
+
+impl Look {
+    /// The file systems, as the store of latches knows them.
+    pub(crate) fn known(&self) -> Vec<KnownFs> {
+        let known = self.found.iter().map(|(_, block, root)| KnownFs {
+            dev: block.dev(),
+            identity: block.identity(),
+            root: root.clone(),
+        });
+        known.collect()
+    }
 }
 
 /// Opens the file systems of shares. May wait for their disks.

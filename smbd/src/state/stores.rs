@@ -14,7 +14,7 @@ use std::{
 };
 
 use durability::{Durability, LatchMap, LatchRecord, LatchStore};
-use vfs::{Env, linux::LinuxDisk};
+use vfs::{Env, FileKey, linux::LinuxDisk};
 
 use crate::{
     Error,
@@ -54,8 +54,9 @@ pub(crate) struct Prepared {
 
 /// The facts about some shares' file systems.
 pub(crate) struct Look {
-    latches: latches::Look,
-    sentinels: sentinel::Look,
+    file_systems: sentinel::Look,
+    /// Inodes of latches that were found by their paths.
+    located: Vec<(LatchRecord, FileKey)>,
 }
 
 impl Stores {
@@ -66,10 +67,12 @@ impl Stores {
         durability: &Arc<Durability<HostVfs>>,
     ) -> io::Result<Arc<Self>> {
         let folder = config.server.state_dir.clone();
-        let latches = latches::open(&folder, &config.shares, Arc::clone(&env))?;
+        let file_systems = sentinel::look(&config.shares);
+        let (known, env_of_latches) = (file_systems.known(), Arc::clone(&env));
+        let latches = latches::open(&folder, &config.shares, known, env_of_latches)?;
         let journal = flush_journal::open(&folder, &config.shares, Arc::clone(&env))?;
         let sentinels = Sentinels::default();
-        sentinels.adopt(sentinel::look(&config.shares), |_| true);
+        sentinels.adopt(file_systems, |_| true);
         for record in latches.restore() {
             tracing::error!(
                 path = record.path,
@@ -128,8 +131,8 @@ impl Stores {
     /// Examines the file systems of shares. This may wait for their disks.
     fn look(&self, shares: &[config::ShareSettings]) -> Look {
         Look {
-            latches: latches::look(&self.latches, shares),
-            sentinels: sentinel::look(shares),
+            file_systems: sentinel::look(shares),
+            located: latches::locate(&self.latches, shares),
         }
     }
 
@@ -162,8 +165,9 @@ impl Stores {
         durability: &Arc<Durability<HostVfs>>,
     ) {
         let stays = |name: &str| shares.iter().any(|share| share.name == name);
-        self.sentinels.adopt(look.sentinels, stays);
-        for record in look.latches.learned(&self.latches) {
+        let known = look.file_systems.known();
+        self.sentinels.adopt(look.file_systems, stays);
+        for record in latches::learned(&self.latches, known, look.located) {
             let shares = concerned(&record, &self.sentinels);
             durability.restore_latch(&LatchRecord { shares, ..record });
         }
