@@ -65,12 +65,12 @@ pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<SandboxRepor
                 parts.landlock = Some(shown.collect());
                 folders = Some(open);
             }
-            Err(files::Failure::Without(why)) => {
-                tracing::warn!("Landlock is not in force: {why}");
-                parts.without_landlock = Some(why);
+            Err(no_rule) if no_rule.is_left_out => {
+                tracing::warn!("Landlock is not in force: {}", no_rule.why);
+                parts.without_landlock = Some(no_rule.why);
             }
-            Err(files::Failure::Failed(why)) => {
-                return Err(said("Landlock", "landlock", io::Error::other(why)));
+            Err(no_rule) => {
+                return Err(said("Landlock", "landlock", io::Error::other(no_rule.why)));
             }
         }
     }

@@ -30,11 +30,8 @@ const KEPT: [(CapabilitySet, &str); 7] = [
 /// Refuses to serve as root without the capabilities with which the server acts as its users.
 pub(crate) fn check_identities() -> Result<(), Error> {
     let has = capabilities(None)?.effective;
-    let needed = [
-        (CapabilitySet::SETUID, "CAP_SETUID"),
-        (CapabilitySet::SETGID, "CAP_SETGID"),
-    ];
-    let missing = needed.iter().filter(|(one, _)| !has.contains(*one));
+    let needed = (CapabilitySet::SETUID | CapabilitySet::SETGID) - has;
+    let missing = KEPT.iter().filter(|(one, _)| needed.contains(*one));
     let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
     if missing.is_empty() || !geteuid().is_root() {
         return Ok(());

@@ -29,18 +29,39 @@ const VERSION: ABI = ABI::V6;
 /// Folders that are read besides those that a configuration names.
 const READ: [&str; 3] = ["/etc", "/proc", "/sys"];
 
-pub(super) enum Failure {
-    /// Landlock is not available here, which is no error.
-    Without(String),
-    Failed(String),
+/// The reason why Landlock is not in force, or why there is no rule for a folder.
+pub(super) struct NoRule {
+    pub(super) why: String,
+    /// Landlock is not available here, or the folder does not answer: this part of the sandbox is left out.
+    pub(super) is_left_out: bool,
+    /// There is no such folder, or it may not be opened.
+    mistake: bool,
+}
+
+impl NoRule {
+    fn failed(error: &dyn std::fmt::Display) -> Self {
+        Self {
+            why: error.to_string(),
+            is_left_out: false,
+            mistake: false,
+        }
+    }
+
+    fn left_out(why: String) -> Self {
+        Self {
+            why,
+            is_left_out: true,
+            mistake: false,
+        }
+    }
 }
 
 /// Restricts this thread and all that it starts; returns the folders that can be written.
 pub(super) fn restrict(
     config: &Config,
     config_file: Option<&Path>,
-) -> Result<Vec<PathBuf>, Failure> {
-    let failed = |error: landlock::RulesetError| Failure::Failed(error.to_string());
+) -> Result<Vec<PathBuf>, NoRule> {
+    let failed = |error: landlock::RulesetError| NoRule::failed(&error);
     let all = AccessFs::from_all(VERSION);
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -58,15 +79,15 @@ pub(super) fn restrict(
         folders.push(match allow(&mut rules, &folder, change) {
             Err(no_rule) if is_spare && !no_rule.mistake => {
                 let above = around(&folder, no_rule)?;
-                allow(&mut rules, &above, change).map_err(NoRule::fatal)?;
+                allow(&mut rules, &above, change)?;
                 above
             }
-            allowed => allowed.map(|()| folder).map_err(NoRule::fatal)?,
+            allowed => allowed.map(|()| folder)?,
         });
     }
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     for folder in READ.map(Path::new) {
-        allow(&mut rules, folder, read).map_err(NoRule::fatal)?;
+        allow(&mut rules, folder, read)?;
     }
     let users_file = config.server.users_file.as_path();
     for file in config_file.into_iter().chain([users_file]) {
@@ -74,14 +95,14 @@ pub(super) fn restrict(
         let real = file.canonicalize().ok();
         let folders = [file.parent(), real.as_deref().and_then(Path::parent)];
         for folder in folders.into_iter().flatten() {
-            allow(&mut rules, folder, read).map_err(NoRule::fatal)?;
+            allow(&mut rules, folder, read)?;
         }
     }
     let status = rules.restrict_self().map_err(failed)?;
     match status.ruleset {
         RulesetStatus::NotEnforced => {
             let why = "this kernel has no Landlock (Linux 5.13 with `landlock` among its security modules)";
-            Err(Failure::Without(why.to_owned()))
+            Err(NoRule::left_out(why.to_owned()))
         }
         _ => Ok(folders),
     }
@@ -101,29 +122,10 @@ fn written(config: &Config) -> Vec<PathBuf> {
     folders
 }
 
-/// The reason why there is no rule for a folder.
-struct NoRule {
-    why: String,
-    /// The folder does not answer.
-    silent: bool,
-    /// There is no such folder, or it may not be opened.
-    mistake: bool,
-}
-
-impl NoRule {
-    fn fatal(self) -> Failure {
-        if self.silent {
-            Failure::Without(self.why)
-        } else {
-            Failure::Failed(self.why)
-        }
-    }
-}
-
 /// The folder that is allowed in place of one that fails or does not answer, of a share or in `folders`: the one in
 /// which its file system is mounted, so that shares there can be served after a repair.
-fn around(folder: &Path, no_rule: NoRule) -> Result<PathBuf, Failure> {
-    let points = mount_points().map_err(|error| Failure::Failed(error.to_string()))?;
+fn around(folder: &Path, no_rule: NoRule) -> Result<PathBuf, NoRule> {
+    let points = mount_points().map_err(|error| NoRule::failed(&error))?;
     let above = mount_point(folder, &points).and_then(|point| point.parent());
     match above.filter(|above| above.parent().is_some()) {
         Some(above) => {
@@ -135,7 +137,7 @@ fn around(folder: &Path, no_rule: NoRule) -> Result<PathBuf, Failure> {
             );
             Ok(above.to_owned())
         }
-        None => Err(Failure::Without(no_rule.why)),
+        None => Err(NoRule::left_out(no_rule.why)),
     }
 }
 
@@ -147,7 +149,7 @@ fn allow(
     let (path, shown) = (folder.to_owned(), folder.display());
     let failed = |error: io::Error| NoRule {
         why: format!("{shown}: {error}"),
-        silent: false,
+        is_left_out: false,
         mistake: is_mistake(&error),
     };
     // The same set of rules in the kernel.
@@ -161,10 +163,6 @@ fn allow(
     });
     match added {
         Some(added) => added.map(|added| *rules = added).map_err(failed),
-        None => Err(NoRule {
-            why: format!("{shown} does not answer"),
-            silent: true,
-            mistake: false,
-        }),
+        None => Err(NoRule::left_out(format!("{shown} does not answer"))),
     }
 }
