@@ -57,8 +57,13 @@ pub fn plan(listeners: &[Listener], allowed: &[usize]) -> Result<Plan, Error> {
 /// The cores that this process may use; only the first one if the kernel does not report them.
 #[must_use]
 pub fn allowed_cores() -> Vec<usize> {
-    let Ok(set) = rustix::thread::sched_getaffinity(None) else {
-        return vec![0];
+    let set = match rustix::thread::sched_getaffinity(None) {
+        Ok(set) => set,
+        Err(error) => {
+            // A machine may have more cores than a set has room for.
+            tracing::warn!(%error, "the cores of this process are not known: core 0 serves alone");
+            return vec![0];
+        }
     };
     let cores: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU)
         .filter(|core| set.is_set(*core))
