@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_spanned::Spanned;
 
-use super::{Config, Encryption, Problem, raw, validate};
+use super::{Config, Encryption, Problem, raw, validate, values::WrittenPath};
 
 /// The arguments of `serve PATH`.
 #[derive(Debug, Clone, Default)]
@@ -33,14 +33,14 @@ pub fn from_command_line(line: &CommandLine) -> Result<Config, Vec<Problem>> {
     let share = |(name, path): &(String, PathBuf)| {
         spanned(raw::ShareTable {
             name: at(name.clone()),
-            path: at(path.clone()),
+            path: at(WrittenPath(path.clone())),
             read_only: at(line.read_only),
             ..raw::ShareTable::default()
         })
     };
     let file = raw::File {
         server: raw::ServerTable {
-            state_dir: at(line.state_dir.clone()),
+            state_dir: at(WrittenPath(line.state_dir.clone())),
             encryption: line.encryption.map(spanned),
             ..raw::ServerTable::default()
         },

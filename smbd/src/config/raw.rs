@@ -5,7 +5,7 @@
 //! turns these into the `Config` that the rest of the program sees. Values keep their place in the file, so that every
 //! complaint can point at them.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::net::SocketAddr;
 
 use serde::Deserialize;
 use serde_spanned::Spanned;
@@ -16,7 +16,7 @@ use super::{
     DialectName, Encryption, FileIo, LogFormat, Protection, Signing, Unbuffered,
     dialects::Dialects,
     hosts::Network,
-    values::{AppleModel, BitRate, ByteSize, LocalIds, Mode, Span},
+    values::{AppleModel, BitRate, ByteSize, LocalIds, Mode, Span, WrittenPath},
 };
 
 /// A value that remembers where it was written.
@@ -52,8 +52,8 @@ pub(super) struct ServerTable {
     pub(super) signing_algorithms: At<Vec<SigningAlgorithm>>,
     pub(super) hosts_allow: At<Vec<Network>>,
     pub(super) hosts_deny: At<Vec<Network>>,
-    pub(super) state_dir: At<PathBuf>,
-    pub(super) users_file: At<PathBuf>,
+    pub(super) state_dir: At<WrittenPath>,
+    pub(super) users_file: At<WrittenPath>,
     pub(super) allow_empty_passwords: At<bool>,
     pub(super) anonymous_listing: At<bool>,
     pub(super) administrators: At<String>,
@@ -81,7 +81,7 @@ pub(super) struct ListenerTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct ShareTable {
     pub(super) name: At<String>,
-    pub(super) path: At<PathBuf>,
+    pub(super) path: At<WrittenPath>,
     pub(super) comment: At<String>,
     pub(super) read_only: At<bool>,
     pub(super) users: At<Vec<String>>,
@@ -202,5 +202,5 @@ pub(super) struct SandboxTable {
     pub(super) drop_capabilities: At<bool>,
     pub(super) landlock: At<bool>,
     pub(super) seccomp: At<bool>,
-    pub(super) folders: At<Vec<PathBuf>>,
+    pub(super) folders: At<Vec<WrittenPath>>,
 }

@@ -8,7 +8,7 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{Config, ConfigReport, ServerSettings, places, raw, rules, validate};
+use super::{Config, ConfigReport, Problem, ServerSettings, places, raw, rules, validate};
 use crate::Error;
 
 /// Largest configuration file that is read, in bytes.
@@ -44,8 +44,19 @@ fn read(path: &Path) -> Result<String, Error> {
             "more than {FILE_BYTES_MAX} bytes are too many"
         ))));
     }
-    let text = String::from_utf8(text)
-        .map_err(|error| unreadable(io::Error::new(io::ErrorKind::InvalidData, error)))?;
+    let text = String::from_utf8(text).map_err(|error| {
+        let place = error.utf8_error().valid_up_to();
+        let problem = Problem {
+            message: "here is something that is not UTF-8".to_owned(),
+            span: Some(place..place),
+            way_out: Some("save the file as UTF-8".to_owned()),
+        };
+        ConfigReport {
+            path: path.to_owned(),
+            text: String::from_utf8_lossy(error.as_bytes()).into_owned(),
+            problems: vec![problem],
+        }
+    })?;
     Ok(without_mark(&text).to_owned())
 }
 
@@ -55,7 +66,6 @@ fn way_out(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => {
             "use sudo, or let this user, and the one who runs the server, read it"
         }
-        io::ErrorKind::InvalidData => "save it as UTF-8",
         _ => "give the path of a configuration file; examples/holdfast.toml is an annotated one",
     }
 }

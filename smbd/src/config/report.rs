@@ -132,7 +132,7 @@ impl Place {
     }
 }
 
-/// Turns the parser's "unknown field" and "unknown variant" into a sentence and a suggestion.
+/// Turns the parser's complaint into a sentence and a way out.
 fn rephrase(message: &str) -> (String, Option<String>) {
     for (lead, noun) in [("unknown field `", "key"), ("unknown variant `", "value")] {
         let Some((word, rest)) = message.strip_prefix(lead).and_then(|m| m.split_once('`')) else {
@@ -145,8 +145,52 @@ fn rephrase(message: &str) -> (String, Option<String>) {
         };
         return (format!("unknown {noun} `{word}`"), Some(way_out));
     }
-    (message.trim_end().replace('\n', "; "), None)
+    let message = message.trim_end().replace('\n', "; ");
+    let wrong = ["invalid type: ", "invalid value: "];
+    let wrong = wrong.iter().find_map(|lead| message.strip_prefix(lead));
+    let (found, expected) = match wrong.and_then(|rest| rest.rsplit_once(", expected ")) {
+        Some(("map", expected)) => ("a table", expected),
+        Some(("sequence", expected)) => ("a list", expected),
+        Some(both) => both,
+        // For a value that is one of several words, and for an address, the parser does not say what it found.
+        None => ("this", message.as_str()),
+    };
+    let way_out = WAYS_OUT
+        .iter()
+        .find(|(words, _)| expected.starts_with(words));
+    let way_out = match (way_out, wrong) {
+        (Some((_, way_out)), _) => (*way_out).to_owned(),
+        (None, Some(_)) => format!("write {expected}"),
+        (None, None) => return (message, None),
+    };
+    (format!("{found} cannot stand here"), Some(way_out))
 }
+
+/// How the parser names something that it expects, as far as only programmers understand it, and what to write.
+const WAYS_OUT: [(&str, &str); 10] = [
+    ("a boolean", "write true or false, without quotes"),
+    ("a string", "write a text in quotes"),
+    (
+        "a sequence",
+        "write a list in brackets; a table that there may be several of, as [[share]], has two pairs of them",
+    ),
+    ("u16", WHOLE_NUMBER),
+    ("u32", WHOLE_NUMBER),
+    ("usize", WHOLE_NUMBER),
+    (
+        "struct ",
+        "write the table's name in brackets, as in [server], and its keys on lines of their own below",
+    ),
+    ("socket address", ADDRESS),
+    ("invalid socket address syntax", ADDRESS),
+    (
+        "wanted ",
+        "write a word in quotes; examples/holdfast.toml has those of each key",
+    ),
+];
+const WHOLE_NUMBER: &str = "write a whole number that is not negative, without quotes";
+const ADDRESS: &str =
+    "write an address and a port in quotes, as in \"127.0.0.1:4455\" or \"[::]:445\"";
 
 /// The known word nearest to `word`, if it is near enough for a typing error.
 pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {

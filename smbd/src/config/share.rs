@@ -82,7 +82,7 @@ pub(super) fn share(
     if let Err((message, way_out)) = check_name(name.get_ref()) {
         findings.add(Some(name.span()), message, way_out);
     }
-    let folder_path = absolute(from.folder, path.get_ref());
+    let folder_path = absolute(from.folder, &path.get_ref().0);
     check_folder(&folder_path, path.span(), from.served, findings);
     let read_only = get(&table.read_only, false);
     let own = OwnFiles::of(server, from.config_file());

@@ -285,6 +285,40 @@ const REFUSED: &[(&str, &str)] = &[
     ("[server]\nhosts_allow = []", "admits everybody"),
     ("[durability]\nsyncs_in_flight_max = 0", "use 1 to 1024"),
     ("x", "h.toml:1:"),
+    ("[server]\nstate_dir = \"\"", "`` is no path"),
+    (
+        "[server]\nusers_file = \"a\\u0000\"",
+        "is no path: write one",
+    ),
+    ("[sandbox]\nfolders = [1]", "write a path in quotes"),
+    // Each type as another.
+    (
+        "[server]\nanonymous_listing = \"no\"",
+        "error: string \"no\" cannot stand here",
+    ),
+    ("[log]\nfilter = 1", "write a text in quotes"),
+    (
+        "[server]\nciphers = \"aes-128-gcm\"",
+        "write a list in brackets",
+    ),
+    (
+        "[listener]\nport = 445",
+        "a table that there may be several of",
+    ),
+    ("[listener]\nport = 445", "error: a table cannot stand here"),
+    ("server = 1", "write the table's name in brackets"),
+    ("[limits]\nopens = -1", "integer `-1` cannot stand here"),
+    ("[limits]\nopens = \"16\"", "write a whole number"),
+    ("[[listener]]\nport = 65536", "write a whole number"),
+    ("[[listener]]\ncores = [\"0\"]", "write a whole number"),
+    ("[server]\nsigning = true", "write a word in quotes"),
+    ("[server]\nsigning = []", "write a word in quotes"),
+    ("[metrics]\nlisten = \"9445\"", "as in \"127.0.0.1:4455\""),
+    ("[metrics]\nlisten = 9445", "as in \"127.0.0.1:4455\""),
+    (
+        "[server]\nshutdown_grace = 5",
+        "write a span of time such as \"50ms\"",
+    ),
 ];
 
 /// The text in the share, and a part of the complaint.
@@ -553,10 +587,17 @@ fn missing_and_huge_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("h.toml");
     assert!(load(&path).unwrap_err().to_string().contains("annotated"));
-    // UTF-16, as an editor may have it.
-    std::fs::write(&path, b"\xff\xfe[\0").unwrap();
-    let refused = load(&path).unwrap_err().to_string();
-    assert!(refused.ends_with("\n  = save it as UTF-8"), "{refused}");
+    // UTF-16 and Latin-1, as an editor may have them.
+    for (text, place) in [
+        (&b"\xff\xfe[\0"[..], "h.toml:1:1"),
+        (b"[server]\ncomment = \"caf\xe9\"\n", "h.toml:2:15"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let refused = load(&path).unwrap_err().to_string();
+        assert!(refused.contains(place), "{refused}");
+        let way_out = "\n  = save the file as UTF-8\n";
+        assert!(refused.ends_with(way_out), "{refused}");
+    }
     std::fs::File::create(&path)
         .unwrap()
         .set_len(FILE_BYTES_MAX + 1)

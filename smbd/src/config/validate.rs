@@ -157,7 +157,7 @@ pub fn listen_everywhere() -> Listener {
 
 fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> ServerSettings {
     let state_dir = given(&table.state_dir);
-    let state_dir = state_dir.map_or_else(places::default, |path| absolute(folder, &path));
+    let state_dir = state_dir.map_or_else(places::default, |path| absolute(folder, &path.0));
     let min_protocol = get(&table.min_protocol, DialectName::Smb202);
     let max_protocol = get(&table.max_protocol, DialectName::Smb311);
     if min_protocol > max_protocol {
@@ -194,7 +194,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
         hosts: hosts(&table.hosts_allow, &table.hosts_deny),
         users_file: table.users_file.as_ref().map_or_else(
             || state_dir.join(places::USERS_FILE),
-            |at| absolute(folder, at.get_ref()),
+            |at| absolute(folder, &at.get_ref().0),
         ),
         state_dir,
         allow_empty_passwords: get(&table.allow_empty_passwords, false),
@@ -463,7 +463,7 @@ fn sandbox(
     let mut folders = Vec::new();
     if let Some(at) = &table.folders {
         for path in at.get_ref() {
-            let path = absolute(folder, path);
+            let path = absolute(folder, &path.0);
             let asked = path.clone();
             let is_wrong = move || match std::fs::metadata(asked) {
                 Ok(meta) => !meta.is_dir(),

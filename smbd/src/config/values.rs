@@ -4,7 +4,7 @@
 //! that no other code multiplies by 1,024 again. Every refusal says which values are accepted. No
 //! file or clock is read here.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, de};
 
@@ -32,6 +32,10 @@ pub struct LocalIds {
     pub gid: u32,
 }
 
+/// The path of a file or folder; relative to the folder of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenPath(pub PathBuf);
+
 /// The model of the machine that is sent to Macs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppleModel(pub String);
@@ -53,6 +57,21 @@ impl FromStr for AppleModel {
             ));
         }
         Ok(Self(text.to_owned()))
+    }
+}
+
+impl FromStr for WrittenPath {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // An empty path would be the folder of the configuration, and the kernel has no path with a zero byte.
+        match text.is_empty() || text.contains('\0') {
+            true => Err(format!(
+                "`{}` is no path: write one as in \"/srv/files\"",
+                text.escape_debug()
+            )),
+            false => Ok(Self(text.into())),
+        }
     }
 }
 
@@ -200,6 +219,7 @@ texts! {
     BitRate, "a speed such as \"10Gbit\"", None;
     Mode, "octal digits in quotes", None;
     AppleModel, "a model such as \"Xserve\"", None;
+    WrittenPath, "a path in quotes, as in \"/srv/files\"", None;
     LocalIds, "\"uid:gid\"", None;
 }
 
@@ -249,6 +269,14 @@ mod tests {
         }
         for bad in ["a\nb", "Caf\u{e9}", &"x".repeat(80)] {
             assert!(bad.parse::<AppleModel>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn paths() {
+        assert_eq!("a b".parse(), Ok(WrittenPath("a b".into())));
+        for bad in ["", "/srv/a\0b"] {
+            assert!(bad.parse::<WrittenPath>().is_err(), "{bad:?}");
         }
     }
 
