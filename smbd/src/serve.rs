@@ -269,7 +269,7 @@ fn bind(listen: Option<ListenAt>) -> Result<(TcpListener, Option<String>), Error
 fn one_user(name: &str, password: &Password) -> Result<UserDb, Error> {
     let mut db = users::empty()?;
     db.add_user(name)
-        .map_err(|error| format!("user {name:?}: {error}"))?;
+        .map_err(|error| users::refused(name, &error))?;
     users::set_password(&mut db, name, password)?;
     Ok(db)
 }
@@ -416,7 +416,7 @@ mod tests {
             one_user("a/b", &password)
                 .unwrap_err()
                 .to_string()
-                .contains("a/b")
+                .contains("a/b: not a usable name\n  = use 1 to 64 characters")
         );
         assert_eq!(user_name(Some("bob")).unwrap(), "bob");
     }

@@ -4,6 +4,7 @@
 //! [`PASSWORD_CHARS_MAX`] characters.
 
 use std::{
+    fmt::Display,
     fs::File,
     io::{self, BufRead, BufReader, IsTerminal, Read, Write},
     os::{fd::AsFd, unix::fs::MetadataExt},
@@ -30,14 +31,20 @@ pub type Password = Zeroizing<String>;
 /// # Errors
 /// If the file cannot be read or holds no password.
 pub fn from_file(path: &Path) -> io::Result<Password> {
-    let name =
-        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let name = |error: io::Error| with_way_out(path.display(), &error);
     let file = File::open(path).map_err(name)?;
     if file.metadata()?.mode() & 0o077 != 0 {
         // It is not refused, because containers provide their secrets like this.
         let _ = writeln!(io::stderr(), "warning: others can read {}", path.display());
     }
     first_line(file).map_err(name)
+}
+
+fn with_way_out(source: impl Display, error: &io::Error) -> io::Error {
+    let way_out = format!(
+        "its first line must be the password, of 1 to {PASSWORD_CHARS_MAX} characters in UTF-8"
+    );
+    io::Error::new(error.kind(), format!("{source}: {error}\n  = {way_out}"))
 }
 
 /// Reads a password from a file, or from standard input for `-`.
@@ -60,7 +67,7 @@ pub fn read(file: &Path) -> io::Result<Password> {
 pub fn ask(prompt: &str, confirm: bool) -> io::Result<Password> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
-        return first_line(stdin);
+        return first_line(stdin).map_err(|error| with_way_out("standard input", &error));
     }
     let password = ask_once(prompt)?;
     if confirm && *ask_once("Once more: ")? != *password {
@@ -196,5 +203,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(missing.contains("none: "), "{missing}");
+        let way_out = "\n  = its first line must be the password";
+        assert!(missing.contains(way_out), "{missing}");
     }
 }

@@ -52,6 +52,11 @@ fn not_opened(path: &Path, error: &io::Error) -> Error {
             "{path}: this user may not open it\n  = it must belong to the user who runs the server, and its folder \
              must let that user in"
         ),
+        io::ErrorKind::NotADirectory => {
+            format!(
+                "{path}: {error}\n  = correct users_file or state_dir in [server], or --users-file"
+            )
+        }
         _ => format!("{path}: {error}"),
     };
     text.into()
@@ -172,6 +177,16 @@ mod tests {
         assert_eq!(
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o600
+        );
+    }
+
+    #[test]
+    fn a_file_is_no_folder_of_the_user_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = load(&file.path().join("users")).unwrap_err().to_string();
+        assert!(
+            error.contains("\n  = correct users_file or state_dir"),
+            "{error}"
         );
     }
 

@@ -36,6 +36,25 @@ pub fn load(path: &Path) -> Result<UserDb, Error> {
     })
 }
 
+/// An error about a name, with a way out.
+pub(crate) fn refused(name: &str, error: &UserDbError) -> Error {
+    let way_out = match error {
+        UserDbError::BadName => {
+            "\n  = use 1 to 64 characters, no blank at the ends, no dot at the end, and none of \"/\\[]:;|=,+*?<>@%"
+        }
+        UserDbError::NoUser => "\n  = `holdfast user list` lists the users",
+        UserDbError::NoGroup => {
+            "\n  = `holdfast group list` lists the groups, and `holdfast group add` makes one"
+        }
+        UserDbError::Exists => {
+            "\n  = `holdfast user list` and `holdfast group list` list them; choose another name"
+        }
+        UserDbError::BadFullName => "\n  = use up to 256 characters, and no control characters",
+        _ => "",
+    };
+    format!("{name}: {error}{way_out}").into()
+}
+
 /// The words for a mistake in the user file, with the way to correct it.
 fn damaged(path: &Path, error: &UserDbError) -> String {
     let path = path.display();

@@ -111,22 +111,7 @@ fn acts_as(
 }
 
 fn named(name: &str) -> impl Fn(UserDbError) -> Error {
-    move |error| refused(name, &error)
-}
-
-/// An error about a name, with a way out.
-fn refused(name: &str, error: &UserDbError) -> Error {
-    let way_out = match error {
-        UserDbError::BadName => {
-            "\n  = use 1 to 64 characters, no blank at the ends, no dot at the end, and none of \"/\\[]:;|=,+*?<>@%"
-        }
-        UserDbError::NoUser => "\n  = `holdfast user list` lists the users",
-        UserDbError::NoGroup => {
-            "\n  = `holdfast group list` lists the groups, and `holdfast group add` makes one"
-        }
-        _ => "",
-    };
-    format!("{name}: {error}{way_out}").into()
+    move |error| users::refused(name, &error)
 }
 
 /// `holdfast user ...`
@@ -179,7 +164,7 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Err
             password_file,
         } => {
             if users::load(file)?.user(&name).is_none() {
-                return Err(refused(&name, &UserDbError::NoUser));
+                return Err(users::refused(&name, &UserDbError::NoUser));
             }
             let password = new_password(&name, password_file)?;
             accounts.edit(|db| users::set_password(db, &name, &password))?;
@@ -330,6 +315,14 @@ mod tests {
         std::fs::write(&password_file, "secret\n").unwrap();
         user(&place, add("alice", &["staff"])).unwrap();
         user(&place, add("bob", &[])).unwrap();
+        let staff = GroupCommand::Add {
+            name: "Staff".into(),
+        };
+        let refused = group(&place, staff).unwrap_err().to_string();
+        assert!(
+            refused.contains("exists\n  = `holdfast user list`"),
+            "{refused}"
+        );
         assert!(
             user(&place, add("Alice", &[]))
                 .unwrap_err()

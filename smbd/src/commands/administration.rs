@@ -212,7 +212,9 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
 /// `holdfast policy explain`: it explains the policy by the file, and by the server that runs with it.
 fn explain_open(place: &ServerPlace, args: ExplainArgs) -> Result<(), Error> {
     let mut question = args.question;
-    question.host_path = std::path::absolute(&question.path)?;
+    question.host_path = std::path::absolute(&question.path).map_err(|_| {
+        "no path is given\n  = give a path below a share's folder, or SHARE/PATH; SHARE/ is the folder itself"
+    })?;
     let by_file = place.config.as_ref();
     let by_file = by_file.map(|file| explain_by_file(file, &question));
     let alive = match (&place.config, socket(place)) {
@@ -248,7 +250,14 @@ fn explain_by_file(file: &Path, question: &Question) -> Result<Explained, Error>
 fn differs(answer: &Explained, by_file: Result<Explained, Error>) -> Option<String> {
     let file = match by_file {
         Ok(file) => file,
-        Err(error) => return Some(format!("the file says nothing: {error}")),
+        Err(error) => {
+            let error = error.to_string();
+            let first = error.lines().next().unwrap_or_default();
+            let first = first.strip_prefix("error: ").unwrap_or(first);
+            return Some(format!(
+                "the file says nothing: {first} (see `holdfast check-config`)"
+            ));
+        }
     };
     // Rules whose place in the file has changed are the same.
     let rules = |answer: &Explained| -> Vec<(String, String)> {
@@ -325,6 +334,14 @@ closed: 1 sessions, 2 tree connects, 3 opens
   open 8 of bob on data: a\\\\u{1b}b
 "
         );
+    }
+
+    #[test]
+    fn a_file_with_a_mistake_adds_one_line() {
+        let mistake = "error: unknown key `x`\n  --> h.toml:12:1\n";
+        let note = differs(&Explained::default(), Err(mistake.into()));
+        let expected = "the file says nothing: unknown key `x` (see `holdfast check-config`)";
+        assert_eq!(note.as_deref(), Some(expected));
     }
 
     #[test]
