@@ -9,7 +9,6 @@ use clap::Args;
 use smb_client::{Client, ClientError, CreateArgs, Encryption, Options, Tree};
 use smb_load::{Home, Protection, rig::server};
 use smb_wire::{
-    Status,
     access_mask::AccessMask,
     msg::{CreateAction, CreateDisposition, CreateOptions},
 };
@@ -317,21 +316,32 @@ fn make_one<'a>(
     }
 }
 
-/// Whether that is how a cut looks from here.
+/// Whether that is how a cut looks from here. A server that still has a status for the end of a session is stopped in
+/// order, and has synced what it had acknowledged.
 pub(super) fn is_cut(error: &ClientError) -> bool {
-    match error {
-        ClientError::Disconnected | ClientError::TimedOut | ClientError::Io(_) => true,
-        // The server closed first: it was stopped.
-        ClientError::Status(status) => {
-            *status == Status::USER_SESSION_DELETED || *status == Status::NETWORK_NAME_DELETED
-        }
-        _ => false,
-    }
+    matches!(
+        error,
+        ClientError::Disconnected | ClientError::TimedOut | ClientError::Io(_)
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use smb_wire::Status;
+
     use super::*;
+
+    #[test]
+    fn a_server_that_is_stopped_in_order_is_no_cut() {
+        assert!(is_cut(&ClientError::Disconnected) && is_cut(&ClientError::TimedOut));
+        for status in [
+            Status::USER_SESSION_DELETED,
+            Status::NETWORK_NAME_DELETED,
+            Status::DISK_FULL,
+        ] {
+            assert!(!is_cut(&ClientError::Status(status)), "{status}");
+        }
+    }
 
     #[test]
     fn places() {

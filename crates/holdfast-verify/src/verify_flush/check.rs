@@ -2,8 +2,9 @@
 //!
 //! A slot is right if it holds the last acknowledged record of the slot or a later one. An overwrite in place may
 //! tear the slot of the next records, so such a slot is excused: the records after the last acknowledged one, or
-//! after the highest one that is found (a ledger behind a pipe lags), as many as one FLUSH covers. Nothing else is
-//! excused, and a renaming kind never is: its record was flushed before it got its name.
+//! after the highest one that is found (a ledger behind a pipe lags, unless it says how the run ended), as many as
+//! one FLUSH covers. Nothing else is excused, and a renaming kind never is: its record was flushed before it got its
+//! name.
 //!
 //! A file's modification time is right if it is not older than the one that the server returned after the last
 //! acknowledged FLUSH; later WRITEs only make it newer.
@@ -112,6 +113,7 @@ fn examine(ledger: &Ledger, source: &mut dyn Source) -> Result<Report, Failure> 
             file,
             kind: ledger.plan.kind(file),
             next: *next,
+            lags: ledger.torn || ledger.end.is_none(),
         };
         one.judge(&one.read(source)?, &mut report);
         one.old_names(&names, &mut report);
@@ -139,6 +141,8 @@ struct OneFile<'a> {
     file: u32,
     kind: Kind,
     next: u64,
+    /// The ledger may lack acknowledgements that came before the end: it does not say that it has all.
+    lags: bool,
 }
 
 impl OneFile<'_> {
@@ -247,7 +251,7 @@ impl OneFile<'_> {
             Slot::Whole(sequence) => Some(*sequence),
             _ => None,
         });
-        let highest = highest.max();
+        let highest = highest.max().filter(|_| self.lags);
         for (slot, found) in (0..).zip(slots) {
             let Some(expected) = self.expected(slot) else {
                 if matches!(found, Slot::Whole(_)) {

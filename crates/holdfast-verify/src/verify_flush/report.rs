@@ -237,6 +237,12 @@ impl Report {
         match self.verdict() {
             Verdict::AllThere => {
                 text.push_str("all there: nothing that was acknowledged is lost\n");
+                if self.end.is_some() {
+                    text.push_str(
+                        "the run ended as the connection broke: if that was the network or the server's program, and \
+                         no\n        cut of its power, nothing is tested\n",
+                    );
+                }
                 return text;
             }
             Verdict::Untested if self.acknowledged == 0 => {

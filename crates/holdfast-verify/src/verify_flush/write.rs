@@ -102,6 +102,8 @@ struct Run<'a> {
     login: &'a Login,
     ledger: &'a LedgerWriter,
     deadline: Option<Instant>,
+    /// The beginning by the wall clock, which may be set while the run lasts, and by one that only goes forward.
+    begun: (u64, Instant),
     /// Records that may still be begun.
     left: AtomicU64,
     acknowledged: AtomicU64,
@@ -152,6 +154,7 @@ pub(super) fn write(args: &WriteArgs, password: ReadPassword) -> Result<bool, Fa
         deadline: args
             .seconds
             .and_then(|s| Instant::now().checked_add(Duration::from_secs(s))),
+        begun: (now(), Instant::now()),
         left: AtomicU64::new(args.records.unwrap_or(u64::MAX)),
         acknowledged: AtomicU64::new(0),
         stop: AtomicBool::new(false),
@@ -212,6 +215,13 @@ fn worst(stops: Vec<Stop>) -> Stop {
 }
 
 impl Run<'_> {
+    /// Microseconds since 1970, by a clock that is not set during the run: the times in the ledger are compared.
+    fn time(&self) -> u64 {
+        let (begun, since) = &self.begun;
+        let elapsed = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
+        begun.saturating_add(elapsed)
+    }
+
     /// Works on all connections until each has stopped.
     fn connections(&self, trees: Vec<Tree>) -> Vec<Stop> {
         let count = trees.len();
@@ -338,8 +348,8 @@ impl<'a> Work<'a> {
                     latency = self.record(run, &open, sequence)?;
                 }
                 match run.plan.mode {
-                    Mode::Flush => self.flush(&open)?.timed(self.kind, &open),
-                    Mode::WriteThrough => Acknowledged::after(latency),
+                    Mode::Flush => self.flush(run, &open)?.timed(self.kind, &open),
+                    Mode::WriteThrough => Acknowledged::after(latency, run),
                 }
             }
             None => self.renamed(run, first)?,
@@ -367,12 +377,12 @@ impl<'a> Work<'a> {
         let open = self.create(run, &temporary)?;
         self.record(run, &open, sequence)?;
         if run.plan.mode == Mode::Flush {
-            self.flush(&open)?;
+            self.flush(run, &open)?;
         }
         let to = run.login.place().path(&name);
         open.rename(&to, true)
             .map_err(|error| stop(&name, &error))?;
-        let done = self.flush(&open)?.timed(self.kind, &open);
+        let done = self.flush(run, &open)?.timed(self.kind, &open);
         open.close().map_err(|error| stop(&name, &error))?;
         Ok(done)
     }
@@ -384,7 +394,7 @@ impl<'a> Work<'a> {
             file: self.file,
             sequence,
             offset,
-            time: now(),
+            time: run.time(),
         };
         let bytes = record.encode(run.plan.size(self.file));
         let failed = |error: &ClientError| stop(&format!("WRITE to file {}", self.file), error);
@@ -405,11 +415,11 @@ impl<'a> Work<'a> {
         Ok(begun.elapsed())
     }
 
-    fn flush(&self, open: &File) -> Result<Acknowledged, Stop> {
+    fn flush(&self, run: &Run<'_>, open: &File) -> Result<Acknowledged, Stop> {
         let begun = Instant::now();
         open.flush(false)
             .map_err(|error| stop(&format!("FLUSH of file {}", self.file), &error))?;
-        Ok(Acknowledged::after(begun.elapsed()))
+        Ok(Acknowledged::after(begun.elapsed(), run))
     }
 }
 
@@ -423,10 +433,10 @@ struct Acknowledged {
 }
 
 impl Acknowledged {
-    fn after(latency: Duration) -> Self {
+    fn after(latency: Duration, run: &Run<'_>) -> Self {
         Self {
             latency,
-            time: now(),
+            time: run.time(),
             modified: None,
         }
     }

@@ -136,6 +136,20 @@ fn ledger_ended(plan: &Plan, counts: &[u64], end: Option<(&str, bool)>) -> Ledge
 
 const COUNTS: [u64; 5] = [40, 40, 40, 40, 40];
 
+#[test]
+fn a_ledger_that_says_how_the_run_ended_excuses_one_batch_only() {
+    let plan = plan(1);
+    let mut memory = Memory::whole(&plan, &COUNTS);
+    // The record on its way, and one that cannot have been begun before that was acknowledged.
+    memory.put(&plan, 1, 40);
+    memory.spoil(&plan.name(1, 9), 9 * SIZE as usize + 100);
+    let lags = examine(&ledger(&plan, &COUNTS), &mut memory).unwrap();
+    assert_eq!((lags.verdict(), lags.excused), (Verdict::AllThere, 1));
+    let whole = ledger_ended(&plan, &COUNTS, Some(("then the connection broke", true)));
+    let found = examine(&whole, &mut memory).unwrap();
+    assert_eq!((found.verdict(), found.excused), (Verdict::Lost, 0));
+}
+
 fn is_good(report: &Report) -> bool {
     report.verdict() == Verdict::AllThere
 }
