@@ -188,8 +188,24 @@ fn the_end_of_a_run_is_reported_as_it_was() {
     let owned = state_dir::own(place.state.path()).unwrap();
     place.run("b1", Vec::new(), None);
     assert_eq!(end("b1"), RunEnd::Unstable);
+    // Nor is it if that server has no journal, and the last run in it was of another boot.
+    assert_eq!(end("b2"), RunEnd::Machine);
     drop(owned);
     assert_eq!(end("b1"), RunEnd::Server);
+}
+
+#[test]
+fn a_folder_without_any_of_the_files_may_be_that_of_a_disk_that_is_not_mounted() {
+    let place = Place::new();
+    place.write("a", 10);
+    place.write("b", 10);
+    place.run("b", vec![place.flush("a", 10), place.flush("b", 10)], None);
+    let remark = "none of them is there: is the share's disk mounted at this folder?";
+    for (file, is_remarked) in [("a", false), ("b", true)] {
+        fs::remove_file(place.data.path().join(file)).unwrap();
+        let text = in_words(&place.report("b"), 0, utc);
+        assert_eq!(text.contains(remark), is_remarked, "{text}");
+    }
 }
 
 #[test]
@@ -212,4 +228,12 @@ fn without_a_journal_the_way_to_one_is_reported() {
     fs::write(file, [0x48, 0x46, 0x4A, 0x32, 1, 2, 3]).unwrap();
     let text = in_words(&place.report("b"), 5, utc);
     assert!(text.contains("another version"), "{text}");
+    let only = Place::new();
+    fs::copy(
+        &file,
+        only.state.path().join("flushes/00000000000000ff.flushes"),
+    )
+    .unwrap();
+    let error = report(&only.state("b"), None).unwrap_err();
+    assert!(error.contains("written by another version"), "{error}");
 }

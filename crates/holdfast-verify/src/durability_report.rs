@@ -133,12 +133,19 @@ pub fn report(state: &StateFolder, share: Option<&str>) -> Result<DurabilityRepo
         ),
         _ => format!("{journal}: {error}"),
     })?;
-    let alive = state.in_use;
+    let other_version = segments.iter().any(|segment| segment.other_version);
     let all = runs::gather(segments);
+    // The server that runs may have no journal: a run that another boot of the machine ended is not its.
+    let is_alive = |run: &runs::Run| state.in_use && run.end.is_none() && run.boot == state.boot;
     let (run, goes_on) = match all.split_last() {
+        None if other_version => {
+            return Err(format!(
+                "{journal}: the journal was written by another version of the server\n  = use that version's holdfast"
+            ));
+        }
         None => return Err(format!("{journal}: the journal is empty")),
-        Some((last, [.., before])) if alive && last.end.is_none() => (before, false),
-        Some((last, _)) => (last, alive && last.end.is_none()),
+        Some((last, [.., before])) if is_alive(last) => (before, false),
+        Some((last, _)) => (last, is_alive(last)),
     };
     let is_wanted = |name: &String| share.is_none_or(|wanted| is_same_share(wanted, name));
     if let Some(share) = share
@@ -184,7 +191,8 @@ fn run_report(run: &runs::Run, goes_on: bool, boot: &str) -> RunReport {
         begins_in_journal: run.whole,
         flushes: run.flushes,
         lost_records: run.lost,
-        torn_end: run.torn,
+        torn_end: run.torn.is_some(),
+        clock_set_back: run.clock_set_back,
         damage: damage.collect(),
     }
 }

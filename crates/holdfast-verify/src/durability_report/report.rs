@@ -43,6 +43,8 @@ pub struct RunReport {
     pub lost_records: u64,
     /// Whether the last record was being written at the end.
     pub torn_end: bool,
+    /// Whether the machine's clock was set back meanwhile: times of before and after are no order.
+    pub clock_set_back: bool,
     /// Places where records are missing.
     pub damage: Vec<JournalDamage>,
 }

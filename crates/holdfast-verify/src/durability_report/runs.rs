@@ -12,6 +12,9 @@ pub(super) fn millis(at: Timestamp) -> i64 {
         .saturating_add(i64::from(at.nanos / 1_000_000))
 }
 
+/// The time by which records may be out of order where nobody set the clock.
+const DISORDER_SECS: i64 = 60;
+
 /// The last acknowledged flush of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LastFlush {
@@ -34,7 +37,10 @@ pub(super) struct Run {
     pub(super) whole: bool,
     pub(super) flushes: u64,
     pub(super) lost: u64,
-    pub(super) torn: bool,
+    /// The last segment ends in a record that was being written.
+    pub(super) torn: Option<(u64, u64)>,
+    /// A record has an earlier time than one before it.
+    pub(super) clock_set_back: bool,
     pub(super) damage: Vec<(u64, Damage)>,
     /// Name and folder.
     pub(super) shares: BTreeMap<String, String>,
@@ -51,14 +57,21 @@ impl Run {
             boot: start.boot.clone(),
             server: start.server.clone(),
             started: start.at,
+            last: start.at,
             ..Self::default()
         }
+    }
+
+    /// Notes the time of a record. A flush that waited for a slow disk is recorded after later ones.
+    fn note(&mut self, at: Timestamp) {
+        self.clock_set_back |= at.secs.saturating_add(DISORDER_SECS) < self.last.secs;
+        self.last = at;
     }
 
     fn take(&mut self, record: JournalRecord) {
         match record {
             JournalRecord::Start(start) => {
-                self.last = start.at;
+                self.note(start.at);
                 self.whole |= start.first;
                 for share in start.shares {
                     self.shares.insert(share.name, share.root);
@@ -67,22 +80,22 @@ impl Run {
             JournalRecord::Flushed(flush) => self.flush(flush, false),
             JournalRecord::Promised(flush) => self.flush(flush, true),
             JournalRecord::Exposure(record) => {
-                self.last = record.at;
+                self.note(record.at);
                 self.exposures.insert(record.share.clone(), record);
             }
             JournalRecord::Stop { at, stable } => {
-                self.last = at;
+                self.note(at);
                 self.end = Some((at, stable));
             }
             JournalRecord::Gap { at, lost } => {
-                self.last = at;
+                self.note(at);
                 self.lost = self.lost.saturating_add(lost);
             }
         }
     }
 
     fn flush(&mut self, record: FlushRecord, promised: bool) {
-        self.last = record.at;
+        self.note(record.at);
         self.flushes += 1;
         let place = (
             record.share.clone(),
@@ -129,7 +142,12 @@ pub(super) fn gather(segments: Vec<Segment>) -> Vec<Run> {
                 },
             ));
         }
-        run.torn |= segment.torn.is_some();
+        // Something was recorded after it: that record was not the last one.
+        if let Some((number, offset)) = run.torn.take() {
+            let why = "a record was not written to its end";
+            run.damage.push((number, Damage { offset, why }));
+        }
+        run.torn = segment.torn.map(|offset| (number, offset));
         let damage = segment.damage.into_iter();
         run.damage.extend(damage.map(|damage| (number, damage)));
         for record in segment.records {
@@ -137,4 +155,54 @@ pub(super) fn gather(segments: Vec<Segment>) -> Vec<Run> {
         }
     }
     runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(run: u8, times: &[i64], torn: Option<u64>) -> Segment {
+        let at = |secs| Timestamp { secs, nanos: 0 };
+        let start = StartRecord {
+            at: at(times[0]),
+            run: [run; 16],
+            ..StartRecord::default()
+        };
+        let gap = |secs: &i64| JournalRecord::Gap {
+            at: at(*secs),
+            lost: 0,
+        };
+        Segment {
+            number: Some(times.len() as u64),
+            records: [JournalRecord::Start(start)]
+                .into_iter()
+                .chain(times[1..].iter().map(gap))
+                .collect(),
+            torn,
+            ..Segment::default()
+        }
+    }
+
+    #[test]
+    fn only_the_last_record_of_a_run_was_being_written_at_its_end() {
+        let runs = gather(vec![
+            segment(1, &[10, 11], Some(512)),
+            segment(1, &[12], Some(1024)),
+            segment(2, &[13], None),
+        ]);
+        assert_eq!((runs[0].torn, runs[1].torn), (Some((1, 1024)), None));
+        let damage = runs[0].damage.iter().map(|(of, at)| (*of, at.offset));
+        assert_eq!(damage.collect::<Vec<_>>(), [(2, 512)]);
+        assert!(runs[1].damage.is_empty());
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_is_noticed() {
+        let set_back = |times: &[i64]| gather(vec![segment(1, times, None)])[0].clock_set_back;
+        assert!(!set_back(&[1_000, 1_005, 1_004, 950, 1_006]));
+        assert!(set_back(&[1_000, 5_000, 1_400, 1_500]));
+        // Another run may have begun at any time.
+        let runs = gather(vec![segment(1, &[5_000], None), segment(2, &[10], None)]);
+        assert!(!runs[1].clock_set_back);
+    }
 }

@@ -104,6 +104,12 @@ impl Words {
                     .to_owned(),
             );
         }
+        if run.clock_set_back {
+            self.lines.push(
+                "THE CLOCK WAS SET BACK during this run: of two times below, the later one may have come first."
+                    .to_owned(),
+            );
+        }
         if run.lost_records > 0 {
             let lost = many(run.lost_records, "flush", "flushes");
             self.lines.push(format!(
@@ -151,6 +157,11 @@ impl Words {
                 "  {flushed}: {suspect} to be looked at (deleted or cut off since, or lost)"
             ),
         });
+        if count > 0 && share.files.iter().all(|file| file.now == FileNow::Gone) {
+            self.lines.push(
+                "  none of them is there: is the share's disk mounted at this folder?".to_owned(),
+            );
+        }
         if !share.all_looked_at {
             self.lines
                 .push("  not all of the folder could be looked at".to_owned());
