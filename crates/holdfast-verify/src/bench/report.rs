@@ -13,7 +13,11 @@ mod sections;
 mod sheet;
 mod stores;
 
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::Path,
+};
 
 use smb_load::statistics;
 
@@ -129,6 +133,27 @@ fn is_alike(one: &Run, other: &Run) -> bool {
         && one.record.version == other.record.version
 }
 
+/// The servers and disks that were not the same in all their measurements, as where the files of two folders were put
+/// together: another program or other settings, another kind of disk or other options.
+fn mixed(runs: &[Run]) -> BTreeSet<&str> {
+    let (mut servers, mut disks) = (BTreeMap::new(), BTreeMap::new());
+    let mut mixed = BTreeSet::new();
+    for run in runs {
+        let (server, disk) = (run.record.server.as_str(), run.disk.name.as_str());
+        let build = (&run.server_version, &run.server_program, &run.setting);
+        // A device of the same kind may have another name each time.
+        let facts = run.disk.facts.iter().filter(|(name, _)| *name != "source");
+        let kind = (run.disk.class, facts.collect::<Vec<_>>());
+        if *servers.entry(server).or_insert(build) != build {
+            mixed.insert(server);
+        }
+        if *disks.entry(disk).or_insert_with(|| kind.clone()) != kind {
+            mixed.insert(disk);
+        }
+    }
+    mixed
+}
+
 fn head(page: &mut Page, runs: &[Run]) {
     page.paragraph(&spread(runs));
     page.link("All measurements as CSV", SHEET);
@@ -165,6 +190,14 @@ fn head(page: &mut Page, runs: &[Run]) {
             "These are measurements of different machines, kernels or versions of the client, which the end of this \
              page names: the servers may differ by them.",
         );
+    }
+    let mixed = mixed(runs);
+    if !mixed.is_empty() {
+        let names = mixed.into_iter().collect::<Vec<_>>().join(", ");
+        page.warning(&format!(
+            "Not all measurements of these are of the same program and settings, or of the same disk, so their medians \
+             are of different things: {names}."
+        ));
     }
     let is_limited = |run: &&Run| {
         let outcome = run.record.outcome.as_ref();

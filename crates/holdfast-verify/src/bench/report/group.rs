@@ -34,8 +34,10 @@ pub(super) struct Value {
 }
 
 impl Value {
-    /// The median of what is there.
+    /// The median of what is there; none if one is no number, as a rate over no time is: the others are not all rounds.
     pub(super) fn of(values: &[f64]) -> Option<Self> {
+        let all = values.iter().all(|value| value.is_finite());
+        let values = Some(values).filter(|_| all)?;
         Some(Self {
             median: statistics::median(values)?,
             interval: statistics::widest(values).map(|(low, high, _)| (low, high)),
@@ -186,6 +188,18 @@ impl Group<'_> {
             .collect()
     }
 
+    /// The throughput of a server as a multiple of that with `fewest` clients, in each round in which both succeeded:
+    /// the spread of either is in that of the multiple.
+    pub(super) fn multiple(&self, server: &Server, clients: usize, fewest: usize) -> Option<Value> {
+        let of = |clients| self.cells.get(&(server.clone(), clients));
+        let (runs, bases) = (of(clients)?, of(fewest)?);
+        let multiples = runs.iter().filter_map(|run| {
+            let base = bases.iter().find(|base| base.round == run.round)?;
+            Some(self.throughput(run)? / self.throughput(base)?)
+        });
+        Value::of(&multiples.collect::<Vec<_>>())
+    }
+
     /// The highest throughput of a server, and with how many clients.
     pub(super) fn peak(&self, server: &Server) -> Option<(usize, Value)> {
         let rates = self.rates(server).into_iter();
@@ -234,12 +248,12 @@ impl Group<'_> {
         KINDS.iter().find(is_there).copied()
     }
 
-    /// The verdicts of a mail store's runs.
-    pub(super) fn verdicts(&self, server: &Server, clients: usize) -> Vec<Verdict> {
+    /// The verdicts of a mail store's runs, and the number of rounds, of which some may have failed before one.
+    pub(super) fn verdicts(&self, server: &Server, clients: usize) -> (Vec<Verdict>, usize) {
         let runs = self.cells.get(&(server.clone(), clients));
-        let runs = runs.into_iter().flatten();
-        runs.filter_map(|run| run.record.outcome.as_ref()?.verdict)
-            .collect()
+        let runs = runs.map_or(&[][..], Vec::as_slice);
+        let verdict = |run: &&Run| run.record.outcome.as_ref()?.verdict;
+        (runs.iter().filter_map(verdict).collect(), runs.len())
     }
 
     /// How many servers are set up in this way.

@@ -117,15 +117,9 @@ impl Sections<'_> {
         let clients = group.clients();
         let fewest = clients.first().copied().filter(|_| clients.len() > 1)?;
         let of = |server: &Server| {
-            let base = group.rate(server, fewest).map(|value| value.median);
-            let base = base.filter(|base| *base > 0.0);
-            let points = group.rates(server).into_iter().map(|(clients, rate)| {
-                let (rate, base) = (rate?, base?);
-                Some(Point {
-                    x: clients as f64,
-                    y: rate.median / base,
-                    interval: rate.interval.map(|(low, high)| (low / base, high / base)),
-                })
+            let points = group.rates(server).into_iter().map(|(clients, _)| {
+                let multiple = group.multiple(server, clients, fewest)?;
+                Some(multiple.point(clients as f64))
             });
             points.collect()
         };
@@ -237,7 +231,7 @@ impl Sections<'_> {
         let mut rows = Vec::new();
         for server in &self.servers {
             for clients in group.clients() {
-                let verdicts = group.verdicts(server, clients);
+                let (verdicts, rounds) = group.verdicts(server, clients);
                 let of = |figure: &dyn Fn(&smb_load::jetstress::Verdict) -> f64| {
                     text(Value::of(&verdicts.iter().map(figure).collect::<Vec<_>>()))
                 };
@@ -245,10 +239,14 @@ impl Sections<'_> {
                     continue;
                 }
                 let passed = verdicts.iter().filter(|verdict| verdict.is_good()).count();
-                let faults: Vec<String> = verdicts
+                let mut faults: Vec<String> = verdicts
                     .iter()
                     .flat_map(smb_load::jetstress::Verdict::faults)
                     .collect();
+                let failed = rounds - verdicts.len();
+                if failed > 0 {
+                    faults.push(format!("measurements that failed: {failed}"));
+                }
                 rows.push(vec![
                     server.name.clone(),
                     clients.to_string(),
@@ -257,7 +255,7 @@ impl Sections<'_> {
                     of(&|verdict| verdict.worst_ms),
                     of(&|verdict| verdict.iops),
                     of(&|verdict| verdict.wanted_iops),
-                    format!("{passed} of {}", verdicts.len()),
+                    format!("{passed} of {rounds}"),
                     faults.join("; "),
                 ]);
             }
@@ -285,14 +283,11 @@ impl Sections<'_> {
             let value = |figure: &dyn Fn(&Run) -> Option<f64>| group.value(server, clients, figure);
             let measured = |run: &Run| Some(run.record.outcome.as_ref()?.measured.clone());
             // Not by the seconds of the plan: a program takes as long as it takes.
-            let per_second = |run: &Run, count: f64| {
-                let rate = count / measured(run)?.seconds;
-                Some(rate).filter(|rate| rate.is_finite())
-            };
+            let per_second = |run: &Run, count: f64| Some(count / measured(run)?.seconds);
             // Merging: of what one FLUSH each asked for, how much one sync or one flush of the device did.
             let merged = |run: &Run, count: Option<u64>| {
                 let flushes = measured(run)?.latencies.get("flush")?.count;
-                Some(flushes as f64 / count? as f64).filter(|merged| merged.is_finite())
+                Some(flushes as f64 / count? as f64)
             };
             group.rate(server, clients)?;
             Some(vec![

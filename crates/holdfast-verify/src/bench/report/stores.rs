@@ -22,8 +22,9 @@ impl Sections<'_> {
         let (mut rows, mut of_shares) = (Vec::new(), Vec::new());
         for server in &self.servers {
             let passes = |threads: &usize| {
-                let verdicts = group.verdicts(server, *threads);
-                !verdicts.is_empty() && verdicts.iter().all(|verdict| verdict.is_good())
+                let (verdicts, rounds) = group.verdicts(server, *threads);
+                let passed = verdicts.iter().filter(|verdict| verdict.is_good()).count();
+                passed > 0 && passed == rounds
             };
             let passing = clients.iter().copied().filter(passes).max();
             let Some(threads) = passing.or(clients.last().copied()) else {

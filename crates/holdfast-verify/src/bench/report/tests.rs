@@ -168,6 +168,13 @@ fn the_promise_of_each_server_and_the_threshold_that_decided_are_named() {
     )));
     let line = format!(",honor,honoured,false,\"{fault}\",");
     assert_eq!(sheet.matches(&line).count(), 4, "{sheet}");
+    // A round without a verdict is none that passed.
+    let at = runs.iter().position(|run| run.record.server == "honor");
+    runs[at.unwrap()].record.outcome = None;
+    let page = super::html(&runs, (0, 12)).unwrap();
+    let failed =
+        format!("<td>0 of 2</td><td class=\"long\">{fault}; measurements that failed: 1</td>");
+    assert!(page.contains(&failed), "{page}");
 }
 
 #[test]
@@ -353,6 +360,50 @@ fn a_percentile_that_one_round_lacks_has_no_value() {
     // The first measurement was that with one client.
     assert_eq!(there(1), [true, true, false, false]);
     assert_eq!(there(8), [true; 4]);
+}
+
+#[test]
+fn results_of_two_builds_or_disks_of_one_name_are_named() {
+    let warning = "their medians are of different things: ";
+    assert!(!html(&fixed()).unwrap().contains(warning));
+    let named = |change: fn(&mut Run), name: &str| {
+        let mut runs = fixed();
+        change(&mut runs[3]);
+        let page = html(&runs).unwrap();
+        assert!(page.contains(&format!("{warning}{name}.")), "{page}");
+    };
+    named(|run| run.server_program.push('1'), "honor");
+    named(
+        |run| run.setting = ServerKind::holdfast("strict-sync"),
+        "honor",
+    );
+    named(|run| run.disk.class = DiskClass::Ssd, "raw");
+    let other = |run: &mut Run| {
+        run.disk
+            .facts
+            .insert("scheduler".to_owned(), "bfq".to_owned());
+    };
+    named(other, "raw");
+    let mut runs = fixed();
+    runs[3]
+        .disk
+        .facts
+        .insert("source".to_owned(), "loop7".to_owned());
+    assert!(!html(&runs).unwrap().contains(warning));
+}
+
+#[test]
+fn a_multiple_is_that_of_its_round() {
+    // The machine was twice as fast in the second round: that is no spread of the scaling.
+    let setting = || ServerKind::holdfast("honor");
+    let runs = [(0, 1, 100.0), (0, 8, 400.0), (1, 1, 200.0), (1, 8, 800.0)]
+        .map(|(round, clients, mbps)| run("honor", setting(), round, clients, mbps));
+    let (groups, servers) = (groups(&runs), servers(&runs));
+    let multiple = groups[0].multiple(&servers[0], 8, 1).unwrap();
+    let interval = Some((4.0, 4.0));
+    let median = 4.0;
+    assert_eq!(multiple, group::Value { median, interval });
+    assert_eq!(group::Value::of(&[1.0, f64::INFINITY]), None);
 }
 
 #[test]
