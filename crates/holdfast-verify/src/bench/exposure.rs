@@ -11,11 +11,16 @@ use std::{
 };
 
 use smb_load::{
-    Watch,
+    Protection, Watch,
+    experiment::Record,
     rig::{device::Counts, memory, metrics},
 };
 
-use super::result::{Device, Exposure};
+use super::{
+    plan::ServerKind,
+    program::Build,
+    result::{Device, Disk, Exposure, FORMAT, Run},
+};
 
 /// The things that are looked at.
 pub(super) struct Sights<'a> {
@@ -40,6 +45,36 @@ pub(super) struct Seen {
     pub(super) syncs: Option<u64>,
     /// KiB that the server gained between the preparation and the measured time.
     pub(super) memory: Option<u64>,
+}
+
+impl Seen {
+    /// The measurement in which it was seen, over connections without a protection of their own.
+    pub(super) fn of_run(
+        self,
+        record: Record,
+        (round, title): (usize, &str),
+        (setting, build): (&ServerKind, &Build),
+        disk: Disk,
+    ) -> Run {
+        let clients = record.clients;
+        Run {
+            format: FORMAT,
+            round,
+            title: title.to_owned(),
+            seed: clients as u64,
+            setting: setting.clone(),
+            server_version: build.version.clone(),
+            server_program: build.file.clone(),
+            disk,
+            record,
+            protection: Protection::Plain,
+            server_cpu: self.cpu,
+            memory_kib: self.memory.map(|kib| kib as f64 / clients as f64),
+            syncs: self.syncs,
+            device: self.device,
+            exposure: self.exposure,
+        }
+    }
 }
 
 enum Event {

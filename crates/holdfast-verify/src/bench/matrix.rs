@@ -22,7 +22,7 @@ use super::{
     exposure::{self, Seen, Sights},
     plan::{Cell, Plan, ServerKind, ServerPlan},
     program::{self, Build},
-    result::{self, FORMAT, Run},
+    result::{self, Run},
 };
 use crate::{ReadPassword, remark};
 
@@ -204,27 +204,15 @@ impl Matrix {
             machine,
             outcome,
         );
-        let build = self.builds.get(cell.server).cloned().unwrap_or_default();
+        let build = self.builds.get(cell.server).ok_or("no such server")?;
         let shares = plan.kind.shares()?;
         if shares.len() > 1 && matches!(cell.workload, Workload::Jetstress { .. }) {
             record.shares = shares;
         }
+        let (place, server) = ((cell.round, cell.title.as_str()), (&plan.kind, build));
         Ok(Run {
-            format: FORMAT,
-            round: cell.round,
-            title: cell.title.clone(),
-            seed: cell.clients as u64,
-            setting: plan.kind.clone(),
-            server_version: build.version,
-            server_program: build.file,
-            disk: bed.disk.clone(),
-            record,
             protection: cell.protection,
-            server_cpu: seen.cpu,
-            memory_kib: seen.memory.map(|kib| kib as f64 / cell.clients as f64),
-            syncs: seen.syncs,
-            device: seen.device,
-            exposure: seen.exposure,
+            ..seen.of_run(record, place, server, bed.disk.clone())
         })
     }
 

@@ -16,7 +16,7 @@ use std::{
 };
 
 use smb_load::{
-    Home, Protection, Step,
+    Home, Step,
     experiment::{self, Machine, Record, Target, Workload},
     netbench::worker::Class,
     rig::{
@@ -33,7 +33,7 @@ use super::{
     plan::{DiskClass, ServerKind, slug},
     program::{self, Build},
     report,
-    result::{self, Disk, FORMAT, Run},
+    result::{self, Disk, Run},
 };
 use crate::{
     remark,
@@ -365,27 +365,14 @@ fn measure(
         experiment::run(&workload, clients, step, target, watch)
     });
     let outcome = outcome.map_err(|error| error.to_string());
-    Ok(Run {
-        format: FORMAT,
-        round,
-        title: "scale".to_owned(),
-        seed: clients as u64,
-        server_version: build.version.clone(),
-        server_program: build.file.clone(),
-        setting: ServerKind::holdfast(POLICY),
-        disk: Disk {
-            name: "folder".to_owned(),
-            class: DiskClass::Folder,
-            facts: bed::facts(scratch),
-        },
-        record: Record::new(&name, &workload, clients, step, machine, outcome),
-        protection: Protection::Plain,
-        server_cpu: seen.cpu,
-        memory_kib: None,
-        syncs: None,
-        device: None,
-        exposure: seen.exposure,
-    })
+    let disk = Disk {
+        name: "folder".to_owned(),
+        class: DiskClass::Folder,
+        facts: bed::facts(scratch),
+    };
+    let record = Record::new(&name, &workload, clients, step, machine, outcome);
+    let setting = ServerKind::holdfast(POLICY);
+    Ok(seen.of_run(record, (round, "scale"), (&setting, build), disk))
 }
 
 #[cfg(test)]

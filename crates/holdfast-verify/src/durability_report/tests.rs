@@ -36,7 +36,7 @@ fn exposure_is_an_upper_bound_in_words() {
     assert_eq!(open.stable_before_ms, 97_500);
     let mut words = words::Words::new(|seconds| seconds.to_string());
     words.exposure_in_words(&open, RunEnd::Machine);
-    let text = words.lines.join("\n");
+    let text = words.text;
     assert!(
         text.contains("exposure at the end at most 1000 bytes, 5500 ms"),
         "{text}"

@@ -1,5 +1,7 @@
 //! The report for people.
 
+use std::fmt::Write as _;
+
 use super::{
     Utc,
     report::{
@@ -36,16 +38,23 @@ fn shown(name: &str) -> String {
     out
 }
 
-/// The lines being written.
+/// Writes a line; writing to a string cannot fail.
+macro_rules! line {
+    ($words:expr; $($text:tt)+) => {{
+        let _ = writeln!($words.text, $($text)+);
+    }};
+}
+
+/// The text being written.
 pub(super) struct Words {
-    pub(super) lines: Vec<String>,
+    pub(super) text: String,
     utc: Utc,
 }
 
 impl Words {
     pub(super) fn new(utc: Utc) -> Self {
-        let lines = Vec::new();
-        Self { lines, utc }
+        let text = String::new();
+        Self { text, utc }
     }
 
     fn when(&self, secs: i64) -> String {
@@ -61,66 +70,55 @@ impl Words {
     pub(super) fn report(mut self, report: &DurabilityReport, files_max: usize) -> String {
         self.run_in_words(&report.run);
         for share in &report.shares {
-            self.lines.push(String::new());
+            line!(self; "");
             self.share_in_words(share, report.run.end, files_max);
         }
         self.failed_in_words(&report.failed_files);
-        self.lines.join("\n") + "\n"
+        self.text
     }
 
     fn run_in_words(&mut self, run: &RunReport) {
         let (server, started) = (&run.server, self.when(run.started_s));
-        self.lines
-            .push(format!("Holdfast {server} that started at {started}"));
+        line!(self; "Holdfast {server} that started at {started}");
         let ended = self.when(run.ended_s.unwrap_or(0));
         let last = self.when(run.last_record_s);
-        self.lines.push(match run.end {
-        RunEnd::Running => "is running; this is what it has promised so far.".to_owned(),
-        RunEnd::Stable => format!(
-            "ended in order at {ended}; all that it had acknowledged was on stable storage."
-        ),
-        RunEnd::Unstable => format!(
-            "ended in order at {ended}, but something was left to the kernel or had failed."
-        ),
-        RunEnd::Server => format!(
-            "did not end in order; its last sign is of {last}. The machine has not gone down since: \
+        let said = match run.end {
+            RunEnd::Running => "is running; this is what it has promised so far.".to_owned(),
+            RunEnd::Stable => format!(
+                "ended in order at {ended}; all that it had acknowledged was on stable storage."
+            ),
+            RunEnd::Unstable => format!(
+                "ended in order at {ended}, but something was left to the kernel or had failed."
+            ),
+            RunEnd::Server => format!(
+                "did not end in order; its last sign is of {last}. The machine has not gone down since: \
              what it had acknowledged is in files or in the kernel's memory."
-        ),
-        RunEnd::Machine => format!(
-            "did not end in order, and the machine went down with it or after it; its last sign \
+            ),
+            RunEnd::Machine => format!(
+                "did not end in order, and the machine went down with it or after it; its last sign \
              is of {last}."
-        ),
-    });
+            ),
+        };
+        line!(self; "{said}");
         let flushes = many(run.flushes, "flush", "flushes");
         let beginning = match run.begins_in_journal {
             true => "",
             false => "; its beginning is no longer kept",
         };
-        self.lines
-            .push(format!("The journal has {flushes} of it{beginning}."));
+        line!(self; "The journal has {flushes} of it{beginning}.");
         if run.torn_end {
-            self.lines.push(
-                "Its last record was being written at the end: nothing acknowledged was in it."
-                    .to_owned(),
-            );
+            line!(self; "Its last record was being written at the end: nothing acknowledged was in it.");
         }
         if run.clock_set_back {
-            self.lines.push(
-                "THE CLOCK WAS SET BACK during this run: of two times below, the later one may have come first."
-                    .to_owned(),
-            );
+            line!(self; "THE CLOCK WAS SET BACK during this run: of two times below, the later may have come first.");
         }
         if run.lost_records > 0 {
             let lost = many(run.lost_records, "flush", "flushes");
-            self.lines.push(format!(
-                "{lost} could not be written down: the journal's disk failed at times."
-            ));
+            line!(self; "{lost} could not be written down: the journal's disk failed at times.");
         }
         for damage in &run.damage {
             let (segment, offset, what) = (damage.segment, damage.offset, &damage.what);
-            self.lines.push(format!(
-                "DAMAGED: segment {segment}, byte {offset}: {what}; records are missing here."
-            ));
+            line!(self; "DAMAGED: segment {segment}, byte {offset}: {what}; records are missing here.");
         }
     }
 
@@ -128,52 +126,47 @@ impl Words {
     fn failed_in_words(&mut self, failed: &FailedFiles) {
         let files = match failed {
             FailedFiles::Unknown(error) => {
-                self.lines
-                    .push(format!("\nfiles whose sync failed cannot be told: {error}"));
+                line!(self; "\nfiles whose sync failed cannot be told: {error}");
                 return;
             }
             FailedFiles::Known(files) if files.is_empty() => return,
             FailedFiles::Known(files) => files,
         };
-        self.lines.push(format!(
-            "\n{} whose sync failed, not repaired since; flushes of them fail:",
-            many(files.len() as u64, "file", "files")
-        ));
+        let count = many(files.len() as u64, "file", "files");
+        line!(self; "\n{count} whose sync failed, not repaired since; flushes of them fail:");
         for file in files {
             let path = path_or_inode(&file.path, file.inode.unwrap_or(0));
-            self.lines.push(format!("  {path}: {}", file.error));
+            line!(self; "  {path}: {}", file.error);
         }
     }
 
     fn share_in_words(&mut self, share: &ShareReport, end: RunEnd, files_max: usize) {
-        self.lines
-            .push(format!("share {} ({})", share.share, share.path));
+        line!(self; "share {} ({})", share.share, share.path);
         let count = share.files.len();
         let flushed = many(count as u64, "flushed file", "flushed files");
-        self.lines.push(match (count, share.suspect_files) {
+        let said = match (count, share.suspect_files) {
             (0, _) => "  no flush was acknowledged".to_owned(),
             (_, 0) => format!("  {flushed}: all there, none smaller than it was"),
             (_, suspect) => format!(
                 "  {flushed}: {suspect} to be looked at (deleted or cut off since, or lost)"
             ),
-        });
+        };
+        line!(self; "{said}");
         if count > 0 && share.files.iter().all(|file| file.now == FileNow::Gone) {
-            self.lines.push(
-                "  none of them is there: is the share's disk mounted at this folder?".to_owned(),
-            );
+            line!(self; "  none of them is there: is the share's disk mounted at this folder?");
         }
         if !share.all_looked_at {
-            self.lines
-                .push("  not all of the folder could be looked at".to_owned());
+            line!(self; "  not all of the folder could be looked at");
         }
         // The most important ones come first, and among them the latest.
         let (first, rest): (Vec<_>, Vec<_>) = share.files.iter().partition(|file| file.suspect);
         let shown = if files_max == 0 { count } else { files_max };
         for file in first.iter().chain(&rest).take(shown) {
-            self.lines.push(format!("    {}", self.file_in_words(file)));
+            let line = self.file_in_words(file);
+            line!(self; "    {line}");
         }
         if count > shown {
-            self.lines.push(format!("    and {} more", count - shown));
+            line!(self; "    and {} more", count - shown);
         }
         if let Some(exposure) = &share.exposure {
             self.exposure_in_words(exposure, end);
@@ -209,48 +202,33 @@ impl Words {
     pub(super) fn exposure_in_words(&mut self, exposure: &ExposureReport, end: RunEnd) {
         let policy = &exposure.policy;
         if exposure.nothing || end == RunEnd::Stable {
-            self.lines.push(format!(
-                "  {policy}: nothing was acknowledged and volatile at the end"
-            ));
+            line!(self; "  {policy}: nothing was acknowledged and volatile at the end");
         } else {
             let at = match end {
                 RunEnd::Running => "now",
                 _ => "at the end",
             };
             let (bytes, ms) = (exposure.at_most_bytes, exposure.at_most_ms);
-            self.lines.push(format!(
-                "  {policy}: exposure {at} at most {bytes} bytes, {ms} ms"
-            ));
+            line!(self; "  {policy}: exposure {at} at most {bytes} bytes, {ms} ms");
             let stable_before = self.when_ms(exposure.stable_before_ms);
             let nothing_after = self.when_ms(exposure.nothing_after_ms);
-            self.lines.push(format!(
-                "    stable is all that was acknowledged before {stable_before}; nothing was \
-             acknowledged after {nothing_after}"
-            ));
+            line!(self; "    stable is all that was acknowledged before {stable_before}; \
+                  nothing was acknowledged after {nothing_after}");
             let (measured, bytes) = (self.when(exposure.measured_s), exposure.measured_bytes);
             let files = many(exposure.measured_files, "file", "files");
-            self.lines.push(format!(
-                "    measured at {measured}: {bytes} bytes in {files}"
-            ));
+            line!(self; "    measured at {measured}: {bytes} bytes in {files}");
             for file in &exposure.files {
                 let path = path_or_inode(&file.path, file.inode);
-                self.lines
-                    .push(format!("      {path}  {} bytes", file.bytes));
+                line!(self; "      {path}  {} bytes", file.bytes);
             }
-            self.lines
-                .push("      and whatever was changed after that".to_owned());
+            line!(self; "      and whatever was changed after that");
             if end == RunEnd::Server {
-                self.lines.push(
-                    "    the machine lives: none of it is lost by the server's end alone"
-                        .to_owned(),
-                );
+                line!(self; "    the machine lives: none of it is lost by the server's end alone");
             }
         }
         if exposure.unproven_files > 0 {
             let files = many(exposure.unproven_files, "file", "files");
-            self.lines.push(format!(
-                "  a sync had failed for {files}, not repaired by then"
-            ));
+            line!(self; "  a sync had failed for {files}, not repaired by then");
         }
     }
 }

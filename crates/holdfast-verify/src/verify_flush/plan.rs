@@ -28,7 +28,7 @@ pub enum Mode {
     WriteThrough,
 }
 
-/// The way in which a file is written.
+/// The way in which a file is written; its name is a part of the file's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// Grows by each record, up to 65,536 records, then starts again.
@@ -44,16 +44,6 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Append => "append",
-            Self::Ring => "ring",
-            Self::Fresh => "fresh",
-            Self::Save => "save",
-            Self::Stream => "stream",
-        }
-    }
-
     /// Records before the first is overwritten.
     pub(super) fn slots(self) -> u64 {
         match self {
@@ -166,9 +156,10 @@ impl Plan {
     /// The file a slot lies in, without its folder.
     pub(super) fn name(&self, file: u32, slot: u64) -> String {
         let (stem, kind) = (self.stem(file), self.kind(file));
+        let word = format!("{kind:?}").to_lowercase();
         match kind {
-            Kind::Fresh => format!("{stem}-{}-{slot:04}", kind.word()),
-            _ => format!("{stem}-{}", kind.word()),
+            Kind::Fresh => format!("{stem}-{word}-{slot:04}"),
+            _ => format!("{stem}-{word}"),
         }
     }
 

@@ -46,14 +46,10 @@ pub(in crate::bench) enum DiskClass {
 
 impl DiskClass {
     /// Its name in plans and reports.
-    pub(in crate::bench) const fn name(self) -> &'static str {
-        match self {
-            Self::Folder => "folder",
-            Self::Raw => "raw",
-            Self::Ide2003 => "ide-2003",
-            Self::Array => "array",
-            Self::Ssd => "ssd",
-        }
+    pub(in crate::bench) fn name(self) -> String {
+        let name = toml::Value::try_from(self).ok();
+        let name = name.as_ref().and_then(toml::Value::as_str);
+        name.unwrap_or_default().to_owned()
     }
 
     /// The best that a disk of this class does; models, not measurements of a certain disk.

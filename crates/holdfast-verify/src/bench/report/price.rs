@@ -101,8 +101,8 @@ impl Sections<'_> {
             prices.holdfast.extend(points);
             let points = theirs.map(|value| value.point(place + ASIDE));
             prices.samba.extend(points);
-            let class = group.class().map_or("", DiskClass::name);
-            let row = vec![name, class.to_owned(), text(ours), text(theirs)];
+            let class = group.class().map(DiskClass::name).unwrap_or_default();
+            let row = vec![name, class, text(ours), text(theirs)];
             prices.rows.push(row);
         }
         prices
