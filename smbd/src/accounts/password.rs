@@ -27,9 +27,6 @@ const GROUP_LETTERS: usize = 4;
 pub type Password = Zeroizing<String>;
 
 /// Takes the first line of a file.
-///
-/// # Errors
-/// If the file cannot be read or holds no password.
 pub fn from_file(path: &Path) -> io::Result<Password> {
     let name = |error: io::Error| with_way_out(path.display(), &error);
     let file = File::open(path).map_err(name)?;
@@ -48,9 +45,6 @@ fn with_way_out(source: impl Display, error: &io::Error) -> io::Error {
 }
 
 /// Reads a password from a file, or from standard input for `-`.
-///
-/// # Errors
-/// Those of [`from_file`] and [`ask`].
 pub fn read(file: &Path) -> io::Result<Password> {
     if file == Path::new("-") {
         ask("Password: ", false)
@@ -134,9 +128,6 @@ fn first_line(from: impl Read) -> io::Result<Password> {
 }
 
 /// A password of 80 random bits that can be read aloud.
-///
-/// # Errors
-/// If the kernel gives no random bytes.
 #[expect(
     clippy::indexing_slicing,
     reason = "five bits are below the alphabet's length"

@@ -24,9 +24,6 @@ pub const USER_FILE_BYTES_MAX: u64 = 16 << 20;
 const UNWAITING: i32 = OFlags::NONBLOCK.union(OFlags::CLOEXEC).bits().cast_signed();
 
 /// Reads the user file; `None` if there is none.
-///
-/// # Errors
-/// The reason why it cannot be used, with a way out.
 pub fn load(path: &Path) -> Result<Option<Zeroizing<String>>, Error> {
     let file = match File::options()
         .read(true)

@@ -12,9 +12,6 @@ use crate::Error;
 use crate::accounts::user_file;
 
 /// A database without users, under a new machine SID.
-///
-/// # Errors
-/// If the kernel gives no random bytes.
 pub fn empty() -> Result<UserDb, Error> {
     let mut random = [0; 12];
     getrandom::fill(&mut random)?;
@@ -22,9 +19,6 @@ pub fn empty() -> Result<UserDb, Error> {
 }
 
 /// The database in `path`.
-///
-/// # Errors
-/// A message for the administrator.
 pub fn load(path: &Path) -> Result<UserDb, Error> {
     read(path)?.ok_or_else(|| {
         let path = path.display();
@@ -62,9 +56,6 @@ fn damaged(path: &Path, error: &UserDbError) -> String {
 }
 
 /// The database in `path`; `None` if there is none yet.
-///
-/// # Errors
-/// A message for the administrator.
 pub(crate) fn read(path: &Path) -> Result<Option<UserDb>, Error> {
     let Some(text) = user_file::load(path)? else {
         return Ok(None);
@@ -75,9 +66,6 @@ pub(crate) fn read(path: &Path) -> Result<Option<UserDb>, Error> {
 
 /// The database in `path`, or a new one that is stored there, because its machine SID is part of
 /// every security descriptor that this server will write.
-///
-/// # Errors
-/// A message for the administrator.
 pub fn load_or_make(path: &Path) -> Result<UserDb, Error> {
     match read(path)? {
         Some(users) => Ok(users),
@@ -104,9 +92,6 @@ pub fn edit<T>(
 }
 
 /// Sets a password, with the present time as its time of change.
-///
-/// # Errors
-/// If there is no such user.
 pub fn set_password(db: &mut UserDb, name: &str, password: &str) -> Result<(), Error> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -33,7 +33,6 @@ pub struct Facts<'a> {
     pub loopback_by_default: bool,
 }
 
-#[must_use]
 pub fn text(facts: &Facts<'_>) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.

@@ -5,9 +5,6 @@ use std::io::{self, Write};
 use crate::Error;
 
 /// Writes to standard output. That nobody reads it any more (`holdfast status | head`) is no error.
-///
-/// # Errors
-/// Of the write, as on a full disk.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -84,7 +84,6 @@ fn names(path: &Path) -> Vec<OsString> {
 }
 
 /// Whether neither of two folders lies in the other.
-#[must_use]
 pub fn are_apart(one: &Path, other: &Path) -> bool {
     let (one, other) = (Ancestors::to(one), Ancestors::to(other));
     !one.passes(&other) && !other.passes(&one)

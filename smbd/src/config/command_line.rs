@@ -26,9 +26,6 @@ pub struct CommandLine {
 const NO_FILE: super::rules::Source<'static> = super::rules::Source { file: "", text: "" };
 
 /// Makes the configuration; the caller must set the listeners once the port is known.
-///
-/// # Errors
-/// All complaints, in words for the command line.
 pub fn from_command_line(line: &CommandLine) -> Result<Config, Vec<Problem>> {
     let share = |(name, path): &(String, PathBuf)| {
         spanned(raw::ShareTable {

@@ -20,7 +20,6 @@ pub(super) struct Dialects {
 
 impl DialectName {
     /// The number on the wire ([MS-SMB2] 2.2.3).
-    #[must_use]
     pub fn revision(self) -> u16 {
         self as u16
     }
@@ -39,7 +38,6 @@ impl FromStr for DialectName {
 
 impl Dialects {
     /// The range of dialects as the numbers that NEGOTIATE carries.
-    #[must_use]
     pub(super) fn revisions(&self) -> RangeInclusive<u16> {
         self.oldest.revision()..=self.newest.revision()
     }

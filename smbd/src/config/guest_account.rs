@@ -24,7 +24,6 @@ pub struct GuestAccount {
 }
 
 /// The account of a configuration that names none.
-#[must_use]
 pub fn default_guest_account() -> GuestAccount {
     let known = local_users::ids_of(DEFAULT).filter(|ids| ids.uid != 0);
     GuestAccount {

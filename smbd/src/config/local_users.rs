@@ -18,7 +18,6 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 const GROUPS_MAX: usize = 65_536;
 
 /// Uid and primary group of the user `name`.
-#[must_use]
 pub fn ids_of(name: &str) -> Option<LocalIds> {
     accounts(&read("/etc/passwd"))
         .find(|(known, _)| *known == name)
@@ -26,7 +25,6 @@ pub fn ids_of(name: &str) -> Option<LocalIds> {
 }
 
 /// The primary group of the user `uid`.
-#[must_use]
 pub fn primary_group(uid: u32) -> Option<u32> {
     accounts(&read("/etc/passwd"))
         .find(|(_, ids)| ids.uid == uid)
@@ -44,7 +42,6 @@ fn accounts(users: &str) -> impl Iterator<Item = (&str, LocalIds)> {
 }
 
 /// Supplementary groups of each of `uids` that has any.
-#[must_use]
 pub fn of(uids: impl IntoIterator<Item = u32>) -> BTreeMap<u32, Vec<u32>> {
     let uids: BTreeSet<u32> = uids.into_iter().collect();
     if uids.is_empty() {

@@ -141,7 +141,6 @@ pub struct Listener {
 impl Listener {
     /// A listener with defaults. An IPv4 address that is written as one of IPv6 is bound as what it is: the kernel
     /// takes it from no socket that is for IPv6 only.
-    #[must_use]
     pub fn at(mut address: SocketAddr) -> Self {
         address.set_ip(address.ip().to_canonical());
         Self {
@@ -354,9 +353,6 @@ pub enum LogFormat {
 }
 
 /// The share of this name.
-///
-/// # Errors
-/// There is none.
 pub(crate) fn share_named<'a>(
     shares: &'a [ShareSettings],
     name: &str,
@@ -370,7 +366,6 @@ pub(crate) fn share_named<'a>(
 }
 
 /// Whether only programs on this machine can reach `address`.
-#[must_use]
 pub fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }

@@ -16,7 +16,6 @@ pub const USERS_FILE: &str = "users";
 pub const CONTROL_SOCKET: &str = "control.sock";
 
 /// The folder for this process's user.
-#[must_use]
 pub fn default() -> PathBuf {
     choose(
         rustix::process::geteuid().is_root(),
@@ -43,7 +42,6 @@ pub(crate) fn of_last_resort() -> PathBuf {
 }
 
 /// Possible state folders of a server that stores nothing beyond its run, in the order of preference.
-#[must_use]
 pub fn candidates() -> Vec<PathBuf> {
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.filter(|path| path.is_absolute() && check_private(path).is_ok());
@@ -55,7 +53,6 @@ pub fn candidates() -> Vec<PathBuf> {
 }
 
 /// The first of the [`candidates`] that none of `shares` contains or lies in; if there is none, the first of all.
-#[must_use]
 pub fn apart_from<'a>(shares: impl Iterator<Item = &'a Path> + Clone) -> PathBuf {
     let apart = |folder: &PathBuf| shares.clone().all(|share| are_apart(share, folder));
     candidates().into_iter().find(apart).unwrap_or_else(default)
@@ -85,7 +82,6 @@ pub(crate) fn check_private(folder: &Path) -> io::Result<()> {
 }
 
 /// The first label of the host name, truncated to the length of a NetBIOS name; "HOLDFAST" if there is none.
-#[must_use]
 pub fn host_name() -> String {
     let full = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let label: String = full

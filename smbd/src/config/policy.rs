@@ -42,9 +42,6 @@ const NAMES: [&str; 4] = [
 ];
 
 /// Parses a policy of the file or the command line.
-///
-/// # Errors
-/// The text is no policy.
 pub fn parse(text: &str) -> Result<Policy, PolicyError> {
     let text = text.trim();
     text.parse().map_err(|error: durability::InvalidPolicy| {
@@ -74,9 +71,6 @@ pub fn parse(text: &str) -> Result<Policy, PolicyError> {
 }
 
 /// `bounded` with its two bounds.
-///
-/// # Errors
-/// They cannot be kept.
 pub fn bounded(max_delay: Duration, max_bytes: u64) -> Result<Policy, PolicyError> {
     let bound = Bound::new(max_delay, max_bytes);
     bound
@@ -85,7 +79,6 @@ pub fn bounded(max_delay: Duration, max_bytes: u64) -> Result<Policy, PolicyErro
 }
 
 /// The text of a policy as a single word: `bounded(50ms,4MiB)`.
-#[must_use]
 pub fn in_brackets(policy: &str) -> String {
     match policy.split_once(':') {
         Some((name, bounds)) => format!("{name}({bounds})"),
@@ -94,7 +87,6 @@ pub fn in_brackets(policy: &str) -> String {
 }
 
 /// A name as a single word: in quotes if it has spaces or other special characters.
-#[must_use]
 pub fn one_word(name: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "$-_.".contains(c);
     if !name.is_empty() && name.chars().all(plain) {
@@ -105,7 +97,6 @@ pub fn one_word(name: &str) -> String {
 }
 
 /// The promise to a client, in one sentence.
-#[must_use]
 pub fn promise(policy: &Policy, flush_times: bool) -> String {
     match policy {
         Policy::Honor if !flush_times => {

@@ -15,9 +15,6 @@ use crate::Error;
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Reads and checks a configuration file.
-///
-/// # Errors
-/// The file cannot be read, or a [`ConfigReport`]; the words are meant for the administrator.
 pub fn load(path: &Path) -> Result<Config, Error> {
     load_again(path, &[])
 }
@@ -77,9 +74,6 @@ fn without_mark(text: &str) -> &str {
 
 /// Checks the text of a configuration file; `path` names it in complaints, and relative paths
 /// in the text start at its folder.
-///
-/// # Errors
-/// A [`ConfigReport`] with at least one problem.
 pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigReport> {
     parse_again(text, path, &[])
 }
@@ -147,9 +141,6 @@ pub(crate) fn places_with(path: &Path, group: &str) -> Vec<String> {
 
 /// The state folder of the server that a configuration file belongs to: a file with mistakes must
 /// not keep an administrator from asking the server that runs with an earlier version of it.
-///
-/// # Errors
-/// Not even that can be read.
 pub fn state_dir_of(path: &Path) -> Result<PathBuf, Error> {
     // The shares' folders are not checked, because one on a disk that hangs would delay this command, too.
     let text = read(path)?;

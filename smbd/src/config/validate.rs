@@ -150,7 +150,6 @@ pub(super) fn only_server(
 }
 
 /// The listener of a configuration that names none: every address, every core.
-#[must_use]
 pub fn listen_everywhere() -> Listener {
     Listener::at(SocketAddr::new(EVERY_ADDRESS, SMB_PORT))
 }

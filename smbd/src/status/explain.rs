@@ -172,7 +172,6 @@ fn groups(config: &Config, user: &str) -> Vec<Box<str>> {
 }
 
 /// The policy of such an open of a share with this policy, `flush_times` and these rules.
-#[must_use]
 pub fn explain(
     share: &str,
     policy: Policy,
@@ -218,7 +217,6 @@ pub fn explain(
 }
 
 /// The policy of such an open by the configuration of its share.
-#[must_use]
 pub fn by_settings(share: &config::ShareSettings, opener: &Opener) -> Explained {
     let ShareDurability {
         policy,
@@ -229,7 +227,6 @@ pub fn by_settings(share: &config::ShareSettings, opener: &Opener) -> Explained 
 }
 
 /// The opener of the question.
-#[must_use]
 pub fn asked(opener: &Opener) -> Asked {
     Asked {
         user: opener.user.to_string(),
@@ -242,7 +239,6 @@ pub fn asked(opener: &Opener) -> Asked {
 }
 
 /// A rule's criteria in words; all must hold.
-#[must_use]
 pub fn criteria(rule: &Rule) -> String {
     let mut words = Vec::new();
     let mut list = |what: &str, entries: Vec<String>| {

@@ -127,7 +127,6 @@ pub(crate) fn bytes(bytes: u64) -> String {
 }
 
 /// `2026-11-21 16:22:40 UTC`
-#[must_use]
 pub fn utc(seconds: u64) -> String {
     let secs = i64::try_from(seconds).unwrap_or(i64::MAX);
     let (year, month, day) = Timestamp { secs, nanos: 0 }.date();
