@@ -40,7 +40,7 @@ const OVERHEAD: Duration = Duration::from_secs(2);
 /// Runs what is missing of a plan; whether every measurement has a result.
 pub(super) fn run(plan: &str, results: &Path, password: ReadPassword) -> Result<bool, String> {
     let text = Plan::text(plan)?;
-    let plan = Plan::parse(&text)?;
+    let plan = Plan::parse(&text).map_err(|error| format!("plan {plan}: {error}"))?;
     let results = std::path::absolute(results).map_err(|error| error.to_string())?;
     more_descriptors();
     let (scratch, _lock) = begin(&results, &text)?;

@@ -123,7 +123,10 @@ impl Plan {
     pub(super) fn text(name: &str) -> Result<String, String> {
         match PLANS.iter().find(|(known, _)| *known == name) {
             Some((_, text)) => Ok((*text).to_owned()),
-            None => std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}")),
+            None => std::fs::read_to_string(name).map_err(|error| {
+                let known = PLANS.map(|(known, _)| known).join(", ");
+                format!("{name}: {error}\n  = the plans that come along are {known}; any other is a file of TOML")
+            }),
         }
     }
 

@@ -136,7 +136,12 @@ pub(super) fn failures(results: &Path) -> Result<usize, String> {
 /// The files of the measurements of a folder of results, in the order of their names.
 pub(super) fn files(results: &Path) -> Result<Vec<PathBuf>, String> {
     let folder = folder(results);
-    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let failed = |error: std::io::Error| {
+        let folder = folder.display();
+        format!(
+            "{folder}: {error}\n  = name a folder that `holdfast bench matrix --to FOLDER` has filled"
+        )
+    };
     let mut paths = Vec::new();
     for entry in fs::read_dir(&folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();

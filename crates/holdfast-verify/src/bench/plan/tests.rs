@@ -57,6 +57,15 @@ fn a_server_elsewhere_has_as_many_shares_as_its_stores_fill() {
 }
 
 #[test]
+fn a_plan_that_is_not_there_has_a_way_out() {
+    let error = Plan::text("/no/such/plan").unwrap_err();
+    assert!(
+        error.contains("\n  = the plans that come along are short, hour, "),
+        "{error}"
+    );
+}
+
+#[test]
 fn plans_with_mistakes_are_refused() {
     for (from, to) in [
         ("seconds = 2", "seconds = 0"),
