@@ -13,6 +13,7 @@ mod guest_account;
 mod hosts;
 mod in_time;
 mod limits;
+mod listeners;
 pub mod local_users;
 mod log_filter;
 pub mod places;
@@ -48,6 +49,7 @@ pub(crate) use durability::is_same_share;
 pub use durability::{Policy, Rules};
 pub use guest_account::{GuestAccount, default_guest_account};
 pub(crate) use in_time::in_time;
+pub use listeners::listen_everywhere;
 pub(crate) use log_filter::{FILTER_EXAMPLE, check_filter};
 pub use policy::PolicyError;
 pub use reading::{FILE_BYTES_MAX, load, parse, state_dir_of};
@@ -55,7 +57,6 @@ pub(crate) use reading::{load_again, places_with, server_of};
 pub use report::{ConfigReport, Problem};
 pub(crate) use restart::keep_until_restart;
 pub(crate) use share::{UNSYNCED, is_mistake};
-pub use validate::listen_everywhere;
 pub use values::LocalIds;
 
 /// The port of SMB over TCP.

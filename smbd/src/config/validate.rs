@@ -6,7 +6,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     ops::Range,
     path::{Path, PathBuf},
     time::Duration,
@@ -17,18 +17,14 @@ use smb_server::config::HostRules;
 
 use super::{
     Config, DEFAULT_CIPHERS, DEFAULT_SIGNING_ALGORITHMS, DialectName, DurabilitySettings,
-    EVERY_ADDRESS, Encryption, FileIo, Listener, Log, LogFormat, Policy, PolicyError, Protection,
-    SMB_PORT, Sandbox, ServerSettings, ShareSettings, Signing, guest_account::guest_account,
-    hosts::Network, in_time::in_time, is_loopback, limits, log_filter::log_filter, places, policy,
-    raw, report::Problem, rules::Source, share,
+    Encryption, FileIo, Listener, Log, LogFormat, Policy, PolicyError, Protection, Sandbox,
+    ServerSettings, ShareSettings, Signing, guest_account::guest_account, hosts::Network,
+    in_time::in_time, is_loopback, limits, listeners::listeners, log_filter::log_filter, places,
+    policy, raw, report::Problem, rules::Source, share,
 };
 
 /// Longest NetBIOS name.
 const NETBIOS_NAME_MAX: usize = 15;
-/// Most cores one listener can name.
-const CORES_MAX: usize = 1_024;
-/// Most listeners.
-const LISTENERS_MAX: usize = 256;
 /// Most shares.
 const SHARES_MAX: usize = 10_000;
 
@@ -147,11 +143,6 @@ pub(super) fn only_server(
     let mut findings = Findings::default();
     let server = server(table, folder, &mut findings);
     findings.or_problems(server)
-}
-
-/// The listener of a configuration that names none: every address, every core.
-pub fn listen_everywhere() -> Listener {
-    Listener::at(SocketAddr::new(EVERY_ADDRESS, SMB_PORT))
 }
 
 fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> ServerSettings {
@@ -338,88 +329,6 @@ fn default_policy(table: &raw::DurabilityTable, findings: &mut Findings) -> Poli
         findings.add(Some(at.span()), error.to_string(), way_out);
         Policy::Honor
     })
-}
-
-fn listeners(tables: &[Spanned<raw::ListenerTable>], findings: &mut Findings) -> Vec<Listener> {
-    if tables.is_empty() {
-        return vec![listen_everywhere()];
-    }
-    if let Some(more) = tables.get(LISTENERS_MAX) {
-        let way_out = "listen on [::], which is every address";
-        let message = format!("more than {LISTENERS_MAX} listeners");
-        findings.add(Some(more.span()), message, way_out);
-    }
-    let mut listeners: Vec<Listener> = Vec::new();
-    for table in tables {
-        let new = listener(table.get_ref(), findings);
-        let mut known = listeners.iter().take(LISTENERS_MAX);
-        if let Some(other) = known.find(|known| overlap(known, &new)) {
-            let (one, other) = (new.address, other.address);
-            findings.add(
-                span(&table.get_ref().address).or(Some(table.span())),
-                match one == other {
-                    true => format!("two listeners on {one}"),
-                    false => format!("{one} and {other} have connections in common"),
-                },
-                "give one of them another address, port or interface; one listener can have many cores",
-            );
-        }
-        listeners.push(new);
-    }
-    listeners
-}
-
-/// Whether a connection could arrive at both, for which the kernel refuses to open the second one.
-fn overlap(one: &Listener, other: &Listener) -> bool {
-    let (a, b) = (one.address, other.address);
-    // The unspecified IPv6 address takes IPv4 too.
-    let takes = |all: IpAddr, ip: IpAddr| all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4());
-    let interfaces = one.interface.as_ref().zip(other.interface.as_ref());
-    a.port() == b.port()
-        && interfaces.is_none_or(|(one, other)| one == other)
-        && (a == b || takes(a.ip(), b.ip()) || takes(b.ip(), a.ip()))
-}
-
-fn listener(table: &raw::ListenerTable, findings: &mut Findings) -> Listener {
-    let port = get(&table.port, SMB_PORT);
-    if table.address.is_some() && table.port.is_some() {
-        let message = "port and address both say a port";
-        let way_out = "write the port into address only";
-        findings.add(span(&table.port), message, way_out);
-    }
-    let address = get(&table.address, SocketAddr::new(EVERY_ADDRESS, port));
-    if address.port() == 0 {
-        findings.add(
-            span(&table.address).or(span(&table.port)),
-            "port 0 is a port that nobody can find",
-            "445 is the port of SMB; 4450 to 4459 are free on most machines",
-        );
-    }
-    let mut cores = get(&table.cores, Vec::new());
-    if table.cores.is_some() && cores.is_empty() || cores.len() > CORES_MAX {
-        let message = "cores must name between 1 and 1024 cores";
-        let way_out = "remove the key for every core";
-        findings.add(span(&table.cores), message, way_out);
-    }
-    cores.sort_unstable();
-    cores.dedup();
-    if let Some(interface) = &table.interface {
-        let name = interface.get_ref();
-        // IFNAMSIZ is 16 with the closing zero.
-        if name.is_empty() || name.len() > 15 || name.contains(['/', ' ']) {
-            let message = format!("`{name}` is no interface name");
-            let way_out = "`ip link` lists the interfaces";
-            findings.add(Some(interface.span()), message, way_out);
-        }
-    }
-    Listener {
-        interface: given(&table.interface),
-        cores,
-        pin: get(&table.pin, true),
-        speed: given(&table.speed).map(|rate| rate.0),
-        rss: given(&table.rss),
-        ..Listener::at(address)
-    }
 }
 
 fn metrics(
