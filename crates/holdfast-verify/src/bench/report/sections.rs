@@ -210,11 +210,18 @@ impl Sections<'_> {
             .iter()
             .map(|(_, (_, value))| value.median)
             .fold(0.0, f64::max);
+        let steps = group.clients().len();
         let rows = peaks.iter().map(|(server, (clients, value))| {
+            let rates = group.rates(server).into_iter();
+            let place = match rates.filter(|(_, rate)| rate.is_some()).count() {
+                // The peak may be at a step that failed or was not taken.
+                known if known < steps => format!("{clients} (only {known} of {steps} steps)"),
+                _ => clients.to_string(),
+            };
             vec![
                 server.name.clone(),
                 text(Some(*value)),
-                clients.to_string(),
+                place,
                 format!(
                     "{:.0} %",
                     value.median / best.max(f64::MIN_POSITIVE) * 100.0

@@ -393,6 +393,15 @@ fn results_of_two_builds_or_disks_of_one_name_are_named() {
 }
 
 #[test]
+fn a_peak_of_some_steps_only_is_called_so() {
+    let mut runs = fixed();
+    let some = "<td>1 (only 1 of 2 steps)</td>";
+    assert!(!html(&runs).unwrap().contains(some));
+    runs.retain(|run| run.record.server != "honor" || run.record.clients == 1);
+    assert_eq!(html(&runs).unwrap().matches(some).count(), 1);
+}
+
+#[test]
 fn a_multiple_is_that_of_its_round() {
     // The machine was twice as fast in the second round: that is no spread of the scaling.
     let setting = || ServerKind::holdfast("honor");
