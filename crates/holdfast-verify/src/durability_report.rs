@@ -15,6 +15,8 @@ mod runs;
 mod words;
 
 use std::{
+    cmp::Reverse,
+    collections::BTreeMap,
     fs::{self, File},
     io::{self, Read},
     path::{Path, PathBuf},
@@ -274,9 +276,18 @@ fn read_bounded(file: &Path) -> io::Result<Option<Vec<u8>>> {
 }
 
 fn share_report(run: &runs::Run, name: &str, root: &str) -> ShareReport {
-    let of_run = run.files.iter();
-    let mut wanted = of_run.filter(|of| of.record.share == name).collect();
-    let (files, all_looked_at) = files::check(Path::new(root), &mut wanted);
+    let mut folders: BTreeMap<&str, Vec<&runs::LastFlush>> = BTreeMap::new();
+    for file in run.files.iter().filter(|of| of.record.share == name) {
+        let folder = file.former_root.as_deref().unwrap_or(root);
+        folders.entry(folder).or_default().push(file);
+    }
+    let (mut files, mut all_looked_at) = (Vec::new(), true);
+    for (folder, wanted) in folders {
+        let (there, is_whole) = files::check(Path::new(folder), &wanted);
+        files.extend(there);
+        all_looked_at &= is_whole;
+    }
+    files.sort_by_key(|file| Reverse(file.flushed_ms));
     ShareReport {
         share: name.to_owned(),
         path: root.to_owned(),

@@ -22,8 +22,7 @@ use super::{
 const WALK_MAX: usize = 2_000_000;
 
 /// Answers a line for each file, and whether the share could be looked at whole.
-pub(super) fn check(root: &Path, files: &mut Vec<&LastFlush>) -> (Vec<FileReport>, bool) {
-    files.sort_by_key(|file| std::cmp::Reverse(super::runs::millis(file.record.at)));
+pub(super) fn check(root: &Path, files: &[&LastFlush]) -> (Vec<FileReport>, bool) {
     let mut missing = BTreeMap::new();
     let mut found: Vec<Option<Metadata>> = Vec::new();
     for file in files.iter() {

@@ -21,6 +21,8 @@ pub(super) struct LastFlush {
     pub(super) record: FlushRecord,
     /// Answered before the disk.
     pub(super) promised: bool,
+    /// The folder that the share had then, if a reload has given it another one.
+    pub(super) former_root: Option<String>,
 }
 
 /// One server process, from its start to its end.
@@ -74,7 +76,7 @@ impl Run {
                 self.note(start.at);
                 self.whole |= start.first;
                 for share in start.shares {
-                    self.shares.insert(share.name, share.root);
+                    self.move_share(share.name, share.root);
                 }
             }
             JournalRecord::Flushed(flush) => self.flush(flush, false),
@@ -94,6 +96,17 @@ impl Run {
         }
     }
 
+    /// Notes the folder of a share. What was flushed in another one before is still there.
+    fn move_share(&mut self, name: String, root: String) {
+        if let Some(former) = self.shares.get(&name).filter(|former| **former != root) {
+            let files = self.files.iter_mut();
+            for file in files.filter(|file| file.record.share == name) {
+                file.former_root.get_or_insert_with(|| former.clone());
+            }
+        }
+        self.shares.insert(name, root);
+    }
+
     fn flush(&mut self, record: FlushRecord, promised: bool) {
         self.note(record.at);
         self.flushes += 1;
@@ -103,7 +116,11 @@ impl Run {
             record.key.generation,
             record.stream.clone(),
         );
-        let last = LastFlush { record, promised };
+        let last = LastFlush {
+            record,
+            promised,
+            former_root: None,
+        };
         match self.places.get(&place) {
             Some(at) => {
                 if let Some(old) = self.files.get_mut(*at) {
@@ -159,6 +176,9 @@ pub(super) fn gather(segments: Vec<Segment>) -> Vec<Run> {
 
 #[cfg(test)]
 mod tests {
+    use durability::{Policy, ShareRoot};
+    use vfs::FileKey;
+
     use super::*;
 
     fn segment(run: u8, times: &[i64], torn: Option<u64>) -> Segment {
@@ -194,6 +214,50 @@ mod tests {
         let damage = runs[0].damage.iter().map(|(of, at)| (*of, at.offset));
         assert_eq!(damage.collect::<Vec<_>>(), [(2, 512)]);
         assert!(runs[1].damage.is_empty());
+    }
+
+    #[test]
+    fn a_file_is_looked_for_in_the_folder_that_its_share_had() {
+        let start = |root: &str| {
+            JournalRecord::Start(StartRecord {
+                shares: vec![ShareRoot {
+                    name: "data".into(),
+                    root: root.into(),
+                }],
+                ..StartRecord::default()
+            })
+        };
+        let flushed = |ino| {
+            JournalRecord::Flushed(FlushRecord {
+                at: Timestamp::default(),
+                share: "data".into(),
+                key: FileKey {
+                    ino,
+                    ..FileKey::default()
+                },
+                stream: String::new(),
+                path: String::new(),
+                size: 0,
+                sequence: 1,
+                policy: Policy::Honor,
+                bytes: 0,
+                directory: false,
+            })
+        };
+        let runs = gather(vec![Segment {
+            records: vec![
+                start("/a"),
+                flushed(1),
+                flushed(2),
+                start("/b"),
+                flushed(2),
+                start("/b"),
+            ],
+            ..Segment::default()
+        }]);
+        let roots = runs[0].files.iter().map(|file| file.former_root.as_deref());
+        assert_eq!(roots.collect::<Vec<_>>(), [Some("/a"), None]);
+        assert_eq!(runs[0].shares["data"], "/b");
     }
 
     #[test]
