@@ -122,9 +122,6 @@ pub fn in_words(report: &DurabilityReport, files_max: usize, utc: Utc) -> String
 }
 
 /// The report on what is in a state folder.
-///
-/// # Errors
-/// There is nothing to report on; the text says why.
 pub fn report(state: &StateFolder, share: Option<&str>) -> Result<DurabilityReport, String> {
     let failed_files = poisoned(&state.path, share);
     let journal = state.journal.display();

@@ -8,6 +8,13 @@
 // The macros panic where nobody reads their output any more.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+/// Adds a line to a text, written as for `format!`; writing to a string cannot fail.
+macro_rules! line {
+    ($text:expr; $($line:tt)+) => {{
+        let _ = std::fmt::Write::write_fmt(&mut $text, format_args!("{}\n", format_args!($($line)+)));
+    }};
+}
+
 pub mod bench;
 pub mod durability_report;
 pub mod verify_flush;
@@ -63,9 +70,6 @@ impl Command {
 }
 
 /// Writes to standard output.
-///
-/// # Errors
-/// Of the write, also if its reader has gone (`| head`).
 fn print(text: &str) -> Result<(), String> {
     let mut out = io::stdout().lock();
     let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -1,7 +1,5 @@
 //! The report for people.
 
-use std::fmt::Write as _;
-
 use super::{
     Utc,
     report::{
@@ -38,13 +36,6 @@ fn shown(name: &str) -> String {
     out
 }
 
-/// Writes a line; writing to a string cannot fail.
-macro_rules! line {
-    ($words:expr; $($text:tt)+) => {{
-        let _ = writeln!($words.text, $($text)+);
-    }};
-}
-
 /// The text being written.
 pub(super) struct Words {
     pub(super) text: String,
@@ -70,7 +61,7 @@ impl Words {
     pub(super) fn report(mut self, report: &DurabilityReport, files_max: usize) -> String {
         self.run_in_words(&report.run);
         for share in &report.shares {
-            line!(self; "");
+            line!(self.text; "");
             self.share_in_words(share, report.run.end, files_max);
         }
         self.failed_in_words(&report.failed_files);
@@ -79,7 +70,7 @@ impl Words {
 
     fn run_in_words(&mut self, run: &RunReport) {
         let (server, started) = (&run.server, self.when(run.started_s));
-        line!(self; "Holdfast {server} that started at {started}");
+        line!(self.text; "Holdfast {server} that started at {started}");
         let ended = self.when(run.ended_s.unwrap_or(0));
         let last = self.when(run.last_record_s);
         let said = match run.end {
@@ -99,26 +90,26 @@ impl Words {
              is of {last}."
             ),
         };
-        line!(self; "{said}");
+        line!(self.text; "{said}");
         let flushes = many(run.flushes, "flush", "flushes");
         let beginning = match run.begins_in_journal {
             true => "",
             false => "; its beginning is no longer kept",
         };
-        line!(self; "The journal has {flushes} of it{beginning}.");
+        line!(self.text; "The journal has {flushes} of it{beginning}.");
         if run.torn_end {
-            line!(self; "Its last record was being written at the end: nothing acknowledged was in it.");
+            line!(self.text; "Its last record was being written at the end: nothing acknowledged was in it.");
         }
         if run.clock_set_back {
-            line!(self; "THE CLOCK WAS SET BACK during this run: of two times below, the later may have come first.");
+            line!(self.text; "THE CLOCK WAS SET BACK during this run: of two times below, the later may have come first.");
         }
         if run.lost_records > 0 {
             let lost = many(run.lost_records, "flush", "flushes");
-            line!(self; "{lost} could not be written down: the journal's disk failed at times.");
+            line!(self.text; "{lost} could not be written down: the journal's disk failed at times.");
         }
         for damage in &run.damage {
             let (segment, offset, what) = (damage.segment, damage.offset, &damage.what);
-            line!(self; "DAMAGED: segment {segment}, byte {offset}: {what}; records are missing here.");
+            line!(self.text; "DAMAGED: segment {segment}, byte {offset}: {what}; records are missing here.");
         }
     }
 
@@ -126,22 +117,22 @@ impl Words {
     fn failed_in_words(&mut self, failed: &FailedFiles) {
         let files = match failed {
             FailedFiles::Unknown(error) => {
-                line!(self; "\nfiles whose sync failed cannot be told: {error}");
+                line!(self.text; "\nfiles whose sync failed cannot be told: {error}");
                 return;
             }
             FailedFiles::Known(files) if files.is_empty() => return,
             FailedFiles::Known(files) => files,
         };
         let count = many(files.len() as u64, "file", "files");
-        line!(self; "\n{count} whose sync failed, not repaired since; flushes of them fail:");
+        line!(self.text; "\n{count} whose sync failed, not repaired since; flushes of them fail:");
         for file in files {
             let path = path_or_inode(&file.path, file.inode.unwrap_or(0));
-            line!(self; "  {path}: {}", file.error);
+            line!(self.text; "  {path}: {}", file.error);
         }
     }
 
     fn share_in_words(&mut self, share: &ShareReport, end: RunEnd, files_max: usize) {
-        line!(self; "share {} ({})", share.share, share.path);
+        line!(self.text; "share {} ({})", share.share, share.path);
         let count = share.files.len();
         let flushed = many(count as u64, "flushed file", "flushed files");
         let said = match (count, share.suspect_files) {
@@ -151,22 +142,22 @@ impl Words {
                 "  {flushed}: {suspect} to be looked at (deleted or cut off since, or lost)"
             ),
         };
-        line!(self; "{said}");
+        line!(self.text; "{said}");
         if count > 0 && share.files.iter().all(|file| file.now == FileNow::Gone) {
-            line!(self; "  none of them is there: is the share's disk mounted at this folder?");
+            line!(self.text; "  none of them is there: is the share's disk mounted at this folder?");
         }
         if !share.all_looked_at {
-            line!(self; "  not all of the folder could be looked at");
+            line!(self.text; "  not all of the folder could be looked at");
         }
         // The most important ones come first, and among them the latest.
         let (first, rest): (Vec<_>, Vec<_>) = share.files.iter().partition(|file| file.suspect);
         let shown = if files_max == 0 { count } else { files_max };
         for file in first.iter().chain(&rest).take(shown) {
             let line = self.file_in_words(file);
-            line!(self; "    {line}");
+            line!(self.text; "    {line}");
         }
         if count > shown {
-            line!(self; "    and {} more", count - shown);
+            line!(self.text; "    and {} more", count - shown);
         }
         if let Some(exposure) = &share.exposure {
             self.exposure_in_words(exposure, end);
@@ -202,33 +193,33 @@ impl Words {
     pub(super) fn exposure_in_words(&mut self, exposure: &ExposureReport, end: RunEnd) {
         let policy = &exposure.policy;
         if exposure.nothing || end == RunEnd::Stable {
-            line!(self; "  {policy}: nothing was acknowledged and volatile at the end");
+            line!(self.text; "  {policy}: nothing was acknowledged and volatile at the end");
         } else {
             let at = match end {
                 RunEnd::Running => "now",
                 _ => "at the end",
             };
             let (bytes, ms) = (exposure.at_most_bytes, exposure.at_most_ms);
-            line!(self; "  {policy}: exposure {at} at most {bytes} bytes, {ms} ms");
+            line!(self.text; "  {policy}: exposure {at} at most {bytes} bytes, {ms} ms");
             let stable_before = self.when_ms(exposure.stable_before_ms);
             let nothing_after = self.when_ms(exposure.nothing_after_ms);
-            line!(self; "    stable is all that was acknowledged before {stable_before}; \
+            line!(self.text; "    stable is all that was acknowledged before {stable_before}; \
                   nothing was acknowledged after {nothing_after}");
             let (measured, bytes) = (self.when(exposure.measured_s), exposure.measured_bytes);
             let files = many(exposure.measured_files, "file", "files");
-            line!(self; "    measured at {measured}: {bytes} bytes in {files}");
+            line!(self.text; "    measured at {measured}: {bytes} bytes in {files}");
             for file in &exposure.files {
                 let path = path_or_inode(&file.path, file.inode);
-                line!(self; "      {path}  {} bytes", file.bytes);
+                line!(self.text; "      {path}  {} bytes", file.bytes);
             }
-            line!(self; "      and whatever was changed after that");
+            line!(self.text; "      and whatever was changed after that");
             if end == RunEnd::Server {
-                line!(self; "    the machine lives: none of it is lost by the server's end alone");
+                line!(self.text; "    the machine lives: none of it is lost by the server's end alone");
             }
         }
         if exposure.unproven_files > 0 {
             let files = many(exposure.unproven_files, "file", "files");
-            line!(self; "  a sync had failed for {files}, not repaired by then");
+            line!(self.text; "  a sync had failed for {files}, not repaired by then");
         }
     }
 }

@@ -120,9 +120,6 @@ pub(super) struct Ledger {
 }
 
 /// Reads a ledger that anybody may have spoilt; `each` sees all acknowledgements in order.
-///
-/// # Errors
-/// In words, when it cannot be believed.
 pub(super) fn read(mut from: impl BufRead, mut each: impl FnMut(&Ack)) -> Result<Ledger, String> {
     let mut ledger: Option<Ledger> = None;
     let mut bad = None;

@@ -83,9 +83,6 @@ impl LedgerWriter {
     }
 
     /// Adds a line; returns when it is safe.
-    ///
-    /// # Errors
-    /// When it is not, or a line before it was not.
     pub(super) fn append(&self, line: &Line) -> Result<(), String> {
         let (done, answer) = sync_channel(1);
         let text = line.encode()?;

@@ -88,20 +88,14 @@ impl Plan {
     /// Names the value that is out of range: a ledger may come from anywhere.
     pub(super) fn checked(self) -> Result<Self, String> {
         self.run.parse::<RunId>()?;
-        if !(1..=FILES_MAX).contains(&self.files) {
-            return Err(format!("1 to {FILES_MAX} files, not {}", self.files));
-        }
-        if !(SIZE_MIN..=SIZE_MAX).contains(&self.size) {
-            return Err(format!(
-                "records of {SIZE_MIN} to {SIZE_MAX} bytes, not {}",
-                self.size
-            ));
-        }
-        if !(1..=BATCH_MAX).contains(&self.batch) {
-            return Err(format!(
-                "1 to {BATCH_MAX} records under a flush, not {}",
-                self.batch
-            ));
+        for (value, least, most, what) in [
+            (self.files, 1, FILES_MAX, "files"),
+            (self.size, SIZE_MIN, SIZE_MAX, "bytes of a record"),
+            (self.batch, 1, BATCH_MAX, "records under a flush"),
+        ] {
+            if !(least..=most).contains(&value) {
+                return Err(format!("{least} to {most} {what}, not {value}"));
+            }
         }
         Ok(self)
     }

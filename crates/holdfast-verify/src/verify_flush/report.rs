@@ -1,6 +1,6 @@
 //! The findings of `check`, in words and as JSON.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -214,75 +214,54 @@ impl Report {
             self.run, self.place, self.acknowledged, self.checked, self.times_checked
         );
         if self.torn_ledger {
-            text.push_str("the ledger's last line is torn: it was being written\n");
+            line!(text; "the ledger's last line is torn: it was being written");
         }
         if self.end.is_none() {
-            text.push_str(
-                "the ledger does not say how the run ended: if not by a cut, nothing is tested\n",
-            );
+            line!(text; "the ledger does not say how the run ended: if not by a cut, nothing is tested");
         }
-        let mut line = |count: u64, what: &str| {
-            if count > 0 {
-                let _ = writeln!(text, "{count} {what}");
-            }
-        };
-        line(
-            self.later,
-            "places hold records that the ledger has not: nothing wrong",
-        );
-        line(
-            self.excused,
-            "places were being overwritten at the cut, and are torn: nothing wrong",
-        );
+        if self.later > 0 {
+            line!(text; "{} places hold records that the ledger has not: nothing wrong", self.later);
+        }
+        if self.excused > 0 {
+            let torn = self.excused;
+            line!(text; "{torn} places were being overwritten at the cut, and are torn: nothing wrong");
+        }
         match self.verdict() {
             Verdict::AllThere => {
-                text.push_str("all there: nothing that was acknowledged is lost\n");
+                line!(text; "all there: nothing that was acknowledged is lost");
                 if self.end.is_some() {
-                    text.push_str(
-                        "the run ended as the connection broke: if that was the network or the server's program, and \
-                         no\n        cut of its power, nothing is tested\n",
-                    );
+                    line!(text; "the connection broke, as it does at a cut: if no power was cut, nothing is tested");
                 }
-                return text;
             }
             Verdict::Untested if self.acknowledged == 0 => {
-                text.push_str("NOTHING WAS TESTED: the server acknowledged nothing\n");
-                return text;
+                line!(text; "NOTHING WAS TESTED: the server acknowledged nothing");
             }
             Verdict::Untested => {
                 let why = self.end.as_ref().map_or("", |end| &end.why);
-                let _ = writeln!(
-                    text,
-                    "NOTHING WAS TESTED: no cut ended the run ({why}). All is there, as it is without \
-                     any flush: let `write` run until the power is cut"
-                );
-                return text;
+                line!(text; "NOTHING WAS TESTED: no cut ended the run ({why}). All is there, as it is without \
+                      any flush: let `write` run until the power is cut");
             }
-            Verdict::Lost => {}
+            Verdict::Lost => self.losses_in_words(&mut text),
         }
-        let _ = writeln!(text, "LOST: {} acknowledged records or times", self.lost());
+        text
+    }
+
+    fn losses_in_words(&self, text: &mut String) {
+        line!(*text; "LOST: {} acknowledged records or times", self.lost());
         for (loss, count) in &self.counts {
-            let _ = writeln!(text, "  {:<11}{count:>8}  {}", loss.word(), loss.meaning());
+            line!(*text; "  {:<11}{count:>8}  {}", loss.word(), loss.meaning());
         }
         for item in self.items.iter().take(SHOWN_MAX) {
-            let _ = writeln!(
-                text,
-                "    {}",
-                item.in_words(self.time(item), self.last_time)
-            );
+            line!(*text; "    {}", item.in_words(self.time(item), self.last_time));
         }
         let more = self.lost().saturating_sub(SHOWN_MAX as u64);
         if more > 0 {
-            let _ = writeln!(text, "    and {more} more (--json lists {LISTED_MAX})");
+            line!(*text; "    and {more} more (--json lists {LISTED_MAX})");
         }
         if let Some(micros) = self.oldest() {
-            let _ = writeln!(
-                text,
-                "the oldest of them had been acknowledged {:.1} ms before the last",
-                micros as f64 / 1000.0
-            );
+            let ms = micros as f64 / 1000.0;
+            line!(*text; "the oldest of them had been acknowledged {ms:.1} ms before the last");
         }
-        text
     }
 }
 
@@ -295,11 +274,11 @@ impl Item {
             self.sequence
         );
         if self.zeros {
-            text.push_str(" (zeros)");
+            text += " (zeros)";
         }
         if let Some(time) = time {
             let before = last.saturating_sub(time) as f64 / 1000.0;
-            let _ = write!(text, ", acknowledged {before:.1} ms before the last");
+            text += &format!(", acknowledged {before:.1} ms before the last");
         }
         text
     }
