@@ -76,7 +76,8 @@ impl fmt::Display for ConfigReport {
             if index > 0 {
                 writeln!(f)?;
             }
-            writeln!(f, "error: {}", problem.message)?;
+            // A name that it quotes may have more than one line.
+            writeln!(f, "error: {}", problem.message.replace('\n', "\\n"))?;
             match &problem.span {
                 Some(span) => self.excerpt(f, span)?,
                 None => writeln!(f, "  --> {}", self.path.display())?,

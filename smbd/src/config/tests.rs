@@ -229,6 +229,10 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     ("[server]\nname = \"a.b\"", "cannot be the name"),
     (
+        "[server]\nguest_account = \"a\\nb\"",
+        "error: there is no local user `a\\nb`\n",
+    ),
+    (
         "[server]\nworkgroup = \"sixteen-letters-\"",
         "cannot be the workgroup",
     ),
