@@ -248,6 +248,9 @@ impl Report {
 
     fn losses_in_words(&self, text: &mut String) {
         line!(*text; "LOST: {} acknowledged records or times", self.lost());
+        if self.counts.get(&Loss::Absent) == Some(&self.checked) {
+            line!(*text; "none of the files is there: is this their place, and is its disk mounted?");
+        }
         for (loss, count) in &self.counts {
             line!(*text; "  {:<11}{count:>8}  {}", loss.word(), loss.meaning());
         }

@@ -137,6 +137,18 @@ fn ledger_ended(plan: &Plan, counts: &[u64], end: Option<(&str, bool)>) -> Ledge
 const COUNTS: [u64; 5] = [40, 40, 40, 40, 40];
 
 #[test]
+fn a_place_without_any_of_the_files_may_be_another_one() {
+    let plan = plan(1);
+    let ledger = ledger(&plan, &COUNTS);
+    let question = "none of the files is there: is this their place";
+    let nothing = examine(&ledger, &mut Memory::default()).unwrap();
+    assert_eq!(nothing.verdict(), Verdict::Lost);
+    assert!(nothing.in_words().contains(question));
+    let one = examine(&ledger, &mut Memory::whole(&plan, &[1])).unwrap();
+    assert!(!one.in_words().contains(question));
+}
+
+#[test]
 fn a_ledger_that_says_how_the_run_ended_excuses_one_batch_only() {
     let plan = plan(1);
     let mut memory = Memory::whole(&plan, &COUNTS);
