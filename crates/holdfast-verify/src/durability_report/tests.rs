@@ -44,7 +44,14 @@ fn exposure_is_an_upper_bound_in_words() {
     assert!(text.contains("big  400 bytes"), "{text}");
     let closed = exposure_report(&record(0, 400));
     assert_eq!((closed.at_most_bytes, closed.at_most_ms), (400, 2500));
-    assert!(exposure_report(&record(0, 0)).nothing);
+    let nothing = exposure_report(&record(0, 0));
+    assert!(nothing.nothing);
+    for (end, at) in [(RunEnd::Running, "now"), (RunEnd::Machine, "at the end")] {
+        let mut words = words::Words::new(|seconds| seconds.to_string());
+        words.exposure_in_words(&nothing, end);
+        let line = format!("nothing was acknowledged and volatile {at}\n");
+        assert!(words.text.contains(&line), "{}", words.text);
+    }
 }
 
 /// "Nothing failed" is reported only if that is known.

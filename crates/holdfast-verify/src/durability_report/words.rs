@@ -192,13 +192,13 @@ impl Words {
 
     pub(super) fn exposure_in_words(&mut self, exposure: &ExposureReport, end: RunEnd) {
         let policy = &exposure.policy;
+        let at = match end {
+            RunEnd::Running => "now",
+            _ => "at the end",
+        };
         if exposure.nothing || end == RunEnd::Stable {
-            line!(self.text; "  {policy}: nothing was acknowledged and volatile at the end");
+            line!(self.text; "  {policy}: nothing was acknowledged and volatile {at}");
         } else {
-            let at = match end {
-                RunEnd::Running => "now",
-                _ => "at the end",
-            };
             let (bytes, ms) = (exposure.at_most_bytes, exposure.at_most_ms);
             line!(self.text; "  {policy}: exposure {at} at most {bytes} bytes, {ms} ms");
             let stable_before = self.when_ms(exposure.stable_before_ms);
