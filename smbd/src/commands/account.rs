@@ -2,7 +2,7 @@
 //!
 //! Passwords never appear in arguments, where every user of the machine could see them.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::path::PathBuf;
 
 use smb_auth::{UserDb, UserDbError};
 
@@ -17,11 +17,8 @@ use crate::{
     args::{AccountPlace, GroupCommand, UserCommand},
     config::{self, places},
     state::state_dir,
+    status::text::{Text, list},
 };
-
-const USERS_HEADING: &str =
-    "NAME                 NUMBER  STATE        OWNER        GROUPS               FULL NAME\n";
-const GROUPS_HEADING: &str = "NAME                 NUMBER  MEMBERS\n";
 
 /// The user file to use, and the server that it belongs to.
 struct Accounts {
@@ -223,54 +220,40 @@ fn new_password(name: &str, file: Option<PathBuf>) -> Result<Password, Error> {
 
 /// The users, one on each line. Without any the list is empty, for scripts.
 fn list_users(db: &UserDb) -> String {
-    let mut out = String::new();
-    if db.users().next().is_some() {
-        out += USERS_HEADING;
-    }
-    for user in db.users() {
+    let rows = db.users().map(|user| {
         let groups = user.group_rids.iter();
-        let groups: Vec<&str> = groups.filter_map(|rid| db.name_of_rid(*rid)).collect();
+        let groups = groups.filter_map(|rid| db.name_of_rid(*rid).map(str::to_owned));
         let state = match (user.disabled, user.nt_hash.is_some()) {
             (true, _) => "disabled",
             (false, true) => "enabled",
             (false, false) => "no password",
         };
-        let owner = user
-            .uid_gid
-            .map_or("-".to_owned(), |(uid, gid)| format!("{uid}:{gid}"));
-        let groups = if groups.is_empty() {
-            "-".to_owned()
-        } else {
-            groups.join(",")
-        };
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            out,
-            "{:<20} {:>6}  {state:<11}  {owner:<11}  {groups:<20} {}",
-            user.name, user.rid, user.full_name
-        );
-    }
-    out
+        let owner = user.uid_gid.map(|(uid, gid)| format!("{uid}:{gid}"));
+        [
+            user.name.clone(),
+            user.rid.to_string(),
+            state.to_owned(),
+            owner.unwrap_or_else(|| "-".to_owned()),
+            list(&groups.collect::<Vec<_>>()),
+            user.full_name.clone(),
+        ]
+    });
+    let heads = ["NAME", "NUMBER", "STATE", "OWNER", "GROUPS", "FULL NAME"];
+    let mut out = Text::default();
+    out.table(0, heads, rows);
+    out.finish()
 }
 
 /// The groups, one on each line. Without any the list is empty, for scripts.
 fn list_groups(db: &UserDb) -> String {
-    let mut out = String::new();
-    if db.groups().next().is_some() {
-        out += GROUPS_HEADING;
-    }
-    for group in db.groups() {
-        let members = db.members(group.rid);
-        let members: Vec<&str> = members.map(|user| user.name.as_str()).collect();
-        let _ = writeln!(
-            out,
-            "{:<20} {:>6}  {}",
-            group.name,
-            group.rid,
-            members.join(",")
-        );
-    }
-    out
+    let rows = db.groups().map(|group| {
+        let members = db.members(group.rid).map(|user| user.name.clone());
+        let members: Vec<String> = members.collect();
+        [group.name.clone(), group.rid.to_string(), members.join(",")]
+    });
+    let mut out = Text::default();
+    out.table(0, ["NAME", "NUMBER", "MEMBERS"], rows);
+    out.finish()
 }
 
 #[cfg(test)]
