@@ -12,6 +12,7 @@ use crate::{
     accounts::acting,
     config::{Policy, SMB_PORT, ShareSettings, is_loopback, policy},
     runtime::listener::NOT_PERMITTED,
+    status::text::{Text, put},
 };
 
 #[derive(Debug)]
@@ -34,108 +35,77 @@ pub struct Facts<'a> {
 }
 
 pub fn text(facts: &Facts<'_>) -> String {
-    let mut out = String::new();
-    // Writing to a string cannot fail.
-    let _ = write(&mut out, facts);
-    out
-}
-
-fn write(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
+    let mut out = Text::default();
     for share in facts.shares {
         let (folder, name, address) = (share.path.display(), &share.name, facts.address);
         let acts_as = share.owner.map(acting::in_words).unwrap_or_default();
-        writeln!(
-            out,
-            "Serving {folder} as share \"{name}\" on {address}\n  Files are read and made as {acts_as}"
-        )?;
+        put!(out, 0; "Serving {folder} as share \"{name}\" on {address}");
+        put!(out, 1; "Files are read and made as {acts_as}");
     }
+    let (address, port) = (facts.address, facts.address.port());
     if facts.loopback_by_default {
-        writeln!(
-            out,
-            "ONLY THIS MACHINE can connect. For others: --listen 0.0.0.0:{0} or --listen [::]:{0}",
-            facts.address.port()
-        )?;
-    } else if !is_loopback(facts.address.ip()) {
-        writeln!(
-            out,
-            "Everybody who can reach {} can try to log in.",
-            facts.address
-        )?;
+        put!(out, 0; "ONLY THIS MACHINE can connect. For others: --listen 0.0.0.0:{port} or --listen [::]:{port}");
+    } else if !is_loopback(address.ip()) {
+        put!(out, 0; "Everybody who can reach {address} can try to log in.");
     }
     if let Some(why) = facts.why_not_445 {
-        writeln!(out, "Port 445 is not ours: {why}.")?;
+        put!(out, 0; "Port 445 is not ours: {why}.");
         if why == NOT_PERMITTED {
-            writeln!(
-                out,
-                "To permit it:\n    sudo setcap cap_net_bind_service=+ep \"$(command -v holdfast)\""
-            )?;
+            put!(out, 0; "To permit it:");
+            put!(out, 2; "sudo setcap cap_net_bind_service=+ep \"$(command -v holdfast)\"");
         }
     }
-    writeln!(out, "\n  User:      {}", facts.user)?;
+    out.gap();
+    put!(out, 1; "User:      {}", facts.user);
     match facts.generated_password {
-        Some(password) => writeln!(out, "  Password:  {password}   (made up for this run)")?,
-        None => writeln!(out, "  Password:  as you gave it")?,
+        Some(password) => put!(out, 1; "Password:  {password}   (made up for this run)"),
+        None => put!(out, 1; "Password:  as you gave it"),
     }
-    let wire = if facts.encryption_required {
-        "signed and encrypted, always"
-    } else {
-        "signed always, encrypted when the client asks"
-    };
-    writeln!(out, "  Traffic:   {wire}")?;
-    writeln!(
-        out,
-        "  Durability \"{}\": {}.",
-        facts.policy,
-        policy::promise(&facts.policy, true)
-    )?;
-    connect(out, facts)?;
-    writeln!(out, "\nStop with Ctrl-C; dirty data are synced first.")
+    match facts.encryption_required {
+        true => put!(out, 1; "Traffic:   signed and encrypted, always"),
+        false => put!(out, 1; "Traffic:   signed always, encrypted when the client asks"),
+    }
+    let promise = policy::promise(&facts.policy, true);
+    put!(out, 1; "Durability \"{}\": {promise}.", facts.policy);
+    if let Some(ShareSettings { name, .. }) = facts.shares.first() {
+        connect(&mut out, facts, name);
+    }
+    out.gap();
+    put!(out, 0; "Stop with Ctrl-C; dirty data are synced first.");
+    out.finish()
 }
 
-fn connect(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
-    let Some(ShareSettings { name: share, .. }) = facts.shares.first() else {
-        return Ok(());
-    };
+fn connect(out: &mut Text, facts: &Facts<'_>, share: &str) {
     let user = facts.user;
     let host = Host::of(facts);
-    let [flag, option, colon_port, tcp] = match facts.address.port() {
-        SMB_PORT => Default::default(),
-        port => [
-            format!(" -p {port}"),
-            format!(",port={port}"),
-            format!(":{port}"),
-            format!(
-                " /TCPPORT:{port}\n                \
-                 (/TCPPORT: Windows 11 24H2 or Server 2025 and later; earlier ones need port 445)"
-            ),
-        ],
+    let port = match facts.address.port() {
+        SMB_PORT => None,
+        other => Some(other),
     };
-    writeln!(out, "\nConnect:")?;
-    writeln!(
-        out,
-        "  smbclient     smbclient {} -U {}{flag}",
-        quote(&format!("//{}/{share}", host.plain)),
-        quote(user)
-    )?;
-    writeln!(
-        out,
-        "  Linux         sudo mount -t cifs {} /mnt -o username={},vers=3.1.1{option}{}",
-        quote(&format!("//{}/{share}", host.plain)),
-        quote(user),
-        host.mount_option
-    )?;
-    writeln!(
-        out,
-        "  macOS Finder  Go > Connect to Server:  smb://{}@{}{colon_port}/{}",
+    let with = |lead: &str| port.map_or_else(String::new, |port| format!("{lead}{port}"));
+    let (flag, option) = (with(" -p "), with(",port="));
+    let (colon_port, tcp) = (with(":"), with(" /TCPPORT:"));
+    let place = quote(&format!("//{}/{share}", host.plain));
+    let (quoted, mount_option) = (quote(user), host.mount_option);
+    let url = format!(
+        "{}@{}{colon_port}/{}",
         percent(user),
         host.in_url,
         percent(share)
-    )?;
+    );
     let mut unc = format!("\\\\{}\\{share}", host.in_unc);
     if unc.contains(' ') {
         unc = format!("\"{unc}\"");
     }
-    writeln!(out, "  Windows       net use Z: {unc} /user:{user}{tcp}")
+    out.gap();
+    put!(out, 0; "Connect:");
+    put!(out, 1; "smbclient     smbclient {place} -U {quoted}{flag}");
+    put!(out, 1; "Linux         sudo mount -t cifs {place} /mnt -o username={quoted},vers=3.1.1{option}{mount_option}");
+    put!(out, 1; "macOS Finder  Go > Connect to Server:  smb://{url}");
+    put!(out, 1; "Windows       net use Z: {unc} /user:{user}{tcp}");
+    if port.is_some() {
+        put!(out, 8; "(/TCPPORT: Windows 11 24H2 or Server 2025 and later; earlier ones need port 445)");
+    }
 }
 
 /// The name of this server as each client writes it.
