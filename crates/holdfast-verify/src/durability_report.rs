@@ -130,6 +130,10 @@ pub fn report(state: &StateFolder, share: Option<&str>) -> Result<DurabilityRepo
             "{journal}: there is no journal of flushes\n  = set flush_journal = true for a share; \
              from then on its flushes are written down"
         ),
+        io::ErrorKind::PermissionDenied => format!(
+            "{journal}: {error}\n  = only root and the user who runs the server may read it: use sudo, or become that \
+             user"
+        ),
         _ => format!("{journal}: {error}"),
     })?;
     let other_version = segments.iter().any(|segment| segment.other_version);
