@@ -60,18 +60,12 @@ pub(super) struct Item {
 /// The output of `check --json`.
 #[derive(Serialize)]
 pub(super) struct Findings<'a> {
-    run: &'a str,
-    place: &'a str,
-    acknowledged: u64,
+    #[serde(flatten)]
+    report: &'a Report,
     pub(super) verdict: Verdict,
-    checked: u64,
-    pub(super) times_checked: u64,
     pub(super) lost: u64,
     losses: BTreeMap<Loss, u64>,
     pub(super) oldest_lost_us: Option<u64>,
-    later: u64,
-    overwritten_at_the_cut: u64,
-    ledger_tail_torn: bool,
     write_ended: Option<&'a str>,
     ended_by_cut: Option<bool>,
     pub(super) items: Vec<LostRecord<'a>>,
@@ -87,12 +81,16 @@ pub(super) struct LostRecord<'a> {
 }
 
 /// All that was found.
+#[derive(Serialize)]
 pub(super) struct Report {
     run: String,
     place: String,
     acknowledged: u64,
+    #[serde(skip)]
     last_time: u64,
+    #[serde(rename = "ledger_tail_torn")]
     torn_ledger: bool,
+    #[serde(skip)]
     end: Option<End>,
     /// Records that were looked for; the others had been replaced.
     pub(super) checked: u64,
@@ -101,10 +99,14 @@ pub(super) struct Report {
     /// Slots with records that were not acknowledged, or not yet in the ledger.
     pub(super) later: u64,
     /// Slots that a record on its way at the cut was overwriting.
+    #[serde(rename = "overwritten_at_the_cut")]
     pub(super) excused: u64,
+    #[serde(skip)]
     counts: BTreeMap<Loss, u64>,
+    #[serde(skip)]
     items: Vec<Item>,
     /// When what is in `items` was acknowledged, microseconds since 1970, by file and sequence.
+    #[serde(skip)]
     times: BTreeMap<(u32, u64), Option<u64>>,
 }
 
@@ -188,18 +190,11 @@ impl Report {
             acknowledged_us: self.time(item),
         });
         Findings {
-            run: &self.run,
-            place: &self.place,
-            acknowledged: self.acknowledged,
+            report: self,
             verdict: self.verdict(),
-            checked: self.checked,
-            times_checked: self.times_checked,
             lost: self.lost(),
             losses: counts.collect(),
             oldest_lost_us: self.oldest(),
-            later: self.later,
-            overwritten_at_the_cut: self.excused,
-            ledger_tail_torn: self.torn_ledger,
             write_ended: self.end.as_ref().map(|end| &*end.why),
             ended_by_cut: self.end.as_ref().map(|end| end.cut),
             items: items.collect(),

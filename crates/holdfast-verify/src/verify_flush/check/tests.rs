@@ -346,7 +346,7 @@ fn without_a_cut_nothing_was_tested() {
         let is_unknown = words.contains("does not say how the run ended");
         assert_eq!(is_unknown, end.is_none(), "{words}");
         // A file each of append, ring and save, and 40 fresh ones.
-        assert_eq!(report.findings().times_checked, 43);
+        assert_eq!(report.times_checked, 43);
         memory.spoil(&plan.name(0, 0), 9 * 256);
         let report = examine(&ledger, &mut memory).unwrap();
         assert_eq!(report.verdict(), Verdict::Lost, "{end:?}");
@@ -374,6 +374,9 @@ fn the_findings_are_printed_by_name() {
     let printed = serde_json::to_value(report.findings()).unwrap();
     assert_eq!(printed["verdict"], "lost");
     assert_eq!(printed["losses"]["torn"], 1);
+    assert_eq!(printed["ledger_tail_torn"], false);
+    assert_eq!(printed["overwritten_at_the_cut"], 0);
+    assert!(printed["checked"].as_u64() > Some(0));
     assert_eq!(printed["losses"]["old-name"], 0);
     assert_eq!(printed["items"][0]["loss"], "torn");
     assert_eq!(printed["items_left_out"], 0);
