@@ -1,8 +1,8 @@
 //! Turns the tables of the file into the [`Config`] that the program uses.
 //!
-//! Defaults are filled in here and nowhere else; every combination that would break a promise is
-//! refused here and nowhere else. All problems are collected. The disk is queried for the shares'
-//! folders; nothing is opened or made.
+//! Defaults are filled in, and combinations that would break a promise refused, here and in the files of single tables
+//! (`share`, `rules`, `limits`, `listeners`), and nowhere else. All problems are collected. The disk is queried for the
+//! shares' folders; nothing is opened or made.
 
 use std::{
     collections::BTreeMap,
