@@ -384,7 +384,7 @@ fn a_closed_durable_open_leaves_nothing() {
         v2(leased("f", LeaseState::RWH), CREATE_GUID, 60_000),
     ] {
         let file = tree.create(&args).unwrap();
-        assert!(server.is_external() || server.opens() == before + 1);
+        assert_eq!(server.opens(), before + 1);
         file.close().unwrap();
         assert_eq!(server.opens(), before);
     }

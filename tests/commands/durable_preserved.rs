@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use smb_client::{CreateArgs, File, Login, Tree};
-use smb_tests::durable::{granted_v2, v1, v1_again, v2, v2_again};
+use smb_tests::durable::{v1, v1_again, v2, v2_again};
 use smb_tests::{DATA, HoldfastServer, PASSWORD, SOON, USER, cut, status};
 use smb_wire::Status;
 use smb_wire::create_context::LeaseState;
@@ -199,10 +199,6 @@ fn a_pending_lock_ends_with_the_connection_although_the_open_is_preserved() {
     theirs.lock(0, 10, EXCLUSIVE).unwrap();
     let args = leased("f", RH);
     let file = tree.create(&v2(args.clone(), CREATE_GUID, 0)).unwrap();
-    if server.is_external() && granted_v2(&file).is_none() {
-        // A lock in the file may prevent handle caching ([MS-FSA] 2.1.5.18).
-        return;
-    }
     let element = smb_wire::msg::LockElement {
         offset: 0,
         length: 10,

@@ -92,7 +92,7 @@ impl Watcher {
 
 /// Counts the server's inotify watches as reported by the kernel (proc(5)).
 fn watches(server: &HoldfastServer) -> usize {
-    let folder = format!("/proc/{}/fdinfo", server.pid().unwrap());
+    let folder = format!("/proc/{}/fdinfo", server.pid());
     let entries = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path());

@@ -119,9 +119,6 @@ fn a_compound_has_room_for_one_longest_buffer_and_more() {
         tables: format!("[limits]\nio_size = {LONGEST}\n"),
         ..smb_tests::Options::default()
     });
-    if server.is_external() {
-        return;
-    }
     let related = |request: Request| request.session(SessionId::ANY).tree(TreeId::ANY).related();
     let data = vec![7; LONGEST];
     for (writes, expected) in [

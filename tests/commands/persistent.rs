@@ -115,8 +115,7 @@ fn an_open_closed_by_an_administrator_cannot_be_reconnected() {
     assert!(server.close_user(USER));
     let back = |server: &HoldfastServer| modern(server).create(&again(batch(), id));
     assert_eq!(end(back(&server)), Status::OBJECT_NAME_NOT_FOUND);
-    let opens =
-        |server: &HoldfastServer| server.status().unwrap()["server"]["tables"]["opens"].take();
+    let opens = |server: &HoldfastServer| server.status()["server"]["tables"]["opens"].take();
     wait_until("its record is gone", || opens(&server) == 0);
     server.kill_and_restart();
     assert_eq!(end(back(&server)), Status::OBJECT_NAME_NOT_FOUND);

@@ -150,7 +150,7 @@ fn sees_no_break(tree: &Tree) {
 /// Waits until the break can no longer be sent on the connection that the client is about to make.
 fn break_waits(server: &HoldfastServer) {
     wait_until("the break waits for the client", || {
-        let status = server.status().unwrap();
+        let status = server.status();
         status["server"]["tables"]["breaks_under_way"] == 1
     });
 }

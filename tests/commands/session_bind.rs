@@ -58,9 +58,6 @@ fn over(channel: &Session, tree: &Tree) -> Tree {
 
 /// Waits until the server has noticed that a session has one channel left.
 fn wait_for_one_channel(server: &HoldfastServer, tree: &Tree) {
-    if server.is_external() {
-        return sleep(MEANWHILE);
-    }
     wait_until("the other channel ends", || {
         let sessions = server.sessions();
         let id = Some(tree.session().id().0);

@@ -271,9 +271,6 @@ fn a_connection_with_all_its_sessions_has_room_for_one_that_replaces_another() {
         tables: "[limits]\nsessions_per_connection = 1\n".to_owned(),
         ..smb_tests::Options::default()
     });
-    if server.is_external() {
-        return;
-    }
     let old = server.session(Options::default());
     let another = old.client().login(USER, PASSWORD, "");
     assert_eq!(status(another), Status::REQUEST_NOT_ACCEPTED);

@@ -58,13 +58,12 @@ pub(crate) fn count(way: &str, pick: Pick) -> Result<Costs, String> {
         ),
         ..smb_tests::Options::default()
     });
-    let pid = server.pid().ok_or("the server is somebody else's")?;
-    let status = server.status().unwrap_or_default();
+    let status = server.status();
     if status["server"]["file_io"] != way {
         return Err(format!("file I/O is by {}", status["server"]["file_io"]));
     }
     let mut operations = operations(&server);
-    let trace = Trace::attach(pid)?;
+    let trace = Trace::attach(server.pid())?;
     let mut spans = Vec::new();
     for operation in &mut operations {
         batch(&trace, operation, WARM);

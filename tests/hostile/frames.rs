@@ -117,7 +117,7 @@ fn a_session_of_netbios_is_accepted_once_and_before_the_first_message_only() {
 #[test]
 fn announced_lengths_do_not_reserve_memory() {
     let server = HoldfastServer::new();
-    let before = resident(&server);
+    let before = server.memory("VmRSS");
     let mut held = Vec::new();
     for _ in 0..50 {
         let mut stream = TcpStream::connect(server.addr()).unwrap();
@@ -126,20 +126,10 @@ fn announced_lengths_do_not_reserve_memory() {
         held.push(stream);
     }
     server.assert_serving();
-    if let (Some(before), Some(after)) = (before, resident(&server)) {
-        let grown = after.saturating_sub(before);
-        assert!(grown < 100 << 20, "{grown} bytes for 50 promises");
-    }
+    let grown = server.memory("VmRSS").saturating_sub(before);
+    assert!(grown < 100 << 20, "{grown} bytes for 50 promises");
     drop(held);
     server.assert_serving();
-}
-
-/// Resident memory of the server in bytes.
-fn resident(server: &HoldfastServer) -> Option<usize> {
-    let pid = server.pid()?;
-    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let pages: usize = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * 4096)
 }
 
 /// A NEGOTIATE with the part of its header that a server looks at first.

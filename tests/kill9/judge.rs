@@ -145,7 +145,7 @@ pub(crate) fn nothing_else_is_there(
     clients: &[Client],
     wrong: &mut Vec<String>,
 ) {
-    let status = server.status().unwrap_or_default();
+    let status = server.status();
     let found = status["server"]["handles"]["persistent"]["opens"].as_u64();
     let expected: u64 = clients
         .iter()

@@ -4,10 +4,6 @@
 //! configuration, starts the daemon on a free port of 127.0.0.1 and waits until it listens;
 //! dropping it ends the process by its id. The binary is `$HOLDFAST_BIN`, else the one next to the
 //! tests, which is built if necessary.
-//!
-//! With `HOLDFAST_TEST_SERVER=addr,directory` the same tests connect to a server that somebody else
-//! runs (Samba, for comparison). It must have the users and the shares, each of which is the folder
-//! of its name in that directory; use `--test-threads=1` then.
 
 pub mod arguments;
 pub mod durable;
@@ -77,11 +73,12 @@ pub struct Options {
 /// A running server.
 #[derive(Debug)]
 pub struct HoldfastServer {
+    /// `None` while no server runs, between a stop and a restart.
     child: Option<Child>,
     addr: SocketAddr,
     root: PathBuf,
     prefix: Vec<String>,
-    _dir: Option<tempfile::TempDir>,
+    _dir: tempfile::TempDir,
 }
 
 impl HoldfastServer {
@@ -106,9 +103,6 @@ impl HoldfastServer {
     /// When it does not start.
     #[must_use]
     pub fn start(options: &Options) -> Self {
-        if let Ok(external) = std::env::var("HOLDFAST_TEST_SERVER") {
-            return Self::external(&external);
-        }
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().to_owned();
         let binary = binary();
@@ -129,41 +123,13 @@ impl HoldfastServer {
                         addr,
                         root,
                         prefix: options.prefix.clone(),
-                        _dir: Some(dir),
+                        _dir: dir,
                     };
                 }
                 Err(error) => assert!(attempt < 4, "holdfast does not start: {error}"),
             }
         }
         unreachable!()
-    }
-
-    fn external(text: &str) -> Self {
-        let (addr, root) = text.split_once(',').expect("addr,directory");
-        let root = PathBuf::from(root);
-        for share in [DATA, SECOND, READ_ONLY, SEALED] {
-            let entries = std::fs::read_dir(root.join(share)).unwrap();
-            for entry in entries.map(|e| e.unwrap().path()) {
-                if entry.is_dir() {
-                    std::fs::remove_dir_all(entry).unwrap();
-                } else {
-                    std::fs::remove_file(entry).unwrap();
-                }
-            }
-        }
-        Self {
-            child: None,
-            addr: addr.parse().unwrap(),
-            root,
-            prefix: Vec::new(),
-            _dir: None,
-        }
-    }
-
-    /// Returns whether the tests connect to a server that somebody else runs.
-    #[must_use]
-    pub fn is_external(&self) -> bool {
-        self.child.is_none()
     }
 
     /// The address on which it listens.
@@ -196,10 +162,26 @@ impl HoldfastServer {
         log(&self.root)
     }
 
-    /// The process id; `None` for an external server.
+    /// The process id.
+    ///
+    /// # Panics
+    /// Between a stop and a restart.
     #[must_use]
-    pub fn pid(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("a running server").id()
+    }
+
+    /// A figure of the server's memory in bytes, by its name in /proc/PID/status, such as `VmRSS`.
+    ///
+    /// # Panics
+    /// When the kernel does not have it.
+    #[must_use]
+    pub fn memory(&self, name: &str) -> usize {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
+        let figure = lines.find_map(|line| line.strip_prefix(':')?.trim().strip_suffix(" kB"));
+        let kib: usize = figure.expect("a figure in KiB").parse().unwrap();
+        kib * 1024
     }
 
     /// Connects without sending anything.

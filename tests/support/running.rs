@@ -91,14 +91,13 @@ pub(crate) fn answers(root: &Path, pid: u32) -> bool {
 }
 
 impl HoldfastServer {
-    /// Queries the status of the server; `None` for an external one.
+    /// Queries the status of the server.
     ///
     /// # Panics
     /// When it does not answer.
     #[must_use]
-    pub fn status(&self) -> Option<Value> {
-        self.pid()?;
-        Some(ask(&self.root).expect("the control socket does not answer"))
+    pub fn status(&self) -> Value {
+        ask(&self.root).expect("the control socket does not answer")
     }
 
     /// Closes a session as an administrator does; returns whether it existed.
@@ -125,12 +124,14 @@ impl HoldfastServer {
         answer["ok"] == true
     }
 
-    /// Returns the sessions of the server; none for an external one.
+    /// Returns the sessions of the server.
+    ///
+    /// # Panics
+    /// When it does not answer, or its status does not have them.
     #[must_use]
     pub fn sessions(&self) -> Vec<Value> {
-        let status = self.status().unwrap_or_default();
-        let sessions = status["server"]["sessions"].as_array();
-        sessions.cloned().unwrap_or_default()
+        let status = self.status();
+        status["server"]["sessions"].as_array().unwrap().clone()
     }
 
     /// Returns the number of opens of all sessions.
@@ -143,10 +144,6 @@ impl HoldfastServer {
     /// Waits until the server has no session of this id.
     #[track_caller]
     pub fn wait_gone(&self, session: SessionId) {
-        if self.is_external() {
-            std::thread::sleep(crate::MEANWHILE);
-            return;
-        }
         wait_until("the session ends", || {
             let sessions = self.sessions();
             sessions.iter().all(|s| s["id"].as_u64() != Some(session.0))
@@ -171,7 +168,7 @@ impl HoldfastServer {
     /// configuration and port.
     ///
     /// # Panics
-    /// When it is an external server, or does not start.
+    /// When it does not start.
     pub fn kill_and_restart(&mut self) {
         self.kill_and_restart_after(|| ());
     }
@@ -181,10 +178,7 @@ impl HoldfastServer {
     /// # Panics
     /// As that function.
     pub fn kill_and_restart_after(&mut self, meanwhile: impl FnOnce()) {
-        let mut child = self
-            .child
-            .take()
-            .expect("this server was not started by the tests");
+        let mut child = self.child.take().expect("a running server");
         child.kill().unwrap();
         child.wait().unwrap();
         meanwhile();
@@ -205,10 +199,7 @@ impl HoldfastServer {
     /// # Panics
     /// As that function.
     pub fn stop_and_restart_after(&mut self, meanwhile: impl FnOnce(&Self)) {
-        let mut child = self
-            .child
-            .take()
-            .expect("this server was not started by the tests");
+        let mut child = self.child.take().expect("a running server");
         let pid = child.id().to_string();
         let told = Command::new("kill").args(["-TERM", &pid]).status();
         assert!(told.unwrap().success());
