@@ -9,7 +9,7 @@ use smb_client::{
 use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_tests::{
     DATA, HoldfastServer, MEANWHILE, OTHER_PASSWORD, OTHER_USER, Outcome, PASSWORD, SOON, USER,
-    adopt, outcome, rate, status, wait_until,
+    adopt, outcome, status, wait_until,
 };
 use smb_wire::Status;
 use smb_wire::fscc::FileAction;
@@ -670,36 +670,4 @@ fn a_replay_waits_for_pending_requests_of_the_lost_channel() {
     assert_eq!(write(&other, 0, false), Status::FILE_NOT_AVAILABLE);
     // A READ changes nothing.
     assert_eq!(file.read(0, 4).unwrap(), b"once");
-}
-
-/// Measures the gain of a second channel, on another worker, for the reads of one session.
-#[test]
-#[ignore = "measures; run it alone, on a machine that does nothing else"]
-fn two_channels_read_faster_than_one() {
-    let server = HoldfastServer::new();
-    let mut options = options().encryption(Encryption::Always);
-    options.credits = 8192;
-    for (round, channels) in [1, 2, 1, 2, 1, 2].into_iter().enumerate() {
-        let guid = Guid([0x80 + round as u8; 16]);
-        let first = server.session(options.clone().guid(guid));
-        let tree = first.tree(DATA).unwrap();
-        if round == 0 {
-            tree.write_file("big", &vec![7; 64 << 20]).unwrap();
-        }
-        let file = tree.create(&CreateArgs::open("big")).unwrap();
-        let mut trees = vec![tree];
-        for _ in 1..channels {
-            let bound = channel(&server, &first);
-            trees.push(over(&bound, &trees[0]));
-        }
-        for tree in &trees {
-            while tree.client().connection().core().credits() < 7000 {
-                file.through(tree).read(0, 1).unwrap();
-            }
-        }
-        println!(
-            "{channels} channels: {:.0} MB/s",
-            rate::read(&trees, &file).1
-        );
-    }
 }
