@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, TcpStream},
     sync::{
         Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -14,6 +14,7 @@ use std::{
 use smb_client::{Client, ClientError, CreateArgs, File, Options, Request, Tree};
 use smb_tests::{DATA, HoldfastServer, PASSWORD, USER};
 use smb_wire::{
+    Status,
     fscc::FileInformationClass,
     fsctl::FsctlCode,
     msg::{ChangeNotifyFlags, LockFlags, NotifyFilter, QueryDirectoryFlags, WriteFlags},
@@ -41,6 +42,8 @@ pub(crate) struct Attack {
 pub(crate) struct Target<'a> {
     server: &'a HoldfastServer,
     held: Mutex<Vec<TcpStream>>,
+    /// Steps of the attack that the server let through.
+    steps: AtomicU64,
 }
 
 const fn attack(
@@ -97,7 +100,17 @@ impl<'a> Target<'a> {
         Self {
             server,
             held: Mutex::default(),
+            steps: AtomicU64::new(0),
         }
+    }
+
+    /// Counts a step that the server let through.
+    fn count(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
     }
 
     fn options() -> Options {
@@ -125,6 +138,7 @@ fn again(
         if stop.load(Ordering::Relaxed) || go(&tree, round).is_err() {
             return;
         }
+        target.count();
     }
 }
 
@@ -188,6 +202,7 @@ fn unread_reads(target: &Target<'_>, _: usize, stop: &AtomicBool) {
             let request = tree.address(file.read_request(0, UNTAKEN, 1));
             let request = request.overriding(|how| how.ignore_credits = true);
             tree.client().send(request)?;
+            target.count();
         }
         while !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(20));
@@ -216,6 +231,7 @@ fn silent_sockets(target: &Target<'_>, number: usize, stop: &AtomicBool) {
                 held.drain(..500);
             }
             held.push(stream);
+            target.count();
         }
     }
 }
@@ -226,6 +242,7 @@ fn negotiations(target: &Target<'_>, _: usize, stop: &AtomicBool) {
             return;
         };
         drop(client);
+        target.count();
     }
 }
 
@@ -235,8 +252,10 @@ fn wrong_passwords(target: &Target<'_>, _: usize, stop: &AtomicBool) {
             return;
         };
         for _ in 0..8 {
-            if client.login(USER, "wrong", "").is_ok() {
-                return;
+            match client.login(USER, "wrong", "") {
+                Err(ClientError::Status(Status::LOGON_FAILURE)) => target.count(),
+                Err(_) => break,
+                Ok(_) => return,
             }
         }
     }
@@ -350,6 +369,7 @@ fn slow_writes(target: &Target<'_>, _: usize, stop: &AtomicBool) {
     let mut bytes = vec![0, 0x10, 0, 0, 0xfe, b'S', b'M', b'B'];
     while !stop.load(Ordering::Relaxed) && stream.write_all(&bytes).is_ok() {
         bytes = vec![0];
+        target.count();
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -475,5 +495,6 @@ fn connections(target: &Target<'_>, _: usize, stop: &AtomicBool) {
         if target.tree().is_err() {
             return;
         }
+        target.count();
     }
 }

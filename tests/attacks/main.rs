@@ -66,11 +66,18 @@ fn main() -> ExitCode {
     let mut failed = 0;
     let wanted = |attack: &&Attack| asked.only.as_deref().is_none_or(|only| only == attack.name);
     for attack in ATTACKS.iter().filter(wanted) {
-        let waits = measure(attack, time);
-        let bad = !waits.refused.is_empty() || waits.longest() >= LONGEST || waits.count() == 0;
-        failed += u32::from(bad);
+        let (waits, steps) = measure(attack, time);
+        let late = !waits.refused.is_empty() || waits.longest() >= LONGEST || waits.count() == 0;
+        // A client that nobody disturbs does not wait.
+        let idle = attack.threads > 0 && steps == 0;
+        failed += u32::from(late || idle);
         let row = row(attack.name, &waits);
-        print!("{}{row}", if bad { "TOO LONG OR REFUSED: " } else { "" });
+        let why = match (late, idle) {
+            (_, true) => "NO ATTACK: ",
+            (true, _) => "TOO LONG OR REFUSED: ",
+            _ => "",
+        };
+        print!("{why}{row}");
         for refusal in waits.refused.iter().take(5) {
             println!("    {refusal}");
         }
@@ -106,7 +113,8 @@ fn row(name: &str, waits: &Waits) -> String {
     row
 }
 
-fn measure(attack: &Attack, time: Duration) -> Waits {
+/// The waits of the client, and the steps of the attack.
+fn measure(attack: &Attack, time: Duration) -> (Waits, u64) {
     let server = HoldfastServer::start(&Options {
         tables: attack.tables.to_owned(),
         ..Options::default()
@@ -128,6 +136,6 @@ fn measure(attack: &Attack, time: Duration) -> Waits {
         let victim = scope.spawn(|| victim::live(&server, WARM_UP, time));
         let waits = victim.join();
         stop.store(true, Ordering::Relaxed);
-        waits.unwrap_or_default()
+        (waits.unwrap_or_default(), target.steps())
     })
 }
