@@ -24,11 +24,6 @@ fn files_stay_short() {
 }
 
 #[test]
-fn functions_stay_short() {
-    hold("long-functions", rules::long_functions(&Tree::read()));
-}
-
-#[test]
 fn every_file_begins_with_its_purpose() {
     hold("heads", rules::heads(&Tree::read()));
 }

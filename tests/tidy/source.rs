@@ -221,7 +221,7 @@ fn without_test_modules(code: &str) -> String {
 }
 
 /// The position behind the brace that closes the one at `open`.
-pub(crate) fn closing(code: &str, open: usize) -> usize {
+fn closing(code: &str, open: usize) -> usize {
     let mut depth = 0;
     for (at, c) in code[open..].char_indices() {
         match c {
