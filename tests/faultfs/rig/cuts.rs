@@ -154,7 +154,7 @@ fn one_case(rig: &mut Rig, setting: &Setting, crash: Crash, seed: u64) -> Outcom
         rig.mount.send("rule sync * 1 0 delay:2");
     }
     let honest = matches!(setting.policy, Policy::Honor | Policy::StrictSync);
-    // Not by default: see the ignored tests of `failed_sync`, which a case finds now and then.
+    // Not by default: such a case says nothing about renames.
     let fails = honest && rng.below(5) == 0 && environment("FAULTFS_ERRORS").is_some();
     if fails {
         let nth = 1 + rng.below(30);
