@@ -14,9 +14,12 @@ class Report:
     def __init__(self, title, allow_missing=False, only=()):
         self.title, self.allow_missing, self.only = title, allow_missing, only
         self.passed = self.failed = 0
+        self.wanted = False
 
     def wants(self, name):
-        return not self.only or any(part in name for part in self.only)
+        wanted = not self.only or any(part in name for part in self.only)
+        self.wanted |= wanted
+        return wanted
 
     def ok(self, name):
         self.passed += 1
@@ -46,6 +49,8 @@ class Report:
             self.ok(f"{name} ({time.monotonic() - begun:.1f} s)")
 
     def end(self):
+        if not self.wanted and self.only:
+            self.fail(" ".join(self.only), "no test has such a name")
         print(f"{self.passed} passed, {self.failed} failed")
         sys.exit(1 if self.failed else 0)
 

@@ -96,11 +96,11 @@ def others_are_refused(dce):
 
 def by_rpcclient(server):
     for call in ("netsessenum", "netfileenum"):
-        said = rpcclient(server, USER, call)
+        said = rpcclient(server, USER, call, check=True)
         expect("WERR_" not in said and "NT_STATUS_" not in said, f"{call}: {said}")
-        said = rpcclient(server, OTHER, call)
+        said = rpcclient(server, OTHER, call, check=False)
         expect("ACCESS_DENIED" in said, f"{call} of somebody else: {said}")
 
 
-def rpcclient(server, user, call):
-    return run(["rpcclient", "-p", str(server.port), "-U", f"{user}%{PASSWORD}", "127.0.0.1", "-c", call], check=False)
+def rpcclient(server, user, call, check):
+    return run(["rpcclient", "-p", str(server.port), "-U", f"{user}%{PASSWORD}", "127.0.0.1", "-c", call], check=check)

@@ -83,6 +83,10 @@ class Absent(Exception):
     """The library lacks the function."""
 
 
+class Gone(Exception):
+    """The driver has ended, or does not answer: that is no fact about its library."""
+
+
 class Driver:
     def __init__(self, command):
         environment = dict(os.environ, NODE_PATH=str(BUILT / "node/node_modules"), NODE_NO_WARNINGS="1")
@@ -107,16 +111,18 @@ class Driver:
             self.process.stdin.write("\t".join(map(str, parts)).encode() + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            raise Failure(f"{parts[0]}: the driver has ended")
+            raise Gone(parts[0])
         if not select.select([self.process.stdout], [], [], PATIENCE)[0]:
             self.process.kill()
-            raise Failure(f"no answer within {PATIENCE} s to {parts}")
+            raise Gone(f"no answer within {PATIENCE} s to {parts}")
         line = self.process.stdout.readline().decode().rstrip("\n")
+        if not line:
+            raise Gone(parts[0])
         kind, _, value = line.partition("\t")
         if kind == "absent":
             raise Absent
         if kind != "ok":
-            raise Failure(f"{parts[0]}: {value or 'the driver ended'}")
+            raise Failure(f"{parts[0]}: {value}")
         return value
 
     def refused(self, words, *parts):
