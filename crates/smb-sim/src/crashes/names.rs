@@ -385,7 +385,7 @@ impl Actor {
             free.then(|| {
                 let dir = beliefs.dirs[slot].as_ref()?;
                 let from = dir.place?;
-                let record = Request::rename(
+                let record = Request::move_directory(
                     dir.object,
                     (beliefs.dir(from.0)?, &name_of(from.1)),
                     (beliefs.dir(to.0)?, &name_of(to.1)),
@@ -404,8 +404,6 @@ impl Actor {
         let Some(id) = self.open_dir(slot, args).await else {
             return;
         };
-        // Through any open, the rename of a directory is stable before its answer (docs/durability.md, Renames).
-        let record = record.through();
         let wire = Wire::rename(id, &new, false);
         let entry = (world.ledger.borrow_mut()).hold(moving, &old, step.flag());
         let answer = self.done("rename dir", Some(record), wire).await;

@@ -544,6 +544,7 @@ impl<'a> Case<'a> {
         terms.renames_atomic = self.plan.profile == Profile::Journal;
         terms.renames_synced = self.plan.profile != Profile::PosixMin
             || self.plan.crash == Crash::Power(vfs::sim::Cut::Nothing);
+        terms.moves_stable = self.plan.profile == Profile::PosixMin;
         terms.device_keeps_up = self.plan.device_keeps_up();
         let short = |trouble: &Trouble| trouble.what == Mischief::Short;
         terms.writes_whole = !self.plan.troubles.iter().any(short);

@@ -90,6 +90,9 @@ pub struct Terms {
     /// The file system keeps or loses no part of a rename on its own account: only what the
     /// server synced is there, or renames are whole.
     pub renames_synced: bool,
+    /// The server makes the rename of a file between two directories stable before its answer, except under
+    /// `treat-host-as-stable-storage`, because it takes the file system for one that may keep half a rename.
+    pub moves_stable: bool,
     /// No sync took so long that a bound in time could not be kept.
     pub device_keeps_up: bool,
     /// The disk does no less of a write than it is asked for.
@@ -109,6 +112,7 @@ impl Terms {
             exposure: None,
             renames_atomic: false,
             renames_synced: false,
+            moves_stable: false,
             device_keeps_up: true,
             writes_whole: true,
         }

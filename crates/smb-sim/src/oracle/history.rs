@@ -160,6 +160,8 @@ pub enum Ask {
     },
     /// Write-through: its own effects, and the path.
     Through,
+    /// The rename of a directory: its names and its path, also under `bounded`.
+    MoveDirectory,
     /// A handle of the object is closed.
     Close(Object),
 }
@@ -207,6 +209,14 @@ impl Request {
             effects.push(named(from.0, from.1, None, object));
         }
         Self::new(effects)
+    }
+
+    /// The name of a directory moves.
+    pub fn move_directory(object: Object, from: (Object, &str), to: (Object, &str)) -> Self {
+        Self {
+            ask: Ask::MoveDirectory,
+            ..Self::rename(object, from, to)
+        }
     }
 
     /// A name is added.
@@ -585,8 +595,10 @@ impl History {
     /// How many promises were made: FLUSHes and write-through requests answered with success.
     pub fn promises(&self) -> u64 {
         let made = |op: &&Op| {
-            matches!(op.request.ask, Ask::Flush { .. } | Ask::Through)
-                && matches!(op.answered, Some((_, _, Answer::Success)))
+            matches!(
+                op.request.ask,
+                Ask::Flush { .. } | Ask::Through | Ask::MoveDirectory
+            ) && matches!(op.answered, Some((_, _, Answer::Success)))
         };
         self.ops.iter().filter(made).count() as u64
     }

@@ -72,7 +72,7 @@ pub(super) fn latch(history: &History, terms: &Terms) -> Vec<Violation> {
 /// Whether success says that the object is stable.
 fn asks(op: &Op, object: Object) -> bool {
     match &op.request.ask {
-        Ask::Nothing => false,
+        Ask::Nothing | Ask::MoveDirectory => false,
         Ask::Flush { covers, .. } => match covers {
             Covers::Root => true,
             Covers::Object(of) | Covers::Stream(of, _) | Covers::Directory(of) => *of == object,

@@ -241,6 +241,11 @@ impl Covered {
             Ask::Through if honors => self.add_through(registers, number, times),
             _ => {}
         }
+        let moves = op.request.ask == Ask::MoveDirectory
+            || (terms.moves_stable && between_directories(op.request));
+        if moves && !op.request.host && policy.kind() >= PolicyKind::Bounded {
+            self.add_move(registers, number);
+        }
         let security = |effect: &Effect| {
             matches!(
                 effect,
@@ -284,6 +289,21 @@ impl Covered {
                 Effect::Name { .. } => {}
                 other if deletes(op.request, other.bearer()) => {}
                 other => self.add_path(registers, other.bearer(), op.issued),
+            }
+        }
+    }
+
+    /// A rename that is stable before its answer (docs/durability.md, "Renames"): that the name is where it went, and
+    /// no longer where it was.
+    fn add_move(&mut self, registers: &Registers<'_>, number: usize) {
+        let op = &registers.ops[number];
+        for (index, effect) in op.request.effects.iter().enumerate() {
+            if let Effect::Name { dir, to, about, .. } = effect {
+                self.add((number, index));
+                if to.is_some() {
+                    self.add_path(registers, *about, op.issued);
+                    self.add_path(registers, *dir, op.issued);
+                }
             }
         }
     }
@@ -407,6 +427,17 @@ fn writes(request: &Request) -> bool {
         )
     };
     request.effects.iter().any(version)
+}
+
+/// Whether a request takes the name of an object in one directory and gives it one in another.
+fn between_directories(request: &Request) -> bool {
+    let name = |effect: &Effect| match effect {
+        Effect::Name { dir, to, about, .. } => Some((*dir, *to, *about)),
+        _ => None,
+    };
+    let mut names = request.effects.iter().filter_map(name);
+    matches!((names.next(), names.next()), (Some((new, Some(to), about)), Some((old, None, left)))
+        if to == about && about == left && new != old)
 }
 
 /// Whether `bounded` cannot have decided a request that was treated no laxer than `policy`.

@@ -431,6 +431,40 @@ fn after_a_rename_there_is_one_name() {
 }
 
 #[test]
+fn a_rename_that_is_stable_before_its_answer_is_there() {
+    let bounded = Policy::Bounded(Bound::new(ms(60_000), 1 << 20).unwrap());
+    let mut tale = Tale::default();
+    let (d, e) = (tale.history.object(), tale.history.object());
+    tale.done(Request::create(Object::ROOT, "d", d));
+    tale.done(Request::create(Object::ROOT, "e", e));
+    let (mut before, mut after) = (one("d", directory()), one("d", directory()));
+    before.add("e", directory());
+    after.add("d/e", directory());
+    let (from, to) = ((Object::ROOT, "e"), (d, "e"));
+    let host = Policy::TreatHostAsStableStorage;
+    let rule = [(bounded, Rule::Bound), (Policy::Honor, Rule::Acknowledged)];
+    // A directory anywhere; a file only where a rename may be kept by half.
+    tale.done(Request::move_directory(e, from, to));
+    for (policy, rule) in rule {
+        assert_eq!(tale.broken(&after, policy), NONE);
+        assert!(tale.broken(&before, policy).contains(&rule), "{policy:?}");
+    }
+    assert_eq!(tale.broken(&before, host), NONE);
+    let mut tale = Tale::default();
+    let (d, e) = (tale.history.object(), tale.history.object());
+    tale.done(Request::create(Object::ROOT, "d", d));
+    tale.done(Request::create(Object::ROOT, "e", e));
+    tale.done(Request::rename(e, from, to));
+    for (policy, rule) in rule {
+        let mut terms = tale.terms(policy);
+        assert!(check(&tale.history, &before, &terms).is_empty());
+        terms.moves_stable = true;
+        assert!(rules(&check(&tale.history, &before, &terms)).contains(&rule));
+        assert!(check(&tale.history, &after, &terms).is_empty());
+    }
+}
+
+#[test]
 fn what_had_a_promised_name_is_found_wherever_a_rename_stopped() {
     let mut tale = Tale::default();
     let (file, version) = tale.file("f");
