@@ -143,6 +143,9 @@ pub(crate) fn compare(options: &Options) -> Result<(), Failure> {
 /// The comparison as a plan of a matrix.
 fn plan(options: &Options, sizes: Sizes, rows: &[Row]) -> Result<String, Failure> {
     let uring = samba_has_uring(options.samba_root.as_deref());
+    if !uring {
+        println!("missing: samba-vfs-modules. The best Samba is one of two settings, not of three");
+    }
     let wanted = |(name, _): &&(&str, &str)| {
         let is_possible = uring || !name.starts_with("samba-uring");
         let is_used = rows.iter().any(|row| row.fits(name));
