@@ -32,18 +32,15 @@ pub struct Client {
     options: Arc<Options>,
 }
 
-/// The account to log in with, and the parameters of the login.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Login {
-    /// The account.
     pub credentials: Credentials,
     /// The session that the new one replaces; 0 for none.
     pub previous_session_id: SessionId,
 }
 
 impl Login {
-    /// Logs in a user with a password.
     pub fn user(user: &str, password: &str, domain: &str) -> Self {
         Self {
             credentials: Credentials::password(user, domain, password),
@@ -51,7 +48,6 @@ impl Login {
         }
     }
 
-    /// Requests a null session.
     pub fn anonymous() -> Self {
         Self {
             credentials: Credentials::Anonymous,
@@ -59,7 +55,6 @@ impl Login {
         }
     }
 
-    /// Replaces this session.
     pub fn replacing(mut self, previous: SessionId) -> Self {
         self.previous_session_id = previous;
         self
@@ -83,9 +78,6 @@ fn now() -> u64 {
 }
 
 /// Connects from a given address of this machine.
-///
-/// # Errors
-/// Errors of the socket.
 pub fn connect_from(source: IpAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
     socket.bind(&SocketAddr::new(source, 0).into())?;
@@ -95,17 +87,11 @@ pub fn connect_from(source: IpAddr, to: SocketAddr) -> std::io::Result<TcpStream
 
 impl Client {
     /// Connects and negotiates.
-    ///
-    /// # Errors
-    /// Errors of the socket, or the server's refusal.
     pub fn connect(addr: impl ToSocketAddrs, options: Options) -> Result<Self, ClientError> {
         Self::over(Self::open(addr, options.clone())?, options)
     }
 
     /// Negotiates on a connection that was created with these options.
-    ///
-    /// # Errors
-    /// As [`Self::connect`].
     pub fn over(mut connection: Connection, options: Options) -> Result<Self, ClientError> {
         let negotiated = connection.negotiate()?.clone();
         Ok(Self {
@@ -116,9 +102,6 @@ impl Client {
     }
 
     /// Connects without sending anything.
-    ///
-    /// # Errors
-    /// Errors of the socket.
     pub fn open(addr: impl ToSocketAddrs, options: Options) -> Result<Connection, ClientError> {
         let addr = addr
             .to_socket_addrs()?
@@ -140,36 +123,23 @@ impl Client {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The result of the negotiation.
     pub fn negotiated(&self) -> &Negotiated {
         &self.negotiated
     }
 
-    /// The options of the connection.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Logs in a user as a new session.
-    ///
-    /// # Errors
-    /// The server's refusal, or any other error.
     pub fn login(&self, user: &str, password: &str, domain: &str) -> Result<Session, ClientError> {
         self.login_with(&Login::user(user, password, domain))
     }
 
-    /// Logs in as a new session.
-    ///
-    /// # Errors
-    /// As [`Client::login`].
     pub fn login_with(&self, login: &Login) -> Result<Session, ClientError> {
         self.setup(login, LoginKind::New)
     }
 
     /// Binds this connection to a session as another channel.
-    ///
-    /// # Errors
-    /// As [`Client::login`].
     pub fn bind(&self, secret: SessionSecret, login: &Login) -> Result<Session, ClientError> {
         self.setup(login, LoginKind::Bind(secret))
     }
@@ -184,65 +154,41 @@ impl Client {
     }
 
     /// Sends a request and waits for its final reply with any status.
-    ///
-    /// # Errors
-    /// Any error except [`ClientError::Status`].
     pub fn call(&self, request: Request) -> Result<Reply, ClientError> {
         self.connection().call(request)
     }
 
     /// Sends a request without waiting for the reply.
-    ///
-    /// # Errors
-    /// Errors of the socket, and missing credits.
     pub fn send(&self, request: Request) -> Result<MessageId, ClientError> {
         self.connection().send(request)
     }
 
-    /// Sends a compound and waits for all its replies.
-    ///
-    /// # Errors
-    /// Any error except [`ClientError::Status`].
+    /// Sends a compound and waits for all its replies, whatever their status.
     pub fn compound(&self, requests: Vec<Request>) -> Result<Vec<Reply>, ClientError> {
         let mut connection = self.connection();
         let ids = connection.send_compound(requests)?;
         ids.into_iter().map(|id| connection.wait(id)).collect()
     }
 
-    /// Waits for the final reply to a request.
-    ///
-    /// # Errors
-    /// Any error except [`ClientError::Status`].
+    /// Waits for the final reply to a request, whatever its status.
     pub fn wait(&self, id: MessageId) -> Result<Reply, ClientError> {
         self.connection().wait(id)
     }
 
-    /// Waits for STATUS_PENDING; see [`Connection::wait_pending`].
-    ///
-    /// # Errors
-    /// Any error except [`ClientError::Status`].
     pub fn wait_pending(&self, id: MessageId) -> Result<Option<AsyncId>, ClientError> {
         self.connection().wait_pending(id)
     }
 
     /// Returns a break that was received or is received within `wait`.
-    ///
-    /// # Errors
-    /// Any error except [`ClientError::TimedOut`].
     pub fn next_break(&self, wait: Duration) -> Result<Option<Break>, ClientError> {
         self.connection().next_break(wait)
     }
 
-    /// Sends an ECHO and waits for the reply.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn echo(&self) -> Result<(), ClientError> {
         self.connection().echo()
     }
 }
 
-/// A session on a connection.
 #[derive(Clone, Debug)]
 pub struct Session {
     client: Client,
@@ -251,17 +197,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// The connection.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Its id.
     pub fn id(&self) -> SessionId {
         self.id
     }
 
-    /// The session's flags: guest, null, encrypted.
     pub fn flags(&self) -> SessionFlags {
         self.flags
     }
@@ -271,10 +214,6 @@ impl Session {
         self.client.connection().core().session_secret(self.id)
     }
 
-    /// Authenticates again.
-    ///
-    /// # Errors
-    /// The server's refusal, or any other error.
     pub fn reauthenticate(&self, login: &Login) -> Result<(), ClientError> {
         self.client
             .connection()
@@ -295,9 +234,6 @@ impl Session {
     }
 
     /// Opens a share by its whole path, `\\server\share`.
-    ///
-    /// # Errors
-    /// The server's refusal, or any other error.
     pub fn tree_at(&self, path: &str) -> Result<Tree, ClientError> {
         let reply = self.client.call(self.tree_connect(path))?.ok()?;
         let response = TreeConnectResponse::read(&reply.message)?;
@@ -325,10 +261,6 @@ impl Session {
         Tree::new(self.clone(), id, response, false)
     }
 
-    /// Ends the session.
-    ///
-    /// # Errors
-    /// The server's status, or any other error.
     pub fn logoff(&self) -> Result<(), ClientError> {
         self.client
             .call(Request::new(&LogoffRequest).session(self.id))?

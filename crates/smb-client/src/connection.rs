@@ -21,7 +21,6 @@ use crate::request::Request;
 /// Bytes read from the stream at once.
 const READ_BYTES: usize = 256 * 1024;
 
-/// A connection to a server.
 pub struct Connection {
     stream: TcpStream,
     core: ClientCore,
@@ -61,25 +60,18 @@ impl Connection {
         }
     }
 
-    /// The protocol state machine.
     pub fn core(&self) -> &ClientCore {
         &self.core
     }
 
-    /// The protocol state machine, for changes.
     pub fn core_mut(&mut self) -> &mut ClientCore {
         &mut self.core
     }
 
-    /// The stream.
     pub fn stream_mut(&mut self) -> &mut TcpStream {
         &mut self.stream
     }
 
-    /// Negotiates.
-    ///
-    /// # Errors
-    /// [`ClientError::Status`] when the server refuses, and all others.
     pub fn negotiate(&mut self) -> Result<&Negotiated, ClientError> {
         self.core.begin_negotiate()?;
         let outcome = loop {
@@ -94,19 +86,12 @@ impl Connection {
             .ok_or(ClientError::Protocol("negotiation without a result"))
     }
 
-    /// Logs in.
-    ///
-    /// # Errors
-    /// [`ClientError::Status`] when the server refuses, and all others.
     pub fn login(&mut self, args: LoginArgs) -> Result<SessionInfo, ClientError> {
         let ticket = self.core.begin_login(args)?;
         self.finish_login(ticket)
     }
 
     /// Completes a login that was started through the core; several may be in progress at once.
-    ///
-    /// # Errors
-    /// As [`Connection::login`].
     pub fn finish_login(&mut self, ticket: MessageId) -> Result<SessionInfo, ClientError> {
         loop {
             if let Some(outcome) = self.logins.remove(&ticket) {
@@ -127,10 +112,6 @@ impl Connection {
             .ok_or(ClientError::Usage("nothing sent"))
     }
 
-    /// Sends several requests as one compound.
-    ///
-    /// # Errors
-    /// As [`Connection::send`].
     pub fn send_compound(&mut self, requests: Vec<Request>) -> Result<Vec<MessageId>, ClientError> {
         let needed = self.core.charge(&requests);
         let forced = requests.iter().any(|r| r.overrides.ignore_credits);
@@ -142,10 +123,7 @@ impl Connection {
         Ok(ids)
     }
 
-    /// Waits for the final reply to a request.
-    ///
-    /// # Errors
-    /// [`ClientError::TimedOut`], [`ClientError::Disconnected`] and all others.
+    /// Waits for the final reply to a request, whatever its status.
     pub fn wait(&mut self, id: MessageId) -> Result<Reply, ClientError> {
         loop {
             if let Some(reply) = self.replies.remove(&id) {
@@ -159,9 +137,6 @@ impl Connection {
 
     /// Waits for STATUS_PENDING (and returns its AsyncId) or for the final reply (and returns
     /// `None`; the reply remains for [`Connection::wait`]).
-    ///
-    /// # Errors
-    /// As [`Connection::wait`].
     pub fn wait_pending(&mut self, id: MessageId) -> Result<Option<AsyncId>, ClientError> {
         loop {
             if self.replies.contains_key(&id) {
@@ -175,9 +150,6 @@ impl Connection {
     }
 
     /// Waits for the next final reply to any request.
-    ///
-    /// # Errors
-    /// As [`Connection::wait`].
     pub fn receive(&mut self) -> Result<Reply, ClientError> {
         loop {
             if let Some(id) = self.order.front().copied() {
@@ -188,18 +160,11 @@ impl Connection {
     }
 
     /// Sends a request and waits for its final reply with any status.
-    ///
-    /// # Errors
-    /// As [`Connection::wait`].
     pub fn call(&mut self, request: Request) -> Result<Reply, ClientError> {
         let id = self.send(request)?;
         self.wait(id)
     }
 
-    /// Cancels an outstanding request, by its AsyncId if it has one.
-    ///
-    /// # Errors
-    /// Errors of the socket.
     pub fn cancel(&mut self, id: MessageId, session: SessionId) -> Result<(), ClientError> {
         let mut request = Request::new(&CancelRequest)
             .session(session)
@@ -212,17 +177,11 @@ impl Connection {
     }
 
     /// Returns a break that was received or is received within `wait`.
-    ///
-    /// # Errors
-    /// Any error except [`ClientError::TimedOut`].
     pub fn next_break(&mut self, wait: Duration) -> Result<Option<Break>, ClientError> {
         Ok(self.next_break_as_sent(wait)?.map(|(broken, _)| broken))
     }
 
     /// As [`Connection::next_break`], and whether the break came encrypted.
-    ///
-    /// # Errors
-    /// Any error except [`ClientError::TimedOut`].
     pub fn next_break_as_sent(
         &mut self,
         wait: Duration,
@@ -239,9 +198,6 @@ impl Connection {
     }
 
     /// Returns whether a final reply to the request was received or is received within `wait`.
-    ///
-    /// # Errors
-    /// Any error except [`ClientError::TimedOut`].
     pub fn answered(&mut self, id: MessageId, wait: Duration) -> Result<bool, ClientError> {
         if !self.replies.contains_key(&id) {
             self.listen(wait, |this| this.replies.contains_key(&id))?;
@@ -257,18 +213,12 @@ impl Connection {
 
     /// Sends a message unchanged, behind a correct transport header. From then on replies without a
     /// matching request are accepted.
-    ///
-    /// # Errors
-    /// Errors of the socket.
     pub fn send_message(&mut self, message: &[u8]) -> Result<(), ClientError> {
         self.core.send_message(message)?;
         self.write_frames()
     }
 
     /// Sends bytes unchanged, without a transport header.
-    ///
-    /// # Errors
-    /// Errors of the socket.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         self.core.tolerate();
         self.stream.write_all(bytes)?;
@@ -361,9 +311,6 @@ impl Connection {
 
     /// Reads until the server closes the connection, discarding the data. Returns false if it is
     /// still open after the timeout.
-    ///
-    /// # Errors
-    /// Any error except the end of the stream and the timeout.
     pub fn closed_by_server(&mut self, wait: Duration) -> Result<bool, ClientError> {
         match self.listen(wait, |_| false) {
             Ok(()) => Ok(false),
@@ -372,10 +319,6 @@ impl Connection {
         }
     }
 
-    /// Sends an ECHO and waits for the reply.
-    ///
-    /// # Errors
-    /// As [`Connection::wait`], and the server's status.
     pub fn echo(&mut self) -> Result<(), ClientError> {
         let reply = self.call(Request::new(&smb_wire::msg::EchoRequest))?.ok()?;
         smb_wire::msg::EchoResponse::read(&reply.message)?;

@@ -24,7 +24,6 @@ use crate::request::Request;
 pub struct CreateArgs {
     /// The name in raw UTF-16LE, relative to the share.
     pub name: Vec<u8>,
-    /// The requested access.
     pub desired_access: AccessMask,
     /// The attributes of a file that is created or overwritten.
     pub file_attributes: FileAttributes,
@@ -32,13 +31,11 @@ pub struct CreateArgs {
     pub share_access: ShareAccess,
     /// The disposition: the action if the file exists, and if it does not.
     pub disposition: CreateDisposition,
-    /// Options.
     pub options: CreateOptions,
     /// The requested oplock level.
     pub oplock_level: OplockLevel,
     /// The impersonation level: how far the server may act in the client's name.
     pub impersonation_level: ImpersonationLevel,
-    /// The create contexts.
     pub contexts: CreateContextList,
 }
 
@@ -60,12 +57,10 @@ impl CreateArgs {
         }
     }
 
-    /// Opens an existing file.
     pub fn open(name: &str) -> Self {
         Self::new(name, CreateDisposition::OPEN)
     }
 
-    /// Creates a file that does not exist.
     pub fn create(name: &str) -> Self {
         Self::new(name, CreateDisposition::CREATE)
     }
@@ -87,13 +82,11 @@ impl CreateArgs {
         Self::create(name).options(CreateOptions::DIRECTORY_FILE)
     }
 
-    /// With this access.
     pub fn access(mut self, access: AccessMask) -> Self {
         self.desired_access = access;
         self
     }
 
-    /// With this share access.
     pub fn share(mut self, share: ShareAccess) -> Self {
         self.share_access = share;
         self
@@ -105,31 +98,26 @@ impl CreateArgs {
         self
     }
 
-    /// With these attributes.
     pub fn attributes(mut self, attributes: FileAttributes) -> Self {
         self.file_attributes = attributes;
         self
     }
 
-    /// With this disposition.
     pub fn disposition(mut self, disposition: CreateDisposition) -> Self {
         self.disposition = disposition;
         self
     }
 
-    /// With this oplock.
     pub fn oplock(mut self, level: OplockLevel) -> Self {
         self.oplock_level = level;
         self
     }
 
-    /// With a create context.
     pub fn context(mut self, name: &[u8], data: &[u8]) -> Self {
         self.contexts.push(name, data);
         self
     }
 
-    /// With a lease of version 1.
     pub fn lease(self, key: LeaseKey, state: LeaseState) -> Self {
         self.lease_context(&LeaseContext {
             lease_key: key,
@@ -152,7 +140,6 @@ impl CreateArgs {
         })
     }
 
-    /// With this lease.
     pub fn lease_context(mut self, lease: &LeaseContext) -> Self {
         self.oplock_level = OplockLevel::LEASE;
         self.contexts
@@ -160,14 +147,12 @@ impl CreateArgs {
         self
     }
 
-    /// With a request for a durable open, version 2.
     pub fn durable_v2(mut self, request: DurableHandleRequestV2) -> Self {
         let name = name::DURABLE_HANDLE_REQUEST_V2;
         self.contexts.push_with(name, |out| request.encode(out));
         self
     }
 
-    /// With a reconnect to a durable open, version 2.
     pub fn durable_v2_again(mut self, reconnect: DurableHandleReconnectV2) -> Self {
         let name = name::DURABLE_HANDLE_RECONNECT_V2;
         self.contexts.push_with(name, |out| reconnect.encode(out));
@@ -190,28 +175,19 @@ impl CreateArgs {
     }
 }
 
-/// The result of a CREATE.
 #[derive(Debug, Clone)]
 pub struct Created {
-    /// The granted oplock level.
     pub oplock_level: OplockLevel,
-    /// Flags (3.x).
     pub flags: CreateResponseFlags,
-    /// The action taken.
     pub create_action: CreateAction,
     /// The file after the open.
     pub facts: FileFacts,
-    /// The handle.
     pub file_id: FileId,
     /// The raw create contexts.
     pub contexts: Bytes,
 }
 
 impl Created {
-    /// Decodes the response to a CREATE.
-    ///
-    /// # Errors
-    /// [`ClientError::Malformed`].
     pub fn read(message: &Bytes) -> Result<Self, ClientError> {
         let response = CreateResponse::read(message)?;
         Ok(Self {
@@ -231,7 +207,6 @@ impl Created {
             .map(|context| context.data)
     }
 
-    /// Returns the granted lease, if there is one.
     pub fn lease(&self) -> Option<LeaseContext> {
         let context = CreateContexts::new(&self.contexts).find(name::REQUEST_LEASE)?;
         match context.response().ok()? {

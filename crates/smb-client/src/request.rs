@@ -11,9 +11,7 @@ use smb_wire::header::{Header, HeaderFlags};
 use smb_wire::ids::{AsyncId, FileId, MessageId, SessionId, TreeId};
 use smb_wire::{Command, msg, utf16};
 
-/// A body of a request.
 pub trait RequestBody {
-    /// The command of the body.
     const COMMAND: Command;
 
     /// Appends the body; `start` is the position of the header in `out`.
@@ -91,18 +89,14 @@ pub struct Overrides {
     pub transform_session_id: Option<SessionId>,
 }
 
-/// A request to be sent.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Request {
     /// 64 bytes for the header, then the body.
     pub(crate) message: BytesMut,
     pub(crate) payload: usize,
-    /// The command in the header.
     pub command: Command,
-    /// The session; 0 for none.
     pub session_id: SessionId,
-    /// The tree; 0 for none.
     pub tree_id: TreeId,
     /// Flags beyond those that signing sets.
     pub flags: HeaderFlags,
@@ -148,7 +142,6 @@ impl Request {
         })
     }
 
-    /// Creates a FLUSH.
     pub fn flush(file_id: FileId) -> Self {
         Self::new(&msg::FlushRequest {
             reserved: 0,
@@ -175,7 +168,6 @@ impl Request {
         })
     }
 
-    /// Creates a WRITE.
     pub fn write(file_id: FileId, offset: u64, data: &[u8], flags: msg::WriteFlags) -> Self {
         Self::new(&msg::WriteRequest {
             offset,
@@ -238,7 +230,6 @@ impl Request {
         })
     }
 
-    /// Creates a SET_INFO.
     pub fn set_info(
         file_id: FileId,
         info_type: msg::InfoType,
@@ -282,19 +273,16 @@ impl Request {
         }
     }
 
-    /// Sets the session.
     pub fn session(mut self, session_id: SessionId) -> Self {
         self.session_id = session_id;
         self
     }
 
-    /// Sets the tree.
     pub fn tree(mut self, tree_id: TreeId) -> Self {
         self.tree_id = tree_id;
         self
     }
 
-    /// Adds flags.
     pub fn flag(mut self, flags: HeaderFlags) -> Self {
         self.flags |= flags;
         self
@@ -305,7 +293,6 @@ impl Request {
         self.flag(HeaderFlags::RELATED)
     }
 
-    /// Sets overrides.
     pub fn overriding(mut self, change: impl FnOnce(&mut Overrides)) -> Self {
         change(&mut self.overrides);
         self

@@ -41,17 +41,14 @@ impl Tree {
         }
     }
 
-    /// The session.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// The connection.
     pub fn client(&self) -> &Client {
         self.session.client()
     }
 
-    /// Its id.
     pub fn id(&self) -> TreeId {
         self.id
     }
@@ -81,39 +78,26 @@ impl Tree {
     }
 
     /// Sends a request to this tree and waits for the reply with any status.
-    ///
-    /// # Errors
-    /// Any error except [`ClientError::Status`].
     pub fn reply(&self, request: Request) -> Result<Reply, ClientError> {
         self.client().call(self.address(request))
     }
 
     /// Sends a request to this tree without waiting.
-    ///
-    /// # Errors
-    /// Errors of the socket, and missing credits.
     pub fn send(&self, request: Request) -> Result<MessageId, ClientError> {
         self.client().send(self.address(request))
     }
 
-    /// Opens or creates a file.
     pub fn create(&self, args: &CreateArgs) -> Result<File, ClientError> {
         let reply = self.call(args.request())?;
         self.file(&reply)
     }
 
     /// Returns the file that a reply to a CREATE has opened.
-    ///
-    /// # Errors
-    /// [`ClientError::Malformed`].
     pub fn file(&self, reply: &Reply) -> Result<File, ClientError> {
         Ok(File::new(self.clone(), Created::read(&reply.message)?))
     }
 
     /// Returns the status of a CREATE; a file that it opened is closed again.
-    ///
-    /// # Errors
-    /// Any error except [`ClientError::Status`].
     pub fn create_status(&self, args: &CreateArgs) -> Result<Status, ClientError> {
         match self.create(args) {
             Ok(file) => {
@@ -133,7 +117,6 @@ impl Tree {
         self.create(&args)?.close()
     }
 
-    /// Renames a file or directory.
     pub fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), ClientError> {
         let args = CreateArgs::open(from).access(
             AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES | AccessMask::SYNCHRONIZE,
@@ -144,7 +127,6 @@ impl Tree {
         renamed
     }
 
-    /// Creates a directory.
     pub fn mkdir(&self, name: &str) -> Result<(), ClientError> {
         self.create(&CreateArgs::create_directory(name))?.close()
     }
@@ -157,7 +139,6 @@ impl Tree {
         entries
     }
 
-    /// Reads a whole file.
     pub fn read_file(&self, name: &str) -> Result<Vec<u8>, ClientError> {
         let file = self.create(&CreateArgs::open(name).access(AccessMask::FILE_GENERIC_READ))?;
         let data = file.read_all();
@@ -217,7 +198,6 @@ impl Tree {
         }
     }
 
-    /// Disconnects the share.
     pub fn disconnect(&self) -> Result<(), ClientError> {
         self.call(Request::new(&TreeDisconnectRequest)).map(|_| ())
     }

@@ -155,9 +155,6 @@ impl Target<'_> {
 type Failure = Box<dyn std::error::Error>;
 
 /// Runs one step of a workload.
-///
-/// # Errors
-/// Each answer that a correct server does not give is an error: then there is no number.
 pub fn run(
     workload: &Workload,
     clients: usize,

@@ -20,9 +20,6 @@ impl Home {
     }
 
     /// The same folder in another share of the server, `\\server\share`, by the same connection.
-    ///
-    /// # Errors
-    /// The server's refusal, or any other error.
     pub fn on(&self, share: &str) -> Result<Self, ClientError> {
         let tree = self.tree.session().tree_at(share)?;
         tree.validate_negotiate()?;

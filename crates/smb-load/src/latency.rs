@@ -14,9 +14,6 @@ pub struct Recorder {
 
 impl Default for Recorder {
     /// An empty recorder.
-    ///
-    /// # Panics
-    /// Never: three digits are a precision that the histogram supports.
     fn default() -> Self {
         Self {
             counted: Histogram::new(3).expect("one to five digits are supported"),

@@ -34,7 +34,6 @@ pub struct Shape {
     pub kind: &'static str,
     /// They are WRITEs, not READs.
     pub writes: bool,
-    /// Bytes of each.
     pub bytes: u32,
     /// Outstanding on each connection.
     pub depth: usize,

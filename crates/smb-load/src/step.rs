@@ -293,9 +293,6 @@ struct Count {
 }
 
 /// Runs the workers; they come back for the next step or for a last check.
-///
-/// # Errors
-/// The first error of a worker.
 pub fn run<W: Worker>(
     workers: Vec<W>,
     step: Step,
@@ -306,9 +303,6 @@ pub fn run<W: Worker>(
 }
 
 /// Runs the workers for one sample of a longer run.
-///
-/// # Errors
-/// The first error of a worker.
 pub(crate) fn sample<W: Worker>(
     workers: Vec<W>,
     step: Step,
@@ -373,9 +367,6 @@ pub(crate) fn sample<W: Worker>(
 }
 
 /// Ends the workers, all at once: what they have held back is no part of the figures, but its errors leave none.
-///
-/// # Errors
-/// The first error of a worker.
 pub(crate) fn end<W: Worker>(workers: Vec<W>) -> Result<(), LoadError> {
     let ended: Vec<Result<(), LoadError>> = thread::scope(|scope| {
         let begin = |mut worker: W| scope.spawn(move || worker.end());

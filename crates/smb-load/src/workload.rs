@@ -60,7 +60,6 @@ pub enum Workload {
     Metadata,
     /// READs at random places of cached files.
     Read {
-        /// Bytes of each.
         bytes: u32,
         /// Outstanding on each connection.
         #[serde(default = "one")]
@@ -71,7 +70,6 @@ pub enum Workload {
     },
     /// WRITEs at random places of a cached file.
     Write {
-        /// Bytes of each.
         bytes: u32,
         /// Outstanding.
         #[serde(default = "one")]
@@ -135,9 +133,6 @@ pub enum Noise {
 
 impl Workload {
     /// Whether its numbers can be.
-    ///
-    /// # Errors
-    /// The first that cannot.
     pub fn check(&self) -> Result<(), String> {
         let within = |what: &str, number: u64, least: u64, most: u64| match number {
             number if (least..=most).contains(&number) => Ok(()),

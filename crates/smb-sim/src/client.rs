@@ -28,12 +28,9 @@ use crate::{
     server::{PASSWORD, SHARE, SimServer, USER},
 };
 
-/// A message from a server.
 #[derive(Debug)]
 pub enum Message {
-    /// The final reply to a request.
     Reply(Reply),
-    /// A break of an oplock or lease.
     Break(Break),
 }
 
@@ -51,7 +48,6 @@ pub struct SimClient {
 }
 
 impl SimClient {
-    /// Connects and negotiates.
     pub async fn connect(server: &SimServer, options: Options) -> Result<Self, ClientError> {
         let env = Arc::clone(server.env());
         let random = Arc::clone(&env);
@@ -144,12 +140,10 @@ impl SimClient {
         self.log_in(args).await
     }
 
-    /// The session that requests belong to.
     pub fn session(&self) -> SessionId {
         self.session
     }
 
-    /// The tree that requests belong to.
     pub fn tree(&self) -> TreeId {
         self.tree
     }
@@ -167,9 +161,6 @@ impl SimClient {
     }
 
     /// Sends a request of this session and tree.
-    ///
-    /// # Errors
-    /// Missing credits, or a connection that is gone.
     pub fn send(&mut self, request: Request) -> Result<MessageId, ClientError> {
         let (session, tree) = (self.session, self.tree);
         let ids = self.core.send(vec![request.session(session).tree(tree)])?;
@@ -180,9 +171,6 @@ impl SimClient {
     }
 
     /// The final reply to a request, whatever its status.
-    ///
-    /// # Errors
-    /// All but [`ClientError::Status`].
     pub async fn wait(&mut self, id: MessageId) -> Result<Reply, ClientError> {
         loop {
             if let Some(reply) = self.replies.remove(&id) {
@@ -199,13 +187,11 @@ impl SimClient {
         self.wait(id).await?.ok()
     }
 
-    /// Opens or creates.
     pub async fn create(&mut self, args: &CreateArgs) -> Result<FileId, ClientError> {
         let reply = self.call(args.request()).await?;
         Ok(Created::read(&reply.message)?.file_id)
     }
 
-    /// Writes; returns how many bytes were written.
     pub async fn write_at(
         &mut self,
         file: FileId,
@@ -217,9 +203,6 @@ impl SimClient {
     }
 
     /// Makes a request that copies the first bytes of one file to another on the server.
-    ///
-    /// # Errors
-    /// The server's status for the key of the source, and all others.
     pub async fn copy_request(
         &mut self,
         source: FileId,
@@ -244,7 +227,6 @@ impl SimClient {
         Ok(Request::ioctl(target, code, &input, 64))
     }
 
-    /// Reads.
     pub async fn read_at(
         &mut self,
         file: FileId,
@@ -255,17 +237,14 @@ impl SimClient {
         Ok(ReadResponse::read(&reply.message)?.data.to_vec())
     }
 
-    /// Flushes.
     pub async fn flush(&mut self, file: FileId) -> Result<(), ClientError> {
         self.call(Request::flush(file)).await.map(drop)
     }
 
-    /// Closes a file.
     pub async fn close(&mut self, file: FileId) -> Result<(), ClientError> {
         self.call(Request::close(file)).await.map(drop)
     }
 
-    /// Ends the session.
     pub async fn logoff(&mut self) -> Result<(), ClientError> {
         self.call(Request::new(&LogoffRequest)).await.map(drop)
     }
@@ -275,20 +254,15 @@ impl SimClient {
         self.end.cut();
     }
 
-    /// The machine.
     pub fn core(&mut self) -> &mut ClientCore {
         &mut self.core
     }
 
-    /// The connection.
     pub fn end(&self) -> &ClientEnd {
         &self.end
     }
 
     /// The frame of a request of this session and tree, not sent.
-    ///
-    /// # Errors
-    /// As [`SimClient::send`].
     pub fn frame(&mut self, request: Request) -> Result<(MessageId, Bytes), ClientError> {
         let (session, tree) = (self.session, self.tree);
         let ids = self.core.send(vec![request.session(session).tree(tree)])?;
@@ -303,9 +277,6 @@ impl SimClient {
     }
 
     /// Takes bytes that came otherwise than by waiting here.
-    ///
-    /// # Errors
-    /// The bytes are not what a server may send.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         self.core.feed(bytes)?;
         while let Some(event) = self.core.next_event() {
@@ -314,15 +285,11 @@ impl SimClient {
         Ok(())
     }
 
-    /// A reply that has come.
     pub fn take(&mut self, id: MessageId) -> Option<Reply> {
         self.replies.remove(&id)
     }
 
     /// The next thing the server said, without waiting: a final reply or a break, in the order in which they came.
-    ///
-    /// # Errors
-    /// The bytes that came are not what a server may send.
     pub fn next_message(&mut self) -> Result<Option<Message>, ClientError> {
         loop {
             match self.core.next_event() {
@@ -365,7 +332,6 @@ impl SimClient {
     }
 }
 
-/// A WRITE.
 pub fn write_request(file: FileId, offset: u64, data: &[u8]) -> Request {
     Request::write(file, offset, data, WriteFlags::empty())
 }

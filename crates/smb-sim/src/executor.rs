@@ -104,7 +104,6 @@ struct Task {
     waker: Waker,
 }
 
-/// A world that one seed decides.
 pub struct Sim {
     shared: Arc<Shared>,
     tasks: BTreeMap<u64, Task>,
@@ -114,7 +113,6 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// A world without tasks.
     pub fn new(seed: u64) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let mut rng = SimRng::new(seed);
@@ -139,7 +137,6 @@ impl Sim {
         }
     }
 
-    /// The seed it was made from.
     pub fn seed(&self) -> u64 {
         self.seed
     }
@@ -158,9 +155,6 @@ impl Sim {
 
     /// Drives `main` and everything spawned until `main` is done. Tasks that it leaves running continue in the next
     /// call.
-    ///
-    /// # Errors
-    /// [`Stuck`] when `main` can never be done.
     pub fn run<T>(&mut self, main: impl Future<Output = T>) -> Result<T, Stuck> {
         let mut main = pin!(main);
         self.shared.lock().ready.insert(MAIN);
@@ -262,7 +256,6 @@ fn waker(shared: &Arc<Shared>, task: u64) -> Waker {
     }))
 }
 
-/// [`Env`] of a [`Sim`].
 pub struct SimEnv {
     shared: Arc<Shared>,
 }

@@ -152,9 +152,6 @@ pub struct ClientEnd(Rc<Wire>);
 
 impl ClientEnd {
     /// Sends without waiting for room.
-    ///
-    /// # Errors
-    /// When the connection is gone.
     pub fn send(&self, bytes: impl Into<Bytes>) -> io::Result<()> {
         let bytes = bytes.into();
         let mut queue = self.0.to_server.borrow_mut();

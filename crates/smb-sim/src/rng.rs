@@ -1,6 +1,5 @@
 //! Random numbers from a seed: SplitMix64. Good enough for choices, useless for secrets.
 
-/// A deterministic stream of numbers.
 #[derive(Debug, Clone)]
 pub struct SimRng(u64);
 
@@ -10,7 +9,6 @@ impl SimRng {
         Self(seed)
     }
 
-    /// The next number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -29,7 +27,6 @@ impl SimRng {
         usize::try_from(self.below(u64::try_from(len).unwrap_or(u64::MAX))).unwrap_or(0)
     }
 
-    /// Fills `out`.
     pub fn fill(&mut self, out: &mut [u8]) {
         for chunk in out.chunks_mut(8) {
             let bytes = self.draw().to_le_bytes();

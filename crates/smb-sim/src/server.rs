@@ -36,14 +36,11 @@ use crate::{
     trace::{Passage, Trace},
 };
 
-/// The file system served.
 pub type MemoryVfs = PosixVfs<SimDisk>;
 
 /// The share of every server here.
 pub const SHARE: &str = "data";
-/// Its user.
 pub const USER: &str = "alice";
-/// Their password.
 pub const PASSWORD: &str = "Alice-pw-1";
 
 const MACHINE: [u32; 3] = [1, 2, 3];
@@ -53,7 +50,6 @@ const NOBODY: (u32, u32) = (65_534, 65_534);
 /// The kind of server and disk.
 #[derive(Debug, Clone)]
 pub struct MemoryOptions {
-    /// Durability of the share.
     pub policy: Policy,
     /// The users who may log in, with their passwords.
     pub users: Vec<(String, String)>,
@@ -63,11 +59,9 @@ pub struct MemoryOptions {
     pub profile: Profile,
     /// Size of the disk in blocks of 4 KiB.
     pub capacity_blocks: u64,
-    /// Limits of the protocol.
     pub limits: ServerLimits,
     /// Named streams live in files, not in attributes.
     pub depot: bool,
-    /// Rules by which opens are judged.
     pub rules: Arc<Rules>,
     /// A security descriptor is stable before its answer.
     pub durable_acl: bool,
@@ -114,9 +108,6 @@ pub fn memory_disk(env: &Arc<dyn Env>, seed: u64, options: &MemoryOptions) -> Si
 }
 
 /// A server of [`SHARE`] on `disk`, and of the further shares of `options`.
-///
-/// # Errors
-/// Those of the disk, and [`VfsError::InvalidArgument`] for a user that cannot be.
 pub async fn memory_server(
     env: Arc<dyn Env>,
     disk: SimDisk,
@@ -198,9 +189,6 @@ async fn share(
 }
 
 /// The store of latches on a disk of its own.
-///
-/// # Errors
-/// [`VfsError::Io`] when the store cannot be used, or refused any of what it found.
 pub(crate) async fn latches(
     env: &Arc<dyn Env>,
     state: &SimDisk,
@@ -296,11 +284,8 @@ const OF_CLIENTS: [&str; 14] = [
     "engine_leases",
 ];
 
-/// A server in a simulation, with its disk and its network.
 pub struct SimServer {
-    /// The protocol core.
     pub server: Arc<Server<MemoryVfs>>,
-    /// The disk.
     pub disk: SimDisk,
     env: Arc<SimEnv>,
     trace: Option<Rc<RefCell<Trace>>>,
@@ -311,9 +296,6 @@ pub struct SimServer {
 impl SimServer {
     /// A server on an empty disk that answers after random times, behind a network that cuts
     /// where it likes and is recorded, with workers between which connections move.
-    ///
-    /// # Errors
-    /// [`Stuck`] when the server cannot start.
     pub fn new(sim: &mut Sim, options: &MemoryOptions) -> Result<Self, Stuck> {
         let env: Arc<dyn Env> = sim.env();
         let disk = memory_disk(&env, sim.seed(), options);
@@ -321,9 +303,6 @@ impl SimServer {
     }
 
     /// The same on a disk that is there, for instance the one that a cut left.
-    ///
-    /// # Errors
-    /// [`Stuck`] when the server cannot start.
     pub fn on(sim: &mut Sim, disk: SimDisk, options: &MemoryOptions) -> Result<Self, Stuck> {
         let mut this = Self::plain(sim, disk, options)?;
         slow(&this.disk, &this.env);
@@ -336,9 +315,6 @@ impl SimServer {
     }
 
     /// A server without delays, cuts and records: to measure.
-    ///
-    /// # Errors
-    /// [`Stuck`] when the server cannot start.
     pub fn plain(sim: &mut Sim, disk: SimDisk, options: &MemoryOptions) -> Result<Self, Stuck> {
         let env = sim.env();
         let server = sim

@@ -7,12 +7,9 @@ use bytes::Bytes;
 /// Bytes kept of one run; what follows only enters the digest.
 const KEPT_BYTES_MAX: usize = 16 << 20;
 
-/// Which way bytes went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From the client.
     ToServer,
-    /// From the server.
     ToClient,
 }
 
@@ -21,11 +18,8 @@ pub enum Direction {
 pub struct Passage {
     /// Since the simulation began.
     pub at: Duration,
-    /// Number of the connection.
     pub connection: u64,
-    /// Which way.
     pub direction: Direction,
-    /// The bytes that passed.
     pub bytes: Bytes,
 }
 
@@ -34,7 +28,6 @@ pub struct Passage {
 pub struct Trace {
     /// The first 16 MiB of it.
     pub passages: Vec<Passage>,
-    /// Bytes altogether.
     pub bytes: u64,
     /// FNV-1a over all, times and directions included.
     pub digest: u64,

@@ -20,34 +20,27 @@ use super::{ClientCore, Event, Negotiated, Reply, SessionInfo};
 use crate::error::ClientError;
 use crate::request::Request;
 
-/// The purpose of a login.
 #[derive(Debug, Clone)]
 pub enum LoginKind {
-    /// A new session.
     New,
     /// This connection becomes another channel of a session ([MS-SMB2] 3.2.4.2.3.1, 3.x).
     Bind(SessionSecret),
-    /// A session of this connection authenticates again.
     Reauthenticate(SessionId),
 }
 
-/// The parameters of a login.
 #[derive(Debug, Clone)]
 pub struct LoginArgs {
-    /// The account.
     pub credentials: Credentials,
     /// Service principal name of the server, if it is known.
     pub target_spn: Option<String>,
     /// The session that the new one replaces; 0 for none.
     pub previous_session_id: SessionId,
-    /// The purpose.
     pub kind: LoginKind,
     /// The current time as FILETIME.
     pub now_filetime: u64,
 }
 
 impl LoginArgs {
-    /// Parameters for a new session with these credentials.
     pub fn new(credentials: Credentials, now_filetime: u64) -> Self {
         Self {
             credentials,
@@ -59,7 +52,6 @@ impl LoginArgs {
     }
 }
 
-/// A session being set up.
 pub(super) struct Setup {
     ticket: MessageId,
     initiator: Initiator,

@@ -46,26 +46,20 @@ pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
 /// A final reply, or an interim one if requested.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// Its header.
     pub header: Header,
     /// The message from its header on, including the padding of a compound.
     pub message: Bytes,
-    /// The message was encrypted.
     pub encrypted: bool,
     /// The message was signed, and the signature is right.
     pub signed: bool,
 }
 
 impl Reply {
-    /// The status.
     pub fn status(&self) -> Status {
         self.header.status
     }
 
     /// Returns the reply if its status is a success, else the status as an error.
-    ///
-    /// # Errors
-    /// [`ClientError::Status`].
     pub fn ok(self) -> Result<Self, ClientError> {
         if self.status().is_success() {
             Ok(self)
@@ -78,16 +72,12 @@ impl Reply {
 /// A break notification of the server ([MS-SMB2] 2.2.23).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Break {
-    /// The break of an oplock.
     Oplock {
-        /// The open.
         file_id: FileId,
         /// The level or state after the break.
         level: OplockLevel,
     },
-    /// The break of a lease.
     Lease {
-        /// The lease.
         key: LeaseKey,
         /// The state before the break.
         current: LeaseState,
@@ -95,48 +85,37 @@ pub enum Break {
         new: LeaseState,
         /// The new epoch (version 2), else 0.
         epoch: u16,
-        /// Whether it has to be acknowledged.
         ack_required: bool,
     },
 }
 
-/// The result of a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// The session.
     pub session_id: SessionId,
-    /// The session's flags: guest, null, encrypted.
     pub flags: SessionFlags,
 }
 
 /// An event that the server caused.
 #[derive(Debug)]
 pub enum Event {
-    /// A final reply.
     Reply(Reply),
     /// STATUS_PENDING: the request continues asynchronously.
     Pending {
-        /// The request.
         message_id: MessageId,
         /// The id for a CANCEL.
         async_id: AsyncId,
     },
-    /// A break of an oplock or lease.
     Break {
-        /// The break.
         broken: Break,
-        /// It came encrypted.
         encrypted: bool,
     },
     /// A session was closed by the server ([MS-SMB2] 2.2.44).
     SessionClosed(SessionId),
     /// The negotiation has succeeded, or failed with the server's status.
     Negotiated(Result<(), Status>),
-    /// A login has ended.
     Login {
         /// The return value of [`ClientCore::begin_login`].
         ticket: MessageId,
-        /// Its result.
         outcome: Result<SessionInfo, ClientError>,
     },
 }
@@ -147,13 +126,10 @@ struct Outstanding {
     command: Command,
     /// The session whose keys apply; for a related element it is that of the element before, regardless of its header.
     session_id: SessionId,
-    /// The reply must be signed.
     signed: bool,
-    /// The reply must be encrypted.
     encrypted: bool,
 }
 
-/// One connection.
 pub struct ClientCore {
     options: Options,
     guid: smb_wire::ids::Guid,
@@ -207,7 +183,6 @@ impl ClientCore {
         }
     }
 
-    /// The options of the connection.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -222,12 +197,10 @@ impl ClientCore {
         self.negotiated.as_ref()
     }
 
-    /// The available credits.
     pub fn credits(&self) -> u32 {
         self.window.available()
     }
 
-    /// The MessageId of the next request.
     pub fn next_message_id(&self) -> MessageId {
         self.window.next()
     }
@@ -237,12 +210,10 @@ impl ClientCore {
         self.outstanding.len()
     }
 
-    /// Takes the next frame to send.
     pub fn next_frame(&mut self) -> Option<Frame> {
         self.frames.pop_front()
     }
 
-    /// Takes the next event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

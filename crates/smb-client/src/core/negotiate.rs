@@ -22,7 +22,6 @@ use crate::request::Request;
 /// Bytes of salt in the preauthentication context.
 const SALT_LEN: usize = 32;
 
-/// The progress of the negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Fresh,
@@ -32,18 +31,12 @@ pub(super) enum Stage {
     Done,
 }
 
-/// The result of a negotiation.
 #[derive(Debug, Clone)]
 pub struct Negotiated {
-    /// The dialect.
     pub dialect: Dialect,
-    /// The server's GUID.
     pub server_guid: Guid,
-    /// The capabilities of the server.
     pub capabilities: Capabilities,
-    /// The server's security mode.
     pub security_mode: SecurityMode,
-    /// The server requires signing.
     pub server_requires_signing: bool,
     /// Longest buffer of QUERY and SET requests, bytes.
     pub max_transact_size: u32,
@@ -51,9 +44,7 @@ pub struct Negotiated {
     pub max_read_size: u32,
     /// Longest WRITE, bytes.
     pub max_write_size: u32,
-    /// The signing algorithm.
     pub signing_algorithm: SigningAlgorithm,
-    /// The cipher, if encryption is possible.
     pub cipher: Option<Cipher>,
     /// Requests may charge more than one credit.
     pub multi_credit: bool,
@@ -63,9 +54,6 @@ pub struct Negotiated {
 
 impl ClientCore {
     /// Starts the negotiation; [`Event::Negotiated`] reports its end.
-    ///
-    /// # Errors
-    /// [`ClientError::Usage`] if it has been started before.
     pub fn begin_negotiate(&mut self) -> Result<(), ClientError> {
         if self.stage != Stage::Fresh {
             return Err(ClientError::Usage("negotiated already"));
@@ -305,9 +293,6 @@ impl ClientCore {
     }
 
     /// Queues the raw bytes of a message, behind a transport header.
-    ///
-    /// # Errors
-    /// [`ClientError::Usage`] if the message is too long for the transport.
     pub fn send_message(&mut self, message: &[u8]) -> Result<(), ClientError> {
         let mut body = BytesMut::with_capacity(message.len());
         body.put_slice(message);

@@ -20,15 +20,10 @@ use crate::request::Request;
 pub struct Frame {
     /// The transport header, and the transform header of an encrypted message.
     pub head: BytesMut,
-    /// The message.
     pub body: BytesMut,
 }
 
 impl Frame {
-    /// Creates a frame around `body`.
-    ///
-    /// # Errors
-    /// [`ClientError::Usage`] if the message is too long for the transport.
     pub fn new(head: &[u8], body: BytesMut) -> Result<Self, ClientError> {
         let len = transport_header(head.len() + body.len())
             .ok_or(ClientError::Usage("message too long for the transport"))?;

@@ -33,7 +33,6 @@ impl std::fmt::Debug for SessionSecret {
 }
 
 impl SessionSecret {
-    /// Creates the secret of a session from its derived keys.
     pub fn new(id: SessionId, flags: SessionFlags, keys: SessionKeys) -> Self {
         Self {
             id,
@@ -54,7 +53,6 @@ impl SessionSecret {
         self
     }
 
-    /// The session.
     pub fn id(&self) -> SessionId {
         self.id
     }
@@ -70,7 +68,6 @@ impl SessionSecret {
     }
 }
 
-/// A session on this connection.
 pub(super) struct SessionState {
     pub(super) flags: SessionFlags,
     /// `None` for guests.

@@ -108,9 +108,6 @@ fn mean_ms(samples: &[Measured], kind: &str) -> f64 {
 /// The highest number of threads, at most `most`, whose verdict is good; `None` as soon as a step has none. The threads
 /// are doubled until the latencies fail, then the distance is halved: more threads only make those worse, while too few
 /// may not ask for as much as the mailboxes want.
-///
-/// # Errors
-/// The first error of `judge`.
 pub fn highest_good<E>(
     most: usize,
     mut judge: impl FnMut(usize) -> Result<Option<Verdict>, E>,

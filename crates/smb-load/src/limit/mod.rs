@@ -140,9 +140,6 @@ pub fn command(program: &Path, port: u16, file: &Path, way: Way) -> Result<Comma
 }
 
 /// Serves for ever.
-///
-/// # Errors
-/// A port or a file that cannot be had.
 pub fn serve(port: u16, path: &PathBuf, way: Way) -> Result<(), Failure> {
     let names = Names::beside(path)?;
     let file = File::options().read(true).write(true).open(path)?;

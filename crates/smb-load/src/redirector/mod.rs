@@ -148,7 +148,6 @@ impl Redirector {
         Ok(data)
     }
 
-    /// Writes.
     pub fn write(&mut self, name: &str, offset: u64, data: &[u8]) -> Result<(), ClientError> {
         self.serve()?;
         let bytes = offset..offset + data.len() as u64;
@@ -224,9 +223,6 @@ impl Redirector {
     }
 
     /// The server's open of a file that a program has open.
-    ///
-    /// # Errors
-    /// If it is not open.
     pub fn file(&self, name: &str) -> Result<&File, ClientError> {
         let held = self.files.get(name).ok_or(NOT_OPEN)?;
         Ok(&held.file)

@@ -44,9 +44,6 @@ fn program_of(root: Option<&Path>, program: &str, place: &Place) -> Command {
 
 /// Samba with this configuration; makes its folders and its user. The programs are those of an unpacked root, if one
 /// is given.
-///
-/// # Errors
-/// A folder that cannot be made, or a user whom `pdbedit` does not add.
 pub fn samba(place: &Place, text: &str, root: Option<&Path>) -> Result<Command, Failure> {
     let home = &place.home;
     for state in [

@@ -68,9 +68,6 @@ pub struct Device {
 }
 
 /// Runs a program; its output.
-///
-/// # Errors
-/// It cannot be started, or fails; then its complaint.
 pub fn run(program: &str, args: &[&str]) -> Result<String, Failure> {
     let done = Command::new(program)
         .args(args)
@@ -89,9 +86,6 @@ pub(super) fn text(path: &Path) -> Result<&str, Failure> {
 
 impl Device {
     /// Makes image, device, file system and mount.
-    ///
-    /// # Errors
-    /// The first program that fails.
     pub fn make(kind: Kind, scratch: &Path, setting: Setting<'_>) -> Result<Self, Failure> {
         let image = scratch.join(format!("{}.img", kind.name()));
         fs::File::create(&image)?.set_len(IMAGE_BYTES)?;
@@ -163,9 +157,6 @@ impl Device {
 }
 
 /// Takes away the mounts and loop devices that a program which was killed left in `scratch`.
-///
-/// # Errors
-/// The first that cannot be taken away.
 pub fn clear(scratch: &Path) -> Result<(), Failure> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     for (source, place) in mounts_below(&mounts, scratch) {

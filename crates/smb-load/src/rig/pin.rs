@@ -18,9 +18,6 @@ pub struct Pin {
 
 impl Pin {
     /// Starts a server, and goes back to the cores of the clients.
-    ///
-    /// # Errors
-    /// That of the start, or cores that are not there.
     pub fn start<T>(
         pin: Option<&Self>,
         start: impl FnOnce() -> Result<T, Failure>,

@@ -109,17 +109,11 @@ pub struct Server {
 
 impl Server {
     /// Starts the command, which serves `place` on 127.0.0.1, and waits until it listens.
-    ///
-    /// # Errors
-    /// When it does not come up.
     pub fn launch(name: &str, place: &Place, command: &Command) -> Result<Self, Failure> {
         Self::launch_at(name, place, command, Access::local("127.0.0.1", place.port))
     }
 
     /// The same for a command that listens elsewhere.
-    ///
-    /// # Errors
-    /// When it does not come up.
     pub fn launch_at(
         name: &str,
         place: &Place,

@@ -138,7 +138,6 @@ impl Actor {
         }
     }
 
-    /// An administrator sets the share's policy.
     async fn set_policy(&self, step: Step) {
         let world = Rc::clone(&self.world);
         let Some(_locked) = world.lock(&[Lock::Policy]).await else {
@@ -250,7 +249,6 @@ impl Actor {
         }
     }
 
-    /// Takes the answers that came.
     fn harvest(&mut self) {
         let Some(client) = &mut self.client else {
             return;
@@ -301,7 +299,6 @@ impl Actor {
         }
     }
 
-    /// The connection breaks.
     fn disconnect(&mut self) {
         if let Some(client) = self.client.take() {
             client.cut();
@@ -470,7 +467,6 @@ pub(super) fn access() -> AccessMask {
         | AccessMask::WRITE_DAC
 }
 
-/// Options of an open.
 pub(super) fn options(through: bool) -> CreateOptions {
     CreateOptions::WRITE_THROUGH.when(through)
 }

@@ -15,7 +15,6 @@ use super::{
 };
 
 impl Actor {
-    /// DOS attributes are set.
     pub(super) async fn bare_attributes(&mut self, step: Step) {
         let Some(hand) = self.bare_hand(step.file()).await else {
             return;

@@ -26,7 +26,6 @@ use crate::oracle::{Answer, Covers, History, Key, Request, Value, fill};
 /// Creation times set are this many 100 ns after 1601 and a second apart.
 const CREATED_BASE: u64 = 0x01DA_0000_0000_0000;
 
-/// The extended attribute that is set.
 pub(super) const EA: &str = "HF";
 
 /// The attribute bits that the oracle distinguishes.

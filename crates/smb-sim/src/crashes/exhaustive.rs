@@ -11,7 +11,6 @@ use super::{
 /// The steps of which the sequences consist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alphabet {
-    /// Everything.
     Large,
     /// The letters that change names, data and sizes.
     Small,

@@ -23,7 +23,6 @@ pub enum Neglect {
     BoundExceeded,
     /// Stored latches are not given back to the engine when the server starts.
     LatchesForgottenAtStart,
-    /// Latches are not stored.
     LatchesNotStored,
     /// The file system is not synced when the server starts after an unclean end.
     NoSyncAtStart,
@@ -39,10 +38,8 @@ impl Neglect {
     ];
 }
 
-/// One fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// In the engine.
     #[cfg(feature = "planted-faults")]
     Engine(Planted),
     /// Between the engine and the disk of the share.
@@ -54,7 +51,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Every fault.
     pub fn all() -> impl Iterator<Item = Self> {
         let disk = Deceit::ALL.into_iter().map(Self::Disk);
         let start = Neglect::ALL.into_iter().map(Self::Start);

@@ -100,7 +100,6 @@ struct Held {
 /// Policies and handles of a case.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// Number of the set of rules.
     set: u8,
     shares: Vec<Policy>,
     /// A plan without rules and changes needs no ledger.
@@ -120,12 +119,10 @@ impl Ledger {
         }
     }
 
-    /// The share's policy now.
     pub(super) fn policy(&self) -> Policy {
         self.shares.last().copied().unwrap_or_default()
     }
 
-    /// The share's policy is set.
     pub(super) fn change(&mut self, policy: Policy) {
         self.shares.push(policy);
     }

@@ -23,7 +23,6 @@ use crate::{
 
 /// Largest file looked at.
 const READ_MAX: u32 = 256 << 10;
-/// Buffer of queries.
 const QUERY_MAX: u32 = 16 << 10;
 /// Deepest path looked at.
 const DEPTH_MAX: usize = 8;

@@ -12,10 +12,8 @@ use super::{
 };
 use crate::rng::SimRng;
 
-/// How clients speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speech {
-    /// SMB 3.1.1, signed.
     Signed,
     /// SMB 2.1 without signatures.
     Plain,
@@ -23,7 +21,6 @@ pub enum Speech {
     Sealed,
 }
 
-/// How long the disk takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
     /// No time at all.
@@ -34,7 +31,6 @@ pub enum Pace {
     Slow,
 }
 
-/// A failure of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mischief {
     /// A sync fails with this errno.
@@ -54,22 +50,17 @@ pub enum Mischief {
 /// A planned mischief: it strikes after so many operations of its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trouble {
-    /// The failure.
     pub what: Mischief,
     /// How many pass first.
     pub after: u16,
 }
 
-/// The end of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
-    /// The power fails.
     Power(Cut),
-    /// The server's process dies.
     Process,
 }
 
-/// When it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// When all steps are done.
@@ -78,21 +69,17 @@ pub enum End {
     Call(u32),
 }
 
-/// One case.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct Plan {
     /// Decides what is left open: order of tasks, times, chances of faults.
     pub seed: u64,
-    /// The share's policy.
     pub policy: Policy,
     /// The changes that the disk may lose.
     pub profile: Profile,
     /// One to three.
     pub clients: usize,
-    /// How they speak.
     pub speech: Speech,
-    /// How long the disk takes.
     pub pace: Pace,
     /// The disk answers only a while after it has carried out a change.
     pub lag: bool,
@@ -104,21 +91,15 @@ pub struct Plan {
     pub durable_acl: bool,
     /// Latches are stored and outlive the server's process.
     pub stores: bool,
-    /// When it ends.
     pub end: End,
-    /// The end of the case.
     pub crash: Crash,
-    /// The failures before the end.
     pub troubles: Vec<Trouble>,
-    /// The steps of the clients.
     pub steps: Vec<Step>,
 }
 
-/// The bound of generated cases.
 const BOUND_BYTES: u64 = 64 << 10;
 
 impl Plan {
-    /// A case with nothing in it.
     pub fn empty(seed: u64, policy: Policy, profile: Profile) -> Self {
         Self {
             seed,
@@ -411,7 +392,6 @@ impl Plan {
     }
 }
 
-/// The one of all that is printed so.
 fn printed<T: fmt::Debug>(all: [T; 3], name: &str) -> Option<T> {
     all.into_iter().find(|one| format!("{one:?}") == name)
 }

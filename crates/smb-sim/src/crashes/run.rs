@@ -35,7 +35,6 @@ use crate::{
     server::{MemoryOptions, SHARE, SimServer, latches, memory_disk},
 };
 
-/// Index number of the root directory.
 const ROOT_INDEX: u64 = 2;
 /// Stands for inodes that no client has seen.
 const UNKNOWN: Object = Object(u64::MAX);
@@ -49,30 +48,23 @@ const LOOK_MAX: Duration = Duration::from_secs(60);
 /// How often something happened, over many cases.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// Cases.
     pub cases: u64,
     /// Requests answered with success, refused, failed.
     pub done: u64,
-    /// Refused.
     pub refused: u64,
-    /// Failed.
     pub failed: u64,
-    /// Requests never answered.
     pub unanswered: u64,
     /// FLUSHes and write-through requests answered with success.
     pub promises: u64,
     /// Cases in which something acknowledged was lost (as the policy allows).
     pub lossy: u64,
-    /// Syncs that failed.
     pub failed_syncs: u64,
-    /// The events that were under way together on one inode.
     pub meetings: oracle::Meetings,
     /// Refusals and failures by request and status.
     pub refusals: BTreeMap<(&'static str, u32), u64>,
 }
 
 impl Tally {
-    /// Adds another one.
     pub fn add(&mut self, other: &Self) {
         self.cases += other.cases;
         self.done += other.done;
@@ -91,12 +83,9 @@ impl Tally {
     }
 }
 
-/// The result of a case.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// Promises broken.
     pub violations: Vec<Violation>,
-    /// The counts of the operations.
     pub tally: Tally,
     /// Calls of the disk until the end.
     pub calls: u32,
@@ -104,7 +93,6 @@ pub struct Outcome {
     pub history: History,
 }
 
-/// Plays a plan.
 #[must_use]
 pub fn run(plan: &Plan) -> Outcome {
     Case::new(plan).play()

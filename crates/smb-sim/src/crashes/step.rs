@@ -12,12 +12,10 @@ pub(super) use lot;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $weight:expr,)*) => {
-        /// The kind of a step.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Kind { $($(#[$doc])* $name,)* }
 
         impl Kind {
-            /// Every kind.
             pub const ALL: &[Kind] = &[$(Kind::$name,)*];
             const WEIGHTS: &[u64] = &[$($weight,)*];
         }
@@ -31,39 +29,26 @@ kinds! {
     Flush = 16,
     /// A file is made; the flag opens it with FILE_WRITE_THROUGH.
     Create = 12,
-    /// A handle is closed.
     Close = 5,
     /// A file moves; the flag lets it replace another.
     Rename = 9,
-    /// A file is deleted.
     Remove = 3,
-    /// The end of file is set.
     SetSize = 3,
-    /// DOS attributes are set.
     Attributes = 3,
     /// The time of creation is set.
     Times = 2,
-    /// An extended attribute is set.
     Ea = 2,
     /// Sectors are written to a named stream, which is made.
     WriteStream = 4,
-    /// FLUSH of a named stream.
     FlushStream = 2,
-    /// A named stream is removed.
     RemoveStream = 1,
-    /// A directory is made.
     MakeDir = 4,
-    /// A directory moves.
     MoveDir = 2,
-    /// A directory is removed.
     RemoveDir = 1,
-    /// FLUSH of a directory.
     FlushDir = 3,
-    /// FLUSH of the share's root.
     FlushRoot = 1,
     /// Sectors are copied by the server from one file to another.
     Copy = 2,
-    /// Sectors are made zeros.
     Zero = 2,
     /// A further name is made.
     Link = 1,
@@ -76,9 +61,7 @@ kinds! {
     WriteBack = 0,
     /// The server's process dies and another one takes its place.
     Kill = 0,
-    /// A security descriptor is set.
     Security = 3,
-    /// An administrator sets the share's policy.
     Policy = 1,
     /// Somebody on the host moves a file, sets an attribute of it or makes one, behind the server's
     /// back; the flag has the file flushed by a client that opens it then.
@@ -105,7 +88,6 @@ impl Step {
         ])
     }
 
-    /// With its flag.
     pub fn flagged(mut self) -> Self {
         self.0[1] |= 0x40;
         self
@@ -117,7 +99,6 @@ impl Step {
         self
     }
 
-    /// With its two numbers.
     pub fn with(mut self, a: u8, b: u8) -> Self {
         (self.0[2], self.0[3]) = (a, b);
         self
@@ -146,7 +127,6 @@ impl Step {
         Self([u8::try_from(kind).unwrap_or(0), what, bits[3], bits[4]])
     }
 
-    /// The kind of the step.
     pub fn kind(self) -> Kind {
         Kind::ALL[usize::from(self.0[0]) % Kind::ALL.len()]
     }
@@ -166,22 +146,18 @@ impl Step {
         usize::from(self.0[1] >> 4 & 3) % 3
     }
 
-    /// Its flag.
     pub fn flag(self) -> bool {
         self.0[1] & 0x40 != 0
     }
 
-    /// Whether its client goes on without waiting.
     pub fn is_hasty(self) -> bool {
         self.0[1] & 0x80 != 0
     }
 
-    /// The first number.
     pub fn a(self) -> u8 {
         self.0[2]
     }
 
-    /// The second number.
     pub fn b(self) -> u8 {
         self.0[3]
     }

@@ -24,14 +24,12 @@ use crate::{
     oracle::{Answer, History, Object, OpId, Request},
 };
 
-/// File slots.
 pub(super) const FILES: usize = 4;
 /// Directory slots, the root first.
 pub(super) const DIRS: usize = 3;
 /// How often, and how many times, a client looks whether all others have come.
 const MEETING_LOOK: Duration = Duration::from_micros(100);
 const MEETING_MAX: usize = 15_000;
-/// Names a directory may have.
 pub(super) const NAMES: u8 = 5;
 /// Stands for handles that no client has any more and the server perhaps has.
 pub(super) const GHOST: usize = usize::MAX;
@@ -166,7 +164,6 @@ impl Beliefs {
             .any(|file| !file.held.is_empty() && file.places.iter().any(|(dir, _)| below(*dir)))
     }
 
-    /// A new file has a name.
     pub(super) fn make_file(&mut self, slot: usize, place: Place, object: Object) {
         self.names.insert(place, Taken::File(slot));
         self.files[slot] = Some(File {
@@ -378,7 +375,6 @@ pub(super) fn leaves_nothing(status: Status) -> bool {
     )
 }
 
-/// Locks held.
 pub(super) struct Locked {
     world: Rc<World>,
     locks: Vec<Lock>,

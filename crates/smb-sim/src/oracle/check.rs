@@ -16,7 +16,6 @@ use super::{
     view::{Found, View},
 };
 
-/// The part of the system that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
     /// The power, or the host: what was not stable may be lost.
@@ -25,10 +24,8 @@ pub enum Crash {
     Process,
 }
 
-/// When it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// The part of the system that ended.
     pub crash: Crash,
     /// The time, by the recorder's clock.
     pub at: Duration,
@@ -58,9 +55,7 @@ pub struct Exposed {
     pub at: Duration,
     /// Bytes acknowledged and not known to be stable.
     pub bytes: u64,
-    /// Dirty inodes.
     pub inodes: u64,
-    /// Age of the oldest dirty change.
     pub oldest_age: Duration,
     /// Bytes left unproven by failed syncs.
     pub unproven_bytes: u64,
@@ -81,7 +76,6 @@ pub struct Terms {
     pub durable_acl: bool,
     /// A FLUSH covers the time of last write, and so does a write-through change other than a WRITE.
     pub flush_times: bool,
-    /// The end.
     pub cut: Cut,
     /// The last exposure reported before the end, if any.
     pub exposure: Option<Exposed>,

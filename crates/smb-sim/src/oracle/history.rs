@@ -10,7 +10,6 @@ use super::{Object, check::Terms, stamp::SECTOR};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OpId(pub(super) usize);
 
-/// A kind of metadata.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// DOS attributes (the recorder chooses which bits).
@@ -19,18 +18,13 @@ pub enum Key {
     Created,
     /// Time of last write.
     Written,
-    /// An extended attribute.
     Ea(String),
-    /// The security descriptor.
     Security,
 }
 
-/// A value of metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// Not there.
     Nothing,
-    /// These bytes.
     Bytes(Vec<u8>),
     /// There is no telling: anything found is right.
     Unknown,
@@ -38,18 +32,13 @@ pub enum Value {
     NotBefore(u64),
 }
 
-/// The contents of sectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// Written by [`super::fill`] with this version.
     Version(u64),
-    /// Zeros.
     Zero,
     /// The contents of a stream of another object, from this sector on.
     Copy {
-        /// Of this one.
         object: Object,
-        /// In this stream.
         stream: String,
         /// From here.
         first: u64,
@@ -68,53 +57,33 @@ pub enum Size {
 /// The effect of a request on one register (or, for data, on adjoining ones).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// A name of a directory.
     Name {
-        /// The directory.
         dir: Object,
-        /// The name.
         name: String,
         /// The object that it names afterwards.
         to: Option<Object>,
         /// The object that has or had the name.
         about: Object,
     },
-    /// Contents.
     Data {
-        /// Of this object.
         object: Object,
-        /// In this stream.
         stream: String,
-        /// These sectors.
         sectors: Range<u64>,
-        /// Their contents afterwards.
         content: Content,
     },
-    /// The end of file.
     Size {
-        /// Of this object.
         object: Object,
-        /// Of this stream.
         stream: String,
-        /// The change of the size.
         size: Size,
     },
-    /// A stream is made or removed.
     Stream {
-        /// Of this object.
         object: Object,
-        /// Its name.
         stream: String,
-        /// Whether it is there then.
         present: bool,
     },
-    /// Metadata.
     Meta {
-        /// Of this object.
         object: Object,
-        /// Which.
         key: Key,
-        /// Its value afterwards.
         value: Value,
     },
 }
@@ -142,7 +111,6 @@ pub enum Covers {
     Stream(Object, String),
     /// A directory: its names, its metadata and its path.
     Directory(Object),
-    /// Everything.
     Root,
 }
 
@@ -153,7 +121,6 @@ pub enum Ask {
     Nothing,
     /// FLUSH; `full` is Apple's full sync.
     Flush {
-        /// The changes it covers.
         covers: Covers,
         /// Whether it is a full sync.
         full: bool,
@@ -162,7 +129,6 @@ pub enum Ask {
     Through,
     /// The rename of a directory: its names and its path, also under `bounded`.
     MoveDirectory,
-    /// A handle of the object is closed.
     Close(Object),
 }
 
@@ -170,7 +136,6 @@ pub enum Ask {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct Request {
-    /// Its effects.
     pub effects: Vec<Effect>,
     /// The promise it asks for.
     pub ask: Ask,
@@ -192,17 +157,14 @@ impl Request {
         }
     }
 
-    /// A file or directory is made.
     pub fn create(dir: Object, name: &str, object: Object) -> Self {
         Self::new(vec![named(dir, name, Some(object), object)])
     }
 
-    /// A name is removed.
     pub fn remove(dir: Object, name: &str, object: Object) -> Self {
         Self::new(vec![named(dir, name, None, object)])
     }
 
-    /// A name moves.
     pub fn rename(object: Object, from: (Object, &str), to: (Object, &str)) -> Self {
         let mut effects = vec![named(to.0, to.1, Some(object), object)];
         if from != to {
@@ -211,7 +173,6 @@ impl Request {
         Self::new(effects)
     }
 
-    /// The name of a directory moves.
     pub fn move_directory(object: Object, from: (Object, &str), to: (Object, &str)) -> Self {
         Self {
             ask: Ask::MoveDirectory,
@@ -219,7 +180,6 @@ impl Request {
         }
     }
 
-    /// A name is added.
     pub fn link(object: Object, dir: Object, name: &str) -> Self {
         Self {
             links: true,
@@ -275,7 +235,6 @@ impl Request {
         ])
     }
 
-    /// A stream is made or removed.
     pub fn stream(object: Object, stream: &str, present: bool) -> Self {
         let mut this = Self::set_size(object, stream, 0);
         this.effects.push(Effect::Stream {
@@ -286,12 +245,10 @@ impl Request {
         this
     }
 
-    /// Metadata is set.
     pub fn meta(object: Object, key: Key, value: Value) -> Self {
         Self::new(vec![Effect::Meta { object, key, value }])
     }
 
-    /// A FLUSH.
     pub fn flush(covers: Covers) -> Self {
         Self {
             ask: Ask::Flush {
@@ -302,7 +259,6 @@ impl Request {
         }
     }
 
-    /// Apple's full sync.
     pub fn full_sync(covers: Covers) -> Self {
         Self {
             ask: Ask::Flush { covers, full: true },
@@ -372,10 +328,8 @@ fn grown(object: Object, stream: &str, end: u64) -> Effect {
     }
 }
 
-/// The answer that the client got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// Success.
     Success,
     /// Not done, and nothing of it was (sharing violation, no such name, access denied, ...).
     Refused,
@@ -383,7 +337,6 @@ pub enum Answer {
     Failed,
 }
 
-/// A request as recorded.
 #[derive(Debug, Clone)]
 pub(super) struct Op {
     pub(super) request: Request,
@@ -424,13 +377,10 @@ pub(super) struct Switch {
 /// Something that happened to the inode beneath, if the recorder can know.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Beneath {
-    /// A sync answered an error.
     Failed,
-    /// The sync of one durable write answered an error.
     WriteFailed,
     /// A sync succeeded that covers what was answered before this sequence number.
     Synced(u64),
-    /// An administrator accepted the loss.
     Cleared,
 }
 
@@ -489,7 +439,6 @@ impl History {
         }
     }
 
-    /// A request leaves.
     pub fn issue(&mut self, at: Duration, request: Request) -> OpId {
         self.sequence += 1;
         self.ops.push(Op {
@@ -603,17 +552,14 @@ impl History {
         self.ops.iter().filter(made).count() as u64
     }
 
-    /// How many requests there are.
     pub fn len(&self) -> usize {
         self.ops.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
 
-    /// Bytes in `sectors`.
     pub fn bytes(sectors: u64) -> u64 {
         sectors.saturating_mul(SECTOR as u64)
     }

@@ -12,7 +12,6 @@ use super::{
     history::{Ask, Covers, Effect, History, Op},
 };
 
-/// A kind of event on an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
     /// FLUSH of the file or of a stream of it.
@@ -21,15 +20,12 @@ pub enum Event {
     Write,
     /// The same, write-through.
     WriteThrough,
-    /// The end of file is set.
     Resize,
     /// Attributes, times, EAs or the security descriptor are set.
     Metadata,
     /// A name is made, moved or removed.
     Name,
-    /// CLOSE.
     Close,
-    /// A sync answers an error.
     FailedSync,
 }
 

@@ -40,7 +40,6 @@ pub use view::{Found, FoundStream, View};
 pub struct Object(pub u64);
 
 impl Object {
-    /// The root of the share.
     pub const ROOT: Self = Self(0);
 }
 
@@ -67,17 +66,14 @@ pub enum Rule {
     Recovery,
 }
 
-/// One broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which rule.
     pub rule: Rule,
     /// The expected and the found value.
     pub what: String,
 }
 
 impl Violation {
-    /// A violation of `rule`.
     pub fn new(rule: Rule, what: impl Into<String>) -> Self {
         Self {
             rule,

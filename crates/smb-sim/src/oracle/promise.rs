@@ -16,7 +16,6 @@ use super::{
 /// One effect: number of the request, number of the effect in it.
 pub(super) type Place = (usize, usize);
 
-/// A request as known at the cut.
 pub(super) struct Known<'h> {
     pub(super) request: &'h Request,
     pub(super) issued: u64,

@@ -14,7 +14,6 @@ use super::{
     view::{Found, FoundStream},
 };
 
-/// Sectors of a page.
 const PAGE_SECTORS: u64 = 8;
 /// Copies of copies followed to their source.
 const COPIES_MAX: usize = 8;

@@ -17,11 +17,9 @@ pub struct Stamp {
     pub stream: u32,
     /// Its place in the stream.
     pub sector: u64,
-    /// The version, unique in a history.
     pub version: u64,
 }
 
-/// A sector as found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sector {
     /// All zero, or beyond the end.

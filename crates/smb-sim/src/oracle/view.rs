@@ -7,17 +7,14 @@ use super::{
     stamp::{SECTOR, Sector, sectors_of},
 };
 
-/// One stream as found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FoundStream {
-    /// Its size in bytes.
     pub size: u64,
     /// Its sectors, the last one perhaps in part.
     pub sectors: Vec<Sector>,
 }
 
 impl FoundStream {
-    /// A stream with these contents.
     pub fn read(bytes: &[u8]) -> Self {
         Self {
             size: bytes.len() as u64,
@@ -44,7 +41,6 @@ impl FoundStream {
 pub struct Found {
     /// The server's index number, if the reader knows it; else the object is guessed from the name.
     pub index: Option<u64>,
-    /// Whether it is a directory.
     pub directory: bool,
     /// Its streams, the unnamed one by the empty name.
     pub streams: BTreeMap<String, FoundStream>,
@@ -56,12 +52,10 @@ pub struct Found {
 /// Everything found: path components from the root to what is there. A path's directories are listed too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
-    /// By path.
     pub entries: BTreeMap<Vec<String>, Found>,
 }
 
 impl View {
-    /// Nothing but the root.
     pub fn new() -> Self {
         Self::default()
     }

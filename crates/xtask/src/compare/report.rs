@@ -193,7 +193,6 @@ pub(crate) struct Judgement {
     pub(crate) to: Option<String>,
     /// The maker of that server.
     pub(crate) of: Maker,
-    /// Of each round.
     pub(crate) rounds: Vec<f64>,
     pub(crate) median: Option<f64>,
     /// 95 %, of the median.
