@@ -10,11 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use smb_auth::Credentials;
 use smb_wire::ids::{AsyncId, FileTime, MessageId, SessionId, TreeId};
-use smb_wire::msg::{
-    LogoffRequest, SessionFlags, ShareFlags, TreeConnectFlags, TreeConnectRequest,
-    TreeConnectResponse,
-};
-use smb_wire::utf16;
+use smb_wire::msg::{LogoffRequest, SessionFlags, ShareFlags, TreeConnectResponse};
 use socket2::{Domain, Socket, Type};
 
 use crate::connection::Connection;
@@ -249,11 +245,7 @@ impl Session {
 
     /// The request that opens a share by its whole path.
     pub fn tree_connect(&self, path: &str) -> Request {
-        Request::new(&TreeConnectRequest {
-            flags: TreeConnectFlags::empty(),
-            path: &utf16::encode(path),
-        })
-        .session(self.id)
+        Request::tree_connect(path).session(self.id)
     }
 
     /// Creates a handle for a tree of this session whose id is already known.

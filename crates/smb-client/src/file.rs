@@ -10,7 +10,7 @@ use smb_wire::fscc::{
     DirectoryEntries, DirectoryFormat, FileInformationClass, FileNotifyEntry, OwnedDirectoryEntry,
     read_notify_list,
 };
-use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
+use smb_wire::fsctl::FsctlCode;
 use smb_wire::ids::{FileId, LeaseKey, MessageId};
 use smb_wire::msg::{
     ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse, CloseFlags, CloseRequest,
@@ -268,23 +268,10 @@ impl File {
         Ok(IoctlResponse::read(&reply.message)?.output.to_vec())
     }
 
-    /// Returns the input of a SRV_COPYCHUNK that copies these chunks of this file; each is the
-    /// position in the source, the position in the target and the length ([MS-SMB2] 2.2.31.1).
+    /// Returns the input of a SRV_COPYCHUNK that copies these chunks of this file; see [`Request::copy_chunks`].
     pub fn copy_chunks(&self, chunks: &[(u64, u64, u32)]) -> Result<BytesMut, ClientError> {
         let key = self.ioctl(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32)?;
-        let chunk = |&(source_offset, target_offset, length): &(u64, u64, u32)| CopyChunk {
-            source_offset,
-            target_offset,
-            length,
-        };
-        let mut input = BytesMut::new();
-        CopyChunkCopy {
-            source_key: RequestResumeKeyResponse::read(&key)?.resume_key,
-            chunk_count: u32::try_from(chunks.len()).unwrap_or(u32::MAX),
-            chunks: chunks.iter().map(chunk).collect(),
-        }
-        .encode(&mut input);
-        Ok(input)
+        Request::copy_chunks(&key, chunks)
     }
 
     /// Requests change notifications of this directory, without waiting; see [`File::changes`].

@@ -6,10 +6,12 @@
 
 use bytes::BytesMut;
 use smb_wire::fscc::{FileInformationClass, FileRenameInformation};
-use smb_wire::fsctl::FsctlCode;
+use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
 use smb_wire::header::{Header, HeaderFlags};
 use smb_wire::ids::{AsyncId, FileId, MessageId, SessionId, TreeId};
 use smb_wire::{Command, msg, utf16};
+
+use crate::error::ClientError;
 
 pub trait RequestBody {
     const COMMAND: Command;
@@ -131,6 +133,14 @@ impl Request {
             capabilities: msg::Capabilities::empty(),
             previous_session_id: SessionId(0),
             security_buffer,
+        })
+    }
+
+    /// Creates a TREE_CONNECT to `\\server\share`.
+    pub fn tree_connect(path: &str) -> Self {
+        Self::new(&msg::TreeConnectRequest {
+            flags: msg::TreeConnectFlags::empty(),
+            path: &utf16::encode(path),
         })
     }
 
@@ -257,6 +267,27 @@ impl Request {
         .encode(&mut buffer);
         let class = FileInformationClass::RENAME.0;
         Self::set_info(file_id, msg::InfoType::FILE, class, 0, &buffer)
+    }
+
+    /// Encodes the input of a SRV_COPYCHUNK ([MS-SMB2] 2.2.31.1) from the answer to SRV_REQUEST_RESUME_KEY; each chunk
+    /// is the position in the source, the position in the target and the length.
+    ///
+    /// # Errors
+    /// An answer without a key.
+    pub fn copy_chunks(key: &[u8], chunks: &[(u64, u64, u32)]) -> Result<BytesMut, ClientError> {
+        let chunk = |&(source_offset, target_offset, length): &(u64, u64, u32)| CopyChunk {
+            source_offset,
+            target_offset,
+            length,
+        };
+        let mut input = BytesMut::new();
+        CopyChunkCopy {
+            source_key: RequestResumeKeyResponse::read(key)?.resume_key,
+            chunk_count: u32::try_from(chunks.len()).unwrap_or(u32::MAX),
+            chunks: chunks.iter().map(chunk).collect(),
+        }
+        .encode(&mut input);
+        Ok(input)
     }
 
     fn of(command: Command, message: BytesMut, payload: usize) -> Self {

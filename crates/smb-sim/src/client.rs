@@ -5,20 +5,16 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use smb_auth::Credentials;
 use smb_client::{
     ClientError, CreateArgs, Created, Options, Reply, Request,
     core::{Break, ClientCore, Event, LoginArgs, LoginKind, SessionInfo},
 };
 use smb_wire::{
-    fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse},
+    fsctl::FsctlCode,
     ids::{FileId, FileTime, MessageId, SessionId, TreeId},
-    msg::{
-        IoctlResponse, LogoffRequest, ReadResponse, TreeConnectFlags, TreeConnectRequest,
-        WriteFlags, WriteResponse,
-    },
-    utf16,
+    msg::{IoctlResponse, LogoffRequest, ReadResponse, WriteFlags, WriteResponse},
 };
 use vfs::Env;
 
@@ -150,12 +146,8 @@ impl SimClient {
 
     /// Opens a share; what follows belongs to it.
     pub async fn open_tree(&mut self, share: &str) -> Result<(), ClientError> {
-        let reply = self
-            .call(Request::new(&TreeConnectRequest {
-                flags: TreeConnectFlags::empty(),
-                path: &utf16::encode(&format!("\\\\memory\\{share}")),
-            }))
-            .await?;
+        let connect = Request::tree_connect(&format!("\\\\memory\\{share}"));
+        let reply = self.call(connect).await?;
         self.tree = reply.header.tree_id;
         Ok(())
     }
@@ -212,17 +204,7 @@ impl SimClient {
         let asked = Request::ioctl(source, FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 64);
         let reply = self.call(asked).await?;
         let output = IoctlResponse::read(&reply.message)?.output;
-        let mut input = BytesMut::new();
-        CopyChunkCopy {
-            source_key: RequestResumeKeyResponse::read(output)?.resume_key,
-            chunk_count: 1,
-            chunks: vec![CopyChunk {
-                source_offset: 0,
-                target_offset: 0,
-                length,
-            }],
-        }
-        .encode(&mut input);
+        let input = Request::copy_chunks(output, &[(0, 0, length)])?;
         let code = FsctlCode::SRV_COPYCHUNK_WRITE;
         Ok(Request::ioctl(target, code, &input, 64))
     }

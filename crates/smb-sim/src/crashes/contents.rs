@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use bytes::BytesMut;
-use smb_client::{CreateArgs, Request as Wire};
+use smb_client::{ClientError, CreateArgs, Request as Wire};
 use smb_wire::{
     access_mask::AccessMask,
     dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, SecurityInformation, Sid},
     file_attributes::FileAttributes,
     fscc::{EaEntry, FileBasicInformation, FileInformationClass, encode_ea_list},
-    fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse, SetZeroData},
+    fsctl::{FsctlCode, SetZeroData},
     ids::{FileId, FileTime},
     msg::{FlushRequest, InfoType, IoctlResponse, WriteFlags},
     status::Status,
@@ -269,28 +269,16 @@ impl Actor {
         if reply.header.status != Status::SUCCESS {
             return;
         }
-        let Some(key) = IoctlResponse::read(&reply.message)
-            .ok()
-            .and_then(|response| RequestResumeKeyResponse::read(response.output).ok())
-        else {
-            return;
-        };
         let (first, count) = (u64::from(step.a() % 8), 1 + u64::from(step.b() % 8));
         let at = u64::from(step.b() % 16);
         let record = Request::copy((from.object, "", first), (to.object, "", at), count);
         let record = record.written(to.object, self.world.file_time());
         let record = record.through_if(to.through);
-        let mut input = BytesMut::new();
-        CopyChunkCopy {
-            source_key: key.resume_key,
-            chunk_count: 1,
-            chunks: vec![CopyChunk {
-                source_offset: History::bytes(first),
-                target_offset: History::bytes(at),
-                length: u32::try_from(History::bytes(count)).unwrap_or(0),
-            }],
-        }
-        .encode(&mut input);
+        let length = u32::try_from(History::bytes(count)).unwrap_or(0);
+        let chunk = (History::bytes(first), History::bytes(at), length);
+        let input = IoctlResponse::read(&reply.message).map_err(ClientError::from);
+        let input = input.and_then(|response| Wire::copy_chunks(response.output, &[chunk]));
+        let Ok(input) = input else { return };
         let wire = Wire::ioctl(to.id, FsctlCode::SRV_COPYCHUNK, &input, 12);
         self.ask("copychunk", Some(record), wire, false).await;
     }

@@ -133,10 +133,8 @@ impl Reader {
         }
         let data = self.read(file.file_id, file.facts.end_of_file).await?;
         found.streams.insert(String::new(), data);
-        let value = match self
-            .query(file.file_id, FileInformationClass::FULL_EA)
-            .await
-        {
+        let (id, class) = (file.file_id, FileInformationClass::FULL_EA.0);
+        let value = match self.query(id, InfoType::FILE, (class, 0)).await {
             Ok(list) => {
                 let list = read_ea_list(&list)?;
                 let named = list
@@ -149,14 +147,14 @@ impl Reader {
         };
         found.meta.push((Key::Ea(EA.to_owned()), value));
         if self.security {
-            let descriptor = self.descriptor(file.file_id).await?;
+            let parts = (0, SecurityInformation::DACL.0);
+            let descriptor = self.query(id, InfoType::SECURITY, parts).await?;
             let value = security_read(&descriptor);
             found.meta.push((Key::Security, value));
         }
-        let list = self
-            .query(file.file_id, FileInformationClass::STREAM)
-            .await?;
-        self.client.close(file.file_id).await?;
+        let class = FileInformationClass::STREAM.0;
+        let list = self.query(id, InfoType::FILE, (class, 0)).await?;
+        self.client.close(id).await?;
         for stream in read_stream_list(&list)? {
             let name = stream.name.split(':').nth(1).unwrap_or_default();
             if name.is_empty() {
@@ -187,35 +185,14 @@ impl Reader {
         Ok(FoundStream::read(data))
     }
 
-    async fn descriptor(&mut self, file_id: FileId) -> Result<Vec<u8>, ClientError> {
-        let parts = SecurityInformation::DACL.0;
-        self.ask(file_id, (InfoType::SECURITY, 0), parts).await
-    }
-
     async fn query(
         &mut self,
         file_id: FileId,
-        class: FileInformationClass,
+        info_type: InfoType,
+        (class, additional): (u8, u32),
     ) -> Result<Vec<u8>, ClientError> {
-        self.ask(file_id, (InfoType::FILE, class.0), 0).await
-    }
-
-    async fn ask(
-        &mut self,
-        file_id: FileId,
-        (info_type, info_class): (InfoType, u8),
-        additional_information: u32,
-    ) -> Result<Vec<u8>, ClientError> {
-        let reply = self
-            .client
-            .call(Wire::query_info(
-                file_id,
-                info_type,
-                info_class,
-                additional_information,
-                QUERY_MAX,
-            ))
-            .await?;
+        let query = Wire::query_info(file_id, info_type, class, additional, QUERY_MAX);
+        let reply = self.client.call(query).await?;
         Ok(QueryInfoResponse::read(&reply.message)?.buffer.to_vec())
     }
 

@@ -56,7 +56,7 @@ impl Actor {
         self.hold((slot, false), object, (created.file_id, entry), through);
     }
 
-    /// Locks a slot and a place for a new file; with what [`Actor::free`] returns.
+    /// Locks a slot and a place for a new file, if both are free; with the place's directory and path.
     pub(super) async fn lock_free(
         &self,
         slot: usize,
@@ -64,17 +64,14 @@ impl Actor {
     ) -> Option<(Locked, Object, String)> {
         let locks = [Lock::File(slot), Lock::Place(place)];
         let locked = self.world.lock(&locks).await?;
-        let (dir, path) = self.free(slot, place)?;
-        Some((locked, dir, path))
-    }
-
-    /// Directory and path of a place, if slot and place are free.
-    fn free(&self, slot: usize, place: Place) -> Option<(Object, String)> {
         let beliefs = self.world.beliefs.borrow();
         if beliefs.file(slot).is_some() || beliefs.names.contains_key(&place) {
             return None;
         }
-        Some((beliefs.dir(place.0)?, beliefs.path(place)?))
+        let (dir, path) = (beliefs.dir(place.0)?, beliefs.path(place)?);
+        // The locks, which are given back with their value, are a part of the same state.
+        drop(beliefs);
+        Some((locked, dir, path))
     }
 
     fn identify(&self, object: Object, context: Option<&[u8]>) {

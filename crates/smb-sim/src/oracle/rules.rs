@@ -40,9 +40,18 @@ impl Miss {
             what,
         }
     }
-}
 
-impl Miss {
+    /// That these effects came after what was found.
+    fn of(registers: &Registers<'_>, object: Object, found: &str, after: &[Place]) -> Self {
+        Self {
+            answered: oldest(registers, after),
+            ..Self::new(
+                object,
+                format!("{found}, had to be {}", described(registers, after)),
+            )
+        }
+    }
+
     /// Charged to the directory if it is about something to be deleted. That directory may be to be deleted as well,
     /// and so on up.
     pub(super) fn charged(mut self, lost: &BTreeMap<Object, Object>) -> Self {
@@ -100,7 +109,7 @@ fn superseded(
     from: &[Place],
     initial: bool,
 ) -> Option<Vec<Place>> {
-    let promised: Vec<Place> = places.iter().copied().filter(|p| covered.has(*p)).collect();
+    let promised = those(places, |p| covered.has(*p));
     if promised.is_empty() && (initial || !from.is_empty()) {
         return None;
     }
@@ -108,12 +117,14 @@ fn superseded(
     if from.iter().any(fits) {
         return None;
     }
-    let after: Vec<Place> = promised
-        .iter()
-        .copied()
-        .filter(|c| from.is_empty() || from.iter().all(|e| registers.precedes(e.0, c.0)))
-        .collect();
+    let after = those(&promised, |c| {
+        from.iter().all(|e| registers.precedes(e.0, c.0))
+    });
     Some(if after.is_empty() { promised } else { after })
+}
+
+fn those(places: &[Place], are_meant: impl Fn(&Place) -> bool) -> Vec<Place> {
+    places.iter().copied().filter(are_meant).collect()
 }
 
 fn oldest(registers: &Registers<'_>, places: &[Place]) -> Option<Duration> {
@@ -143,26 +154,14 @@ pub(super) fn name(
     let Some(places) = registers.names.get(&slot) else {
         return Vec::new();
     };
-    let from: Vec<Place> = places
-        .iter()
-        .copied()
-        .filter(|p| matches!(registers.effect(*p), Effect::Name { to, .. } if *to == found))
-        .collect();
+    let gave = |p: &Place| matches!(registers.effect(*p), Effect::Name { to, .. } if *to == found);
+    let from = those(places, gave);
     let Some(after) = superseded(registers, covered, places, &from, found.is_none()) else {
         return Vec::new();
     };
     let lost = after.last().map_or(Object::ROOT, |p| bearer(registers, *p));
-    vec![Miss {
-        object: lost,
-        answered: oldest(registers, &after),
-        bytes: 0,
-        what: format!(
-            "name {:?} in {:?}: found {found:?}, had to be {}",
-            slot.1,
-            slot.0,
-            described(registers, &after)
-        ),
-    }]
+    let what = format!("name {:?} in {:?}: found {found:?}", slot.1, slot.0);
+    vec![Miss::of(registers, lost, &what, &after)]
 }
 
 /// For the name that a rename takes away, what was renamed.
@@ -229,34 +228,16 @@ fn presence(
     places: &[Place],
     there: bool,
 ) -> Option<Miss> {
-    let of_it: Vec<Place> = places
-        .iter()
-        .copied()
-        .filter(|p| matches!(registers.effect(*p), Effect::Stream { .. }))
-        .collect();
-    let from: Vec<Place> = of_it
-        .iter()
-        .copied()
-        .filter(
-            |p| matches!(registers.effect(*p), Effect::Stream { present, .. } if *present == there),
-        )
-        .collect();
-    let after = superseded(
-        registers,
-        covered,
-        &of_it,
-        &from,
-        !there || of_it.is_empty(),
-    )?;
-    Some(Miss {
-        object,
-        answered: oldest(registers, &after),
-        bytes: 0,
-        what: format!(
-            "stream {stream:?} of {object:?}: found {there}, had to be {}",
-            described(registers, &after)
-        ),
-    })
+    let present = |p: &Place| match registers.effect(*p) {
+        Effect::Stream { present, .. } => Some(*present),
+        _ => None,
+    };
+    let of_it = those(places, |p| present(p).is_some());
+    let from = those(&of_it, |p| present(p) == Some(there));
+    let initial = !there || of_it.is_empty();
+    let after = superseded(registers, covered, &of_it, &from, initial)?;
+    let what = format!("stream {stream:?} of {object:?}: found {there}");
+    Some(Miss::of(registers, object, &what, &after))
 }
 
 /// The end of file lies between what was promised and what was ever asked for.
@@ -333,13 +314,8 @@ fn size(
 
 /// Effects on one sector.
 fn on_sector(registers: &Registers<'_>, places: &[Place], sector: u64) -> Vec<Place> {
-    places
-        .iter()
-        .copied()
-        .filter(|p| {
-            matches!(registers.effect(*p), Effect::Data { sectors, .. } if sectors.contains(&sector))
-        })
-        .collect()
+    let is_on = |p: &Place| matches!(registers.effect(*p), Effect::Data { sectors, .. } if sectors.contains(&sector));
+    those(places, is_on)
 }
 
 /// Whether an effect put this into a sector.
@@ -384,11 +360,9 @@ fn puts(
             };
             let on = on_sector(registers, places, source);
             // The contents of the source at some moment between request and answer.
-            let before: Vec<Place> = on
-                .iter()
-                .copied()
-                .filter(|p| registers.ops[p.0].succeeded() && registers.precedes(p.0, place.0))
-                .collect();
+            let is_over =
+                |p: &Place| registers.ops[p.0].succeeded() && registers.precedes(p.0, place.0);
+            let before = those(&on, is_over);
             let there = |p: &Place| {
                 !registers.precedes(place.0, p.0)
                     && !before.iter().any(|later| registers.precedes(p.0, later.0))
@@ -432,11 +406,7 @@ fn sectors(
     for number in 0..end {
         let there = found.sector(number);
         let on = on_sector(registers, places, number);
-        let from: Vec<Place> = on
-            .iter()
-            .copied()
-            .filter(|p| puts(registers, *p, number, there, 0))
-            .collect();
+        let from = those(&on, |p| puts(registers, *p, number, there, 0));
         let Some(after) = superseded(registers, covered, &on, &from, there == Sector::Zero) else {
             misses.extend(run.take().map(|(_, miss)| miss));
             continue;
@@ -463,17 +433,13 @@ fn sectors(
             continue;
         }
         misses.extend(run.take().map(|(_, miss)| miss));
-        let what = format!(
-            "{object:?} stream {stream:?} from sector {number}: found {there:?}, had to be {}",
-            described(registers, &after)
-        );
+        let what = format!("{object:?} stream {stream:?} from sector {number}: found {there:?}");
         run = Some((
             number..number + 1,
             Miss {
-                object,
                 answered,
                 bytes,
-                what,
+                ..Miss::of(registers, object, &what, &after)
             },
         ));
     }
@@ -488,28 +454,16 @@ fn meta(
     places: &[Place],
     found: &Value,
 ) -> Option<Miss> {
-    let from: Vec<Place> = places
-        .iter()
-        .copied()
-        .filter(|p| {
-            let right = |value: &Value| match (value, found) {
-                (Value::NotBefore(least), Value::NotBefore(at)) => least <= at,
-                (Value::Unknown, _) => true,
-                (value, found) => value == found,
-            };
-            matches!(registers.effect(*p), Effect::Meta { value, .. } if right(value))
-        })
-        .collect();
-    let after = superseded(registers, covered, places, &from, true)?;
-    Some(Miss {
-        object,
-        answered: oldest(registers, &after),
-        bytes: 0,
-        what: format!(
-            "{key:?} of {object:?}: found {found:?}, had to be {}",
-            described(registers, &after)
-        ),
-    })
+    let right = |value: &Value| match (value, found) {
+        (Value::NotBefore(least), Value::NotBefore(at)) => least <= at,
+        (Value::Unknown, _) => true,
+        (value, found) => value == found,
+    };
+    let set =
+        |p: &Place| matches!(registers.effect(*p), Effect::Meta { value, .. } if right(value));
+    let after = superseded(registers, covered, places, &those(places, set), true)?;
+    let what = format!("{key:?} of {object:?}: found {found:?}");
+    Some(Miss::of(registers, object, &what, &after))
 }
 
 /// Rule 2: a page is a mix of two of its states at most. Unless writes are `whole`, each has as many
