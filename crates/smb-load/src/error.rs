@@ -57,6 +57,22 @@ pub(crate) fn check_length(got: usize, wanted: usize) -> Result<(), LoadError> {
     }
 }
 
+/// An error unless data that were read are what was written there.
+pub(crate) fn check_same(
+    is_same: bool,
+    file: impl FnOnce() -> String,
+    page: u64,
+) -> Result<(), LoadError> {
+    match is_same {
+        true => Ok(()),
+        false => Err(LoadError::Page {
+            file: file(),
+            page,
+            what: "not what was written",
+        }),
+    }
+}
+
 /// An error unless a WRITE wrote all that it was given: a server may answer with success and write less.
 pub(crate) fn check_written(written: u32, wanted: usize) -> Result<(), ClientError> {
     match written as usize == wanted {

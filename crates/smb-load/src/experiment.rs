@@ -24,7 +24,7 @@ use crate::{
     logins::{Echo, Logins},
     netbench::{client::Client, mix::Mix, replay::Replayer, script::Script, worker::MixWorker},
     pieces::{Flood, Pieces, Shape, Uncounted},
-    rig::server::Access,
+    rig::{Failure, server::Access},
     simple::{Copier, CreateRemove, Flusher, Names, Opens, SmallFiles},
     step::{self, Tally},
 };
@@ -151,9 +151,6 @@ impl Target<'_> {
     }
 }
 
-/// Why a step has no outcome.
-type Failure = Box<dyn std::error::Error>;
-
 /// Runs one step of a workload.
 pub fn run(
     workload: &Workload,
@@ -197,15 +194,15 @@ pub fn run(
         }),
         Workload::SmallFiles => measure(each, |number, home| SmallFiles::prepare(&home, number)),
         Workload::Metadata => measure(each, |number, home| Names::prepare(&home, number)),
-        Workload::Read { connections, .. } => measure(each, |number, home| {
-            let mut homes = vec![home];
-            for _ in 1..*connections {
-                homes.push(connect().map_err(LoadError::Connect)?);
-            }
-            pieces(workload, number, homes)
-        }),
-        Workload::Write { .. } => {
-            measure(each, |number, home| pieces(workload, number, vec![home]))
+        Workload::Read { .. } | Workload::Write { .. } => {
+            let (shape, connections) = Shape::of(workload).ok_or(LoadError::NotOpen)?;
+            measure(each, |number, home| {
+                let mut homes = vec![home];
+                for _ in 1..connections {
+                    homes.push(connect().map_err(LoadError::Connect)?);
+                }
+                Pieces::prepare(number, homes, shape)
+            })
         }
         Workload::Echo => measure(each, |_, home| Ok(Echo(home.tree))),
         Workload::OpenClose { depth } => {
@@ -230,22 +227,6 @@ pub fn run(
             answered(program.run(access, folder, watch)?.into())
         }
     }
-}
-
-/// The requests of READ and WRITE.
-fn pieces(workload: &Workload, number: usize, homes: Vec<Home>) -> Result<Pieces, LoadError> {
-    let (kind, bytes, depth) = match workload {
-        Workload::Write { bytes, depth } => ("write", *bytes, *depth),
-        Workload::Read { bytes, depth, .. } => ("read", *bytes, *depth),
-        _ => return Err(LoadError::NotOpen),
-    };
-    let shape = Shape {
-        kind,
-        writes: kind == "write",
-        bytes,
-        depth,
-    };
-    Pieces::prepare(number, homes, shape)
 }
 
 /// The client that counts, and the one that disturbs it.

@@ -11,6 +11,7 @@ use smb_wire::{
 use crate::{
     Home, LoadError, Sample, Worker,
     error::{check_length, check_written, refused},
+    workload::Workload,
 };
 
 /// Bytes of the file of one connection.
@@ -37,6 +38,36 @@ pub struct Shape {
     pub bytes: u32,
     /// Outstanding on each connection.
     pub depth: usize,
+}
+
+impl Shape {
+    /// The requests of a workload of READs or WRITEs, and on how many connections each client sends them.
+    pub(crate) fn of(workload: &Workload) -> Option<(Self, usize)> {
+        let (kind, bytes, depth, connections) = match *workload {
+            Workload::Read {
+                bytes,
+                depth,
+                connections,
+            } => ("read", bytes, depth, connections),
+            Workload::Write { bytes, depth } => ("write", bytes, depth, 1),
+            _ => return None,
+        };
+        let shape = Self {
+            kind,
+            writes: kind == "write",
+            bytes,
+            depth,
+        };
+        Some((shape, connections))
+    }
+
+    /// Bytes that one of them reads and writes.
+    pub(crate) fn moved(self) -> (u64, u64) {
+        match self.writes {
+            true => (0, u64::from(self.bytes)),
+            false => (u64::from(self.bytes), 0),
+        }
+    }
 }
 
 /// One client with one or many connections, whose requests it sends in turn.
@@ -119,10 +150,6 @@ impl Worker for Pieces {
         let (tree, _) = self.lanes.get(lane).ok_or(LoadError::NotOpen)?;
         let reply = tree.client().wait(id).and_then(smb_client::Reply::ok);
         let reply = reply.map_err(refused(kind))?;
-        let moved = match self.shape.writes {
-            true => (0, u64::from(bytes)),
-            false => (u64::from(bytes), 0),
-        };
         if self.shape.writes {
             let written = WriteResponse::read(&reply.message).map_err(ClientError::from);
             written
@@ -132,7 +159,7 @@ impl Worker for Pieces {
             let got = reply.message.len().saturating_sub(READ_HEAD);
             check_length(got.min(bytes as usize), bytes as usize)?;
         }
-        report(Sample::new(kind, begun, moved));
+        report(Sample::new(kind, begun, self.shape.moved()));
         Ok(())
     }
 }

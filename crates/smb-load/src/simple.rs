@@ -9,7 +9,12 @@ use smb_wire::{
     msg::{CloseFlags, CreateDisposition},
 };
 
-use crate::{Home, LoadError, Sample, Worker, error::refused, home::open_directory, step::timed};
+use crate::{
+    Home, LoadError, Sample, Worker,
+    error::{check_same, refused},
+    home::open_directory,
+    step::timed,
+};
 
 /// Bytes of a small file.
 const SMALL: usize = 4096;
@@ -207,14 +212,7 @@ fn stamp(data: &mut [u8], number: u64) {
 
 /// Whether a read has returned what was written there.
 fn check_data(got: &[u8], written: &[u8], file: &str, page: u64) -> Result<(), LoadError> {
-    match got == written {
-        true => Ok(()),
-        false => Err(LoadError::Page {
-            file: file.to_owned(),
-            page,
-            what: "not what was written",
-        }),
-    }
+    check_same(got == written, || file.to_owned(), page)
 }
 
 /// Whether a listing has the files that are there, each of them once.

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     LoadError, Measured, Sample, Step, Watch, Worker,
     experiment::Workload,
-    pieces::{FIELD, place},
+    pieces::{FIELD, Shape, place},
     rig::{Failure, server::Access},
     step,
 };
@@ -39,39 +39,18 @@ struct Turn {
 
 /// The requests of a workload.
 enum Work {
-    /// Requests that do not wait for each other.
-    Pieces {
-        kind: &'static str,
-        operation: Operation,
-        bytes: u32,
-        depth: usize,
-        connections: usize,
-    },
+    /// Requests that do not wait for each other, on so many connections.
+    Pieces(Shape, usize),
     Turn(Turn),
 }
 
 impl Work {
     fn of(workload: &Workload) -> Option<Self> {
         let turn = |requests, kinds| Some(Self::Turn(Turn { requests, kinds }));
+        if let Some((shape, connections)) = Shape::of(workload) {
+            return Some(Self::Pieces(shape, connections));
+        }
         match workload {
-            Workload::Read {
-                bytes,
-                depth,
-                connections,
-            } => Some(Self::Pieces {
-                kind: "read",
-                operation: Read,
-                bytes: *bytes,
-                depth: *depth,
-                connections: *connections,
-            }),
-            Workload::Write { bytes, depth } => Some(Self::Pieces {
-                kind: "write",
-                operation: Write,
-                bytes: *bytes,
-                depth: *depth,
-                connections: 1,
-            }),
             // A request of SMB that needs no system call is a `Ping`.
             Workload::Echo => turn(&[Ping], &[("echo", 1)]),
             Workload::FlushLadder {
@@ -166,7 +145,7 @@ impl Client {
     ) -> Result<Self, Failure> {
         let work = Work::of(workload).ok_or("there is no limit of this workload")?;
         let connections = match &work {
-            Work::Pieces { connections, .. } => *connections,
+            Work::Pieces(_, connections) => *connections,
             Work::Turn(_) => 1,
         };
         let streams = (0..connections).map(|_| connect());
@@ -253,19 +232,10 @@ impl Client {
 impl Worker for Client {
     fn turn(&mut self, report: &mut dyn FnMut(Sample)) -> Result<(), LoadError> {
         match self.work {
-            Work::Pieces {
-                kind,
-                operation,
-                bytes,
-                depth,
-                ..
-            } => {
-                let begun = self.piece(operation, bytes, depth)?;
-                let moved = match operation {
-                    Read => (u64::from(bytes), 0),
-                    _ => (0, u64::from(bytes)),
-                };
-                report(Sample::new(kind, begun, moved));
+            Work::Pieces(shape, _) => {
+                let operation = if shape.writes { Write } else { Read };
+                let begun = self.piece(operation, shape.bytes, shape.depth)?;
+                report(Sample::new(shape.kind, begun, shape.moved()));
             }
             Work::Turn(Turn { requests, kinds }) => {
                 self.number += 1;

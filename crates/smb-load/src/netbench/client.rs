@@ -6,7 +6,7 @@ use smb_client::{ClientError, CreateArgs, File, Tree};
 use smb_wire::{
     Status,
     fscc::{FileInformationClass, FsInformationClass},
-    msg::{InfoType, LockFlags, WriteFlags},
+    msg::{InfoType, LockFlags},
 };
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     LoadError,
-    error::{check_length, check_written, refused},
+    error::{check_length, check_same, refused},
     home::open_directory,
     page::PAGE,
 };
@@ -125,14 +125,8 @@ impl Client {
         got: &[u8],
     ) -> Result<(), LoadError> {
         check_length(got.len(), length as usize)?;
-        match self.content.is(got, name, offset) {
-            true => Ok(()),
-            false => Err(LoadError::Page {
-                file: self.path(name),
-                page: offset / PAGE as u64,
-                what: "not what was written",
-            }),
-        }
+        let is_same = self.content.is(got, name, offset);
+        check_same(is_same, || self.path(name), offset / PAGE as u64)
     }
 
     /// Carries out one operation and waits for its answer.
@@ -155,10 +149,7 @@ impl Client {
             } => {
                 let (name, file) = self.opened(handle)?;
                 let data = self.content(*name, offset, length);
-                let written = file.write(offset, data, WriteFlags::empty());
-                written
-                    .and_then(|written| check_written(written, data.len()))
-                    .map_err(named)?;
+                file.write_all(offset, data).map_err(named)?;
             }
             Operation::Flush { handle } => self.file(handle)?.flush(false).map_err(named)?,
             Operation::Create { name, handle, new } => return self.create(name, handle, new),

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     Home, LoadError, Sample, Worker,
-    error::{check_length, check_written, refused},
+    error::{check_length, check_same, check_written, refused},
     home::open_directory,
     page::PAGE,
 };
@@ -139,14 +139,9 @@ impl Replayer {
                 let data = self.file(handle)?.read(offset, length);
                 let data = data.map_err(refused("read"))?;
                 check_length(data.len(), length as usize)?;
-                match self.content.is(&data, WRITTEN, offset) {
-                    true => Ok(()),
-                    false => Err(LoadError::Page {
-                        file: format!("{}, handle {handle}", self.folder),
-                        page: offset / PAGE as u64,
-                        what: "not what was written",
-                    }),
-                }
+                let is_same = self.content.is(&data, WRITTEN, offset);
+                let file = || format!("{}, handle {handle}", self.folder);
+                check_same(is_same, file, offset / PAGE as u64)
             }
             Step::Write {
                 handle,

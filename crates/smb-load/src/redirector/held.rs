@@ -6,10 +6,9 @@
 use std::ops::Range;
 
 use smb_client::{ClientError, File};
-use smb_wire::{Status, create_context::LeaseState, ids::LeaseKey, msg::WriteFlags};
+use smb_wire::{Status, create_context::LeaseState, ids::LeaseKey};
 
 use super::pages::Pages;
-use crate::error::check_written;
 
 /// Bytes of the largest READ or WRITE.
 const PIECE: u64 = 65_536;
@@ -55,8 +54,7 @@ impl Held {
     /// Writes everything that the server lacks.
     pub(super) fn write_back(&mut self) -> Result<(), ClientError> {
         while let Some((offset, data)) = self.pages.take_dirty(PIECE) {
-            let written = self.file.write(offset, &data, WriteFlags::empty())?;
-            check_written(written, data.len())?;
+            self.file.write_all(offset, &data)?;
             self.stored = self.stored.max(offset + data.len() as u64);
         }
         Ok(())
