@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq;
 
 use crate::ntlm::{
     client,
-    keys::{MicKeys, Sender, upper},
+    keys::{MicKeys, Sender},
 };
 use crate::params::{Credentials, InitiatorParams};
 use crate::secret::SessionKey;
@@ -57,7 +57,7 @@ impl Initiator {
         &mut self,
         token: &[u8],
         now_filetime: u64,
-        random: &mut dyn RandomSource,
+        random: &mut RandomSource<'_>,
     ) -> Result<Option<Vec<u8>>, AuthError> {
         match core::mem::replace(&mut self.state, State::Finished) {
             State::Start => {
@@ -122,9 +122,4 @@ impl Initiator {
 
 fn mech_list() -> Vec<u8> {
     spnego::build_mech_list(&[Mech::Ntlmssp])
-}
-
-/// Converts a user name to upper case for comparing and hashing. One character remains one character.
-pub fn fold_name(name: &str) -> String {
-    upper(name)
 }

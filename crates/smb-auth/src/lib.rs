@@ -24,8 +24,9 @@ mod spnego;
 pub mod users;
 
 pub use acceptor::Acceptor;
-pub use initiator::{Initiator, fold_name};
+pub use initiator::Initiator;
 pub use limiter::{LimiterConfig, LoginLimiter};
+pub use ntlm::keys::upper as fold_name;
 pub use params::{AcceptorParams, Credentials, InitiatorParams};
 pub use secret::{NtHash, SessionKey};
 pub use users::{GroupRecord, MachineSid, UserDb, UserDbError};
@@ -150,7 +151,7 @@ pub struct AuthEnv<'a> {
     pub now_filetime: u64,
     pub users: &'a dyn UserStore,
     /// Cryptographic randomness.
-    pub random: &'a mut dyn RandomSource,
+    pub random: &'a mut RandomSource<'a>,
     /// Consulted before any password is compared.
     pub gate: &'a dyn LoginGate,
 }
@@ -231,17 +232,8 @@ impl From<&GroupRecord> for Account {
     }
 }
 
-/// A source of cryptographic random bytes.
-pub trait RandomSource: Send {
-    /// Fills the whole buffer.
-    fn fill(&mut self, buffer: &mut [u8]);
-}
-
-impl<F: FnMut(&mut [u8]) + Send> RandomSource for F {
-    fn fill(&mut self, buffer: &mut [u8]) {
-        self(buffer);
-    }
-}
+/// A source of cryptographic random bytes; it fills the whole buffer.
+pub type RandomSource<'a> = dyn FnMut(&mut [u8]) + Send + 'a;
 
 /// Decides whether a login attempt may be tried. The implementation knows the peer's address and
 /// usually wraps a [`LoginLimiter`] in a lock.

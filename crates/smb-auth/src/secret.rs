@@ -4,7 +4,7 @@
 //! A password itself is never stored: [`NtHash::from_password`] wipes its UTF-16 copy. The NT hash
 //! is equivalent to the password for NTLM and must be protected like it.
 
-use core::fmt;
+use core::fmt::{self, Write};
 use md4::{Digest, Md4};
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
@@ -28,28 +28,19 @@ impl NtHash {
 
     /// Parses 32 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
-        let digits = text.as_bytes();
-        if digits.len() != 32 {
+        if text.len() != 32 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return None;
         }
-        let mut out = Self([0; 16]);
-        for (byte, pair) in out.0.iter_mut().zip(digits.chunks_exact(2)) {
-            for digit in pair {
-                let value = char::from(*digit).to_digit(16)?;
-                *byte = (*byte << 4) | u8::try_from(value).ok()?;
-            }
-        }
-        Some(out)
+        let number = u128::from_str_radix(text, 16).ok()?;
+        Some(Self(number.to_be_bytes()))
     }
 
     /// 32 lower-case hexadecimal digits, for the user file.
     pub fn to_hex(&self) -> Zeroizing<String> {
+        // Reserved up front, since a growing string would leave copies behind.
         let mut text = Zeroizing::new(String::with_capacity(32));
-        for byte in self.0 {
-            for nibble in [byte >> 4, byte & 15] {
-                text.push(char::from_digit(u32::from(nibble), 16).unwrap_or('0'));
-            }
-        }
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{:032x}", u128::from_be_bytes(self.0));
         text
     }
 

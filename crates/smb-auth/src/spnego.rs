@@ -13,37 +13,28 @@ pub(crate) const MAX_MECHS: usize = 32;
 const OID_SPNEGO: &[u8] = &[0x2b, 6, 1, 5, 5, 2];
 /// 1.3.6.1.4.1.311.2.2.10
 const OID_NTLMSSP: &[u8] = &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 10];
-/// 1.2.840.113554.1.2.2
-const OID_KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2];
-/// 1.2.840.48018.1.2.2, an error of Windows 2000 that clients still send.
-const OID_MS_KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x82, 0xf7, 0x12, 1, 2, 2];
 /// [MS-SPNG] 3.2.5.2
 const HINT_NAME: &[u8] = b"not_defined_in_RFC4178@please_ignore";
 
-/// The mechanisms that are recognised; only NTLMSSP is implemented.
+/// The one mechanism that is implemented, and all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mech {
     Ntlmssp,
-    Kerberos,
-    MsKerberos,
     Other,
 }
 
 impl Mech {
     fn from_oid(oid: &[u8]) -> Self {
-        match oid {
-            _ if oid == OID_NTLMSSP => Self::Ntlmssp,
-            _ if oid == OID_KERBEROS => Self::Kerberos,
-            _ if oid == OID_MS_KERBEROS => Self::MsKerberos,
-            _ => Self::Other,
+        if oid == OID_NTLMSSP {
+            Self::Ntlmssp
+        } else {
+            Self::Other
         }
     }
 
     fn oid(self) -> &'static [u8] {
         match self {
             Self::Ntlmssp => OID_NTLMSSP,
-            Self::Kerberos => OID_KERBEROS,
-            Self::MsKerberos => OID_MS_KERBEROS,
             Self::Other => &[],
         }
     }
@@ -207,13 +198,10 @@ mod tests {
 
     #[test]
     fn init_round_trip() {
-        let list = build_mech_list(&[Mech::MsKerberos, Mech::Kerberos, Mech::Ntlmssp]);
+        let list = build_mech_list(&[Mech::Other, Mech::Other, Mech::Ntlmssp]);
         let token = build_init(&list, b"NTLMSSP\0...");
         let init = parse_init(&token).unwrap();
-        assert_eq!(
-            init.mechs,
-            [Mech::MsKerberos, Mech::Kerberos, Mech::Ntlmssp]
-        );
+        assert_eq!(init.mechs, [Mech::Other, Mech::Other, Mech::Ntlmssp]);
         assert_eq!(init.mech_list, list);
         assert_eq!(init.mech_token, Some(&b"NTLMSSP\0..."[..]));
     }

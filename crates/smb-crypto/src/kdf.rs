@@ -1,10 +1,11 @@
-//! Key derivation: SP800-108 counter mode with HMAC-SHA256 ([MS-SMB2] 3.1.4.2), and the table of
-//! labels and contexts per dialect ([MS-SMB2] 3.3.5.5.3, the client's mirror is 3.2.5.3.1).
+//! Key derivation: SP800-108 counter mode with HMAC-SHA256 ([MS-SMB2] 3.1.4.2), and the labels and
+//! contexts of each dialect ([MS-SMB2] 3.3.5.5.3, the client's mirror is 3.2.5.3.1). The application key is not derived:
+//! no service behind a pipe asks for it.
 //!
 //! Invariants: labels and contexts carry their trailing NUL; "ServerIn " carries a space too.
-//! Signing and application keys are always 16 bytes from the first 16 bytes of the session key;
+//! Signing keys are always 16 bytes from the first 16 bytes of the session key;
 //! AES-256 cipher keys are 32 bytes from the *whole* session key. Keys are named by direction
-//! (client to server, server to client), so both roles read the same table.
+//! (client to server, server to client), so both roles read the same labels.
 //! The caller decides whether a session has keys at all (guest and anonymous sessions pass no
 //! cipher).
 
@@ -15,7 +16,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 use crate::sealing::{Cipher, SealingKey};
 use crate::signing::{SigningAlgorithm, SigningKey};
 
-/// Length of signing and application keys in bytes.
+/// Length of signing keys in bytes.
 pub const SIGNING_KEY_LEN: usize = 16;
 
 /// The reason why no keys could be derived.
@@ -54,8 +55,6 @@ impl fmt::Debug for CipherKey {
 pub struct SessionKeys {
     /// `Session.SigningKey` / `Channel.SigningKey`.
     pub signing: [u8; SIGNING_KEY_LEN],
-    /// `Session.ApplicationKey`; the session key itself in dialects 2.x.
-    pub application: [u8; SIGNING_KEY_LEN],
     /// The server decrypts with this key, the client encrypts. `None` without a cipher.
     pub client_to_server: Option<CipherKey>,
     /// The server encrypts with this key, the client decrypts. `None` without a cipher.
@@ -89,10 +88,12 @@ impl SessionKeys {
     }
 }
 
+/// A label and its context, each with its trailing NUL.
+type Purpose<'a> = (&'a [u8], &'a [u8]);
+
 /// SP800-108 counter mode, one round: HMAC-SHA256(key, 1 ‖ label ‖ 0 ‖ context ‖ L), cut to
-/// `out.len()` bytes. `label` and `context` are passed with their trailing NUL. The function
-/// produces at most 32 bytes, which is the most that SMB needs; the rest of a longer `out` is zero.
-pub fn kdf_counter_hmac_sha256(key: &[u8], label: &[u8], context: &[u8], out: &mut [u8]) {
+/// `out.len()` bytes. The function produces at most 32 bytes, which is the most that SMB needs.
+fn derive(key: &[u8], (label, context): Purpose<'_>, out: &mut [u8]) {
     let bits = u32::try_from(out.len().saturating_mul(8)).unwrap_or(u32::MAX);
     let mut mac = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key));
     mac.update(&1u32.to_be_bytes());
@@ -100,19 +101,9 @@ pub fn kdf_counter_hmac_sha256(key: &[u8], label: &[u8], context: &[u8], out: &m
     mac.update(&[0]);
     mac.update(context);
     mac.update(&bits.to_be_bytes());
-    let tag = mac.sign();
-    out.fill(0);
-    for (to, from) in out.iter_mut().zip(tag.as_ref()) {
+    for (to, from) in out.iter_mut().zip(mac.sign().as_ref()) {
         *to = *from;
     }
-}
-
-/// Labels and contexts of one dialect.
-struct Table<'a> {
-    signing: (&'a [u8], &'a [u8]),
-    client_to_server: (&'a [u8], &'a [u8]),
-    server_to_client: (&'a [u8], &'a [u8]),
-    application: (&'a [u8], &'a [u8]),
 }
 
 /// Derives the keys of a session or channel from the mechanism's whole session key.
@@ -137,69 +128,50 @@ pub fn derive_keys(
     for (to, from) in short.iter_mut().zip(session_key) {
         *to = *from;
     }
-    let (table, cipher) = match dialect {
-        0x0202 | 0x0210 => {
-            return Ok(SessionKeys {
-                signing: *short,
-                application: *short,
-                client_to_server: None,
-                server_to_client: None,
-                cipher: None,
-            });
+    let mut keys = SessionKeys {
+        signing: *short,
+        client_to_server: None,
+        server_to_client: None,
+        cipher: None,
+    };
+    let purposes: [Purpose<'_>; 3] = match dialect {
+        0x0202 | 0x0210 => return Ok(keys),
+        0x0300 | 0x0302 => {
+            keys.cipher = cipher.map(|_| Cipher::Aes128Ccm);
+            [
+                (b"SMB2AESCMAC\0", b"SmbSign\0"),
+                (b"SMB2AESCCM\0", b"ServerIn \0"),
+                (b"SMB2AESCCM\0", b"ServerOut\0"),
+            ]
         }
-        0x0300 | 0x0302 => (TABLE_30, cipher.map(|_| Cipher::Aes128Ccm)),
         0x0311 => {
-            let context: &[u8] = preauth.ok_or(KdfError::MissingPreauthHash)?;
-            (table_311(context), cipher)
+            keys.cipher = cipher;
+            let hash = preauth.ok_or(KdfError::MissingPreauthHash)?;
+            [
+                (b"SMBSigningKey\0", hash),
+                (b"SMBC2SCipherKey\0", hash),
+                (b"SMBS2CCipherKey\0", hash),
+            ]
         }
         other => return Err(KdfError::UnknownDialect(other)),
     };
-    let mut keys = SessionKeys {
-        signing: [0; SIGNING_KEY_LEN],
-        application: [0; SIGNING_KEY_LEN],
-        client_to_server: None,
-        server_to_client: None,
-        cipher,
-    };
-    let (label, context) = table.signing;
-    kdf_counter_hmac_sha256(&short[..], label, context, &mut keys.signing);
-    let (label, context) = table.application;
-    kdf_counter_hmac_sha256(&short[..], label, context, &mut keys.application);
-    if let Some(cipher) = cipher {
-        let input = if cipher.key_len() == 32 {
-            session_key
-        } else {
-            &short[..]
+    let [signing, to_server, to_client] = purposes;
+    derive(&short[..], signing, &mut keys.signing);
+    if let Some(cipher) = keys.cipher {
+        let input = match cipher.key_len() {
+            32 => session_key,
+            _ => &short[..],
         };
-        keys.client_to_server = Some(cipher_key(cipher, input, table.client_to_server));
-        keys.server_to_client = Some(cipher_key(cipher, input, table.server_to_client));
+        let of_direction = |purpose| {
+            let mut key = CipherKey {
+                bytes: [0; 32],
+                len: cipher.key_len(),
+            };
+            derive(input, purpose, key.bytes.get_mut(..key.len)?);
+            Some(key)
+        };
+        keys.client_to_server = of_direction(to_server);
+        keys.server_to_client = of_direction(to_client);
     }
     Ok(keys)
-}
-
-fn cipher_key(cipher: Cipher, input: &[u8], (label, context): (&[u8], &[u8])) -> CipherKey {
-    let mut key = CipherKey {
-        bytes: [0; 32],
-        len: cipher.key_len(),
-    };
-    if let Some(out) = key.bytes.get_mut(..key.len) {
-        kdf_counter_hmac_sha256(input, label, context, out);
-    }
-    key
-}
-
-const TABLE_30: Table<'static> = Table {
-    signing: (b"SMB2AESCMAC\0", b"SmbSign\0"),
-    client_to_server: (b"SMB2AESCCM\0", b"ServerIn \0"),
-    server_to_client: (b"SMB2AESCCM\0", b"ServerOut\0"),
-    application: (b"SMB2APP\0", b"SmbRpc\0"),
-};
-
-fn table_311(hash: &[u8]) -> Table<'_> {
-    Table {
-        signing: (b"SMBSigningKey\0", hash),
-        client_to_server: (b"SMBC2SCipherKey\0", hash),
-        server_to_client: (b"SMBS2CCipherKey\0", hash),
-        application: (b"SMBAppKey\0", hash),
-    }
 }

@@ -42,7 +42,7 @@ pub(crate) fn answer(
     challenge_bytes: &[u8],
     params: &InitiatorParams,
     now: u64,
-    random: &mut dyn RandomSource,
+    random: &mut RandomSource<'_>,
 ) -> Result<Answer, AuthError> {
     let challenge = message::parse_challenge(challenge_bytes)?;
     let negotiated = challenge.flags & ASKED;
@@ -51,9 +51,9 @@ pub(crate) fn answer(
         return Err(AuthError::NotSupported("NTLM server without NTLMv2"));
     }
     let mut client_challenge = [0u8; 8];
-    random.fill(&mut client_challenge);
+    random(&mut client_challenge);
     let mut exported = Zeroizing::new([0u8; 16]);
-    random.fill(&mut exported[..]);
+    random(&mut exported[..]);
 
     let mut with_mic = false;
     let (lm, nt, base_key) = match &params.credentials {

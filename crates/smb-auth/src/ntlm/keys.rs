@@ -16,8 +16,9 @@ use crate::secret::NtHash;
 /// A 16-byte key that is wiped on drop.
 pub(crate) type Key = Zeroizing<[u8; 16]>;
 
-/// Converts a name to upper case character by character, by Unicode's table.
-pub(crate) fn upper(name: &str) -> String {
+/// Converts a name to upper case character by character, by Unicode's table, for comparing and hashing. One character
+/// remains one character.
+pub fn upper(name: &str) -> String {
     name.chars().map(upper_letter).collect()
 }
 

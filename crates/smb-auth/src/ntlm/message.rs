@@ -224,8 +224,7 @@ pub(crate) fn parse_authenticate(
     let name = |at, what| {
         field(message, at, FIXED, MAX_NAME, what).and_then(|bytes| charset.decode(bytes, what))
     };
-    let workstation = field(message, 44, FIXED, MAX_NAME, "NTLM: workstation")?;
-    let _ = workstation;
+    field(message, 44, FIXED, MAX_NAME, "NTLM: workstation")?;
     // The table of the fields LM, NT, domain, user, workstation and key. The MIC exists only if
     // none of their data begins before the end of the MIC field.
     let mut payload = message.len();

@@ -60,7 +60,7 @@ pub(crate) fn challenge(
         | flags::TARGET_TYPE_SERVER
         | flags::TARGET_INFO;
     let mut server_challenge = [0u8; 8];
-    env.random.fill(&mut server_challenge);
+    (env.random)(&mut server_challenge);
 
     let mut info = Vec::new();
     for (id, name) in [
@@ -151,7 +151,7 @@ impl Challenged {
         env: &mut AuthEnv<'_>,
     ) -> Result<(UserRecord, Key), AuthError> {
         let mut dummy = Zeroizing::new([0u8; 16]);
-        env.random.fill(&mut dummy[..]);
+        (env.random)(&mut dummy[..]);
         let dummy = NtHash::from_bytes(*dummy);
         let record = env.users.find(&parsed.user);
         let known = record.as_ref().and_then(|r| r.nt_hash.clone());

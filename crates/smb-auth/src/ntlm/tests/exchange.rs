@@ -127,7 +127,7 @@ fn spnego_login(
 
 #[test]
 fn ntlm_as_second_choice_needs_a_mech_list_mic() {
-    let order = [Mech::MsKerberos, Mech::Kerberos, Mech::Ntlmssp];
+    let order = [Mech::Other, Mech::Other, Mech::Ntlmssp];
     let right = Forge {
         mic_bit: false,
         ..Forge::new("anna", "geheim")
@@ -197,7 +197,7 @@ fn mech_list_mic_is_checked_whenever_sent_and_needed_with_an_ntlm_mic() {
 #[test]
 fn unknown_mechanisms_and_wrong_tokens_are_refused() {
     let mut f = Fixture::new();
-    let list = spnego::build_mech_list(&[Mech::Kerberos]);
+    let list = spnego::build_mech_list(&[Mech::Other]);
     let mut a = Acceptor::new(f.params.clone());
     let error = f.step(&mut a, &spnego::build_init(&list, &[])).unwrap_err();
     assert_eq!(error, AuthError::NotSupported("no mechanism in common"));
