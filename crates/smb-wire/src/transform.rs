@@ -9,24 +9,26 @@ use core::ops::Range;
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Reader};
+use crate::fscc::record::{Field, record};
 use crate::ids::SessionId;
 
 /// The first four bytes of an encrypted message: FD 'S' 'M' 'B'.
 pub const PROTOCOL_ID: [u8; 4] = *b"\xfdSMB";
 
-/// The transform header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TransformHeader {
-    /// The authentication tag.
-    pub signature: [u8; 16],
-    /// The nonce: CCM uses 11 bytes, GCM 12, the rest is zero.
-    pub nonce: [u8; 16],
-    /// Length of the clear message, in bytes.
-    pub original_message_size: u32,
-    /// Flags (3.1.1) or EncryptionAlgorithm (3.0, 3.0.2): always [`TransformHeader::ENCRYPTED`].
-    pub flags: u16,
-    /// The session whose keys are used.
-    pub session_id: SessionId,
+record! {
+    /// The transform header, behind its protocol id.
+    TransformHeader {
+        /// The authentication tag.
+        signature: [u8; 16];
+        /// The nonce: CCM uses 11 bytes, GCM 12, the rest is zero.
+        nonce: [u8; 16];
+        /// Length of the clear message, in bytes.
+        original_message_size: u32, pad 2;
+        /// Flags (3.1.1) or EncryptionAlgorithm (3.0, 3.0.2): always [`TransformHeader::ENCRYPTED`].
+        flags: u16;
+        /// The session whose keys are used.
+        session_id: SessionId;
+    }
 }
 
 impl TransformHeader {
@@ -48,17 +50,7 @@ impl TransformHeader {
         if reader.array::<4>()? != PROTOCOL_ID {
             return Err(reader.malformed());
         }
-        let signature = reader.array()?;
-        let nonce = reader.array()?;
-        let original_message_size = reader.u32()?;
-        reader.skip(2)?;
-        Ok(Self {
-            signature,
-            nonce,
-            original_message_size,
-            flags: reader.u16()?,
-            session_id: SessionId(reader.u64()?),
-        })
+        Field::get(&mut reader)
     }
 
     /// Returns the authenticated bytes of the encoded header at the start of `message`.
@@ -85,12 +77,7 @@ impl TransformHeader {
 
     fn put(&self, out: &mut impl BufMut) {
         out.put_slice(&PROTOCOL_ID);
-        out.put_slice(&self.signature);
-        out.put_slice(&self.nonce);
-        out.put_u32_le(self.original_message_size);
-        out.put_u16_le(0);
-        out.put_u16_le(self.flags);
-        out.put_u64_le(self.session_id.0);
+        Field::put(self, out);
     }
 
     /// Writes the tag into the encoded header at the start of `message`; a shorter message is not changed.

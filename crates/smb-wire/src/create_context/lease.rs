@@ -5,6 +5,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Reader};
+use crate::fscc::record::{Field, record};
 use crate::ids::LeaseKey;
 
 flags_of_the_wire! {
@@ -26,13 +27,14 @@ flags_of_the_wire! {
     }
 }
 
-/// The fields that version 2 adds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LeaseV2 {
-    /// The key of the parent directory's lease; valid if the flag is set.
-    pub parent_lease_key: LeaseKey,
-    /// Counts the changes of the lease.
-    pub epoch: u16,
+record! {
+    /// The fields that version 2 adds.
+    LeaseV2 {
+        /// The key of the parent directory's lease; valid if the flag is set.
+        parent_lease_key: LeaseKey;
+        /// Counts the changes of the lease.
+        epoch: u16, pad 2;
+    }
 }
 
 /// The data of RqLs.
@@ -67,19 +69,12 @@ impl LeaseContext {
         let lease_state = LeaseState(reader.u32()?);
         let flags = LeaseFlags(reader.u32()?);
         reader.skip(8)?;
-        let v2 = if reader.is_empty() {
-            None
-        } else {
-            Some(LeaseV2 {
-                parent_lease_key: LeaseKey(reader.array()?),
-                epoch: reader.u16()?,
-            })
-        };
+        let has_v2 = !reader.is_empty();
         Ok(Self {
             lease_key,
             lease_state,
             flags,
-            v2,
+            v2: has_v2.then(|| LeaseV2::get(&mut reader)).transpose()?,
         })
     }
 
@@ -102,9 +97,7 @@ impl LeaseContext {
         out.put_u32_le(self.flags.bits());
         out.put_u64_le(0);
         if let Some(v2) = self.v2 {
-            out.put_slice(&v2.parent_lease_key.0);
-            out.put_u16_le(v2.epoch);
-            out.put_u16_le(0);
+            v2.put(out);
         }
     }
 }

@@ -8,7 +8,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Reader};
-use crate::ids::{FileId, FileTime, Guid, LeaseKey};
+use crate::ids::{FileId, FileTime, Guid, LeaseKey, SessionId};
 
 /// A value of fixed width inside a structure.
 pub trait Field: Sized {
@@ -47,6 +47,7 @@ number_fields! {
 }
 
 newtype_field! { FileTime: u64 }
+newtype_field! { SessionId: u64 }
 newtype_field! { Guid: [u8; 16] }
 newtype_field! { LeaseKey: [u8; 16] }
 

@@ -32,6 +32,12 @@ records! {
         length: u32, pad 4;
     }
 
+    /// SRV_REQUEST_RESUME_KEY response ([MS-SMB2] 2.2.32.3), with four bytes of context as 3.3.5.15.5 has it.
+    RequestResumeKeyResponse {
+        /// The key of the open.
+        resume_key: ResumeKey, pad 8;
+    }
+
     /// SRV_COPYCHUNK_RESPONSE ([MS-SMB2] 2.2.32.1).
     CopyChunkResponse {
         /// Chunks written entirely, or the limit of chunks.
@@ -97,35 +103,6 @@ impl CopyChunkCopy {
         for chunk in &self.chunks {
             chunk.encode(out);
         }
-    }
-}
-
-/// SRV_REQUEST_RESUME_KEY response ([MS-SMB2] 2.2.32.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RequestResumeKeyResponse {
-    /// The key of the open.
-    pub resume_key: ResumeKey,
-}
-
-impl RequestResumeKeyResponse {
-    /// Length on the wire; Windows and Samba send four zero bytes of context behind the 28.
-    pub const MIN: usize = 32;
-
-    /// Reads the output.
-    ///
-    /// # Errors
-    /// [`Malformed`] for fewer than 28 bytes.
-    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(bytes, "SRV_REQUEST_RESUME_KEY response");
-        let resume_key = reader.array()?;
-        reader.skip(4)?;
-        Ok(Self { resume_key })
-    }
-
-    /// Appends the output, `MIN` bytes.
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.put_slice(&self.resume_key);
-        out.put_bytes(0, 8);
     }
 }
 

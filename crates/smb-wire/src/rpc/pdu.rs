@@ -8,6 +8,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Reader};
+use crate::fscc::record::{Field, record};
 use crate::ids::Guid;
 
 /// Longest fragment sent or accepted, as Windows offers.
@@ -72,33 +73,45 @@ impl From<Malformed> for FaultStatus {
     }
 }
 
-/// The header of every PDU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PduHeader {
-    /// 0 or 1; the response has the same.
-    pub minor_version: u8,
-    /// Kind.
-    pub pdu_type: PduType,
-    /// Flags.
-    pub flags: PfcFlags,
-    /// Length of the PDU in bytes, including this header.
-    pub frag_length: u16,
-    /// Length in bytes of the authentication value at the end, without its 8-byte trailer.
-    pub auth_length: u16,
-    /// The call.
-    pub call_id: u32,
+record! {
+    /// The header of every PDU.
+    PduHeader {
+        /// Always 5.
+        version: u8;
+        /// 0 or 1; the response has the same.
+        minor_version: u8;
+        /// Kind.
+        pdu_type: PduType;
+        /// Flags.
+        flags: PfcFlags;
+        /// The data representation: integers little-endian, text ASCII, floats IEEE; the rest is reserved.
+        representation: [u8; 4];
+        /// Length of the PDU in bytes, including this header.
+        frag_length: u16;
+        /// Length in bytes of the authentication value at the end, without its 8-byte trailer.
+        auth_length: u16;
+        /// The call.
+        call_id: u32;
+    }
 }
 
 impl PduHeader {
     /// Bytes on the wire.
-    pub const SIZE: usize = 16;
+    pub const SIZE: usize = <Self as Field>::SIZE;
+
+    const VERSION: u8 = 5;
+    const LITTLE_ENDIAN: u8 = 0x10;
+    /// The position of `frag_length`.
+    const FRAG_LENGTH_AT: usize = 8;
 
     /// A header for a PDU in one piece; the length is filled in by [`PduHeader::encode`].
     pub const fn new(pdu_type: PduType, flags: PfcFlags, call_id: u32) -> Self {
         Self {
+            version: Self::VERSION,
             minor_version: 0,
             pdu_type,
             flags,
+            representation: [Self::LITTLE_ENDIAN, 0, 0, 0],
             frag_length: 0,
             auth_length: 0,
             call_id,
@@ -111,37 +124,21 @@ impl PduHeader {
     /// # Errors
     /// [`Malformed`] for another version or data representation, a length out of range, or fewer bytes than announced.
     pub fn read(bytes: &[u8]) -> Result<(Self, &[u8], &[u8]), Malformed> {
-        const WHAT: &str = "RPC PDU";
-        let mut reader = Reader::new(bytes, WHAT);
-        let major = reader.u8()?;
-        let minor_version = reader.u8()?;
-        let pdu_type = PduType(reader.u8()?);
-        let flags = PfcFlags(reader.u8()?);
-        // Integers little-endian, text ASCII, floats IEEE; the rest is reserved.
-        let little_endian = reader.array::<4>()?.first() == Some(&0x10);
-        let frag_length = reader.u16()?;
-        let auth_length = reader.u16()?;
-        let call_id = reader.u32()?;
-        let frag = usize::from(frag_length);
-        if major != 5 || minor_version > 1 || !little_endian {
-            return Err(reader.malformed());
-        }
+        let mut reader = Reader::new(bytes, "RPC PDU");
+        let header = Self::get(&mut reader)?;
         let malformed = reader.malformed();
+        let little_endian = header.representation.first() == Some(&Self::LITTLE_ENDIAN);
+        if header.version != Self::VERSION || header.minor_version > 1 || !little_endian {
+            return Err(malformed);
+        }
+        let frag = usize::from(header.frag_length);
         let body = bytes.get(Self::SIZE..frag).ok_or(malformed)?;
         let rest = bytes.get(frag..).unwrap_or(&[]);
-        let trailer = match usize::from(auth_length) {
+        let trailer = match usize::from(header.auth_length) {
             0 => 0,
             len => len + 8,
         };
         let end = body.len().checked_sub(trailer).ok_or(malformed)?;
-        let header = Self {
-            minor_version,
-            pdu_type,
-            flags,
-            frag_length,
-            auth_length,
-            call_id,
-        };
         Ok((header, body.get(..end).ok_or(malformed)?, rest))
     }
 
@@ -177,16 +174,10 @@ impl PduHeader {
     /// Appends the PDU: the header with the final length, and the body that `body` writes.
     pub fn encode(&self, out: &mut BytesMut, body: impl FnOnce(&mut BytesMut)) {
         let start = out.len();
-        out.put_u8(5);
-        out.put_u8(self.minor_version);
-        out.put_u8(self.pdu_type.0);
-        out.put_u8(self.flags.0);
-        out.put_slice(&[0x10, 0, 0, 0]);
-        let length = crate::codec::Patch::u16(out);
-        out.put_u16_le(0);
-        out.put_u32_le(self.call_id);
+        self.put(out);
         body(out);
-        length.set_u16(out, crate::codec::offset_u16(out, start));
+        let length = crate::codec::offset_u16(out, start);
+        crate::codec::Patch::at(start + Self::FRAG_LENGTH_AT).set_u16(out, length);
     }
 }
 

@@ -254,28 +254,24 @@ pub fn encode_enumerate(context: u32, entries: &[(u32, String)], status: Status)
     writer.finish_with(status.0)
 }
 
-fn put_numbers(numbers: &[u32], writer: &mut NdrWriter) {
+fn put_numbers(numbers: impl ExactSizeIterator<Item = u32>, writer: &mut NdrWriter) {
     writer.array_head(numbers.len());
-    for number in numbers {
-        writer.u32(*number);
-    }
+    numbers.for_each(|number| writer.u32(number));
 }
 
-fn uses(found: impl Iterator<Item = Option<SidNameUse>>) -> Vec<u32> {
-    found
-        .map(|found| u32::from(found.unwrap_or(SidNameUse::UNKNOWN).0))
-        .collect()
+fn use_of(found: Option<SidNameUse>) -> u32 {
+    found.unwrap_or(SidNameUse::UNKNOWN).0.into()
 }
 
 /// Encodes the response to SamrLookupNamesInDomain: for each name its relative id and kind, if known.
 pub fn encode_lookup_names(found: &[Option<(u32, SidNameUse)>]) -> BytesMut {
     let mut writer = NdrWriter::new();
-    let rids: Vec<u32> = found.iter().map(|f| f.map_or(0, |(rid, _)| rid)).collect();
-    put_numbers(&rids, &mut writer);
     put_numbers(
-        &uses(found.iter().map(|f| f.map(|(_, kind)| kind))),
+        found.iter().map(|f| f.map_or(0, |(rid, _)| rid)),
         &mut writer,
     );
+    let kinds = found.iter().map(|f| use_of(f.map(|(_, kind)| kind)));
+    put_numbers(kinds, &mut writer);
     let mapped = found.iter().flatten().count();
     writer.finish_with(super::lsarpc::lookup_status(mapped, found.len()).0)
 }
@@ -283,20 +279,18 @@ pub fn encode_lookup_names(found: &[Option<(u32, SidNameUse)>]) -> BytesMut {
 /// Encodes the response to SamrLookupIdsInDomain: for each id its name and kind, if known.
 pub fn encode_lookup_ids(found: &[Option<(String, SidNameUse)>]) -> BytesMut {
     let mut writer = NdrWriter::new();
-    let name = |found: &Option<(String, SidNameUse)>| {
+    let names = || {
         found
-            .as_ref()
-            .map_or_else(String::new, |(name, _)| name.clone())
+            .iter()
+            .map(|f| f.as_ref().map_or("", |(name, _)| name.as_str()))
     };
     writer.array_head(found.len());
-    for found in found {
-        writer.unicode_string_head(&name(found));
-    }
-    for found in found {
-        writer.unicode_text(&name(found));
-    }
-    let kinds = found.iter().map(|f| f.as_ref().map(|(_, kind)| *kind));
-    put_numbers(&uses(kinds), &mut writer);
+    names().for_each(|name| writer.unicode_string_head(name));
+    names().for_each(|name| writer.unicode_text(name));
+    let kinds = found
+        .iter()
+        .map(|f| use_of(f.as_ref().map(|(_, kind)| *kind)));
+    put_numbers(kinds, &mut writer);
     let mapped = found.iter().flatten().count();
     writer.finish_with(super::lsarpc::lookup_status(mapped, found.len()).0)
 }
