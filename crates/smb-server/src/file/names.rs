@@ -295,6 +295,9 @@ pub(super) const PARKED_MAX: usize = 1_024;
 /// an open that finds the file on disk waits for the end of the claim, so that no other client opens the new file in
 /// between and causes its creator to be refused. A claim is held over disk operations but never while waiting for a
 /// break: it is released first. Names are claimed in their directory, which every share and every path leads to.
+///
+/// A named stream that is created in an existing file is claimed in the same way ([`Link::of_stream`]). A rename of the
+/// file waits for the end of the claim, because it is refused while a stream is open.
 pub(super) type Claims = BTreeMap<Link, Vec<Waiter>>;
 
 fn park(parked: &mut Vec<Waiter>, waiter: Waiter) -> Step {
@@ -328,6 +331,17 @@ impl Files {
         match self.claims.lock().get_mut(link) {
             Some(parked) => park(parked, waiter),
             None => Step::Go,
+        }
+    }
+
+    /// As [`Files::after_claim`], for all named streams of a file.
+    pub fn after_claims_of_streams(&self, file: FileKey, waiter: Waiter) -> Step {
+        let first = Link::of_stream(file, "");
+        let of_file = |link: &Link| link.parent == file && link.name.starts_with(&*first.name);
+        let mut claims = self.claims.lock();
+        match claims.range_mut(&first..).next() {
+            Some((link, parked)) if of_file(link) => park(parked, waiter),
+            _ => Step::Go,
         }
     }
 

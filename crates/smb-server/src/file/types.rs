@@ -69,6 +69,11 @@ impl Link {
         }
     }
 
+    /// The name of a stream in its file. No name in a directory has a colon.
+    pub fn of_stream(file: FileKey, name: &str) -> Self {
+        Self::new(file, &format!(":{name}"))
+    }
+
     /// The name that was looked up.
     pub fn of<N: Node>(lookup: &Lookup<N>) -> Self {
         match &lookup.parent {

@@ -213,6 +213,54 @@ fn a_file_that_is_on_disk_already_is_its_makers_first() {
 }
 
 #[test]
+fn a_stream_that_is_on_disk_already_is_its_makers_first() {
+    let mut world = World::new(10);
+    world.play(async |world| {
+        world.make("t").await;
+        // The creation of the stream, then the look after it.
+        let holds = Holds::begin(world, &[SimOp::Change, SimOp::Look]);
+        let alone = CreateArgs::create("t:s").share(ShareAccess::empty());
+        let mut second = world.second();
+        let makes = second.send(alone.request()).unwrap();
+        holds.held(world, 1).await;
+        holds.release();
+        holds.held(world, 2).await;
+        let mut third = world.third();
+        let finds = third.send(CreateArgs::open("t:s").request()).unwrap();
+        world.env.sleep(Duration::from_millis(1)).await;
+        holds.release();
+        let made = second.wait(makes).await.unwrap();
+        assert_eq!(made.status(), Status::SUCCESS);
+        let refused = third.wait(finds).await.unwrap();
+        assert_eq!(refused.status(), Status::SHARING_VIOLATION);
+    });
+}
+
+/// [MS-FSA] 2.1.5.15.12 refuses the rename of a file that has an open stream. If it came in between, the stream's CREATE
+/// would make another file of the old name.
+#[test]
+fn a_file_whose_stream_is_being_made_keeps_its_name() {
+    let mut world = World::new(11);
+    world.play(async |world| {
+        world.make("t").await;
+        let mut third = world.third();
+        let file = third.create(&CreateArgs::open("t")).await.unwrap();
+        let holds = Holds::begin(world, &[SimOp::Change]);
+        let mut second = world.second();
+        let makes = second.send(CreateArgs::create("t:s").request()).unwrap();
+        holds.held(world, 1).await;
+        // Behind the claim on the stream.
+        let renames = third.send(rename(file, "u", false)).unwrap();
+        world.env.sleep(Duration::from_millis(1)).await;
+        holds.release();
+        let made = second.wait(makes).await.unwrap();
+        assert_eq!(made.status(), Status::SUCCESS);
+        let refused = third.wait(renames).await.unwrap();
+        assert_eq!(refused.status(), Status::ACCESS_DENIED);
+    });
+}
+
+#[test]
 fn a_cancel_ends_the_wait_behind_a_creation() {
     let mut world = World::new(9);
     world.play(async |world| {

@@ -10,7 +10,7 @@ use smb_wire::{
     msg::{CreateAction, CreateDisposition},
     status::Status,
 };
-use vfs::{Attr, Kind, NewNode, NewSecurity, Node, Permissions, Timestamp, Vfs, VfsError};
+use vfs::{Attr, FileKey, Kind, NewNode, NewSecurity, Node, Permissions, Timestamp, Vfs, VfsError};
 
 use super::{
     Attempt, Known, Made, Opened, Opening, Seen, judge,
@@ -59,6 +59,15 @@ pub(super) async fn claim<V: Vfs>(
 pub(super) async fn made_by_nobody<V: Vfs>(call: &Call<V>, link: &Link) -> Result<bool, Failure> {
     let files = &call.server().files;
     is_free(call, |waiter| files.after_claim(link, waiter)).await
+}
+
+/// As [`made_by_nobody`], for the named streams of a file.
+pub(in crate::command) async fn streams_made_by_nobody<V: Vfs>(
+    call: &Call<V>,
+    file: FileKey,
+) -> Result<bool, Failure> {
+    let files = &call.server().files;
+    is_free(call, |waiter| files.after_claims_of_streams(file, waiter)).await
 }
 
 /// Asks for a name; false if this had to wait for the end of a claim.

@@ -60,6 +60,7 @@ use crate::{
     turn::COMPONENT_WORK,
 };
 
+pub(in crate::command) use fresh::streams_made_by_nobody;
 pub(in crate::command) use name::{Stream as NameStream, is_too_long, parse_name};
 
 /// The number of copies of an open's path that are kept: as it is stored, as it is compared, on disk, and for the rules

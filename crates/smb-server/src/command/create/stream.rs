@@ -61,7 +61,7 @@ pub(super) async fn open<V: Vfs>(
 struct Carrier<'a, V: Vfs> {
     node: &'a V::Node,
     attr: &'a Attr,
-    /// The claim on its name, if this request has made it.
+    /// The claim on its name, if this request has made it; otherwise that on the name of a new stream.
     claim: Option<&'a HeldClaim<V>>,
 }
 
@@ -156,19 +156,44 @@ async fn in_new<V: Vfs>(
     named(on, &made.lookup, file, name).await
 }
 
+/// Opens a named stream of a file, and creates it under a claim if need be.
 async fn named<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     carrier: Carrier<'_, V>,
     name: &str,
 ) -> Result<Attempt<V>, Failure> {
-    let (file, attr, claim) = (carrier.node, carrier.attr, carrier.claim);
-    let known = find(on, file, name).await?;
+    let Some(known) = find(on, carrier.node, name).await? else {
+        return Ok(Attempt::Again);
+    };
     check_disposition(on.wanted, known.is_some())?;
-    let granted = grant(on, lookup, carrier, known.is_some()).await?;
-    if known.is_none() && !may_make(on, lookup, (file, claim), name).await? {
+    let granted = grant(on, lookup, &carrier, known.is_some()).await?;
+    if known.is_none() && !may_make(on, lookup, &carrier, name).await? {
         return Ok(Attempt::Again);
     }
+    let own = match known.is_none() && carrier.claim.is_none() {
+        true => fresh::claim(on, Link::of_stream(carrier.node.key(), name))
+            .await?
+            .map(Some),
+        false => Some(None),
+    };
+    let Some(own) = own else {
+        return Ok(Attempt::Again);
+    };
+    let claim = carrier.claim.or(own.as_ref());
+    let carrier = Carrier { claim, ..carrier };
+    enter(on, lookup, carrier, (name, known), granted).await
+}
+
+/// Makes the stream if it is not `known`, and puts its open into the engine's tables.
+async fn enter<V: Vfs>(
+    on: &Opening<'_, V>,
+    lookup: &Seen<V::Node>,
+    carrier: Carrier<'_, V>,
+    (name, known): (&str, Option<V::Node>),
+    granted: AccessMask,
+) -> Result<Attempt<V>, Failure> {
+    let (file, attr, claim) = (carrier.node, carrier.attr, carrier.claim);
     let share_access = existing::share(on, lookup, known.is_some()).await?;
     let policy = super::enter_policy(on, lookup, file)?;
     let (node, created, receipt) = find_or_make(on, file, name, known).await?;
@@ -239,15 +264,16 @@ async fn named<V: Vfs>(
 async fn may_make<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
-    (file, claim): (&V::Node, Option<&HeldClaim<V>>),
+    carrier: &Carrier<'_, V>,
     name: &str,
 ) -> Result<bool, Failure> {
-    match judge::check_new(on, Some((lookup, file.key(), name))) {
+    let file = carrier.node.key();
+    match judge::check_new(on, Some((lookup, file, name))) {
         Err(Failure::Status(Status::SHARING_VIOLATION)) => {}
         checked => return checked.map(|()| true),
     }
-    drop(claim.and_then(Cell::take));
-    let (files, place) = (&on.server().files, &Place::of_stream(file.key(), name));
+    drop(carrier.claim.and_then(Cell::take));
+    let (files, place) = (&on.server().files, &Place::of_stream(file, name));
     let ask = |waiter| (files.after_stream_rename(place, waiter), Effects::default());
     Box::pin(engine::wait_for(on, None, place, ask)).await?;
     Ok(false)
@@ -277,18 +303,26 @@ async fn archive_of<V: Vfs>(
     done
 }
 
-/// The stream, if it exists.
+/// The stream, if it exists. The outer `None` means that the request which had just made it is over by now, so the
+/// caller must look it up again.
 async fn find<V: Vfs>(
     call: &Call<V>,
     file: &V::Node,
     name: &str,
-) -> Result<Option<V::Node>, Failure> {
+) -> Result<Option<Option<V::Node>>, Failure> {
     let (vfs, who) = (&call.share()?.vfs, &call.token()?.identity);
-    match vfs.open_stream(who, file, name, StreamOpen::Existing).await {
-        Ok((node, _)) => Ok(Some(node)),
-        Err(VfsError::NotFound | VfsError::NoAttribute) => Ok(None),
-        Err(error) => Err(error.into()),
+    let node = match vfs.open_stream(who, file, name, StreamOpen::Existing).await {
+        Ok((node, _)) => node,
+        Err(VfsError::NotFound | VfsError::NoAttribute) => return Ok(Some(None)),
+        Err(error) => return Err(error.into()),
+    };
+    if call.server().files.any_claimed() {
+        let link = Link::of_stream(file.key(), name);
+        if !Box::pin(fresh::made_by_nobody(call, &link)).await? {
+            return Ok(None);
+        }
     }
+    Ok(Some(Some(node)))
 }
 
 /// [MS-FSA] 2.1.5.1.2: the disposition is checked before the access.
@@ -382,7 +416,7 @@ async fn find_or_make<V: Vfs>(
 async fn grant<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
-    carrier: Carrier<'_, V>,
+    carrier: &Carrier<'_, V>,
     exists: bool,
 ) -> Result<AccessMask, Failure> {
     if carrier.claim.is_some() {

@@ -19,6 +19,7 @@ use crate::{
     command::{
         archive,
         attempts::{Attempt, attempts},
+        create::streams_made_by_nobody,
         engine::{self, OnDisk},
         kept_times::KeptChange,
     },
@@ -109,8 +110,13 @@ async fn attempt<V: Vfs>(
         Status::ACCESS_DENIED.when(target.path.starts_with(&from) && !target.path.same(&from))?;
         clear_below(on, &from).await?;
     }
-    on.clear_streams(on.disk.node.key()).await?;
-    Status::ACCESS_DENIED.when(on.server.files.has_open_streams(on.disk.node.key()))?;
+    let (files, key) = (&on.server.files, on.disk.node.key());
+    on.clear_streams(key).await?;
+    // A stream that is being made counts among the open ones once its request is over.
+    if files.any_claimed() && !Box::pin(streams_made_by_nobody(on.call, key)).await? {
+        return Ok(Attempt::Again(Status::ACCESS_DENIED));
+    }
+    Status::ACCESS_DENIED.when(files.has_open_streams(key))?;
     let one = Move {
         node: &on.disk.node,
         parent,

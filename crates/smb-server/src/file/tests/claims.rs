@@ -46,6 +46,30 @@ fn who_finds_what_is_being_made_waits_and_claims_nothing() {
 }
 
 #[test]
+fn a_rename_of_a_file_waits_for_the_claims_of_its_streams() {
+    let rig = Rig::new();
+    let file = key(7);
+    let stream = Link::of_stream(file, "S");
+    assert_eq!(rig.files.claim(&Link::new(file, "X"), waiter(1)), Step::Go);
+    assert_eq!(rig.files.after_claims_of_streams(file, waiter(2)), Step::Go);
+    assert_eq!(rig.files.claim(&stream, waiter(3)), Step::Go);
+    assert_eq!(
+        rig.files.after_claims_of_streams(file, waiter(2)),
+        Step::Wait
+    );
+    assert_eq!(
+        rig.files.after_claims_of_streams(key(8), waiter(4)),
+        Step::Go
+    );
+    let retry = Wake {
+        waiter: WaiterId(2),
+        outcome: Outcome::Retry,
+    };
+    assert_eq!(rig.files.release(&stream).wakes, [retry]);
+    assert!(rig.files.release(&Link::new(file, "X")).is_empty());
+}
+
+#[test]
 fn so_many_park_and_no_more() {
     let rig = Rig::new();
     let claim = |user| {
