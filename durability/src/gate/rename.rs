@@ -106,16 +106,18 @@ impl<V: Volume> Gate<V> {
     }
 
     /// The name of `node` in a directory was replaced by another one, as announced by [`Gate::begin_rename`] or
-    /// [`Gate::begin_replacement`]. `flags` are those of the request. Call this before the new name is reported.
-    pub async fn replaced(
-        &self,
+    /// [`Gate::begin_replacement`]. `flags` are those of the request. Call this before the new name is reported, and
+    /// before anybody else may answer a request because the name is gone ([`Gate::removed_beside`]): the call itself
+    /// marks the directory, and the future does the rest.
+    pub fn replaced<'g>(
+        &'g self,
         node: &V::Node,
         from: &V::Node,
         flags: RequestFlags,
-    ) -> Replaced<'_, V> {
+    ) -> impl Future<Output = Replaced<'g, V>> {
         // A symbolic link is replaced itself; it is not followed.
         let name = RemovedName::Own;
-        self.name_removed(node, from, (name, flags)).await
+        self.name_removed(node, from, (name, flags))
     }
 
     /// A handle that was to remove a name of `node` in the directory `from` is closed, and another request has removed
@@ -167,63 +169,68 @@ impl<V: Volume> Gate<V> {
         Ok(())
     }
 
-    /// Marks a name that was removed from `from`.
-    async fn name_removed(
-        &self,
+    /// Marks a name that was removed from `from`. The future finds out whether it was the last one.
+    fn name_removed<'g>(
+        &'g self,
         node: &V::Node,
         from: &V::Node,
         (name, flags): (RemovedName, RequestFlags),
-    ) -> Replaced<'_, V> {
+    ) -> impl Future<Output = Replaced<'g, V>> {
         let core = &self.core;
         let mut left = core.names_in_other_directories(node.key(), from.key(), Name::has_left);
         let asked = self.also_of(Asked::of(Event::Remove, flags), [node]);
         let judged = self.mark(from, asked, BEYOND_DOUBT, |inode, account, _| {
             inode.pending.entries_removed(account, 1);
         });
-        // A directory has one name. A file whose last name was removed has nothing left to sync:
-        // once the directory is synced, no crash can bring back its contents.
-        let last = name == RemovedName::Own
-            && (node.is_directory() || self.vfs.links(node).await.is_ok_and(|links| links == 0));
-        let own = [self.held(from)];
-        let beside: &[Held<V>] = match name {
-            RemovedName::Own if last => left.as_slice(),
-            RemovedName::Own => &own,
-            RemovedName::SymbolicLink => &[],
-        };
-        // Until their syncs, these directories may bring a name back, and with it what is dirty now.
-        for dir in beside.iter().map(Held::key) {
-            let ages = core.peek(node.key(), Inode::ages).unwrap_or_default();
-            core.with(dir, |inode| inode.inherit(dir, ages, 0));
-        }
-        let mut comes_back = None;
-        if last {
-            if node.is_directory() {
-                core.moves.directory_removed(node.key().fs, core.tick());
+        async move {
+            // A directory has one name. A file whose last name was removed has nothing left to sync:
+            // once the directory is synced, no crash can bring back its contents.
+            let last = name == RemovedName::Own
+                && (node.is_directory()
+                    || self.vfs.links(node).await.is_ok_and(|links| links == 0));
+            let own = [self.held(from)];
+            let beside: &[Held<V>] = match name {
+                RemovedName::Own if last => left.as_slice(),
+                RemovedName::Own => &own,
+                RemovedName::SymbolicLink => &[],
+            };
+            // Until their syncs, these directories may bring a name back, and with it what is dirty now.
+            for dir in beside.iter().map(Held::key) {
+                let ages = core.peek(node.key(), Inode::ages).unwrap_or_default();
+                core.with(dir, |inode| inode.inherit(dir, ages, 0));
             }
-            // The latch of the removed inode ends. Its dirty state is dropped, or under a bound goes to the directory.
-            let (rest, lost) = core.with(node.key(), |inode| inode.unlinked(from.key()));
-            let plain = Asked::of(Event::Remove, RequestFlags::default());
-            self.mark(from, plain, BEYOND_DOUBT, |inode, account, _| {
-                inode.pending.entries_removed(account, rest.removed);
-                inode.inherit(from.key(), rest.charges, rest.bytes);
-            });
-            if let Some((error, mut names)) = lost {
-                // The sync that failed was to remove another name.
-                comes_back = (!names.is_empty()).then_some(error);
-                // Any directory that lost a name may have had a hard link of it.
-                names.extend(core.may_bring_names_back(node.key().fs));
-                core.clear_stored_when_removed(node.key(), self.held(from), names);
+            let mut comes_back = None;
+            if last {
+                if node.is_directory() {
+                    core.moves.directory_removed(node.key().fs, core.tick());
+                }
+                // The latch of the removed inode ends. Its dirty state is dropped, or under a bound goes to the
+                // directory.
+                let (rest, lost) = core.with(node.key(), |inode| inode.unlinked(from.key()));
+                let plain = Asked::of(Event::Remove, RequestFlags::default());
+                self.mark(from, plain, BEYOND_DOUBT, |inode, account, _| {
+                    inode.pending.entries_removed(account, rest.removed);
+                    inode.inherit(from.key(), rest.charges, rest.bytes);
+                });
+                if let Some((error, mut names)) = lost {
+                    // The sync that failed was to remove another name.
+                    comes_back = (!names.is_empty()).then_some(error);
+                    // Any directory that lost a name may have had a hard link of it.
+                    names.extend(core.may_bring_names_back(node.key().fs));
+                    core.clear_stored_when_removed(node.key(), self.held(from), names);
+                }
+            } else if name != RemovedName::Own {
+                // A symbolic link had none of the earlier names. Of a file it is not known which of its names had
+                // them.
+                left.clear();
             }
-        } else if name != RemovedName::Own {
-            // A symbolic link had none of the earlier names. Of a file it is not known which of its names had them.
-            left.clear();
-        }
-        Replaced {
-            gate: self,
-            dir: self.held(from),
-            judged,
-            left,
-            comes_back,
+            Replaced {
+                gate: self,
+                dir: self.held(from),
+                judged,
+                left,
+                comes_back,
+            }
         }
     }
 }

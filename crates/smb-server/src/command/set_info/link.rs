@@ -76,8 +76,7 @@ async fn attempt<V: Vfs>(
     }
     let mut replaced = None;
     if let Some(room) = &room {
-        room.is_replaced();
-        replaced = room::replaced(on, &target).await;
+        replaced = Some(room.replaced(on, &target).await);
     }
     // The new name must be reported before anything else is waited for, because a sync in between
     // would not include it.

@@ -225,18 +225,22 @@ async fn carry_out<V: Vfs>(
         records::moved(server, one.node.key(), to.way.id).await;
         return again(error, to.existing.is_none());
     }
-    if let There::Other(room) = &there {
-        room.is_replaced();
-    }
+    let replaced = match &there {
+        There::Other(room) => Some(room.replaced(on, to)),
+        There::Free | There::Itself => None,
+    };
     follow(on, &mut one);
     // Nothing is waited for before this, because the directories above the old name, and with them their watchers, may
     // be moved meanwhile.
     report(on, &one, &there);
     drop(turn);
-    let replaced = match &there {
-        There::Other(_) => room::replaced(on, to).await,
-        There::Free | There::Itself => None,
+    let replaced = async move {
+        match replaced {
+            Some(replaced) => Some(replaced.await),
+            None => None,
+        }
     };
+    let replaced = replaced.await;
     let mut flags = on.open.flags();
     // A persistent open of any client, also one that came since, must be found after a crash by the one name that its
     // record then has.

@@ -44,8 +44,22 @@ impl<V: Vfs> ReplacedHold<V> {
 
     /// Called when the name belongs to another file: opens of the replaced object keep handles without a name, and a
     /// request that looked it up by that name and is not yet in the engine's tables looks it up again.
-    pub(super) fn is_replaced(&self) {
+    ///
+    /// The gate has marked the loss of the name before the engine knows of it, because from then on a close that was to
+    /// remove the name is answered by what is marked. The future, whose result is for [`answer`], may be awaited later.
+    pub(super) fn replaced<'g>(
+        &self,
+        on: &'g OnDisk<'_, V>,
+        target: &Target<V>,
+    ) -> impl Future<Output = Replaced<'g, V>> {
+        let flags = on.open.flags();
+        let marked = (on.share.gate).replaced(&self.node, &target.parent, flags);
         self.server.files.replaced(self.place.key, &self.link);
+        async {
+            let replaced = marked.await;
+            records::inode_changed(&self.server, self.place.key).await;
+            replaced
+        }
     }
 
     /// Allows other opens again.
@@ -220,18 +234,6 @@ async fn hold<V: Vfs>(
         }
     }
     Ok(Some(room))
-}
-
-/// Records for the opens of a replaced file that the name is gone. The result is for [`answer`].
-pub(super) async fn replaced<'a, V: Vfs>(
-    on: &'a OnDisk<'_, V>,
-    target: &Target<V>,
-) -> Option<Replaced<'a, V>> {
-    let (node, _) = target.existing.as_ref()?;
-    let (gate, flags) = (&on.share.gate, on.open.flags());
-    let replaced = gate.replaced(node, &target.parent, flags).await;
-    records::inode_changed(on.server, node.key()).await;
-    Some(replaced)
 }
 
 /// The receipt of a rename or link that may have replaced a file. `own` is the receipt of `node`, which has the name
