@@ -79,6 +79,46 @@ fn attributes_and_descriptors_are_those_of_new_files() {
     assert_eq!(list(&opened), list(&before));
 }
 
+/// [MS-SMB2] 3.3.5.9.1, 3.3.5.9.2: both are ignored where an existing file is opened, whatever they contain.
+#[test]
+fn malformed_attributes_and_descriptors_are_refused_with_a_new_file() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    for (name, data, refused) in [
+        (
+            name::EXTENDED_ATTRIBUTES,
+            &b"\0\0\0\0\0\x09\x01\0A\0x"[..],
+            Status::INVALID_PARAMETER,
+        ),
+        (
+            name::EXTENDED_ATTRIBUTES,
+            b"\0\0\0\0\0\x01\x01\0*\0x",
+            Status::INVALID_EA_NAME,
+        ),
+        (
+            name::SECURITY_DESCRIPTOR,
+            b"\x01",
+            Status::INVALID_PARAMETER,
+        ),
+    ] {
+        for args in [CreateArgs::open("f"), CreateArgs::open_if("f")] {
+            let opened = tree.create(&args.context(name, data)).unwrap();
+            assert_eq!(opened.created().create_action, CreateAction::OPENED);
+        }
+        for new in ["g", "g:s"] {
+            let args = CreateArgs::open_if(new).context(name, data);
+            assert_eq!(status(tree.create(&args)), refused, "{new}");
+            assert!(!server.path("g").exists());
+        }
+        let args = CreateArgs::new("f", CreateDisposition::OVERWRITE);
+        let overwritten = status(tree.create(&args.context(name, data)));
+        let examined = name == name::EXTENDED_ATTRIBUTES;
+        let expected = if examined { refused } else { Status::SUCCESS };
+        assert_eq!(overwritten, expected);
+    }
+}
+
 /// [MS-SMB2] 3.3.5.9.3.
 #[test]
 fn a_size_to_allocate_for_a_new_stream_is_not_allocated_to_its_file() {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     access::{self, Above, Parent},
-    command::{Call, eas},
+    command::Call,
     failure::{Failure, of_eas},
     file::{Change, Link, Place, Remove, Step, Waiter},
     state::{Server, breaks::perform, notices},
@@ -246,7 +246,8 @@ fn descriptor<V: Vfs>(
     inherited: Option<Above>,
 ) -> Result<Option<Vec<u8>>, Failure> {
     let token = on.token()?;
-    let given = on.contexts.security.as_ref();
+    let given = on.contexts.security()?;
+    let given = given.as_ref();
     if let Some(given) = given {
         let nobody = SecurityDescriptor::default();
         // The group gives no access by itself, only through entries, and the creator may choose those.
@@ -296,7 +297,7 @@ async fn make<V: Vfs>(
         mode: None,
         dos_attributes: on.wanted.stored_attributes(directory),
         security,
-        eas: eas::changes(&[], on.contexts.eas.clone())?,
+        eas: on.contexts.eas()?,
         allocation: if directory { 0 } else { on.contexts.allocation },
         // If the request has waited since the lookup began, what the lookup saw may be outdated.
         above: (lookup.parent_seen.as_ref()).filter(|_| lookup.turn == on.turn.get()),

@@ -14,10 +14,7 @@ use vfs::{Attr, Node, SetAttr, Vfs, VfsError};
 
 use super::{Opening, request::Wanted};
 use crate::{
-    command::{
-        Call,
-        eas::{self, Ea},
-    },
+    command::{Call, eas::Ea},
     failure::{Failure, of_eas},
     file::{Deleter, Place, Remove},
     state::records,
@@ -35,7 +32,7 @@ pub(super) async fn overwrite<V: Vfs>(
 ) -> Result<Receipt, Failure> {
     let share = on.share()?;
     let (vfs, gate) = (&share.vfs, &share.gate);
-    let new = eas::changes(&[], on.contexts.eas.clone())?;
+    let new = on.contexts.eas()?;
     let free = vfs.fs_info(node).await?.available;
     // The space of the old contents is free, too, when the file is empty.
     Status::DISK_FULL.when(on.contexts.allocation > free.saturating_add(attr.allocated))?;

@@ -1,6 +1,7 @@
 //! The fields and contexts of a CREATE, and the refusals that follow from them alone ([MS-SMB2] 3.3.5.9, [MS-FSA]
 //! 2.1.5.1 phases 1 to 3).
 
+use bytes::Bytes;
 use smb_wire::{
     access_mask::AccessMask,
     create_context::{
@@ -9,7 +10,7 @@ use smb_wire::{
     },
     dtyp::SecurityDescriptor,
     file_attributes::FileAttributes,
-    fscc::{EaEntry, read_ea_list},
+    fscc::read_ea_list,
     ids::{FileId, Guid},
     msg::{
         Capabilities, CreateDisposition, CreateOptions, CreateRequest, Dialect, ImpersonationLevel,
@@ -23,7 +24,14 @@ use super::{
     apple,
     name::{Name, parse_name},
 };
-use crate::{command::Call, failure::Failure, state::AppInstance};
+use crate::{
+    command::{
+        Call,
+        eas::{self, Ea},
+    },
+    failure::Failure,
+    state::AppInstance,
+};
 
 /// Access bits that mean nothing (docs/protocol-notes.md, "Bits of a CREATE that mean nothing").
 const ACCESS_UNDEFINED: u32 = 0x0ce0_fe00;
@@ -132,8 +140,10 @@ pub(super) struct Reconnect {
 /// The create contexts that the server uses.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contexts {
-    pub(super) eas: Vec<EaEntry>,
-    pub(super) security: Option<SecurityDescriptor>,
+    /// See [`Contexts::eas`].
+    pub(super) ea_list: Option<Bytes>,
+    /// See [`Contexts::security`].
+    pub(super) descriptor: Option<Bytes>,
     pub(super) allocation: u64,
     pub(super) maximal_access: Option<QueryMaximalAccessRequest>,
     pub(super) on_disk_id: bool,
@@ -151,6 +161,24 @@ pub(super) struct Contexts {
 }
 
 impl Contexts {
+    /// The extended attributes of a new or overwritten file.
+    ///
+    /// # Errors
+    /// Those of a list of wrong form. [MS-SMB2] 3.3.5.9.1: where an existing file is opened, the list is ignored.
+    pub(super) fn eas(&self) -> Result<Vec<Ea>, Failure> {
+        let list = self.ea_list.as_deref().map(read_ea_list).transpose()?;
+        eas::changes(&[], list.unwrap_or_default())
+    }
+
+    /// The descriptor of a new object.
+    ///
+    /// # Errors
+    /// `INVALID_PARAMETER`. [MS-SMB2] 3.3.5.9.2: where an existing object is opened, the descriptor is ignored.
+    pub(super) fn security(&self) -> Result<Option<SecurityDescriptor>, Failure> {
+        let descriptor = self.descriptor.as_deref().map(SecurityDescriptor::read);
+        Ok(descriptor.transpose()?)
+    }
+
     /// The request for a durable open, if its CreateGuid lets the CREATE be replayed.
     pub(super) fn replayable(&self) -> Option<DurableHandleRequestV2> {
         match self.durable {
@@ -288,13 +316,10 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
                 return Err(Status::ACCESS_DENIED.into());
             }
             RequestContext::ExtendedAttributes(list) => {
-                found.eas = read_ea_list(list)?;
-                // As for attributes that are set later: a name that is no text could not be stored as it is.
-                let is_good = |ea: &EaEntry| ea.check().is_ok() && str::from_utf8(&ea.name).is_ok();
-                Status::INVALID_EA_NAME.when(!found.eas.iter().all(is_good))?;
+                found.ea_list = Some(call.message.slice_ref(list));
             }
             RequestContext::SecurityDescriptor(bytes) => {
-                found.security = Some(SecurityDescriptor::read(bytes)?);
+                found.descriptor = Some(call.message.slice_ref(bytes));
             }
             RequestContext::AllocationSize(size) => found.allocation = size,
             RequestContext::QueryMaximalAccess(asked) => found.maximal_access = Some(asked),
