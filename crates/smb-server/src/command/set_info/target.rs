@@ -268,6 +268,7 @@ async fn look_up<V: Vfs>(
 #[cfg(test)]
 mod tests {
     use bytes::BytesMut;
+    use vfs::PATH_DEPTH_MAX;
 
     use super::*;
 
@@ -324,6 +325,30 @@ mod tests {
         }
         for invalid in ["\\", "\\:s"] {
             assert!(read(class, &rename(0, invalid), true).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn one_rule_limits_the_names_of_renames_and_links() {
+        let deep = |depth: usize| vec!["d"; depth].join("\\");
+        let longest = "x".repeat(255);
+        for class in [FileInformationClass::RENAME, FileInformationClass::LINK] {
+            for good in [&longest, &deep(PATH_DEPTH_MAX)] {
+                assert_eq!(status(class, &rename(0, good)), None, "{}", good.len());
+            }
+            let beyond = [
+                format!("{longest}x"),
+                deep(PATH_DEPTH_MAX + 1),
+                vec![longest.as_str(); 128].join("\\"),
+            ];
+            for bad in beyond {
+                let refused = Some(Status::OBJECT_NAME_INVALID);
+                assert_eq!(status(class, &rename(0, &bad)), refused, "{}", bad.len());
+            }
+            assert_eq!(
+                status(class, &rename(0, "")),
+                Some(Status::INVALID_PARAMETER)
+            );
         }
     }
 
