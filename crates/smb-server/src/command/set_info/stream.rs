@@ -1,5 +1,5 @@
-//! Renaming a named stream within its file ([MS-FSA] 2.1.5.15.12.1). The unnamed stream can be
-//! neither the source nor the target.
+//! Renaming a named stream within its file ([MS-FSA] 2.1.5.15.12.1). The unnamed stream is neither the source nor the
+//! target (docs/protocol-notes.md, "A rename from or to the unnamed stream").
 
 use durability::PendingChange;
 use smb_wire::{msg::NotifyFilter, status::Status};
