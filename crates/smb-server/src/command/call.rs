@@ -14,15 +14,14 @@ use smb_wire::{
     msg::{self, Dialect},
     status::Status,
 };
-use tokio::sync::oneshot;
 use vfs::{Attr, Vfs, disk::InMemory};
 
-use super::chain::Chain;
+use super::{chain::Chain, engine::Parking};
 use crate::{
     access::Subject,
     connection::Connection,
     failure::Failure,
-    file::{CountedUser, Outcome, Waiter},
+    file::CountedUser,
     link::outbound::{self, HEADROOM},
     memory::Held,
     state::{Channel, InFlight, QuotaPlace, QuotaUser, Server, Session, Share, TreeConnect},
@@ -276,14 +275,12 @@ impl<V: Vfs> Call<V> {
         Ok(self.counted_for(&self.session()?.token()))
     }
 
-    /// The entry of a request that the file engine may park, and the receiver of its wake-up.
+    /// The entry by which the file engine may park the request.
     ///
     /// # Errors
     /// The request has no session.
-    pub(crate) fn waiter(&self) -> Result<(Waiter, oneshot::Receiver<Outcome>), Failure> {
-        let user = self.counted()?;
-        let (id, woken) = self.server().waiter();
-        Ok((Waiter { id, user }, woken))
+    pub(super) fn parking(&self) -> Result<Parking<'_, V>, Failure> {
+        Ok(Parking::new(self.server(), self.counted()?))
     }
 
     /// The open a FileId of this request stands for ([MS-SMB2] 3.3.5.2.10). In a related element

@@ -13,7 +13,7 @@ use vfs::{Attr, FileKey, Lookup, Node, Vfs, VfsError};
 use super::Call;
 use crate::{
     failure::Failure,
-    file::{Actor, Effects, Operation, Outcome, Place, SharePath, Step, Waiter, WaiterId},
+    file::{Actor, CountedUser, Effects, Operation, Outcome, Place, SharePath, Step, Waiter},
     race::{First, race},
     state::{Disk, Open, Server, Share, breaks::perform},
     token::Token,
@@ -190,49 +190,70 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
     }
 }
 
-/// Waits for a wake-up of the engine; the client gets STATUS_PENDING where that is allowed.
-///
-/// # Errors
-/// `CANCELLED` if the request is ended first; the engine then knows that nobody waits any more.
-pub(super) async fn wait<V: Vfs>(
-    call: &Call<V>,
-    open: Option<&Open<V>>,
-    place: &Place,
-    id: WaiterId,
-    woken: oneshot::Receiver<Outcome>,
-) -> Result<Outcome, Failure> {
-    let failure = match call.park_bounded(open, woken).await {
-        Ok(Ok(Ok(outcome))) => return Ok(outcome),
-        Ok(_) => Status::CANCELLED.into(),
-        Err(failure) => failure,
-    };
-    call.server().files.cancel(place, id);
-    call.server().forget_waiter(id);
-    Err(failure)
+/// The entry of a request that the file engine may park, and the receiver of its wake-up. It is forgotten when it is
+/// dropped.
+pub(super) struct Parking<'a, V: Vfs> {
+    server: &'a Server<V>,
+    pub(super) waiter: Waiter,
+    pub(super) woken: oneshot::Receiver<Outcome>,
 }
 
-/// As [`wait`], but for `patience` at most. Returns whether the wake-up came in time.
-///
-/// # Errors
-/// As [`wait`].
-pub(super) async fn wait_at_most<V: Vfs>(
-    call: &Call<V>,
-    place: &Place,
-    id: WaiterId,
-    woken: oneshot::Receiver<Outcome>,
-    patience: Duration,
-) -> Result<bool, Failure> {
-    let server = call.server();
-    let late = server.env.sleep(patience);
-    let over = match call.park_bounded(None, race(woken, late)).await {
-        Ok(Ok(First::Left(Ok(_)))) => return Ok(true),
-        Ok(Ok(First::Right(()))) => Ok(false),
-        Ok(_) => Err(Status::CANCELLED.into()),
-        Err(failure) => Err(failure),
-    };
-    server.files.cancel(place, id);
-    server.forget_waiter(id);
-    over
+impl<V: Vfs> Drop for Parking<'_, V> {
+    fn drop(&mut self) {
+        self.server.forget_waiter(self.waiter.id);
+    }
+}
+
+impl<'a, V: Vfs> Parking<'a, V> {
+    pub(super) fn new(server: &'a Server<V>, user: CountedUser) -> Self {
+        let (id, woken) = server.waiter();
+        let waiter = Waiter { id, user };
+        Self {
+            server,
+            waiter,
+            woken,
+        }
+    }
+
+    /// Waits for the wake-up; the client gets STATUS_PENDING where that is allowed.
+    ///
+    /// # Errors
+    /// `CANCELLED` if the request is ended first; the engine then knows that nobody waits any more.
+    pub(super) async fn wait(
+        mut self,
+        call: &Call<V>,
+        open: Option<&Open<V>>,
+        place: &Place,
+    ) -> Result<Outcome, Failure> {
+        let failure = match call.park_bounded(open, &mut self.woken).await {
+            Ok(Ok(Ok(outcome))) => return Ok(outcome),
+            Ok(_) => Status::CANCELLED.into(),
+            Err(failure) => failure,
+        };
+        self.server.files.cancel(place, self.waiter.id);
+        Err(failure)
+    }
+
+    /// As [`Self::wait`], but for `patience` at most. Returns whether the wake-up came in time.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub(super) async fn wait_at_most(
+        mut self,
+        call: &Call<V>,
+        place: &Place,
+        patience: Duration,
+    ) -> Result<bool, Failure> {
+        let late = self.server.env.sleep(patience);
+        let over = match call.park_bounded(None, race(&mut self.woken, late)).await {
+            Ok(Ok(First::Left(Ok(_)))) => return Ok(true),
+            Ok(Ok(First::Right(()))) => Ok(false),
+            Ok(_) => Err(Status::CANCELLED.into()),
+            Err(failure) => Err(failure),
+        };
+        self.server.files.cancel(place, self.waiter.id);
+        over
+    }
 }
 
 /// As [`OnDisk::operation`], on behalf of `actor`.
@@ -251,7 +272,7 @@ pub(super) async fn break_conflicts<V: Vfs>(
 /// Repeats the question until no other holder has to be waited for.
 ///
 /// # Errors
-/// The engine's refusal, or an error of [`wait`].
+/// The engine's refusal, or an error of [`Parking::wait`].
 pub(super) async fn wait_for<V: Vfs>(
     call: &Call<V>,
     open: Option<&Open<V>>,
@@ -260,28 +281,21 @@ pub(super) async fn wait_for<V: Vfs>(
 ) -> Result<(), Failure> {
     let server = call.server();
     loop {
-        let (waiter, woken) = call.waiter()?;
-        let id = waiter.id;
+        let parking = call.parking()?;
         let step = {
             let _breaking = server.persistence.breaking();
-            let (step, effects) = ask(waiter);
+            let (step, effects) = ask(parking.waiter);
             perform(server, effects);
             step
         };
         match step {
             Step::Go => {
-                server.forget_waiter(id);
                 // The caching that others lost because of this is recorded before anybody is informed.
                 server.persistence.caching_recorded().await;
                 return Ok(());
             }
-            Step::Refused(status) => {
-                server.forget_waiter(id);
-                return Err(status.into());
-            }
-            Step::Wait => {
-                wait(call, open, place, id, woken).await?;
-            }
-        }
+            Step::Refused(status) => return Err(status.into()),
+            Step::Wait => parking.wait(call, open, place).await?,
+        };
     }
 }

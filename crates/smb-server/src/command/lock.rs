@@ -5,15 +5,17 @@ use smb_wire::{
     msg::{Dialect, LockElement, LockRequest, LockResponse},
     status::Status,
 };
-use tokio::sync::oneshot;
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, engine::OnDisk};
+use super::{
+    Call, Handled, Reply,
+    engine::{OnDisk, Parking},
+};
 use crate::{
     failure::Failure,
     file::{
-        Actor, LockBounds, LockSequence, Locking, Operation, Outcome, WaiterId, Withdrawal,
-        before_bad_flags, can_lock, is_unlock,
+        Actor, LockBounds, LockSequence, Locking, Operation, Outcome, Withdrawal, before_bad_flags,
+        can_lock, is_unlock,
     },
     limits::{LOCKS_PER_REQUEST_MAX, RANGE_MEMORY, RANGES_UNCHARGED},
     memory::Share,
@@ -190,25 +192,20 @@ async fn lock<V: Vfs>(
 ) -> Result<(Status, bool), Failure> {
     let server = call.server();
     let disk = open.disk()?;
-    let (id, woken) = server.waiter();
     let (sequence, bounds) = (sequence(call, open, request), bounds(call, open));
-    let (place, locks) = (&disk.place, &request.locks);
+    let parking = Parking::new(server, bounds.user);
+    let (place, locks, id) = (&disk.place, &*request.locks, parking.waiter.id);
     let (locking, effects) = (server.files).lock(place, open.engine, locks, sequence, id, bounds);
     if is_unlock(&request.locks) {
         // The store must get the unlock before the lock of anybody else who gets the range. Nothing waits for it here.
         drop(records::changed(server, open));
     }
     perform(server, effects);
-    let answer = match locking {
+    Ok(match locking {
         Locking::Done(status) => (status, false),
         Locking::Replayed => (Status::SUCCESS, true),
-        Locking::Pending => {
-            let blocked = (&*request.locks, sequence);
-            return Ok((wait(call, open, blocked, (id, woken)).await?, false));
-        }
-    };
-    server.forget_waiter(id);
-    Ok(answer)
+        Locking::Pending => (wait(call, open, (locks, sequence), parking).await?, false),
+    })
 }
 
 /// Waits until a blocked request is granted, fails or is ended.
@@ -216,19 +213,19 @@ async fn wait<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
     (locks, sequence): (&[LockElement], Option<LockSequence>),
-    (id, woken): (WaiterId, oneshot::Receiver<Outcome>),
+    mut parking: Parking<'_, V>,
 ) -> Result<Status, Failure> {
     let server = call.server();
     let disk = open.disk()?;
-    let ended = match call.park(Some(open), woken).await {
+    let ended = match call.park(Some(open), &mut parking.woken).await {
         Ok(Ok(Ok(Outcome::Locked))) => return Ok(Status::SUCCESS),
         Ok(Ok(Ok(Outcome::Failed(status)))) => return Ok(status),
         Ok(Ok(_)) => Ok(EndReason::Gone),
         Ok(Err(reason)) => Ok(reason),
         Err(failure) => Err(failure),
     };
+    let id = parking.waiter.id;
     let withdrawal = (server.files).withdraw_lock(&disk.place, open.engine, id);
-    server.forget_waiter(id);
     // docs/protocol-notes.md, "A lock request whose open ends".
     match (ended, withdrawal) {
         // The lock was granted as the wait ended: it is held, and the client must be informed.
@@ -277,6 +274,7 @@ mod tests {
     use super::*;
     use crate::{
         command::chain::Chain,
+        file::{CountedUser, WaiterId},
         limits::ServerLimits,
         restore::world::{Back, World, connection, run},
     };
@@ -307,9 +305,10 @@ mod tests {
             let (files, any) = (&server.files, LockBounds::ANY);
             files.lock(&place, open.engine, &[element], None, id, any)
         };
-        let (id, woken) = server.waiter();
+        let parking = Parking::new(server, CountedUser::default());
         let _held = lock(&holder, RANGE, WaiterId(0));
-        assert_eq!(lock(&blocked, RANGE, id).0, Locking::Pending);
+        let asked = lock(&blocked, RANGE, parking.waiter.id);
+        assert_eq!(asked.0, Locking::Pending);
         // The wake-up is under way.
         let _granted = lock(&holder, UNLOCKED, WaiterId(0));
         let connection = connection(server, None);
@@ -318,7 +317,7 @@ mod tests {
         chain.registered.set(Some(AsyncId(1)));
         let mut call = Call::new(&chain, &connection, Header::default());
         call.last = true;
-        let ended = run(wait(&call, &blocked, (&[RANGE], None), (id, woken)));
+        let ended = run(wait(&call, &blocked, (&[RANGE], None), parking));
         assert_eq!(ended.ok(), Some(Status::RANGE_NOT_LOCKED));
         assert_eq!(server.files.locks_of(&place, blocked.engine), 0);
     }

@@ -82,21 +82,18 @@ async fn is_free<V: Vfs>(
     ask: impl FnOnce(Waiter) -> Step,
 ) -> Result<bool, Failure> {
     let server = call.server();
-    let (waiter, woken) = call.waiter()?;
-    let failure: Failure = match ask(waiter) {
-        Step::Go => {
-            server.forget_waiter(waiter.id);
-            return Ok(true);
-        }
+    let mut parking = call.parking()?;
+    let failure: Failure = match ask(parking.waiter) {
+        Step::Go => return Ok(true),
         Step::Refused(status) => status.into(),
         // The wait is no longer than one creation takes on disk; a dropped claim wakes all that wait.
-        Step::Wait => match Box::pin(call.park_quietly(None, woken)).await {
+        Step::Wait => match Box::pin(call.park_quietly(None, &mut parking.woken)).await {
             Ok(Ok(_)) => return Ok(false),
             Ok(Err(_)) => Status::CANCELLED.into(),
             Err(failure) => failure,
         },
     };
-    server.forget_waiter(waiter.id);
+    drop(parking);
     match failure {
         Failure::Status(Status::INSUFFICIENT_RESOURCES) if !call.connection.is_closed() => {
             server.env.sleep(PAUSE).await;

@@ -7,7 +7,6 @@ use smb_wire::{
     msg::{Dialect, OplockLevel, ShareAccess},
     status::Status,
 };
-use tokio::sync::oneshot;
 use vfs::{FileKey, Node, Vfs};
 
 use super::{
@@ -16,11 +15,14 @@ use super::{
     request::{Contexts, Wanted},
 };
 use crate::{
-    command::{Call, engine},
+    command::{
+        Call,
+        engine::{self, Parking},
+    },
     failure::Failure,
     file::{
-        Actor, CacheGrant, CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Outcome,
-        Owner, Place, Quick, SharePath, WaiterId,
+        Actor, CacheGrant, CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Owner,
+        Place, Quick, SharePath,
     },
     state::{
         breaks::{Granting, perform},
@@ -115,8 +117,7 @@ pub(super) async fn open<V: Vfs>(
     }
     // Somebody may come back to a persistent open of the file, which must not be deleted meanwhile.
     let awaited = || (server.persistence).any_at(case.place, |open| durables.is_kept(open));
-    let (waiter, woken) = on.waiter()?;
-    let id = waiter.id;
+    let parking = on.parking()?;
     let share = on.share()?;
     let request = OpenRequest {
         open: OpenId(server.fresh_id()),
@@ -132,7 +133,7 @@ pub(super) async fn open<V: Vfs>(
         client: on.client()?,
         cache: cache(on.wanted, on.contexts),
         allocation: case.allocation,
-        waiter,
+        waiter: parking.waiter,
     };
     let caches = !matches!(request.cache, CacheRequest::Oplock(OplockLevel::NONE));
     let owner = request.owner().filter(|_| caches);
@@ -145,7 +146,7 @@ pub(super) async fn open<V: Vfs>(
     };
     match decision {
         Decision::Granted(granted) => {
-            server.forget_waiter(id);
+            drop(parking);
             if let Some(owner @ Owner::Lease(..)) = request.owner() {
                 records::caching_changed(server, owner);
             }
@@ -162,15 +163,12 @@ pub(super) async fn open<V: Vfs>(
             };
             Ok(Judged::Granted(request.open, agreed))
         }
-        Decision::Conflict(status) => {
-            server.forget_waiter(id);
-            Err(status.into())
-        }
+        Decision::Conflict(status) => Err(status.into()),
         Decision::MustBreak => {
             // No break may wait for this answer while the request itself waits for others.
             drop(granting);
             drop(case.claim.and_then(Cell::take));
-            wait(on, case.place, id, woken).await?;
+            wait(on, case.place, parking).await?;
             Ok(Judged::Again)
         }
     }
@@ -180,14 +178,13 @@ pub(super) async fn open<V: Vfs>(
 async fn wait<V: Vfs>(
     on: &Opening<'_, V>,
     place: &Place,
-    id: WaiterId,
-    woken: oneshot::Receiver<Outcome>,
+    parking: Parking<'_, V>,
 ) -> Result<(), Failure> {
     if on.wanted.delete_on_close() && on.patient.get() {
-        let wait = engine::wait_at_most(on, place, id, woken, PATIENCE);
+        let wait = parking.wait_at_most(on, place, PATIENCE);
         on.patient.set(Box::pin(wait).await?);
     } else {
-        engine::wait(on, None, place, id, woken).await?;
+        parking.wait(on, None, place).await?;
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use crate::{
         archive,
         attempts::{Attempt, attempts},
         create::streams_made_by_nobody,
-        engine::{self, OnDisk},
+        engine::OnDisk,
         kept_times::KeptChange,
     },
     failure::Failure,
@@ -166,12 +166,11 @@ async fn decide<V: Vfs>(
 async fn clear_below<V: Vfs>(on: &OnDisk<'_, V>, directory: &SharePath) -> Result<(), Failure> {
     let mut before = None;
     loop {
-        let (waiter, woken) = on.call.waiter()?;
-        let id = waiter.id;
+        let parking = on.call.parking()?;
         let files = &on.server.files;
         let mut clearing = files.clear_below(directory);
         let below = loop {
-            if let Some(below) = clearing.go_on(files, waiter, before.as_ref()) {
+            if let Some(below) = clearing.go_on(files, parking.waiter, before.as_ref()) {
                 break below;
             }
             let turn = &on.call.connection.turn;
@@ -181,19 +180,12 @@ async fn clear_below<V: Vfs>(on: &OnDisk<'_, V>, directory: &SharePath) -> Resul
         before = below.asked.map(|asked| (below.open, asked));
         perform(on.server, below.effects);
         match below.step {
-            Step::Go => {
-                on.server.forget_waiter(id);
-                Status::ACCESS_DENIED.when(below.open > 0)?;
-                return Ok(());
-            }
-            Step::Refused(status) => {
-                on.server.forget_waiter(id);
-                return Err(status.into());
-            }
+            Step::Go => return Ok(Status::ACCESS_DENIED.when(below.open > 0)?),
+            Step::Refused(status) => return Err(status.into()),
             Step::Wait => {
                 // It is parked at the file that was asked.
                 let asked = before.as_ref().map_or(&on.disk.place, |(_, place)| place);
-                engine::wait(on.call, Some(on.open), asked, id, woken).await?;
+                parking.wait(on.call, Some(on.open), asked).await?;
             }
         }
     }

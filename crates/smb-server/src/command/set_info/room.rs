@@ -180,7 +180,7 @@ async fn hold<V: Vfs>(
     target: &Target<V>,
     posix: bool,
 ) -> Result<Option<ReplacedHold<V>>, Failure> {
-    let (waiter, _) = on.call.waiter()?;
+    let parking = on.call.parking()?;
     let shared = ShareAccess::READ | ShareAccess::DELETE;
     let (access, share) = match posix {
         true => (AccessMask::DELETE, shared | ShareAccess::WRITE),
@@ -200,16 +200,15 @@ async fn hold<V: Vfs>(
         client: Guid::default(),
         cache: CacheRequest::None,
         allocation: 0,
-        waiter,
+        waiter: parking.waiter,
     };
     let (decision, effects) = on.server.files.open(&request);
     perform(on.server, effects);
-    on.server.forget_waiter(waiter.id);
     match decision {
         Decision::Granted(_) => {}
         Decision::Conflict(status) if posix => return Err(status.into()),
         Decision::MustBreak | Decision::Conflict(_) => {
-            on.server.files.cancel(place, waiter.id);
+            on.server.files.cancel(place, parking.waiter.id);
             return match posix {
                 true => Ok(None),
                 false => Err(Status::ACCESS_DENIED.into()),
