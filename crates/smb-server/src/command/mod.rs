@@ -2,7 +2,6 @@
 //! The common requirements (signature, session, tree, credits) are checked once, in `run.rs`, before any handler
 //! runs.
 
-mod archive;
 mod attempts;
 mod call;
 mod cancel;
@@ -15,9 +14,9 @@ mod echo;
 mod engine;
 mod flush;
 mod ioctl;
-mod kept_times;
 mod lock;
 mod logoff;
+mod modified;
 mod negotiate;
 mod oplock_break;
 mod park;

@@ -10,8 +10,7 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::{
-    Call, Handled, Reply, archive, engine::OnDisk, file_end, kept_times, range_end,
-    read::has_channel,
+    Call, Handled, Reply, engine::OnDisk, file_end, modified, range_end, read::has_channel,
 };
 use crate::{
     failure::Failure,
@@ -63,7 +62,7 @@ async fn file<V: Vfs>(
     }
     // [MS-FSA] 2.1.5.4: caching is broken first. A lock may be granted while this waits, or waits for its turn.
     on.data_operation(Operation::Write).await?;
-    let times = kept_times::begin(&on).await?;
+    let times = modified::begin(&on).await?;
     if disk.quick.ranges_in_use() {
         let files = &on.server.files;
         files.check_io(&disk.place, open.engine, request.offset, length, true)?;
@@ -72,11 +71,9 @@ async fn file<V: Vfs>(
     // On an error a part may have been written, or all without being as stable as the policy promises.
     let receipt = change.write(request.offset, data, flags).await;
     written(open, request.offset + length, receipt.is_ok());
-    let archived = archive::changed(&on).await;
-    let kept = times.put_back(&on).await;
-    let broken = on.data_changed(Operation::Write).await;
+    let ended = times.end(&on, true, Operation::Write).await;
     let receipt = receipt?;
-    archived.and(kept).and(broken)?;
+    ended?;
     Ok(receipt.into())
 }
 

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     access::{self, Parent, Subject},
-    command::{Call, archive},
+    command::{Call, modified},
     failure::Failure,
     file::{Change, Place, Quick},
 };
@@ -120,7 +120,7 @@ pub(super) async fn open<V: Vfs>(
 fn note_archive<V: Vfs>(on: &Opening<'_, V>, lookup: &Seen<V::Node>, attr: &Attr, key: FileKey) {
     let files = &on.server().files;
     let stale = attr.kind == Kind::File && files.has_moved(key, lookup.look);
-    if (archive::is_absent(attr) || stale) && !on.wanted.overwrites() {
+    if (modified::lacks_archive(attr) || stale) && !on.wanted.overwrites() {
         files.lacks_archive(key, true);
     }
 }

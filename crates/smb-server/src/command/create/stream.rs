@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     access::{self, Parent, Subject},
-    command::{Call, archive, engine},
+    command::{Call, engine, modified},
     failure::Failure,
     file::{Change, Effects, Link, Place, Quick, Remove, SharePath},
     state::notices,
@@ -290,14 +290,20 @@ async fn archive_of<V: Vfs>(
     created: bool,
 ) -> Result<(), Failure> {
     let (server, share) = (on.server(), on.share()?);
-    if archive::is_absent(attr) {
+    if modified::lacks_archive(attr) {
         server.files.lacks_archive(stream.key(), true);
     }
     let changed = created || on.wanted.overwrites();
     if !changed || !quick.lacks_archive() {
         return Ok(());
     }
-    let done = Box::pin(archive::set(server, share, stream, on.wanted.flags())).await;
+    let done = Box::pin(modified::set_archive(
+        server,
+        share,
+        stream,
+        on.wanted.flags(),
+    ))
+    .await;
     // Listings show the attribute.
     on.entries_changed(lookup);
     done

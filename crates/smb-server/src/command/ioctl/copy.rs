@@ -23,7 +23,7 @@ use vfs::{Node, Range, Vfs, WriteMode};
 
 use super::Answer;
 use crate::{
-    command::{Call, archive, engine::OnDisk, file_end, kept_times, range_end},
+    command::{Call, engine::OnDisk, file_end, modified, range_end},
     failure::Failure,
     file::Operation,
     limits::COPY_MEMORY,
@@ -294,7 +294,7 @@ async fn run<V: Vfs>(
     let gate = &ends.to.share.gate;
     change.start();
     gate.watch_write_back(&ends.to.disk.node).await;
-    let times = kept_times::begin(&ends.to).await?;
+    let times = modified::begin(&ends.to).await?;
     let mut copied = Ok(());
     for chunk in chunks {
         let turn = &ends.to.call.connection.turn;
@@ -308,18 +308,13 @@ async fn run<V: Vfs>(
     // A chunk that failed may have been written in part.
     let has_changed = change.has_changed();
     let completion = change.end(ends.to.open.flags()).await;
-    let mut archived = Ok(());
-    if has_changed {
-        ends.to.open.state().wrote = true;
-        archived = archive::changed(&ends.to).await;
-    }
-    let kept = times.put_back(&ends.to).await;
-    let broken = ends.to.data_changed(Operation::Write).await;
+    ends.to.open.state().wrote |= has_changed;
+    let ended = times.end(&ends.to, has_changed, Operation::Write).await;
     if completion.is_err() {
         // The bytes are there, but not known to be as stable as the policy promises.
         *progress = Progress::default();
     }
-    archived.and(kept).and(broken).and(copied)?;
+    ended.and(copied)?;
     Ok(completion?)
 }
 

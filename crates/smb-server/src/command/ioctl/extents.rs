@@ -11,7 +11,7 @@ use smb_wire::{
     msg::IoctlRequest,
     status::Status,
 };
-use vfs::{Vfs, VfsError};
+use vfs::{Vfs, VfsError, VfsResult};
 
 use super::{
     Answer,
@@ -19,7 +19,7 @@ use super::{
     ranges::is_sparse,
 };
 use crate::{
-    command::{Call, archive, file_end, kept_times, range_end},
+    command::{Call, file_end, modified, range_end},
     failure::Failure,
     file::Operation,
     state::InFlight,
@@ -86,14 +86,20 @@ pub(super) async fn duplicate<V: Vfs>(
     ends.check_locks(span)?;
     let change = ends.to.queued();
     ends.to.data_operation(Operation::Write).await?;
-    let times = kept_times::begin(&ends.to).await?;
+    let times = modified::begin(&ends.to).await?;
     // Others may have locked the range while this has waited.
     ends.check_locks(span)?;
-    let outcome = clone(&ends, change, span).await;
-    let kept = times.put_back(&ends.to).await;
-    let broken = ends.to.data_changed(Operation::Write).await;
-    kept.and(broken)?;
-    Ok(Answer::done(outcome?))
+    let (cloned, completion) = clone(&ends, change, span).await;
+    // After any other error, something within the range may have changed.
+    let changed = !matches!(cloned, Err(VfsError::NotSupported));
+    ends.to.open.state().wrote |= changed;
+    times.end(&ends.to, changed, Operation::Write).await?;
+    match cloned {
+        Ok(()) => Ok(Answer::done(completion?)),
+        // The file system cannot share extents: the control code is unknown to it.
+        Err(VfsError::NotSupported) => Err(Status::INVALID_DEVICE_REQUEST.into()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The bytes from `from` to the end of a source of `size` bytes, if the range ends within its last cluster. By [MS-FSA]
@@ -120,7 +126,7 @@ async fn clone<V: Vfs>(
     ends: &Ends<'_, V>,
     mut change: PendingContents<'_, V>,
     span: Span,
-) -> Result<Completion, Failure> {
+) -> (VfsResult<()>, VfsResult<Completion>) {
     let (share, target) = (ends.to.share, &ends.to.disk.node);
     let Span { from, to, len } = span;
     change.start();
@@ -133,19 +139,7 @@ async fn clone<V: Vfs>(
         Err(VfsError::NotSupported) => {}
         Err(error) => change.failed(range, error),
     }
-    let completion = change.end(ends.to.open.flags()).await;
-    let mut archived = Ok(());
-    // After any other error, something within the range may have changed.
-    if !matches!(cloned, Err(VfsError::NotSupported)) {
-        ends.to.open.state().wrote = true;
-        archived = archive::changed(&ends.to).await;
-    }
-    match cloned {
-        // The file system cannot share extents: the control code is unknown to it.
-        Err(VfsError::NotSupported) => Err(Status::INVALID_DEVICE_REQUEST.into()),
-        Err(error) => Err(error.into()),
-        Ok(()) => archived.and(Ok(completion?)),
-    }
+    (cloned, change.end(ends.to.open.flags()).await)
 }
 
 #[cfg(test)]

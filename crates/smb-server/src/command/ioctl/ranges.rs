@@ -15,9 +15,8 @@ use vfs::{Attr, Range, SetAttr, Vfs};
 use super::Answer;
 use crate::{
     command::{
-        archive,
         engine::OnDisk,
-        kept_times::{self, KeptChange},
+        modified::{self, KeptChange},
         range_end,
         set_info::report_change,
     },
@@ -50,7 +49,7 @@ pub(super) async fn set_sparse<V: Vfs>(
         ..SetAttr::default()
     };
     let token = on.token()?;
-    let turn = kept_times::turn(on.disk.quick).await;
+    let turn = modified::turn(on.disk.quick).await;
     let kept = KeptChange::begin(on, turn).await;
     let begun = on.share.gate.begin(node);
     vfs.set_attr(&token.identity, node, &set).await?;
@@ -106,7 +105,7 @@ pub(super) async fn zero<V: Vfs>(
         len: end - from,
     };
     on.share.gate.watch_write_back(&on.disk.node).await;
-    let times = kept_times::begin(on).await?;
+    let times = modified::begin(on).await?;
     // A lock may have been granted while this has waited.
     if on.disk.quick.ranges_in_use() {
         let files = &on.server.files;
@@ -122,10 +121,7 @@ pub(super) async fn zero<V: Vfs>(
     }
     let receipt = change.end(flags).await;
     on.open.state().wrote = true;
-    let archived = archive::changed(on).await;
-    let kept = times.put_back(on).await;
-    let broken = on.data_changed(Operation::ZeroData).await;
-    archived.and(kept).and(broken)?;
+    times.end(on, true, Operation::ZeroData).await?;
     zeroed?;
     Ok(Answer::done(receipt?))
 }

@@ -12,7 +12,7 @@ use vfs::{Attr, SetAttr, Timestamp, Vfs, VfsError};
 
 use super::{Changed, break_parent_leases, report_change};
 use crate::{
-    command::{engine::OnDisk, kept_times},
+    command::{engine::OnDisk, modified},
     failure::Failure,
 };
 
@@ -72,7 +72,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let node = &on.disk.node;
     let begun = on.share.gate.begin(node);
     // A change that is under way restores its times, not the ones that are set here: wait until it is over.
-    let turn = kept_times::turn(on.disk.quick).await;
+    let turn = modified::turn(on.disk.quick).await;
     let before = on.attr().await?;
     let root = on.server.path_of(on.open)?.names().is_empty();
     let attributes = attributes(on.disk.directory, &before, info.file_attributes, root)?;

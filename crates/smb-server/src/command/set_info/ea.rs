@@ -9,10 +9,9 @@ use vfs::{Vfs, VfsError};
 use super::{Changed, report_change};
 use crate::{
     command::{
-        archive,
         eas::{self, Ea},
         engine::OnDisk,
-        kept_times::KeptChange,
+        modified::KeptChange,
     },
     failure::of_eas,
 };
@@ -44,12 +43,11 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
             return Err(of_eas(error));
         }
     }
-    let archived = archive::changed(on).await;
-    let shown = kept.show(on).await;
+    let ended = kept.end(on).await;
     report_change(on, NotifyFilter::EA | NotifyFilter::ATTRIBUTES);
     let names = written(&known, &changes);
     let receipt = begun.eas_changed(node, names, flags).await?;
-    archived.and(shown)?;
+    ended?;
     Ok(receipt.into())
 }
 

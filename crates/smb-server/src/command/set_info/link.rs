@@ -12,10 +12,9 @@ use super::{
 use crate::{
     access,
     command::{
-        archive,
         attempts::{Attempt, attempts},
         engine::OnDisk,
-        kept_times::KeptChange,
+        modified::KeptChange,
     },
     failure::Failure,
     file::{Change, Operation},
@@ -82,13 +81,12 @@ async fn attempt<V: Vfs>(
     // would not include it.
     let flags = on.open.flags();
     let receipt = begun.linked(&on.disk.node, &target.parent, flags).await;
-    let archived = archive::changed(on).await;
-    let shown = kept.show(on).await;
+    let ended = kept.end(on).await;
     report(on, &target, replace);
     entries_changed(on, target.parent.key());
     room::end(room).await;
     let receipt = room::answer(replaced, &on.disk.node, receipt).await;
-    archived.and(shown)?;
+    ended?;
     Ok(Attempt::Done(receipt?.into()))
 }
 

@@ -17,11 +17,10 @@ use super::{
 };
 use crate::{
     command::{
-        archive,
         attempts::{Attempt, attempts},
         create::streams_made_by_nobody,
         engine::OnDisk,
-        kept_times::KeptChange,
+        modified::KeptChange,
     },
     failure::Failure,
     file::{Change, Link, Operation, Renamed, SharePath, Step},
@@ -239,8 +238,7 @@ async fn carry_out<V: Vfs>(
     flags.open_write_through |= is_recorded || server.persistence.is_met(to.way.id, one.node.key());
     let receipt = moving.renamed(one.node, flags).await;
     // [MS-FSA] 2.1.5.15.12: the file now has FILE_ATTRIBUTE_ARCHIVE, which is reported at the close.
-    let archived = archive::changed(on).await;
-    let shown = kept.show(on).await;
+    let ended = kept.end(on).await;
     on.open.state().renamed |= !one.directory && !matches!(there, There::Itself);
     there.end().await;
     // Up to here the record has both names. The turn was given back before, so that no other rename waits for the
@@ -259,7 +257,7 @@ async fn carry_out<V: Vfs>(
     }
     break_parents_leases(on, &one);
     let receipt = room::answer(replaced, one.node, receipt).await;
-    archived.and(shown)?;
+    ended?;
     Ok(Attempt::Done(receipt?.into()))
 }
 

@@ -15,9 +15,8 @@ use super::{Changed, report_change};
 use crate::{
     access,
     command::{
-        archive,
         engine::OnDisk,
-        kept_times::{self, KeptChange},
+        modified::{self, KeptChange},
     },
     failure::Failure,
     file::Operation,
@@ -44,7 +43,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -
     // The lock is taken before the stored descriptor is read, so that this merge does not restore a
     // right that another request takes away.
     on.operation(Operation::SetSecurity).await?;
-    let turn = kept_times::turn(on.disk.quick).await;
+    let turn = modified::turn(on.disk.quick).await;
     let merging = on.server.merges.inode(on.disk.node.key()).await;
     let attr = on.attr().await?;
     let mut sd = access::descriptor(on.vfs(), &on.disk.node, &attr, None).await?;
@@ -60,12 +59,11 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -
     let begun = on.share.gate.begin(node);
     vfs.set_security(&token.identity, node, &bytes).await?;
     drop(merging);
-    let archived = archive::changed(on).await;
-    let shown = kept.show(on).await;
+    let ended = kept.end(on).await;
     report_change(on, NotifyFilter::SECURITY);
     let marked = begun.metadata_changed(node, Meta::Security, on.open.flags());
     let receipt = marked.await?;
-    archived.and(shown)?;
+    ended?;
     Ok(receipt.into())
 }
 

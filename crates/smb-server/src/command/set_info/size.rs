@@ -12,10 +12,9 @@ use vfs::Vfs;
 use super::{Changed, report_size};
 use crate::{
     command::{
-        archive,
         engine::OnDisk,
         file_end,
-        kept_times::{self, KeptTimes},
+        modified::{self, KeptTimes},
     },
     failure::Failure,
     file::Operation,
@@ -23,12 +22,6 @@ use crate::{
 
 /// The allocation unit that NTFS cuts at.
 const CLUSTER: u64 = 4096;
-
-/// The part of the file that a request set.
-enum What {
-    Size,
-    Allocation,
-}
 
 /// FileEndOfFileInformation.
 pub(super) async fn end_of_file<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
@@ -62,22 +55,22 @@ pub(super) async fn allocation<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Cha
     on.share.gate.watch_write_back(&on.disk.node).await;
     // [MS-FSA] 2.1.5.15.1: a reservation moves only the change time, even if the space is already
     // allocated.
-    let times = kept_times::begin_unmodified(on).await?;
+    let times = modified::begin_unmodified(on).await?;
     let begun = on.share.gate.begin(&on.disk.node);
     if rounded != attr.allocated {
         // A smaller reservation may leave the blocks as they are, although NTFS gives the space
         // back.
         on.vfs().allocate(&on.disk.node, rounded).await?;
     }
-    done(on, times, begun, What::Allocation).await
+    done(on, times, begun, false).await
 }
 
 async fn set_size<V: Vfs>(on: &OnDisk<'_, V>, size: u64) -> Changed {
     on.share.gate.watch_write_back(&on.disk.node).await;
-    let times = kept_times::begin(on).await?;
+    let times = modified::begin(on).await?;
     let begun = on.share.gate.begin(&on.disk.node);
     on.vfs().set_size(&on.disk.node, size).await?;
-    done(on, times, begun, What::Size).await
+    done(on, times, begun, true).await
 }
 
 fn check<V: Vfs>(on: &OnDisk<'_, V>, size: i64) -> Result<u64, Failure> {
@@ -87,23 +80,22 @@ fn check<V: Vfs>(on: &OnDisk<'_, V>, size: i64) -> Result<u64, Failure> {
     file_end(size)
 }
 
+/// Ends a change of the size, or with `resized` false of the allocation.
 async fn done<V: Vfs>(
     on: &OnDisk<'_, V>,
     times: KeptTimes<'_>,
     begun: PendingChange<'_, V>,
-    what: What,
+    resized: bool,
 ) -> Changed {
-    let archived = archive::changed(on).await;
-    let kept = times.put_back(on).await;
     // Even if the wait for a break fails, the change is on disk and must be marked.
-    let broken = on.data_changed(Operation::SetSize).await;
+    let ended = times.end(on, true, Operation::SetSize).await;
     let (node, flags) = (&on.disk.node, on.open.flags());
-    let receipt = match what {
-        What::Size => begun.resized(node, flags).await,
-        What::Allocation => begun.allocated(node, flags).await,
+    let receipt = match resized {
+        true => begun.resized(node, flags).await,
+        false => begun.allocated(node, flags).await,
     };
     report_size(on);
     let receipt = receipt?;
-    archived.and(kept).and(broken)?;
+    ended?;
     Ok(receipt.into())
 }

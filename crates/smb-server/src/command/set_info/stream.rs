@@ -7,7 +7,7 @@ use vfs::{Node, StreamOpen, Vfs, VfsError};
 
 use super::Changed;
 use crate::{
-    command::{archive, create::is_too_long, engine::OnDisk, split},
+    command::{create::is_too_long, engine::OnDisk, modified, split},
     failure::Failure,
     file::{Change, Operation, Place},
     state::{At, breaks::perform, notices, records},
@@ -112,7 +112,7 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
     // It is stable if the open is persistent, so that its record needs the new name only.
     let receipt = begun.stream_renamed(&node, old, on.open.flags()).await?;
     records::stream_moved(on.server, on.open).await;
-    archive::changed(on).await?;
+    modified::archive(on).await?;
     Ok(receipt.into())
 }
 

@@ -1,5 +1,9 @@
-//! Times that a change of data leaves as they are, because the handle through which it is made has set them explicitly
-//! ([MS-FSA] 2.1.4.17; Open.UserSetModificationTime and its like).
+//! Notes that a file has been modified ([MS-FSA] 2.1.4.17): it gets FILE_ATTRIBUTE_ARCHIVE, and its times move unless the
+//! handle through which it is changed has set them explicitly (Open.UserSetModificationTime and its like).
+//!
+//! Backup programs clear the attribute. The engine knows which open files lack it ([`Quick::lacks_archive`]): a CREATE
+//! has read it, and the server itself clears it. Changes of all others, which are nearly all, ask no disk. A program on
+//! the host that clears it while clients have the file open is not seen.
 //!
 //! The kernel moves the times with each change, so they are restored after it, to their values before the change and
 //! not to those that this handle once set, because another handle may have written since. Where a handle of the file
@@ -11,15 +15,16 @@
 //! it (`Contents::keep_write_time`), so only the change time is restored after it. It takes no turn with changes of the
 //! unnamed stream, so the times may not show it beside one through a handle that keeps them.
 
-use durability::Meta;
+use durability::{Meta, RequestFlags};
+use smb_wire::file_attributes::FileAttributes;
 use tokio::sync::MutexGuard;
-use vfs::{Attr, SetAttr, Timestamp, Vfs};
+use vfs::{Attr, Identity, Kind, Node, SetAttr, Timestamp, Vfs};
 
-use super::engine::OnDisk;
+use super::{engine::OnDisk, set_info::break_parent_leases};
 use crate::{
     failure::Failure,
-    file::{Ongoing, Quick},
-    state::KeepsTimes,
+    file::{Ongoing, Operation, Quick},
+    state::{KeepsTimes, Server, Share},
 };
 
 /// Held from before a change until the times are restored. The holder must not wait for a break: a client that
@@ -102,11 +107,28 @@ async fn take_turn<'a, V: Vfs>(
 }
 
 impl KeptTimes<'_> {
-    /// Restores the times that the handle keeps, after the change is done.
+    /// Ends the change: sets the attribute if there was a change, restores the times that the handle keeps, and breaks
+    /// the caching that others were granted meanwhile. Each of this is done whatever the others return.
     ///
     /// # Errors
-    /// The error of the file system.
-    pub(super) async fn put_back<V: Vfs>(self, on: &OnDisk<'_, V>) -> Result<(), Failure> {
+    /// The first of their errors.
+    pub(super) async fn end<V: Vfs>(
+        self,
+        on: &OnDisk<'_, V>,
+        changed: bool,
+        done: Operation,
+    ) -> Result<(), Failure> {
+        let archived = match changed {
+            true => archive(on).await,
+            false => Ok(()),
+        };
+        let kept = self.put_back(on).await;
+        let broken = on.data_changed(done).await;
+        archived.and(kept).and(broken)
+    }
+
+    /// Restores the times that the handle keeps.
+    async fn put_back<V: Vfs>(self, on: &OnDisk<'_, V>) -> Result<(), Failure> {
         let Some((keeps, before)) = self.before else {
             return Ok(());
         };
@@ -176,6 +198,16 @@ impl<'a> KeptChange<'a> {
         Self { turn, before }
     }
 
+    /// Ends a change that sets the attribute.
+    ///
+    /// # Errors
+    /// Those of [`archive`] and [`Self::show`], both of which are done.
+    pub(super) async fn end<V: Vfs>(self, on: &OnDisk<'_, V>) -> Result<(), Failure> {
+        let archived = archive(on).await;
+        let shown = self.show(on).await;
+        archived.and(shown)
+    }
+
     /// Shows the time that the handle keeps, after everything that belongs to the change is done.
     ///
     /// # Errors
@@ -188,4 +220,59 @@ impl<'a> KeptChange<'a> {
         drop(self.turn);
         Ok(())
     }
+}
+
+/// Whether the attributes are those of a file without FILE_ATTRIBUTE_ARCHIVE.
+pub(super) fn lacks_archive(attr: &Attr) -> bool {
+    let bits = FileAttributes(attr.dos_attributes);
+    attr.kind == Kind::File && !bits.contains(FileAttributes::ARCHIVE)
+}
+
+/// Sets FILE_ATTRIBUTE_ARCHIVE of the file of an open that was changed.
+///
+/// # Errors
+/// The error of the durability gate. An attribute that the file system refuses is only logged, because the change
+/// itself was made.
+pub(super) async fn archive<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
+    if !on.disk.quick.lacks_archive() {
+        return Ok(());
+    }
+    let flags = on.open.flags();
+    let done = Box::pin(set_archive(on.server, on.share, &on.disk.node, flags)).await;
+    // Listings show the attribute, and a named stream is changed without any other break of these leases. The
+    // attribute is still missing where the file system refused it.
+    if !on.disk.quick.lacks_archive() {
+        break_parent_leases(on);
+    }
+    done
+}
+
+/// Sets the attribute of a file that lacks it. It is rare, so callers box it.
+pub(super) async fn set_archive<V: Vfs>(
+    server: &Server<V>,
+    share: &Share<V>,
+    node: &V::Node,
+    flags: RequestFlags,
+) -> Result<(), Failure> {
+    let key = node.key();
+    // This comes first, because another request that clears the attribute meanwhile sets the flag.
+    server.files.lacks_archive(key, false);
+    let begun = share.gate.begin(node);
+    let archive = SetAttr {
+        archive: true,
+        ..SetAttr::default()
+    };
+    // A user who may write the data need not be allowed to set attributes.
+    match share.vfs.set_attr(&Identity::Service, node, &archive).await {
+        Ok(()) => drop(
+            begun
+                .metadata_changed(node, Meta::Attributes, flags)
+                .await?,
+        ),
+        Err(error) => {
+            server.files.lacks_archive(key, true);
+            tracing::debug!(%error, "FILE_ATTRIBUTE_ARCHIVE of a changed file stays clear");
+        }
+    }
+    Ok(())
 }
