@@ -23,7 +23,7 @@ use crate::{
     limits::PATTERN_UNITS_MAX,
     memory::Held,
     pattern::Pattern,
-    state::{DirectoryCursor, InFlight},
+    state::DirectoryCursor,
     turn::{COMPONENT_WORK, ENTRY_WORK, MATCH_WORK},
 };
 
@@ -48,9 +48,10 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let open = super::directory(call, request.file_id, request.output_buffer_length)?;
     let class = FileInformationClass(request.info_class);
     let format = DirectoryFormat::of(class).ok_or(Status::INVALID_INFO_CLASS)?;
+    let on = &OnDisk::new(call, &open)?;
     let _alone = open.listing.lock().await;
     let mut cursor = std::mem::take(&mut open.state().cursor);
-    let answered = fill(call, &open, &request, format, &mut cursor).await;
+    let answered = fill(on, &request, format, &mut cursor).await;
     open.state().cursor = cursor;
     let buffer: &[u8] = &answered?;
     Ok(Reply::read_only(&QueryDirectoryResponse { buffer }))
@@ -65,8 +66,7 @@ fn pattern(bytes: &[u8]) -> Result<String, Failure> {
 }
 
 async fn fill<V: Vfs>(
-    call: &Call<V>,
-    open: &InFlight<V>,
+    on: &OnDisk<'_, V>,
     request: &QueryDirectoryRequest<'_>,
     format: DirectoryFormat,
     cursor: &mut DirectoryCursor,
@@ -75,7 +75,7 @@ async fn fill<V: Vfs>(
     let reopen = asks(QueryDirectoryFlags::REOPEN);
     let restart = reopen || asks(QueryDirectoryFlags::RESTART_SCANS);
     let single = asks(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
-    let limit = call.server().config().limits.directory_bytes;
+    let limit = on.server.config().limits.directory_bytes;
     let room = size(request.output_buffer_length.min(limit));
     // [MS-FSA] 2.1.5.6.3: this is checked before anything is searched or kept.
     Status::INFO_LENGTH_MISMATCH.when(room < format.fixed())?;
@@ -88,15 +88,15 @@ async fn fill<V: Vfs>(
         let pattern = pattern(request.pattern)?;
         let looked = if single { 0 } else { room / ENTRY_BYTES_USUAL };
         let looked = looked.min(LOOKED_AT_MAX);
-        ahead = start(call, open, (pattern, format), cursor, looked).await?;
+        ahead = start(on, (pattern, format), cursor, looked).await?;
     }
     let mut writer = DirectoryWriter::new(format, room);
     let most = if single { 1 } else { LOOKED_AT_MAX };
     writer.reserve(cursor.names.len().min(most) * ENTRY_BYTES_USUAL);
-    let (vfs, mut short) = (&*call.share()?.vfs, String::new());
+    let mut short = String::new();
     while let Some(name) = cursor.names.front() {
         let fitting = (room.saturating_sub(writer.len()), most);
-        let looked = match next(call, open, &cursor.names, fitting, format, &mut ahead).await {
+        let looked = match next(on, &cursor.names, fitting, format, &mut ahead).await {
             Ok(looked) => looked,
             // The search is past the names in the answer, so the client gets them. When it asks again, it meets this
             // name first, and the error with it.
@@ -104,9 +104,9 @@ async fn fill<V: Vfs>(
             Err(failure) => return Err(failure),
         };
         if let Some((mut attr, ea_size)) = looked {
-            call.server().change_times.apply(&mut attr);
+            on.server.change_times.apply(&mut attr);
             if format.has_short_name() {
-                shorten(vfs, &name.name, &mut short);
+                shorten(on.vfs(), &name.name, &mut short);
             }
             match writer.push(&entry(name, &short, &(attr, ea_size), cursor.index)) {
                 Pushed::Pushed => {}
@@ -142,8 +142,7 @@ async fn fill<V: Vfs>(
 /// Takes the names that match; `.` and `..` come first. If all match, it also returns the attributes of about the first
 /// `looked`.
 async fn start<V: Vfs>(
-    call: &Call<V>,
-    open: &InFlight<V>,
+    on: &OnDisk<'_, V>,
     (asked, format): (String, DirectoryFormat),
     cursor: &mut DirectoryCursor,
     looked: usize,
@@ -154,30 +153,29 @@ async fn start<V: Vfs>(
     };
     // The names of the enumeration before are freed first, so that the budget need not have room for both.
     end(cursor);
-    let disk = open.disk()?;
-    let vfs = &call.share()?.vfs;
-    let who = &call.token()?.identity;
+    let (call, vfs, node) = (on.call, on.vfs(), &on.disk.node);
+    let who = &on.token()?.identity;
     let pattern = Pattern::new(&text).ok_or(Status::OBJECT_NAME_INVALID)?;
     let _few = call.connection.listings.acquire().await;
     let found = match pattern.is_plain() {
-        true => plain(call, open, &text).await?,
+        true => plain(on, &text).await?,
         false => None,
     };
-    let user = (call.counted()?, call.share()?.id);
+    let user = (call.counted()?, on.share.id);
     let is_there = || !call.connection.is_closed();
-    let listings = &call.server().large_listings;
+    let listings = &on.server.large_listings;
     let ((names, attrs), permit) = if let Some(names) = found {
         ((names, Vec::new()), None)
     } else if pattern.is_everything() {
-        let list = async |most: usize| vfs.list_looked(who, &disk.node, most, looked).await;
+        let list = async |most: usize| vfs.list_looked(who, node, most, looked).await;
         listings.list(user, is_there, list).await?
     } else {
-        let list = async |most: usize| vfs.list(who, &disk.node, most).await;
+        let list = async |most: usize| vfs.list(who, node, most).await;
         let (names, permit) = listings.list(user, is_there, list).await?;
         // Matching them may take many turns.
         let _listed = kept(call, &names)?;
         drop(permit);
-        ((matching(call, &pattern, names).await?, Vec::new()), None)
+        ((matching(on, &pattern, names).await?, Vec::new()), None)
     };
     let mut names = VecDeque::from(names);
     for dots in ["..", "."] {
@@ -195,7 +193,7 @@ async fn start<V: Vfs>(
         index: 0,
     };
     let names = cursor.names.iter().skip_while(|name| is_dots(name));
-    seen(call, open, names, attrs, format).await
+    seen(on, names, attrs, format).await
 }
 
 /// Ends the enumeration. The names are freed as well, because the budget no longer counts them.
@@ -213,18 +211,18 @@ fn kept<'a, V: Vfs>(
 
 /// Returns the `names` that match by any of their spellings ([MS-FSA] 2.1.5.6.3).
 async fn matching<V: Vfs>(
-    call: &Call<V>,
+    on: &OnDisk<'_, V>,
     pattern: &Pattern,
     names: Vec<DirName>,
 ) -> Result<Vec<DirName>, Failure> {
-    let (vfs, mut short) = (&call.share()?.vfs, String::new());
+    let (call, mut short) = (on.call, String::new());
     let mut matching = Vec::new();
     for name in names {
         call.worked(MATCH_WORK * pattern.cost(&name.name)).await?;
         let mut matches = pattern.matches(&name.name);
         if !matches {
             short.clear();
-            vfs.short_name(&name.name, &mut short);
+            on.vfs().short_name(&name.name, &mut short);
             // A short form leaves out an extension that is too long for it, but the name still has one: `<`, which a
             // client sends for `*.`, must not find page.html, because a client may delete what it finds.
             if let Some((base, extension)) = name.name.rsplit_once('.')
@@ -249,24 +247,18 @@ async fn matching<V: Vfs>(
 
 /// A pattern without wildcards names at most one entry: a lookup finds it without listing. `None` if the directory is
 /// not at its path: it was moved on the host or through another share, or is just being moved.
-async fn plain<V: Vfs>(
-    call: &Call<V>,
-    open: &InFlight<V>,
-    text: &str,
-) -> Result<Option<Vec<DirName>>, Failure> {
+async fn plain<V: Vfs>(on: &OnDisk<'_, V>, text: &str) -> Result<Option<Vec<DirName>>, Failure> {
     let name = create::parse_name(&utf16::encode(text)).ok();
     // "." names the directory itself, which is not one of its names here.
     let Some(name) = name.filter(|name| name.path.len() == 1) else {
         return Ok(Some(Vec::new()));
     };
-    let directory = open.disk()?.node.key();
-    let is_it = |parent: Option<&V::Node>| parent.is_some_and(|node| node.key() == directory);
-    let path = call.server().path_of(open)?;
-    let mut whole = path.to_names();
+    let directory = Some(on.disk.node.key());
+    let mut whole = on.server.path_of(on.open)?.to_names();
     whole.extend(name.path);
-    let token = call.token()?;
-    match call.share()?.vfs.lookup(&token.identity, &whole).await {
-        Ok(Lookup { parent, .. }) if !is_it(parent.as_ref()) => Ok(None),
+    let token = on.token()?;
+    match on.vfs().lookup(&token.identity, &whole).await {
+        Ok(Lookup { parent, .. }) if parent.as_ref().map(Node::key) != directory => Ok(None),
         Ok(lookup) if lookup.found.is_some() => {
             let on_disk = vfs::posix::name::to_disk(&lookup.name)?;
             Ok(Some(vec![DirName::new(lookup.name, on_disk)]))
@@ -281,19 +273,18 @@ async fn plain<V: Vfs>(
 /// The attributes of the first of `names`, `None` if it is not shown. They come from `ahead`, which is filled as by
 /// [`look`] when it is empty.
 async fn next<V: Vfs>(
-    call: &Call<V>,
-    open: &InFlight<V>,
+    on: &OnDisk<'_, V>,
     names: &VecDeque<DirName>,
     fitting: (usize, usize),
     format: DirectoryFormat,
     ahead: &mut Ahead,
 ) -> Result<Option<Looked>, Failure> {
     if let Some(dots) = names.front().filter(|name| is_dots(name)) {
-        return Ok(Some(above(call, open, dots, format).await?));
+        return Ok(Some(above(on, dots, format).await?));
     }
     if ahead.len() == 0 {
-        call.worked(ENTRY_WORK * LOOKED_AT_MAX).await?;
-        *ahead = look(call, open, names, fitting, format).await?;
+        on.call.worked(ENTRY_WORK * LOOKED_AT_MAX).await?;
+        *ahead = look(on, names, fitting, format).await?;
     }
     Ok(ahead.next().transpose()?.flatten())
 }
@@ -301,13 +292,11 @@ async fn next<V: Vfs>(
 /// Attributes of the next entries, about as many as fit `room` bytes, at least one and at most
 /// `most`.
 async fn look<V: Vfs>(
-    call: &Call<V>,
-    open: &InFlight<V>,
+    on: &OnDisk<'_, V>,
     names: &VecDeque<DirName>,
     (room, most): (usize, usize),
     format: DirectoryFormat,
 ) -> Result<Ahead, Failure> {
-    let disk = open.disk()?;
     let mut used = 0;
     let (front, _) = names.as_slices();
     let fitting = front.iter().take(most).take_while(|name| {
@@ -317,16 +306,15 @@ async fn look<V: Vfs>(
     });
     let count = fitting.count();
     let batch = front.get(..count).unwrap_or_default();
-    let who = &call.token()?.identity;
-    let attrs = call.share()?.vfs.attrs_at(who, &disk.node, batch).await;
-    seen(call, open, batch.iter(), attrs, format).await
+    let who = &on.token()?.identity;
+    let attrs = on.vfs().attrs_at(who, &on.disk.node, batch).await;
+    seen(on, batch.iter(), attrs, format).await
 }
 
 /// The attributes of `names` that the listing shows: none for names that have disappeared meanwhile or that the
 /// user may not see.
 async fn seen<V: Vfs>(
-    call: &Call<V>,
-    open: &InFlight<V>,
+    on: &OnDisk<'_, V>,
     names: impl Iterator<Item = &DirName> + Clone,
     attrs: Vec<VfsResult<Attr>>,
     format: DirectoryFormat,
@@ -337,13 +325,13 @@ async fn seen<V: Vfs>(
         Err(error) => Err(error),
     });
     let mut attrs: Vec<VfsResult<Option<Attr>>> = attrs.collect();
-    if call.share()?.config.access_based_enumeration {
-        let path = call.server().path_of(open)?;
+    if on.share.config.access_based_enumeration {
+        let path = on.server.path_of(on.open)?;
         let each = COMPONENT_WORK * (path.names().len() + 2);
         for (name, attr) in names.clone().zip(&mut attrs) {
-            call.worked(each).await?;
+            on.call.worked(each).await?;
             if matches!(attr, Ok(Some(_))) {
-                match visible(call, open, name).await? {
+                match visible(on, name).await? {
                     Ok(true) => {}
                     Ok(false) => *attr = Ok(None),
                     Err(error) => *attr = Err(error),
@@ -357,8 +345,7 @@ async fn seen<V: Vfs>(
         let shown: Vec<_> = shown
             .filter_map(|(name, attr)| Some((name, attr.as_ref().ok()?.as_ref()?)))
             .collect();
-        let vfs = &call.share()?.vfs;
-        sizes = vfs.ea_sizes_at(&open.disk()?.node, &shown).await;
+        sizes = on.vfs().ea_sizes_at(&on.disk.node, &shown).await;
     }
     let mut sizes = sizes.into_iter();
     let mut looked = Vec::with_capacity(attrs.len());
@@ -374,23 +361,20 @@ fn is_dots(name: &DirName) -> bool {
 
 /// Attributes of the directory itself or of the one above it.
 async fn above<V: Vfs>(
-    call: &Call<V>,
-    open: &InFlight<V>,
+    on: &OnDisk<'_, V>,
     dots: &DirName,
     format: DirectoryFormat,
 ) -> Result<Looked, Failure> {
-    let disk = open.disk()?;
-    let share = call.share()?;
-    let mut node = disk.node;
+    let mut node = on.disk.node.clone();
     if dots.name == ".." {
         // The directory above the root of the share is not shown.
-        let lookup = OnDisk::new(call, open)?.lookup_once().await;
+        let lookup = on.lookup_once().await;
         node = lookup.ok().and_then(|lookup| lookup.parent).unwrap_or(node);
     }
-    let attr = share.vfs.attr(&node).await?;
+    let attr = on.vfs().attr(&node).await?;
     let ea_size = match format.has_ea_size() {
         // As for every other entry, an error of the disk does not end the listing.
-        true => share.vfs.ea_size(&node, &attr).await.unwrap_or(0),
+        true => on.vfs().ea_size(&node, &attr).await.unwrap_or(0),
         false => 0,
     };
     Ok((attr, ea_size))
@@ -398,15 +382,10 @@ async fn above<V: Vfs>(
 
 /// Whether the descriptor of an entry grants the user generic read: an entry for which a right is missing is not
 /// listed. The inner error is that of the disk for this entry.
-async fn visible<V: Vfs>(
-    call: &Call<V>,
-    open: &InFlight<V>,
-    name: &DirName,
-) -> Result<VfsResult<bool>, Failure> {
-    let path = call.server().path_of(open)?;
-    let mut whole = path.to_names();
+async fn visible<V: Vfs>(on: &OnDisk<'_, V>, name: &DirName) -> Result<VfsResult<bool>, Failure> {
+    let mut whole = on.server.path_of(on.open)?.to_names();
     whole.push(name.name.clone());
-    let (token, vfs) = (call.token()?, &call.share()?.vfs);
+    let (token, vfs) = (on.token()?, on.vfs());
     let Ok(Lookup {
         parent: Some(parent),
         found: Some((node, attr)),
@@ -416,10 +395,10 @@ async fn visible<V: Vfs>(
         return Ok(Ok(false));
     };
     // Another directory may have the path by now.
-    if parent.key() != open.disk()?.node.key() {
+    if parent.key() != on.disk.node.key() {
         return Ok(Ok(false));
     }
-    Ok(match access::descriptor(&**vfs, &node, &attr, None).await {
+    Ok(match access::descriptor(vfs, &node, &attr, None).await {
         Ok(sd) => Ok(access::maximal(&sd, &token).contains(AccessMask::FILE_GENERIC_READ)),
         // A descriptor that cannot be understood or read opens nothing, but does not end the listing of the others.
         Err(VfsError::Corrupt | VfsError::AccessDenied) => Ok(false),
