@@ -4,17 +4,14 @@
 //! Every code that is answered has a row in `table.rs` with the kind of object that it works on and
 //! the access that its handle must have; both are checked here, before any handler runs
 //! (CVE-2026-1933 was a control code whose access was not checked). The rows are served by
-//! `copy.rs`, `extents.rs`, `ranges.rs`, `facts.rs`, `interfaces.rs`, `pipes.rs`, `resiliency.rs` and
-//! `negotiate.rs`.
+//! `connection.rs`, `copy.rs`, `extents.rs`, `facts.rs`, `pipes.rs` and `ranges.rs`.
 
+mod connection;
 mod copy;
 mod extents;
 mod facts;
-mod interfaces;
-mod negotiate;
 mod pipes;
 mod ranges;
-mod resiliency;
 mod table;
 
 use bytes::{Bytes, BytesMut};
@@ -100,6 +97,21 @@ impl Answer {
         }
     }
 
+    /// As [`Self::of_query`], for a structure of at least `min` bytes.
+    ///
+    /// # Errors
+    /// `INVALID_PARAMETER` where the client has no room for it.
+    fn structure(
+        request: &IoctlRequest<'_>,
+        min: usize,
+        encode: impl FnOnce(&mut BytesMut),
+    ) -> Result<Self, Failure> {
+        Status::INVALID_PARAMETER.when(size(request.max_output_response) < min)?;
+        let mut output = BytesMut::new();
+        encode(&mut output);
+        Ok(Self::of_query(output))
+    }
+
     /// Success of a change, with no output.
     fn done(completion: impl Into<Completion>) -> Self {
         Self {
@@ -127,9 +139,9 @@ fn without_handle<V: Vfs>(
     alone: Alone,
 ) -> Result<Answer, Failure> {
     match alone {
-        Alone::ValidateNegotiate => negotiate::validate(call, request),
+        Alone::ValidateNegotiate => connection::validate(call, request),
         Alone::WaitForPipe => pipes::wait(call, request),
-        Alone::NetworkInterfaces => interfaces::query(call, request),
+        Alone::NetworkInterfaces => connection::interfaces(call, request),
         Alone::Refuse(status) => Err(status.into()),
     }
 }
@@ -151,11 +163,11 @@ async fn with_handle<V: Vfs>(
         Does::SetSparse => ranges::set_sparse(&OnDisk::file(call, open)?, request).await,
         Does::ZeroData => ranges::zero(&OnDisk::file(call, open)?, request).await,
         Does::AllocatedRanges => ranges::allocated(&OnDisk::file(call, open)?, request).await,
-        Does::GetCompression => facts::compression(request, open),
-        Does::SetCompression => facts::set_compression(request, open),
+        Does::GetCompression => facts::compression(request),
+        Does::SetCompression => facts::set_compression(request),
         Does::ObjectId => facts::object_id(call, request, open).await,
-        Does::Snapshots => facts::snapshots(request, open),
-        Does::Resiliency => resiliency::request(call, request, open),
+        Does::Snapshots => facts::snapshots(request),
+        Does::Resiliency => facts::resiliency(call, request, open),
         Does::MarkHandle => Err(facts::mark_handle(call, request)),
         Does::Refuse(status) => Err(status.into()),
         Does::Alone(_) => Err(Status::INTERNAL_ERROR.into()),

@@ -49,15 +49,12 @@ pub(super) fn resume_key<V: Vfs>(
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
-    if size(request.max_output_response) < RequestResumeKeyResponse::MIN {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
-    let mut out = BytesMut::new();
-    RequestResumeKeyResponse {
+    let key = RequestResumeKeyResponse {
         resume_key: key_of(open.file_id),
-    }
-    .encode(&mut out);
-    Ok(Answer::of_query(out))
+    };
+    Answer::structure(request, RequestResumeKeyResponse::MIN, |out| {
+        key.encode(out)
+    })
 }
 
 /// Finds an open of the same session, on any share that admits this request.

@@ -1,10 +1,13 @@
-//! Control codes that query or set small properties of a file: compression, object id, previous
-//! versions, the copy that is read.
+//! Control codes that query or set small properties of a file or of its handle: compression, object id, previous versions,
+//! the copy that is read, resiliency.
 
-use bytes::BytesMut;
+use std::time::Duration;
+
+use durability::Unchanged;
 use smb_wire::{
-    codec::size,
-    fsctl::{CompressionFormat, FileObjectIdBuffer, MarkHandleInfo, SnapshotArray},
+    fsctl::{
+        CompressionFormat, FileObjectIdBuffer, LmrRequestResiliency, MarkHandleInfo, SnapshotArray,
+    },
     ids::Guid,
     msg::{Dialect, IoctlRequest},
     status::Status,
@@ -15,34 +18,27 @@ use super::Answer;
 use crate::{
     command::{Call, query_info::volume_id},
     failure::Failure,
-    state::InFlight,
+    state::{Endurance, InFlight},
 };
 
+/// MaxResiliencyTimeout: the longest a client may ask for.
+const TIMEOUT_MAX: Duration = Duration::from_secs(300);
+/// The timeout of a resilient open if the client leaves it to the server (note 401).
+const TIMEOUT: Duration = Duration::from_secs(120);
+
 /// FSCTL_GET_COMPRESSION ([MS-FSA] 2.1.5.10.9): no file is compressed as far as clients can see.
-pub(super) fn compression<V: Vfs>(
-    request: &IoctlRequest<'_>,
-    open: &InFlight<V>,
-) -> Result<Answer, Failure> {
-    open.disk()?;
-    Status::INVALID_PARAMETER.when(size(request.max_output_response) < CompressionFormat::MIN)?;
-    let mut out = BytesMut::new();
-    CompressionFormat::NONE.encode(&mut out);
-    Ok(Answer::of_query(out))
+pub(super) fn compression(request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
+    let none = CompressionFormat::NONE;
+    Answer::structure(request, CompressionFormat::MIN, |out| none.encode(out))
 }
 
 /// FSCTL_SET_COMPRESSION ([MS-FSA] 2.1.5.10.30): only "not compressed" is accepted, which every file
 /// is.
-pub(super) fn set_compression<V: Vfs>(
-    request: &IoctlRequest<'_>,
-    open: &InFlight<V>,
-) -> Result<Answer, Failure> {
-    open.disk()?;
+pub(super) fn set_compression(request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
     let format = CompressionFormat::read(request.input)?;
     Status::INVALID_PARAMETER.when(!format.is_known())?;
     Status::NOT_SUPPORTED.when(format != CompressionFormat::NONE)?;
-    Ok(Answer::done(durability::Unchanged::because(
-        "nothing is compressed",
-    )))
+    Ok(Answer::done(Unchanged::because("nothing is compressed")))
 }
 
 /// FSCTL_CREATE_OR_GET_OBJECT_ID and FSCTL_GET_OBJECT_ID ([MS-FSA] 2.1.5.10.1, 2.1.5.10.13): the id is made of the
@@ -52,20 +48,17 @@ pub(super) async fn object_id<V: Vfs>(
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
-    Status::INVALID_PARAMETER.when(size(request.max_output_response) < FileObjectIdBuffer::MIN)?;
     let vfs = &call.share()?.vfs;
     let attr = vfs.attr(&open.disk()?.node).await?;
     let (low, high) = (u128::from(attr.file_id), u128::from(attr.key.generation));
     let object_id = Guid((low | high << 64).to_le_bytes());
-    let mut out = BytesMut::new();
-    FileObjectIdBuffer {
+    let id = FileObjectIdBuffer {
         object_id,
         birth_volume_id: volume_id(&call.server().config().server_guid, vfs.volume_id()),
         birth_object_id: object_id,
         domain_id: Guid::default(),
-    }
-    .encode(&mut out);
-    Ok(Answer::of_query(out))
+    };
+    Answer::structure(request, FileObjectIdBuffer::MIN, |out| id.encode(out))
 }
 
 /// FSCTL_MARK_HANDLE ([MS-SMB2] 3.3.5.15.19): the status of a request, none of which is supported, because files have
@@ -85,17 +78,34 @@ pub(super) fn mark_handle<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) ->
 
 /// FSCTL_SRV_ENUMERATE_SNAPSHOTS ([MS-SMB2] 3.3.5.15.1): there are none. The list has a terminator all the same, as
 /// from Windows (note 383).
-pub(super) fn snapshots<V: Vfs>(
-    request: &IoctlRequest<'_>,
-    open: &InFlight<V>,
-) -> Result<Answer, Failure> {
-    open.disk()?;
-    Status::INVALID_PARAMETER.when(size(request.max_output_response) < SnapshotArray::MIN)?;
-    let mut out = BytesMut::new();
+pub(super) fn snapshots(request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
     let none = SnapshotArray {
         snapshot_array_size: 2,
         ..SnapshotArray::default()
     };
-    none.encode(&mut out);
-    Ok(Answer::of_query(out))
+    Answer::structure(request, SnapshotArray::MIN, |out| none.encode(out))
+}
+
+/// FSCTL_LMR_REQUEST_RESILIENCY ([MS-SMB2] 3.3.5.15.9): the open is kept for its client over the loss of its connection,
+/// whatever it caches. It is not durable any more.
+pub(super) fn resiliency<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    open: &InFlight<V>,
+) -> Result<Answer, Failure> {
+    Status::INVALID_DEVICE_REQUEST.when(call.connection.dialect() < Dialect::SMB_2_1)?;
+    let asked = LmrRequestResiliency::read(request.input)?;
+    let timeout = match Duration::from_millis(asked.timeout_ms.into()) {
+        Duration::ZERO => TIMEOUT,
+        timeout if timeout > TIMEOUT_MAX => return Err(Status::INVALID_PARAMETER.into()),
+        timeout => timeout,
+    };
+    let mut state = open.state();
+    // A persistent open stays persistent, because it outlives more than a resilient one.
+    if !state.endurance.is_persistent() {
+        state.endurance = Endurance::Resilient { timeout };
+    }
+    drop(state);
+    call.server().durables.endures(open);
+    Ok(Answer::done(Unchanged::because("only the open changed")))
 }
