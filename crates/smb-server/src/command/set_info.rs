@@ -21,7 +21,7 @@ mod handle;
 mod link;
 mod privileged;
 mod rename;
-mod room;
+mod replaced;
 mod security;
 mod size;
 mod stream;

@@ -6,7 +6,7 @@ use vfs::{Node, Vfs, VfsError};
 
 use super::{
     Changed, entries_changed,
-    room::{self, ReplacedHold},
+    replaced::{self, ReplacedHold},
     target::{self, Target, Wanted},
 };
 use crate::{
@@ -52,13 +52,13 @@ async fn attempt<V: Vfs>(
     {
         return keep(on, &target).await;
     }
-    let room = room::make_room(on, &target, wanted).await?;
-    let replace = room.is_some();
+    let hold = replaced::hold(on, &target, wanted).await?;
+    let replace = hold.is_some();
     // The replaced file may have names elsewhere that are not stable.
     if let Some((node, _)) = target.existing.as_ref().filter(|_| replace)
         && let Err(error) = on.share.gate.begin_replacement(node, &target.parent).await
     {
-        room::end(room).await;
+        replaced::end(hold).await;
         return Err(error.into());
     }
     let kept = KeptChange::begin(on, None).await;
@@ -66,16 +66,16 @@ async fn attempt<V: Vfs>(
     let (vfs, who, key) = (
         on.vfs(),
         &token.identity,
-        room.as_ref().map(ReplacedHold::key),
+        hold.as_ref().map(ReplacedHold::key),
     );
     let linked = vfs.link(who, &on.disk.node, &target.parent, &target.name, key);
     if let Err(error) = linked.await {
-        room::end(room).await;
+        replaced::end(hold).await;
         return again(error, target.existing.is_none());
     }
     let mut replaced = None;
-    if let Some(room) = &room {
-        replaced = Some(room.replaced(on, &target).await);
+    if let Some(hold) = &hold {
+        replaced = Some(hold.replaced(on, &target).await);
     }
     // The new name must be reported before anything else is waited for, because a sync in between
     // would not include it.
@@ -84,8 +84,8 @@ async fn attempt<V: Vfs>(
     let ended = kept.end(on).await;
     report(on, &target, replace);
     entries_changed(on, target.parent.key());
-    room::end(room).await;
-    let receipt = room::answer(replaced, &on.disk.node, receipt).await;
+    replaced::end(hold).await;
+    let receipt = replaced::answer(replaced, &on.disk.node, receipt).await;
     ended?;
     Ok(Attempt::Done(receipt?.into()))
 }

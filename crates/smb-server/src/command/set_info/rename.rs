@@ -5,13 +5,13 @@
 //! paths follow, and watchers and leases are notified. If another file has taken the new name
 //! meanwhile, all steps are repeated.
 
-use durability::{Completion, Gate, PendingRename};
+use durability::{Completion, PendingRename};
 use smb_wire::{access_mask::AccessMask, fscc::FileInformationClass, status::Status};
 use vfs::{FileKey, Lookup, Node, Vfs, VfsError};
 
 use super::{
     Changed, entries_changed,
-    room::{self, ReplacedHold},
+    replaced::{self, ReplacedHold},
     stream,
     target::{self, Target, Wanted},
 };
@@ -24,7 +24,7 @@ use crate::{
     },
     failure::Failure,
     file::{Change, Link, Operation, Renamed, SharePath, Step},
-    state::{Renaming, Server, breaks::perform, notices, records},
+    state::{Renaming, breaks::perform, notices, records},
 };
 
 /// A portion of the opens below a directory.
@@ -34,14 +34,12 @@ const RECORDED_MAX: usize = 32;
 
 /// A rename that may go ahead.
 struct Move<'a, V: Vfs> {
-    node: &'a V::Node,
     parent: &'a V::Node,
     /// The old name as stored.
     name: &'a str,
     from: SharePath,
     to: SharePath,
     target: &'a Target<V>,
-    directory: bool,
 }
 
 /// The object that has the new name at present.
@@ -60,15 +58,15 @@ impl<V: Vfs> There<V> {
     fn key(&self, node: &V::Node) -> Option<FileKey> {
         match self {
             Self::Free => None,
-            Self::Other(room) => Some(room.key()),
+            Self::Other(hold) => Some(hold.key()),
             Self::Itself => Some(node.key()),
         }
     }
 
     /// Releases the object that was to be replaced, whether or not it was.
     async fn end(self) {
-        if let Self::Other(room) = self {
-            room::end(Some(room)).await;
+        if let Self::Other(hold) = self {
+            hold.end().await;
         }
     }
 }
@@ -117,13 +115,11 @@ async fn attempt<V: Vfs>(
     }
     Status::ACCESS_DENIED.when(files.has_open_streams(key))?;
     let one = Move {
-        node: &on.disk.node,
         parent,
         name: &source.name,
         from,
         to: target.path_now(),
         target: &target,
-        directory: on.disk.directory,
     };
     decide(on, &source, one, wanted).await
 }
@@ -138,20 +134,20 @@ async fn decide<V: Vfs>(
     let target = one.target;
     let same_parent = one.parent.key() == target.parent.key();
     if same_parent && source.name == target.name {
-        let (node, flags) = (one.node, on.open.flags());
+        let node = &on.disk.node;
         let found = on.share.gate.begin(node);
-        let receipt = found.linked(node, one.parent, flags).await?;
+        let receipt = found.linked(node, one.parent, on.open.flags()).await?;
         return Ok(Attempt::Done(receipt.into()));
     }
     let existing = target.existing.as_ref();
-    let same_file = existing.is_some_and(|(node, _)| node.key() == one.node.key());
+    let same_file = existing.is_some_and(|(node, _)| node.key() == on.disk.node.key());
     let there = if !same_file {
-        let room = room::make_room(on, target, wanted).await?;
-        room.map_or(There::Free, There::Other)
+        let hold = replaced::hold(on, target, wanted).await?;
+        hold.map_or(There::Free, There::Other)
     } else if same_parent && target.stored == source.name {
         // Only the case of letters changes.
         There::Free
-    } else if (on.server.files).is_going(one.node.key(), &target.existing_link()) {
+    } else if (on.server.files).is_going(on.disk.node.key(), &target.existing_link()) {
         // The new name is about to be removed; without the old name, the file would be removed with it.
         return Err(Status::DELETE_PENDING.into());
     } else {
@@ -195,29 +191,28 @@ async fn carry_out<V: Vfs>(
     mut one: Move<'_, V>,
     there: There<V>,
 ) -> Result<Attempt<Completion>, Failure> {
-    let (token, server) = (on.token()?, on.server);
-    let to = one.target;
-    let (turn, mut moving, is_recorded) = match begin(server, &on.share.gate, &one).await {
+    let (token, server, node) = (on.token()?, on.server, &on.disk.node);
+    let (to, rename) = (one.target, one.target.announced.id);
+    let (turn, mut moving, is_recorded) = match begin(on, &one).await {
         Ok(begun) => begun,
         Err(error) => {
             there.end().await;
-            records::moved(server, one.node.key(), to.way.id).await;
+            records::moved(server, node.key(), rename).await;
             return Err(error.into());
         }
     };
     let kept = KeptChange::begin(on, None).await;
-    let (vfs, who, key) = (on.vfs(), &token.identity, there.key(one.node));
-    let (node, parent, name) = (one.node, one.parent, one.name);
-    let renamed = vfs.rename(who, node, parent, name, &to.parent, &to.name, key);
+    let (who, parent, name, key) = (&token.identity, one.parent, one.name, there.key(node));
+    let renamed = (on.vfs()).rename(who, node, parent, name, &to.parent, &to.name, key);
     if let Err(error) = renamed.await {
         // The replaced object may have to be removed next, and the removal needs a turn of its own.
         drop((moving, turn));
         there.end().await;
-        records::moved(server, one.node.key(), to.way.id).await;
+        records::moved(server, node.key(), rename).await;
         return again(error, to.existing.is_none());
     }
     let replaced = match &there {
-        There::Other(room) => Some(room.replaced(on, to)),
+        There::Other(hold) => Some(hold.replaced(on, to)),
         There::Free | There::Itself => None,
     };
     follow(on, &mut one);
@@ -225,38 +220,40 @@ async fn carry_out<V: Vfs>(
     // be moved meanwhile.
     report(on, &one, &there);
     drop(turn);
-    let replaced = async move {
-        match replaced {
-            Some(replaced) => Some(replaced.await),
-            None => None,
-        }
+    // The braces move it as a whole, so that it borrows `there` no longer.
+    let replaced = match { replaced } {
+        Some(replaced) => Some(replaced.await),
+        None => None,
     };
-    let replaced = replaced.await;
     let mut flags = on.open.flags();
     // A persistent open of any client, also one that came since, must be found after a crash by the one name that its
     // record then has.
-    flags.open_write_through |= is_recorded || server.persistence.is_met(to.way.id, one.node.key());
-    let receipt = moving.renamed(one.node, flags).await;
+    flags.open_write_through |= is_recorded || server.persistence.is_met(rename, node.key());
+    let receipt = moving.renamed(node, flags).await;
     // [MS-FSA] 2.1.5.15.12: the file now has FILE_ATTRIBUTE_ARCHIVE, which is reported at the close.
     let ended = kept.end(on).await;
-    on.open.state().renamed |= !one.directory && !matches!(there, There::Itself);
+    on.open.state().renamed |= !on.disk.directory && !matches!(there, There::Itself);
     there.end().await;
     // Up to here the record has both names. The turn was given back before, so that no other rename waits for the
     // store. A rename that is not stable leaves both names in it.
     if receipt.is_ok() {
-        records::moved(server, one.node.key(), to.way.id).await;
-        if one.directory {
+        records::moved(server, node.key(), rename).await;
+        if on.disk.directory {
             // A client may have opened something below since it was checked that nobody has.
             let mut below = server.files.opens_below(&one.to);
             while let Some(opens) = below.portion(&server.files) {
                 for (_, place) in opens {
-                    records::moved(server, place.key, to.way.id).await;
+                    records::moved(server, place.key, rename).await;
                 }
             }
         }
     }
-    break_parents_leases(on, &one);
-    let receipt = room::answer(replaced, one.node, receipt).await;
+    let (from, into) = (one.parent.key(), to.parent.key());
+    entries_changed(on, from);
+    if from != into {
+        entries_changed(on, into);
+    }
+    let receipt = replaced::answer(replaced, node, receipt).await;
     ended?;
     Ok(Attempt::Done(receipt?.into()))
 }
@@ -268,20 +265,20 @@ async fn carry_out<V: Vfs>(
 /// # Errors
 /// The rename cannot be recorded and so must not be made.
 async fn begin<'a, V: Vfs>(
-    server: &Server<V>,
-    gate: &'a Gate<V>,
+    on: &'a OnDisk<'_, V>,
     one: &Move<'a, V>,
 ) -> Result<(Renaming, PendingRename<'a, V>, bool), VfsError> {
-    let to = one.target;
+    let (server, to) = (on.server, one.target);
     let replaced = to.existing.as_ref().map(|(node, _)| node);
     let mut recorded = to.path_now();
-    let (key, rename) = (one.node.key(), to.way.id);
+    let (key, rename) = (on.disk.node.key(), to.announced.id);
     (server.persistence).renaming(key, rename, [&one.from, &recorded]);
     let mut is_recorded = records::moving(server, key, rename, &recorded).await?;
     for _ in 0..RECORDED_MAX {
         // Removals that do not find their name wait for this turn, and so until the paths have followed.
         let turn = server.name_turns.rename(one.from.share).await;
-        let moving = gate.begin_rename(one.parent, &to.parent, replaced).await?;
+        let moving = (on.share.gate).begin_rename(one.parent, &to.parent, replaced);
+        let moving = moving.await?;
         let now = to.path_now();
         if now == recorded {
             return Ok((turn, moving, is_recorded));
@@ -316,30 +313,22 @@ fn again(error: VfsError, free: bool) -> Result<Attempt<Completion>, Failure> {
 
 /// Moves the engine's paths and links along, from and to the present paths of both directories.
 fn follow<V: Vfs>(on: &OnDisk<'_, V>, one: &mut Move<'_, V>) {
-    if one.directory {
+    if on.disk.directory {
         // A request that has looked up a path through the directory, and is not yet in the engine's tables, looks
         // it up again.
         on.server.files.directory_moved();
     }
     let paths = on.server.files.arrived(&Renamed {
-        key: one.node.key(),
-        directory: one.directory,
+        key: on.disk.node.key(),
+        directory: on.disk.directory,
         from: Link::new(one.parent.key(), one.name),
         to: one.target.link(),
         open: on.open.engine,
-        rename: one.target.way.id,
+        rename: one.target.announced.id,
     });
     // The handle always has a path while a request on it is under way.
     if let Some(paths) = paths {
         (one.from, one.to) = paths;
-    }
-}
-
-fn break_parents_leases<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>) {
-    let (from, to) = (one.parent.key(), one.target.parent.key());
-    entries_changed(on, from);
-    if from != to {
-        entries_changed(on, to);
     }
 }
 
@@ -348,7 +337,7 @@ fn break_parents_leases<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>) {
 /// is removed first. If the new name was a link to the same file already, in the same letter case, only the old name
 /// has disappeared.
 fn report<V: Vfs>(on: &OnDisk<'_, V>, one: &Move<'_, V>, there: &There<V>) {
-    let filter = notices::name_filter(one.directory);
+    let filter = notices::name_filter(on.disk.directory);
     let (from, to) = (&one.from, &one.to);
     let (left, entered) = (Some(one.parent.key()), Some(one.target.parent.key()));
     let same_case = one.target.stored == one.target.name;

@@ -1,6 +1,6 @@
 //! The new name of a rename or link: parses it and resolves its folder ([MS-FSA] 2.1.5.15.7,
 //! 2.1.5.15.12, [MS-FSCC] 2.4.43; docs/protocol-notes.md, "A backslash in the new name of a rename").
-//! `room.rs` decides about a file that has this name already.
+//! `replaced.rs` decides about a file that has this name already.
 
 use std::sync::Arc;
 
@@ -159,7 +159,7 @@ pub(super) struct Target<V: Vfs> {
     pub(super) name: String,
     /// The whole path with that component, as it was found.
     pub(super) path: SharePath,
-    pub(super) way: NewNameGuard<V>,
+    pub(super) announced: NewNameGuard<V>,
     /// The object that has the name now.
     pub(super) existing: Option<(V::Node, Attr)>,
     /// The name as it is stored now.
@@ -173,7 +173,7 @@ impl<V: Vfs> Target<V> {
 
     /// The whole path, with the present path of the directory.
     pub(super) fn path_now(&self) -> SharePath {
-        let now = self.way.server.files.coming(self.way.id);
+        let now = self.announced.server.files.coming(self.announced.id);
         now.unwrap_or_else(|| self.path.clone())
     }
 
@@ -258,7 +258,7 @@ async fn look_up<V: Vfs>(
     Ok(Target {
         parent,
         name: name.clone(),
-        way: NewNameGuard::begin(on.server, &whole),
+        announced: NewNameGuard::begin(on.server, &whole),
         path: whole,
         existing: lookup.found,
         stored: lookup.name,

@@ -63,7 +63,7 @@ impl<V: Vfs> ReplacedHold<V> {
     }
 
     /// Allows other opens again.
-    async fn end(mut self) {
+    pub(super) async fn end(mut self) {
         if let Some(removing) = self.leave() {
             removing.await;
         }
@@ -106,9 +106,9 @@ impl<V: Vfs> Drop for ReplacedHold<V> {
 }
 
 /// Releases the object that was to be replaced, whether or not it was.
-pub(super) async fn end<V: Vfs>(room: Option<ReplacedHold<V>>) {
-    if let Some(room) = room {
-        room.end().await;
+pub(super) async fn end<V: Vfs>(hold: Option<ReplacedHold<V>>) {
+    if let Some(hold) = hold {
+        hold.end().await;
     }
 }
 
@@ -118,7 +118,7 @@ pub(super) async fn end<V: Vfs>(room: Option<ReplacedHold<V>>) {
 /// # Errors
 /// `OBJECT_NAME_COLLISION`, `ACCESS_DENIED`, `DELETE_PENDING`; with POSIX semantics
 /// `SHARING_VIOLATION` if an open of it does not share deletion.
-pub(super) async fn make_room<V: Vfs>(
+pub(super) async fn hold<V: Vfs>(
     on: &OnDisk<'_, V>,
     target: &Target<V>,
     wanted: &Wanted,
@@ -139,8 +139,8 @@ pub(super) async fn make_room<V: Vfs>(
                 on.operation_at(&place, Operation::SetSize).await?;
             }
         }
-        if let Some(room) = hold(on, &place, node, target, wanted.posix).await? {
-            return Ok(Some(room));
+        if let Some(hold) = open(on, &place, node, target, wanted.posix).await? {
+            return Ok(Some(hold));
         }
     }
     Err(Status::SHARING_VIOLATION.into())
@@ -173,7 +173,7 @@ async fn check_replaceable<V: Vfs>(
 /// Opens the object before any client can. With POSIX semantics this open deletes, and all other opens must share
 /// that; without, no other open may exist. `None`: a client caches the object meanwhile and was asked to give that
 /// up.
-async fn hold<V: Vfs>(
+async fn open<V: Vfs>(
     on: &OnDisk<'_, V>,
     place: &Place,
     node: &V::Node,
@@ -215,7 +215,7 @@ async fn hold<V: Vfs>(
             };
         }
     }
-    let room = ReplacedHold {
+    let hold = ReplacedHold {
         server: Arc::clone(on.server),
         share: Arc::clone(on.share),
         node: node.clone(),
@@ -226,13 +226,13 @@ async fn hold<V: Vfs>(
     };
     if !posix {
         // From here on nobody opens a named stream, either.
-        on.server.files.replaces(place, room.open);
+        on.server.files.replaces(place, hold.open);
         if on.server.files.count(place.key, None) > 1 {
-            room.end().await;
+            hold.end().await;
             return Err(Status::ACCESS_DENIED.into());
         }
     }
-    Ok(Some(room))
+    Ok(Some(hold))
 }
 
 /// The receipt of a rename or link that may have replaced a file. `own` is the receipt of `node`, which has the name
