@@ -61,6 +61,18 @@ pub struct EndedOne {
     pub path: String,
 }
 
+impl EndedOne {
+    fn new(kind: &'static str, id: u64, user: &str, share: &str) -> Self {
+        Self {
+            kind,
+            id,
+            user: user.to_owned(),
+            share: share.to_owned(),
+            path: String::new(),
+        }
+    }
+}
+
 impl Ended {
     /// Whether nothing was ended.
     pub fn is_empty(&self) -> bool {
@@ -207,13 +219,8 @@ fn end_session<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>, ended
     ended.sessions += 1;
     ended.trees += trees.len();
     ended.opens += opens.len();
-    ended.name(|| EndedOne {
-        kind: "session",
-        id: session.id.0,
-        user: session.established.user.clone(),
-        share: String::new(),
-        path: String::new(),
-    });
+    let user = &session.established.user;
+    ended.name(|| EndedOne::new("session", session.id.0, user, ""));
     close::in_tasks(server, session, opens);
 }
 
@@ -230,14 +237,9 @@ fn end_trees<V: Vfs>(
     let opens = close::begin(opens, EndReason::Gone);
     ended.trees += trees.len();
     ended.opens += opens.len();
+    let user = &session.established.user;
     for tree in trees {
-        ended.name(|| EndedOne {
-            kind: "tree connect",
-            id: u64::from(tree.id.0),
-            user: session.established.user.clone(),
-            share: tree.name().to_owned(),
-            path: String::new(),
-        });
+        ended.name(|| EndedOne::new("tree connect", tree.id.0.into(), user, tree.name()));
     }
     close::in_tasks(server, session, opens);
 }
@@ -281,10 +283,7 @@ async fn end_disconnected<V: Vfs>(
 
 fn name_open<V: Vfs>(server: &Server<V>, open: &Open<V>) -> EndedOne {
     EndedOne {
-        kind: "open",
-        id: open.file_id.volatile,
-        user: open.user.clone(),
-        share: open.tree.name().to_owned(),
         path: server.shown_path(open),
+        ..EndedOne::new("open", open.file_id.volatile, &open.user, open.tree.name())
     }
 }

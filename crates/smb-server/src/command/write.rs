@@ -70,19 +70,17 @@ async fn file<V: Vfs>(
     let data = call.message.slice_ref(request.data);
     // On an error a part may have been written, or all without being as stable as the policy promises.
     let receipt = change.write(request.offset, data, flags).await;
-    written(open, request.offset + length, receipt.is_ok());
+    {
+        let mut state = open.state();
+        state.wrote = true;
+        if receipt.is_ok() {
+            state.position = end;
+        }
+    }
     let ended = times.end(&on, true, Operation::Write).await;
     let receipt = receipt?;
     ended?;
     Ok(receipt.into())
-}
-
-fn written<V: Vfs>(open: &Open<V>, end: u64, acknowledged: bool) {
-    let mut state = open.state();
-    state.wrote = true;
-    if acknowledged {
-        state.position = end;
-    }
 }
 
 /// The durability that the request and its open ask for, as far as the dialect can express it.

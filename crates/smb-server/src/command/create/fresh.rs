@@ -103,20 +103,9 @@ async fn is_free<V: Vfs>(
     }
 }
 
-/// Creates under a claim on the name, so that no other client can open the new file before its creator is in the
-/// engine's tables, which could cause a conflict. The claim was taken without waiting, so the lookup is still good
-/// enough: if the name was made since, the creation fails.
-pub(super) async fn claimed<V: Vfs>(
-    on: &Opening<'_, V>,
-    lookup: &Seen<V::Node>,
-) -> Result<Attempt<V>, Failure> {
-    let Some(claim) = claim(on, Link::of(lookup)).await? else {
-        return Ok(Attempt::Again);
-    };
-    create(on, lookup, &claim).await
-}
-
-/// Creates a file or directory and opens it. The claim is given up before the request waits for others.
+/// Creates a file or directory under a claim on its name, and opens it: no other client can open it before its creator
+/// is in the engine's tables, which could cause a conflict. The claim was taken without waiting, so the lookup is still
+/// good enough: if the name was made since, the creation fails. It is given up before the request waits for others.
 pub(super) async fn create<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,

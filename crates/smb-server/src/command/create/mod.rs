@@ -371,7 +371,10 @@ async fn attempt<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Result<Attempt<V>,
     match (&name.stream, &lookup.found) {
         (None, Some((node, attr))) => existing::open(on, &lookup, node, attr).await,
         (None | Some(NameStream::Unnamed), None) if on.wanted.creates() => {
-            fresh::claimed(on, &lookup).await
+            match fresh::claim(on, Link::of(&lookup)).await? {
+                Some(claim) => fresh::create(on, &lookup, &claim).await,
+                None => Ok(Attempt::Again),
+            }
         }
         (None, None) => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
         (Some(stream), _) => Box::pin(stream::open(on, &lookup, stream)).await,

@@ -17,7 +17,7 @@ use super::{
     judge,
     judge::{Case, Judged},
     name::Stream,
-    request::{Contexts, Wanted},
+    request::Contexts,
 };
 use crate::{
     access::{self, Parent, Subject},
@@ -63,15 +63,6 @@ struct Carrier<'a, V: Vfs> {
     attr: &'a Attr,
     /// The claim on its name, if this request has made it; otherwise that on the name of a new stream.
     claim: Option<&'a HeldClaim<V>>,
-}
-
-/// The attributes of a stream that was just created or emptied, if querying it fails.
-fn empty(attr: Attr) -> Known {
-    Known::unasked(Attr {
-        size: 0,
-        allocated: 0,
-        ..attr
-    })
 }
 
 /// Creates a file and its stream ([MS-FSA] 2.1.5.1.1). The file is open until the stream is, and is removed again if
@@ -166,7 +157,10 @@ async fn named<V: Vfs>(
     let Some(known) = find(on, carrier.node, name).await? else {
         return Ok(Attempt::Again);
     };
-    check_disposition(on.wanted, known.is_some())?;
+    // [MS-FSA] 2.1.5.1.2: the disposition is checked before the access.
+    let creates_only = on.wanted.disposition == CreateDisposition::CREATE;
+    Status::OBJECT_NAME_COLLISION.when(known.is_some() && creates_only)?;
+    Status::OBJECT_NAME_NOT_FOUND.when(known.is_none() && !on.wanted.creates())?;
     let granted = grant(on, lookup, &carrier, known.is_some()).await?;
     if known.is_none() && !may_make(on, lookup, &carrier, name).await? {
         return Ok(Attempt::Again);
@@ -247,7 +241,13 @@ async fn enter<V: Vfs>(
             receipt,
             policy: Some(policy),
             made: None,
-            known: (created || on.wanted.overwrites()).then_some(empty(size)),
+            known: (created || on.wanted.overwrites()).then(|| {
+                Known::unasked(Attr {
+                    size: 0,
+                    allocated: 0,
+                    ..size
+                })
+            }),
         }))),
         Err(failure) => {
             judge::undo(on, &place, id, &node).await?;
@@ -329,13 +329,6 @@ async fn find<V: Vfs>(
         }
     }
     Ok(Some(Some(node)))
-}
-
-/// [MS-FSA] 2.1.5.1.2: the disposition is checked before the access.
-fn check_disposition(wanted: &Wanted, exists: bool) -> Result<(), Failure> {
-    Status::OBJECT_NAME_COLLISION
-        .when(exists && wanted.disposition == CreateDisposition::CREATE)?;
-    Ok(Status::OBJECT_NAME_NOT_FOUND.when(!exists && !wanted.creates())?)
 }
 
 /// Removes a stream that this request created, unless another client has it open by now or has written to it. The
