@@ -1,7 +1,7 @@
 //! Opening what exists ([MS-FSA] 2.1.5.1.2), and truncating it only when nothing else is in the
 //! way.
 
-use durability::{Completion, Unchanged};
+use durability::Unchanged;
 use smb_wire::{
     access_mask::AccessMask,
     file_attributes::FileAttributes,
@@ -11,7 +11,7 @@ use smb_wire::{
 use vfs::{Attr, FileKey, Kind, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Opened, Opening, Seen, action, judge,
+    Attempt, Known, Opened, Opening, Seen, judge,
     judge::{Case, Judged},
     overwrite,
     request::Wanted,
@@ -20,7 +20,7 @@ use crate::{
     access::{self, Parent, Subject},
     command::{Call, modified},
     failure::Failure,
-    file::{Change, Place, Quick},
+    file::{Change, Place},
 };
 
 /// The rights that an open of a FIFO, socket or device of the host can have. It can be queried, renamed and
@@ -74,45 +74,25 @@ pub(super) async fn open<V: Vfs>(
         } else {
             attr.allocated
         },
+        created: false,
+        receipt: Unchanged::because("opened as it is").into(),
+        policy: None,
     };
-    let (id, granted_by) = match judge::open(on, case).await? {
-        Judged::Granted(id, engine) => (id, engine),
+    let mut opened = match judge::open(on, case).await? {
+        Judged::Granted(opened) => opened,
         judged => return Ok(judged.attempt()),
     };
     note_archive(on, lookup, attr, place.key);
-    let policy = super::enter_policy(on, lookup, node)?;
-    let quick = &granted_by.quick;
-    let acted = match act(on, node, attr, granted, quick).await {
-        Ok(done) if on.wanted.overwrites() => {
-            let emptied = Box::pin(judge::emptied(on, &place, id, granted, &granted_by));
-            emptied.await.map(|()| done)
-        }
-        other => other,
-    };
-    match acted {
-        Ok((node, receipt)) => {
-            if on.wanted.overwrites() {
-                on.announce(lookup, Change::MODIFIED, OVERWRITTEN)?;
-            }
-            Ok(Attempt::Done(Box::new(Opened {
-                id,
-                node,
-                parent: lookup.parent.clone(),
-                place,
-                granted,
-                engine: granted_by,
-                action: action(on.wanted.disposition, false),
-                receipt,
-                policy: Some(policy),
-                known: Some(known(on.wanted, attr, turn)),
-                made: None,
-            })))
-        }
-        Err(failure) => {
-            judge::undo(on, &place, id, node).await?;
-            Err(failure)
-        }
+    opened.policy = Some(super::enter_policy(on, lookup, node)?);
+    if let Err(failure) = act(on, &mut opened, attr).await {
+        judge::undo(on, &place, opened.id, node).await?;
+        return Err(failure);
     }
+    if on.wanted.overwrites() {
+        on.announce(lookup, Change::MODIFIED, OVERWRITTEN)?;
+    }
+    opened.known = Some(known(on.wanted, attr, turn));
+    Ok(Attempt::Done(opened))
 }
 
 /// Records whether the file may lack FILE_ATTRIBUTE_ARCHIVE. An overwrite sets it. Attributes that were read before
@@ -264,18 +244,19 @@ async fn check_kernel<V: Vfs>(
 /// Makes the changes on disk: opens descriptors and truncates.
 async fn act<V: Vfs>(
     on: &Opening<'_, V>,
-    node: &V::Node,
+    opened: &mut Opened<V>,
     attr: &Attr,
-    granted: AccessMask,
-    quick: &Quick,
-) -> Result<(V::Node, Completion), Failure> {
+) -> Result<(), Failure> {
     let directory = attr.kind == Kind::Directory;
-    let node = on.for_io(node, granted, directory).await?;
+    opened.node = on.for_io(&opened.node, opened.granted, directory).await?;
     if !on.wanted.overwrites() {
-        return Ok((node, Unchanged::because("opened as it is").into()));
+        return Ok(());
     }
-    // A change that is under way restores its times, not those of the overwrite: wait until it is over.
-    let _turn = quick.turn().lock().await;
-    let receipt = Box::pin(overwrite::overwrite(on, &node, attr)).await?;
-    Ok((node, receipt.into()))
+    {
+        // A change that is under way restores its times, not those of the overwrite: wait until it is over.
+        let _turn = opened.engine.quick.turn().lock().await;
+        let receipt = Box::pin(overwrite::overwrite(on, &opened.node, attr)).await?;
+        opened.receipt = receipt.into();
+    }
+    Box::pin(judge::emptied(on, opened)).await
 }

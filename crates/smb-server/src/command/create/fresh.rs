@@ -7,13 +7,13 @@ use smb_wire::{
     access_mask::AccessMask,
     dtyp::{AceType, SecurityDescriptor, SecurityInformation, Sid},
     file_attributes::FileAttributes,
-    msg::{CreateAction, CreateDisposition},
+    msg::CreateDisposition,
     status::Status,
 };
 use vfs::{Attr, FileKey, Kind, NewNode, NewSecurity, Node, Permissions, Timestamp, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Made, Opened, Opening, Seen, judge,
+    Attempt, Known, Made, Opening, Seen, judge,
     judge::{Case, Judged},
     request::Wanted,
 };
@@ -145,9 +145,12 @@ pub(super) async fn create<V: Vfs>(
         share: on.wanted.share,
         effect: AccessMask::empty(),
         allocation: attr.allocated,
+        created: true,
+        receipt: receipt.into(),
+        policy: Some(policy),
     };
-    let (id, engine) = match judge::open(on, case).await {
-        Ok(Judged::Granted(id, engine)) => (id, engine),
+    let mut opened = match judge::open(on, case).await {
+        Ok(Judged::Granted(opened)) => opened,
         // Another client opened the new object first, with a share mode that excludes this open: the object stays, and
         // is reported here, because nobody else does. The request has waited for that client's caching.
         Ok(Judged::Again) => {
@@ -163,29 +166,17 @@ pub(super) async fn create<V: Vfs>(
         Err(failure) => return undone(on, parent, lookup, as_made(), failure).await,
     };
     announce(on, lookup, Change::ADDED)?;
-    let parent = Some(parent.clone());
-    let made = Made {
-        node: node.clone(),
+    opened.made = Some(Box::new(Made {
+        node,
         changed: Some(attr.changed),
         lookup: whole,
-    };
-    Ok(Attempt::Done(Box::new(Opened {
-        id,
-        node,
-        parent,
-        place,
-        granted,
-        engine,
-        action: CreateAction::CREATED,
-        receipt: receipt.into(),
-        policy: Some(policy),
-        known: Some(Known {
-            attr,
-            turn,
-            is_final: true,
-        }),
-        made: Some(Box::new(made)),
-    })))
+    }));
+    opened.known = Some(Known {
+        attr,
+        turn,
+        is_final: true,
+    });
+    Ok(Attempt::Done(opened))
 }
 
 /// Reports the new object. The guard ends with its report, after which the lookup that it borrows from is given away.

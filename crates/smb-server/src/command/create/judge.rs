@@ -2,6 +2,7 @@
 
 use std::{cell::Cell, time::Duration};
 
+use durability::{Completion, OpenPolicy};
 use smb_wire::{
     access_mask::AccessMask,
     msg::{Dialect, OplockLevel, ShareAccess},
@@ -10,7 +11,7 @@ use smb_wire::{
 use vfs::{FileKey, Node, Vfs};
 
 use super::{
-    Attempt, Opening, Seen,
+    Attempt, Opened, Opening, Seen, action,
     fresh::HeldClaim,
     request::{Contexts, Wanted},
 };
@@ -37,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The engine's answer to an open.
 pub(super) enum Judged<V: Vfs> {
     /// The open is in the engine's tables.
-    Granted(OpenId, Agreed<V>),
+    Granted(Box<Opened<V>>),
     /// Holders gave up caching meanwhile: the request must look everything up again.
     Again,
     /// Since the lookup the name was removed or leads to another object; the open was undone.
@@ -49,7 +50,7 @@ impl<V: Vfs> Judged<V> {
     pub(super) fn attempt(&self) -> Attempt<V> {
         match self {
             Self::Again => Attempt::Waited,
-            Self::Granted(..) | Self::Moved => Attempt::Again,
+            Self::Granted(_) | Self::Moved => Attempt::Again,
         }
     }
 }
@@ -62,6 +63,7 @@ pub(super) struct Agreed<V: Vfs> {
     pub(super) granting: Option<Granting<V>>,
 }
 
+/// An open that the engine is asked for.
 pub(super) struct Case<'a, V: Vfs> {
     pub(super) node: &'a V::Node,
     /// The claim on its name, which is released before anything is waited for; empty once it is released.
@@ -75,6 +77,12 @@ pub(super) struct Case<'a, V: Vfs> {
     pub(super) effect: AccessMask,
     /// Bytes allocated to it once it is open.
     pub(super) allocation: u64,
+    /// The object was just created.
+    pub(super) created: bool,
+    /// Of the change that created it.
+    pub(super) receipt: Completion,
+    /// Already in force, if it was just created.
+    pub(super) policy: Option<OpenPolicy<V>>,
 }
 
 /// Checks, before an object is created, whether an open of it would be allowed, as far as that can be known by then: an
@@ -105,18 +113,10 @@ pub(super) async fn open<V: Vfs>(
     case: Case<'_, V>,
 ) -> Result<Judged<V>, Failure> {
     let server = on.server();
-    let (durables, files) = (&server.durables, &server.files);
-    // [MS-SMB2] 3.3.5.9 <301>: a persistent open whose client is disconnected and caches no handle cannot be asked to
-    // give way. A client that does cache the handle is asked when it reconnects.
-    if on.connection.dialect() >= Dialect::SMB_3_0
-        && server.persistence.any_at(case.place, |open| {
-            durables.is_kept(open) && !files.holds_handle(case.place, open)
-        })
-    {
-        return Err(Status::FILE_NOT_AVAILABLE.into());
-    }
+    Status::FILE_NOT_AVAILABLE.when(is_unavailable(on, case.place))?;
     // Somebody may come back to a persistent open of the file, which must not be deleted meanwhile.
-    let awaited = || (server.persistence).any_at(case.place, |open| durables.is_kept(open));
+    let is_kept = |open| server.durables.is_kept(open);
+    let awaited = || server.persistence.any_at(case.place, is_kept);
     let parking = on.parking()?;
     let share = on.share()?;
     let request = OpenRequest {
@@ -156,12 +156,24 @@ pub(super) async fn open<V: Vfs>(
                 undo(on, case.place, request.open, case.node).await?;
                 return Ok(Judged::Moved);
             }
-            let agreed = Agreed {
+            let engine = Agreed {
                 cache: granted.cache,
                 quick: granted.quick,
                 granting: granting.filter(|_| granted.cache.is_some()),
             };
-            Ok(Judged::Granted(request.open, agreed))
+            Ok(Judged::Granted(Box::new(Opened {
+                id: request.open,
+                node: case.node.clone(),
+                parent: case.lookup.parent.clone(),
+                place: request.place,
+                granted: case.granted,
+                engine,
+                action: action(on.wanted.disposition, case.created),
+                receipt: case.receipt,
+                policy: case.policy,
+                known: None,
+                made: None,
+            })))
         }
         Decision::Conflict(status) => Err(status.into()),
         Decision::MustBreak => {
@@ -172,6 +184,14 @@ pub(super) async fn open<V: Vfs>(
             Ok(Judged::Again)
         }
     }
+}
+
+/// [MS-SMB2] 3.3.5.9 <301>: a persistent open whose client is disconnected and caches no handle cannot be asked to give
+/// way. A client that does cache the handle is asked when it reconnects.
+fn is_unavailable<V: Vfs>(call: &Call<V>, place: &Place) -> bool {
+    let server = call.server();
+    let is_mute = |open| server.durables.is_kept(open) && !server.files.holds_handle(place, open);
+    call.connection.dialect() >= Dialect::SMB_3_0 && server.persistence.any_at(place, is_mute)
 }
 
 /// Waits while holders give up their caching; an open that will delete waits [`PATIENCE`] at most.
@@ -219,21 +239,16 @@ fn cache(wanted: &Wanted, contexts: &Contexts) -> CacheRequest {
 
 /// Called when an open has emptied the object that it was granted to overwrite: from here on the engine judges the open
 /// by its granted rights alone.
-pub(super) async fn emptied<V: Vfs>(
-    call: &Call<V>,
-    place: &Place,
-    open: OpenId,
-    granted: AccessMask,
-    agreed: &Agreed<V>,
-) -> Result<(), Failure> {
+pub(super) async fn emptied<V: Vfs>(call: &Call<V>, opened: &Opened<V>) -> Result<(), Failure> {
+    let (place, open) = (&opened.place, opened.id);
     let mut broken = Ok(());
     call.past_cancel.set(true);
-    if agreed.quick.others_cache() {
+    if opened.engine.quick.others_cache() {
         // A read cache granted meanwhile may hold the old bytes.
         let actor = Actor::Opener(open);
         broken = engine::break_conflicts(call, None, place, actor, Operation::SetSize).await;
     }
-    call.server().files.overwritten(place, open, granted);
+    (call.server().files).overwritten(place, open, opened.granted);
     broken
 }
 

@@ -12,7 +12,7 @@ use smb_wire::{
 use vfs::{Attr, Kind, Node, StreamOpen, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Opened, Opening, Seen, action, existing, fresh,
+    Attempt, Known, Opened, Opening, Seen, existing, fresh,
     fresh::HeldClaim,
     judge,
     judge::{Case, Judged},
@@ -23,7 +23,7 @@ use crate::{
     access::{self, Parent, Subject},
     command::{Call, engine, modified},
     failure::Failure,
-    file::{Change, Effects, Link, Place, Quick, Remove, SharePath},
+    file::{Change, Effects, Link, Place, Remove, SharePath},
     state::notices,
 };
 
@@ -208,9 +208,12 @@ async fn enter<V: Vfs>(
         share: share_access,
         effect: on.wanted.effect().when(empties),
         allocation: if empties { 0 } else { size.allocated },
+        created,
+        receipt,
+        policy: Some(policy),
     };
-    let (id, engine) = match judge::open(on, case).await {
-        Ok(Judged::Granted(id, engine)) => (id, engine),
+    let mut opened = match judge::open(on, case).await {
+        Ok(Judged::Granted(opened)) => opened,
         other => {
             // The next attempt must not find it, either.
             if created {
@@ -220,43 +223,21 @@ async fn enter<V: Vfs>(
         }
     };
     drop(claim.and_then(Cell::take));
-    let mut acted = act(on, lookup, &node, granted, created, receipt).await;
-    if acted.is_ok() {
-        let archived = archive_of(on, lookup, attr, &node, &engine.quick, created);
-        acted = archived.await.and(acted);
-    }
-    if empties && acted.is_ok() {
-        let emptied = Box::pin(judge::emptied(on, &place, id, granted, &engine)).await;
-        acted = emptied.and(acted);
-    }
-    match acted {
-        Ok((node, receipt)) => Ok(Attempt::Done(Box::new(Opened {
-            id,
-            node,
-            parent: lookup.parent.clone(),
-            place,
-            granted,
-            engine,
-            action: action(on.wanted.disposition, created),
-            receipt,
-            policy: Some(policy),
-            made: None,
-            known: (created || on.wanted.overwrites()).then(|| {
-                Known::unasked(Attr {
-                    size: 0,
-                    allocated: 0,
-                    ..size
-                })
-            }),
-        }))),
-        Err(failure) => {
-            judge::undo(on, &place, id, &node).await?;
-            if created {
-                unmake(on, &place, &node).await?;
-            }
-            Err(failure)
+    if let Err(failure) = act(on, lookup, attr, &mut opened, created).await {
+        judge::undo(on, &place, opened.id, &node).await?;
+        if created {
+            unmake(on, &place, &node).await?;
         }
+        return Err(failure);
     }
+    opened.known = (created || empties).then(|| {
+        Known::unasked(Attr {
+            size: 0,
+            allocated: 0,
+            ..size
+        })
+    });
+    Ok(Attempt::Done(opened))
 }
 
 /// Whether a new stream may be made. If a rename has reserved its name, this waits for the end of the rename and
@@ -285,16 +266,15 @@ async fn archive_of<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     attr: &Attr,
-    stream: &V::Node,
-    quick: &Quick,
+    opened: &Opened<V>,
     created: bool,
 ) -> Result<(), Failure> {
-    let (server, share) = (on.server(), on.share()?);
+    let (server, share, stream) = (on.server(), on.share()?, &opened.node);
     if modified::lacks_archive(attr) {
         server.files.lacks_archive(stream.key(), true);
     }
     let changed = created || on.wanted.overwrites();
-    if !changed || !quick.lacks_archive() {
+    if !changed || !opened.engine.quick.lacks_archive() {
         return Ok(());
     }
     let done = Box::pin(modified::set_archive(
@@ -446,16 +426,18 @@ async fn grant<V: Vfs>(
     Ok(granted)
 }
 
+/// Makes and reports the changes on disk of an open that the engine has granted. `attr` are the attributes of the file.
 async fn act<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
-    node: &V::Node,
-    granted: AccessMask,
+    attr: &Attr,
+    opened: &mut Opened<V>,
     created: bool,
-    receipt: Completion,
-) -> Result<(V::Node, Completion), Failure> {
+) -> Result<(), Failure> {
     let share = on.share()?;
-    let node = on.for_io(node, granted, false).await?;
+    let empties = on.wanted.overwrites() && !created;
+    opened.node = on.for_io(&opened.node, opened.granted, false).await?;
+    let node = &opened.node;
     let report = |action, filter| {
         let path = SharePath::of(share.id, &lookup.path);
         let name = node.stream().unwrap_or_default();
@@ -465,17 +447,16 @@ async fn act<V: Vfs>(
     };
     if created {
         report(Change::ADDED_STREAM, NotifyFilter::STREAM_NAME);
-        return Ok((node, receipt));
-    }
-    if on.wanted.overwrites() {
-        share.gate.watch_write_back(&node).await;
-        let receipt = {
-            let begun = share.gate.begin(&node);
-            share.vfs.set_size(&node, 0).await?;
-            begun.resized(&node, on.wanted.flags()).await?
-        };
+    } else if empties {
+        share.gate.watch_write_back(node).await;
+        let begun = share.gate.begin(node);
+        share.vfs.set_size(node, 0).await?;
+        opened.receipt = begun.resized(node, on.wanted.flags()).await?.into();
         report(Change::MODIFIED_STREAM, notices::STREAM_DATA);
-        return Ok((node, receipt.into()));
     }
-    Ok((node, receipt))
+    archive_of(on, lookup, attr, opened, created).await?;
+    if empties {
+        Box::pin(judge::emptied(on, opened)).await?;
+    }
+    Ok(())
 }
