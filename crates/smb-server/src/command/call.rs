@@ -14,7 +14,7 @@ use smb_wire::{
     msg::{self, Dialect},
     status::Status,
 };
-use vfs::{Attr, Vfs, disk::InMemory};
+use vfs::{Attr, Node, Vfs, disk::InMemory};
 
 use super::{chain::Chain, engine::Parking};
 use crate::{
@@ -257,7 +257,7 @@ impl<V: Vfs> Call<V> {
             changed: None,
             parent: None,
             ceiling: self.tree()?.maximal_access,
-            stream: false,
+            stream: node.stream().is_some(),
         })
     }
 

@@ -20,7 +20,7 @@ use crate::{
     limits::{LOCKS_PER_REQUEST_MAX, RANGE_MEMORY, RANGES_UNCHARGED},
     memory::Share,
     persistent::LOCKS_MAX,
-    state::{EndReason, Endurance, InFlight, breaks::perform, records},
+    state::{EndReason, Endurance, Open, breaks::perform, records},
     turn::LOCK_WORK,
 };
 
@@ -39,48 +39,48 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
     call.connection.turn.did(LOCK_WORK * request.locks.len());
     let open = call.open(request.file_id)?;
-    let disk = open.disk()?;
+    let on = &OnDisk::new(call, &open)?;
+    let (files, disk) = (&on.server.files, &on.disk);
     // [MS-FSA] 2.1.5.8.
     Status::INVALID_PARAMETER.when(disk.directory)?;
     open.need_any(DATA)?;
+    let sequence = sequence(on, &request);
     // [MS-SMB2] 3.3.5.14: a replay does nothing, so it needs no memory and breaks nothing.
-    let is_replay = sequence(call, &open, &request).is_some_and(|one| {
-        let files = &call.server().files;
-        files.is_lock_replayed(&disk.place, open.engine, one)
-    });
+    let is_replay =
+        sequence.is_some_and(|one| files.is_lock_replayed(&disk.place, open.engine, one));
     let wanted = match is_unlock(&request.locks) || is_replay {
         true => 0,
         false => request.locks.len(),
     };
     if wanted > 0 {
-        charge(call, &open, wanted)?;
+        charge(on, wanted)?;
     }
     let locked: Result<(Status, bool), Failure> = async {
         // [MS-FSA] 2.1.5.8 <81>: the caching of others is also broken for ranges beyond the allocation, as Windows did
         // up to 7 and Samba does: a file that is about to be written is empty at first. A request that can lock nothing
         // breaks nothing.
         if wanted > 0 && can_lock(&request.locks) && disk.quick.others_cache() {
-            OnDisk::new(call, &open)?.operation(Operation::Lock).await?;
+            on.operation(Operation::Lock).await?;
             // Another request on the open may have given its memory back meanwhile.
-            charge(call, &open, wanted)?;
+            charge(on, wanted)?;
         }
-        lock(call, &open, &request).await
+        lock(on, &request, sequence).await
     }
     .await;
     // A request that was refused or answered before ([MS-SMB2] 3.3.5.14) has locked nothing. Memory can always be given
     // back. Ranges of an earlier run were not charged and stay so.
-    let _ = charge(call, &open, 0);
+    let _ = charge(on, 0);
     let (status, replayed) = locked?;
     let recorded = match status {
         // [MS-SMB2] 3.3.5.14: bad flags fail a request, but what it locked or unlocked before them stays so.
         Status::SUCCESS | Status::INVALID_PARAMETER => {
             if can_lock(&request.locks) && !replayed {
-                break_late(call, &open).await;
+                break_late(on).await;
             }
-            record(call, &open, &request, replayed).await
+            record(on, &request, sequence, replayed).await
         }
         // [MS-SMB2] 3.3.5.14.1: an unlock that fails leaves those before it done.
-        _ if is_unlock(&request.locks) => record(call, &open, &request, replayed).await,
+        _ if is_unlock(&request.locks) => record(on, &request, sequence, replayed).await,
         _ => Ok(()),
     };
     match status {
@@ -92,18 +92,15 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
 /// Breaks caching that was granted after the caching of others was broken and before the range was locked; from the
 /// lock on, [MS-FSA] 2.1.5.18 grants none. Nobody can have been granted write caching beside this open, so nobody is
 /// waited for.
-async fn break_late<V: Vfs>(call: &Call<V>, open: &InFlight<V>) {
-    let server = call.server();
-    let Ok(disk) = open.disk() else {
-        return;
-    };
-    if !disk.quick.others_cache() {
+async fn break_late<V: Vfs>(on: &OnDisk<'_, V>) {
+    let server = on.server;
+    if !on.disk.quick.others_cache() {
         return;
     }
     {
         let _breaking = server.persistence.breaking();
-        let (files, actor) = (&server.files, Actor::Open(open.engine));
-        let (_, effects) = files.operation(&disk.place, actor, Operation::Lock, None);
+        let (files, actor) = (&server.files, Actor::Open(on.open.engine));
+        let (_, effects) = files.operation(&on.disk.place, actor, Operation::Lock, None);
         perform(server, effects);
     }
     // The loss is recorded before the client is informed of its lock.
@@ -115,16 +112,15 @@ async fn break_late<V: Vfs>(call: &Call<V>, open: &InFlight<V>) {
 ///
 /// # Errors
 /// `INSUFFICIENT_RESOURCES`.
-fn charge<V: Vfs>(call: &Call<V>, open: &InFlight<V>, wanted: usize) -> Result<(), Failure> {
-    let place = open.disk()?.place;
-    let mut state = open.state();
-    let ranges = call.server().files.locks_of(&place, open.engine) + wanted;
+fn charge<V: Vfs>(on: &OnDisk<'_, V>, wanted: usize) -> Result<(), Failure> {
+    let mut state = on.open.state();
+    let ranges = (on.server.files).locks_of(&on.disk.place, on.open.engine) + wanted;
     let bytes = ranges.saturating_sub(RANGES_UNCHARGED) * RANGE_MEMORY;
     if bytes == 0 {
         state.locks = None;
         return Ok(());
     }
-    let account = call.connection.account();
+    let account = on.call.connection.account();
     let held = state.locks.get_or_insert_with(|| account.nothing());
     match held.resize(bytes, Share::Half) {
         true => Ok(()),
@@ -136,12 +132,12 @@ fn charge<V: Vfs>(call: &Call<V>, open: &InFlight<V>, wanted: usize) -> Result<(
 /// granted, or does not stay. The locks of a replayed request belong to the first one, which takes them back itself,
 /// unless the replay was recorded and answered before.
 async fn record<V: Vfs>(
-    call: &Call<V>,
-    open: &InFlight<V>,
+    on: &OnDisk<'_, V>,
     request: &LockRequest,
+    sequence: Option<LockSequence>,
     replayed: bool,
 ) -> Result<(), Failure> {
-    let server = call.server();
+    let (server, open, place) = (on.server, on.open, &on.disk.place);
     let taken = before_bad_flags(&request.locks);
     if taken.is_empty() && !is_unlock(&request.locks) {
         return Ok(());
@@ -151,10 +147,9 @@ async fn record<V: Vfs>(
         // The ranges are unlocked even so; the store reports its error itself.
         return Ok(());
     }
-    let disk = open.disk()?;
-    let (files, sequence) = (&server.files, sequence(call, open, request));
+    let files = &server.files;
     if replayed {
-        let answers = |one| files.answer_replay(&disk.place, open.engine, one);
+        let answers = |one| files.answer_replay(place, open.engine, one);
         return match recorded && sequence.is_some_and(answers) {
             true => Ok(()),
             false => Err(Status::INSUFFICIENT_RESOURCES.into()),
@@ -163,7 +158,7 @@ async fn record<V: Vfs>(
     if recorded {
         return Ok(());
     }
-    let Some(effects) = files.take_back(&disk.place, open.engine, taken, sequence) else {
+    let Some(effects) = files.take_back(place, open.engine, taken, sequence) else {
         return Ok(());
     };
     // The record may be written later, but must not show the lock as held.
@@ -173,28 +168,26 @@ async fn record<V: Vfs>(
 }
 
 /// The most byte-range locks that the open may have, and the user whose limit it shares with other opens.
-fn bounds<V: Vfs>(call: &Call<V>, open: &InFlight<V>) -> LockBounds {
-    let mut most = call.server().config().limits.locks_per_open;
-    if open.endurance().is_persistent() {
+fn bounds<V: Vfs>(on: &OnDisk<'_, V>) -> LockBounds {
+    let mut most = on.server.config().limits.locks_per_open;
+    if on.open.endurance().is_persistent() {
         most = most.min(LOCKS_MAX);
     }
     LockBounds {
         most,
-        user: call.counted_for(&open.origin.owner),
+        user: on.call.counted_for(&on.open.origin.owner),
     }
 }
 
 /// Carries out the request. Returns its status, and whether it was a replay ([MS-SMB2] 3.3.5.14).
 async fn lock<V: Vfs>(
-    call: &Call<V>,
-    open: &InFlight<V>,
+    on: &OnDisk<'_, V>,
     request: &LockRequest,
+    sequence: Option<LockSequence>,
 ) -> Result<(Status, bool), Failure> {
-    let server = call.server();
-    let disk = open.disk()?;
-    let (sequence, bounds) = (sequence(call, open, request), bounds(call, open));
+    let (server, open, bounds) = (on.server, on.open, bounds(on));
     let parking = Parking::new(server, bounds.user);
-    let (place, locks, id) = (&disk.place, &*request.locks, parking.waiter.id);
+    let (place, locks, id) = (&on.disk.place, &*request.locks, parking.waiter.id);
     let (locking, effects) = (server.files).lock(place, open.engine, locks, sequence, id, bounds);
     if is_unlock(&request.locks) {
         // The store must get the unlock before the lock of anybody else who gets the range. Nothing waits for it here.
@@ -204,14 +197,17 @@ async fn lock<V: Vfs>(
     Ok(match locking {
         Locking::Done(status) => (status, false),
         Locking::Replayed => (Status::SUCCESS, true),
-        Locking::Pending => (wait(call, open, (locks, sequence), parking).await?, false),
+        Locking::Pending => (
+            wait(on.call, open, (locks, sequence), parking).await?,
+            false,
+        ),
     })
 }
 
 /// Waits until a blocked request is granted, fails or is ended.
 async fn wait<V: Vfs>(
     call: &Call<V>,
-    open: &InFlight<V>,
+    open: &Open<V>,
     (locks, sequence): (&[LockElement], Option<LockSequence>),
     mut parking: Parking<'_, V>,
 ) -> Result<Status, Failure> {
@@ -247,18 +243,14 @@ async fn wait<V: Vfs>(
 
 /// [MS-SMB2] 3.3.5.14: lock sequences are verified for opens that outlive their connection, and on 3.x where
 /// multichannel is offered; 2.0.2 has none.
-fn sequence<V: Vfs>(
-    call: &Call<V>,
-    open: &InFlight<V>,
-    request: &LockRequest,
-) -> Option<LockSequence> {
-    let facts = call.connection.negotiated()?;
+fn sequence<V: Vfs>(on: &OnDisk<'_, V>, request: &LockRequest) -> Option<LockSequence> {
+    let facts = on.call.connection.negotiated()?;
     let multichannel = facts.dialect >= Dialect::SMB_3_0
         && facts
             .server_capabilities
             .contains(smb_wire::msg::Capabilities::MULTI_CHANNEL);
-    let verified =
-        facts.dialect > Dialect::SMB_2_0_2 && (multichannel || open.endurance() != Endurance::None);
+    let verified = facts.dialect > Dialect::SMB_2_0_2
+        && (multichannel || on.open.endurance() != Endurance::None);
     verified.then(|| LockSequence {
         index: request.sequence_index(),
         number: request.sequence_number(),
@@ -277,6 +269,7 @@ mod tests {
         file::{CountedUser, WaiterId},
         limits::ServerLimits,
         restore::world::{Back, World, connection, run},
+        state::InFlight,
     };
 
     const RANGE: LockElement = LockElement {

@@ -327,7 +327,6 @@ async fn maximal_access<V: Vfs>(
     // The change time may be one that a client has set, not the disk's, so no cached descriptor is used.
     let subject = Subject {
         parent: parent.map(|parent| Parent::seen(parent, None)),
-        stream: node.stream().is_some(),
         ..call.subject(node, attr)?
     };
     Ok(match access::maximum(&subject, &token).await {

@@ -9,7 +9,7 @@ use vfs::Vfs;
 
 use super::name::Name;
 use crate::{
-    access::{self, Subject},
+    access,
     command::Call,
     failure::Failure,
     file::SharePath,
@@ -80,10 +80,7 @@ async fn may_read<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<bool, Failur
         return Ok(false);
     };
     let token = call.token()?;
-    let subject = Subject {
-        stream: disk.place.stream.is_some(),
-        ..call.subject(&disk.node, &attr)?
-    };
+    let subject = call.subject(&disk.node, &attr)?;
     let access = access::maximum(&subject, &token).await;
     Ok(access.is_ok_and(|access| access.contains(AccessMask::FILE_GENERIC_READ)))
 }
