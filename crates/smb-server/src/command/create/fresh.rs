@@ -2,7 +2,6 @@
 
 use std::{cell::Cell, sync::Arc, time::Duration};
 
-use durability::{PendingChange, Receipt};
 use smb_wire::{
     access_mask::AccessMask,
     dtyp::{AceType, SecurityDescriptor, SecurityInformation, Sid},
@@ -130,7 +129,12 @@ pub(super) async fn create<V: Vfs>(
     let (as_made, turn) = (|| (&node, Some(attr.changed)), Some(on.turn.get()));
     let policy = super::enter_policy(on, lookup, &node)?;
     // The name is marked dirty at once, because another client may open and flush the file.
-    let receipt = match report(on, begun, (&node, parent)).await {
+    let created = {
+        // The guard ends here, because the lookup that it borrows from is given away.
+        let begun = begun;
+        begun.created(&node, parent, on.wanted.flags()).await
+    };
+    let receipt = match created {
         Ok(receipt) => receipt,
         Err(error) => return undone(on, parent, lookup, as_made(), error.into()).await,
     };
@@ -177,15 +181,6 @@ pub(super) async fn create<V: Vfs>(
         is_final: true,
     });
     Ok(Attempt::Done(opened))
-}
-
-/// Reports the new object. The guard ends with its report, after which the lookup that it borrows from is given away.
-async fn report<V: Vfs>(
-    on: &Opening<'_, V>,
-    begun: PendingChange<'_, V>,
-    (node, parent): (&V::Node, &V::Node),
-) -> Result<Receipt, VfsError> {
-    begun.created(node, parent, on.wanted.flags()).await
 }
 
 /// Checks whether the object may be created; if so, returns the parent's stored descriptor.

@@ -228,20 +228,12 @@ pub(super) async fn answer<V: Vfs>(on: &Opening<'_, V>, open: &Arc<Open<V>>) -> 
 
 /// The caching by the lower of two levels.
 fn lower(asked: OplockLevel, held: OplockLevel) -> CacheGrant {
-    let rank = |level: OplockLevel| match level {
-        OplockLevel::BATCH => 3,
-        OplockLevel::EXCLUSIVE => 2,
-        OplockLevel::II => 1,
-        _ => 0,
-    };
-    let level = if rank(asked) < rank(held) {
-        asked
-    } else {
-        held
-    };
-    if rank(level) == 0 {
-        CacheGrant::None
-    } else {
-        CacheGrant::Oplock(level)
+    match asked {
+        OplockLevel::BATCH | OplockLevel::EXCLUSIVE | OplockLevel::II
+            if held != OplockLevel::NONE =>
+        {
+            CacheGrant::Oplock(asked.min(held))
+        }
+        _ => CacheGrant::None,
     }
 }

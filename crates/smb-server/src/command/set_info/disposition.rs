@@ -14,7 +14,7 @@ use super::Changed;
 use crate::{
     command::engine::OnDisk,
     failure::Failure,
-    file::{Deleter, Operation},
+    file::{Deleter, Effects, Operation},
     state::{breaks::perform, records},
 };
 
@@ -39,19 +39,26 @@ async fn decide<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Changed 
     on.open.need(AccessMask::DELETE)?;
     let delete = flags.contains(DispositionFlags::DELETE);
     let posix = flags.contains(DispositionFlags::POSIX_SEMANTICS);
-    if flags.contains(DispositionFlags::ON_CLOSE) {
-        Status::NOT_SUPPORTED.when(!on.open.options.contains(CreateOptions::DELETE_ON_CLOSE))?;
-        if delete {
-            check(on, flags).await?;
-        }
-        let files = &on.server.files;
-        files.set_delete_on_close(&on.disk.place, on.open.engine, delete, posix)?;
-        records::inode_changed(on.server, on.disk.place.key).await;
-    } else if delete {
-        mark(on, flags).await?;
-    } else {
-        clear(on).await?;
+    let (files, place, open) = (&on.server.files, &on.disk.place, on.open.engine);
+    let on_close = flags.contains(DispositionFlags::ON_CLOSE);
+    let opened_so = on.open.options.contains(CreateOptions::DELETE_ON_CLOSE);
+    Status::NOT_SUPPORTED.when(on_close && !opened_so)?;
+    if delete {
+        check(on, flags).await?;
     }
+    let mut effects = Effects::default();
+    if on_close {
+        files.set_delete_on_close(place, open, delete, posix)?;
+    } else if delete {
+        on.operation(Operation::Delete).await?;
+        let through = on.open.flags().open_write_through;
+        let who = Deleter::new(&on.token()?.identity, on.open.parent_lease, through);
+        effects = files.set_delete_pending(place, open, posix, &who)?;
+    } else {
+        files.clear_delete_pending(place, open)?;
+    }
+    records::inode_changed(on.server, place.key).await;
+    perform(on.server, effects);
     Ok(Unchanged::because("the name goes with the last close").into())
 }
 
@@ -71,26 +78,6 @@ async fn check<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Result<()
     if on.disk.place.stream.is_none() {
         check_kernel(on).await?;
     }
-    Ok(())
-}
-
-async fn mark<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Result<(), Failure> {
-    check(on, flags).await?;
-    on.operation(Operation::Delete).await?;
-    let posix = flags.contains(DispositionFlags::POSIX_SEMANTICS);
-    let through = on.open.flags().open_write_through;
-    let who = Deleter::new(&on.token()?.identity, on.open.parent_lease, through);
-    let (files, place) = (&on.server.files, &on.disk.place);
-    let effects = files.set_delete_pending(place, on.open.engine, posix, &who)?;
-    records::inode_changed(on.server, on.disk.place.key).await;
-    perform(on.server, effects);
-    Ok(())
-}
-
-async fn clear<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
-    let files = &on.server.files;
-    files.clear_delete_pending(&on.disk.place, on.open.engine)?;
-    records::inode_changed(on.server, on.disk.place.key).await;
     Ok(())
 }
 
