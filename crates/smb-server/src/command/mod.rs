@@ -14,6 +14,7 @@ mod echo;
 mod engine;
 mod flush;
 mod ioctl;
+mod listing;
 mod lock;
 mod logoff;
 mod modified;

@@ -1,5 +1,5 @@
-//! Lets requests wait for something other than the disk: a lock, a change, a break ([MS-SMB2] 3.3.4.2, 3.3.5.16). No
-//! other code does.
+//! Lets requests wait for something other than the disk: a lock, a change, a break, a permit ([MS-SMB2] 3.3.4.2,
+//! 3.3.5.16). No other code does.
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
@@ -74,7 +74,7 @@ impl<V: Vfs> Call<V> {
         Ok(first(event, ended).await)
     }
 
-    /// As [`Call::park`], for an event that occurs in bounded time (a break).
+    /// As [`Call::park`], for an event that occurs in bounded time (a break, the end of other listings).
     ///
     /// [MS-SMB2] note 266: in the middle of a chain, only a CREATE gets STATUS_PENDING. A SET_INFO gets it late:
     /// Windows never sends it there, and clients are made for Windows.
@@ -179,7 +179,7 @@ impl<V: Vfs> Call<V> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::{
         collections::VecDeque,
         future::{pending, poll_fn, ready},
@@ -204,7 +204,7 @@ mod tests {
     const ID: MessageId = MessageId(7);
 
     /// A test request: a SET_INFO in the middle of a chain.
-    fn call() -> Call<Back> {
+    pub(in crate::command) fn call() -> Call<Back> {
         let server = World::new(false, ServerLimits::default()).server;
         let connection = connection(&server, None);
         let chain = Rc::new(Chain::new(&connection, None, 2));

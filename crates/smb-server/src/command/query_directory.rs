@@ -15,7 +15,7 @@ use smb_wire::{
 };
 use vfs::{Attr, DirName, Lookup, Node, Vfs, VfsError, VfsResult};
 
-use super::{Call, Handled, Reply, create, engine::OnDisk};
+use super::{Call, Handled, Reply, create, engine::OnDisk, listing};
 use crate::{
     access,
     command::file_time,
@@ -156,22 +156,22 @@ async fn start<V: Vfs>(
     let (call, vfs, node) = (on.call, on.vfs(), &on.disk.node);
     let who = &on.token()?.identity;
     let pattern = Pattern::new(&text).ok_or(Status::OBJECT_NAME_INVALID)?;
-    let _few = call.connection.listings.acquire().await;
+    let mut few = call.connection.listings.acquire().await.ok();
     let found = match pattern.is_plain() {
         true => plain(on, &text).await?,
         false => None,
     };
-    let user = (call.counted()?, on.share.id);
-    let is_there = || !call.connection.is_closed();
-    let listings = &on.server.large_listings;
+    let (user, share) = (call.counted()?, on.share.id);
+    let permits = || on.server.large_listings.of(user, share);
     let ((names, attrs), permit) = if let Some(names) = found {
         ((names, Vec::new()), None)
     } else if pattern.is_everything() {
         let list = async |most: usize| vfs.list_looked(who, node, most, looked).await;
-        listings.list(user, is_there, list).await?
+        listing::list(call, Some(on.open), permits, &mut few, list).await?
     } else {
         let list = async |most: usize| vfs.list(who, node, most).await;
-        let (names, permit) = listings.list(user, is_there, list).await?;
+        let listed = listing::list(call, Some(on.open), permits, &mut few, list).await;
+        let (names, permit) = listed?;
         // Matching them may take many turns.
         let _listed = kept(call, &names)?;
         drop(permit);

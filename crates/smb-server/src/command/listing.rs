@@ -1,0 +1,123 @@
+//! Takes the names of a directory when its user may list one more large directory
+//! ([`crate::state::LargeListings`]).
+
+use std::sync::Arc;
+
+use smb_wire::status::Status;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use vfs::{Vfs, VfsError, VfsResult};
+
+use super::Call;
+use crate::{
+    failure::Failure,
+    limits::{DIRECTORY_NAMES_MAX, SMALL_DIRECTORY_NAMES},
+    state::{EndReason, Open},
+};
+
+/// The result of a listing, and the permit for that of a large directory, to be held until its memory is charged.
+pub(super) type Permitted<T> = (T, Option<OwnedSemaphorePermit>);
+
+/// Calls `list` with the most names that it may return: first as for a small directory, and for a larger one again
+/// with one of `permits`, those of the user. While the request waits for it, it gives up `few`, the permit of its
+/// connection, so that other listings there do not wait with it.
+///
+/// # Errors
+/// Those of `list`, of which `TooLarge` means that there are more names, and those of [`Call::park_bounded`];
+/// `CANCELLED` if the request is ended while it waits.
+pub(super) async fn list<'a, V: Vfs, T>(
+    call: &'a Call<V>,
+    open: Option<&Open<V>>,
+    permits: impl FnOnce() -> Arc<Semaphore>,
+    few: &mut Option<SemaphorePermit<'a>>,
+    list: impl AsyncFn(usize) -> VfsResult<T>,
+) -> Result<Permitted<T>, Failure> {
+    match list(SMALL_DIRECTORY_NAMES).await {
+        Err(VfsError::TooLarge) => {}
+        listed => return Ok((listed?, None)),
+    }
+    let permits = permits();
+    let mut permit = Arc::clone(&permits).try_acquire_owned().ok();
+    if permit.is_none() {
+        *few = None;
+        // The semaphores are never closed.
+        permit = match call.park_bounded(open, permits.acquire_owned()).await? {
+            Ok(permit) => permit.ok(),
+            Err(EndReason::Closed) => return Err(Status::FILE_CLOSED.into()),
+            Err(EndReason::Cancelled | EndReason::Gone) => return Err(Status::CANCELLED.into()),
+        };
+        *few = call.connection.listings.acquire().await.ok();
+    }
+    // Nothing is listed for a client that is gone.
+    Status::CANCELLED.when(call.connection.is_closed())?;
+    Ok((Box::pin(list(DIRECTORY_NAMES_MAX)).await?, permit))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::pin,
+        task::{Context, Poll, Waker},
+    };
+
+    use smb_wire::header::Command;
+
+    use super::*;
+    use crate::{
+        command::park,
+        limits::{LARGE_LISTINGS_PER_USER_MAX, LISTINGS_PER_CONNECTION_MAX},
+    };
+
+    const LARGE: usize = SMALL_DIRECTORY_NAMES + 1;
+
+    /// Lists a directory of so many names.
+    fn of(names: usize) -> impl AsyncFn(usize) -> VfsResult<usize> {
+        async move |most: usize| match names <= most {
+            true => Ok(names),
+            false => Err(VfsError::TooLarge),
+        }
+    }
+
+    #[test]
+    fn a_further_large_listing_waits_and_can_be_cancelled() {
+        let mut call = park::tests::call();
+        call.last = true;
+        call.header.command = Command::QUERY_DIRECTORY;
+        let permits = Arc::new(Semaphore::new(LARGE_LISTINGS_PER_USER_MAX));
+        let mut context = Context::from_waker(Waker::noop());
+        let most = u32::try_from(LARGE_LISTINGS_PER_USER_MAX).unwrap();
+        let ask = || Arc::clone(&permits);
+        let mut few = None;
+        {
+            let small = pin!(list(&call, None, ask, &mut few, of(LARGE - 1)));
+            let small = small.poll(&mut context);
+            assert!(matches!(small, Poll::Ready(Ok((_, None)))), "no permit");
+        }
+        let others = permits.try_acquire_many(most).unwrap();
+        for ends in [Some(EndReason::Cancelled), None] {
+            let mut few = call.connection.listings.try_acquire().ok();
+            let free = || call.connection.listings.available_permits();
+            assert_eq!(free(), LISTINGS_PER_CONNECTION_MAX - 1);
+            let mut listing = pin!(list(&call, None, ask, &mut few, of(LARGE)));
+            assert!(listing.as_mut().poll(&mut context).is_pending());
+            assert_eq!(free(), LISTINGS_PER_CONNECTION_MAX);
+            assert!(call.chain.pending().is_some(), "an interim response");
+            let Some(reason) = ends else {
+                permits.add_permits(1);
+                let listed = listing.as_mut().poll(&mut context);
+                assert!(matches!(listed, Poll::Ready(Ok((LARGE, Some(_))))));
+                assert_eq!(free(), LISTINGS_PER_CONNECTION_MAX - 1);
+                continue;
+            };
+            for waiting in call.connection.waiting.borrow().values() {
+                waiting.ender.end(reason);
+            }
+            match listing.as_mut().poll(&mut context) {
+                Poll::Ready(Err(Failure::Status(Status::CANCELLED))) => {}
+                _ => panic!("not cancelled"),
+            }
+            call.connection.waiting.borrow_mut().clear();
+            call.chain.registered.set(None);
+        }
+        drop(others);
+    }
+}
