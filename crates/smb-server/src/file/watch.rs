@@ -251,18 +251,11 @@ pub(super) struct Watches {
     trees: BTreeMap<CountedUser, usize>,
     /// The folders that several shares show, by their path in each of them: that path, and one in another share.
     same_folders: BTreeMap<IndexKey, Vec<(SharePath, SharePath)>>,
-    compared: u64,
 }
 
 impl Watches {
     pub(super) fn len(&self) -> usize {
         self.by_open.len()
-    }
-
-    /// How many watchers the changes were compared with, for tests that count.
-    #[cfg(test)]
-    pub(super) fn compared(&self) -> u64 {
-        self.compared
     }
 
     fn watch(&mut self, request: &WatchRequest, path: SharePath) -> Watching {

@@ -87,7 +87,6 @@ impl Watches {
                 let Some(watcher) = self.by_open.get_mut(open) else {
                     continue;
                 };
-                self.compared += 1;
                 if watcher.filter.intersects(reported.filter) {
                     let name = name.get_or_insert_with(|| relative(reported, path, depth));
                     watcher.push(reported.action, name);
