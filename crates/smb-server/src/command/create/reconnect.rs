@@ -131,8 +131,7 @@ pub(super) async fn resume<V: Vfs>(
     // The notification of a break that left before may be on the way to this connection; the answer, which reports its
     // epoch, must not overtake it.
     call.connection.mail_delivered().await;
-    server.grants.recall(owner, call.connection.id);
-    breaks::resume(server, owner);
+    breaks::recall(server, owner, call.connection.id, true);
     call.chain.set_file_id(open.file_id);
     let cache = breaks::reported(server, &open.disk()?.place, open.engine, owner);
     call.chain.grants_caching(granting);

@@ -200,8 +200,7 @@ pub(super) async fn answer<V: Vfs>(on: &Opening<'_, V>, open: &Arc<Open<V>>) -> 
         // The answer must not overtake the notification of a break whose epoch it reports.
         on.connection.mail_delivered().await;
         // The client asks again because it lost the channel of its first request, and with it perhaps a break.
-        server.grants.recall(owner, on.connection.id);
-        breaks::resume(server, owner);
+        breaks::recall(server, owner, on.connection.id, false);
     }
     let cache = match breaks::reported(server, &disk.place, open.engine, owner) {
         CacheGrant::Oplock(_) if server.files.gives_way(&disk.place, open.engine) => {

@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tokio::sync::oneshot;
+use vfs::FileKey;
 
 use crate::{
     file::{Break, Owner, Place},
@@ -35,9 +36,9 @@ struct Inner {
     unasked: BTreeMap<ConnectionId, VecDeque<Break>>,
     /// Breaks that wait until a client is back ([MS-SMB2] 3.3.1.12: Lease.BreakNotification, not empty).
     unsent: BTreeMap<Owner, Break>,
-    /// The ticket of the break whose timer runs, and the sender that ends the timer when dropped. The key of a lease
-    /// that is to be deleted may be bound again, so one owner may have breaks at several places.
-    timers: BTreeMap<(Owner, Place), (u64, oneshot::Sender<()>)>,
+    /// The break whose timer runs, and the sender that ends the timer when dropped. The key of a lease that is to be
+    /// deleted may be bound again, so one owner may have breaks at several places.
+    timers: BTreeMap<(Owner, Place), (Break, oneshot::Sender<()>)>,
 }
 
 /// The breaks that one owner's answers hold back.
@@ -52,7 +53,7 @@ impl Inner {
     fn end_timer(&mut self, broken: &Break) {
         let at = (broken.owner, broken.place.clone());
         let timer = self.timers.get(&at);
-        if timer.is_some_and(|(ticket, _)| *ticket == broken.ticket) {
+        if timer.is_some_and(|(timed, _)| timed.ticket == broken.ticket) {
             self.timers.remove(&at);
         }
     }
@@ -142,14 +143,14 @@ impl Grants {
         let mut inner = self.0.lock();
         let timer = inner.timers.get(&at);
         let waiting = inner.unsent.get(&broken.owner);
-        if timer.is_some_and(|(ticket, _)| *ticket >= broken.ticket)
+        if timer.is_some_and(|(timed, _)| timed.ticket >= broken.ticket)
             || waiting.is_some_and(|waiting| waiting.ticket == broken.ticket)
         {
             return None;
         }
         let (ends, ended) = oneshot::channel();
         // The timer of an earlier break of the owner at this place has nothing left to end.
-        inner.timers.insert(at, (broken.ticket, ends));
+        inner.timers.insert(at, (broken.clone(), ends));
         Some(ended)
     }
 
@@ -169,17 +170,16 @@ impl Grants {
         inner.unsent.insert(owner, broken)
     }
 
-    /// Called when a client of this owner has reconnected on the connection `by`: a break that another connection
-    /// carries waits for it from now on. The client may have lost that connection before the server learns of it.
-    pub(crate) fn recall(&self, owner: Owner, by: ConnectionId) {
+    /// Takes out a break that another connection than `by` carries, for the caller to send it anew. With `anew` its
+    /// timer ends, and begins when the break leaves.
+    pub(crate) fn recall(&self, owner: Owner, by: ConnectionId, anew: bool) -> Option<Break> {
         let mut inner = self.0.lock();
-        let carried = inner.sent.get(&owner);
-        if carried.is_some_and(|(with, _)| *with != by)
-            && let Some((_, broken)) = inner.sent.remove(&owner)
-        {
-            // A later break of the owner may wait already.
-            inner.unsent.entry(owner).or_insert(broken);
+        inner.sent.get(&owner).filter(|(with, _)| *with != by)?;
+        let (_, broken) = inner.sent.remove(&owner)?;
+        if anew {
+            inner.end_timer(&broken);
         }
+        Some(broken)
     }
 
     /// Takes out the break that waits for a client of this owner.
@@ -192,12 +192,25 @@ impl Grants {
         self.0.lock().sent.contains_key(&owner)
     }
 
-    /// The breaks of this owner that have been sent or wait for its client.
+    /// The breaks of this owner that have been sent, wait for its client, or are only to end in time.
     pub(crate) fn of(&self, owner: Owner) -> Vec<Break> {
         let inner = self.0.lock();
         let sent = inner.sent.get(&owner).map(|(_, broken)| broken);
-        let all = sent.into_iter().chain(inner.unsent.get(&owner));
-        all.cloned().collect()
+        let known = sent.into_iter().chain(inner.unsent.get(&owner));
+        let mut all: Vec<_> = known.cloned().collect();
+        let first = Place {
+            key: FileKey::default(),
+            stream: None,
+        };
+        for ((of, _), (broken, _)) in inner.timers.range((owner, first)..) {
+            if *of != owner {
+                break;
+            }
+            if all.iter().all(|known| known.ticket != broken.ticket) {
+                all.push(broken.clone());
+            }
+        }
+        all
     }
 
     /// Forgets a break that was acknowledged or has timed out.
@@ -305,7 +318,7 @@ mod tests {
         };
         grants.sent(ConnectionId(1), &broken(5));
         grants.sent(ConnectionId(2), &other);
-        // The timer of an earlier break does not end this one.
+        // The end of an earlier break does not end this one.
         grants.forget(&broken(4));
         assert_eq!(tickets(&grants.lost(ConnectionId(1))), [5]);
         // Each break is returned once.
@@ -359,6 +372,8 @@ mod tests {
         second.place.key.ino = 2;
         let mut of_second = grants.timed(&second).unwrap();
         assert!(matches!(of_first.try_recv(), Err(TryRecvError::Empty)));
+        assert_eq!(grants.of(owner()), [broken(5), second.clone()]);
+        assert_eq!(grants.of(Owner::Oplock(OpenId(6))), []);
         grants.forget(&broken(5));
         assert!(matches!(of_first.try_recv(), Err(TryRecvError::Closed)));
         assert!(matches!(of_second.try_recv(), Err(TryRecvError::Empty)));
@@ -367,15 +382,18 @@ mod tests {
     #[test]
     fn a_client_that_is_back_gets_what_another_connection_carried() {
         let grants = Grants::default();
-        grants.sent(ConnectionId(1), &broken(5));
-        grants.recall(owner(), ConnectionId(1));
-        assert!(grants.is_sent(owner()));
-        assert_eq!(grants.resume(owner()), None);
-        grants.recall(owner(), ConnectionId(2));
-        assert!(!grants.is_sent(owner()));
-        assert!(grants.lost(ConnectionId(1)).is_empty());
-        assert_eq!(grants.resume(owner()), Some(broken(5)));
-        grants.recall(owner(), ConnectionId(2));
+        for anew in [true, false] {
+            grants.sent(ConnectionId(1), &broken(5));
+            let mut time = grants.timed(&broken(5)).unwrap();
+            assert_eq!(grants.recall(owner(), ConnectionId(1), anew), None);
+            assert!(grants.is_sent(owner()));
+            let recalled = grants.recall(owner(), ConnectionId(2), anew);
+            assert_eq!(recalled, Some(broken(5)));
+            assert!(grants.lost(ConnectionId(1)).is_empty());
+            assert_eq!(grants.recall(owner(), ConnectionId(2), anew), None);
+            assert_eq!(time.try_recv() == Err(TryRecvError::Closed), anew);
+            grants.forget(&broken(5));
+        }
         assert_eq!(grants.sizes(), (0, 0));
     }
 

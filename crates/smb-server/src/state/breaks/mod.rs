@@ -219,11 +219,28 @@ fn caches_nothing<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     })
 }
 
-/// Called when a client of `owner` has reconnected, or has opened the file of its lease anew: the break that waited for
-/// it leaves after the answer.
+/// Called when a client of `owner` has opened the file of its lease anew: the break that waited for it leaves after the
+/// answer.
 pub(crate) fn resume<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
     let waiting = server.grants.resume(owner);
     if let Some(broken) = waiting.filter(|broken| in_flight(server, broken)) {
+        deliver(server, broken);
+    }
+}
+
+/// Called when a client of `owner` has reconnected on the connection `by`, or replays its CREATE there. As by
+/// [`resume`], and a break that another connection carries leaves after the answer, too: the client may have lost that
+/// connection before the server learns of it. One that has `reconnected` has all its time to acknowledge; by replays on
+/// its channels in turn, a client must not put off the end of the break.
+pub(crate) fn recall<V: Vfs>(
+    server: &Arc<Server<V>>,
+    owner: Owner,
+    by: ConnectionId,
+    reconnected: bool,
+) {
+    let carried = server.grants.recall(owner, by, reconnected);
+    resume(server, owner);
+    if let Some(broken) = carried.filter(|broken| in_flight(server, broken)) {
         deliver(server, broken);
     }
 }

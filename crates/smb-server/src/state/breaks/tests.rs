@@ -338,7 +338,7 @@ fn a_break_ends_with_the_close_of_an_open_that_is_being_closed() {
     let closed = Arc::clone(server);
     let close = async move { crate::state::disconnected::shut(&closed, &open).await };
     server.env.spawn(Box::pin(close));
-    run_tasks();
+    assert_eq!(run_tasks(), before, "its timer ends with it");
     assert!(!in_flight(server, &broken));
     assert_eq!(server.grants.sizes(), (0, 0));
 }
@@ -469,14 +469,15 @@ fn a_break_that_is_answered_while_it_waits_for_an_answer_to_leave_is_over() {
     let (world, place, _, _mailbox) = world();
     let server = &world.server;
     let before = run_tasks();
-    deliver(server, broken(server, &place, Operation::Write));
+    let broken = broken(server, &place, Operation::Write);
+    deliver(server, broken.clone());
     assert_eq!(run_tasks(), before + 1);
     let _other = connect(server, ConnectionId(2), true);
     let granting = Granting::begin(server, OWNER);
     server.remove_connection(BY);
     connection_lost(server, BY);
     acknowledge(server, LeaseState(0));
-    assert_eq!(acknowledged(server, OWNER), [], "nobody carries it");
+    assert_eq!(acknowledged(server, OWNER), [broken], "its timer knows it");
     drop(granting);
     assert_eq!(server.grants.sizes(), (0, 0));
     assert_eq!(run_tasks(), before);
