@@ -73,7 +73,7 @@ async fn serve(listener: std::net::TcpListener) -> io::Result<()> {
                 smb_server::Client::New(peer),
                 &mut receiver,
                 transmitter,
-                Box::new(|| {}),
+                Box::new(|| Box::new(())),
                 std::future::pending(),
                 || false,
             );

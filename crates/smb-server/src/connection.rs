@@ -47,7 +47,7 @@ use crate::{
         Channel, ConnectionId, LineAbout, Mail, Purpose, Server, Session, SessionPhase, Setup,
         line_due,
     },
-    transport::Direct,
+    transport::{Direct, HeldLogin},
     turn::Turn,
 };
 
@@ -107,8 +107,8 @@ pub(crate) struct Connection<V: Vfs> {
     pub(crate) turn: Rc<Turn>,
     /// Permits of enumerations to take the names of a directory.
     pub(crate) listings: Semaphore,
-    /// Informs the daemon that a user logged in on this connection.
-    pub(crate) authenticated: Box<dyn Fn()>,
+    /// Informs the daemon that a user gets a session on this connection.
+    pub(crate) authenticated: Box<dyn Fn() -> HeldLogin>,
 }
 
 /// Messages on their way to the socket.
@@ -210,7 +210,7 @@ impl<V: Vfs> Connection<V> {
         mail: mpsc::WeakSender<Mail>,
         account: Arc<Account>,
         direct: Option<Box<dyn Direct>>,
-        authenticated: Box<dyn Fn()>,
+        authenticated: Box<dyn Fn() -> HeldLogin>,
     ) -> Self {
         Self {
             server: Arc::clone(server),

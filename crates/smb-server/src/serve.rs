@@ -38,7 +38,7 @@ use crate::{
     },
     race::{First, race, race_aside},
     state::{Channel, EndReason, Mail, Server, Session, breaks::BREAK_TIMEOUT},
-    transport::{Receive, Transmit},
+    transport::{HeldLogin, Receive, Transmit},
     turn::SMALL_WORK,
 };
 
@@ -62,7 +62,7 @@ enum End {
 
 /// Serves one connection until either side ends it or `stopping` is ready. Then its sessions without another channel
 /// end, and their opens are closed or wait for the client; this returns after the closes. `authenticated` is called
-/// when a user has logged in.
+/// when a user gets a session on the connection, and its result is dropped when that session ends there.
 ///
 /// Once `leaves` is true, the connection leaves if nothing of it is under way when a request arrives. Its state and the
 /// transmitter are returned then, for another worker.
@@ -71,7 +71,7 @@ pub async fn serve<V: Vfs, T: Transmit>(
     client: Client<V>,
     receiver: &mut impl Receive,
     transmitter: T,
-    authenticated: Box<dyn Fn()>,
+    authenticated: Box<dyn Fn() -> HeldLogin>,
     stopping: impl Future<Output = ()>,
     leaves: impl Fn() -> bool,
 ) -> Option<(Box<Carried<V>>, T)> {
@@ -128,7 +128,7 @@ pub async fn serve<V: Vfs, T: Transmit>(
 
 /// Cleans up after a connection that no worker can continue to serve, as [`serve`] does at its end.
 pub async fn lost<V: Vfs>(server: &Arc<Server<V>>, carried: Box<Carried<V>>) {
-    let (connection, ..) = carried.arrive(server, None, Box::new(|| {}));
+    let (connection, ..) = carried.arrive(server, None, Box::new(|| Box::new(())));
     ended(&connection).await;
 }
 

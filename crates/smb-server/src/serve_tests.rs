@@ -138,7 +138,7 @@ fn the_socket_of_a_stranger_is_closed_with_the_connection() {
         Client::New(peer),
         &mut end,
         socket,
-        Box::new(|| {}),
+        Box::new(|| Box::new(())),
         pending(),
         || false,
     );
@@ -254,7 +254,7 @@ fn a_connection_that_leaves_its_worker_gives_up_soon_until_the_time_of_its_break
     run(delivery);
     assert!(soon.get());
     let carried = connection.carry(parts.mailbox.take().unwrap(), Arc::default());
-    let arrived = Client::Carried(carried).arrive(&server, socket(), Box::new(|| {}));
+    let arrived = Client::Carried(carried).arrive(&server, socket(), Box::new(|| Box::new(())));
     let (connection, mailbox, stuck) = arrived;
     let mut delivery = pin!(deliver(connection, mailbox, stuck, parts));
     HASTE.set(true);

@@ -11,6 +11,9 @@ use std::{collections::VecDeque, io};
 use bytes::{Bytes, BytesMut};
 use vfs::disk::InMemory;
 
+/// The session of a user on a connection, as the transport counts it: dropped when the session ends, or its channel.
+pub type HeldLogin = Box<dyn Send + Sync>;
+
 /// The receiving half.
 pub trait Receive: 'static {
     /// Waits until [`Receive::receive`] can return bytes, the end or an error. It may return early.

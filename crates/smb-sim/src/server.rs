@@ -410,7 +410,7 @@ async fn serve(
             client,
             &mut receiver,
             transmitter,
-            Box::new(|| {}),
+            Box::new(|| Box::new(())),
             std::future::pending(),
             leaves,
         );

@@ -70,7 +70,7 @@ impl ConnectionHandler for EchoHandler {
         _: &dyn Fn() -> bool,
     ) -> Option<Accepted<Self::Carried>> {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        accepted.pass.authenticated();
+        let _login = accepted.pass.authenticated();
         assert_eq!(self.0, worker.index());
         let mut byte = [0];
         let stream = &mut accepted.stream;

@@ -1,7 +1,8 @@
 //! Decides at accept which connections are admitted.
 //!
-//! It counts all connections, those of each address, and those without a login. A [`Pass`] is one counted connection;
-//! dropping it releases the place. There is one lock, taken at accept, at login and at close, never for a request.
+//! It counts all connections, those of each address, and those without a login: nobody has logged in, or all sessions
+//! have ended. A [`Pass`] is one counted connection; dropping it releases the place. There is one lock, taken at accept,
+//! at login, at the end of a session and at close, never for a request.
 //!
 //! If there is no place for a newcomer, a connection without a login is displaced (`unauthenticated.rs` says which):
 //! the newcomer may be about to log in, and a connection that has long been silent is closed. A newcomer is refused
@@ -18,7 +19,7 @@ use std::{
     net::IpAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
 };
 
@@ -142,7 +143,7 @@ impl Admission {
             peer,
             place,
             leave,
-            authenticated: AtomicBool::new(false),
+            logins: AtomicU32::new(0),
         })
     }
 
@@ -193,6 +194,17 @@ impl State {
         gone.map(Some).ok_or(refusal)
     }
 
+    /// Displaces a connection without a login if there are more than may be, because a session has ended.
+    fn displace_surplus(&mut self) {
+        let surplus = self.unauthenticated.len() > self.limits.unauthenticated_connections;
+        if surplus
+            && self.leaving < self.leaving_max
+            && let Some(gone) = self.unauthenticated.oldest_of_busiest()
+        {
+            self.displace(gone);
+        }
+    }
+
     /// Displaces a connection: its place is free at once, and its worker closes it as soon as it can.
     fn displace(&mut self, place: Place) {
         if let Some(connection) = self.unauthenticated.remove(place) {
@@ -222,25 +234,21 @@ pub struct Pass {
     peer: IpAddr,
     place: Place,
     leave: Arc<Notify>,
-    authenticated: AtomicBool,
+    /// The [`LoggedIn`] that exist; changed under the lock of the admission.
+    logins: AtomicU32,
 }
 
 impl Pass {
-    /// Called at a login: the connection no longer counts as unauthenticated. One that was just displaced stays
-    /// displaced.
-    pub fn authenticated(&self) {
-        if !self.is_authenticated() {
-            let known = lock(&self.admission.state)
-                .unauthenticated
-                .remove(self.place);
-            self.authenticated.store(known.is_some(), Ordering::Relaxed);
+    /// Called at a login: the connection counts as authenticated as long as the result exists. One that was just
+    /// displaced stays displaced.
+    pub fn authenticated(self: &Arc<Self>) -> LoggedIn {
+        let mut state = lock(&self.admission.state);
+        let logins = self.logins.load(Ordering::Relaxed);
+        let counts = logins > 0 || state.unauthenticated.remove(self.place).is_some();
+        if counts {
+            self.logins.store(logins + 1, Ordering::Relaxed);
         }
-    }
-
-    /// Whether a user has logged in.
-    #[must_use]
-    pub fn is_authenticated(&self) -> bool {
-        self.authenticated.load(Ordering::Relaxed)
+        LoggedIn(counts.then(|| Arc::clone(self)))
     }
 
     /// Completes when the connection has to end because a newcomer needed its place.
@@ -251,12 +259,36 @@ impl Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
+        // Nobody is logged in any more: a login has a reference to the pass.
         let mut state = lock(&self.admission.state);
-        let counts = self.is_authenticated() || state.unauthenticated.remove(self.place).is_some();
-        if counts {
+        if state.unauthenticated.remove(self.place).is_some() {
             state.left(self.peer);
         } else {
             state.leaving = state.leaving.saturating_sub(1);
+        }
+    }
+}
+
+/// A session on a connection; `None` on a displaced one. With the last session the connection is one without a login
+/// again, as old as it is.
+#[derive(Debug)]
+pub struct LoggedIn(Option<Arc<Pass>>);
+
+impl Drop for LoggedIn {
+    fn drop(&mut self) {
+        let Some(pass) = &self.0 else {
+            return;
+        };
+        let mut state = lock(&pass.admission.state);
+        let logins = pass.logins.load(Ordering::Relaxed).saturating_sub(1);
+        pass.logins.store(logins, Ordering::Relaxed);
+        if logins == 0 {
+            let connection = Unauthenticated {
+                peer: pass.peer,
+                leave: Arc::clone(&pass.leave),
+            };
+            state.unauthenticated.put(pass.place, connection);
+            state.displace_surplus();
         }
     }
 }
@@ -289,6 +321,10 @@ mod tests {
         text.parse().unwrap()
     }
 
+    fn is_authenticated(pass: &Pass) -> bool {
+        pass.logins.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether the connection was displaced.
     fn is_displaced(pass: &Pass) -> bool {
         let mut displaced = std::pin::pin!(pass.displaced());
@@ -300,11 +336,10 @@ mod tests {
     fn users_are_never_displaced_and_leaving_opens_the_door() {
         let door = door(3, 2, 100);
         let user = |address: &str| {
-            let pass = door.admit(ip(address))?;
-            pass.authenticated();
-            pass.authenticated();
-            assert!(pass.is_authenticated());
-            Ok::<_, AdmissionRefusal>(pass)
+            let pass = Arc::new(door.admit(ip(address))?);
+            let logins = [pass.authenticated(), pass.authenticated()];
+            assert!(is_authenticated(&pass));
+            Ok::<_, AdmissionRefusal>(logins)
         };
         let a = user("10.0.0.1").unwrap();
         // The same host through a mapped address is the same host.
@@ -331,22 +366,41 @@ mod tests {
     #[test]
     fn a_stranger_makes_room_for_the_next_whatever_the_limit() {
         for door in [door(1, 9, 9), door(9, 9, 1)] {
-            let first = door.admit(ip("10.0.0.1")).unwrap();
-            let second = door.admit(ip("10.0.0.2")).unwrap();
+            let [first, second] =
+                ["10.0.0.1", "10.0.0.2"].map(|from| Arc::new(door.admit(ip(from)).unwrap()));
             assert!(is_displaced(&first) && !is_displaced(&second));
             let figures = door.figures();
             assert_eq!((figures.connections, figures.unauthenticated), (1, 1));
             assert_eq!((figures.displaced, figures.addresses), (1, 1));
             // Logging in comes too late.
-            first.authenticated();
-            assert!(!first.is_authenticated());
-            second.authenticated();
-            drop(first);
+            let late = first.authenticated();
+            assert!(!is_authenticated(&first));
+            let login = second.authenticated();
+            drop((first, late));
             assert_eq!(door.figures().connections, 1);
-            drop(second);
+            drop((second, login));
             let figures = door.figures();
             assert_eq!((figures.connections, figures.unauthenticated), (0, 0));
             assert_eq!(lock(&door.state).leaving, 0);
+        }
+    }
+
+    #[test]
+    fn a_connection_whose_sessions_have_ended_makes_room_too() {
+        for door in [door(2, 9, 9), door(9, 9, 1)] {
+            let user = Arc::new(door.admit(ip("10.0.0.1")).unwrap());
+            let (first, second) = (user.authenticated(), user.authenticated());
+            drop(first);
+            let stranger = door.admit(ip("10.0.0.2")).unwrap();
+            assert_eq!(door.figures().unauthenticated, 1);
+            // The connection that lost its session is the older one of the two.
+            drop(second);
+            let third = door.admit(ip("10.0.0.3"));
+            assert!(is_displaced(&user));
+            let full = door.figures().displaced == 2;
+            assert_eq!(is_displaced(&stranger), full);
+            drop((user, stranger, third));
+            assert_eq!(door.figures().connections, 0);
         }
     }
 
@@ -359,9 +413,9 @@ mod tests {
         assert!(!is_displaced(&neighbour));
         // Connections of one IPv6 host without a login are counted together, those with one are not.
         let hosts = ["2001:db8::1", "2001:db8::2"].map(|from| door.admit(ip(from)).unwrap());
-        let third = door.admit(ip("2001:db8::3")).unwrap();
+        let third = Arc::new(door.admit(ip("2001:db8::3")).unwrap());
         assert_eq!(hosts.each_ref().map(is_displaced), [true, false]);
-        third.authenticated();
+        let _login = third.authenticated();
         let _fourth = door.admit(ip("2001:db8::4")).unwrap();
         assert!(!is_displaced(&hosts[1]));
         let _other = door.admit(ip("2001:db8:0:1::3")).unwrap();
@@ -378,15 +432,15 @@ mod tests {
             flood.push(door.admit(from));
             if number == 2_000 {
                 // This connection is slow to log in.
-                slow = Some(door.admit(ip("10.9.9.9")).unwrap());
+                slow = Some(Arc::new(door.admit(ip("10.9.9.9")).unwrap()));
             }
             // The displaced connections are closed as the worker does it.
             flood.retain(|pass| pass.as_ref().is_ok_and(|pass| !is_displaced(pass)));
         }
         let slow = slow.unwrap();
         assert!(!is_displaced(&slow));
-        slow.authenticated();
-        assert!(slow.is_authenticated());
+        let _login = slow.authenticated();
+        assert!(is_authenticated(&slow));
         assert_eq!(door.figures().refused, 0);
         assert!(door.figures().unauthenticated <= 1_000);
     }

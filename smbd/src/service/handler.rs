@@ -51,7 +51,7 @@ impl ConnectionHandler for Handler {
             client,
             &mut receiver,
             transmitter,
-            Box::new(move || known.authenticated()),
+            Box::new(move || Box::new(known.authenticated())),
             ending,
             leaves,
         );

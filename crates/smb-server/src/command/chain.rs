@@ -333,6 +333,7 @@ mod tests {
         let session = Arc::new(Session::new(NewSession {
             id,
             connection: connection.id,
+            login: None,
             terms: Terms {
                 dialect: Dialect::SMB_3_1_1,
                 client_guid: Guid::default(),

@@ -145,14 +145,13 @@ pub(super) fn finish<V: Vfs>(
     }
     let keys = derive(facts, setup, session_key)?;
     Status::USER_SESSION_DELETED.when(!server.logged_in(connection.id))?;
-    session.add_channel(connection.id)?;
+    session.add_channel(connection.id, (connection.authenticated)())?;
     let channel = Rc::new(Channel {
         session,
         signing: Some(Arc::new(SigningKey::new(facts.signing, &keys.signing))),
     });
     connection.add_channel(channel.session.id, Rc::clone(&channel));
     tracing::debug!(peer = %connection.peer, user = token.user, session = channel.session.id.0, "channel bound");
-    (connection.authenticated)();
     Ok(Done {
         flags: SessionFlags::empty(),
         channel,

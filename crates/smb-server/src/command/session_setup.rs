@@ -307,6 +307,7 @@ fn establish<V: Vfs>(
     let session = Arc::new(Session::new(NewSession {
         id,
         connection: call.connection.id,
+        login: (!lists_only).then(|| (call.connection.authenticated)()),
         terms: Terms {
             dialect: facts.dialect,
             client_guid: facts.client_guid,
@@ -322,9 +323,6 @@ fn establish<V: Vfs>(
     let channel = Rc::new(Channel { session, signing });
     call.connection.add_channel(id, Rc::clone(&channel));
     tracing::debug!(peer = %call.connection.peer, user, session = id.0, "session established");
-    if !lists_only {
-        (call.connection.authenticated)();
-    }
     Ok(Done { flags, channel })
 }
 

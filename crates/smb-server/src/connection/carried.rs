@@ -23,7 +23,7 @@ use crate::{
     link::credits::CreditWindow,
     memory::{Account, Seen},
     state::{Channel, ConnectionId, Mail, Peer, Server},
-    transport::Direct,
+    transport::{Direct, HeldLogin},
 };
 
 /// The state of a connection that has left its worker. It must be given to [`crate::serve`] again or to
@@ -61,7 +61,7 @@ impl<V: Vfs> Client<V> {
         self,
         server: &Arc<Server<V>>,
         direct: Option<Box<dyn Direct>>,
-        authenticated: Box<dyn Fn()>,
+        authenticated: Box<dyn Fn() -> HeldLogin>,
     ) -> Arrived<V> {
         let peer = match self {
             Self::New(peer) => peer,
@@ -168,7 +168,7 @@ impl<V: Vfs> Carried<V> {
         self: Box<Self>,
         server: &Arc<Server<V>>,
         direct: Option<Box<dyn Direct>>,
-        authenticated: Box<dyn Fn()>,
+        authenticated: Box<dyn Fn() -> HeldLogin>,
     ) -> Arrived<V> {
         let channels = self.channels.into_iter();
         let channels = channels.map(|(id, channel)| (id, Rc::new(channel)));

@@ -43,7 +43,7 @@ use crate::{
     },
     pipe,
     state::{ConnectionId, Open, Server, Share, Shares},
-    transport::Direct,
+    transport::{Direct, HeldLogin},
 };
 
 pub(crate) type Back = PosixVfs<SimDisk>;
@@ -57,7 +57,7 @@ pub(crate) fn connection(
     let peer = ([127, 0, 0, 1], 1000).into();
     let account = server.memory.account([127, 0, 0, 1].into());
     let id = ConnectionId(1);
-    let authenticated = Box::new(|| {});
+    let authenticated = Box::new(|| -> HeldLogin { Box::new(()) });
     let mail = mail.downgrade();
     Rc::new(Connection::new(
         server,

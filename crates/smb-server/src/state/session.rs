@@ -29,6 +29,7 @@ use crate::{
     locks::{Mutex, RwLock},
     memory::Held,
     token::{Acting, Token},
+    transport::HeldLogin,
 };
 
 /// Session.State.
@@ -58,8 +59,9 @@ pub(crate) struct Channel<V: Vfs> {
 /// The phase of a session and its connections.
 struct Standing {
     phase: SessionPhase,
-    /// Session.ChannelList, in the order in which they were added; the first is Session.Connection.
-    channels: Vec<ConnectionId>,
+    /// Session.ChannelList, in the order in which they were added; the first is Session.Connection. The login of each
+    /// ends with the session, and there is none in a session that only lists shares.
+    channels: Vec<(ConnectionId, Option<HeldLogin>)>,
     /// Requests that continue although their channel is lost.
     adopted: Vec<Arc<Ender>>,
 }
@@ -103,6 +105,7 @@ pub(crate) struct NewSession {
     pub(crate) id: SessionId,
     /// Its first channel.
     pub(crate) connection: ConnectionId,
+    pub(crate) login: Option<HeldLogin>,
     pub(crate) terms: Terms,
     pub(crate) signing: Option<Arc<SigningKey>>,
     pub(crate) token: Token,
@@ -120,7 +123,7 @@ impl<V: Vfs> Session<V> {
             signing: new.signing,
             standing: Mutex::new(Standing {
                 phase: SessionPhase::Valid,
-                channels: vec![new.connection],
+                channels: vec![(new.connection, new.login)],
                 adopted: Vec::new(),
             }),
             established: Arc::clone(&token),
@@ -145,6 +148,9 @@ impl<V: Vfs> Session<V> {
         let mut standing = self.standing.lock();
         let adopted = std::mem::take(&mut standing.adopted);
         let before = std::mem::replace(&mut standing.phase, SessionPhase::Closed);
+        for (_, login) in &mut standing.channels {
+            *login = None;
+        }
         drop(standing);
         for ender in adopted {
             ender.end(EndReason::Gone);
@@ -158,7 +164,10 @@ impl<V: Vfs> Session<V> {
     pub(crate) fn adopt(&self, lost: ConnectionId, ender: &Arc<Ender>) -> bool {
         let mut standing = self.standing.lock();
         standing.adopted.retain(|ender| !ender.is_over());
-        let others = standing.channels.iter().any(|channel| *channel != lost);
+        let others = standing
+            .channels
+            .iter()
+            .any(|(channel, _)| *channel != lost);
         let adopted = standing.phase == SessionPhase::Valid
             && others
             && standing.adopted.len() < ADOPTED_PER_SESSION_MAX;
@@ -173,14 +182,22 @@ impl<V: Vfs> Session<V> {
     /// # Errors
     /// `USER_SESSION_DELETED`, `REQUEST_NOT_ACCEPTED` if it is a channel already, `INSUFFICIENT_RESOURCES` with
     /// [`CHANNELS_PER_SESSION_MAX`].
-    pub(crate) fn add_channel(&self, connection: ConnectionId) -> Result<(), Status> {
+    pub(crate) fn add_channel(
+        &self,
+        connection: ConnectionId,
+        login: HeldLogin,
+    ) -> Result<(), Status> {
         let mut standing = self.standing.lock();
         if standing.phase == SessionPhase::Closed || standing.channels.is_empty() {
             return Err(Status::USER_SESSION_DELETED);
         }
-        Status::REQUEST_NOT_ACCEPTED.when(standing.channels.contains(&connection))?;
+        let is_one = standing
+            .channels
+            .iter()
+            .any(|(channel, _)| *channel == connection);
+        Status::REQUEST_NOT_ACCEPTED.when(is_one)?;
         Status::INSUFFICIENT_RESOURCES.when(standing.channels.len() >= CHANNELS_PER_SESSION_MAX)?;
-        standing.channels.push(connection);
+        standing.channels.push((connection, Some(login)));
         Ok(())
     }
 
@@ -189,13 +206,20 @@ impl<V: Vfs> Session<V> {
     pub(crate) fn remove_channel(&self, connection: ConnectionId) -> bool {
         let mut standing = self.standing.lock();
         let before = standing.channels.len();
-        standing.channels.retain(|channel| *channel != connection);
+        standing
+            .channels
+            .retain(|(channel, _)| *channel != connection);
         before > 0 && standing.channels.is_empty()
     }
 
     /// The connections of the session, the oldest first.
     pub(crate) fn channels(&self) -> Vec<ConnectionId> {
-        self.standing.lock().channels.clone()
+        let standing = self.standing.lock();
+        standing
+            .channels
+            .iter()
+            .map(|(channel, _)| *channel)
+            .collect()
     }
 
     pub(crate) fn token(&self) -> Arc<Token> {
@@ -347,6 +371,7 @@ impl NewSession {
         Self {
             id: SessionId(1),
             connection: ConnectionId(1),
+            login: None,
             terms: Terms {
                 dialect: Dialect::SMB_3_1_1,
                 client_guid: Guid::default(),

@@ -49,10 +49,16 @@ impl UnauthenticatedTable {
             number: self.next,
         };
         self.next += 1;
-        self.count += 1;
-        let unauthenticated = self.networks.entry(place.network).or_default();
-        unauthenticated.insert(place.number, connection);
+        self.put(place, connection);
         place
+    }
+
+    /// Adds a connection at the place that it had before its login.
+    pub(super) fn put(&mut self, place: Place, connection: Unauthenticated) {
+        let unauthenticated = self.networks.entry(place.network).or_default();
+        if unauthenticated.insert(place.number, connection).is_none() {
+            self.count += 1;
+        }
     }
 
     /// Removes a connection; `None` if it was removed before.

@@ -534,7 +534,7 @@ fn bind(
     channel: ConnectionId,
 ) -> mpsc::Receiver<Mail> {
     let session = Session::<Back>::new(NewSession::plain(Token::guest(&server.config())));
-    session.add_channel(channel).unwrap();
+    session.add_channel(channel, Box::new(())).unwrap();
     let (id, of_session) = (open.file_id.volatile, Arc::clone(open));
     session.tables().opens.insert(id, of_session);
     let user = QuotaUser::of(&session.token(), Ipv4Addr::LOCALHOST.into());
