@@ -172,6 +172,26 @@ fn the_users_of_one_client_share_its_leases() {
     beside.close().unwrap();
 }
 
+/// Its ClientGuid and the key can be read on the way; docs/protocol-notes.md, "Who acknowledges a lease break".
+#[test]
+fn a_user_without_an_open_of_the_lease_does_not_acknowledge_its_break() {
+    let server = HoldfastServer::new();
+    let (holder, other) = (server.tree_with(options()), server.tree());
+    let client = server.client(options());
+    let bob = client.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
+    let bob = bob.tree(DATA).unwrap();
+    let file = holder.create(&leased("f", RWH, true)).unwrap();
+    let without = bob.create(&CreateArgs::open_if("g")).unwrap();
+    let (id, new, _) = contend(&holder, &other);
+    assert_eq!(new, RH);
+    let refused = status(bob.acknowledge_lease(KEY, RH));
+    assert_eq!(refused, Status::OBJECT_NAME_NOT_FOUND);
+    holder.acknowledge_lease(KEY, RH).unwrap();
+    opened(&other, id).close().unwrap();
+    without.close().unwrap();
+    file.close().unwrap();
+}
+
 /// [MS-SMB2] 3.3.4.7: another key of the same client is another lease, and the connection that waits for a break serves
 /// the acknowledgment.
 #[test]

@@ -314,6 +314,10 @@ fn one_client_uses_one_dialect() {
     let refused = other.login(USER, PASSWORD, "");
     assert_eq!(status(refused), Status::USER_SESSION_DELETED);
     first.tree(DATA).unwrap();
+    // Anybody can read and send the ClientGuid, and keeps no other user from logging in by it.
+    other.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
+    let again = second(&server, &first, Options::default());
+    again.login(USER, PASSWORD, "").unwrap();
 }
 
 /// [MS-SMB2] 3.3.5.5.3: connections of 2.0.2 neither count nor are counted.

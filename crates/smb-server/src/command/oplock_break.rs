@@ -24,11 +24,11 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         OplockBreakRequest::Lease(ack) => {
             // [MS-SMB2] 3.3.5.22: 2.0.2 knows no leases.
             Status::INVALID_PARAMETER.when(call.connection.dialect() < Dialect::SMB_2_1)?;
-            let client = call.client()?;
+            let (user, client) = (call.token()?.user_sid, call.client()?);
             let (lease_key, state) = (ack.lease_key, ack.lease_state);
             Ok(Reply::read_only(&LeaseBreakResponse {
                 lease_key,
-                lease_state: breaks::acknowledge_lease(server, client, lease_key, state)?,
+                lease_state: breaks::acknowledge_lease(server, &user, client, lease_key, state)?,
             }))
         }
     }

@@ -144,7 +144,7 @@ pub(super) fn finish<V: Vfs>(
         return Err(Status::REQUEST_NOT_ACCEPTED.into());
     }
     let keys = derive(facts, setup, session_key)?;
-    Status::USER_SESSION_DELETED.when(!server.logged_in(connection.id))?;
+    Status::USER_SESSION_DELETED.when(!server.logged_in(connection.id, token.user_sid))?;
     session.add_channel(connection.id, (connection.authenticated)())?;
     let channel = Rc::new(Channel {
         session,

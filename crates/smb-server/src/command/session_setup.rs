@@ -351,7 +351,8 @@ fn place<V: Vfs>(
         .ok_or(Status::INSUFFICIENT_RESOURCES)?;
     // This comes last, because it marks the connection: one whose login was refused does not decide about the dialect
     // of its client, and gets no breaks before the client's own connections.
-    Status::USER_SESSION_DELETED.when(!lists_only && !server.logged_in(connection.id))?;
+    let counts = lists_only || server.logged_in(connection.id, token.user_sid);
+    Status::USER_SESSION_DELETED.when(!counts)?;
     Ok(place)
 }
 

@@ -6,7 +6,7 @@
 
 use std::{
     cell::Cell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     rc::Rc,
     sync::{Arc, atomic::AtomicBool},
@@ -76,7 +76,7 @@ impl<V: Vfs> Client<V> {
             address: peer,
             dialect: None,
             client: Guid::default(),
-            logged_in: false,
+            users: BTreeSet::new(),
             since: server.env.realtime(),
             mail: sender,
             stuck: Arc::clone(&stuck),

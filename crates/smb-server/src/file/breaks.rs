@@ -112,6 +112,14 @@ impl Files {
         all.cloned().collect()
     }
 
+    /// The opens of a lease.
+    pub fn opens_of_lease(&self, client: Guid, key: LeaseKey) -> Vec<OpenId> {
+        let places = self.places_of_lease(client, key).into_iter();
+        let owner = Owner::Lease(client, key);
+        let opens = places.flat_map(|place| self.opens_of(place.key, owner));
+        opens.collect()
+    }
+
     /// A lease break acknowledgment ([MS-SMB2] 3.3.5.22.2). Returns the state for the reply, or
     /// OBJECT_NAME_NOT_FOUND, UNSUCCESSFUL, REQUEST_NOT_ACCEPTED.
     pub fn acknowledge_lease(

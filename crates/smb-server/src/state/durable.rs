@@ -262,14 +262,16 @@ impl<V: Vfs> Durables<V> {
         self.len() > 0 && self.inner.lock().numbers.contains_key(&open)
     }
 
+    /// The open with the engine's number `open`, if it waits.
+    pub(crate) fn kept(&self, open: OpenId) -> Option<Arc<Open<V>>> {
+        let inner = self.inner.lock();
+        let id = inner.numbers.get(&open)?;
+        Some(Arc::clone(&inner.kept.get(id)?.open))
+    }
+
     /// The endurance with which the open with the engine's number `open` waits, if it does.
     pub(crate) fn kept_as(&self, open: OpenId) -> Option<Endurance> {
-        let kept = {
-            let inner = self.inner.lock();
-            let id = inner.numbers.get(&open)?;
-            Arc::clone(&inner.kept.get(id)?.open)
-        };
-        Some(kept.endurance())
+        self.kept(open).map(|kept| kept.endurance())
     }
 
     /// Takes out those of `opens` that wait and are selected by `which`.

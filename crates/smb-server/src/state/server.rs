@@ -6,7 +6,7 @@ mod sizes;
 
 use std::{
     cmp::Reverse,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
     sync::{
         Arc,
@@ -21,6 +21,7 @@ use smb_auth::{
     limiter::{LimiterConfig, LoginLimiter},
 };
 use smb_wire::{
+    dtyp::Sid,
     fsctl::NetworkInterfaceInfo,
     ids::{FileId, Guid, SessionId},
     msg::Dialect,
@@ -80,8 +81,8 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     pub(crate) dialect: Option<Dialect>,
     pub(crate) client: Guid,
-    /// A user has logged in on it.
-    pub(crate) logged_in: bool,
+    /// The users who have logged in on it.
+    pub(crate) users: BTreeSet<Sid>,
     pub(crate) since: Timestamp,
     pub(crate) mail: mpsc::Sender<Mail>,
     /// Its mailbox overflowed, so it must be closed.
@@ -386,9 +387,11 @@ impl<V: Vfs> Server<V> {
         tables.opens.get(&holder.file_id.volatile).cloned()
     }
 
-    /// Called when a user logs in on a connection. Returns false if the connection is gone, or its client has a login
-    /// on another one with another dialect; connections of 2.0.2 do not count ([MS-SMB2] 3.3.5.5.3).
-    pub(crate) fn logged_in(&self, id: ConnectionId) -> bool {
+    /// Called when a user logs in on a connection. Returns false if the connection is gone, or the user has a login on
+    /// another one of the client with another dialect; connections of 2.0.2 do not count ([MS-SMB2] 3.3.5.5.3). Another
+    /// user's login does not count either: it may be that of an attacker, because everybody on the way can read the
+    /// ClientGuid.
+    pub(crate) fn logged_in(&self, id: ConnectionId, user: Sid) -> bool {
         let mut connections = self.connections.lock();
         let Some(peer) = connections.get(&id) else {
             return false;
@@ -398,10 +401,10 @@ impl<V: Vfs> Server<V> {
             && client != Guid::default()
             && connections
                 .values()
-                .filter(|other| other.logged_in && other.client == client)
+                .filter(|other| other.client == client && other.users.contains(&user))
                 .any(|other| other.dialect >= Some(Dialect::SMB_2_1) && other.dialect != dialect);
         if !differs && let Some(peer) = connections.get_mut(&id) {
-            peer.logged_in = true;
+            peer.users.insert(user);
         }
         !differs
     }
@@ -417,7 +420,7 @@ impl<V: Vfs> Server<V> {
         let connections = self.connections.lock();
         let own = connections
             .iter()
-            .filter(|(_, peer)| peer.client == client && peer.logged_in);
+            .filter(|(_, peer)| peer.client == client && !peer.users.is_empty());
         own.map(|(id, _)| *id).collect()
     }
 

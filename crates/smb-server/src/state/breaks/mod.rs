@@ -15,6 +15,7 @@ mod undelivered;
 use std::{sync::Arc, time::Duration};
 
 use smb_wire::{
+    dtyp::Sid,
     ids::{Guid, LeaseKey},
     msg::OplockLevel,
     status::Status,
@@ -280,13 +281,23 @@ pub(crate) fn acknowledge_oplock<V: Vfs>(
     answer
 }
 
-/// Takes a client's acknowledgment of a lease break ([MS-SMB2] 3.3.5.22.2) and returns the state for the reply.
+/// Takes a client's acknowledgment of a lease break ([MS-SMB2] 3.3.5.22.2) and returns the state for the reply. A
+/// client sends it in the session of an open of the lease (3.2.5.19.2), so a user who has none did not get the
+/// notification: it was seen on the way.
 pub(crate) fn acknowledge_lease<V: Vfs>(
     server: &Arc<Server<V>>,
+    user: &Sid,
     client: Guid,
     key: LeaseKey,
     state: LeaseState,
 ) -> Result<LeaseState, Status> {
+    let opens = server.files.opens_of_lease(client, key);
+    let mut opens = opens.into_iter().filter_map(|open| {
+        let connected = server.open(open);
+        connected.or_else(|| server.durables.kept(open))
+    });
+    let shares = opens.any(|open| open.origin.owner.user_sid == *user);
+    Status::OBJECT_NAME_NOT_FOUND.when(!shares)?;
     let (answer, effects) = server.files.acknowledge_lease(client, key, state);
     let owner = Owner::Lease(client, key);
     records::caching_changed(server, owner);

@@ -8,7 +8,7 @@ use std::{
 };
 
 use smb_wire::{
-    access_mask::AccessMask, create_context::LeaseV2, ids::SessionId, msg::ShareAccess,
+    access_mask::AccessMask, create_context::LeaseV2, dtyp::Sid, ids::SessionId, msg::ShareAccess,
 };
 use tokio::sync::mpsc;
 use vfs::{Node, Timestamp, Volume};
@@ -63,7 +63,7 @@ fn connect(server: &Server<Back>, id: ConnectionId, logged_in: bool) -> mpsc::Re
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
         dialect: None,
         client: CLIENT,
-        logged_in,
+        users: logged_in.then_some(Sid::EVERYONE).into_iter().collect(),
         since: Timestamp::default(),
         mail,
         stuck: Arc::new(AtomicBool::new(false)),
