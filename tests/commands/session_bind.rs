@@ -7,21 +7,24 @@ use smb_client::{
     Break, Client, CreateArgs, Encryption, Login, Options, Request, Session, Signing, Tree,
 };
 use smb_crypto::{Cipher, SigningAlgorithm};
+use smb_tests::durable::v1;
 use smb_tests::{
     DATA, HoldfastServer, MEANWHILE, OTHER_PASSWORD, OTHER_USER, Outcome, PASSWORD, SOON, USER,
     adopt, outcome, status, wait_until,
 };
 use smb_wire::Status;
+use smb_wire::create_context::LeaseState;
 use smb_wire::fscc::FileAction;
 use smb_wire::fsctl::{FsctlCode, read_network_interfaces};
 use smb_wire::header::HeaderFlags;
-use smb_wire::ids::{Guid, SessionId};
+use smb_wire::ids::{Guid, LeaseKey, SessionId};
 use smb_wire::msg::{
     Capabilities, ChangeNotifyFlags, Dialect, LockFlags, NotifyFilter, OplockLevel, SecurityMode,
     SessionFlags, SessionSetupFlags, SessionSetupRequest, ShareAccess, WriteFlags,
 };
 
 const GUID: Guid = Guid([0x5a; 16]);
+const KEY: LeaseKey = LeaseKey([0x11; 16]);
 /// Maximum number of channels of a session, as on Windows and Samba.
 const CHANNELS_MAX: usize = 32;
 /// The token that begins an authentication by NTLM.
@@ -520,6 +523,51 @@ fn a_break_on_a_lost_channel_is_sent_again_on_another() {
     assert!(tree.client().next_break(SOON).unwrap().is_some());
     through.acknowledge_oplock(OplockLevel::NONE).unwrap();
     stranger.client().wait(id).unwrap().ok().unwrap();
+}
+
+/// [MS-SMB2] 3.3.5.6: the opens of the session are closed, and nobody waits for their breaks any more. Requests on
+/// its other channels get a signed refusal.
+#[test]
+fn a_logoff_ends_a_break_that_another_channel_carries() {
+    let server = HoldfastServer::new();
+    let stranger = server.tree();
+    for durable in [false, true] {
+        let (tree, other) = two(&server);
+        let batch = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
+        let asked = if durable { v1(batch) } else { batch };
+        let held = other.create(&asked).unwrap();
+        let id = stranger.send(CreateArgs::open("f").request()).unwrap();
+        assert!(other.client().next_break(SOON).unwrap().is_some());
+        tree.session().logoff().unwrap();
+        let reply = stranger.client().wait(id).unwrap().ok().unwrap();
+        stranger.file(&reply).unwrap().close().unwrap();
+        let late = held.acknowledge_oplock(OplockLevel::II);
+        assert_eq!(status(late), Status::USER_SESSION_DELETED);
+        other.client().echo().unwrap();
+    }
+}
+
+/// [MS-SMB2] 3.3.4.7: the lease belongs to the client, so the break goes on as long as another session has an open of
+/// the lease.
+#[test]
+fn a_logoff_leaves_a_break_to_the_other_session_of_its_lease() {
+    let server = HoldfastServer::new();
+    let stranger = server.tree();
+    let (tree, other) = two(&server);
+    let second = server.session(options()).tree(DATA).unwrap();
+    let leased = CreateArgs::open_if("f").lease_v2(KEY, LeaseState::RWH, 1);
+    other.create(&leased).unwrap();
+    let shares = second.create(&leased).unwrap();
+    let id = stranger.send(CreateArgs::open("f").request()).unwrap();
+    assert!(other.client().next_break(SOON).unwrap().is_some());
+    tree.session().logoff().unwrap();
+    let mut connection = stranger.client().connection();
+    assert!(!connection.answered(id, MEANWHILE).unwrap());
+    drop(connection);
+    let kept = LeaseState::READ | LeaseState::HANDLE;
+    second.acknowledge_lease(KEY, kept).unwrap();
+    stranger.client().wait(id).unwrap().ok().unwrap();
+    shares.close().unwrap();
 }
 
 #[test]
