@@ -218,16 +218,6 @@ impl Inode {
         violated
     }
 
-    /// An overwriting open has emptied its stream: from now on it counts by the access it was granted.
-    pub(super) fn overwritten(&mut self, open: OpenId, access: AccessMask) {
-        if let Some((stream, open)) = self.stream_of(open) {
-            stream.shares.leave(open.mode, open.empties);
-            open.mode.access = access;
-            open.empties = false;
-            stream.shares.enter(open.mode, open.empties);
-        }
-    }
-
     pub(super) fn contend(
         &mut self,
         stream: &StreamName,
@@ -337,6 +327,19 @@ impl Files {
                 Step::Go
             }
         })
+    }
+
+    /// Called when the file of an overwriting open has been overwritten: from now on the open counts by the access
+    /// it was granted, `access`.
+    pub fn overwritten(&self, place: &Place, open: OpenId, access: AccessMask) {
+        self.with(place.key, false, |inode| {
+            if let Some((stream, open)) = inode.stream_of(open) {
+                stream.shares.leave(open.mode, open.empties);
+                open.mode.access = access;
+                open.empties = false;
+                stream.shares.enter(open.mode, open.empties);
+            }
+        });
     }
 
     /// Whether the share modes of a directory's opens allow a rename or link, which briefly opens the directory, to put

@@ -12,8 +12,9 @@ use vfs::{FileKey, VfsError};
 use super::Deleter;
 
 use super::caching::{Cause, Holder, Site};
+use super::files::Files;
 use super::inode::{Deletion, Inode, Open, Plain};
-use super::types::{Closed, Effects, Going, Link, OpenId, Owner, Remove, StreamName};
+use super::types::{Closed, Effects, Going, Link, OpenId, Owner, Place, Remove, StreamName};
 
 /// The result of a close on an inode, for the engine's other tables.
 #[derive(Debug, Default)]
@@ -47,7 +48,7 @@ impl Deletion {
     }
 
     /// The name is marked, and no close removes it yet.
-    fn is_pending(&self) -> bool {
+    pub(super) fn is_pending(&self) -> bool {
         matches!(self, Self::Pending { .. })
     }
 
@@ -119,32 +120,9 @@ impl Inode {
         true
     }
 
-    /// Clears the delete disposition. FILE_DELETE_ON_CLOSE may still set it at the close.
-    pub(super) fn clear_delete_pending(&mut self, open: OpenId) -> Result<(), Status> {
-        let clearing = self.opens.get(&open).ok_or(Status::FILE_CLOSED)?;
-        // Open.ChangeNotifyDirectoryMarkedDeleted stays ([MS-FSA] 2.1.1.6).
-        let (stream, link) = (clearing.stream.clone(), clearing.link.clone());
-        if stream.is_none() {
-            match self.links.get_mut(&link) {
-                Some(Deletion::Removing { plain, .. }) => *plain = None,
-                Some(Deletion::Pending { .. }) => _ = self.links.remove(&link),
-                None => {}
-            }
-        } else if let Some(stream) = self.streams.get_mut(&stream) {
-            stream.deletion.take_if(|deletion| deletion.is_pending());
-        }
-        Ok(())
-    }
-
     /// Whether any name of the inode is marked deleted, or being removed.
     pub(super) fn is_to_be_deleted(&self) -> bool {
         !self.links.is_empty()
-    }
-
-    /// How many names of the inode are marked deleted and are not being removed yet.
-    pub(super) fn pending_links(&self) -> usize {
-        let links = self.links.values();
-        links.filter(|deletion| deletion.is_pending()).count()
     }
 
     /// Whether a name or a stream of the inode has gone, is marked deleted, or will be by the close of an open.
@@ -159,18 +137,6 @@ impl Inode {
     /// Whether this name of the inode is marked deleted, or being removed.
     pub(super) fn is_going(&self, link: &Link) -> bool {
         self.links.contains_key(link)
-    }
-
-    /// Whether the link or stream of `open` is removed with its last handle.
-    pub(super) fn is_delete_pending(&self, open: OpenId) -> bool {
-        self.opens.get(&open).is_some_and(|open| {
-            open.unlinked
-                || self.links.contains_key(&open.link)
-                || self
-                    .streams
-                    .get(&open.stream)
-                    .is_some_and(|stream| stream.deletion.is_some())
-        })
     }
 
     /// Whether the link or stream of an open is marked for deletion, by whichever open, and no close removes it yet.
@@ -421,15 +387,6 @@ impl Inode {
         }
     }
 
-    /// Another file takes this one's place until `open` is closed: see [`super::Files::replaces`].
-    pub(super) fn replaces(&mut self, open: OpenId) {
-        if let Some(open) = self.opens.get_mut(&open)
-            && !std::mem::replace(&mut open.replaces, true)
-        {
-            self.replacing += 1;
-        }
-    }
-
     /// The link belongs to another file now: see [`super::Files::replaced`].
     pub(super) fn replaced(&mut self, link: &Link) {
         for open in self.opens.values_mut() {
@@ -464,5 +421,42 @@ impl Inode {
                 || stream.renaming
                 || matches!(stream.deletion, Some(Deletion::Removing { .. }))
         });
+    }
+}
+
+impl Files {
+    /// Clears the delete disposition. FILE_DELETE_ON_CLOSE may still set it at the close.
+    ///
+    /// # Errors
+    /// FILE_CLOSED for an unknown open.
+    pub fn clear_delete_pending(&self, place: &Place, open: OpenId) -> Result<(), Status> {
+        let cleared = self.with(place.key, false, |inode| {
+            let clearing = inode.opens.get(&open)?;
+            // Open.ChangeNotifyDirectoryMarkedDeleted stays ([MS-FSA] 2.1.1.6).
+            if let Some(stream) = inode.streams.get_mut(&clearing.stream)
+                && clearing.stream.is_some()
+            {
+                stream.deletion.take_if(|deletion| deletion.is_pending());
+            } else if clearing.stream.is_none() {
+                match inode.links.get_mut(&clearing.link) {
+                    Some(Deletion::Removing { plain, .. }) => *plain = None,
+                    Some(Deletion::Pending { .. }) => _ = inode.links.remove(&clearing.link),
+                    None => {}
+                }
+            }
+            Some(())
+        });
+        cleared.flatten().ok_or(Status::FILE_CLOSED)
+    }
+
+    /// DeletePending of FileStandardInformation: whether the link or stream of an open is removed with its last handle.
+    pub fn is_delete_pending(&self, place: &Place, open: OpenId) -> bool {
+        let pending = self.with(place.key, false, |inode| {
+            let open = inode.opens.get(&open)?;
+            let stream = inode.streams.get(&open.stream);
+            let stream_goes = stream.is_some_and(|stream| stream.deletion.is_some());
+            Some(open.unlinked || inode.links.contains_key(&open.link) || stream_goes)
+        });
+        pending.flatten().unwrap_or(false)
     }
 }

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, btree_map::Entry};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use smb_wire::Status;
-use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
 use vfs::{FileKey, VfsError};
 
@@ -192,12 +191,6 @@ impl Files {
             .insert(request.open, request.path.clone(), request.place.clone());
     }
 
-    /// Called when the file of an overwriting open has been overwritten: from now on the open counts by the access
-    /// it was granted, `access`.
-    pub fn overwritten(&self, place: &Place, open: OpenId, access: AccessMask) {
-        self.with(place.key, false, |inode| inode.overwritten(open, access));
-    }
-
     /// Records whether an open file may lack FILE_ATTRIBUTE_ARCHIVE, so that the next change sets it. The caller must
     /// call this after the attribute was cleared or seen to be clear, and before it is set.
     pub fn lacks_archive(&self, key: FileKey, lacks: bool) {
@@ -326,15 +319,6 @@ impl Files {
         Ok(effects)
     }
 
-    /// Clears the delete disposition. FILE_DELETE_ON_CLOSE may still set it at the close.
-    ///
-    /// # Errors
-    /// FILE_CLOSED for an unknown open.
-    pub fn clear_delete_pending(&self, place: &Place, open: OpenId) -> Result<(), Status> {
-        self.with(place.key, false, |inode| inode.clear_delete_pending(open))
-            .ok_or(Status::FILE_CLOSED)?
-    }
-
     /// FileDispositionInformationEx with FILE_DISPOSITION_ON_CLOSE. Only an open that asked for FILE_DELETE_ON_CLOSE
     /// knows the flag ([MS-FSA] 2.1.5.15.4). `posix` says whether the name goes with that open ([MS-FSCC] 2.4.12).
     ///
@@ -351,12 +335,6 @@ impl Files {
             (open.delete_on_close, open.posix_on_close) = (on, posix);
         })
         .ok_or(Status::FILE_CLOSED)
-    }
-
-    /// DeletePending of FileStandardInformation.
-    pub fn is_delete_pending(&self, place: &Place, open: OpenId) -> bool {
-        self.with(place.key, false, |inode| inode.is_delete_pending(open))
-            .unwrap_or(false)
     }
 
     /// Whether a named stream is itself marked for deletion, or is being removed.
@@ -386,14 +364,19 @@ impl Files {
 
     /// How many opens an inode has: by one of its names, or by all.
     pub fn count(&self, key: FileKey, link: Option<&Link>) -> usize {
-        self.with(key, false, |inode| inode.count(link))
-            .unwrap_or(0)
+        self.with(key, false, |inode| {
+            let links = inode.opens.values().map(|open| &open.link);
+            links.filter(|it| link.is_none_or(|of| *it == of)).count()
+        })
+        .unwrap_or(0)
     }
 
     /// Whether a named stream of the inode is open: its file cannot be renamed then.
     pub fn has_open_streams(&self, key: FileKey) -> bool {
-        self.with(key, false, |inode| inode.has_open_streams())
-            .unwrap_or(false)
+        self.with(key, false, |inode| {
+            inode.opens.values().any(|open| open.stream.is_some())
+        })
+        .unwrap_or(false)
     }
 
     /// The named streams of the inode that somebody has open.
@@ -465,7 +448,8 @@ impl Files {
         self.name_gone(key);
         self.with(key, false, |inode| {
             inode.rename_link(from, to);
-            let own = inode.lease_of(by);
+            let own = inode.stream_of(by);
+            let own = own.and_then(|(stream, _)| stream.holder_of(by)?.owner.lease());
             // [MS-SMB2] 3.3.5.21.1: the lease follows its file's name. The lease of the open that renames the file
             // stays bound to it (Lease.FileDeleteOnClose is cleared), unless the name is already going.
             self.each_lease(inode, |lease, bound| {
@@ -480,8 +464,12 @@ impl Files {
     /// Withdraws a parked request, except a blocked lock. Returns true if it was still parked: then no wake-up comes
     /// and the caller answers CANCELLED. With false its wake-up is under way, or it was never parked here.
     pub fn cancel(&self, place: &Place, waiter: WaiterId) -> bool {
-        self.with(place.key, false, |inode| inode.unpark(waiter))
-            .unwrap_or(false)
+        self.with(place.key, false, |inode| {
+            let before = inode.waiting.len();
+            inode.waiting.retain(|parked| parked.id != waiter);
+            before != inode.waiting.len()
+        })
+        .unwrap_or(false)
     }
 
     /// Lease.FileDeleteOnClose: the lease's file is to be deleted.

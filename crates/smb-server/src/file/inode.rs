@@ -23,7 +23,7 @@ use super::quick::{Quick, QuickState, Writer};
 use super::small_map::SmallMap;
 use super::types::{
     CacheGrant, CacheRequest, Decision, Effects, Going, Granted, LeaseContext, LeaseState, Link,
-    OpenId, OpenRequest, Outcome, Owner, Step, StreamName, WH, Waiter, WaiterId,
+    OpenId, OpenRequest, Outcome, Owner, Step, StreamName, WH, Waiter,
 };
 
 /// Opens per inode; one more gives TOO_MANY_OPENED_FILES.
@@ -155,7 +155,8 @@ pub(super) struct Inode {
     pub(super) lacks_archive: bool,
     /// How many of the opens stand for requests by which another file takes this one's place.
     pub(super) replacing: usize,
-    waiting: Vec<Waiter>,
+    /// The requests that are parked behind breaks.
+    pub(super) waiting: Vec<Waiter>,
 }
 
 impl Inode {
@@ -184,21 +185,6 @@ impl Inode {
         holders.filter_map(|holder| holder.owner.lease()).collect()
     }
 
-    pub(super) fn lease_of(&mut self, open: OpenId) -> Option<(Guid, LeaseKey)> {
-        let (stream, _) = self.stream_of(open)?;
-        stream.holder_of(open)?.owner.lease()
-    }
-
-    /// How many opens there are, by one link or by all.
-    pub(super) fn count(&self, link: Option<&Link>) -> usize {
-        let links = self.opens.values().map(|open| &open.link);
-        links.filter(|it| link.is_none_or(|of| *it == of)).count()
-    }
-
-    pub(super) fn has_open_streams(&self) -> bool {
-        self.opens.values().any(|open| open.stream.is_some())
-    }
-
     /// The named streams that somebody has open.
     pub(super) fn open_streams(&self) -> Vec<StreamName> {
         let names = self.opens.values().map(|open| &open.stream);
@@ -222,12 +208,6 @@ impl Inode {
     /// Parks a request until something changes, unless it is parked already. Returns false if too many are parked.
     pub(super) fn park(&mut self, waiter: Waiter) -> bool {
         self.waiting.contains(&waiter) || waiter.park(&mut self.waiting, WAITING_MAX)
-    }
-
-    pub(super) fn unpark(&mut self, waiter: WaiterId) -> bool {
-        let before = self.waiting.len();
-        self.waiting.retain(|parked| parked.id != waiter);
-        before != self.waiting.len()
     }
 
     /// Wakes all requests that are parked behind a break, because something changed.

@@ -436,7 +436,13 @@ impl Files {
     /// `open` stands for a request by which another file takes the place of this one. Until it is closed, opens of
     /// named streams wait: their handles would lose their name, and what is written by them would be lost.
     pub fn replaces(&self, place: &Place, open: OpenId) {
-        self.with(place.key, false, |inode| inode.replaces(open));
+        self.with(place.key, false, |inode| {
+            if let Some(open) = inode.opens.get_mut(&open)
+                && !std::mem::replace(&mut open.replaces, true)
+            {
+                inode.replacing += 1;
+            }
+        });
     }
 
     /// The name `link` of an inode now belongs to another file ([MS-FSCC] 2.4.43). An open of the inode by that
@@ -464,8 +470,11 @@ impl Files {
 
     /// How many names of an inode are marked deleted and still on disk, whichever opens marked them.
     pub fn pending_links(&self, key: FileKey) -> usize {
-        self.with(key, false, |inode| inode.pending_links())
-            .unwrap_or(0)
+        self.with(key, false, |inode| {
+            let links = inode.links.values();
+            links.filter(|deletion| deletion.is_pending()).count()
+        })
+        .unwrap_or(0)
     }
 
     /// Called when a directory has got another name on disk, before [`Files::arrived`].
