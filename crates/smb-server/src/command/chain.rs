@@ -322,7 +322,7 @@ mod tests {
         limits::ServerLimits,
         link::sealing::Sealing,
         restore::world::{Back, World, connection},
-        state::{NewSession, Terms},
+        state::Terms,
         token::Token,
     };
 
@@ -330,21 +330,16 @@ mod tests {
     fn session(connection: &Connection<Back>, id: u64) -> Arc<Session<Back>> {
         let id = SessionId(id);
         let key = || SealingKey::new(Cipher::Aes128Gcm, &[1; 16]).unwrap();
-        let session = Arc::new(Session::new(NewSession {
-            id,
-            connection: connection.id,
-            login: None,
-            terms: Terms {
-                dialect: Dialect::SMB_3_1_1,
-                client_guid: Guid::default(),
-                cipher: Some(Cipher::Aes128Gcm),
-            },
-            signing: None,
-            token: Token::guest(&connection.server.config()),
-            signing_required: false,
-            encrypt_data: true,
-            sealing: Some(Sealing::new(key(), key(), [0; 3])),
-        }));
+        let terms = Terms {
+            dialect: Dialect::SMB_3_1_1,
+            client_guid: Guid::default(),
+            cipher: Some(Cipher::Aes128Gcm),
+        };
+        let guest = Token::guest(&connection.server.config());
+        let mut session = Session::new(id, connection.id, None, terms, guest);
+        session.encrypt_data = true;
+        session.sealing = Some(Sealing::new(key(), key(), [0; 3]));
+        let session = Arc::new(session);
         let channel = Channel {
             session: Arc::clone(&session),
             signing: None,

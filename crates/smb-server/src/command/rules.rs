@@ -105,7 +105,7 @@ mod tests {
         config::ShareConfig,
         limits::ServerLimits,
         restore::world::{Back, World},
-        state::{NewSession, Share},
+        state::Share,
     };
 
     fn world() -> (World, Token) {
@@ -244,12 +244,10 @@ mod tests {
         let (world, alice) = world();
         let session = |keys: bool, signing_required: bool, encrypt_data: bool| {
             let key = smb_crypto::SigningKey::new(smb_crypto::SigningAlgorithm::AesCmac, &[1; 16]);
-            Session::<Back>::new(NewSession {
-                signing: keys.then(|| Arc::new(key)),
-                signing_required,
-                encrypt_data,
-                ..NewSession::plain(alice.clone())
-            })
+            let mut session = Session::<Back>::plain(alice.clone());
+            session.signing = keys.then(|| Arc::new(key));
+            (session.signing_required, session.encrypt_data) = (signing_required, encrypt_data);
+            session
         };
         let rules = |signing_required: bool, encryption_required: bool| {
             let rules = AccessRules::of(&*world.server);

@@ -154,7 +154,7 @@ fn sealer<V: Vfs>(call: &Call<V>) -> Option<&Arc<Session<V>>> {
         }
         None => false,
     };
-    let can = || session.phase() == SessionPhase::Valid && session.sealing().is_some();
+    let can = || session.phase() == SessionPhase::Valid && session.sealing.is_some();
     (demanded && can()).then_some(session)
 }
 

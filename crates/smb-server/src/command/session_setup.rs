@@ -28,8 +28,8 @@ use crate::{
     link::sealing::Sealing,
     race::race,
     state::{
-        Channel, LineAbout, Login, NewSession, Purpose, QuotaPlace, QuotaUser, Session,
-        SessionPhase, Setup, Terms, line_due,
+        Channel, LineAbout, Login, Purpose, QuotaPlace, QuotaUser, Session, SessionPhase, Setup,
+        Terms, line_due,
     },
     token::Token,
 };
@@ -304,21 +304,17 @@ fn establish<V: Vfs>(
         .union(SessionFlags::ENCRYPT_DATA.when(encrypt_data));
     let user = token.user.clone();
     let signing = keys.map(|keys| Arc::new(SigningKey::new(facts.signing, &keys.signing)));
-    let session = Arc::new(Session::new(NewSession {
-        id,
-        connection: call.connection.id,
-        login: (!lists_only).then(|| (call.connection.authenticated)()),
-        terms: Terms {
-            dialect: facts.dialect,
-            client_guid: facts.client_guid,
-            cipher: facts.cipher,
-        },
-        signing: signing.clone(),
-        token,
-        signing_required: known && (config.signing_required || client_requires),
-        encrypt_data,
-        sealing,
-    }));
+    let login = (!lists_only).then(|| (call.connection.authenticated)());
+    let terms = Terms {
+        dialect: facts.dialect,
+        client_guid: facts.client_guid,
+        cipher: facts.cipher,
+    };
+    let mut session = Session::new(id, call.connection.id, login, terms, token);
+    session.signing.clone_from(&signing);
+    session.signing_required = known && (config.signing_required || client_requires);
+    (session.encrypt_data, session.sealing) = (encrypt_data, sealing);
+    let session = Arc::new(session);
     server.add_session(Arc::clone(&session), place);
     let channel = Rc::new(Channel { session, signing });
     call.connection.add_channel(id, Rc::clone(&channel));

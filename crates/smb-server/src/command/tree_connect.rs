@@ -141,7 +141,7 @@ fn disk<V: Vfs>(
         return Err(Status::ACCESS_DENIED.into());
     }
     // An anonymous session can encrypt as well, but guests are let into no share that requires it.
-    if config.encryption_required && session.sealing().is_none() {
+    if config.encryption_required && session.sealing.is_none() {
         // [MS-SMB2] 3.3.5.7: RejectUnencryptedAccess.
         return Err(Status::ACCESS_DENIED.into());
     }

@@ -66,7 +66,7 @@ impl<V: Vfs> Keys for Connection<V> {
         if channel.session.established.anonymous && self.is_constrained() {
             return Err(Misbehaved::Encryption("nobody has authenticated"));
         }
-        let sealing = channel.session.sealing();
+        let sealing = channel.session.sealing.as_ref();
         open(sealing.ok_or(Misbehaved::Encryption("session has no keys"))?)
     }
 }

@@ -7,10 +7,7 @@
 use std::{
     collections::BTreeMap,
     net::IpAddr,
-    sync::{
-        Arc, MutexGuard,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, MutexGuard},
 };
 
 use smb_crypto::{Cipher, SigningKey};
@@ -76,10 +73,11 @@ pub(crate) struct Session<V: Vfs> {
     pub(crate) established: Arc<Token>,
     token: RwLock<Arc<Token>>,
     /// Session.SigningRequired.
-    pub(crate) signing_required: AtomicBool,
+    pub(crate) signing_required: bool,
     /// Session.EncryptData.
-    pub(crate) encrypt_data: AtomicBool,
-    sealing: Option<Sealing>,
+    pub(crate) encrypt_data: bool,
+    /// The keys that seal its messages, if it has any.
+    pub(crate) sealing: Option<Sealing>,
     tables: Mutex<Tables<V>>,
 }
 
@@ -101,36 +99,30 @@ impl<V: Vfs> Tables<V> {
     }
 }
 
-pub(crate) struct NewSession {
-    pub(crate) id: SessionId,
-    /// Its first channel.
-    pub(crate) connection: ConnectionId,
-    pub(crate) login: Option<HeldLogin>,
-    pub(crate) terms: Terms,
-    pub(crate) signing: Option<Arc<SigningKey>>,
-    pub(crate) token: Token,
-    pub(crate) signing_required: bool,
-    pub(crate) encrypt_data: bool,
-    pub(crate) sealing: Option<Sealing>,
-}
-
 impl<V: Vfs> Session<V> {
-    pub(crate) fn new(new: NewSession) -> Self {
-        let token = Arc::new(new.token);
+    /// A session on its first channel, without keys. A session that only lists shares has no `login`.
+    pub(crate) fn new(
+        id: SessionId,
+        connection: ConnectionId,
+        login: Option<HeldLogin>,
+        terms: Terms,
+        token: Token,
+    ) -> Self {
+        let token = Arc::new(token);
         Self {
-            id: new.id,
-            terms: new.terms,
-            signing: new.signing,
+            id,
+            terms,
+            signing: None,
             standing: Mutex::new(Standing {
                 phase: SessionPhase::Valid,
-                channels: vec![(new.connection, new.login)],
+                channels: vec![(connection, login)],
                 adopted: Vec::new(),
             }),
             established: Arc::clone(&token),
             token: RwLock::new(token),
-            signing_required: AtomicBool::new(new.signing_required),
-            encrypt_data: AtomicBool::new(new.encrypt_data),
-            sealing: new.sealing,
+            signing_required: false,
+            encrypt_data: false,
+            sealing: None,
             tables: Mutex::new(Tables {
                 trees: BTreeMap::new(),
                 opens: BTreeMap::new(),
@@ -239,18 +231,15 @@ impl<V: Vfs> Session<V> {
         }
     }
 
-    pub(crate) fn sealing(&self) -> Option<&Sealing> {
-        self.sealing.as_ref()
-    }
-
     /// The keys that seal its messages, if it has any.
     pub(crate) fn seal(&self) -> Option<Seal<'_>> {
         let session = self.id;
-        self.sealing().map(|keys| Seal { session, keys })
+        let sealing = self.sealing.as_ref();
+        sealing.map(|keys| Seal { session, keys })
     }
 
     pub(crate) fn encrypts(&self) -> bool {
-        self.encrypt_data.load(Ordering::Relaxed)
+        self.encrypt_data
     }
 
     /// Whether it can only list shares: it is anonymous, and no share allows guests.
@@ -259,7 +248,7 @@ impl<V: Vfs> Session<V> {
     }
 
     pub(crate) fn must_sign(&self) -> bool {
-        self.signing_required.load(Ordering::Relaxed)
+        self.signing_required
     }
 
     /// # Errors
@@ -365,24 +354,15 @@ impl<V: Vfs> TreeConnect<V> {
 }
 
 #[cfg(test)]
-impl NewSession {
-    /// A session of SMB 3.1.1 without keys.
+impl<V: Vfs> Session<V> {
+    /// A session of SMB 3.1.1.
     pub(crate) fn plain(token: Token) -> Self {
-        Self {
-            id: SessionId(1),
-            connection: ConnectionId(1),
-            login: None,
-            terms: Terms {
-                dialect: Dialect::SMB_3_1_1,
-                client_guid: Guid::default(),
-                cipher: None,
-            },
-            signing: None,
-            token,
-            signing_required: false,
-            encrypt_data: false,
-            sealing: None,
-        }
+        let terms = Terms {
+            dialect: Dialect::SMB_3_1_1,
+            client_guid: Guid::default(),
+            cipher: None,
+        };
+        Self::new(SessionId(1), ConnectionId(1), None, terms, token)
     }
 }
 
@@ -395,7 +375,7 @@ mod tests {
     };
 
     fn session(world: &World) -> Session<Back> {
-        Session::new(NewSession::plain(Token::guest(&world.server.config())))
+        Session::plain(Token::guest(&world.server.config()))
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::{
     file::WaiterId,
     limits::ServerLimits,
     restore::world::{Back, HASTE, World, connection, run},
-    state::{Channel, NewSession, Session},
+    state::{Channel, Session},
     token::Token,
 };
 
@@ -40,7 +40,7 @@ fn what_another_client_has_described_is_not_as_made() {
 fn call(limits: ServerLimits) -> Call<Back> {
     let server = World::new(false, limits).server;
     let connection = connection(&server, None);
-    let session = Session::new(NewSession::plain(Token::guest(&server.config())));
+    let session = Session::plain(Token::guest(&server.config()));
     let channel = Channel {
         session: Arc::new(session),
         signing: None,

@@ -22,7 +22,7 @@ use crate::{
     limits::ServerLimits,
     memory::Seen,
     restore::world::{Back, CLIENT, KEY, World, came, run_tasks},
-    state::{Endurance, Mail, NewSession, Peer, QuotaUser, Session},
+    state::{Endurance, Mail, Peer, QuotaUser, Session},
     token::Token,
 };
 
@@ -533,7 +533,7 @@ fn bind(
     open: &Arc<Open<Back>>,
     channel: ConnectionId,
 ) -> mpsc::Receiver<Mail> {
-    let session = Session::<Back>::new(NewSession::plain(Token::guest(&server.config())));
+    let session = Session::<Back>::plain(Token::guest(&server.config()));
     session.add_channel(channel, Box::new(())).unwrap();
     let (id, of_session) = (open.file_id.volatile, Arc::clone(open));
     session.tables().opens.insert(id, of_session);
