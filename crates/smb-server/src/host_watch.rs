@@ -83,20 +83,21 @@ impl<V: Vfs> Default for HostWatches<V> {
 }
 
 impl<V: Vfs> HostWatches<V> {
-    /// `None` if there is no [`HostWatch`].
+    /// Observes for an open until [`Self::forget`] is called for it. Returns [`Observed::ready`]; `None` as well if
+    /// there is no [`HostWatch`].
     pub(crate) fn observe(
         &self,
+        open: OpenId,
         node: &V::Node,
         interest: Interest,
-    ) -> Option<Result<Observed, Unobserved>> {
+    ) -> Result<Option<oneshot::Receiver<()>>, Unobserved> {
         let watch = self.watch.read();
-        let observed = watch.as_ref()?.observe(node, interest);
-        Some(observed.ok_or(Unobserved))
-    }
-
-    pub(crate) fn keep(&self, open: OpenId, guard: Box<dyn Any + Send + Sync>) {
-        let mut guards = self.guards.lock();
-        guards.entry(open).or_default().push(guard);
+        let Some(watch) = &*watch else {
+            return Ok(None);
+        };
+        let Observed { guard, ready } = watch.observe(node, interest).ok_or(Unobserved)?;
+        self.guards.lock().entry(open).or_default().push(guard);
+        Ok(ready)
     }
 
     /// The number of opens for which an object is observed.

@@ -9,7 +9,7 @@ use vfs::{FileKey, Vfs};
 use super::{Server, breaks::perform};
 use crate::{
     file::{HostChange, OpenId, Touched},
-    host_watch::{HostWatch, Interest, Observed, Unobserved},
+    host_watch::{HostWatch, Interest, Unobserved},
 };
 
 impl<V: Vfs> Server<V> {
@@ -25,16 +25,12 @@ impl<V: Vfs> Server<V> {
         node: &V::Node,
         interest: Interest,
     ) -> Result<Option<oneshot::Receiver<()>>, Unobserved> {
-        let Some(observed) = self.host_watches.observe(node, interest) else {
-            return Ok(None);
-        };
-        let observed = observed?;
-        self.host_watches.keep(open, observed.guard);
+        let ready = self.host_watches.observe(open, node, interest)?;
         // The open may have been closed meanwhile, and no later close would remove this.
         if self.files.path_of(open).is_none() {
             self.host_watches.forget(open);
         }
-        Ok(observed.ready)
+        Ok(ready)
     }
 
     /// As [`Server::observe`], for an open that is not in the tables yet. If it will not be made after all, the caller
@@ -45,12 +41,7 @@ impl<V: Vfs> Server<V> {
         node: &V::Node,
         interest: Interest,
     ) -> Result<(), Unobserved> {
-        let Some(observed) = self.host_watches.observe(node, interest) else {
-            return Ok(());
-        };
-        let Observed { guard, ready } = observed?;
-        self.host_watches.keep(open, guard);
-        match ready {
+        match self.host_watches.observe(open, node, interest)? {
             Some(ready) => ready.await.map_err(|_| Unobserved),
             None => Ok(()),
         }
