@@ -16,7 +16,7 @@ use crate::{
     state::{
         EndReason, Server, Session, breaks,
         close::{self, Closing},
-        disconnected::{self, NotKept},
+        disconnected,
     },
 };
 
@@ -49,9 +49,7 @@ pub(super) async fn end<V: Vfs>(
 ) -> Option<Closing> {
     let revocations = server.revocations();
     let Detached { opens, .. } = leave(server, session)?;
-    let NotKept { rest, refused } = disconnected::keep(server, session, opens);
-    let mut closes = close::begin(rest, EndReason::Gone);
-    closes.extend(refused);
+    let closes = disconnected::keep(server, session, opens);
     let closing = close::in_tasks(server, session, closes);
     if server.revocations() != revocations {
         revoke::look_again_at_kept(server).await;

@@ -31,24 +31,17 @@ use crate::{
 /// connection, for example (docs/protocol-notes.md, "A reconnect before the loss is noticed").
 pub(crate) const LEAVING_MAX: Duration = Duration::from_secs(5);
 
-/// The opens of an ended session that were not kept.
-pub(crate) struct NotKept<V: Vfs> {
-    /// The opens that are to be closed.
-    pub(crate) rest: Vec<Arc<Open<V>>>,
-    /// Those for which there was no room; their close has begun.
-    pub(crate) refused: Vec<Arc<Open<V>>>,
-}
-
-/// Keeps those opens of an ended session that are to be kept.
+/// Keeps those opens of an ended session that are to be kept and for which there is room, and begins to close the
+/// others, which it returns.
 pub(crate) fn keep<V: Vfs>(
     server: &Arc<Server<V>>,
     session: &Session<V>,
     opens: Vec<Arc<Open<V>>>,
-) -> NotKept<V> {
+) -> Vec<Arc<Open<V>>> {
     let (kept, rest): (Vec<_>, Vec<_>) = opens
         .into_iter()
         .partition(|open| endures(open) && is_intact(server, open));
-    let mut refused = Vec::new();
+    let mut closing = Vec::new();
     for open in kept {
         // Another request may be closing it.
         if !open.begin_close() {
@@ -57,10 +50,11 @@ pub(crate) fn keep<V: Vfs>(
         open.end_parked(EndReason::Gone);
         session.tables().opens.remove(&open.file_id.volatile);
         if !put(server, &open) {
-            refused.push(open);
+            closing.push(open);
         }
     }
-    NotKept { rest, refused }
+    closing.extend(close::begin(rest, EndReason::Gone));
+    closing
 }
 
 fn endures<V: Vfs>(open: &Open<V>) -> bool {

@@ -269,11 +269,6 @@ impl<V: Vfs> Durables<V> {
         Some(Arc::clone(&inner.kept.get(id)?.open))
     }
 
-    /// The endurance with which the open with the engine's number `open` waits, if it does.
-    pub(crate) fn kept_as(&self, open: OpenId) -> Option<Endurance> {
-        self.kept(open).map(|kept| kept.endurance())
-    }
-
     /// Takes out those of `opens` that wait and are selected by `which`.
     pub(crate) fn take_of(
         &self,

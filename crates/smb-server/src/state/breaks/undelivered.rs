@@ -10,7 +10,7 @@ use vfs::Vfs;
 use crate::{
     file::{Break, LeaseState, OpenId, Owner},
     state::{
-        Endurance, Open, Server,
+        Open, Server,
         disconnected::{is_intact, shut},
     },
 };
@@ -22,8 +22,8 @@ pub(super) fn ends_all<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     let enough =
         matches!(broken.owner, Owner::Lease(..)) && broken.new.contains(LeaseState::HANDLE);
     let ends = |open: &OpenId| {
-        let kept = server.durables.kept_as(*open);
-        kept.is_some_and(|endurance| !endurance.is_persistent())
+        let kept = server.durables.kept(*open);
+        kept.is_some_and(|open| !open.endurance().is_persistent())
     };
     server.durables.len() > 0 && !enough && broken.opens.iter().all(ends)
 }
@@ -96,8 +96,8 @@ fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool) {
 /// of leases; Windows also waits for a batch oplock (3.3.5.9 <301>), and either client may have changes to write back.
 fn waits_for_client<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     broken.opens.iter().any(|open| {
-        let kept = server.durables.kept_as(*open);
-        kept.is_some_and(Endurance::is_persistent)
+        let kept = server.durables.kept(*open);
+        kept.is_some_and(|open| open.endurance().is_persistent())
     })
 }
 
