@@ -51,7 +51,7 @@ fn request(open: OpenId, ino: u64) -> OpenRequest {
             parent: key(1),
             name: Arc::from(name.to_uppercase()),
         },
-        path: SharePath::new(ShareId(0), ["some", "folder", &name], str::to_uppercase),
+        path: SharePath::new(ShareId(0), ["some", "folder", &name]),
         directory: false,
         access: AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA,
         share: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,

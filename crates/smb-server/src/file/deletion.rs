@@ -106,20 +106,6 @@ impl Inode {
         Ok(())
     }
 
-    /// Marks a named stream for removal with its last handle, unless a close already removes it. Returns false if
-    /// nobody has it open and nobody removes it.
-    pub(super) fn remove_at_last_close(&mut self, name: &StreamName, who: &Deleter) -> bool {
-        let Some(stream) = self.streams.get_mut(name) else {
-            return false;
-        };
-        stream.deletion.get_or_insert_with(|| Deletion::Pending {
-            posix: None,
-            who: who.clone(),
-            plain: None,
-        });
-        true
-    }
-
     /// Whether any name of the inode is marked deleted, or being removed.
     pub(super) fn is_to_be_deleted(&self) -> bool {
         !self.links.is_empty()
@@ -425,6 +411,21 @@ impl Inode {
 }
 
 impl Files {
+    /// Marks a named stream for deletion with its last handle, unless it is already being removed. Returns false if the
+    /// engine knows no such stream.
+    #[must_use]
+    pub fn remove_at_last_close(&self, place: &Place, who: &Deleter) -> bool {
+        self.with_stream(place, |stream| {
+            stream.deletion.get_or_insert_with(|| Deletion::Pending {
+                posix: None,
+                who: who.clone(),
+                plain: None,
+            });
+            Some(())
+        })
+        .is_some()
+    }
+
     /// Clears the delete disposition. FILE_DELETE_ON_CLOSE may still set it at the close.
     ///
     /// # Errors

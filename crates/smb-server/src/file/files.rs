@@ -250,16 +250,6 @@ impl Files {
         .unwrap_or(false)
     }
 
-    /// Marks a named stream for deletion with its last handle, unless it is already being removed. Returns false if the
-    /// engine knows no such stream.
-    #[must_use]
-    pub fn remove_at_last_close(&self, place: &Place, who: &Deleter) -> bool {
-        self.with(place.key, false, |inode| {
-            inode.remove_at_last_close(&place.stream, who)
-        })
-        .unwrap_or(false)
-    }
-
     /// The caller reports that it carried out a removal: the one that the close of the open `by` returned, or one that
     /// the caller took over itself, in which case it does not matter whether it failed.
     pub fn removed(&self, place: &Place, remove: &Remove, by: Option<OpenId>) {

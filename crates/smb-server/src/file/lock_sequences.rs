@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use smb_wire::msg::LockElement;
-
 use super::files::Files;
-use super::types::{Effects, OpenId, Place};
+use super::types::{OpenId, Place};
 
 /// Buckets of Open.LockSequenceArray ([MS-SMB2] 3.3.1.10).
 const BUCKETS: u32 = 64;
@@ -97,21 +95,5 @@ impl Files {
     pub fn answer_replay(&self, place: &Place, open: OpenId, sequence: LockSequence) -> bool {
         self.with_open(place, open, |open| open.sequences.answer(sequence))
             .unwrap_or(false)
-    }
-
-    /// Undoes locks that were just granted, as if they never had been: a request with the same `sequence` is then no
-    /// replay. `None` if one was answered with success ([`Files::answer_replay`]): they stay then.
-    pub fn take_back(
-        &self,
-        place: &Place,
-        open: OpenId,
-        elements: &[LockElement],
-        sequence: Option<LockSequence>,
-    ) -> Option<Effects> {
-        let mut effects = Effects::default();
-        let undone = self.with(place.key, false, |inode| {
-            inode.take_back(open, elements, sequence, &mut effects)
-        });
-        undone.unwrap_or(true).then_some(effects)
     }
 }

@@ -439,61 +439,6 @@ impl Inode {
             }
         }
     }
-
-    fn lock(
-        &mut self,
-        id: OpenId,
-        elements: &[LockElement],
-        sequence: Option<LockSequence>,
-        waiter: WaiterId,
-        bounds: LockBounds,
-        effects: &mut Effects,
-    ) -> Locking {
-        let Some((stream, open)) = self.stream_of(id) else {
-            return Locking::Done(Status::FILE_CLOSED);
-        };
-        if sequence.is_some_and(|sequence| open.sequences.is_replay(sequence)) {
-            return Locking::Replayed;
-        }
-        let mut granted = Vec::new();
-        let locking = if is_unlock(elements) {
-            let status = stream.locks.unlock(id, elements);
-            granted = stream.locks.grant_waiting(effects);
-            Locking::Done(status)
-        } else {
-            stream.locks.lock(id, elements, sequence, waiter, bounds)
-        };
-        if let (Locking::Done(Status::SUCCESS), Some(sequence)) = (&locking, sequence) {
-            open.sequences.succeeded(sequence);
-        }
-        stream.publish();
-        self.record(&granted);
-        locking
-    }
-
-    /// As [`Files::take_back`]. False if the locks stay.
-    pub(super) fn take_back(
-        &mut self,
-        id: OpenId,
-        elements: &[LockElement],
-        sequence: Option<LockSequence>,
-        effects: &mut Effects,
-    ) -> bool {
-        let Some((stream, open)) = self.stream_of(id) else {
-            return true;
-        };
-        if sequence.is_some_and(|sequence| !open.sequences.forget(sequence)) {
-            return false;
-        }
-        for element in elements {
-            let exclusive = lock_kind(element.flags) == Some(true);
-            stream.locks.unlock_one(id, Range::of(element), exclusive);
-        }
-        let granted = stream.locks.grant_waiting(effects);
-        stream.publish();
-        self.record(&granted);
-        true
-    }
 }
 
 impl Files {
@@ -512,10 +457,57 @@ impl Files {
     ) -> (Locking, Effects) {
         let mut effects = Effects::default();
         let locking = self.with(place.key, false, |inode| {
-            inode.lock(open, elements, sequence, waiter, bounds, &mut effects)
+            let (stream, known) = inode.stream_of(open)?;
+            if sequence.is_some_and(|sequence| known.sequences.is_replay(sequence)) {
+                return Some(Locking::Replayed);
+            }
+            let mut granted = Vec::new();
+            let locking = if is_unlock(elements) {
+                let status = stream.locks.unlock(open, elements);
+                granted = stream.locks.grant_waiting(&mut effects);
+                Locking::Done(status)
+            } else {
+                (stream.locks).lock(open, elements, sequence, waiter, bounds)
+            };
+            if let (Locking::Done(Status::SUCCESS), Some(sequence)) = (&locking, sequence) {
+                known.sequences.succeeded(sequence);
+            }
+            stream.publish();
+            inode.record(&granted);
+            Some(locking)
         });
-        let locking = locking.unwrap_or(Locking::Done(Status::FILE_CLOSED));
-        (locking, effects)
+        let locking = locking.flatten();
+        (
+            locking.unwrap_or(Locking::Done(Status::FILE_CLOSED)),
+            effects,
+        )
+    }
+
+    /// Undoes locks that were just granted, as if they never had been: a request with the same `sequence` is then no
+    /// replay. `None` if one was answered with success ([`Files::answer_replay`]): they stay then.
+    pub fn take_back(
+        &self,
+        place: &Place,
+        open: OpenId,
+        elements: &[LockElement],
+        sequence: Option<LockSequence>,
+    ) -> Option<Effects> {
+        let mut effects = Effects::default();
+        let undone = self.with(place.key, false, |inode| {
+            let (stream, known) = inode.stream_of(open)?;
+            if sequence.is_some_and(|sequence| !known.sequences.forget(sequence)) {
+                return Some(false);
+            }
+            for element in elements {
+                let exclusive = lock_kind(element.flags) == Some(true);
+                (stream.locks).unlock_one(open, Range::of(element), exclusive);
+            }
+            let granted = stream.locks.grant_waiting(&mut effects);
+            stream.publish();
+            inode.record(&granted);
+            Some(true)
+        });
+        undone.flatten().unwrap_or(true).then_some(effects)
     }
 
     /// Withdraws a blocked lock of an open, unless it has left the queue: because it was granted, or with the open.

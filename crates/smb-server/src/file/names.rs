@@ -45,12 +45,8 @@ impl PartialEq for SharePath {
 impl Eq for SharePath {}
 
 impl SharePath {
-    /// A path of `names` (none for the share's root), which are compared as `fold` maps them.
-    pub fn new<S: AsRef<str>>(
-        share: ShareId,
-        names: impl IntoIterator<Item = S>,
-        fold: impl Fn(&str) -> String,
-    ) -> Self {
+    /// A path of `names`; none for the share's root.
+    pub fn new<S: AsRef<str>>(share: ShareId, names: impl IntoIterator<Item = S>) -> Self {
         let names: Arc<[Box<str>]> = names.into_iter().map(|name| name.as_ref().into()).collect();
         let folded = names.iter().map(|name| fold(name).into()).collect();
         Self {
@@ -63,7 +59,7 @@ impl SharePath {
 
     /// A path of a share.
     pub fn of(share: u32, names: &[String]) -> Self {
-        Self::new(ShareId(share), names, fold)
+        Self::new(ShareId(share), names)
     }
 
     /// The components in the form that the file system takes.

@@ -9,7 +9,7 @@ use crate::memory::Memory;
 
 fn path(share: u32, text: &str) -> SharePath {
     let names = text.split('\\').filter(|name| !name.is_empty());
-    SharePath::new(ShareId(share), names, str::to_uppercase)
+    SharePath::new(ShareId(share), names)
 }
 
 fn place(ino: u64) -> Place {

@@ -83,39 +83,6 @@ pub struct SavedOpen {
 }
 
 impl Inode {
-    fn kept(&mut self, id: OpenId) -> Option<(SavedOpen, Option<(Owner, SavedLease)>)> {
-        let (marked_deleted, link_marked) = (self.is_marked(id), self.is_file_marked(id));
-        let (stream, open) = self.stream_of(id)?;
-        let (mut cache, mut lease) = (SavedCache::None, None);
-        if let Some(holder) = stream.holder_of(id) {
-            let left = |breaking: super::caching::Breaking| holder.state & breaking.required;
-            let state = holder.breaking.map_or(holder.state, left);
-            cache = if holder.is_oplock() {
-                SavedCache::Oplock(state)
-            } else {
-                let kept = SavedLease {
-                    state,
-                    epoch: holder.epoch,
-                    v2: holder.v2,
-                    parent: holder.parent,
-                };
-                lease = Some((holder.owner, kept));
-                SavedCache::Lease
-            };
-        }
-        let kept = SavedOpen {
-            access: open.mode.access,
-            share: open.mode.share,
-            delete_on_close: open.delete_on_close,
-            marked_deleted,
-            link_marked,
-            cache,
-            locks: stream.locks.of(id),
-            sequences: open.sequences.valid(),
-        };
-        Some((kept, lease))
-    }
-
     /// Puts an open back. `None` if there are too many or it exists already.
     fn put_back(
         &mut self,
@@ -218,7 +185,38 @@ impl Files {
         place: &Place,
         open: OpenId,
     ) -> Option<(SavedOpen, Option<(Owner, SavedLease)>)> {
-        self.with(place.key, false, |inode| inode.kept(open))?
+        self.with(place.key, false, |inode| {
+            let (marked_deleted, link_marked) = (inode.is_marked(open), inode.is_file_marked(open));
+            let (stream, known) = inode.stream_of(open)?;
+            let (mut cache, mut lease) = (SavedCache::None, None);
+            if let Some(holder) = stream.holder_of(open) {
+                let left = |breaking: super::caching::Breaking| holder.state & breaking.required;
+                let state = holder.breaking.map_or(holder.state, left);
+                cache = if holder.is_oplock() {
+                    SavedCache::Oplock(state)
+                } else {
+                    let kept = SavedLease {
+                        state,
+                        epoch: holder.epoch,
+                        v2: holder.v2,
+                        parent: holder.parent,
+                    };
+                    lease = Some((holder.owner, kept));
+                    SavedCache::Lease
+                };
+            }
+            let kept = SavedOpen {
+                access: known.mode.access,
+                share: known.mode.share,
+                delete_on_close: known.delete_on_close,
+                marked_deleted,
+                link_marked,
+                cache,
+                locks: stream.locks.of(open),
+                sequences: known.sequences.valid(),
+            };
+            Some((kept, lease))
+        })?
     }
 
     /// Restores a recorded open. Of the request, its name, place, link, path, client, lease key and user are used, and

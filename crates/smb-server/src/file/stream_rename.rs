@@ -28,16 +28,18 @@ impl StreamRename<'_> {
         // A request that looked the old name up before looks again.
         self.files.name_gone(self.to.key);
         self.files.with(self.to.key, false, |inode| {
-            let Some(from) = inode.move_stream(self.open, &self.to.stream) else {
-                return;
-            };
+            let open = inode.opens.get_mut(&self.open)?;
+            let mut stream = inode.streams.remove(&open.stream)?;
+            stream.renaming = false;
+            inode.streams.insert(self.to.stream.clone(), stream);
             let from = Place {
                 key: self.to.key,
-                stream: from,
+                stream: std::mem::replace(&mut open.stream, self.to.stream.clone()),
             };
             self.files.each_lease(inode, |_, bound| {
                 bound.stream_renamed(&from, &self.to);
             });
+            Some(())
         });
         let mut paths = self.files.paths.lock();
         paths.set_place(self.open, self.to.clone());
@@ -50,7 +52,12 @@ impl Drop for StreamRename<'_> {
         let mut effects = Effects::default();
         self.files.with(self.to.key, false, |inode| {
             // After a rename that was carried out there is nothing left to release.
-            inode.release_stream_names(self.open, &self.to.stream);
+            if inode.is_reserved(&self.to.stream) {
+                inode.streams.remove(&self.to.stream);
+            }
+            if let Some((stream, _)) = inode.stream_of(self.open) {
+                stream.renaming = false;
+            }
             inode.wake_all(&mut effects);
         });
         (self.perform)(effects);
@@ -71,7 +78,19 @@ impl Files {
         perform: impl Fn(Effects) + 'a,
     ) -> Result<StreamRename<'a>, Status> {
         self.with(to.key, false, |inode| {
-            inode.reserve_stream_names(open, &to.stream)
+            Status::INVALID_PARAMETER.when(inode.streams.contains_key(&to.stream))?;
+            let name = inode.open_mut(open).ok_or(Status::FILE_CLOSED)?;
+            let name = name.stream.clone();
+            let opens = inode.opens.values().filter(|open| open.stream == name);
+            let alone = opens.count() == 1;
+            let stream = inode.stream(&name).ok_or(Status::FILE_CLOSED)?;
+            let mut holders = stream.holders.iter();
+            if !alone || stream.renaming || holders.any(|holder| holder.breaking.is_some()) {
+                return Err(Status::SHARING_VIOLATION);
+            }
+            stream.renaming = true;
+            inode.streams.or_default(&to.stream).renaming = true;
+            Ok(())
         })
         .ok_or(Status::FILE_CLOSED)??;
         Ok(StreamRename {
@@ -99,39 +118,5 @@ impl Inode {
     /// Whether a rename under way has reserved the name of the stream.
     pub(super) fn is_reserved(&self, name: &StreamName) -> bool {
         self.streams.get(name).is_some_and(|stream| stream.renaming)
-    }
-
-    fn reserve_stream_names(&mut self, open: OpenId, to: &StreamName) -> Result<(), Status> {
-        Status::INVALID_PARAMETER.when(self.streams.contains_key(to))?;
-        let name = self.open_mut(open).ok_or(Status::FILE_CLOSED)?;
-        let name = name.stream.clone();
-        let opens = self.opens.values().filter(|open| open.stream == name);
-        let alone = opens.count() == 1;
-        let stream = self.stream(&name).ok_or(Status::FILE_CLOSED)?;
-        let mut holders = stream.holders.iter();
-        if !alone || stream.renaming || holders.any(|holder| holder.breaking.is_some()) {
-            return Err(Status::SHARING_VIOLATION);
-        }
-        stream.renaming = true;
-        self.streams.or_default(to).renaming = true;
-        Ok(())
-    }
-
-    /// Gives the stream of `open` the name that is reserved for it, and returns the old one.
-    fn move_stream(&mut self, open: OpenId, to: &StreamName) -> Option<StreamName> {
-        let open = self.opens.get_mut(&open)?;
-        let mut stream = self.streams.remove(&open.stream)?;
-        stream.renaming = false;
-        self.streams.insert(to.clone(), stream);
-        Some(std::mem::replace(&mut open.stream, to.clone()))
-    }
-
-    fn release_stream_names(&mut self, open: OpenId, to: &StreamName) {
-        if self.is_reserved(to) {
-            self.streams.remove(to);
-        }
-        if let Some((stream, _)) = self.stream_of(open) {
-            stream.renaming = false;
-        }
     }
 }

@@ -61,7 +61,7 @@ fn place() -> Place {
 }
 
 fn path(name: &str) -> SharePath {
-    SharePath::new(ShareId(1), [name], str::to_uppercase)
+    SharePath::new(ShareId(1), [name])
 }
 
 fn link(name: &str) -> Link {
@@ -258,7 +258,7 @@ fn an_open_that_is_recorded_while_a_directory_above_is_renamed_has_both_names() 
     let (files, store) = (Files::default(), Arc::new(Remembers::default()));
     let persistence = Persistence::default();
     persistence.keep_in(Arc::clone(&store) as _);
-    let below = |names: [&str; 2]| SharePath::new(ShareId(1), names, str::to_uppercase);
+    let below = |names: [&str; 2]| SharePath::new(ShareId(1), names);
     let directory = FileKey {
         ino: 6,
         ..FileKey::default()

@@ -358,7 +358,7 @@ fn no_owner_fills_the_store() {
     assert_eq!(set(1 << 40, 0x11), Err(vfs::VfsError::Exhausted));
     assert_eq!(world.store.changes().len(), before);
     assert_eq!(set(1 << 40, 4), Ok(()));
-    let to = crate::file::SharePath::new(crate::file::ShareId(1), ["g"], str::to_uppercase);
+    let to = crate::file::SharePath::new(crate::file::ShareId(1), ["g"]);
     let key = place.key;
     let refused = run(persistence.moving(files, key, OpenId(99), &to).unwrap());
     assert_eq!(refused, Err(vfs::VfsError::Exhausted));

@@ -9,7 +9,7 @@ use smb_wire::{
     status::Status,
     utf16,
 };
-use vfs::{Attr, Node, Vfs, fold};
+use vfs::{Attr, Node, Vfs};
 
 use super::stream::NewStream;
 use crate::{
@@ -191,7 +191,7 @@ impl<V: Vfs> Target<V> {
             .split_last()
             .map_or(&[][..], |(_, above)| above);
         let names = above.iter().map(|name| &**name);
-        SharePath::new(path.share, names.chain([&*self.stored]), fold)
+        SharePath::new(path.share, names.chain([&*self.stored]))
     }
 }
 

@@ -94,7 +94,7 @@ pub(super) fn link(parent: u64, name: &str) -> Link {
 
 pub(super) fn path(text: &str) -> SharePath {
     let names = text.split('\\').filter(|name| !name.is_empty());
-    SharePath::new(ShareId(0), names, str::to_uppercase)
+    SharePath::new(ShareId(0), names)
 }
 
 /// The entry of a request whose user does not matter.

@@ -406,7 +406,7 @@ fn a_watcher_by_another_path_is_reached_once() {
     let on = directory(&rig, "d");
     let (waiter, _) = watch(&rig, &on, false, 1000);
     let elsewhere = Reported {
-        path: SharePath::new(ShareId(1), ["up", "d", "x"], str::to_uppercase),
+        path: SharePath::new(ShareId(1), ["up", "d", "x"]),
         parent: Some(on.place.key),
         ..reported(Change::ADDED, "")
     };
@@ -425,7 +425,7 @@ fn a_watcher_by_another_path_is_reached_once() {
 /// A path in share 1.
 fn elsewhere(text: &str) -> SharePath {
     let names = text.split('\\').filter(|name| !name.is_empty());
-    SharePath::new(ShareId(1), names, str::to_uppercase)
+    SharePath::new(ShareId(1), names)
 }
 
 /// The folder of share 1 is `\up\d` in share 0.
@@ -506,7 +506,7 @@ fn watchers_in_another_share_move_with_their_directory() {
 #[test]
 fn folders_of_shares_are_followed_when_another_share_renames_them() {
     let rig = Rig::new();
-    let third = || SharePath::new(ShareId(2), [""; 0], str::to_uppercase);
+    let third = || SharePath::new(ShareId(2), [""; 0]);
     rig.files.set_same_folders(vec![
         (path("in"), elsewhere("")),
         (path("in\\d"), third()),
