@@ -30,41 +30,25 @@ const FLAG_ENCRYPTED: u32 = 0x8000;
 
 pub(super) fn answer(world: &World, opnum: u16, stub: &[u8]) -> Result<BytesMut, FaultStatus> {
     let request = SrvsvcRequest::decode(opnum, stub)?;
-    let lists = matches!(
-        request,
-        SrvsvcRequest::ShareEnum(_) | SrvsvcRequest::ShareGetInfo { .. }
-    );
-    if !(world.may_browse() || lists && world.may_list()) {
-        return refused(&request);
-    }
+    let seen = match world.may_list() {
+        true => Ok(()),
+        false => Err(Win32Error::ACCESS_DENIED),
+    };
     Ok(match request {
         SrvsvcRequest::ShareEnum(listing) => {
             let from = usize::try_from(listing.resume_handle.unwrap_or(0)).unwrap_or(usize::MAX);
             let shares: Vec<_> = listed(world).skip(from).collect();
-            encode_share_enum(&listing, Ok(&shares))
+            encode_share_enum(&listing, seen.map(|()| &shares[..]))
         }
         SrvsvcRequest::ShareGetInfo { net_name, level } => {
-            let found = find(world, &net_name);
+            let found = seen.and_then(|()| find(world, &net_name));
             encode_share_get_info(level, found.as_ref().map_err(|error| *error))
         }
+        _ if !world.may_browse() => return Err(FaultStatus::ACCESS_DENIED),
         SrvsvcRequest::ServerGetInfo { level } => encode_server_get_info(level, &server(world)),
         SrvsvcRequest::RemoteTod => encode_remote_tod(&time_of_day(world)),
         SrvsvcRequest::Activity(request) => activity::answer(world, &request),
     })
-}
-
-fn refused(request: &SrvsvcRequest) -> Result<BytesMut, FaultStatus> {
-    match *request {
-        SrvsvcRequest::ShareEnum(listing) => {
-            Ok(encode_share_enum(&listing, Err(Win32Error::ACCESS_DENIED)))
-        }
-        SrvsvcRequest::ShareGetInfo { level, .. } => {
-            Ok(encode_share_get_info(level, Err(Win32Error::ACCESS_DENIED)))
-        }
-        SrvsvcRequest::ServerGetInfo { .. }
-        | SrvsvcRequest::RemoteTod
-        | SrvsvcRequest::Activity(_) => Err(FaultStatus::ACCESS_DENIED),
-    }
 }
 
 /// Whether the client sees a share. An anonymous client that may list shares also sees those that every user may use,

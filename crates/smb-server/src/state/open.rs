@@ -323,10 +323,7 @@ impl<V: Vfs> Open<V> {
     /// # Errors
     /// `ACCESS_DENIED`.
     pub(crate) fn need_any(&self, rights: AccessMask) -> Result<(), Failure> {
-        match self.granted.intersects(rights) {
-            true => Ok(()),
-            false => Err(Status::ACCESS_DENIED.into()),
-        }
+        Ok(Status::ACCESS_DENIED.when(!self.granted.intersects(rights))?)
     }
 
     /// The inode and its place in the file engine; pipes have neither.
@@ -422,10 +419,7 @@ impl<V: Vfs> Open<V> {
 /// # Errors
 /// `ACCESS_DENIED`.
 pub(crate) fn need(granted: AccessMask, rights: AccessMask) -> Result<(), Failure> {
-    match granted.contains(rights) {
-        true => Ok(()),
-        false => Err(Status::ACCESS_DENIED.into()),
-    }
+    Ok(Status::ACCESS_DENIED.when(!granted.contains(rights))?)
 }
 
 /// A request under way on an open; CLOSE waits for it.

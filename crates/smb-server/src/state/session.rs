@@ -255,10 +255,7 @@ impl<V: Vfs> Session<V> {
     /// `USER_SESSION_DELETED` and `NETWORK_NAME_DELETED` if the session or the tree connect has ended.
     pub(crate) fn check_tree(&self, tables: &Tables<V>, tree: TreeId) -> Result<(), Status> {
         Status::USER_SESSION_DELETED.when(self.phase() == SessionPhase::Closed)?;
-        match tables.trees.contains_key(&tree) {
-            true => Ok(()),
-            false => Err(Status::NETWORK_NAME_DELETED),
-        }
+        Status::NETWORK_NAME_DELETED.when(!tables.trees.contains_key(&tree))
     }
 
     /// Enters an open.
