@@ -1,8 +1,8 @@
 //! Decides at accept which connections are admitted.
 //!
 //! It counts all connections, those of each address, and those without a login: nobody has logged in, or all sessions
-//! have ended. A [`Pass`] is one counted connection; dropping it releases the place. There is one lock, taken at accept,
-//! at login, at the end of a session and at close, never for a request.
+//! have ended. A [`Pass`] is one counted connection; dropping it releases the place. There is one lock, taken at
+//! accept, at login, at the end of a session and at close, never for a request.
 //!
 //! If there is no place for a newcomer, a connection without a login is displaced (`unauthenticated.rs` says which):
 //! the newcomer may be about to log in, and a connection that has long been silent is closed. A newcomer is refused
