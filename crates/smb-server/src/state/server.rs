@@ -37,7 +37,7 @@ use vfs::{Env, Timestamp, Vfs};
 use super::{
     ChangeTimes, Durables, LargeListings, LineAbout, LogThrottle, NameTurns, Open, Quota,
     QuotaPlace, Requests, Session, Shares,
-    breaks::{Grants, Holders},
+    breaks::{Holders, PendingBreaks},
     ids::{ConnectionId, Ids},
 };
 use crate::{
@@ -104,7 +104,7 @@ pub struct Server<V: Vfs> {
     pub(crate) files: Files,
     pub(crate) host_watches: HostWatches<V>,
     /// Breaks and the answers they wait for.
-    pub(crate) grants: Grants,
+    pub(crate) pending_breaks: PendingBreaks,
     /// Opens that outlive their connections.
     pub(crate) durables: Durables<V>,
     /// Opens that outlive the process.
@@ -168,7 +168,7 @@ impl<V: Vfs> Server<V> {
             durability,
             files,
             host_watches: HostWatches::default(),
-            grants: Grants::default(),
+            pending_breaks: PendingBreaks::default(),
             durables: Durables::default(),
             persistence: Persistence::default(),
             change_times: ChangeTimes::default(),

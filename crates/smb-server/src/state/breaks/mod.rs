@@ -1,15 +1,15 @@
 //! Break notifications: sends them on a connection of the client, and ends those that nobody acknowledges
 //! ([MS-SMB2] 3.3.4.6, 3.3.4.7, 3.3.6.1, 3.3.6.5).
 //!
-//! A break leaves after the answers that granted the caching it takes ([`Grants`]), and its timer starts when it
+//! A break leaves after the answers that granted the caching it takes ([`PendingBreaks`]), and its timer starts when it
 //! leaves. If the connection of a lease break is lost, the break is sent on another connection of the client, and its
 //! timer goes on. But if all its opens are disconnected and one is persistent, it waits for their client, without a
 //! timer. A break that cannot be sent to anybody ends without any caching. A break that needs no acknowledgment is sent
 //! again in the same way, because nothing shows whether the client has received it.
 
-mod grants;
 mod holders;
 mod notify;
+mod pending;
 mod undelivered;
 
 use std::{sync::Arc, time::Duration};
@@ -23,8 +23,8 @@ use smb_wire::{
 use vfs::Vfs;
 
 pub(crate) use self::{
-    grants::Grants,
     holders::{Holder, Holders},
+    pending::PendingBreaks,
 };
 use super::{ConnectionId, Open, Server, records};
 use crate::{
@@ -60,20 +60,20 @@ impl<V: Vfs> Granting<V> {
         Self {
             server: Arc::clone(server),
             owner,
-            number: server.grants.begin(owner),
+            number: server.pending_breaks.begin(owner),
         }
     }
 }
 
 impl<V: Vfs> Drop for Granting<V> {
     fn drop(&mut self) {
-        for broken in self.server.grants.end(self.owner, self.number) {
+        for broken in self.server.pending_breaks.end(self.owner, self.number) {
             if !broken.ack_required || in_flight(&self.server, &broken) {
                 leave(&self.server, broken);
             } else {
                 // The break was acknowledged, or the open was undone meanwhile. It may have a timer if a connection
                 // carried it before.
-                self.server.grants.forget(&broken);
+                self.server.pending_breaks.forget(&broken);
             }
         }
     }
@@ -86,7 +86,7 @@ fn in_flight<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 
 /// Sends a break to its holder, now or after the answer that grants the caching.
 pub(crate) fn deliver<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
-    if let Some(broken) = server.grants.hold(broken) {
+    if let Some(broken) = server.pending_breaks.hold(broken) {
         leave(server, broken);
     }
 }
@@ -131,7 +131,7 @@ fn ask<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool, lost: Optio
     // seen that no answer is under way.
     let broken = match absent || has_connected_open(server, &broken) {
         true => Some(broken),
-        false => server.grants.hold(broken),
+        false => server.pending_breaks.hold(broken),
     };
     let Some(broken) = broken else {
         return;
@@ -151,8 +151,8 @@ fn ask<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool, lost: Optio
 fn send_to_holder<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     let elsewhere = notify::has_other_connections(server, broken);
     while let Some(connection) = notify::send(server, broken, elsewhere) {
-        server.grants.sent(connection, broken);
-        if server.is_connected(connection) || !server.grants.withdraw(connection, broken) {
+        server.pending_breaks.sent(connection, broken);
+        if server.is_connected(connection) || !server.pending_breaks.withdraw(connection, broken) {
             return true;
         }
     }
@@ -172,9 +172,10 @@ fn goes_with_holder<V: Vfs>(
         (Some(holder.connection) != lost).then_some((*open, holder.connection))
     };
     while let Some((open, connection)) = broken.opens.iter().find_map(holder_of) {
-        server.grants.sent(connection, broken);
+        server.pending_breaks.sent(connection, broken);
         // The cleanup may have come to the end of this open, and to the breaks, at the same moment.
-        if server.holders.get(open).is_some() || !server.grants.withdraw(connection, broken) {
+        if server.holders.get(open).is_some() || !server.pending_breaks.withdraw(connection, broken)
+        {
             return true;
         }
     }
@@ -189,7 +190,7 @@ fn send_unasked<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
         return;
     };
     if elsewhere {
-        server.grants.carries(connection, broken);
+        server.pending_breaks.carries(connection, broken);
         // As in `send_to_holder`, the connection may have been cleaned up already.
         if !server.is_connected(connection) {
             send_again(server, connection);
@@ -200,7 +201,7 @@ fn send_unasked<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
 /// Sends on another connection the breaks that a lost one carried and that need no acknowledgment ([MS-SMB2] 3.3.4.6,
 /// 3.3.4.7), except those after which the client was granted caching again.
 fn send_again<V: Vfs>(server: &Arc<Server<V>>, lost: ConnectionId) {
-    for broken in server.grants.carried(lost) {
+    for broken in server.pending_breaks.carried(lost) {
         // Their caching is gone, but the engine still knows which opens share it.
         let opens = server.files.opens_of(broken.place.key, broken.owner);
         let broken = Break { opens, ..broken };
@@ -223,7 +224,7 @@ fn caches_nothing<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 /// Called when a client of `owner` has opened the file of its lease anew: the break that waited for it leaves after the
 /// answer.
 pub(crate) fn resume<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
-    let waiting = server.grants.resume(owner);
+    let waiting = server.pending_breaks.resume(owner);
     if let Some(broken) = waiting.filter(|broken| in_flight(server, broken)) {
         deliver(server, broken);
     }
@@ -239,7 +240,7 @@ pub(crate) fn recall<V: Vfs>(
     by: ConnectionId,
     reconnected: bool,
 ) {
-    let carried = server.grants.recall(owner, by, reconnected);
+    let carried = server.pending_breaks.recall(owner, by, reconnected);
     resume(server, owner);
     if let Some(broken) = carried.filter(|broken| in_flight(server, broken)) {
         deliver(server, broken);
@@ -259,7 +260,7 @@ pub(crate) fn reported<V: Vfs>(
     if let CacheGrant::Lease(lease) = &mut cache
         && lease.is_breaking()
         && let Some(v2) = &mut lease.v2
-        && !server.grants.is_sent(owner)
+        && !server.pending_breaks.is_sent(owner)
     {
         v2.epoch = v2.epoch.wrapping_sub(1);
     }
@@ -316,10 +317,10 @@ pub(crate) fn acknowledge_lease<V: Vfs>(
 /// Called when a break of `owner` was acknowledged or an open of it was closed. Returns the breaks that are over; the
 /// next one may be under way already and stays.
 pub(crate) fn acknowledged<V: Vfs>(server: &Server<V>, owner: Owner) -> Vec<Break> {
-    let mut over = server.grants.of(owner);
+    let mut over = server.pending_breaks.of(owner);
     over.retain(|broken| !in_flight(server, broken));
     for broken in &over {
-        server.grants.forget(broken);
+        server.pending_breaks.forget(broken);
     }
     over
 }
@@ -330,14 +331,14 @@ pub(crate) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
     // An open names the connection that it was made on. A session with other channels has outlived that one, and no
     // cleanup of it is to come.
     let is_lost = |by: &ConnectionId| *by == connection || !server.is_connected(*by);
-    let carriers = server.grants.carriers().into_iter().filter(is_lost);
-    for broken in carriers.flat_map(|by| server.grants.lost(by)) {
+    let carriers = server.pending_breaks.carriers().into_iter().filter(is_lost);
+    for broken in carriers.flat_map(|by| server.pending_breaks.lost(by)) {
         if !in_flight(server, &broken) {
-            server.grants.forget(&broken);
+            server.pending_breaks.forget(&broken);
             continue;
         }
         // The client may be reconnecting, and must first get the answer that reports the open's caching.
-        let Some(broken) = server.grants.hold(broken) else {
+        let Some(broken) = server.pending_breaks.hold(broken) else {
             continue;
         };
         let broken = up_to_date(server, broken);
@@ -349,11 +350,11 @@ pub(crate) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
 
 /// Ends a break without any caching if it is not acknowledged in time.
 fn watch<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
-    let timed = server.grants.timed(&broken);
+    let timed = server.pending_breaks.timed(&broken);
     // A quick client may have acknowledged before this task recorded the break as sent; the break must not be ended
     // a second time.
     if !in_flight(server, &broken) {
-        return server.grants.forget(&broken);
+        return server.pending_breaks.forget(&broken);
     }
     // No new timer is started if one runs already.
     let Some(ended) = timed else {
@@ -371,7 +372,7 @@ fn watch<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
 
 /// Ends a break without an acknowledgment.
 pub(crate) fn over<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
-    server.grants.forget(broken);
+    server.pending_breaks.forget(broken);
     let after = (server.files).break_over(&broken.place, broken.owner, broken.ticket);
     records::caching_changed(server, broken.owner);
     perform(server, after);

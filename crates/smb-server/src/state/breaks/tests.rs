@@ -98,7 +98,7 @@ fn an_acknowledgment_leaves_the_next_break_alone() {
     let second = broken(server, &place, Operation::Write);
     deliver(server, second.clone());
     assert_eq!(acknowledged(server, OWNER), []);
-    assert_eq!(server.grants.lost(BY), [second]);
+    assert_eq!(server.pending_breaks.lost(BY), [second]);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_break_of_opens_whose_client_is_away_waits_though_it_logs_in() {
     let broken = broken(server, &place, Operation::Write);
     deliver(server, broken.clone());
     assert!(next.try_recv().is_err());
-    assert_eq!(server.grants.of(OWNER), [broken]);
+    assert_eq!(server.pending_breaks.of(OWNER), [broken]);
 }
 
 /// The client opens the file of `open` anew, with the same lease.
@@ -188,7 +188,7 @@ fn a_break_that_waits_for_a_client_follows_the_answer_to_a_new_open_of_the_lease
     assert!(next.try_recv().is_err(), "the answer is under way");
     drop(granting);
     assert!(next.try_recv().is_ok());
-    assert!(server.grants.is_sent(OWNER));
+    assert!(server.pending_breaks.is_sent(OWNER));
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_break_that_an_answer_holds_back_reaches_the_open_of_that_answer() {
     join(server, &place, &open);
     drop(granting);
     assert!(next.try_recv().is_ok());
-    assert!(server.grants.is_sent(OWNER));
+    assert!(server.pending_breaks.is_sent(OWNER));
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_break_that_begins_to_wait_as_its_lease_is_opened_anew_leaves() {
     resume(server, OWNER);
     undelivered::undelivered(server, broken, true);
     assert!(next.try_recv().is_ok());
-    assert!(server.grants.is_sent(OWNER));
+    assert!(server.pending_breaks.is_sent(OWNER));
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn a_break_that_begins_to_wait_as_its_client_comes_back_leaves() {
         server.remove_connection(BY);
         drop(granting);
         assert!(next.try_recv().is_ok());
-        assert!(server.grants.is_sent(OWNER));
+        assert!(server.pending_breaks.is_sent(OWNER));
     }
 }
 
@@ -260,7 +260,7 @@ fn a_break_that_finds_its_client_coming_back_follows_the_answer() {
     server.holders.add(open.engine, holder);
     drop(granting);
     assert!(mailbox.try_recv().is_ok());
-    assert!(server.grants.is_sent(OWNER));
+    assert!(server.pending_breaks.is_sent(OWNER));
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_break_of_a_resilient_open_whose_client_is_away_ends() {
     let broken = broken(server, &place, Operation::Write);
     deliver(server, broken.clone());
     assert!(!in_flight(server, &broken));
-    assert_eq!(server.grants.sizes(), (0, 0));
+    assert_eq!(server.pending_breaks.sizes(), (0, 0));
     assert!(server.durables.is_kept(open.engine), "the open stays");
 }
 
@@ -296,7 +296,7 @@ fn a_break_that_comes_as_a_connection_is_lost_ends_with_the_open_there() {
     connection_lost(server, BY);
     assert_eq!(run_tasks(), before);
     assert!(!in_flight(server, &broken) && !server.durables.is_kept(open.engine));
-    assert_eq!(server.grants.sizes(), (0, 0));
+    assert_eq!(server.pending_breaks.sizes(), (0, 0));
 }
 
 /// The open names the channel that it was made on, which its session had lost before.
@@ -316,8 +316,8 @@ fn a_break_that_comes_as_the_last_channel_is_lost_waits_for_the_client() {
         before,
         "it waits for its client, without a timer"
     );
-    assert_eq!(server.grants.of(OWNER), [broken]);
-    assert!(!server.grants.is_sent(OWNER));
+    assert_eq!(server.pending_breaks.of(OWNER), [broken]);
+    assert!(!server.pending_breaks.is_sent(OWNER));
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn a_break_ends_with_the_close_of_an_open_that_is_being_closed() {
     server.env.spawn(Box::pin(close));
     assert_eq!(run_tasks(), before, "its timer ends with it");
     assert!(!in_flight(server, &broken));
-    assert_eq!(server.grants.sizes(), (0, 0));
+    assert_eq!(server.pending_breaks.sizes(), (0, 0));
 }
 
 #[test]
@@ -374,8 +374,12 @@ fn a_break_whose_connection_dies_as_it_takes_it_is_not_left_with_it() {
     let broken = broken(server, &place, Operation::Write);
     deliver(server, broken.clone());
     assert!(!server.is_connected(BY));
-    assert_eq!(server.grants.lost(BY), []);
-    assert_eq!(server.grants.of(OWNER), [broken], "it waits for its client");
+    assert_eq!(server.pending_breaks.lost(BY), []);
+    assert_eq!(
+        server.pending_breaks.of(OWNER),
+        [broken],
+        "it waits for its client"
+    );
 }
 
 #[test]
@@ -403,7 +407,7 @@ fn a_break_that_ends_before_it_begins_to_wait_is_forgotten() {
     let broken = broken(server, &place, Operation::Write);
     acknowledge(server, LeaseState(0));
     undelivered::undelivered(server, broken, true);
-    assert_eq!(server.grants.sizes(), (0, 0));
+    assert_eq!(server.pending_breaks.sizes(), (0, 0));
 }
 
 #[test]
@@ -421,7 +425,7 @@ fn the_timer_of_a_break_ends_with_it() {
     let _ = server.files.close(&place, open.engine, None);
     acknowledged(server, OWNER);
     assert_eq!(run_tasks(), before, "closed instead");
-    assert_eq!(server.grants.sizes(), (0, 0));
+    assert_eq!(server.pending_breaks.sizes(), (0, 0));
 }
 
 #[test]
@@ -434,7 +438,7 @@ fn a_break_that_is_answered_before_its_timer_begins_has_none() {
     assert!(mailbox.poll_recv(&mut context).is_pending());
     deliver(server, broken(server, &place, Operation::Write));
     assert_eq!(run_tasks(), before);
-    assert_eq!(server.grants.sizes(), (0, 0));
+    assert_eq!(server.pending_breaks.sizes(), (0, 0));
 }
 
 /// The client is quick.
@@ -460,7 +464,7 @@ fn a_break_that_is_answered_as_it_goes_by_another_connection_is_over() {
     assert!(other.poll_recv(&mut context).is_pending());
     server.remove_connection(BY);
     connection_lost(server, BY);
-    assert_eq!(server.grants.sizes(), (0, 0));
+    assert_eq!(server.pending_breaks.sizes(), (0, 0));
     assert_eq!(run_tasks(), before);
 }
 
@@ -479,7 +483,7 @@ fn a_break_that_is_answered_while_it_waits_for_an_answer_to_leave_is_over() {
     acknowledge(server, LeaseState(0));
     assert_eq!(acknowledged(server, OWNER), [broken], "its timer knows it");
     drop(granting);
-    assert_eq!(server.grants.sizes(), (0, 0));
+    assert_eq!(server.pending_breaks.sizes(), (0, 0));
     assert_eq!(run_tasks(), before);
 }
 
@@ -498,7 +502,7 @@ fn a_break_that_is_answered_as_it_leaves_after_an_answer_is_over() {
     let mut context = Context::from_waker(&waker);
     assert!(other.poll_recv(&mut context).is_pending());
     drop(granting);
-    assert_eq!(server.grants.sizes(), (0, 0));
+    assert_eq!(server.pending_breaks.sizes(), (0, 0));
     assert_eq!(run_tasks(), before);
 }
 
@@ -512,7 +516,7 @@ fn the_time_of_a_break_that_changes_its_connection_begins_once() {
     server.remove_connection(BY);
     connection_lost(server, BY);
     assert_eq!(run_tasks(), before + 1);
-    assert_eq!(server.grants.sizes(), (0, 1));
+    assert_eq!(server.pending_breaks.sizes(), (0, 1));
     acknowledge(server, LeaseState(0));
     acknowledged(server, OWNER);
     assert_eq!(run_tasks(), before);
@@ -582,5 +586,5 @@ fn breaks_without_an_acknowledgment_are_not_kept_for_a_client_with_one_connectio
     let server = &world.server;
     break_all(server, &place);
     assert!(!goes_elsewhere(&mut mailbox) && !goes_elsewhere(&mut mailbox));
-    assert!(server.grants.carried(BY).is_empty());
+    assert!(server.pending_breaks.carried(BY).is_empty());
 }

@@ -77,13 +77,13 @@ fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool) {
         };
     }
     let owner = broken.owner;
-    if let Some(other) = server.grants.waits(broken.clone()) {
+    if let Some(other) = server.pending_breaks.waits(broken.clone()) {
         // If it is not over, it is of a file that had the key of the lease before, and its time ends it.
         super::watch(server, other);
     }
     // While the durable opens were closed, the break may have ended, and nobody forgets it any more.
     if !super::in_flight(server, &broken) {
-        return server.grants.forget(&broken);
+        return server.pending_breaks.forget(&broken);
     }
     // A client that came back in between, or opened the file anew, has looked for the break before it was there.
     let now = super::up_to_date(server, broken.clone());

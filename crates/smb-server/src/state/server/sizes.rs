@@ -7,7 +7,7 @@ use super::Server;
 impl<V: Vfs> Server<V> {
     /// The name of each table whose size depends on clients, with its present number of entries.
     pub fn table_sizes(&self) -> Vec<(&'static str, usize)> {
-        let (answers, sent) = self.grants.sizes();
+        let (answers, sent) = self.pending_breaks.sizes();
         let [found, creates, instances] = self.durables.sizes();
         let mut sizes = vec![
             ("connections", self.connections.lock().len()),

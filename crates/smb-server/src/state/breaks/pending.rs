@@ -24,7 +24,7 @@ use crate::{
 
 /// Answers under way and breaks that wait for them or for their acknowledgment.
 #[derive(Debug, Default)]
-pub(crate) struct Grants(Mutex<Inner>);
+pub(crate) struct PendingBreaks(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -59,7 +59,7 @@ impl Inner {
     }
 }
 
-impl Grants {
+impl PendingBreaks {
     /// The number of owners with answers under way, and of those with breaks to be acknowledged now or when their
     /// client is back.
     pub(crate) fn sizes(&self) -> (usize, usize) {
@@ -68,7 +68,7 @@ impl Grants {
     }
 
     /// Called before a CREATE is granted caching: breaks of it wait from now on. Returns the number for
-    /// [`Grants::end`].
+    /// [`PendingBreaks::end`].
     pub(crate) fn begin(&self, owner: Owner) -> u64 {
         let mut inner = self.0.lock();
         inner.next += 1;
@@ -286,163 +286,163 @@ mod tests {
 
     #[test]
     fn a_break_waits_for_the_answers_before_it_and_for_no_later_ones() {
-        let grants = Grants::default();
-        assert_eq!(grants.hold(broken(1)), Some(broken(1)));
-        let (first, second) = (grants.begin(owner()), grants.begin(owner()));
-        assert_eq!(grants.hold(broken(2)), None);
-        let third = grants.begin(owner());
-        assert_eq!(grants.hold(broken(3)), None);
-        assert!(grants.end(owner(), first).is_empty());
-        assert_eq!(tickets(&grants.end(owner(), second)), [2]);
-        assert_eq!(tickets(&grants.end(owner(), third)), [3]);
-        assert!(grants.0.lock().owners.is_empty());
-        assert_eq!(grants.hold(broken(4)), Some(broken(4)));
+        let pending = PendingBreaks::default();
+        assert_eq!(pending.hold(broken(1)), Some(broken(1)));
+        let (first, second) = (pending.begin(owner()), pending.begin(owner()));
+        assert_eq!(pending.hold(broken(2)), None);
+        let third = pending.begin(owner());
+        assert_eq!(pending.hold(broken(3)), None);
+        assert!(pending.end(owner(), first).is_empty());
+        assert_eq!(tickets(&pending.end(owner(), second)), [2]);
+        assert_eq!(tickets(&pending.end(owner(), third)), [3]);
+        assert!(pending.0.lock().owners.is_empty());
+        assert_eq!(pending.hold(broken(4)), Some(broken(4)));
     }
 
     #[test]
     fn an_early_answer_that_is_late_holds_up_what_came_after_it() {
-        let grants = Grants::default();
-        let (first, second) = (grants.begin(owner()), grants.begin(owner()));
-        assert_eq!(grants.hold(broken(1)), None);
-        assert!(grants.end(owner(), second).is_empty());
-        assert_eq!(tickets(&grants.end(owner(), first)), [1]);
-        assert!(grants.0.lock().owners.is_empty());
+        let pending = PendingBreaks::default();
+        let (first, second) = (pending.begin(owner()), pending.begin(owner()));
+        assert_eq!(pending.hold(broken(1)), None);
+        assert!(pending.end(owner(), second).is_empty());
+        assert_eq!(tickets(&pending.end(owner(), first)), [1]);
+        assert!(pending.0.lock().owners.is_empty());
     }
 
     #[test]
     fn what_a_lost_connection_carried_is_named() {
-        let grants = Grants::default();
+        let pending = PendingBreaks::default();
         let other = Break {
             owner: Owner::Oplock(OpenId(8)),
             ..broken(6)
         };
-        grants.sent(ConnectionId(1), &broken(5));
-        grants.sent(ConnectionId(2), &other);
+        pending.sent(ConnectionId(1), &broken(5));
+        pending.sent(ConnectionId(2), &other);
         // The end of an earlier break does not end this one.
-        grants.forget(&broken(4));
-        assert_eq!(tickets(&grants.lost(ConnectionId(1))), [5]);
+        pending.forget(&broken(4));
+        assert_eq!(tickets(&pending.lost(ConnectionId(1))), [5]);
         // Each break is returned once.
-        assert!(grants.lost(ConnectionId(1)).is_empty());
-        assert!(!grants.withdraw(ConnectionId(1), &broken(5)));
-        grants.sent(ConnectionId(1), &broken(5));
-        assert!(!grants.withdraw(ConnectionId(1), &broken(4)));
-        assert!(grants.withdraw(ConnectionId(1), &broken(5)));
-        grants.sent(ConnectionId(1), &broken(5));
-        assert_eq!(grants.of(owner()), [broken(5)]);
-        grants.forget(&broken(5));
-        assert!(grants.lost(ConnectionId(1)).is_empty());
-        grants.forget(&other);
-        assert!(grants.lost(ConnectionId(2)).is_empty());
+        assert!(pending.lost(ConnectionId(1)).is_empty());
+        assert!(!pending.withdraw(ConnectionId(1), &broken(5)));
+        pending.sent(ConnectionId(1), &broken(5));
+        assert!(!pending.withdraw(ConnectionId(1), &broken(4)));
+        assert!(pending.withdraw(ConnectionId(1), &broken(5)));
+        pending.sent(ConnectionId(1), &broken(5));
+        assert_eq!(pending.of(owner()), [broken(5)]);
+        pending.forget(&broken(5));
+        assert!(pending.lost(ConnectionId(1)).is_empty());
+        pending.forget(&other);
+        assert!(pending.lost(ConnectionId(2)).is_empty());
     }
 
     #[test]
     fn a_connection_keeps_the_last_breaks_without_an_acknowledgment() {
-        let grants = Grants::default();
+        let pending = PendingBreaks::default();
         let last = UNASKED_BREAKS_MAX as u64;
         for ticket in 0..=last {
-            grants.carries(ConnectionId(1), &broken(ticket));
+            pending.carries(ConnectionId(1), &broken(ticket));
         }
-        assert!(grants.carried(ConnectionId(2)).is_empty());
-        let carried = grants.carried(ConnectionId(1));
+        assert!(pending.carried(ConnectionId(2)).is_empty());
+        let carried = pending.carried(ConnectionId(1));
         let tickets: Vec<_> = carried.iter().map(|broken| broken.ticket).collect();
         assert_eq!(tickets, (1..=last).collect::<Vec<_>>());
         assert!(carried.iter().all(|broken| broken.opens.is_empty()));
-        assert!(grants.0.lock().unasked.is_empty());
+        assert!(pending.0.lock().unasked.is_empty());
     }
 
     #[test]
     fn a_break_that_is_over_takes_nothing_from_the_next_one() {
-        let grants = Grants::default();
-        grants.sent(ConnectionId(1), &broken(6));
-        let mut time = grants.timed(&broken(6)).unwrap();
+        let pending = PendingBreaks::default();
+        pending.sent(ConnectionId(1), &broken(6));
+        let mut time = pending.timed(&broken(6)).unwrap();
         // Another worker records the earlier break late.
-        grants.sent(ConnectionId(2), &broken(5));
-        assert!(grants.timed(&broken(5)).is_none());
-        assert!(!grants.withdraw(ConnectionId(2), &broken(5)));
-        grants.forget(&broken(5));
+        pending.sent(ConnectionId(2), &broken(5));
+        assert!(pending.timed(&broken(5)).is_none());
+        assert!(!pending.withdraw(ConnectionId(2), &broken(5)));
+        pending.forget(&broken(5));
         assert!(matches!(time.try_recv(), Err(TryRecvError::Empty)));
-        assert_eq!(tickets(&grants.lost(ConnectionId(1))), [6]);
+        assert_eq!(tickets(&pending.lost(ConnectionId(1))), [6]);
     }
 
     #[test]
     fn breaks_of_one_key_on_two_files_have_a_timer_each() {
-        let grants = Grants::default();
-        let mut of_first = grants.timed(&broken(5)).unwrap();
+        let pending = PendingBreaks::default();
+        let mut of_first = pending.timed(&broken(5)).unwrap();
         let mut second = broken(6);
         second.place.key.ino = 2;
-        let mut of_second = grants.timed(&second).unwrap();
+        let mut of_second = pending.timed(&second).unwrap();
         assert!(matches!(of_first.try_recv(), Err(TryRecvError::Empty)));
-        assert_eq!(grants.of(owner()), [broken(5), second.clone()]);
-        assert_eq!(grants.of(Owner::Oplock(OpenId(6))), []);
-        grants.forget(&broken(5));
+        assert_eq!(pending.of(owner()), [broken(5), second.clone()]);
+        assert_eq!(pending.of(Owner::Oplock(OpenId(6))), []);
+        pending.forget(&broken(5));
         assert!(matches!(of_first.try_recv(), Err(TryRecvError::Closed)));
         assert!(matches!(of_second.try_recv(), Err(TryRecvError::Empty)));
     }
 
     #[test]
     fn a_client_that_is_back_gets_what_another_connection_carried() {
-        let grants = Grants::default();
+        let pending = PendingBreaks::default();
         for anew in [true, false] {
-            grants.sent(ConnectionId(1), &broken(5));
-            let mut time = grants.timed(&broken(5)).unwrap();
-            assert_eq!(grants.recall(owner(), ConnectionId(1), anew), None);
-            assert!(grants.is_sent(owner()));
-            let recalled = grants.recall(owner(), ConnectionId(2), anew);
+            pending.sent(ConnectionId(1), &broken(5));
+            let mut time = pending.timed(&broken(5)).unwrap();
+            assert_eq!(pending.recall(owner(), ConnectionId(1), anew), None);
+            assert!(pending.is_sent(owner()));
+            let recalled = pending.recall(owner(), ConnectionId(2), anew);
             assert_eq!(recalled, Some(broken(5)));
-            assert!(grants.lost(ConnectionId(1)).is_empty());
-            assert_eq!(grants.recall(owner(), ConnectionId(2), anew), None);
+            assert!(pending.lost(ConnectionId(1)).is_empty());
+            assert_eq!(pending.recall(owner(), ConnectionId(2), anew), None);
             assert_eq!(time.try_recv() == Err(TryRecvError::Closed), anew);
-            grants.forget(&broken(5));
+            pending.forget(&broken(5));
         }
-        assert_eq!(grants.sizes(), (0, 0));
+        assert_eq!(pending.sizes(), (0, 0));
     }
 
     #[test]
     fn what_waits_for_a_client_is_no_connections_any_more() {
-        let grants = Grants::default();
-        grants.sent(ConnectionId(1), &broken(5));
-        assert!(grants.is_sent(owner()));
-        grants.waits(broken(5));
-        assert!(grants.lost(ConnectionId(1)).is_empty());
-        assert_eq!(grants.of(owner()), [broken(5)]);
-        assert!(!grants.is_sent(owner()));
-        assert_eq!(grants.resume(owner()), Some(broken(5)));
-        assert_eq!(grants.resume(owner()), None);
-        grants.waits(broken(6));
-        grants.forget(&broken(5));
-        assert_eq!(grants.sizes(), (0, 1));
-        grants.forget(&broken(6));
-        assert_eq!(grants.sizes(), (0, 0));
+        let pending = PendingBreaks::default();
+        pending.sent(ConnectionId(1), &broken(5));
+        assert!(pending.is_sent(owner()));
+        pending.waits(broken(5));
+        assert!(pending.lost(ConnectionId(1)).is_empty());
+        assert_eq!(pending.of(owner()), [broken(5)]);
+        assert!(!pending.is_sent(owner()));
+        assert_eq!(pending.resume(owner()), Some(broken(5)));
+        assert_eq!(pending.resume(owner()), None);
+        pending.waits(broken(6));
+        pending.forget(&broken(5));
+        assert_eq!(pending.sizes(), (0, 1));
+        pending.forget(&broken(6));
+        assert_eq!(pending.sizes(), (0, 0));
         // The break waits for another connection of the client.
-        grants.waits(broken(7));
-        assert_eq!(grants.of(owner()), [broken(7)]);
-        grants.forget(&broken(7));
-        assert_eq!(grants.sizes(), (0, 0));
+        pending.waits(broken(7));
+        assert_eq!(pending.of(owner()), [broken(7)]);
+        pending.forget(&broken(7));
+        assert_eq!(pending.sizes(), (0, 0));
     }
 
     #[test]
     fn a_break_has_no_timer_while_it_waits_for_a_client() {
-        let grants = Grants::default();
-        grants.sent(ConnectionId(1), &broken(5));
-        let mut time = grants.timed(&broken(5)).unwrap();
-        assert_eq!(grants.waits(broken(5)), None);
+        let pending = PendingBreaks::default();
+        pending.sent(ConnectionId(1), &broken(5));
+        let mut time = pending.timed(&broken(5)).unwrap();
+        assert_eq!(pending.waits(broken(5)), None);
         assert!(matches!(time.try_recv(), Err(TryRecvError::Closed)));
         // Another worker has sent it and is slow.
-        assert!(grants.timed(&broken(5)).is_none());
-        assert_eq!(grants.resume(owner()), Some(broken(5)));
-        assert!(grants.timed(&broken(5)).is_some());
+        assert!(pending.timed(&broken(5)).is_none());
+        assert_eq!(pending.resume(owner()), Some(broken(5)));
+        assert!(pending.timed(&broken(5)).is_some());
     }
 
     #[test]
     fn a_break_that_begins_to_wait_late_takes_nothing_from_the_next_one() {
-        let grants = Grants::default();
-        grants.sent(ConnectionId(1), &broken(6));
-        assert_eq!(grants.waits(broken(5)), Some(broken(5)));
-        assert!(grants.is_sent(owner()));
-        assert_eq!(grants.waits(broken(7)), None);
-        assert!(!grants.is_sent(owner()));
-        assert_eq!(grants.waits(broken(6)), Some(broken(6)));
-        assert_eq!(grants.waits(broken(8)), Some(broken(7)));
-        assert_eq!(grants.of(owner()), [broken(8)]);
+        let pending = PendingBreaks::default();
+        pending.sent(ConnectionId(1), &broken(6));
+        assert_eq!(pending.waits(broken(5)), Some(broken(5)));
+        assert!(pending.is_sent(owner()));
+        assert_eq!(pending.waits(broken(7)), None);
+        assert!(!pending.is_sent(owner()));
+        assert_eq!(pending.waits(broken(6)), Some(broken(6)));
+        assert_eq!(pending.waits(broken(8)), Some(broken(7)));
+        assert_eq!(pending.of(owner()), [broken(8)]);
     }
 }
