@@ -1,7 +1,7 @@
 //! LOGOFF ([MS-SMB2] 3.3.5.6).
 
 use smb_client::{CreateArgs, Options, Request, Signing};
-use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, USER, outcome, status};
+use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, USER, outcome, status, wait_until};
 use smb_wire::Status;
 use smb_wire::ids::SessionId;
 use smb_wire::msg::{EchoRequest, LogoffRequest, LogoffResponse, ShareAccess};
@@ -81,4 +81,18 @@ fn an_unsigned_logoff_of_a_signed_session_is_refused() {
         .unwrap()
         .ok()
         .unwrap();
+}
+
+/// Otherwise an attacker with one account could keep others out without having a session.
+#[test]
+fn a_connection_whose_session_was_logged_off_makes_room_for_another() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        tables: "[limits]\nconnections_per_address = 2\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    let [left, stays] = [(); 2].map(|()| server.session(Options::default()));
+    left.logoff().unwrap();
+    server.tree().write_file("f", b"from another").unwrap();
+    stays.tree(DATA).unwrap();
+    wait_until("the connection ends", || left.client().echo().is_err());
 }

@@ -390,6 +390,21 @@ mod tests {
     }
 
     #[test]
+    fn a_login_ends_with_its_channel_or_its_session() {
+        let world = World::new(false, ServerLimits::default());
+        let (session, counted) = (session(&world), Arc::new(()));
+        let add = |id| session.add_channel(ConnectionId(id), Box::new(Arc::clone(&counted)));
+        let logins = || Arc::strong_count(&counted) - 1;
+        assert_eq!((add(2), add(3), logins()), (Ok(()), Ok(()), 2));
+        assert!(add(3).is_err());
+        assert_eq!(logins(), 2);
+        assert!(!session.remove_channel(ConnectionId(2)));
+        assert_eq!(logins(), 1);
+        assert!(session.end());
+        assert_eq!(logins(), 0);
+    }
+
+    #[test]
     fn a_tree_connect_ends_before_its_session_or_with_it() {
         let world = World::new(false, ServerLimits::default());
         let session = session(&world);

@@ -399,6 +399,32 @@ fn the_time_of_a_break_begins_anew_when_its_client_is_back() {
     assert_eq!(run_tasks(), before + 1);
 }
 
+/// The server has not noticed the loss of the first connection.
+#[test]
+fn only_a_client_that_reconnects_has_all_its_time_for_a_break_again() {
+    for reconnected in [true, false] {
+        let (world, place, open, _mailbox) = world();
+        let server = &world.server;
+        let before = run_tasks();
+        deliver(server, broken(server, &place, Operation::Write));
+        let mut next = connect(server, ConnectionId(2), true);
+        let granting = Granting::begin(server, OWNER);
+        let holder = Holder {
+            connection: ConnectionId(2),
+            ..server.holders.get(open.engine).unwrap()
+        };
+        server.holders.add(open.engine, holder);
+        recall(server, OWNER, ConnectionId(2), reconnected);
+        assert_eq!(run_tasks() == before, reconnected);
+        drop(granting);
+        assert!(next.try_recv().is_ok());
+        assert_eq!(run_tasks(), before + 1);
+        acknowledge(server, LeaseState(0));
+        acknowledged(server, OWNER);
+        assert_eq!(run_tasks(), before);
+    }
+}
+
 #[test]
 fn a_break_that_ends_before_it_begins_to_wait_is_forgotten() {
     let (world, place, open, _mailbox) = world();
