@@ -35,6 +35,10 @@ use crate::{
 /// How long a holder has to acknowledge ([MS-SMB2] 3.3.4.6 <246>, 3.3.4.7 <247>).
 pub(crate) const BREAK_TIMEOUT: Duration = Duration::from_secs(35);
 
+/// The most opens of a lease among which one of a user is looked for, because others wait meanwhile. The acknowledgment
+/// for a lease with more is accepted from every user.
+const SEARCHED_MAX: usize = 1024;
+
 /// Carries out what the engine asks for: breaks first, then wake-ups.
 pub(crate) fn perform<V: Vfs>(server: &Arc<Server<V>>, effects: Effects) {
     for broken in effects.breaks {
@@ -293,11 +297,12 @@ pub(crate) fn acknowledge_lease<V: Vfs>(
     state: LeaseState,
 ) -> Result<LeaseState, Status> {
     let opens = server.files.opens_of_lease(client, key);
-    let mut opens = opens.into_iter().filter_map(|open| {
-        let connected = server.open(open);
-        connected.or_else(|| server.durables.kept(open))
-    });
-    let shares = opens.any(|open| open.origin.owner.user_sid == *user);
+    let is_users = |open: &OpenId| {
+        let connected = server.open(*open);
+        let open = connected.or_else(|| server.durables.kept(*open));
+        open.is_some_and(|open| open.origin.owner.user_sid == *user)
+    };
+    let shares = opens.len() > SEARCHED_MAX || opens.iter().any(is_users);
     Status::OBJECT_NAME_NOT_FOUND.when(!shares)?;
     let (answer, effects) = server.files.acknowledge_lease(client, key, state);
     let owner = Owner::Lease(client, key);
