@@ -212,22 +212,22 @@ impl Persistence {
         recorded.is_some_and(|recorded| recorded.record.stream_to.is_some())
     }
 
-    /// Called before the stream of an open is renamed from its present name, which is stable. `None` if the open is not
-    /// recorded.
-    pub(crate) fn stream_moving(
+    /// Records the name of an open's stream, and the one that a rename is about to give it, if any. `None` if the open
+    /// is not recorded. Before a rename the present name must be stable, because no other is recorded beside the new one.
+    pub(crate) fn stream_named(
         &self,
         files: &Files,
         open: OpenId,
-        (from, to): (Option<&str>, &str),
+        (name, to): (Option<&str>, Option<&str>),
     ) -> Option<StoreTask> {
         let mut inner = self.recorded()?;
         let owner = inner.opens.get(&open)?.record.owner;
-        if inner.is_over(owner) {
+        if to.is_some() && inner.is_over(owner) {
             return Some(exhausted());
         }
         let record = &mut inner.opens.get_mut(&open)?.record;
-        record.stream = from.map(str::to_owned);
-        record.stream_to = Some(to.to_owned());
+        record.stream = name.map(str::to_owned);
+        record.stream_to = to.map(str::to_owned);
         drop(inner);
         self.changed(files, open)
     }
@@ -239,21 +239,6 @@ impl Persistence {
         {
             recorded.place.clone_from(place);
         }
-    }
-
-    /// Called when the rename of a stream is over, whether or not it succeeded: its name is `name`.
-    pub(crate) fn stream_moved(
-        &self,
-        files: &Files,
-        open: OpenId,
-        name: Option<&str>,
-    ) -> Option<StoreTask> {
-        let mut inner = self.recorded()?;
-        let record = &mut inner.opens.get_mut(&open)?.record;
-        record.stream = name.map(str::to_owned);
-        record.stream_to = None;
-        drop(inner);
-        self.changed(files, open)
     }
 
     /// Called before [`Persistence::moving`], so that an open which is recorded after that and before the end of the

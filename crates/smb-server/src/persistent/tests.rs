@@ -309,7 +309,7 @@ fn a_rename_of_a_stream_is_known_before_and_after() {
     };
     let both = ("old".to_owned(), Some("new".to_owned()));
     let moving = |from, to| {
-        drop(persistence.stream_moving(&files, OpenId(10), (Some(from), to)));
+        drop(persistence.stream_named(&files, OpenId(10), (Some(from), Some(to))));
     };
     moving("old", "new");
     assert_eq!(names(), both);
@@ -317,7 +317,7 @@ fn a_rename_of_a_stream_is_known_before_and_after() {
     drop(persistence.changed(&files, OpenId(10)));
     assert_eq!(names(), both);
     assert!(persistence.has_two_streams(OpenId(10)));
-    drop(persistence.stream_moved(&files, OpenId(10), Some("new")));
+    drop(persistence.stream_named(&files, OpenId(10), (Some("new"), None)));
     assert_eq!(names(), ("new".to_owned(), None));
     assert!(!persistence.has_two_streams(OpenId(10)));
     moving("new", "third");

@@ -183,11 +183,25 @@ pub(crate) async fn stream_moving<V: Vfs>(
     open: &Open<V>,
     to: &str,
 ) -> Result<(), VfsError> {
+    stream_named(server, open, Some(to)).await
+}
+
+/// Called when the rename of an open's stream is over: either it is stable, or it failed.
+pub(crate) async fn stream_moved<V: Vfs>(server: &Server<V>, open: &Open<V>) {
+    // If this fails, the record still has both names, which is enough.
+    let _ = stream_named(server, open, None).await;
+}
+
+async fn stream_named<V: Vfs>(
+    server: &Server<V>,
+    open: &Open<V>,
+    to: Option<&str>,
+) -> Result<(), VfsError> {
     let Ok(disk) = open.disk() else {
         return Ok(());
     };
     let names = (disk.node.stream(), to);
-    stored((server.persistence).stream_moving(&server.files, open.engine, names)).await
+    stored((server.persistence).stream_named(&server.files, open.engine, names)).await
 }
 
 /// Called as soon as the open has its stream under the new name.
@@ -195,16 +209,6 @@ pub(crate) fn stream_follows<V: Vfs>(server: &Server<V>, open: &Open<V>) {
     if let Ok(disk) = open.disk() {
         server.persistence.stream_follows(open.engine, &disk.place);
     }
-}
-
-/// Called when the rename of an open's stream is over: either it is stable, or it failed.
-pub(crate) async fn stream_moved<V: Vfs>(server: &Server<V>, open: &Open<V>) {
-    let Ok(disk) = open.disk() else {
-        return;
-    };
-    let name = disk.node.stream();
-    // If this fails, the record still has both names, which is enough.
-    let _ = stored((server.persistence).stream_moved(&server.files, open.engine, name)).await;
 }
 
 /// Records a change of an oplock or lease. A request that must not proceed before waits for
