@@ -633,7 +633,7 @@ impl Filesystem for FaultFs {
                     0,
                     0,
                     block,
-                    u32::try_from(space.name_max).unwrap_or(255),
+                    u32::try_from(vfs::disk::NAME_MAX).unwrap_or(u32::MAX),
                     block,
                 );
             }
