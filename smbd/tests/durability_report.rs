@@ -225,7 +225,7 @@ fn without_a_journal_the_way_to_one_is_reported() {
     assert_eq!(found.shares[0].share, "data");
     // Any bytes under such a name.
     let file = place.state.path().join("flushes/00000000000000ff.flushes");
-    fs::write(file, [0x48, 0x46, 0x4A, 0x32, 1, 2, 3]).unwrap();
+    fs::write(&file, [0x48, 0x46, 0x4A, 0x32, 1, 2, 3]).unwrap();
     let text = in_words(&place.report("b"), 5, utc);
     assert!(text.contains("another version"), "{text}");
     let only = Place::new();
