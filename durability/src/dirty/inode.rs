@@ -104,7 +104,7 @@ pub(crate) struct Inode<V: Volume> {
     pub(crate) found_at: Option<FoundAt>,
     /// The requester on whose behalf a driver runs its syncs, if one does.
     syncing: Option<Requester>,
-    /// The shares it was changed or flushed through.
+    /// The shares that it was changed or flushed through, or that were charged when a sync of it failed.
     shares: Vec<Arc<Share>>,
     /// The latch event of the present step, which the table takes and reports.
     latch_event: Option<LatchEvent>,

@@ -766,3 +766,23 @@ fn a_bounded_flush_of_the_root_promises_what_was_changed_through_another_share()
         assert_eq!(other.exposure().bytes, 0);
     });
 }
+
+/// It has answered for a change through another share by its bound.
+#[test]
+fn a_share_that_is_charged_trips_when_a_sync_fails() {
+    honor(|w| async move {
+        let policy: Policy = "bounded:10s,1MiB".parse().unwrap();
+        let bounded = ShareDurability::with_policy(policy);
+        let other = w.engine.share("other", Arc::clone(&w.fake), bounded);
+        let f = file(5);
+        let open = other.opened(&f, opener("f"));
+        w.write(&f, 0, 1).await.unwrap();
+        w.fake.script(5, &[Err(VfsError::Io)]);
+        assert!(w.flush(&f).await.is_err());
+        assert_eq!(other.effective_policy(), Policy::Honor);
+        assert_eq!(other.poisoned().len(), 1);
+        assert!(w.engine.clear_latch(f.key()));
+        assert_eq!(other.effective_policy(), policy);
+        drop(open);
+    });
+}

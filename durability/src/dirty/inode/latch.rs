@@ -227,6 +227,8 @@ impl<V: Volume> Inode<V> {
         }
         epoch.merge(std::mem::take(&mut self.pending));
         let names = self.take_failed_names();
+        self.affects(&epoch.charges);
+        names.iter().for_each(|name| self.affects(&name.charges));
         let latch = self.latch_with(failure);
         latch.add_names(&names);
         latch.entries |= entries;
@@ -245,8 +247,14 @@ impl<V: Volume> Inode<V> {
         let (failed, kept): (Vec<_>, Vec<_>) = names.partition(|name| name.dir.key() == dir);
         self.names = kept;
         if !failed.is_empty() {
+            failed.iter().for_each(|name| self.affects(&name.charges));
             self.latch_with(failure).add_names(&failed);
         }
+    }
+
+    /// A failure concerns every share that is charged, even if the inode was changed through others alone.
+    fn affects(&mut self, charges: &[Charge]) {
+        (charges.iter()).for_each(|charge| self.seen_through(&charge.share));
     }
 
     /// Marks metadata or a size by `change`, which a failed sync may have dropped. It stays dirty and is part of the
@@ -310,6 +318,7 @@ impl<V: Volume> Inode<V> {
         if let Some(running) = &mut self.running {
             epoch.merge(std::mem::take(running));
         }
+        self.affects(&epoch.charges);
         let older_times = epoch.times.then(|| epoch.without_data());
         let latch = self.latch_with(failure);
         latch.add_write(share, stream, range);
