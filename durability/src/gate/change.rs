@@ -233,7 +233,7 @@ impl<V: Volume> Gate<V> {
         let held = self.held(node);
         core.with(key, |inode| {
             let mut judged = self.judge(inode, &asked);
-            let account = self.account(inode, judged.kind, asked.others);
+            let account = self.account(inode, judged.kind, asked.bounded);
             inode.mark_dirty(&account, &held);
             if core.planted(Planted::KeepFirstDescriptor) {
                 inode.keep_first();

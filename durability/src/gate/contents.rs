@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use vfs::{Node, Range, VfsError, VfsResult, Volume, WriteMode};
 
-use super::{Asked, Completion, Gate, Judged, Others, Receipt, Unchanged};
+use super::{Asked, Completion, Gate, Judged, Receipt, Unchanged};
 use crate::{
     dirty::{Account, ChangedRange, Held, Inode},
     metrics::count,
@@ -300,7 +300,7 @@ impl<V: Volume> PendingContents<'_, V> {
         let known = self.ticket;
         let admitted: Result<_, Arc<Share>> = core.with(self.held.key(), |inode| {
             let mut judged = gate.judge(inode, &Asked::of(event, flags));
-            let account = gate.account(inode, judged.kind, Others::default());
+            let account = gate.account(inode, judged.kind, Vec::new());
             let mut bounded = judged.bound.filter(|_| judged.barriers.bounded);
             let is_large = |bound: &mut Bound| bytes > bound.max_bytes / 2;
             if bounded.take_if(is_large).is_some() {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use vfs::{FileKey, Node, VfsError, VfsResult, Volume};
 
-use super::{Asked, BEYOND_DOUBT, Gate, Judged, Others, Receipt};
+use super::{Asked, BEYOND_DOUBT, Gate, Judged, Receipt};
 use crate::{
     dirty::{Account, Earlier, FoundAt, Inode},
     metrics::count,
@@ -43,7 +43,7 @@ impl<V: Volume> Gate<V> {
             inode.seen_through(&self.share);
             let judged = self.judge(inode, &Asked::of(Event::Flush(target), flags));
             if judged.barriers.deferred {
-                let account = self.account(inode, judged.kind, Others::default());
+                let account = self.account(inode, judged.kind, Vec::new());
                 inode.promised(&account, key);
             }
             (judged, inode.bytes())

@@ -239,7 +239,7 @@ impl<V: Volume> Gate<V> {
     /// The decision about a request, by the strictest of the inode's opens.
     fn judge(&self, inode: &Inode<V>, asked: &Asked) -> Judged {
         let mut effective = inode.opens.effective(&self.share);
-        if let Some(others) = asked.others.terms {
+        if let Some(others) = asked.terms {
             effective = effective.join(others);
         }
         let mut settings = self.share.settings();
@@ -261,22 +261,21 @@ impl<V: Volume> Gate<V> {
 
     /// The request, which concerns the opens of these inodes as well.
     fn also_of<'a>(&self, mut asked: Asked, nodes: impl IntoIterator<Item = &'a V::Node>) -> Asked {
-        let others = &mut asked.others;
         for node in nodes {
             self.core.peek(node.key(), |inode| {
-                let terms = [others.terms, inode.opens.strictest()];
-                others.terms = terms.into_iter().flatten().reduce(Effective::join);
+                let terms = [asked.terms, inode.opens.strictest()];
+                asked.terms = terms.into_iter().flatten().reduce(Effective::join);
                 let bounded = inode.opens.bounded_elsewhere(&self.share);
-                others.bounded.extend(bounded);
+                asked.bounded.extend(bounded);
             });
         }
         asked
     }
 
-    /// The shares that a change of the inode through this share is charged to.
-    fn account(&self, inode: &Inode<V>, kind: PolicyKind, others: Others) -> Account<'_> {
+    /// The shares that a change of the inode through this share is charged to, `bounded` among them.
+    fn account(&self, inode: &Inode<V>, kind: PolicyKind, bounded: Vec<Arc<Share>>) -> Account<'_> {
         let mut also = inode.opens.bounded_elsewhere(&self.share);
-        also.extend(others.bounded);
+        also.extend(bounded);
         let share = &self.share;
         Account { share, kind, also }
     }
@@ -357,15 +356,9 @@ impl<V: Volume> Gate<V> {
 struct Asked {
     event: Event,
     flags: RequestFlags,
-    /// The terms of other inodes that the request concerns as well.
-    others: Others,
-}
-
-/// The terms that the opens of some inodes ask for.
-#[derive(Default)]
-struct Others {
+    /// The terms of the opens of other inodes that the request concerns as well.
     terms: Option<Effective>,
-    /// Other shares with a bounded open among them.
+    /// Other shares with a bounded open among these.
     bounded: Vec<Arc<Share>>,
 }
 
@@ -374,7 +367,8 @@ impl Asked {
         Self {
             event,
             flags,
-            others: Others::default(),
+            terms: None,
+            bounded: Vec::new(),
         }
     }
 }
