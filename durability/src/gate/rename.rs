@@ -212,11 +212,9 @@ impl<V: Volume> Gate<V> {
                     inode.pending.entries_removed(account, rest.removed);
                     inode.inherit(from.key(), rest.charges, rest.bytes);
                 });
-                if let Some((error, mut names)) = lost {
+                if let Some((error, names)) = lost {
                     // The sync that failed was to remove another name.
                     comes_back = (!names.is_empty()).then_some(error);
-                    // Any directory that lost a name may have had a hard link of it.
-                    names.extend(core.may_bring_names_back(node.key().fs));
                     core.clear_stored_when_removed(node.key(), self.held(from), names);
                 }
             } else if name != RemovedName::Own {

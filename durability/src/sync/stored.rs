@@ -10,7 +10,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use vfs::{FileKey, VfsError, Volume};
+use vfs::{FileKey, VfsError, VfsResult, Volume};
 
 use crate::{
     dirty::{Held, Inode},
@@ -106,31 +106,37 @@ impl<V: Volume> Durability<V> {
         &self,
         key: FileKey,
         dir: Held<V>,
-        left: BTreeSet<FileKey>,
+        mut left: BTreeSet<FileKey>,
     ) {
         let Some(me) = self.me.upgrade() else { return };
         self.env.spawn(Box::pin(async move {
             let above = dir.key();
-            // These directories are still dirty or poisoned, unless the removals from them are stable already.
-            let others = left.into_iter().filter(|dir| *dir != above);
-            let dirs = std::iter::once((above, Some(dir))).chain(others.map(|dir| (dir, None)));
-            let mut result = Ok(());
-            for (key, held) in dirs {
-                let mut pauses = 0..RETRIES;
-                result = result.and(loop {
-                    let synced = me.barrier(key, held.clone()).await;
-                    // A sync that was not begun, for want of memory or descriptors, is begun later.
-                    if synced != Err(VfsError::NotStarted) || pauses.next().is_none() {
-                        break synced;
-                    }
-                    me.env.sleep(RETRY).await;
-                });
+            let mut result = me.insist(above, Some(dir)).await;
+            // Any directory that lost a name may have had a hard link of it. This comes after the sync, so that another
+            // request that has removed one at the same time has marked its directory by now.
+            left.extend(me.may_bring_names_back(key.fs));
+            left.remove(&above);
+            // The others are still dirty or poisoned, unless the removals from them are stable already.
+            for dir in left {
+                result = result.and(me.insist(dir, None).await);
             }
             if result.is_ok() {
                 // The inode number may belong to another file by now, which may be poisoned itself.
                 me.with(key, |inode| me.latch_changed(key, inode));
             }
         }));
+    }
+
+    /// The barrier of a directory. A sync that was not begun, for want of memory or descriptors, is begun later.
+    async fn insist(&self, dir: FileKey, held: Option<Held<V>>) -> VfsResult<()> {
+        for _ in 0..RETRIES {
+            let synced = self.barrier(dir, held.clone()).await;
+            if synced != Err(VfsError::NotStarted) {
+                return synced;
+            }
+            self.env.sleep(RETRY).await;
+        }
+        Err(VfsError::NotStarted)
     }
 
     /// Waits until the latches so far are stored, as long as a reply may wait for the store.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use vfs::{Env, FileKey, VfsError};
+use vfs::{Env, FileKey, RemovedName, VfsError};
 
 use super::{
     fake::{dir, file, key},
@@ -309,6 +309,30 @@ fn a_stored_latch_waits_for_every_directory_that_the_removed_file_was_in() {
             assert_eq!(store.take_log(), ["cleared 5"]);
         });
     }
+}
+
+/// Another request removes its other name at the same time, and has not marked that yet when the last name is gone.
+#[test]
+fn a_stored_latch_waits_for_a_hard_link_that_is_removed_beside() {
+    honor(|w| async move {
+        let store = Slow::new(&w, 1);
+        w.engine.keep_latches(store.clone());
+        let (f, d, e) = (file(5), dir(10), dir(11));
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.fake.take_log();
+        store.take_log();
+        lock(&w.fake.state).links.insert(5, 0);
+        let beside = w.gate.begin_removal(&f, &e).await.unwrap();
+        drop(w.gate.removed(&f, &d, PLAIN).await.unwrap());
+        w.env.sleep(ms(5)).await;
+        drop(beside.removed(RemovedName::Own, PLAIN).await.unwrap());
+        w.env.sleep(ms(10)).await;
+        assert_eq!(store.take_log(), [""; 0], "the second one is being synced");
+        w.env.sleep(ms(100)).await;
+        assert_eq!(w.fake.take_log(), ["all 10", "all 11"]);
+        assert_eq!(store.take_log(), ["cleared 5"]);
+    });
 }
 
 /// The removal of one of its hard links is lost by a failed sync, so that name may come back.
