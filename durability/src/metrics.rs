@@ -58,7 +58,6 @@ type Distribution = (
 
 macro_rules! counters {
     ($($name:ident: $help:literal,)* ; $($hist:ident: $page:literal, $unit:literal, $hist_help:literal;)*) => {
-        /// The counters of one share.
         #[derive(Debug, Default)]
         pub(crate) struct Metrics {
             $(pub(crate) $name: AtomicU64,)*
@@ -124,7 +123,6 @@ counters! {
     join_factor: "join_factor", 1.0, "Requests that waited for a sync when it began.";
 }
 
-/// Adds one.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
 }

@@ -42,7 +42,6 @@ pub(crate) fn rename_size(all: &mut BTreeSet<Changed>, from: &str, to: &str) {
     }
 }
 
-/// The place where contents changed.
 #[derive(Clone, Copy)]
 pub(crate) enum ChangedRange {
     /// From one offset to another (exclusive).
@@ -108,7 +107,6 @@ impl Ranges {
     }
 }
 
-/// Ranges by stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Extents {
     /// Those of the unnamed stream, which most files have alone.

@@ -40,7 +40,6 @@ const DIRTY_METADATA_MAX: usize = 256;
 /// The most directories with dirty names, each with a descriptor.
 const DIRTY_NAMES_MAX: usize = 16;
 
-/// A node and the file system that made it.
 pub(crate) struct Held<V: Volume> {
     pub(crate) vfs: Arc<V>,
     pub(crate) node: V::Node,
@@ -152,7 +151,6 @@ pub(crate) struct InodeFacts {
     pub(crate) named: bool,
     /// How often the latch has grown; `None` without one.
     pub(crate) grown: Option<u64>,
-    /// [`Inode::is_unreachable`].
     pub(crate) unreachable: bool,
 }
 
@@ -172,17 +170,14 @@ impl<V: Volume> Inode<V> {
         !self.file && self.latch.as_ref().is_some_and(lost)
     }
 
-    /// The latch event of the step that ends now.
     pub(crate) fn take_latch_event(&mut self) -> Option<LatchEvent> {
         self.latch_event.take()
     }
 
-    /// The shares through which the inode was changed or flushed.
     pub(crate) fn shares(&self) -> &[Arc<Share>] {
         &self.shares
     }
 
-    /// The dirty names.
     pub(crate) fn names(&self) -> &[Name<V>] {
         &self.names
     }
@@ -328,7 +323,6 @@ pub(crate) struct Epoch {
     pub(crate) created: bool,
     /// A directory's entries: a name went away.
     pub(crate) entries: bool,
-    /// Streams, by name.
     pub(crate) streams: BTreeSet<String>,
     pub(crate) extents: Extents,
     /// The bytes written, through whichever share.
@@ -361,13 +355,11 @@ impl Epoch {
         }
     }
 
-    /// Records that a client changed metadata.
     pub(crate) fn set(&mut self, what: Changed) {
         self.meta = true;
         self.set_meta.insert(what);
     }
 
-    /// Records that the extended attributes of these names changed.
     pub(crate) fn set_eas<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
         self.meta = true;
         let names = names.into_iter();

@@ -128,7 +128,6 @@ pub(crate) enum SpeedChange {
     QuickAgain,
 }
 
-/// The sync latency of one share.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SyncLatency {
     sync: Recent,
@@ -141,7 +140,6 @@ pub(crate) struct SyncLatency {
 }
 
 impl SyncLatency {
-    /// Records that a sync of one inode took `span`.
     pub(crate) fn synced(&mut self, span: Duration, now: Duration) {
         self.sync.note(span, now);
     }

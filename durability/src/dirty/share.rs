@@ -44,12 +44,10 @@ pub fn is_same_share(one: &str, other: &str) -> bool {
     one.to_uppercase() == other.to_uppercase()
 }
 
-/// As [`lock`].
 pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As [`lock`].
 pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
@@ -74,7 +72,6 @@ pub(crate) struct Share {
     pub(crate) gates: AtomicUsize,
     /// The root folders of the share: several after a reload.
     roots: Mutex<BTreeSet<FileKey>>,
-    /// How long syncs take.
     latency: Mutex<SyncLatency>,
     /// After a failed sync: treated as `honor` until no latch is left or an administrator acts.
     tripped: AtomicBool,
@@ -87,7 +84,6 @@ pub(crate) struct Share {
     urgent: AtomicU64,
     /// Notifies those who wait for dirty state to become clean.
     pub(crate) room: Notify,
-    /// Wakes the flusher.
     pub(crate) kick: Notify,
     start_flusher: StartFlusher,
     pub(crate) metrics: Metrics,
@@ -106,7 +102,6 @@ impl Share {
         is_same_share(&self.name, name)
     }
 
-    /// The settings as configured.
     pub(crate) fn settings(&self) -> ShareDurability {
         *read(&self.settings)
     }
@@ -218,7 +213,6 @@ impl Counted {
     }
 }
 
-/// The opens of an inode.
 #[derive(Default)]
 pub(crate) struct Opens {
     by_id: BTreeMap<u64, OpenEntry>,
@@ -270,7 +264,6 @@ pub(crate) struct Charged {
     removed: u64,
 }
 
-/// Decrements the count of this key.
 pub(crate) fn uncount<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
     if let Entry::Occupied(mut count) = counts.entry(key) {
         *count.get_mut() -= 1;

@@ -24,7 +24,6 @@ use crate::{
 #[must_use = "a change that was made must be reported"]
 pub struct PendingChange<'a, V: Volume> {
     pub(super) gate: &'a Gate<V>,
-    /// The sequence number that was drawn before the change.
     pub(super) since: u64,
     pub(super) node: &'a V::Node,
 }

@@ -30,7 +30,6 @@ use crate::{
 #[must_use = "a change that was made must be reported"]
 pub struct PendingContents<'a, V: Volume> {
     gate: &'a Gate<V>,
-    /// The sequence number that was drawn before the change.
     since: u64,
     held: Held<V>,
     /// The number of the change among the writes of the inode, from when it is queued or starts.

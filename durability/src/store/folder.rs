@@ -121,7 +121,6 @@ impl<D: Disk> Folder<D> {
             .await
     }
 
-    /// Makes the names stable.
     pub(super) async fn sync(&self) -> DiskResult<()> {
         self.0.sync_dir(&self.0.root()).await
     }

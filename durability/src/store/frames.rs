@@ -20,7 +20,6 @@ use super::bytes::{Field, bytes, crc32c};
 pub(crate) const ALIGN: usize = 512;
 /// Bytes before a frame's payload.
 pub(crate) const HEAD: usize = 24;
-/// Largest payload.
 pub(crate) const PAYLOAD_MAX: usize = 1 << 20;
 /// The most bytes that the reader may checksum, as a multiple of the file: a search behind a bad frame is costly.
 const SEARCH_FACTOR: usize = 4;

@@ -54,7 +54,6 @@ pub type StoreTask = Pin<Box<dyn Future<Output = VfsResult<()>>>>;
 
 /// The state that a log stores: it gives the frames that a new segment begins with.
 pub(super) trait Contents: Send + 'static {
-    /// The first frames of a new segment.
     fn head(&mut self) -> Vec<Vec<u8>>;
     /// The segment that begins with the last [`Contents::head`] is stable.
     fn begun(&mut self) {}
@@ -256,7 +255,6 @@ impl<D: Disk, C: Contents> Log<D, C> {
         }
     }
 
-    /// Looks at the contents.
     pub(super) fn peek<T>(&self, look: impl FnOnce(&mut C) -> T) -> T {
         look(&mut lock(&self.state).contents)
     }
@@ -481,7 +479,6 @@ impl<D: Disk, C: Contents> Log<D, C> {
     }
 }
 
-/// The amount that the loss of some records counts.
 fn weight(records: &[Queued]) -> u64 {
     records.iter().map(|one| one.weight).sum()
 }

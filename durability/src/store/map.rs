@@ -23,12 +23,10 @@ use super::{
 pub const KEY_MAX: usize = 64;
 /// Longest value in bytes.
 pub const VALUE_MAX: usize = 128 << 10;
-/// Largest file read.
 const FILE_MAX: u64 = 512 << 20;
 /// Bytes of a snapshot's frame after which the next frame begins.
 const SNAPSHOT_FRAME: usize = 256 << 10;
 
-/// Keys and their values.
 pub(crate) type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The properties in which one map differs from another, and its limits.
@@ -300,7 +298,6 @@ impl<D: Disk> LogMap<D> {
         self.log.at_rest().await;
     }
 
-    /// Looks at the entries.
     pub(super) fn peek<T>(&self, look: impl FnOnce(&Entries) -> T) -> T {
         self.log.peek(|live| look(&live.all))
     }

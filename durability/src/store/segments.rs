@@ -71,7 +71,6 @@ struct Newest<F> {
     unmarked: bool,
 }
 
-/// See the module head.
 pub(super) struct Segments<D: Disk> {
     pub(super) folder: Folder<D>,
     shape: Shape,
@@ -132,7 +131,6 @@ impl<D: Disk> Segments<D> {
         format!("spare.{}", self.shape.kind)
     }
 
-    /// Name of the newest.
     pub(super) fn newest(&self) -> Option<String> {
         self.numbers.last().map(|number| self.name(*number))
     }
@@ -207,7 +205,6 @@ impl<D: Disk> Segments<D> {
         said
     }
 
-    /// Makes the next segment of these frames.
     pub(super) async fn begin(&mut self, mut payloads: Vec<Vec<u8>>) -> DiskResult<()> {
         let count = payloads.len() as u32;
         if self.shape.is_snapshot {

@@ -28,7 +28,6 @@ const RETRIES: u32 = 50;
 const RETRY: Duration = Duration::from_millis(200);
 
 impl<V: Volume> Durability<V> {
-    /// The latch of an inode appeared, grew or ended.
     pub(super) fn latch_changed(&self, key: FileKey, inode: &Inode<V>) {
         if let Some(latches) = self.latches.get() {
             // The store does this whether or not the result is awaited.

@@ -47,7 +47,6 @@ pub struct Durability<V: Volume> {
     pub(crate) limits: Limits,
     shards: [Mutex<Shard<V>>; SHARDS],
     shares: RwLock<Vec<Arc<Share>>>,
-    /// The back ends of the gates.
     pub(super) back_ends: Mutex<Vec<Weak<V>>>,
     sequence: AtomicU64,
     dirty: AtomicUsize,
@@ -300,7 +299,6 @@ impl<V: Volume> Durability<V> {
         out
     }
 
-    /// Looks at an inode, if it is known.
     pub(crate) fn peek<T>(&self, key: FileKey, look: impl FnOnce(&Inode<V>) -> T) -> Option<T> {
         lock(self.shard(key)).get(&key).map(|inode| look(inode))
     }

@@ -13,12 +13,10 @@ use crate::{
 };
 
 impl<V: Volume> Inode<V> {
-    /// Whether the inode is known not to be a directory.
     pub(crate) fn is_file(&self) -> bool {
         self.file
     }
 
-    /// Whether the inode has no name any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone
     }
@@ -48,7 +46,6 @@ impl<V: Volume> Inode<V> {
             || self.latch.as_ref().is_some_and(lost)
     }
 
-    /// Whether anything is dirty or being written.
     pub(crate) fn is_busy(&self) -> bool {
         self.is_dirty() || !self.in_flight.is_empty()
     }
@@ -66,7 +63,6 @@ impl<V: Volume> Inode<V> {
         self.pending.set_meta.insert(what);
     }
 
-    /// Records that a stream was removed.
     pub(crate) fn stream_removed(&mut self, stream: &str) {
         self.pending.set(Changed::Stream(stream.to_owned()));
         self.pending.set(Changed::Size(stream.to_owned()));

@@ -106,7 +106,6 @@ impl Latch {
         }
     }
 
-    /// Adds everything that changed in an epoch.
     pub(crate) fn add_epoch(&mut self, epoch: Epoch) {
         self.extents.merge(&epoch.extents);
         self.add_metadata(epoch.set_meta);

@@ -157,7 +157,6 @@ impl Share {
         clean && !self.is_tripped()
     }
 
-    /// Whether anything of the share is unproven.
     fn has_lost(&self) -> bool {
         lock(&self.ages).lost_inodes > 0
     }
