@@ -180,7 +180,7 @@ pub fn run(
         Workload::Replay { load_file } => {
             let script = Arc::new(Script::load(load_file)?);
             measure(each, |number, home| {
-                Replayer::prepare(home, number, Arc::clone(&script))
+                Replayer::prepare(&home, number, Arc::clone(&script))
             })
         }
         Workload::Jetstress { groups, profile } => {

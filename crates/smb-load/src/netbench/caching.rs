@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use smb_wire::msg::CreateDisposition;
+use smb_wire::msg::{CreateDisposition, CreateOptions};
 
 use super::{
     client::Client,
@@ -35,8 +35,9 @@ impl CachingClient {
             this.plain.perform(&Operation::Close { handle })?;
             this.perform(&Operation::Create {
                 name: Name::Old(handle),
+                disposition: CreateDisposition::OPEN,
+                options: CreateOptions::empty(),
                 handle,
-                new: false,
             })?;
         }
         Ok(this)
@@ -60,12 +61,13 @@ impl CachingClient {
     pub fn perform(&mut self, operation: &Operation) -> Result<(), LoadError> {
         let named = refused(operation.kind().name());
         match *operation {
-            Operation::Create { name, handle, new } if name != Name::Missing => {
+            Operation::Create {
+                name,
+                disposition,
+                handle,
+                ..
+            } if name != Name::Missing => {
                 let path = self.plain.path(name);
-                let disposition = match new {
-                    true => CreateDisposition::CREATE,
-                    false => CreateDisposition::OPEN,
-                };
                 self.files.open(&path, disposition).map_err(named)?;
                 self.open.insert(handle, name);
                 Ok(())
@@ -89,8 +91,8 @@ impl CachingClient {
             | Operation::FileInfo { handle }
             | Operation::SetInfo { handle }
             | Operation::Flush { handle }
-            | Operation::Lock { handle }
-            | Operation::Unlock { handle } => {
+            | Operation::Lock { handle, .. }
+            | Operation::Unlock { handle, .. } => {
                 let name = *self.open.get(&handle).ok_or(LoadError::NotOpen)?;
                 self.on_file(name, operation)
             }
@@ -111,8 +113,12 @@ impl CachingClient {
                 files.write(path, offset, data).map_err(named)
             }
             Operation::Flush { .. } => files.flush(path).map_err(named),
-            Operation::Lock { .. } => files.lock(path, 0, 1).map_err(named),
-            Operation::Unlock { .. } => files.unlock(path, 0, 1).map_err(named),
+            Operation::Lock { offset, length, .. } => {
+                files.lock(path, offset, length).map_err(named)
+            }
+            Operation::Unlock { offset, length, .. } => {
+                files.unlock(path, offset, length).map_err(named)
+            }
             Operation::SetInfo { .. } => {
                 files.file(path).and_then(queries::set_info).map_err(named)
             }

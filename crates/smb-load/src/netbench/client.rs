@@ -1,12 +1,13 @@
-//! Carries out the operations of the mix over one connection.
+//! Carries out operations over one connection: those of the mix, and those of a load file.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use smb_client::{ClientError, CreateArgs, File, Tree};
 use smb_wire::{
     Status,
+    file_attributes::FileAttributes,
     fscc::{FileInformationClass, FsInformationClass},
-    msg::{InfoType, LockFlags},
+    msg::{InfoType, LockFlags, WriteFlags},
 };
 
 use super::{
@@ -14,10 +15,11 @@ use super::{
     files::{OPEN_AT_START, STOCK, document_bytes},
     operation::{Handle, Name, Operation},
     queries,
+    script::Script,
 };
 use crate::{
     LoadError,
-    error::{check_length, check_same, refused},
+    error::{check_length, check_same, check_written, refused},
     home::open_directory,
     page::PAGE,
 };
@@ -31,11 +33,25 @@ pub struct Client {
     folder: String,
     /// A directory handle for queries about the file system.
     home: File,
+    /// The load file that has the recorded names.
+    script: Arc<Script>,
     open: HashMap<Handle, (Name, File)>,
     content: Content,
 }
 
 impl Client {
+    /// A client with nothing open, for pieces of at most `longest` bytes.
+    pub(super) fn new(folder: String, home: File, script: Arc<Script>, longest: usize) -> Self {
+        Self {
+            tree: home.tree().clone(),
+            folder,
+            home,
+            script,
+            open: HashMap::new(),
+            content: Content::new(longest),
+        }
+    }
+
     /// Prepares the folder: `documents` documents are filled, what an earlier run left is deleted, and
     /// the files that the mix expects to be open are opened.
     pub fn prepare(tree: Tree, folder: &str, documents: u32) -> Result<Self, LoadError> {
@@ -50,13 +66,7 @@ impl Client {
             for left in there {
                 tree.delete(&format!("{folder}\\{}", left.file_name))?;
             }
-            let mut this = Self {
-                tree,
-                folder: folder.to_owned(),
-                home,
-                open: HashMap::new(),
-                content: Content::new(LONGEST),
-            };
+            let mut this = Self::new(folder.to_owned(), home, Arc::default(), LONGEST);
             for number in 0..documents.max(OPEN_AT_START) {
                 this.document(number)?;
             }
@@ -90,8 +100,25 @@ impl Client {
         file.close()
     }
 
+    /// A name relative to the folder; empty for the folder itself.
+    fn text(&self, name: Name) -> String {
+        match name {
+            Name::Old(number) => format!("doc-{number:03}.dat"),
+            Name::New(number) => format!("new-{number:06}"),
+            Name::Missing => "not there.tmp".into(),
+            Name::Recorded(id) => self.script.name(id).into(),
+        }
+    }
+
+    fn below(&self, name: &str) -> String {
+        match name {
+            "" => self.folder.clone(),
+            name => format!("{}\\{name}", self.folder),
+        }
+    }
+
     pub(super) fn path(&self, name: Name) -> String {
-        format!("{}\\{}", self.folder, name.text())
+        self.below(&self.text(name))
     }
 
     pub(super) fn tree(&self) -> &Tree {
@@ -101,14 +128,6 @@ impl Client {
     /// Requests that were sent so far; one of more than 64 KiB counts for several.
     pub fn sent(&self) -> u64 {
         self.tree.client().connection().core().next_message_id().0
-    }
-
-    fn opened(&self, handle: Handle) -> Result<&(Name, File), LoadError> {
-        self.open.get(&handle).ok_or(LoadError::NotOpen)
-    }
-
-    fn file(&self, handle: Handle) -> Result<&File, LoadError> {
-        self.opened(handle).map(|(_, file)| file)
     }
 
     /// The bytes of a file, as they are written.
@@ -129,97 +148,141 @@ impl Client {
         check_same(is_same, || self.path(name), offset / PAGE as u64)
     }
 
-    /// Carries out one operation and waits for its answer.
+    /// Carries out one operation and waits for its answer, which must be that of a correct server.
     pub fn perform(&mut self, operation: &Operation) -> Result<(), LoadError> {
-        let named = refused(operation.kind().name());
-        match *operation {
-            Operation::Read {
+        self.perform_as_recorded(operation, operation.wanted())
+    }
+
+    /// The same with the answer that was recorded.
+    pub(super) fn perform_as_recorded(
+        &mut self,
+        operation: &Operation,
+        wanted: Status,
+    ) -> Result<(), LoadError> {
+        let done = match *operation {
+            Operation::Create {
+                name,
+                disposition,
+                options,
                 handle,
-                offset,
-                length,
             } => {
-                let (name, file) = self.opened(handle)?;
-                let data = file.read(offset, length).map_err(named)?;
-                self.check(*name, offset, length, &data)?;
+                let args = CreateArgs::new(&self.path(name), disposition).options(options);
+                return self.create(name, handle, &args, wanted);
             }
-            Operation::Write {
-                handle,
-                offset,
-                length,
-            } => {
-                let (name, file) = self.opened(handle)?;
-                let data = self.content(*name, offset, length);
-                file.write_all(offset, data).map_err(named)?;
-            }
-            Operation::Flush { handle } => self.file(handle)?.flush(false).map_err(named)?,
-            Operation::Create { name, handle, new } => return self.create(name, handle, new),
             Operation::Close { handle } => {
                 let (_, file) = self.open.remove(&handle).ok_or(LoadError::NotOpen)?;
-                file.close().map_err(named)?;
+                file.close()
             }
-            Operation::PathInfo { name, tag } => return self.path_info(name, tag),
-            Operation::Find { name } => return self.find(name),
-            Operation::Unlink { name } => self.tree.delete(&self.path(name)).map_err(named)?,
+            Operation::PathInfo { name, tag } => {
+                let class = match tag {
+                    true => FileInformationClass::ATTRIBUTE_TAG,
+                    false => FileInformationClass::BASIC,
+                };
+                return queries::path_info(&self.tree, &self.path(name), class, wanted);
+            }
+            Operation::Find { name } => {
+                let text = self.text(name);
+                let (folder, pattern) = text.rsplit_once('\\').unwrap_or(("", &text));
+                return queries::find(&self.tree, &self.below(folder), pattern, wanted);
+            }
+            Operation::Unlink { name } => self.tree.delete(&self.path(name)),
             Operation::Rename { from, to } => {
-                let renamed = self.tree.rename(&self.path(from), &self.path(to), false);
-                renamed.map_err(named)?;
+                let (from, to) = (self.path(from), self.path(to));
+                self.tree.rename(&from, &to, false)
             }
             Operation::FsInfo => {
                 let class = FsInformationClass::SIZE.0;
                 let queried = self.home.query_info(InfoType::FILESYSTEM, class, 0);
-                queried.map_err(named)?;
+                queried.map(|_| ())
             }
-            Operation::FileInfo { handle } => {
-                let queried = self.file(handle)?.query(FileInformationClass::STANDARD);
-                queried.map_err(named)?;
+            Operation::Read { handle, .. }
+            | Operation::Write { handle, .. }
+            | Operation::Flush { handle }
+            | Operation::FileInfo { handle }
+            | Operation::SetInfo { handle }
+            | Operation::Lock { handle, .. }
+            | Operation::Unlock { handle, .. } => {
+                let (name, file) = self.open.get(&handle).ok_or(LoadError::NotOpen)?;
+                return self.on_file(*name, file, operation);
             }
-            Operation::SetInfo { handle } => {
-                queries::set_info(self.file(handle)?).map_err(named)?
+        };
+        done.map_err(refused(operation.kind().name()))
+    }
+
+    fn on_file(&self, name: Name, file: &File, operation: &Operation) -> Result<(), LoadError> {
+        let named = refused(operation.kind().name());
+        match *operation {
+            Operation::Read { offset, length, .. } => {
+                let data = file.read(offset, length).map_err(named)?;
+                return self.check(name, offset, length, &data);
             }
-            Operation::Lock { handle } => {
-                // Only this client opens the file, and it holds no other lock.
+            Operation::Write { offset, length, .. } => {
+                let data = self.content(name, offset, length);
+                let written = file.write(offset, data, WriteFlags::empty());
+                written.and_then(|written| check_written(written, data.len()))
+            }
+            Operation::Flush { .. } => file.flush(false),
+            Operation::SetInfo { .. } => queries::set_info(file),
+            Operation::Lock { offset, length, .. } => {
+                // Only this client opens the file, and it holds no lock on these bytes.
                 let flags = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
-                self.file(handle)?.lock(0, 1, flags).map_err(named)?;
+                file.lock(offset, length, flags)
             }
-            Operation::Unlock { handle } => self.file(handle)?.unlock(0, 1).map_err(named)?,
+            Operation::Unlock { offset, length, .. } => file.unlock(offset, length),
+            _ => file.query(FileInformationClass::STANDARD).map(|_| ()),
         }
-        Ok(())
+        .map_err(named)
     }
 
-    fn create(&mut self, name: Name, handle: Handle, new: bool) -> Result<(), LoadError> {
-        let path = self.path(name);
-        let named = refused("create");
-        if name == Name::Missing {
-            let status = self.tree.create_status(&CreateArgs::open(&path));
-            let status = status.map_err(named)?;
-            return queries::expect("create", status, Status::OBJECT_NAME_NOT_FOUND);
+    fn create(
+        &mut self,
+        name: Name,
+        handle: Handle,
+        args: &CreateArgs,
+        wanted: Status,
+    ) -> Result<(), LoadError> {
+        let got = match self.tree.create(args) {
+            Ok(file) => {
+                // A load file may name a handle anew.
+                if let Some((_, old)) = self.open.insert(handle, (name, file)) {
+                    old.close().map_err(refused("close"))?;
+                }
+                Status::SUCCESS
+            }
+            Err(ClientError::Status(status)) => status,
+            Err(other) => return Err(refused("create")(other)),
+        };
+        queries::expect("create", got, wanted)
+    }
+
+    /// Closes everything and deletes the folder.
+    pub(super) fn empty(&mut self) -> Result<(), ClientError> {
+        for (_, (_, file)) in std::mem::take(&mut self.open) {
+            file.close()?;
         }
-        let args = match new {
-            true => CreateArgs::create(&path),
-            false => CreateArgs::open(&path),
-        };
-        let file = self.tree.create(&args).map_err(named)?;
-        self.open.insert(handle, (name, file));
-        Ok(())
-    }
-
-    fn path_info(&self, name: Name, tag: bool) -> Result<(), LoadError> {
-        let class = match tag {
-            true => FileInformationClass::ATTRIBUTE_TAG,
-            false => FileInformationClass::BASIC,
-        };
-        let wanted = match name {
-            Name::Missing => Status::OBJECT_NAME_NOT_FOUND,
-            _ => Status::SUCCESS,
-        };
-        queries::path_info(&self.tree, &self.path(name), class, wanted)
-    }
-
-    fn find(&self, name: Name) -> Result<(), LoadError> {
-        let wanted = match name {
-            Name::Missing => Status::NO_SUCH_FILE,
-            _ => Status::SUCCESS,
-        };
-        queries::find(&self.tree, &self.folder, &name.text(), wanted)
+        let mut folders = vec![self.folder.clone()];
+        let mut at = 0;
+        while let Some(folder) = folders.get(at).cloned() {
+            at += 1;
+            let entries = match self.tree.list(&folder, "*") {
+                Err(ClientError::Status(Status::OBJECT_NAME_NOT_FOUND)) => return Ok(()),
+                other => other?,
+            };
+            for entry in entries {
+                let name = entry.file_name.to_string();
+                let path = format!("{folder}\\{name}");
+                if name == "." || name == ".." {
+                    continue;
+                }
+                match entry.file_attributes.contains(FileAttributes::DIRECTORY) {
+                    true => folders.push(path),
+                    false => self.tree.delete(&path)?,
+                }
+            }
+        }
+        folders
+            .iter()
+            .rev()
+            .try_for_each(|folder| self.tree.delete(folder))
     }
 }

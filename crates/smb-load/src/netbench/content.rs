@@ -35,6 +35,8 @@ impl Content {
             Name::Old(number) => u64::from(number) * 2,
             Name::New(number) => u64::from(number) * 2 + 1,
             Name::Missing => 0,
+            // A load file renames, and names a handle anew: all have the same bytes.
+            Name::Recorded(_) => 1,
         };
         let start = ((file * STRIDE + offset % PERIOD) % PERIOD) as usize;
         self.0.get(start..start + length).unwrap_or_default()
@@ -44,7 +46,7 @@ impl Content {
     pub(super) fn is(&self, got: &[u8], name: Name, offset: u64) -> bool {
         let wanted = self.of(name, offset, got.len());
         // A new file is extended by a WRITE of its last byte, before which there is a hole.
-        let may_be_hole = matches!(name, Name::New(_));
+        let may_be_hole = matches!(name, Name::New(_) | Name::Recorded(_));
         let is_right = |(got, wanted): (&[u8], &[u8])| {
             let each = || got.iter().zip(wanted);
             // Only the piece at an edge of a hole is compared byte by byte, which costs many times as much.

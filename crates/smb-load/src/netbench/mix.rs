@@ -8,6 +8,8 @@
 //!
 //! The mix holds no connection; [`super::client`] carries out what is dealt.
 
+use smb_wire::msg::{CreateDisposition, CreateOptions};
+
 use super::{
     files::{Files, OPEN_AT_START},
     operation::{Handle, Kind, Name, Operation},
@@ -133,18 +135,21 @@ impl Mix {
             Kind::Read => self.read(client)?,
             Kind::Write => return self.write(client),
             Kind::Create => {
-                let (name, handle, new) = match self.creates.pick(random, |_| true)? {
-                    0 => (Name::Missing, Handle::MAX, false),
-                    1 => {
-                        let (name, handle) = files.create();
-                        (name, handle, true)
-                    }
-                    _ => {
-                        let (name, handle) = files.open_document(random);
-                        (name, handle, false)
-                    }
+                let picked = self.creates.pick(random, |_| true)?;
+                let (name, handle) = match picked {
+                    0 => (Name::Missing, Handle::MAX),
+                    1 => files.create(),
+                    _ => files.open_document(random),
                 };
-                Operation::Create { name, handle, new }
+                Operation::Create {
+                    name,
+                    disposition: match picked {
+                        1 => CreateDisposition::CREATE,
+                        _ => CreateDisposition::OPEN,
+                    },
+                    options: CreateOptions::empty(),
+                    handle,
+                }
             }
             Kind::Close => Operation::Close {
                 handle: files.close(random)?,
@@ -238,8 +243,16 @@ impl Mix {
         self.kinds.count(Kind::Unlock as usize);
         let handle = self.clients.get_mut(client)?.kept_open(0)?.handle;
         Some(Draw {
-            first: Operation::Lock { handle },
-            second: Some(Operation::Unlock { handle }),
+            first: Operation::Lock {
+                handle,
+                offset: 0,
+                length: 1,
+            },
+            second: Some(Operation::Unlock {
+                handle,
+                offset: 0,
+                length: 1,
+            }),
         })
     }
 

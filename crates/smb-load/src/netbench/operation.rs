@@ -1,5 +1,10 @@
 //! One operation of a client, as NetBench's load file names them.
 
+use smb_wire::{
+    Status,
+    msg::{CreateDisposition, CreateOptions},
+};
+
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $name:literal,)*) => {
         /// The kinds of operations, in the order of [`Kind::ALL`].
@@ -55,18 +60,8 @@ pub enum Name {
     New(u32),
     /// A name that does not exist.
     Missing,
-}
-
-impl Name {
-    /// The file's name.
-    #[must_use]
-    pub fn text(self) -> String {
-        match self {
-            Self::Old(number) => format!("doc-{number:03}.dat"),
-            Self::New(number) => format!("new-{number:06}"),
-            Self::Missing => "not there.tmp".into(),
-        }
-    }
+    /// A name of a load file, by its place there.
+    Recorded(u32),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,19 +69,16 @@ pub enum Operation {
     /// Reads `length` bytes, all of which are there.
     Read {
         handle: Handle,
-        /// Where, in bytes.
         offset: u64,
-        /// How many bytes.
         length: u32,
     },
-    /// Opens a file; one that is [`Name::Missing`] must fail with STATUS_OBJECT_NAME_NOT_FOUND, one that is
-    /// `new` must not have been there.
+    /// Opens a file; one that is [`Name::Missing`] must fail with STATUS_OBJECT_NAME_NOT_FOUND.
     Create {
         name: Name,
+        disposition: CreateDisposition,
+        options: CreateOptions,
         /// The handle under which later operations name it.
         handle: Handle,
-        /// Whether the file is created.
-        new: bool,
     },
     /// Queries a file by its name; a missing one must fail.
     PathInfo {
@@ -99,12 +91,10 @@ pub enum Operation {
     /// Writes `length` bytes.
     Write {
         handle: Handle,
-        /// Where, in bytes.
         offset: u64,
-        /// How many bytes.
         length: u32,
     },
-    /// Looks for a name in the folder; a missing one must fail with STATUS_NO_SUCH_FILE.
+    /// Looks for a name in its folder; a missing one must fail with STATUS_NO_SUCH_FILE.
     Find { name: Name },
     /// Deletes a closed file.
     Unlink { name: Name },
@@ -118,10 +108,17 @@ pub enum Operation {
     Flush { handle: Handle },
     /// Renames a closed file.
     Rename { from: Name, to: Name },
-    /// Locks one byte.
-    Lock { handle: Handle },
-    /// Unlocks it.
-    Unlock { handle: Handle },
+    /// Locks bytes that nobody else has locked.
+    Lock {
+        handle: Handle,
+        offset: u64,
+        length: u64,
+    },
+    Unlock {
+        handle: Handle,
+        offset: u64,
+        length: u64,
+    },
 }
 
 impl Operation {
@@ -144,11 +141,30 @@ impl Operation {
         }
     }
 
-    /// Bytes of file data that the operation moves.
-    pub const fn bytes(&self) -> u64 {
+    /// Bytes of file data that the operation reads and writes.
+    pub const fn moved(&self) -> (u64, u64) {
         match self {
-            Self::Read { length, .. } | Self::Write { length, .. } => *length as u64,
-            _ => 0,
+            Self::Read { length, .. } => (*length as u64, 0),
+            Self::Write { length, .. } => (0, *length as u64),
+            _ => (0, 0),
+        }
+    }
+
+    /// The answer of a correct server; a load file has its own.
+    pub const fn wanted(&self) -> Status {
+        match self {
+            Self::Create {
+                name: Name::Missing,
+                ..
+            }
+            | Self::PathInfo {
+                name: Name::Missing,
+                ..
+            } => Status::OBJECT_NAME_NOT_FOUND,
+            Self::Find {
+                name: Name::Missing,
+            } => Status::NO_SUCH_FILE,
+            _ => Status::SUCCESS,
         }
     }
 }

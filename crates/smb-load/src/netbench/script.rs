@@ -5,9 +5,12 @@
 
 use std::{collections::HashMap, fs, path::Path};
 
-use smb_wire::Status;
+use smb_wire::{
+    Status,
+    msg::{CreateDisposition, CreateOptions},
+};
 
-use super::operation::Kind;
+use super::operation::{Name, Operation};
 
 /// Where Debian's package has it.
 pub const PLACE: &str = "/usr/share/dbench/client.txt";
@@ -16,96 +19,21 @@ const RECORDED: &str = "\\clients\\client1";
 /// Bytes of the longest file that is read.
 const BYTES_MAX: u64 = 256 << 20;
 /// Bytes of the longest READ or WRITE: a client holds as many to write, and to compare with what it reads.
-const PIECE_MAX: u32 = 8 << 20;
+const PIECE_MAX: u64 = 8 << 20;
+/// FileAttributeTagInformation, as SMB 1 numbers it.
+const ATTRIBUTE_TAG_LEVEL: u32 = 1035;
 
-/// A name below the folder of a client, by its place in [`Script::name`].
-type NameId = u32;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// The folder is emptied.
-    Empty,
-    /// CREATE.
-    Create {
-        name: NameId,
-        options: u32,
-        disposition: u32,
-        handle: u32,
-    },
-    /// CLOSE.
-    Close { handle: u32 },
-    /// READ of as many bytes as the server returned.
-    Read {
-        handle: u32,
-        offset: u64,
-        length: u32,
-    },
-    /// WRITE.
-    Write {
-        handle: u32,
-        offset: u64,
-        length: u32,
-    },
-    /// FLUSH.
-    Flush { handle: u32 },
-    /// LOCK, or one that unlocks.
-    Lock {
-        handle: u32,
-        offset: u64,
-        length: u64,
-        unlocks: bool,
-    },
-    /// Queries by name.
-    PathInfo { name: NameId, level: u32 },
-    /// Searches for a pattern.
-    Find { name: NameId },
-    /// Deletes a file.
-    Unlink { name: NameId },
-    /// Renames a file.
-    Rename { from: NameId, to: NameId },
-    /// Queries the file system.
-    FsInfo,
-    /// Queries an open file.
-    FileInfo { handle: u32 },
-    /// Sets attributes of an open file.
-    SetInfo { handle: u32 },
-}
-
-impl Step {
-    /// The kind under which it is counted; none for what is not a part of the load.
-    pub(super) const fn kind(&self) -> Option<Kind> {
-        Some(match self {
-            Self::Empty => return None,
-            Self::Create { .. } => Kind::Create,
-            Self::Close { .. } => Kind::Close,
-            Self::Read { .. } => Kind::Read,
-            Self::Write { .. } => Kind::Write,
-            Self::Flush { .. } => Kind::Flush,
-            Self::Lock { unlocks: false, .. } => Kind::Lock,
-            Self::Lock { unlocks: true, .. } => Kind::Unlock,
-            Self::PathInfo { .. } => Kind::PathInfo,
-            Self::Find { .. } => Kind::Find,
-            Self::Unlink { .. } => Kind::Unlink,
-            Self::Rename { .. } => Kind::Rename,
-            Self::FsInfo => Kind::FsInfo,
-            Self::FileInfo { .. } => Kind::FileInfo,
-            Self::SetInfo { .. } => Kind::SetInfo,
-        })
-    }
-
-    /// Bytes of a READ or WRITE; 0 for all others.
-    pub(super) const fn length(&self) -> u32 {
-        match self {
-            Self::Read { length, .. } | Self::Write { length, .. } => *length,
-            _ => 0,
-        }
-    }
+/// Bytes of a READ or WRITE; 0 for all others.
+fn length(step: Option<Operation>) -> u64 {
+    let (read, written) = step.map_or((0, 0), |step| step.moved());
+    read + written
 }
 
 /// A whole load file.
 #[derive(Debug, Default)]
 pub struct Script {
-    pub(super) steps: Vec<(Step, Status)>,
+    /// The operations with their answers; without an operation, the folder is emptied.
+    pub(super) steps: Vec<(Option<Operation>, Status)>,
     names: Vec<String>,
 }
 
@@ -173,12 +101,16 @@ impl Script {
             let step = step.filter(|(step, wanted)| {
                 let may_fail = matches!(
                     step,
-                    Step::Create { .. } | Step::PathInfo { .. } | Step::Find { .. }
+                    Some(
+                        Operation::Create { .. }
+                            | Operation::PathInfo { .. }
+                            | Operation::Find { .. }
+                    )
                 );
                 may_fail || *wanted == Status::SUCCESS
             });
             let (step, wanted) = step.ok_or_else(|| format!("line {}: {line}", at + 1))?;
-            if step.length() > PIECE_MAX {
+            if length(step) > PIECE_MAX {
                 let number = at + 1;
                 return Err(format!(
                     "line {number}: more than {PIECE_MAX} bytes: {line}"
@@ -192,76 +124,94 @@ impl Script {
         }
     }
 
-    fn step<'a>(&mut self, words: &[&'a str], ids: &mut HashMap<&'a str, NameId>) -> Option<Step> {
+    fn step<'a>(
+        &mut self,
+        words: &[&'a str],
+        ids: &mut HashMap<&'a str, u32>,
+    ) -> Option<Option<Operation>> {
         let at = |place: usize| number(words.get(place));
         let small = |place: usize| u32::try_from(at(place)?).ok();
         let mut name = |place: usize| {
             let text = words.get(place)?.strip_prefix(RECORDED)?;
             let next = u32::try_from(ids.len()).ok()?;
-            Some(*ids.entry(text).or_insert_with(|| {
+            Some(Name::Recorded(*ids.entry(text).or_insert_with(|| {
                 self.names.push(text.trim_start_matches('\\').to_owned());
                 next
-            }))
+            })))
         };
         let handle = small(1);
-        Some(match *words.first()? {
-            "Deltree" => Step::Empty,
-            "NTCreateX" => Step::Create {
+        Some(Some(match *words.first()? {
+            "Deltree" => return Some(None),
+            "NTCreateX" => Operation::Create {
                 name: name(1)?,
-                options: small(2)?,
-                disposition: small(3)?,
+                options: CreateOptions(small(2)?),
+                disposition: CreateDisposition(small(3)?),
                 handle: small(4)?,
             },
-            "Close" => Step::Close { handle: handle? },
-            "ReadX" => Step::Read {
+            "Close" => Operation::Close { handle: handle? },
+            "ReadX" => Operation::Read {
                 handle: handle?,
                 offset: at(2)?,
                 length: small(4)?,
             },
-            "WriteX" => Step::Write {
+            "WriteX" => Operation::Write {
                 handle: handle?,
                 offset: at(2)?,
                 length: small(3)?,
             },
-            "Flush" => Step::Flush { handle: handle? },
-            word @ ("LockX" | "UnlockX") => Step::Lock {
+            "Flush" => Operation::Flush { handle: handle? },
+            "LockX" => Operation::Lock {
                 handle: handle?,
                 offset: at(2)?,
                 length: at(3)?,
-                unlocks: word == "UnlockX",
             },
-            "QUERY_PATH_INFORMATION" => Step::PathInfo {
+            "UnlockX" => Operation::Unlock {
+                handle: handle?,
+                offset: at(2)?,
+                length: at(3)?,
+            },
+            "QUERY_PATH_INFORMATION" => Operation::PathInfo {
                 name: name(1)?,
-                level: small(2)?,
+                tag: small(2)? == ATTRIBUTE_TAG_LEVEL,
             },
-            "FIND_FIRST" => Step::Find { name: name(1)? },
-            "Unlink" => Step::Unlink { name: name(1)? },
-            "Rename" => Step::Rename {
+            "FIND_FIRST" => Operation::Find { name: name(1)? },
+            "Unlink" => Operation::Unlink { name: name(1)? },
+            "Rename" => Operation::Rename {
                 from: name(1)?,
                 to: name(2)?,
             },
-            "QUERY_FS_INFORMATION" => Step::FsInfo,
-            "QUERY_FILE_INFORMATION" => Step::FileInfo { handle: handle? },
-            "SET_FILE_INFORMATION" => Step::SetInfo { handle: handle? },
+            "QUERY_FS_INFORMATION" => Operation::FsInfo,
+            "QUERY_FILE_INFORMATION" => Operation::FileInfo { handle: handle? },
+            "SET_FILE_INFORMATION" => Operation::SetInfo { handle: handle? },
             _ => return None,
-        })
+        }))
     }
 
     /// Lines that fill the folder before the mix begins: those before the first READ.
     pub(super) fn fill(&self) -> usize {
-        let is_read = |(step, _): &(Step, Status)| matches!(step, Step::Read { .. });
-        self.steps.iter().position(is_read).unwrap_or(0)
+        let mut steps = self.steps.iter();
+        let first = steps.position(|(step, _)| matches!(step, Some(Operation::Read { .. })));
+        first.unwrap_or(0)
+    }
+
+    /// Bytes of the longest READ or WRITE.
+    pub(super) fn longest(&self) -> usize {
+        let lengths = self.steps.iter().map(|(step, _)| length(*step));
+        lengths.max().unwrap_or(0) as usize
     }
 
     /// A name below the folder of a client; empty for the folder itself.
-    pub(super) fn name(&self, id: NameId) -> &str {
+    pub(super) fn name(&self, id: u32) -> &str {
         self.names.get(id as usize).map_or("", String::as_str)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::mix, *};
+    use super::{
+        super::{mix, operation::Kind},
+        *,
+    };
 
     #[test]
     fn lines_are_understood() {
@@ -270,32 +220,28 @@ mod tests {
                     WriteX 7 65534 1 1 NT_STATUS_OK\n\
                     QUERY_PATH_INFORMATION \"\\clients\\client1\\a b\" 1004 NT_STATUS_OBJECT_NAME_NOT_FOUND\n";
         let script = Script::parse(text).unwrap();
-        let create = Step::Create {
-            name: 0,
-            options: 0x40,
-            disposition: 2,
+        let create = Operation::Create {
+            name: Name::Recorded(0),
+            options: CreateOptions::NON_DIRECTORY_FILE,
+            disposition: CreateDisposition::CREATE,
             handle: 7,
+        };
+        let write = Operation::Write {
+            handle: 7,
+            offset: 65_534,
+            length: 1,
+        };
+        let query = Operation::PathInfo {
+            name: Name::Recorded(0),
+            tag: false,
         };
         assert_eq!(
             script.steps,
             [
-                (Step::Empty, Status::SUCCESS),
-                (create, Status::SUCCESS),
-                (
-                    Step::Write {
-                        handle: 7,
-                        offset: 65_534,
-                        length: 1
-                    },
-                    Status::SUCCESS
-                ),
-                (
-                    Step::PathInfo {
-                        name: 0,
-                        level: 1004
-                    },
-                    Status::OBJECT_NAME_NOT_FOUND
-                ),
+                (None, Status::SUCCESS),
+                (Some(create), Status::SUCCESS),
+                (Some(write), Status::SUCCESS),
+                (Some(query), Status::OBJECT_NAME_NOT_FOUND),
             ]
         );
         assert_eq!(script.name(0), "a b");
@@ -339,22 +285,20 @@ mod tests {
             return;
         }
         let script = Script::load(Path::new(PLACE)).unwrap();
-        let of = |wanted: &dyn Fn(&Step, Status) -> bool| {
-            let steps = script.steps.iter();
-            steps.filter(|(step, status)| wanted(step, *status)).count() as u64
+        let steps = script.steps.iter();
+        let steps = steps.filter_map(|(step, status)| Some((step.as_ref()?, *status)));
+        let of = |wanted: &dyn Fn(&Operation, Status) -> bool| {
+            let found = steps.clone().filter(|(step, status)| wanted(step, *status));
+            found.count() as u64
         };
         for (kind, count) in Kind::ALL.into_iter().zip(mix::COUNTS) {
-            assert_eq!(of(&|step, _| step.kind() == Some(kind)), count, "{kind:?}");
+            assert_eq!(of(&|step, _| step.kind() == kind), count, "{kind:?}");
         }
-        let failed = |kind| of(&|step, status| step.kind() == Some(kind) && !status.is_success());
+        let failed = |kind| of(&|step, status| step.kind() == kind && !status.is_success());
         assert_eq!(failed(Kind::Create), mix::CREATES[0]);
         assert_eq!(failed(Kind::PathInfo), mix::PATH_INFOS[0]);
         assert_eq!(failed(Kind::Find), mix::FINDS[0]);
-        let bytes = script.steps.iter().map(|(step, _)| match step {
-            Step::Read { length, .. } => (u64::from(*length), 0),
-            Step::Write { length, .. } => (0, u64::from(*length)),
-            _ => (0, 0),
-        });
+        let bytes = steps.clone().map(|(step, _)| step.moved());
         let sum = bytes.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         assert_eq!(sum, (mix::BYTES_READ, mix::BYTES_WRITTEN));
     }

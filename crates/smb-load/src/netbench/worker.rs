@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{caching::CachingClient, client::Client, mix::Mix, operation::Operation};
+use super::{caching::CachingClient, client::Client, mix::Mix};
 use crate::{LoadError, Sample, Worker};
 
 /// How much a client of the mix caches.
@@ -66,12 +66,11 @@ impl Worker for MixWorker {
                 MixClient::Plain(client) => client.perform(&operation)?,
                 MixClient::Caching(client) => client.perform(&operation)?,
             }
-            let moved = match operation {
-                Operation::Read { .. } => (operation.bytes(), 0),
-                Operation::Write { .. } => (0, operation.bytes()),
-                _ => (0, 0),
-            };
-            report(Sample::new(operation.kind().name(), begun, moved));
+            report(Sample::new(
+                operation.kind().name(),
+                begun,
+                operation.moved(),
+            ));
         }
         Ok(())
     }

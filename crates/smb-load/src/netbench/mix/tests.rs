@@ -9,22 +9,6 @@ use super::{
     *,
 };
 
-/// Whether the operation is meant to fail, as its name does not exist.
-const fn is_meant_to_fail(operation: &Operation) -> bool {
-    matches!(
-        operation,
-        Operation::Create {
-            name: Name::Missing,
-            ..
-        } | Operation::PathInfo {
-            name: Name::Missing,
-            ..
-        } | Operation::Find {
-            name: Name::Missing
-        }
-    )
-}
-
 /// Counts of the operations that a number of clients were dealt.
 #[derive(Default)]
 struct Tally {
@@ -58,14 +42,14 @@ impl Tally {
     fn count(&mut self, operation: Operation) {
         let kind = operation.kind();
         *self.kinds.entry(kind).or_default() += 1;
-        if is_meant_to_fail(&operation) {
+        if !operation.wanted().is_success() {
             *self.failures.entry(kind).or_default() += 1;
         }
-        match operation {
-            Operation::Read { .. } => self.read += operation.bytes(),
-            Operation::Write { .. } => self.written += operation.bytes(),
-            Operation::Create { new: true, .. } => self.new += 1,
-            _ => {}
+        let (read, written) = operation.moved();
+        self.read += read;
+        self.written += written;
+        if let Operation::Create { disposition, .. } = operation {
+            self.new += u64::from(disposition == CreateDisposition::CREATE);
         }
     }
 
@@ -156,7 +140,13 @@ fn every_operation_is_possible() {
             let draw = mix.next(client).unwrap();
             for operation in std::iter::once(draw.first).chain(draw.second) {
                 match operation {
-                    Operation::Create { name, handle, new } if name != Name::Missing => {
+                    Operation::Create {
+                        name,
+                        disposition,
+                        handle,
+                        ..
+                    } if name != Name::Missing => {
+                        let new = disposition == CreateDisposition::CREATE;
                         assert_eq!(new, matches!(name, Name::New(_)));
                         assert!(!new || names.insert(name));
                         let bytes = match name {
@@ -197,8 +187,8 @@ fn every_operation_is_possible() {
                     }
                     Operation::FileInfo { handle }
                     | Operation::SetInfo { handle }
-                    | Operation::Lock { handle }
-                    | Operation::Unlock { handle } => assert!(open.contains_key(&handle)),
+                    | Operation::Lock { handle, .. }
+                    | Operation::Unlock { handle, .. } => assert!(open.contains_key(&handle)),
                     _ => {}
                 }
             }
