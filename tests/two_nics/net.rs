@@ -164,9 +164,11 @@ impl Net {
                 .env(super::scale::PID, pid.to_string())
                 .status()
         });
-        let well = ended.is_ok_and(|status| status.success());
+        let log = self.log();
+        // A thread that panics may serve nobody any more without any client's notice.
+        let well = ended.is_ok_and(|status| status.success()) && !log.contains("panicked");
         if !well {
-            eprintln!("--- what the server said\n{}", self.log());
+            eprintln!("--- what the server said\n{log}");
         }
         well
     }

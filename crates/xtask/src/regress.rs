@@ -107,7 +107,8 @@ struct Comparison<'a> {
 pub(crate) fn regress(options: &Options) -> Result<(), Failure> {
     let root = root();
     let Some(base) = base(options, &root)? else {
-        println!("not compared: there is no history here, or none that is six hours older");
+        // A comparison that could not be made has not passed: `tests/run` counts.
+        println!("missing: history that is six hours older\n0 passed, 0 failed");
         return Ok(());
     };
     let folder = std::path::absolute(&options.to)?;
