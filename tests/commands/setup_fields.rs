@@ -274,7 +274,7 @@ fn the_flags_of_a_tree_connect_are_reserved_before_3_1_1() {
     for dialect in [Dialect::SMB_2_0_2, Dialect::SMB_2_1, Dialect::SMB_3_0_2] {
         let session = server.session(Options::dialect(dialect));
         let request = Request::new(&TreeConnectRequest {
-            flags: TreeConnectFlags::from_bits(0xffff),
+            flags: TreeConnectFlags(0xffff),
             path: &path,
         });
         let request = request.session(session.id());

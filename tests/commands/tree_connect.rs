@@ -217,7 +217,7 @@ fn the_flags_of_a_tree_connect_leave_the_path_where_it_is() {
     let path = smb_wire::utf16::encode(r"\\127.0.0.1\data");
     let with = |flags| {
         let request = Request::new(&TreeConnectRequest {
-            flags: TreeConnectFlags::from_bits(flags),
+            flags: TreeConnectFlags(flags),
             path: &path,
         });
         request.session(session.id())

@@ -31,14 +31,16 @@ impl core::fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// Returns the variable part of a message: `len` bytes at `offset` from the SMB2 header.
+/// Returns the variable part of a message: `len` bytes at `offset` from the SMB2 header, and not before `floor`: a
+/// buffer that overlaps the header or the fixed part of its own message is forged.
 ///
 /// An empty part is legal at any offset: clients send 0, the end of the message, or a stale value.
 ///
 /// # Errors
-/// [`Malformed`] when a non-empty part is not entirely inside `message`.
+/// [`Malformed`] when a non-empty part is not entirely inside `message`, or begins before `floor`.
 pub fn slice_at<'a>(
     message: &'a [u8],
+    floor: usize,
     offset: usize,
     len: usize,
     what: &'static str,
@@ -46,26 +48,9 @@ pub fn slice_at<'a>(
     if len == 0 {
         return Ok(&[]);
     }
-    let end = offset.checked_add(len).ok_or(Malformed { what })?;
-    message.get(offset..end).ok_or(Malformed { what })
-}
-
-/// As [`slice_at`], and a non-empty part must not begin before `floor`: a buffer that overlaps the
-/// header or the fixed part of its own message is forged.
-///
-/// # Errors
-/// [`Malformed`] when the part lies outside `message` or begins before `floor`.
-pub fn slice_at_or_after<'a>(
-    message: &'a [u8],
-    floor: usize,
-    offset: usize,
-    len: usize,
-    what: &'static str,
-) -> Result<&'a [u8], Malformed> {
-    if len != 0 && offset < floor {
-        return Err(Malformed { what });
-    }
-    slice_at(message, offset, len, what)
+    let end = offset.checked_add(len).filter(|_| offset >= floor);
+    let part = end.and_then(|end| message.get(offset..end));
+    part.ok_or(Malformed { what })
 }
 
 /// Appends a fixed part: the bytes that `put` writes, and zeros up to `N` bytes. This is faster
@@ -138,7 +123,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The variable part of `message` at `offset` from the SMB2 header. This reader has read the fixed part of that
-    /// message, in which the variable part must not begin (see [`slice_at_or_after`]).
+    /// message, in which the variable part must not begin (see [`slice_at`]).
     ///
     /// # Errors
     /// [`Malformed`] when the part lies outside `message` or begins in its fixed part.
@@ -150,7 +135,7 @@ impl<'a> Reader<'a> {
     ) -> Result<&'a [u8], Malformed> {
         let floor = message.len().saturating_sub(self.rest.len());
         let (offset, len) = (size(offset.into()), size(len.into()));
-        slice_at_or_after(message, floor, offset, len, self.what)
+        slice_at(message, floor, offset, len, self.what)
     }
 
     /// The next `len` bytes.
@@ -340,21 +325,13 @@ mod tests {
     #[test]
     fn slices_stay_inside_the_message() {
         let message = [1u8, 2, 3, 4];
-        assert_eq!(slice_at(&message, 1, 3, "x"), Ok(&message[1..4]));
-        assert_eq!(slice_at(&message, 2, 3, "x"), Err(Malformed::new("x")));
-        assert_eq!(
-            slice_at(&message, usize::MAX, 2, "x"),
-            Err(Malformed::new("x"))
-        );
-        assert_eq!(slice_at(&message, 9000, 0, "x"), Ok(&[][..]));
-        assert_eq!(
-            slice_at_or_after(&message, 2, 1, 1, "x"),
-            Err(Malformed::new("x"))
-        );
-        assert_eq!(
-            slice_at_or_after(&message, 2, 2, 1, "x"),
-            Ok(&message[2..3])
-        );
+        let none = Err(Malformed::new("x"));
+        assert_eq!(slice_at(&message, 0, 1, 3, "x"), Ok(&message[1..4]));
+        assert_eq!(slice_at(&message, 0, 2, 3, "x"), none);
+        assert_eq!(slice_at(&message, 0, usize::MAX, 2, "x"), none);
+        assert_eq!(slice_at(&message, 0, 9000, 0, "x"), Ok(&[][..]));
+        assert_eq!(slice_at(&message, 2, 1, 1, "x"), none);
+        assert_eq!(slice_at(&message, 2, 2, 1, "x"), Ok(&message[2..3]));
     }
 
     #[test]

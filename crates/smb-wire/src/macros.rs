@@ -116,11 +116,6 @@ macro_rules! flags_of_the_wire {
                 Self(0)
             }
 
-            /// The set of these bits, known or not.
-            pub const fn from_bits(bits: $int) -> Self {
-                Self(bits)
-            }
-
             /// The bits as encoded on the wire.
             pub const fn bits(self) -> $int {
                 self.0

@@ -6,7 +6,7 @@
 
 use core::ops::Range;
 
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 
 use crate::codec::{Malformed, Reader};
 use crate::fscc::record::{Field, record};
@@ -66,18 +66,10 @@ impl TransformHeader {
     /// The header as bytes.
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
-        self.put(&mut bytes.as_mut_slice());
-        bytes
-    }
-
-    /// Appends the header.
-    pub fn encode(&self, out: &mut BytesMut) {
-        self.put(out);
-    }
-
-    fn put(&self, out: &mut impl BufMut) {
+        let mut out = bytes.as_mut_slice();
         out.put_slice(&PROTOCOL_ID);
-        Field::put(self, out);
+        self.put(&mut out);
+        bytes
     }
 
     /// Writes the tag into the encoded header at the start of `message`; a shorter message is not changed.

@@ -298,7 +298,7 @@ impl Hand {
             last_access_time: FileTime(0),
             last_write_time: FileTime(0),
             change_time: FileTime(0),
-            file_attributes: FileAttributes::from_bits(bits) | FileAttributes::ARCHIVE,
+            file_attributes: FileAttributes(bits) | FileAttributes::ARCHIVE,
         }
         .encode(&mut buffer);
         let value = Value::Bytes(bits.to_le_bytes().to_vec());

@@ -7,7 +7,7 @@ use bytes::{BufMut, BytesMut};
 
 use crate::codec::{
     Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16, offset_u32, pad_to, size,
-    slice_at_or_after,
+    slice_at,
 };
 
 /// One member of the list.
@@ -67,7 +67,7 @@ impl<'a> CreateContexts<'a> {
         if name_len < Self::NAME_LEN_MIN {
             return Err(Malformed::new("create context name"));
         }
-        let name = slice_at_or_after(
+        let name = slice_at(
             element,
             Self::HEADER,
             name_offset,
@@ -79,7 +79,7 @@ impl<'a> CreateContexts<'a> {
         if data_len != 0 && !data_offset.is_multiple_of(8) {
             return Err(Malformed::new("create context data"));
         }
-        let data = slice_at_or_after(element, floor, data_offset, data_len, "create context data")?;
+        let data = slice_at(element, floor, data_offset, data_len, "create context data")?;
         Ok(CreateContext { name, data })
     }
 }

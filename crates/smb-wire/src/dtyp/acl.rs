@@ -33,16 +33,8 @@ impl Acl {
     /// The revision of lists with object entries.
     pub const REVISION_DS: u8 = 4;
 
-    /// A list of these entries.
-    pub const fn new(aces: Vec<Ace>) -> Self {
-        Self {
-            revision: Self::REVISION,
-            aces,
-        }
-    }
-
     /// A list of these entries, of the revision that their types need ([MS-DTYP] 2.4.5).
-    pub fn of(aces: Vec<Ace>) -> Self {
+    pub fn new(aces: Vec<Ace>) -> Self {
         let has_object = aces.iter().any(|ace| ace.ace_type.is_of_object());
         let revision = match has_object {
             true => Self::REVISION_DS,

@@ -71,7 +71,7 @@ pub fn inherit(
             return Acl::new(default_dacl(owner));
         }
         control |= Control::DACL_AUTO_INHERITED.when(automatic);
-        Acl::of(aces)
+        Acl::new(aces)
     });
     control |= Control::DACL_PROTECTED.when(dacl_protected);
 
@@ -88,7 +88,7 @@ pub fn inherit(
     );
     control |= Control::SACL_AUTO_INHERITED.when(automatic);
     control |= Control::SACL_PROTECTED.when(sacl_protected);
-    let sacl = (creator_sacl.is_some() || !aces.is_empty()).then(|| Acl::of(aces));
+    let sacl = (creator_sacl.is_some() || !aces.is_empty()).then(|| Acl::new(aces));
 
     SecurityDescriptor {
         control,

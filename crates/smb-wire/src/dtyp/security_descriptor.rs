@@ -227,7 +227,7 @@ impl SecurityDescriptor {
         aces.extend(old.filter(|ace| !is_named(ace, parts)));
         // Without entries, the list is there only if the request has one.
         let is_there = new.is_some() || !aces.is_empty();
-        self.sacl = is_there.then(|| Acl::of(aces));
+        self.sacl = is_there.then(|| Acl::new(aces));
         if !is_there {
             let present = SecurityDescriptorControl::SACL_PRESENT;
             self.control = self.control.without(present);

@@ -9,7 +9,7 @@ use bytes::{BufMut, BytesMut};
 
 use crate::codec::{
     HEADER_SIZE, Malformed, Patch, Reader, fitting_u16, offset_u16, offset_u32, pad_to, size,
-    slice_at_or_after,
+    slice_at,
 };
 use crate::ids::{FileTime, Guid};
 use crate::negotiate_context::NegotiateContexts;
@@ -155,7 +155,7 @@ fn contexts_at(
         .len()
         .checked_sub(offset)
         .ok_or(Malformed::new(WHAT))?;
-    let bytes = slice_at_or_after(message, floor, offset, len, WHAT)?;
+    let bytes = slice_at(message, floor, offset, len, WHAT)?;
     Ok(NegotiateContexts::new(count, bytes))
 }
 
