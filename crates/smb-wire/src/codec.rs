@@ -1,6 +1,6 @@
 //! Encoding and decoding: one error, one reader, a few functions for writing.
 //!
-//! Fixed parts are read in order through [`Reader`]; variable
+//! Fixed parts are read in order through [`Reader`] (nom's `take` behind short names); variable
 //! parts are located with [`slice_at`] in the whole message, because offsets in SMB2 count from the
 //! SMB2 header. Encoders write directly into a `BytesMut`; a field whose value is known only later
 //! is written as a placeholder and filled through [`Patch`].
@@ -8,6 +8,8 @@
 //! Invariants: nothing here panics or indexes; arithmetic on numbers from the wire is checked.
 
 use bytes::{BufMut, BytesMut};
+use nom::IResult;
+use nom::bytes::complete::take;
 
 /// The one decode error: the bytes are not the structure they claim to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +101,12 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
+    fn parse<T>(&mut self, parsed: IResult<&'a [u8], T, ()>) -> Result<T, Malformed> {
+        let (rest, value) = parsed.map_err(|_| Malformed { what: self.what })?;
+        self.rest = rest;
+        Ok(value)
+    }
+
     /// The next byte.
     ///
     /// # Errors
@@ -140,12 +148,7 @@ impl<'a> Reader<'a> {
 
     /// The next `len` bytes.
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self
-            .rest
-            .split_at_checked(len)
-            .ok_or(Malformed { what: self.what })?;
-        self.rest = rest;
-        Ok(taken)
+        self.parse(take(len)(self.rest))
     }
 
     /// The next `N` bytes by value.
