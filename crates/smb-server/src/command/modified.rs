@@ -1,5 +1,5 @@
-//! Notes that a file has been modified ([MS-FSA] 2.1.4.17): it gets FILE_ATTRIBUTE_ARCHIVE, and its times move unless the
-//! handle through which it is changed has set them explicitly (Open.UserSetModificationTime and its like).
+//! Notes that a file has been modified ([MS-FSA] 2.1.4.17): it gets FILE_ATTRIBUTE_ARCHIVE, and its times move unless
+//! the handle through which it is changed has set them explicitly (Open.UserSetModificationTime and its like).
 //!
 //! Backup programs clear the attribute. The engine knows which open files lack it ([`Quick::lacks_archive`]): a CREATE
 //! has read it, and the server itself clears it. Changes of all others, which are nearly all, ask no disk. A program on

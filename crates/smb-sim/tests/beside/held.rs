@@ -236,8 +236,8 @@ fn a_stream_that_is_on_disk_already_is_its_makers_first() {
     });
 }
 
-/// [MS-FSA] 2.1.5.15.12 refuses the rename of a file that has an open stream. If it came in between, the stream's CREATE
-/// would make another file of the old name.
+/// [MS-FSA] 2.1.5.15.12 refuses the rename of a file that has an open stream. If it came in between, the stream's
+/// CREATE would make another file of the old name.
 #[test]
 fn a_file_whose_stream_is_being_made_keeps_its_name() {
     let mut world = World::new(11);

@@ -79,9 +79,9 @@ pub(super) struct Case<'a, V: Vfs> {
     pub(super) allocation: u64,
     /// The object was just created.
     pub(super) created: bool,
-    /// Of the change that created it.
+    /// The receipt of the change that created it.
     pub(super) receipt: Completion,
-    /// Already in force, if it was just created.
+    /// The durability policy of the open, which is in force already if the object was just created.
     pub(super) policy: Option<OpenPolicy<V>>,
 }
 

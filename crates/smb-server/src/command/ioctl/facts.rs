@@ -1,5 +1,5 @@
-//! Control codes that query or set small properties of a file or of its handle: compression, object id, previous versions,
-//! the copy that is read, resiliency.
+//! Control codes that query or set small properties of a file or of its handle: compression, object id, previous
+//! versions, the copy that is read, resiliency.
 
 use std::time::Duration;
 
@@ -86,8 +86,8 @@ pub(super) fn snapshots(request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
     Answer::structure(request, SnapshotArray::MIN, |out| none.encode(out))
 }
 
-/// FSCTL_LMR_REQUEST_RESILIENCY ([MS-SMB2] 3.3.5.15.9): the open is kept for its client over the loss of its connection,
-/// whatever it caches. It is not durable any more.
+/// FSCTL_LMR_REQUEST_RESILIENCY ([MS-SMB2] 3.3.5.15.9): the open is kept for its client over the loss of its
+/// connection, whatever it caches. It is not durable any more.
 pub(super) fn resiliency<V: Vfs>(
     call: &Call<V>,
     request: &IoctlRequest<'_>,
