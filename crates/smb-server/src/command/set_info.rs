@@ -19,7 +19,6 @@ mod disposition;
 mod ea;
 mod handle;
 mod link;
-mod privileged;
 mod rename;
 mod replaced;
 mod security;
@@ -109,8 +108,8 @@ async fn file<V: Vfs>(
         Class::ALLOCATION => size::allocation(on, buffer).await,
         Class::END_OF_FILE => size::end_of_file(on, buffer).await,
         Class::FULL_EA => ea::set(on, buffer).await,
-        Class::VALID_DATA_LENGTH => privileged::valid_data_length(on, buffer),
-        Class::SHORT_NAME => privileged::short_name(on, buffer),
+        Class::VALID_DATA_LENGTH => handle::valid_data_length(on, buffer),
+        Class::SHORT_NAME => handle::short_name(on, buffer),
         _ => Err(Status::NOT_SUPPORTED.into()),
     }
 }

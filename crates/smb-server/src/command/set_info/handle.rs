@@ -1,17 +1,22 @@
-//! State that belongs to the handle alone: position, mode, the state of a pipe ([MS-FSA] 2.1.5.15.8, 2.1.5.15.10).
-//! Nothing here reaches a disk.
+//! Classes that reach no disk. The position, the mode and the state of a pipe belong to the handle alone ([MS-FSA]
+//! 2.1.5.15.8, 2.1.5.15.10). Short names and valid data lengths need privileges which no user of this server has
+//! (2.1.5.15.14, 2.1.5.15.15); such a request is refused for its own faults first, as the text orders it, so that a
+//! client can distinguish those.
 
-use durability::{Completion, Unchanged};
+use durability::Unchanged;
 use smb_wire::{
     access_mask::AccessMask,
-    fscc::{FileModeInformation, FilePipeInformation, FilePositionInformation},
+    fscc::{
+        FileModeInformation, FileNameInformation, FilePipeInformation, FilePositionInformation,
+    },
     msg::CreateOptions,
     status::Status,
 };
 use vfs::Vfs;
 
+use super::Changed;
 use crate::{
-    command::query_info,
+    command::{engine::OnDisk, query_info, split},
     failure::Failure,
     state::{Open, OpenKind},
 };
@@ -19,8 +24,11 @@ use crate::{
 /// Offsets of unbuffered handles are multiples of this.
 const SECTOR: u64 = 512;
 
+/// Bytes of FileValidDataLengthInformation.
+const VALID_DATA_LENGTH_BYTES: usize = 8;
+
 /// FilePositionInformation.
-pub(super) fn position<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Result<Completion, Failure> {
+pub(super) fn position<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Changed {
     let info = parse!(FilePositionInformation, buffer);
     let position =
         u64::try_from(info.current_byte_offset).map_err(|_| Status::INVALID_PARAMETER)?;
@@ -33,7 +41,7 @@ pub(super) fn position<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Result<Completi
 }
 
 /// FileModeInformation.
-pub(super) fn mode<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Result<Completion, Failure> {
+pub(super) fn mode<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Changed {
     let info = parse!(FileModeInformation, buffer);
     let old = query_info::mode(open).mode;
     let new = changed(CreateOptions(old), CreateOptions(info.mode))?;
@@ -53,7 +61,7 @@ fn changed(old: CreateOptions, new: CreateOptions) -> Result<CreateOptions, Fail
 }
 
 /// FilePipeInformation. Pipes here carry messages and block, as Windows clients ask for.
-pub(super) fn pipe<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Result<Completion, Failure> {
+pub(super) fn pipe<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Changed {
     let info = parse!(FilePipeInformation, buffer);
     let OpenKind::Pipe(_) = open.kind else {
         return Err(Status::INVALID_PARAMETER.into());
@@ -64,6 +72,44 @@ pub(super) fn pipe<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Result<Completion, 
         (0 | 1, 0 | 1) => Err(Status::NOT_SUPPORTED.into()),
         _ => Err(Status::INVALID_PARAMETER.into()),
     }
+}
+
+/// FileShortNameInformation needs SeRestorePrivilege.
+pub(super) fn short_name<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
+    let name = parse!(FileNameInformation, buffer).file_name;
+    on.open.need(AccessMask::DELETE)?;
+    let is_root = on.server.path_of(on.open)?.names().is_empty();
+    if is_root || on.disk.place.stream.is_some() || !(name.is_empty() || is_8_3(&name)) {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    let writes = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_WRITE_ATTRIBUTES;
+    if !on.open.granted.intersects(writes)
+        || on.is_delete_pending()
+        || on.open.options.contains(CreateOptions::DELETE_ON_CLOSE)
+    {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    Err(Status::PRIVILEGE_NOT_HELD.into())
+}
+
+/// FileValidDataLengthInformation needs SeManageVolumePrivilege.
+pub(super) fn valid_data_length<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
+    Status::INFO_LENGTH_MISMATCH.when(buffer.len() < VALID_DATA_LENGTH_BYTES)?;
+    on.open.need(AccessMask::FILE_WRITE_DATA)?;
+    Err(Status::PRIVILEGE_NOT_HELD.into())
+}
+
+/// [MS-FSCC] 2.1.5.2.1.
+fn is_8_3(name: &str) -> bool {
+    let (base, extension) = split(name, '.');
+    let fits = |part: &str, max| (1..=max).contains(&part.len());
+    let legal = |c: char| c.is_ascii_graphic() && !r#""\/:|<>*?."#.contains(c);
+    fits(base, 8)
+        && extension.is_none_or(|extension| fits(extension, 3))
+        && base
+            .chars()
+            .chain(extension.unwrap_or("").chars())
+            .all(legal)
 }
 
 #[cfg(test)]
