@@ -26,8 +26,8 @@ impl<V: Volume> Inode<V> {
     }
 
     /// The directories other than `from` to which an earlier name may come back, because its removal by a rename is
-    /// dirty or lost, each with the number of the change by which the name left it; 0 if that is not known. If the inode
-    /// has no name, the answer is that of the time when the last one was removed.
+    /// dirty or lost, each with the number of the change by which the name left it; 0 if that is not known. If the
+    /// inode has no name, the answer is that of the time when the last one was removed.
     pub(crate) fn earlier_names(&self, from: FileKey) -> BTreeMap<FileKey, u64> {
         let mut all = self.left.clone();
         let left = self.names.iter().filter(|name| name.has_left());
