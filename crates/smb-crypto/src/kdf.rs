@@ -1,6 +1,6 @@
 //! Key derivation: SP800-108 counter mode with HMAC-SHA256 ([MS-SMB2] 3.1.4.2), and the labels and
-//! contexts of each dialect ([MS-SMB2] 3.3.5.5.3, the client's mirror is 3.2.5.3.1). The application key is not derived:
-//! no service behind a pipe asks for it.
+//! contexts of each dialect ([MS-SMB2] 3.3.5.5.3, the client's mirror is 3.2.5.3.1). The application
+//! key is not derived: no service behind a pipe asks for it.
 //!
 //! Invariants: labels and contexts carry their trailing NUL; "ServerIn " carries a space too.
 //! Signing keys are always 16 bytes from the first 16 bytes of the session key;

@@ -29,8 +29,8 @@ impl<S: Service> Front<S> {
                     let address = socket.local_addr().ok();
                     tracing::error!(
                         ?address,
-                        "the interface of a [[listener]] was removed: no connection arrives there any more, even if there \
-                         is one of the same name again\n  = restart the server"
+                        "the interface of a [[listener]] was removed: no connection arrives there any more, even if \
+                         there is one of the same name again\n  = restart the server"
                     );
                 }
                 continue;

@@ -1,7 +1,7 @@
-//! The orderly end: the server first stops accepting; then connections finish or are closed after the grace period, dirty
-//! data are synced, threads end, and the report is logged. Only then does `run` return. A hanging disk does not delay
-//! the end: the sync is given up when no part of it has completed for as long as the grace period, threads that have
-//! not ended by then are abandoned, and the mark of an unclean end stays.
+//! The orderly end: the server first stops accepting; then connections finish or are closed after the grace period,
+//! dirty data are synced, threads end, and the report is logged. Only then does `run` return. A hanging disk does not
+//! delay the end: the sync is given up when no part of it has completed for as long as the grace period, threads that
+//! have not ended by then are abandoned, and the mark of an unclean end stays.
 
 use std::{
     pin::pin,

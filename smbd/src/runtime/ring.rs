@@ -1,8 +1,8 @@
 //! The worker's io_uring, driven by the worker's runtime.
 //!
 //! The ring must be driven whenever the runtime is about to sleep, and when a descriptor becomes readable because there
-//! are completions. `on_park` is called by tokio on the worker's own thread, so the ring lives in a thread-local and needs
-//! no lock.
+//! are completions. `on_park` is called by tokio on the worker's own thread, so the ring lives in a thread-local and
+//! needs no lock.
 //!
 //! The descriptor must be an eventfd registered with the ring, not the ring itself: a ring with
 //! DEFER_TASKRUN runs its completions only on the thread that enters it, so epoll misses wake-ups (measured).

@@ -12,8 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Removes the temporary files that processes left which were killed while they replaced this file. The caller holds the
-/// lock of its editors. A file that cannot be removed does no harm.
+/// Removes the temporary files that processes left which were killed while they replaced this file. The caller holds
+/// the lock of its editors. A file that cannot be removed does no harm.
 pub fn remove_left(path: &Path) {
     let Some((folder, name)) = path.parent().zip(path.file_name()) else {
         return;

@@ -33,8 +33,8 @@ pub(crate) fn open(
     known: Vec<KnownFs>,
     env: Arc<dyn Env>,
 ) -> io::Result<Arc<LatchMap<LinuxDisk>>> {
-    let refused = "it says which files lost data in a failed sync. Start the version that wrote it, or move it away: then \
-                   those files answer as if nothing had happened";
+    let refused = "it says which files lost data in a failed sync. Start the version that wrote it, or move it away: \
+                   then those files answer as if nothing had happened";
     let opened = open_store(folder, refused, |disk| {
         apart(|| LatchMap::open(disk, env, known, &LATCHES))
     })?;
@@ -57,8 +57,8 @@ pub(crate) fn open(
     Ok(opened.store)
 }
 
-/// Notifies the store of file systems, and of the inodes that [`locate`] has found. Returns the latches that wake: restore
-/// them before anybody can reach their inodes.
+/// Notifies the store of file systems, and of the inodes that [`locate`] has found. Returns the latches that wake:
+/// restore them before anybody can reach their inodes.
 pub(crate) fn learned(
     store: &LatchMap<LinuxDisk>,
     known: Vec<KnownFs>,

@@ -57,8 +57,8 @@ pub(crate) fn open(
     if !wanted && !is_there(folder) {
         return Ok(None);
     }
-    let refused = "it holds the handles that clients will come back to. Start the version that wrote it, or move it away: \
-                   then those clients get an error";
+    let refused = "it holds the handles that clients will come back to. Start the version that wrote it, or move it \
+                   away: then those clients get an error";
     let opened = open_store(folder, refused, |disk| {
         apart(|| LogMap::open(disk, env, &HANDLES))
     })?;

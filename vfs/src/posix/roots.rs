@@ -9,16 +9,9 @@ use std::{collections::BTreeMap, sync::Mutex};
 use super::name;
 use crate::{FileKey, lock};
 
-/// A root and its snapshots: the inode number with the generation or, where there is none, the file system.
-type Root = (u64, Result<u64, u64>);
-
-fn root(directory: FileKey) -> Root {
-    let origin = match directory.generation {
-        0 => Err(directory.fs),
-        generation => Ok(generation),
-    };
-    (directory.ino, origin)
-}
+/// A root and its snapshots: the inode number and the generation. Where there are no generations, as on ZFS,
+/// directories of other file systems with the number count as well. That matters only to folders named as the depot.
+type Root = (u64, u64);
 
 /// How many shares have a root.
 static SERVED: Mutex<BTreeMap<Root, usize>> = Mutex::new(BTreeMap::new());
@@ -29,7 +22,7 @@ pub(super) struct ServedRoot(Root);
 
 impl ServedRoot {
     pub(super) fn new(directory: FileKey) -> Self {
-        let root = root(directory);
+        let root = (directory.ino, directory.generation);
         *lock(&SERVED).entry(root).or_default() += 1;
         Self(root)
     }
@@ -49,7 +42,7 @@ impl Drop for ServedRoot {
 
 /// Whether a directory is the root of a share, or that in a snapshot.
 pub(super) fn is_served(directory: FileKey) -> bool {
-    lock(&SERVED).contains_key(&root(directory))
+    lock(&SERVED).contains_key(&(directory.ino, directory.generation))
 }
 
 /// Whether a name in a directory is one of the server's own, which clients neither see nor may use.
@@ -69,17 +62,18 @@ mod tests {
             ino,
             generation,
         };
-        let of_snapshot = |fs| key(fs, 0x5157_0001, 7);
-        let without = |fs| key(fs, 0x5157_0002, 0);
-        let served = [of_snapshot(1), of_snapshot(1), without(1)].map(ServedRoot::new);
-        assert!(is_served(of_snapshot(1)) && is_served(of_snapshot(2)));
-        assert!(!is_served(key(1, 0x5157_0001, 8)) && !is_served(key(1, 0x5157_0003, 7)));
-        assert!(is_served(without(1)) && !is_served(without(2)));
-        assert!(reserves(of_snapshot(2), ".Streams") && !reserves(without(2), ".streams"));
-        let [first, second, _third] = served;
-        drop(first);
-        assert!(is_served(of_snapshot(2)));
-        drop(second);
-        assert!(!is_served(of_snapshot(2)) && is_served(without(1)));
+        for generation in [0, 7] {
+            let root = |fs| key(fs, 0x5157_0001 + generation, generation);
+            let first = ServedRoot::new(root(1));
+            let second = ServedRoot::new(root(1));
+            assert!(is_served(root(1)) && is_served(root(2)));
+            assert!(!is_served(key(1, root(1).ino, 8)));
+            assert!(!is_served(key(1, 0x5157_0003, generation)));
+            assert!(reserves(root(2), ".Streams"));
+            drop(first);
+            assert!(is_served(root(2)));
+            drop(second);
+            assert!(!is_served(root(2)) && !reserves(root(2), ".streams"));
+        }
     }
 }

@@ -121,7 +121,7 @@ fn nobody_is_given_what_is_not_his() {
     assert!(may(&sd(other, other), &sd(other, other)));
     assert!(!may(&sd(me, me), &sd(other, me)));
     assert!(!may(&sd(me, me), &sd(me, other)));
-    // What stands for everybody can be a group, and an owner only where it is one already.
+    // A SID that stands for everybody can be a group, and an owner only where it is one already.
     for everybody in [Sid::EVERYONE, Sid::NETWORK, Sid::BUILTIN_GUESTS] {
         assert!(may(&sd(me, me), &sd(me, everybody)));
         assert!(!may(&sd(me, me), &sd(everybody, me)));

@@ -173,7 +173,8 @@ impl Asking {
         self.sync.is_some()
     }
 
-    /// Asks each of these folders until it has answered without an error, the first time after `pause`. They must be held.
+    /// Asks each of these folders, which are held, until it has answered without an error; the first time after a
+    /// `pause`.
     ///
     /// # Errors
     /// No thread can be started.

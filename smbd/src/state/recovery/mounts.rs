@@ -1,7 +1,7 @@
 //! The file systems of a share: that of its folder, and those mounted below.
 //!
-//! A mount that the kernel's table does not show is neither synced after an unclean end nor watched, so an error is never
-//! taken for an empty table.
+//! A mount that the kernel's table does not show is neither synced after an unclean end nor watched, so an error is
+//! never taken for an empty table.
 
 use std::{
     io,
