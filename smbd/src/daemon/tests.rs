@@ -65,7 +65,7 @@ impl ConnectionHandler for EchoHandler {
 
     async fn serve(
         &self,
-        mut accepted: Accepted<Self::Carried>,
+        accepted: Accepted<Self::Carried>,
         worker: &WorkerHandle,
         _: &dyn Fn() -> bool,
     ) -> Option<Accepted<Self::Carried>> {
@@ -73,7 +73,7 @@ impl ConnectionHandler for EchoHandler {
         let _login = accepted.pass.authenticated();
         assert_eq!(self.0, worker.index());
         let mut byte = [0];
-        let stream = &mut accepted.stream;
+        let mut stream = tokio::net::TcpStream::from_std(accepted.stream).unwrap();
         loop {
             tokio::select! {
                 read = stream.read(&mut byte) => if read.unwrap_or(0) == 0 { return None },

@@ -11,7 +11,7 @@ use std::{
     cell::RefCell,
     future::Future,
     io,
-    net::SocketAddr,
+    net::{SocketAddr, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -20,10 +20,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    net::TcpStream,
-    sync::{mpsc, oneshot, watch},
-};
+use tokio::sync::{mpsc, oneshot, watch};
 use vfs::env::LocalTask;
 
 use self::inside::Inside;
@@ -38,11 +35,11 @@ const END_POLL: Duration = Duration::from_millis(1);
 /// Stack of a worker; futures live on the heap.
 const STACK_BYTES: usize = 4 << 20;
 
-/// A connection that was admitted and given to a worker. Its socket `S` is registered with the runtime of the worker
-/// that serves it; `C` is its state if another worker has served it until now.
+/// A connection that was admitted and given to a worker; `C` is its state if another worker has served it until now.
 #[derive(Debug)]
-pub struct Accepted<C, S = TcpStream> {
-    pub stream: S,
+pub struct Accepted<C> {
+    /// Non-blocking, and registered with no runtime.
+    pub stream: TcpStream,
     /// The address of the client.
     pub peer: SocketAddr,
     /// The number of the listener that accepted it.
@@ -52,28 +49,6 @@ pub struct Accepted<C, S = TcpStream> {
     /// The state with which it left its last worker.
     pub carried: Option<C>,
 }
-
-impl<C, S> Accepted<C, S> {
-    /// The same with another form of its socket; an error also returns its state.
-    fn with_stream<T>(
-        self,
-        change: impl FnOnce(S) -> io::Result<T>,
-    ) -> Result<Accepted<C, T>, (io::Error, Option<C>)> {
-        match change(self.stream) {
-            Ok(stream) => Ok(Accepted {
-                stream,
-                peer: self.peer,
-                listener: self.listener,
-                pass: self.pass,
-                carried: self.carried,
-            }),
-            Err(error) => Err((error, self.carried)),
-        }
-    }
-}
-
-/// A connection on its way to a worker.
-type OnItsWay<C> = Accepted<C, std::net::TcpStream>;
 
 /// The protocol of one worker. It is not `Send`, because each worker has its own.
 pub trait ConnectionHandler: 'static {
@@ -119,12 +94,12 @@ impl WorkerHandle {
 pub type Job = Box<dyn FnOnce() -> LocalTask + Send>;
 
 enum Message<C> {
-    Connection(OnItsWay<C>),
+    Connection(Accepted<C>),
     /// Another worker has less to do: see [`super::connection_loads::ConnectionLoads::relieve`].
     Relieve {
         listener: usize,
         surplus: f64,
-        to: Inbox<C>,
+        to: Arc<Inbox<C>>,
     },
     Job(Job),
     End,
@@ -138,18 +113,9 @@ struct Inbox<C> {
     load: Arc<AtomicUsize>,
 }
 
-impl<C> Clone for Inbox<C> {
-    fn clone(&self) -> Self {
-        Self {
-            sender: self.sender.clone(),
-            load: Arc::clone(&self.load),
-        }
-    }
-}
-
 impl<C> Inbox<C> {
     /// Gives a connection to the worker; a full queue returns it.
-    fn try_give(&self, connection: OnItsWay<C>) -> Result<(), OnItsWay<C>> {
+    fn try_give(&self, connection: Accepted<C>) -> Result<(), Accepted<C>> {
         let Ok(place) = self.sender.try_reserve() else {
             return Err(connection);
         };
@@ -165,7 +131,7 @@ pub struct Worker<C> {
     core: usize,
     file_io: &'static str,
     thread_id: i32,
-    inbox: Inbox<C>,
+    inbox: Arc<Inbox<C>>,
     drained: RefCell<Option<oneshot::Receiver<usize>>>,
     thread: RefCell<Option<thread::JoinHandle<()>>>,
 }
@@ -217,7 +183,7 @@ impl<C: Send + 'static> Worker<C> {
             core,
             file_io,
             thread_id,
-            inbox: Inbox { sender, load },
+            inbox: Arc::new(Inbox { sender, load }),
             drained: RefCell::new(Some(drained)),
             thread: RefCell::new(Some(thread)),
         })
@@ -277,7 +243,7 @@ impl<C: Send + 'static> Worker<C> {
     }
 
     /// Gives a connection to the worker; waits while its queue is full. If the worker is gone, the connection closes.
-    pub async fn give(&self, connection: Accepted<C, std::net::TcpStream>) {
+    pub async fn give(&self, connection: Accepted<C>) {
         let (sender, load) = (&self.inbox.sender, &self.inbox.load);
         load.fetch_add(1, Ordering::Relaxed);
         if sender.send(Message::Connection(connection)).await.is_err() {
@@ -288,7 +254,7 @@ impl<C: Send + 'static> Worker<C> {
     /// Asks the worker to give a connection of this listener away, because it had more to do than `other` in the last
     /// period. `surplus` is the difference as a part of what it had to do.
     pub fn relieve(&self, listener: usize, surplus: f64, other: &Self) {
-        let to = other.inbox.clone();
+        let to = Arc::clone(&other.inbox);
         let message = Message::Relieve {
             listener,
             surplus,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use smb_server::{Carried, Client};
+use tokio::net::TcpStream;
 
 use super::Holdfast;
 use crate::{
@@ -27,10 +28,20 @@ impl ConnectionHandler for Handler {
         worker: &WorkerHandle,
         leaves: &dyn Fn() -> bool,
     ) -> Option<Accepted<Self::Carried>> {
-        let (mut receiver, transmitter) = transport::split(accepted.stream);
+        let peer = accepted.peer;
+        let stream = match TcpStream::from_std(accepted.stream) {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(%peer, %error, "a connection was closed before a worker could serve it");
+                if let Some(carried) = accepted.carried {
+                    self.lost(carried).await;
+                }
+                return None;
+            }
+        };
+        let (mut receiver, transmitter) = transport::split(stream);
         let pass = accepted.pass;
         let known = Arc::clone(&pass);
-        let peer = accepted.peer;
         // The server stops, a newcomer needs the place of somebody who has not logged in, or a reload
         // between accept and here refuses the address: it closes the connections that the server
         // knows, at once or after its grace, and asking here comes after the server knows this one.
@@ -56,7 +67,9 @@ impl ConnectionHandler for Handler {
             leaves,
         );
         let (carried, transmitter) = serving.await?;
-        let Some(stream) = transport::join(receiver, transmitter) else {
+        let stream = transport::join(receiver, transmitter);
+        let Some(stream) = stream.and_then(|stream| stream.into_std().ok()) else {
+            tracing::warn!(%peer, "a connection was closed on its way to another worker");
             self.lost(carried).await;
             return None;
         };

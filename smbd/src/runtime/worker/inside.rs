@@ -11,13 +11,12 @@ use std::{
 };
 
 use tokio::{
-    net::TcpStream,
     runtime::{Builder, LocalOptions, LocalRuntime},
     sync::{mpsc, oneshot},
     task::JoinSet,
 };
 
-use super::{Accepted, ConnectionHandler, Inbox, Message, OnItsWay, Spec, WorkerHandle};
+use super::{Accepted, ConnectionHandler, Inbox, Message, Spec, WorkerHandle};
 use crate::runtime::{abort::AbortOnPanic, connection_loads::ConnectionLoads, ring};
 
 /// The worker's own half.
@@ -125,7 +124,7 @@ impl<C: Send + 'static> Inside<C> {
         serving: &mut Serving<H>,
     ) {
         match message {
-            Message::Connection(connection) => self.begin(connection, serving),
+            Message::Connection(connection) => serving.begin(connection),
             Message::Relieve {
                 listener,
                 surplus,
@@ -133,24 +132,6 @@ impl<C: Send + 'static> Inside<C> {
             } => serving.loads.relieve(listener, surplus, to),
             Message::Job(job) => drop(tokio::task::spawn_local(job())),
             Message::End => {}
-        }
-    }
-
-    fn begin<H: ConnectionHandler<Carried = C>>(
-        &self,
-        connection: OnItsWay<C>,
-        serving: &mut Serving<H>,
-    ) {
-        let peer = connection.peer;
-        match connection.with_stream(TcpStream::from_std) {
-            Ok(accepted) => {
-                let task = serving.serve(accepted);
-                serving.connections.spawn_local(task);
-            }
-            Err((error, carried)) => {
-                tracing::warn!(%peer, %error, "a connection was closed before a worker could serve it");
-                serving.lost(carried);
-            }
         }
     }
 
@@ -189,7 +170,7 @@ impl<C: Send + 'static> Inside<C> {
                 };
                 drop(stops);
                 if let Err(connection) = given {
-                    return self.begin(connection, serving);
+                    return serving.begin(connection);
                 }
             }
             Err(error) => {
@@ -201,39 +182,27 @@ impl<C: Send + 'static> Inside<C> {
 }
 
 /// A connection that has left its worker, and where it goes; `None` if it comes back.
-type Departed<C> = (OnItsWay<C>, Option<Inbox<C>>);
+type Departed<C> = (Accepted<C>, Option<Arc<Inbox<C>>>);
 
 /// The connections of a worker and their protocol.
 struct Serving<H: ConnectionHandler> {
     handler: Rc<H>,
     worker: WorkerHandle,
-    loads: Rc<ConnectionLoads<Inbox<H::Carried>>>,
+    loads: Rc<ConnectionLoads<Arc<Inbox<H::Carried>>>>,
     connections: JoinSet<Option<Departed<H::Carried>>>,
 }
 
 impl<H: ConnectionHandler> Serving<H> {
     /// Serves a connection until it has ended or left.
-    fn serve(
-        &self,
-        accepted: Accepted<H::Carried>,
-    ) -> impl Future<Output = Option<Departed<H::Carried>>> + 'static {
+    fn begin(&mut self, accepted: Accepted<H::Carried>) {
         let (handler, worker) = (Rc::clone(&self.handler), self.worker.clone());
         let (loads, load) = (Rc::clone(&self.loads), self.loads.take(accepted.listener));
-        async move {
+        self.connections.spawn_local(async move {
             let leaves = || load.leaves() && !*worker.stopping.borrow();
             let served = handler.serve(accepted, &worker, &leaves);
             let left = loads.run(&load, served).await?;
-            match left.with_stream(TcpStream::into_std) {
-                Ok(left) => Some((left, load.destination())),
-                Err((error, carried)) => {
-                    tracing::warn!(%error, "a connection was closed on its way to another worker");
-                    if let Some(carried) = carried {
-                        handler.lost(carried).await;
-                    }
-                    None
-                }
-            }
-        }
+            Some((left, load.destination()))
+        });
     }
 
     /// Cleans up after a connection that is closed without being served, if it was served before. It counts as one of

@@ -39,14 +39,15 @@ impl ConnectionHandler for Echo {
         worker: &WorkerHandle,
         leaves: &dyn Fn() -> bool,
     ) -> Option<Accepted<u8>> {
+        let mut stream = tokio::net::TcpStream::from_std(accepted.stream).unwrap();
         let mut buffer = [0; 64];
         loop {
             let read = tokio::select! {
-                read = accepted.stream.read(&mut buffer) => read.unwrap_or(0),
+                read = stream.read(&mut buffer) => read.unwrap_or(0),
                 () = worker.stopping() => return None,
             };
             assert_ne!(buffer[0], b'!', "panics as a bug would");
-            if read == 0 || accepted.stream.write_all(&buffer[..read]).await.is_err() {
+            if read == 0 || stream.write_all(&buffer[..read]).await.is_err() {
                 return None;
             }
             *accepted.carried.get_or_insert_default() += 1;
@@ -60,6 +61,7 @@ impl ConnectionHandler for Echo {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
+        accepted.stream = stream.into_std().unwrap();
         Some(accepted)
     }
 
@@ -334,10 +336,10 @@ fn no_stop_begins_while_a_connection_is_given_away() {
         core: 0,
         file_io: "threads",
         thread_id: 0,
-        inbox: Inbox {
+        inbox: Arc::new(Inbox {
             sender,
             load: Arc::default(),
-        },
+        }),
         drained: RefCell::new(None),
         thread: RefCell::new(None),
     };
