@@ -258,6 +258,25 @@ impl Patch {
     }
 }
 
+/// Offset and length of the buffer of a message.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Place {
+    /// From the SMB2 header.
+    pub(crate) offset: u32,
+    pub(crate) length: u32,
+}
+
+impl Place {
+    /// The place of a buffer behind a fixed part of `fixed` bytes.
+    pub(crate) fn behind(fixed: usize, buffer: &[u8]) -> Self {
+        let number = |size| u32::try_from(size).unwrap_or(u32::MAX);
+        Self {
+            offset: number(HEADER_SIZE + fixed),
+            length: number(buffer.len()),
+        }
+    }
+}
+
 /// Offset and length, of 32 bits each, of a buffer that is appended later.
 pub(crate) struct Buffer {
     offset: Patch,

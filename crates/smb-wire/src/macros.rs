@@ -2,7 +2,7 @@
 //!
 //! `enum_of_the_wire!` defines a newtype with named constants: an unknown number is a value and not
 //! an error, and prints as hex. `flags_of_the_wire!` defines a bit set in the same way: unknown
-//! bits survive a round trip. `fixed_messages!`, `empty_message!` and `buffer_response!` define messages that share a
+//! bits survive a round trip. `fixed_messages!`, `empty_message!` and `buffer_messages!` define messages that share a
 //! layout. None contains any policy about which values are legal.
 
 /// Defines the part that the two tables below share: the newtype, its named constants, its width as a field of a
@@ -280,49 +280,93 @@ macro_rules! empty_message {
     };
 }
 
-/// Defines a response that consists of one buffer: StructureSize 9, a 16-bit offset, a 32-bit length.
-macro_rules! buffer_response {
-    ($(#[$meta:meta])* pub struct $name:ident; $what:literal) => {
+/// Defines messages whose bodies are StructureSize, fields of fixed width as in `records!`, and one buffer that follows
+/// them; offset and length of the buffer are where the square brackets are. `$put` appends the buffer.
+macro_rules! buffer_messages {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident($size:literal, $put:path) {
+            $( $(#[$bmeta:meta])* $before:ident: $before_ty:ty $(, pad $before_pad:literal)?; )*
+            [ $( $part:ident: $part_ty:ty $(, pad $part_pad:literal)?; )+ ]
+            $( $(#[$ameta:meta])* $after:ident: $after_ty:ty $(, pad $after_pad:literal)?; )*
+            => $(#[$tmeta:meta])* $buffer:ident
+        }
+    )*) => {$(
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct $name<'a> {
-            /// The buffer; may be empty.
-            pub buffer: &'a [u8],
+            $( $(#[$bmeta])* pub $before: $before_ty, )*
+            $( $(#[$ameta])* pub $after: $after_ty, )*
+            $(#[$tmeta])*
+            pub $buffer: &'a [u8],
         }
 
         impl<'a> $name<'a> {
             /// StructureSize.
-            pub const STRUCTURE_SIZE: u16 = 9;
-            /// The position of the buffer in the messages encoded here, from the SMB2 header.
-            pub const BUFFER_OFFSET: u16 = 72;
+            pub const STRUCTURE_SIZE: u16 = $size;
 
-            /// Reads the response, from its SMB2 header on.
+            /// Reads the message, from its SMB2 header on.
             ///
             /// # Errors
             /// [`Malformed`](crate::Malformed) when the buffer is outside the message.
             pub fn read(message: &'a [u8]) -> Result<Self, crate::Malformed> {
-                let mut body = crate::codec::Reader::body(message, Self::STRUCTURE_SIZE, $what)?;
-                let (offset, len) = (body.u16()?, body.u32()?);
-                let buffer = body.buffer(message, offset, len)?;
-                Ok(Self { buffer })
+                use crate::fscc::record::Field;
+                let mut body = crate::codec::Reader::body(
+                    message,
+                    Self::STRUCTURE_SIZE,
+                    stringify!($name),
+                )?;
+                $(
+                    let $before = <$before_ty as Field>::get(&mut body)?;
+                    $( body.skip($before_pad)?; )?
+                )*
+                let mut place = crate::codec::Place::default();
+                $(
+                    place.$part = <$part_ty as Field>::get(&mut body)?.into();
+                    $( body.skip($part_pad)?; )?
+                )+
+                $(
+                    let $after = <$after_ty as Field>::get(&mut body)?;
+                    $( body.skip($after_pad)?; )?
+                )*
+                let $buffer = body.buffer(message, place.offset, place.length)?;
+                Ok(Self { $( $before, )* $( $after, )* $buffer })
             }
 
-            /// Appends everything except the buffer, announcing `len` bytes, so that the caller can
-            /// append it without a copy; `start` is the position of the header in `out`.
-            pub fn encode_head(out: &mut bytes::BytesMut, _start: usize, len: u32) {
-                bytes::BufMut::put_u16_le(out, Self::STRUCTURE_SIZE);
-                bytes::BufMut::put_u16_le(out, Self::BUFFER_OFFSET);
-                bytes::BufMut::put_u32_le(out, len);
-            }
-
-            /// Appends the body; `start` is the position of the header in `out`.
-            pub fn encode(&self, out: &mut bytes::BytesMut, start: usize) {
-                let (buffer, len) = crate::codec::fitting_u32(self.buffer);
-                Self::encode_head(out, start, len);
-                out.extend_from_slice(buffer);
+            /// Appends the body; `start` is the position of the header in `out`. The buffer must not be longer than
+            /// its length field can say.
+            pub fn encode(&self, out: &mut bytes::BytesMut, _start: usize) {
+                use crate::fscc::record::Field;
+                // An odd StructureSize counts a byte of the buffer.
+                const FIXED: usize = $size & !1;
+                let place = crate::codec::Place::behind(FIXED, self.$buffer);
+                crate::codec::put_fixed::<FIXED>(out, |out| {
+                    bytes::BufMut::put_u16_le(out, Self::STRUCTURE_SIZE);
+                    $(
+                        self.$before.put(out);
+                        $( bytes::BufMut::put_bytes(out, 0, $before_pad); )?
+                    )*
+                    $(
+                        <$part_ty>::try_from(place.$part).unwrap_or(<$part_ty>::MAX).put(out);
+                        $( bytes::BufMut::put_bytes(out, 0, $part_pad); )?
+                    )+
+                    $(
+                        self.$after.put(out);
+                        $( bytes::BufMut::put_bytes(out, 0, $after_pad); )?
+                    )*
+                });
+                $put(out, self.$buffer);
             }
         }
-    };
+
+        const _: () = assert!(
+            2 $( + <$before_ty as crate::fscc::record::Field>::SIZE $( + $before_pad )? )*
+                $( + size_of::<$part_ty>() $( + $part_pad )? )+
+                $( + <$after_ty as crate::fscc::record::Field>::SIZE $( + $after_pad )? )*
+                == $size & !1,
+            "the fields have the length that StructureSize names"
+        );
+    )*};
 }
 
 #[cfg(test)]

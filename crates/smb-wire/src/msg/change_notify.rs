@@ -2,6 +2,8 @@
 //!
 //! The FILE_NOTIFY_INFORMATION list of the response is decoded in `fscc`.
 
+use bytes::BytesMut;
+
 use crate::ids::FileId;
 
 flags_of_the_wire! {
@@ -41,7 +43,11 @@ fixed_messages! {
     }
 }
 
-buffer_response! {
-    /// The CHANGE_NOTIFY response ([MS-SMB2] 2.2.36): a list of changes, empty if there were too many.
-    pub struct ChangeNotifyResponse; "CHANGE_NOTIFY response"
+buffer_messages! {
+    /// The CHANGE_NOTIFY response ([MS-SMB2] 2.2.36).
+    ChangeNotifyResponse(9, BytesMut::extend_from_slice) {
+        [offset: u16; length: u32;]
+        => /// A list of changes; empty if there were too many.
+        buffer
+    }
 }

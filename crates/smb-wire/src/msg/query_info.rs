@@ -107,7 +107,11 @@ impl<'a> QueryInfoRequest<'a> {
     }
 }
 
-buffer_response! {
-    /// The QUERY_INFO response ([MS-SMB2] 2.2.38): the requested information.
-    pub struct QueryInfoResponse; "QUERY_INFO response"
+buffer_messages! {
+    /// The QUERY_INFO response ([MS-SMB2] 2.2.38).
+    QueryInfoResponse(9, BytesMut::extend_from_slice) {
+        [offset: u16; length: u32;]
+        => /// The requested information; may be empty.
+        buffer
+    }
 }

@@ -80,41 +80,13 @@ impl<'a> SessionSetupRequest<'a> {
     }
 }
 
-/// The SESSION_SETUP response ([MS-SMB2] 2.2.6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionSetupResponse<'a> {
-    /// The kind of the session.
-    pub session_flags: SessionFlags,
-    /// The GSS token; may be empty.
-    pub security_buffer: &'a [u8],
-}
-
-impl<'a> SessionSetupResponse<'a> {
-    /// StructureSize.
-    pub const STRUCTURE_SIZE: u16 = 9;
-
-    /// Reads the response, from its SMB2 header on.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the security buffer is outside the message.
-    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
-        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "SESSION_SETUP response")?;
-        let session_flags = SessionFlags(body.u16()?);
-        let (offset, len) = (body.u16()?, body.u16()?);
-        Ok(Self {
-            session_flags,
-            security_buffer: body.buffer(message, offset, len)?,
-        })
-    }
-
-    /// Appends the body; `start` is the position of the header in `out`.
-    pub fn encode(&self, out: &mut BytesMut, start: usize) {
-        let (security_buffer, len) = fitting_u16(self.security_buffer);
-        out.put_u16_le(Self::STRUCTURE_SIZE);
-        out.put_u16_le(self.session_flags.bits());
-        let offset = Patch::u16(out);
-        out.put_u16_le(len);
-        offset.set_u16(out, offset_u16(out, start));
-        out.put_slice(security_buffer);
+buffer_messages! {
+    /// The SESSION_SETUP response ([MS-SMB2] 2.2.6).
+    SessionSetupResponse(9, BytesMut::extend_from_slice) {
+        /// The kind of the session.
+        session_flags: SessionFlags;
+        [offset: u16; length: u16;]
+        => /// The GSS token; may be empty.
+        security_buffer
     }
 }

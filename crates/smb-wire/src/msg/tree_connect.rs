@@ -3,10 +3,8 @@
 //! The path is raw UTF-16LE `\\server\share`. The 3.1.1 extension (remoted identity contexts) is
 //! neither read nor written.
 
-use bytes::{BufMut, BytesMut};
-
 use crate::access_mask::AccessMask;
-use crate::codec::{Malformed, Patch, Reader, fitting_u16, offset_u16, put_at_least_a_byte};
+use crate::codec::put_at_least_a_byte;
 
 flags_of_the_wire! {
     /// Flags of the request, 3.1.1 only.
@@ -40,46 +38,14 @@ flags_of_the_wire! {
     }
 }
 
-/// The TREE_CONNECT request ([MS-SMB2] 2.2.9).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TreeConnectRequest<'a> {
-    /// Flags; meaningful on 3.1.1 only.
-    pub flags: TreeConnectFlags,
-    /// `\\server\share` in raw UTF-16LE.
-    pub path: &'a [u8],
-}
-
-impl<'a> TreeConnectRequest<'a> {
-    /// StructureSize.
-    pub const STRUCTURE_SIZE: u16 = 9;
-
-    /// Reads the request, from its SMB2 header on.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the path is outside the message.
-    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
-        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "TREE_CONNECT request")?;
-        let flags = TreeConnectFlags(body.u16()?);
-        let (offset, len) = (body.u16()?, body.u16()?);
-        Ok(Self {
-            flags,
-            path: body.buffer(message, offset, len)?,
-        })
-    }
-
-    /// Appends the body, always without an extension; `start` is the position of the header in `out`.
-    pub fn encode(&self, out: &mut BytesMut, start: usize) {
-        let (path, len) = fitting_u16(self.path);
-        out.put_u16_le(Self::STRUCTURE_SIZE);
-        out.put_u16_le(
-            self.flags
-                .without(TreeConnectFlags::EXTENSION_PRESENT)
-                .bits(),
-        );
-        let offset = Patch::u16(out);
-        out.put_u16_le(len);
-        offset.set_u16(out, offset_u16(out, start));
-        put_at_least_a_byte(out, path);
+buffer_messages! {
+    /// The TREE_CONNECT request ([MS-SMB2] 2.2.9).
+    TreeConnectRequest(9, put_at_least_a_byte) {
+        /// Flags; meaningful on 3.1.1 only.
+        flags: TreeConnectFlags;
+        [offset: u16; length: u16;]
+        => /// `\\server\share` in raw UTF-16LE.
+        path
     }
 }
 

@@ -1,6 +1,4 @@
 //! WRITE ([MS-SMB2] 2.2.21, 2.2.22).
-//!
-//! The caller can append the data of a request after [`WriteRequest::encode_head`].
 
 use bytes::{BufMut, BytesMut};
 
@@ -77,10 +75,12 @@ impl<'a> WriteRequest<'a> {
         })
     }
 
-    fn encode_fixed(&self, out: &mut BytesMut, data_offset: u16, data_len: u32) -> Patch {
-        let (_, info_len) = fitting_u16(self.channel_info);
+    /// Appends the body; `start` is the position of the header in `out`.
+    pub fn encode(&self, out: &mut BytesMut, start: usize) {
+        let (data, data_len) = fitting_u32(self.data);
+        let (info, info_len) = fitting_u16(self.channel_info);
         out.put_u16_le(Self::STRUCTURE_SIZE);
-        out.put_u16_le(data_offset);
+        out.put_u16_le(Self::DATA_OFFSET.saturating_add(info_len));
         out.put_u32_le(data_len);
         out.put_u64_le(self.offset);
         self.file_id.put(out);
@@ -89,26 +89,6 @@ impl<'a> WriteRequest<'a> {
         let info_offset = Patch::u16(out);
         out.put_u16_le(info_len);
         out.put_u32_le(self.flags.bits());
-        info_offset
-    }
-
-    /// Appends everything except the data, announcing `data_len` bytes of them, for writes without
-    /// a channel. `start` is the position of the header in `out`.
-    pub fn encode_head(&self, out: &mut BytesMut, _start: usize, data_len: u32) {
-        let plain = Self {
-            channel_info: &[],
-            data: &[],
-            ..*self
-        };
-        let _ = plain.encode_fixed(out, Self::DATA_OFFSET, data_len);
-    }
-
-    /// Appends the body; `start` is the position of the header in `out`.
-    pub fn encode(&self, out: &mut BytesMut, start: usize) {
-        let (data, len) = fitting_u32(self.data);
-        let (info, info_len) = fitting_u16(self.channel_info);
-        let data_offset = Self::DATA_OFFSET.saturating_add(info_len);
-        let info_offset = self.encode_fixed(out, data_offset, len);
         if !info.is_empty() {
             info_offset.set_u16(out, offset_u16(out, start));
             out.put_slice(info);
