@@ -202,7 +202,7 @@ fn run_report(run: &runs::Run, goes_on: bool, boot: &str) -> RunReport {
 
 /// The files whose sync failed and which are not repaired, as stored; a text if the store cannot be read.
 fn poisoned(folder: &Path, share: Option<&str>) -> FailedFiles {
-    // A file of an early build is not read, and the report says so.
+    // A file of an early build is there until a server has taken it over.
     let old = folder.join(LATCHES.shape.kind);
     let file = match segments(folder, LATCHES.shape.kind) {
         Ok(mut found) if !old.exists() => found.pop().map_or(old, |(_, newest)| newest),

@@ -36,6 +36,9 @@ pub const FLUSHES: Shape = Shape {
     segments: 8,
     is_snapshot: false,
 };
+/// The name under which early builds made a segment.
+const OLD_SPARE: &str = "segment.new";
+
 /// A source of the exposure of shares at this moment; the engine is one.
 pub trait ExposureSource: Send + Sync + 'static {
     /// The exposure of `share` when this answers, with an allowance of no more than is dirty. `None`: it is gone.
@@ -133,6 +136,7 @@ impl<D: Disk> JournalFile<D> {
             telling: 0,
         };
         let segments = Segments::find(disk, shape).await?;
+        segments.folder.remove(OLD_SPARE).await?;
         let (log, made) = Log::open(Arc::clone(&env), shape, run, segments).await;
         made?;
         Ok(Arc::new_cyclic(|me| Self {

@@ -1,18 +1,23 @@
-//! Error latches as bytes: values of a map.
+//! Error latches as bytes: values of a map, and the file of early builds.
 //!
 //! Key of an entry: u64 inode, u64 generation, u32 that separates inodes of several file systems,
 //! big-endian. The value of [`OVERFLOW_KEY`] is 1 if more inodes were poisoned than are named, else 0.
 //!
 //! **Value** (little-endian; a *text* is u16 length and UTF-8): the file systems (u16, each: u64 `f_type`, 16 bytes
 //! UUID, u64 `f_fsid`, text root of a share on it), then the body: u16 file system (65535: unknown), u64 inode, u64
-//! generation, u8 error (`bytes.rs`), u64 + u32 time, u64 sequence, u8 flags (1 metadata, 2 size, 4 entries, 16 not a
-//! directory), u16 streams (each: text, u16 ranges of u64 from, u64 to), u16 names (each: u16 file system, u64 inode,
-//! u64 generation), text path, u16 shares (each a text).
+//! generation, u8 error (`bytes.rs`), u64 + u32 time, u64 sequence, u8 flags (1 metadata, 2 size, 4 entries, 8 overflow
+//! and no inode, in 0.1 only, 16 not a directory), u16 streams (each: text, u16 ranges of u64 from, u64 to), u16 names
+//! (each: u16 file system, u64 inode, u64 generation), text path, u16 shares (each a text).
+//!
+//! **The file of 0.1**: `HFLATCH1`, u32 entries, u32 CRC-32C of that number and of the file systems,
+//! which follow; then every entry: u32 length, u32 CRC-32C of the body, body.
+
+use std::collections::BTreeMap;
 
 use vfs::{FileKey, linux::FsIdentity};
 
 use super::{
-    bytes::{Field, fields},
+    bytes::{Field, bytes, crc32c, fields},
     frames::Damage,
     latch_record::{LatchRecord, UnprovenStream},
     map::{Entries, Refusal},
@@ -20,8 +25,13 @@ use super::{
 };
 
 pub(super) const OVERFLOW_KEY: &[u8] = b"overflow";
+const OLD_MAGIC: &[u8; 8] = b"HFLATCH1";
+/// A flag of a body, in 0.1 only: it names no inode, and more inodes were poisoned than are named.
+pub(crate) const OVERFLOW: u8 = 8;
 /// A flag of a body: the inode is known not to be a directory.
 const NO_DIRECTORY: u8 = 16;
+/// Where the flags are in a body.
+pub(crate) const FLAGS_AT: usize = 39;
 /// The number of a file system that is not known.
 const UNKNOWN: u16 = u16::MAX;
 
@@ -39,12 +49,15 @@ pub struct StoredLatches {
     pub damage: Vec<Damage>,
 }
 
-/// Reads a file of latches without a server.
+/// Reads a file of latches of this version or of 0.1, without a server.
 ///
 /// # Errors
-/// As of [`read_log_map`].
+/// Its head is none that these versions write.
 pub fn read_latches(file: &[u8]) -> Result<StoredLatches, Refusal> {
-    let mut read = read_log_map(file)?;
+    let mut read = match file.starts_with(b"HFLATCH") {
+        true => read_old_latches(file),
+        false => read_log_map(file),
+    }?;
     let latches = holding(&mut read);
     let records = latches.values();
     let records = records.filter_map(|value| LatchRecord::decode(value, |_| None));
@@ -78,6 +91,67 @@ pub(super) fn holding(read: &mut ReadMap) -> Entries {
     let overflow = has_overflow(&all) || !read.damage.is_empty();
     all.insert(OVERFLOW_KEY.to_vec(), vec![u8::from(overflow)]);
     all
+}
+
+/// The file of 0.1 as a map.
+pub(super) fn read_old_latches(file: &[u8]) -> Result<ReadMap, Refusal> {
+    let mut from = file;
+    match bytes(&mut from, OLD_MAGIC.len()) {
+        Some(magic) if magic == OLD_MAGIC => {}
+        Some(magic) if magic.starts_with(b"HFLATCH") => return Err(Refusal::Version),
+        _ => return Err(Refusal::NotOurs),
+    }
+    let (count, systems) = old_head(&mut from).ok_or(Refusal::NotOurs)?;
+    let (mut all, mut damage) = (BTreeMap::new(), Vec::new());
+    for number in 0..count {
+        let at = file.len() - from.len();
+        let Some((body, crc)) = old_entry(&mut from) else {
+            let why = "an entry is cut off; it and all after it are lost";
+            damage.push(Damage::at(at, why));
+            break;
+        };
+        // The value of a map begins with its file systems.
+        let value = [systems, body].concat();
+        let why = if crc32c(0, body) != crc {
+            "an entry's checksum is wrong"
+        } else if body
+            .get(FLAGS_AT)
+            .is_some_and(|flags| flags & OVERFLOW != 0)
+        {
+            all.insert(OVERFLOW_KEY.to_vec(), vec![1]);
+            continue;
+        } else if let Some((record, _)) = LatchRecord::decode(&value, |_| None) {
+            all.insert(key_of(record.key, number), value);
+            continue;
+        } else {
+            "an entry that cannot be understood"
+        };
+        damage.push(Damage::at(at, why));
+    }
+    let entries = all.into_iter().map(|(key, value)| MapEntry {
+        key,
+        value,
+        doubtful: false,
+    });
+    Ok(ReadMap {
+        entries: entries.collect(),
+        damage,
+        torn: None,
+    })
+}
+
+/// The number of entries, and the bytes of the file systems.
+fn old_head<'a>(from: &mut &'a [u8]) -> Option<(u32, &'a [u8])> {
+    let (count, crc): (u32, u32) = Field::take(from)?;
+    let start = *from;
+    let _: Vec<System> = Field::take(from)?;
+    let systems = start.get(..start.len() - from.len())?;
+    (crc32c(crc32c(0, &count.to_le_bytes()), systems) == crc).then_some((count, systems))
+}
+
+fn old_entry<'a>(from: &mut &'a [u8]) -> Option<(&'a [u8], u32)> {
+    let (len, crc): (u32, u32) = Field::take(from)?;
+    Some((bytes(from, usize::try_from(len).ok()?)?, crc))
 }
 
 /// The key of an inode's latch; `n` differs for each file system that has an inode of this number.

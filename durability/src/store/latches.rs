@@ -19,7 +19,7 @@ use vfs::{Disk, Env, FileKey, linux::FsIdentity, lock};
 
 use super::{
     frames::Damage,
-    latch_format::{OVERFLOW_KEY, System, has_overflow, holding, key_of},
+    latch_format::{OVERFLOW_KEY, System, has_overflow, holding, key_of, read_old_latches},
     latch_record::{LatchRecord, LatchStore},
     log::StoreTask,
     map::{Entries, LogMap, MapChange, MapSpec, OpenedMap, StoreError},
@@ -42,6 +42,7 @@ pub const LATCHES: MapSpec = MapSpec {
     bytes: 64 << 20,
     overflow_entry: Some((OVERFLOW_KEY, &[1])),
     take: holding,
+    read_old: read_old_latches,
 };
 
 /// One file system of shares: its device number now, and its identity across reboots.

@@ -5,8 +5,9 @@
 //!
 //! Invariants: the map in memory is what was asked for, whether it could be stored or not. If a task fails, the disk
 //! may have the change or not, and the next segment that can be made has it; a caller that wants to undo it makes
-//! another change. Limits: [`MapSpec`]; a change beyond them is refused as a whole and nothing happens. The owner knows
-//! what keys and values mean, and whether clients are served without the map.
+//! another change. Limits: [`MapSpec`]; a change beyond them is refused as a whole and nothing happens. A file of
+//! early builds is read if there is one, and removed when the first segment, which holds the same, is stable. The owner
+//! knows what keys and values mean, and whether clients are served without the map.
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
@@ -15,7 +16,7 @@ use vfs::{Disk, Env, VfsError, disk::Errno};
 use super::{
     frames::{Damage, PAYLOAD_MAX},
     log::{Contents, Log, LogCounts, StoreTask},
-    map_format::{MAGIC, MapEntry, ReadMap, encode, read},
+    map_format::{MAGIC, MapEntry, ReadMap, encode, read, read_log_map},
     segments::{Segments, Shape},
 };
 
@@ -27,6 +28,8 @@ const FILE_MAX: u64 = 512 << 20;
 /// Bytes of a snapshot's frame after which the next frame begins.
 const SNAPSHOT_FRAME: usize = 256 << 10;
 
+/// A reader of one kind of file.
+pub(crate) type ReadFile = fn(&[u8]) -> Result<ReadMap, Refusal>;
 pub(crate) type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The properties in which one map differs from another, and its limits.
@@ -43,6 +46,8 @@ pub struct MapSpec {
     pub overflow_entry: Option<(&'static [u8], &'static [u8])>,
     /// Picks the entries that the map begins with from those that were read; it may find more damage.
     pub take: fn(&mut ReadMap) -> Entries,
+    /// Reads the single file in which early builds stored the map.
+    pub read_old: ReadFile,
 }
 
 impl Shape {
@@ -74,6 +79,7 @@ pub const HANDLES: MapSpec = MapSpec {
     bytes: 64 << 20,
     overflow_entry: None,
     take: without_doubt,
+    read_old: read_log_map,
 };
 
 fn without_doubt(read: &mut ReadMap) -> Entries {
@@ -215,25 +221,38 @@ impl<D: Disk> LogMap<D> {
         let kind = spec.shape.kind;
         let segments = Segments::find(disk, spec.shape).await;
         let mut segments = segments.map_err(|errno| StoreError::new(kind, errno.into()))?;
-        // Early builds had one file, which this version does not read.
-        if segments.has_old {
-            return Err(StoreError::new(kind, Refusal::Version));
-        }
         let newest = segments.newest();
         let mut found = ReadMap::default();
-        if let Some(file) = &newest {
+        let mut damaged = None;
+        // If both files exist, the conversion was cut off, or an older server ran in between. The entries of both hold.
+        let read_new: ReadFile = |file| read(file, true);
+        let files = [(Some(kind), spec.read_old), (newest.as_deref(), read_new)];
+        for (file, read) in files {
+            let Some(file) = file else { continue };
+            let failed = |why| StoreError::new(file, why);
             let bytes = segments.folder.read(file, FILE_MAX).await;
-            let read = bytes.map_err(Refusal::from).and_then(|bytes| {
-                let read = bytes.map(|bytes| read(&bytes, true));
-                read.unwrap_or_else(|| Ok(ReadMap::default()))
-            });
-            found = read.map_err(|why| StoreError::new(file, why))?;
+            let Some(bytes) = bytes.map_err(|errno| failed(errno.into()))? else {
+                continue;
+            };
+            let more = read(&bytes).map_err(failed)?;
+            if !more.damage.is_empty() {
+                damaged = Some(file);
+            }
+            found.damage.extend(more.damage);
+            found.entries.extend(more.entries);
         }
+        let entries = &mut found.entries;
+        entries.sort_by(|a, b| a.key.cmp(&b.key));
+        entries.dedup_by(|later, first| later.key == first.key);
+        let known = found.damage.len();
         let all = (spec.take)(&mut found);
-        if let Some(file) = newest.filter(|_| !found.damage.is_empty()) {
+        if found.damage.len() > known {
+            damaged = damaged.or(newest.as_deref()).or(Some(kind));
+        }
+        if let Some(file) = damaged {
             // The new segment does not repeat what could not be read, so the old file is kept.
-            let aside = segments.keep_aside(&file).await;
-            aside.map_err(|errno| StoreError::new(&file, errno.into()))?;
+            let aside = segments.keep_aside(file).await;
+            aside.map_err(|errno| StoreError::new(file, errno.into()))?;
         }
         let live = Live {
             bytes: all.iter().map(|(key, value)| key.len() + value.len()).sum(),

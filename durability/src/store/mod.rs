@@ -43,8 +43,10 @@ pub use segments::{Shape, segment_name, segment_number};
 #[cfg(test)]
 pub(crate) mod testing {
     pub(crate) use super::{
+        bytes::{Field, crc32c},
         frames::{ALIGN, PAYLOAD_MAX, frame},
         journal_format::MAGIC as JOURNAL,
+        latch_format::{FLAGS_AT, OVERFLOW},
         map_format::{MAGIC, encode},
     };
 }

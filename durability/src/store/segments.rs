@@ -81,8 +81,8 @@ pub(super) struct Segments<D: Disk> {
     /// The next segment and the one before, while the next is given its name and if that fails. A restart may find
     /// either to be the newest, so each of them takes the last word, and neither takes anything else.
     doubtful: Vec<Newest<D::Fd>>,
-    /// There is a file as early builds wrote it.
-    pub(super) has_old: bool,
+    /// There is a file of an early build, which the first segment replaces.
+    has_old: bool,
     /// There is a spare, and no write to it is under way.
     has_spare: bool,
     /// A segment was made, and older ones have not gone yet.
@@ -240,6 +240,11 @@ impl<D: Disk> Segments<D> {
         let name = self.name(number);
         self.folder.rename(&spare, &name).await?;
         self.folder.sync().await?;
+        if self.has_old {
+            self.folder.remove(self.shape.kind).await?;
+            self.folder.sync().await?;
+            self.has_old = false;
+        }
         self.numbers.insert(number);
         self.untidy = true;
         self.newest = self.doubtful.pop();

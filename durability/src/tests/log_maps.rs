@@ -14,7 +14,7 @@ use vfs::{
 
 use super::{
     sim::{TestEnv, ms},
-    stores::{PROFILES, disk, put_now, run},
+    stores::{PROFILES, add_cuts, disk, run},
 };
 use crate::{
     Shape, segment_name, segment_number,
@@ -165,18 +165,43 @@ fn what_was_confirmed_survives_every_cut_and_every_crash_of_the_process() {
     }
 }
 
-/// Nothing that an early build has stored is forgotten.
+/// The one file of early builds becomes a segment, whatever is cut.
 #[test]
-fn the_file_of_an_early_build_refuses_the_start() {
-    let disk = disk(Profile::PosixMin);
-    let env = Arc::new(TestEnv::default());
-    let (on, inner) = (disk.clone(), Arc::clone(&env));
-    run(&env, async move {
-        put_now(&on, "map", b"anything".to_vec()).await;
-        let refused = open_with(&on, &inner, &SPEC).await.map(drop);
-        assert_eq!(refused, Err(StoreError::new("map", Refusal::Version)));
-        assert!(on.stat_at(&on.root(), b"map").await.is_ok());
-    });
+fn the_file_of_an_older_version_is_taken_over() {
+    let bytes = file(&[vec![put(1, 1), put(2, 2)], vec![remove(1), put(3, 3)]]);
+    let wanted: Plain = [(vec![2], vec![2; 2]), (vec![3], vec![3; 3])].into();
+    for profile in PROFILES {
+        let disk = disk(profile);
+        let env = Arc::new(TestEnv::default());
+        let (on, inner, bytes) = (disk.clone(), Arc::clone(&env), bytes.clone());
+        let images: Arc<Mutex<Vec<SimDisk>>> = Arc::default();
+        let (into, from) = (Arc::clone(&images), disk.clone());
+        run(&env, async move {
+            let (me, root) = (&Identity::Service, on.root());
+            let how = OpenHow {
+                write: true,
+                create: Some(0o600),
+                ..OpenHow::default()
+            };
+            let fd = on.open_at(me, &root, b"map", how).await.unwrap();
+            on.write(&fd, 0, bytes.into(), false).await.unwrap();
+            on.fsync(&fd).await.unwrap();
+            on.fsync(&root).await.unwrap();
+            on.set_hook(Some(Arc::new(move |_| {
+                add_cuts(&mut into.lock().unwrap(), &from);
+                None
+            })));
+            let map = open(&on, &inner).await.map;
+            assert!(on.stat_at(&root, b"map").await.is_err(), "still there");
+            map.change(vec![]).await.unwrap();
+            on.set_hook(None);
+        });
+        let images = std::mem::take(&mut *images.lock().unwrap());
+        assert!(images.len() > 30, "{}", images.len());
+        for image in images {
+            assert_eq!(found(&image), wanted, "{profile:?}");
+        }
+    }
 }
 
 #[test]

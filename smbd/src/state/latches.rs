@@ -321,7 +321,8 @@ mod tests {
     fn a_file_of_somebody_else_refuses_the_start_with_a_way_out() {
         let first = segment_name(1, "latches");
         for (name, text, says) in [
-            ("latches", "of an early build", "latches: written by another version"),
+            ("latches", "rubbish", "latches: not a file of this server"),
+            ("latches", "HFLATCH9", "version"),
             (first.as_str(), "rubbish", "not a file of this server"),
             (first.as_str(), "HFM9", "version"),
         ] {

@@ -116,11 +116,11 @@ fn a_lazy_share_reports_its_exposure_after_a_kill() {
 }
 
 #[test]
-fn the_latches_of_an_early_build_refuse_the_start() {
+fn a_damaged_latch_file_refuses_the_start() {
     let mut daemon = Plan::default().start();
     daemon.signal("TERM");
     assert!(daemon.wait(Duration::from_secs(15)).success());
-    fs::write(daemon.path("state/latches"), "HFLATCH1").unwrap();
+    fs::write(daemon.path("state/latches"), "HFLATCH7").unwrap();
     let said = daemon.ask(&["serve"]).unwrap_err();
     assert!(said.contains("another version"), "{said}");
     assert!(said.contains("move it away"), "{said}");
