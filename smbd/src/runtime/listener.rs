@@ -215,7 +215,7 @@ mod tests {
             let output = command.args(["link", words[0], &name]).args(&words[1..]);
             output.output().is_ok_and(|output| output.status.success())
         };
-        if !link(&["add", "type", "dummy"]) {
+        if !link(&["add", "type", "bridge"]) {
             return crate::host::loop_mount::missing("ip link add");
         }
         let bound = bind(&Listener {
@@ -225,7 +225,7 @@ mod tests {
         let everywhere = listen("0.0.0.0:0").unwrap();
         let lost = || bound.as_ref().is_ok_and(has_lost_interface);
         let before = lost();
-        let went = link(&["del"]) && link(&["add", "type", "dummy"]);
+        let went = link(&["del"]) && link(&["add", "type", "bridge"]);
         let after = lost();
         link(&["del"]);
         assert!(bound.is_ok() && went && !before && after, "{bound:?}");
