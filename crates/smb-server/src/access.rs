@@ -363,19 +363,8 @@ pub(crate) fn for_new(
     Some(dtyp::inherit(theirs, given, directory, owner, group))
 }
 
-/// The groups of a token that stand for all users or for a kind of logon. Windows and Samba accept none of them as an
-/// owner: it would give everybody the owner's right to change the DACL.
-const NO_OWNERS: [Sid; 5] = [
-    Sid::EVERYONE,
-    Sid::NETWORK,
-    Sid::AUTHENTICATED_USERS,
-    Sid::BUILTIN_USERS,
-    Sid::BUILTIN_GUESTS,
-];
-
 /// No user has SeRestorePrivilege: an owner or group can only be set to the user or one of the user's groups, or
-/// stay. [MS-FSA] 2.1.5.17 leaves it to the object store which of these can be an owner. `same` maps a SID to the SID
-/// by which clients see that account.
+/// stay. `same` maps a SID to the SID by which clients see that account.
 ///
 /// # Errors
 /// `INVALID_OWNER`, `INVALID_PRIMARY_GROUP`.
@@ -386,14 +375,15 @@ pub(crate) fn may_own(
     token: &Token,
     same: impl Fn(&Sid) -> Sid,
 ) -> Result<(), Failure> {
-    let stays = |old: Option<Sid>, new: &Sid| old.is_some_and(|old| same(&old) == same(new));
-    let held = |sid: &Sid| token.sids.contains(sid);
-    let wrong_owner = |sid| !stays(old.owner, sid) && (!held(sid) || NO_OWNERS.contains(sid));
-    let wrong_group = |sid| !stays(old.group, sid) && !held(sid);
-    if parts.contains(SecurityInformation::OWNER) && new.owner.as_ref().is_some_and(wrong_owner) {
+    let allowed = |old: Option<Sid>, new: Option<Sid>| {
+        new.is_none_or(|sid| {
+            old.is_some_and(|old| same(&old) == same(&sid)) || token.sids.contains(&sid)
+        })
+    };
+    if parts.contains(SecurityInformation::OWNER) && !allowed(old.owner, new.owner) {
         return Err(Status::INVALID_OWNER.into());
     }
-    if parts.contains(SecurityInformation::GROUP) && new.group.as_ref().is_some_and(wrong_group) {
+    if parts.contains(SecurityInformation::GROUP) && !allowed(old.group, new.group) {
         return Err(Status::INVALID_PRIMARY_GROUP.into());
     }
     Ok(())
