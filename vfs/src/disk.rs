@@ -589,7 +589,7 @@ pub trait Disk: Send + Sync + 'static {
         self.with_path(fd, <[u8]>::to_vec)
     }
 
-    /// Whether an object with links may have a path although [`Disk::path_hint`] does not know it, as a long one.
+    /// Whether an object may have a path although [`Disk::path_hint`] does not know it: it is too long, or ambiguous.
     fn is_path_unknown(&self, fd: &Self::Fd) -> bool {
         let _ = fd;
         false

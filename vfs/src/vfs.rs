@@ -113,8 +113,7 @@ pub trait Volume: Send + Sync + 'static {
     }
 
     /// Makes the name of `node` stable if it may have one although [`Volume::path_hint`] returns nothing, as for a
-    /// path of more than 4,096 bytes, or for a file whose name was removed on the host after it was given another one.
-    /// Errors are those of [`Volume::sync`].
+    /// path of more than 4,096 bytes. Errors are those of [`Volume::sync`].
     async fn sync_unknown_name(&self, node: &Self::Node) -> VfsResult<()>;
 }
 

@@ -340,6 +340,14 @@ fn is_marked(fd: &LinuxFd, path: &[u8]) -> bool {
     path.ends_with(REMOVED) && !is_at(fd, path)
 }
 
+/// Whether the object may have a name although [`path`] has none: it is longer than a page, does not begin at the root
+/// of the process, or has the kernel's mark on a remote file system.
+pub(super) fn is_path_unknown(fd: &LinuxFd) -> bool {
+    let is_known =
+        |path: &[u8]| path.starts_with(b"/") && !(fd.class().remote && path.ends_with(REMOVED));
+    with_link(fd, is_known) != Some(true)
+}
+
 /// Whether the object of the descriptor is known to have this path. False on a remote file system, because walking the
 /// path could wait for it, and because the kernel also marks names there that another host has changed.
 fn is_at(fd: &LinuxFd, path: &[u8]) -> bool {

@@ -476,7 +476,7 @@ impl Disk for LinuxDisk {
     }
 
     fn is_path_unknown(&self, fd: &LinuxFd) -> bool {
-        self.look_at_path(fd, |_| ()).is_none()
+        calls::is_path_unknown(fd)
     }
 
     async fn stat_fs(&self, fd: &LinuxFd) -> DiskResult<StatFs> {
