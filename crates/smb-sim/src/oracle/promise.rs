@@ -13,6 +13,9 @@ use super::{
     history::{Answer, Ask, Content, Covers, Effect, History, Key, Request},
 };
 
+/// The age of a change at which the server syncs it although nobody asked (`dirty_age_max`), and the time for the sync.
+const DIRTY_AGE_MAX: Duration = Duration::from_millis(30_500);
+
 /// One effect: number of the request, number of the effect in it.
 pub(super) type Place = (usize, usize);
 
@@ -182,18 +185,18 @@ impl Covered {
                 (None, true) => Policy::TreatHostAsStableStorage,
                 (None, false) => terms.policy,
             };
+            // No age counts of a policy that was set anew since, nor on a disk that cannot keep up.
+            let mut later = history.switches.iter().map(|switch| switch.begun);
+            let next = later.find(|(begun, _)| *begun > op.issued);
+            let end = next.map_or(end, |(_, at)| at.min(end));
+            let aged = |age| end.checked_sub(age).filter(|_| terms.device_keeps_up);
             let unasked = match (terms.cut.crash, policy) {
                 (Crash::Process, _) | (_, Policy::StrictSync) => Some(Duration::MAX),
-                (Crash::Power, Policy::Bounded(bound)) if terms.device_keeps_up => {
-                    // Nor of a policy that is set anew.
-                    let mut later = history.switches.iter().map(|switch| switch.begun);
-                    let next = later.find(|(begun, _)| *begun > op.issued);
-                    let end = next.map_or(end, |(_, at)| at.min(end));
-                    end.checked_sub(bound.max_delay)
-                }
+                (Crash::Power, Policy::Bounded(bound)) => aged(bound.max_delay),
                 _ => None,
             };
-            this.add_op(registers, number, (policy, unasked), terms);
+            let dated = aged(DIRTY_AGE_MAX);
+            this.add_op(registers, number, (policy, unasked, dated), terms);
         }
         this.add_switches(registers, history, terms);
         this
@@ -221,7 +224,7 @@ impl Covered {
         &mut self,
         registers: &Registers<'_>,
         number: usize,
-        (policy, unasked): (Policy, Option<Duration>),
+        (policy, unasked, dated): (Policy, Option<Duration>, Option<Duration>),
         terms: &Terms,
     ) {
         let op = &registers.ops[number];
@@ -232,12 +235,17 @@ impl Covered {
             self.add_all(number);
         }
         let honors = matches!(policy, Policy::Honor | Policy::StrictSync);
-        let times = policy.flushes_times(terms.flush_times);
+        let is_dated = honors && dated.is_some_and(|before| at < before);
+        let times = is_dated || policy.flushes_times(terms.flush_times);
         match &op.request.ask {
             Ask::Flush { covers, full } if honors || (*full && !terms.ignore_full_sync) => {
                 self.add_flush(registers, covers, op.issued, times);
             }
-            Ask::Through if honors => self.add_through(registers, number, times),
+            Ask::Through if honors => {
+                // `RWF_DSYNC` stores no time.
+                let times = is_dated || times && !writes(op.request);
+                self.add_through(registers, number, times);
+            }
             _ => {}
         }
         let moves = op.request.ask == Ask::MoveDirectory
@@ -262,10 +270,9 @@ impl Covered {
         }
     }
 
-    /// A write-through request is stable, with the time of last write if `times` are covered. That of a WRITE is not.
+    /// A write-through request is stable, with the time of last write if `times` are covered.
     fn add_through(&mut self, registers: &Registers<'_>, number: usize, times: bool) {
         let op = &registers.ops[number];
-        let times = times && !writes(op.request);
         for (index, effect) in op.request.effects.iter().enumerate() {
             if times || !is_time(effect) {
                 self.add((number, index));

@@ -337,6 +337,17 @@ fn write_through_covers_the_time_of_last_write_but_for_a_write() {
     let write = Request::write(file, "", 0..4, new).written(file, 200);
     tale.done(write.through());
     assert_eq!(tale.broken(&found(new, 100), Policy::Honor), NONE);
+    // Once it is old, its time is stored, whatever a FLUSH covers.
+    tale.now += 31_000;
+    let mut terms = tale.terms(Policy::Honor);
+    for flush_times in [true, false] {
+        terms.flush_times = flush_times;
+        let broken = check(&tale.history, &found(new, 199), &terms);
+        assert_eq!(rules(&broken), [Rule::Acknowledged]);
+        assert_eq!(check(&tale.history, &found(new, 200), &terms), []);
+    }
+    terms.device_keeps_up = false;
+    assert_eq!(check(&tale.history, &found(new, 100), &terms), []);
 }
 
 #[test]
