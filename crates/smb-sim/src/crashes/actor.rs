@@ -20,7 +20,7 @@ use vfs::Env;
 
 use super::{
     step::{Kind, Step},
-    world::{GHOST, Lock, MAKER, World},
+    world::{GHOST, Lock, MAKER, World, outcome},
 };
 use crate::{
     client::SimClient,
@@ -96,16 +96,18 @@ impl Actor {
     async fn step(&mut self, step: Step) {
         self.harvest();
         match step.kind() {
-            Kind::Write => self.write(step).await,
-            Kind::Flush => self.flush(step).await,
+            kind @ (Kind::Write
+            | Kind::Flush
+            | Kind::SetSize
+            | Kind::Attributes
+            | Kind::Times
+            | Kind::Ea
+            | Kind::Security
+            | Kind::Zero) => self.on_file(kind, step).await,
             Kind::Create => self.create(step).await,
             Kind::Close => self.close(step.file()).await,
             Kind::Rename => self.rename(step).await,
             Kind::Remove => self.remove(step).await,
-            Kind::SetSize => self.set_size(step).await,
-            Kind::Attributes => self.attributes(step).await,
-            Kind::Times => self.times(step).await,
-            Kind::Ea => self.ea(step).await,
             Kind::WriteStream => self.write_stream(step).await,
             Kind::FlushStream => self.flush_stream(step).await,
             Kind::RemoveStream => self.remove_stream(step).await,
@@ -115,7 +117,6 @@ impl Actor {
             Kind::FlushDir => self.flush_dir(step.dir()).await,
             Kind::FlushRoot => self.flush_dir(0).await,
             Kind::Copy => self.copy(step).await,
-            Kind::Zero => self.zero(step).await,
             Kind::Link => self.link(step).await,
             Kind::Disconnect => self.disconnect(),
             Kind::Pause => self.pause(step).await,
@@ -132,7 +133,6 @@ impl Actor {
             Kind::BareAttributes => self.bare_attributes(step).await,
             // The player of the steps ends the life of the server.
             Kind::Kill => {}
-            Kind::Security => self.security(step).await,
             Kind::Policy => self.set_policy(step).await,
             Kind::Host => self.host(step).await,
         }
@@ -203,9 +203,7 @@ impl Actor {
             Ok(id) => id,
             Err(ClientError::NoCredits { .. }) => {
                 // Not sent, so it never happened.
-                if let Some(op) = op {
-                    self.world.answer(op, Status::FILE_CLOSED, what);
-                }
+                self.world.answer(op, Status::FILE_CLOSED, what);
                 return None;
             }
             Err(_) => {
@@ -219,9 +217,7 @@ impl Actor {
         }
         match race(client.wait(id), env.sleep(PATIENCE)).await {
             Some(Ok(reply)) => {
-                if let Some(op) = op {
-                    self.world.answer(op, reply.header.status, what);
-                }
+                self.world.answer(op, reply.header.status, what);
                 Some(reply)
             }
             Some(Err(_)) => {
@@ -242,11 +238,8 @@ impl Actor {
         record: Option<Request>,
         wire: Wire,
     ) -> Answer {
-        match self.ask(what, record, wire, false).await {
-            Some(reply) if reply.header.status == Status::SUCCESS => Answer::Success,
-            Some(reply) if super::world::leaves_nothing(reply.header.status) => Answer::Refused,
-            _ => Answer::Failed,
-        }
+        let reply = self.ask(what, record, wire, false).await;
+        reply.map_or(Answer::Failed, |reply| outcome(reply.header.status))
     }
 
     fn harvest(&mut self) {
@@ -257,9 +250,7 @@ impl Actor {
         self.pending
             .retain(|(id, op, what)| match client.take(*id) {
                 Some(reply) => {
-                    if let Some(op) = op {
-                        world.answer(*op, reply.header.status, what);
-                    }
+                    world.answer(*op, reply.header.status, what);
                     false
                 }
                 None => true,
@@ -270,11 +261,7 @@ impl Actor {
     async fn finish(&mut self) {
         while let (Some((id, op, what)), Some(client)) = (self.pending.pop(), &mut self.client) {
             match race(client.wait(id), self.world.env.sleep(PATIENCE)).await {
-                Some(Ok(reply)) => {
-                    if let Some(op) = op {
-                        self.world.answer(op, reply.header.status, what);
-                    }
-                }
+                Some(Ok(reply)) => self.world.answer(op, reply.header.status, what),
                 Some(Err(_)) => break,
                 None => {
                     self.world.counts.borrow_mut().unanswered += 1;
@@ -371,7 +358,7 @@ impl Actor {
         if created.is_none() {
             self.world.ledger.borrow_mut().let_go(entry);
         }
-        if let Some(op) = op {
+        if op.is_some() {
             // An existing object was not created by this request.
             let there = |created: &Created| created.create_action != CreateAction::CREATED;
             let status = match &created {

@@ -18,7 +18,7 @@ use smb_wire::{
 use super::{
     actor::{Actor, Hand, STREAM},
     names::set_request,
-    step::Step,
+    step::{Kind, Step},
     world::{FILES, Lock},
 };
 use crate::oracle::{Answer, Covers, History, Key, Request, Value, fill};
@@ -35,10 +35,24 @@ pub(super) fn attribute_bits(attributes: FileAttributes) -> Value {
 }
 
 impl Actor {
-    pub(super) async fn write(&mut self, step: Step) {
+    /// A step on a file, which is opened unless it is.
+    pub(super) async fn on_file(&mut self, kind: Kind, step: Step) {
         let Some(hand) = self.hand(step.file(), false, false).await else {
             return;
         };
+        match kind {
+            Kind::Write => self.write(hand, step).await,
+            Kind::Flush => self.flush(hand, step).await,
+            Kind::SetSize => self.set_size(hand, step).await,
+            Kind::Attributes => self.set_attributes(hand, step).await,
+            Kind::Times => self.times(hand).await,
+            Kind::Ea => self.ea(hand, step).await,
+            Kind::Security => self.security(hand, step).await,
+            _ => self.zero(hand, step).await,
+        }
+    }
+
+    async fn write(&mut self, hand: Hand, step: Step) {
         let flags = match (step.flag(), step.a() % 5) {
             (true, 0) => WriteFlags::WRITE_UNBUFFERED,
             (true, _) => WriteFlags::WRITE_THROUGH,
@@ -77,10 +91,7 @@ impl Actor {
         self.ask("write", Some(record), wire, step.is_hasty()).await;
     }
 
-    pub(super) async fn flush(&mut self, step: Step) {
-        let Some(hand) = self.hand(step.file(), false, false).await else {
-            return;
-        };
+    async fn flush(&mut self, hand: Hand, step: Step) {
         let covers = Covers::Object(hand.object);
         self.flush_through(hand.id, covers, step).await;
     }
@@ -95,10 +106,7 @@ impl Actor {
         self.ask("flush", Some(record), wire, step.is_hasty()).await;
     }
 
-    pub(super) async fn set_size(&mut self, step: Step) {
-        let Some(hand) = self.hand(step.file(), false, false).await else {
-            return;
-        };
+    async fn set_size(&mut self, hand: Hand, step: Step) {
         let sectors = u64::from(step.b() % 32);
         let record = Request::set_size(hand.object, "", sectors);
         let record = record.written(hand.object, self.world.file_time());
@@ -107,13 +115,6 @@ impl Actor {
         let wire = set_request(hand.id, FileInformationClass::END_OF_FILE, &end);
         self.ask("set size", Some(record), wire, step.is_hasty())
             .await;
-    }
-
-    pub(super) async fn attributes(&mut self, step: Step) {
-        let Some(hand) = self.hand(step.file(), false, false).await else {
-            return;
-        };
-        self.set_attributes(hand, step).await;
     }
 
     pub(super) async fn set_attributes(&mut self, hand: Hand, step: Step) {
@@ -132,10 +133,7 @@ impl Actor {
         self.set_basic(hand, Key::Attributes, value, &basic).await;
     }
 
-    pub(super) async fn times(&mut self, step: Step) {
-        let Some(hand) = self.hand(step.file(), false, false).await else {
-            return;
-        };
+    async fn times(&mut self, hand: Hand) {
         let creation_time = FileTime(CREATED_BASE + self.world.history().version() * 10_000_000);
         let basic = FileBasicInformation {
             creation_time,
@@ -159,10 +157,7 @@ impl Actor {
         self.ask("set basic", Some(record), wire, false).await;
     }
 
-    pub(super) async fn ea(&mut self, step: Step) {
-        let Some(hand) = self.hand(step.file(), false, false).await else {
-            return;
-        };
+    async fn ea(&mut self, hand: Hand, step: Step) {
         let value = self.world.history().version().to_le_bytes().to_vec();
         let key = Key::Ea(EA.to_owned());
         let record = Request::meta(hand.object, key, Value::Bytes(value.clone()));
@@ -174,10 +169,7 @@ impl Actor {
             .await;
     }
 
-    pub(super) async fn security(&mut self, step: Step) {
-        let Some(hand) = self.hand(step.file(), false, false).await else {
-            return;
-        };
+    async fn security(&mut self, hand: Hand, step: Step) {
         let mark = u32::try_from(self.world.history().version()).unwrap_or(0);
         let key = Key::Security;
         let record = Request::meta(hand.object, key, security_value(Some(mark)));
@@ -283,10 +275,7 @@ impl Actor {
         self.ask("copychunk", Some(record), wire, false).await;
     }
 
-    pub(super) async fn zero(&mut self, step: Step) {
-        let Some(hand) = self.hand(step.file(), false, false).await else {
-            return;
-        };
+    async fn zero(&mut self, hand: Hand, step: Step) {
         let sectors = step.sectors();
         let bytes = |sectors| i64::try_from(History::bytes(sectors)).unwrap_or(i64::MAX);
         let mut input = BytesMut::new();

@@ -38,8 +38,8 @@ impl Actor {
         if step.flag() {
             let plain = Step::new(super::Kind::Write, 0, 0, 0).with(step.b(), step.a());
             let step = Step([plain.0[0], step.0[1] & 0x3F, plain.0[2], plain.0[3]]);
-            self.write(step).await;
-            self.flush(step).await;
+            self.on_file(super::Kind::Write, step).await;
+            self.on_file(super::Kind::Flush, step).await;
         }
     }
 
@@ -158,7 +158,7 @@ impl super::world::World {
             // The call failed as a whole.
             Err(_) => Status::ACCESS_DENIED,
         };
-        self.answer(op, status, "on the host");
+        self.answer(Some(op), status, "on the host");
         result.is_ok()
     }
 }

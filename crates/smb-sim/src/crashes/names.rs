@@ -14,7 +14,7 @@ use smb_wire::{
 use super::{
     actor::{Actor, STREAM, access, created, options},
     step::Step,
-    world::{Dir, File, Lock, Locked, MAKER, NAMES, Place, Taken, name_of},
+    world::{Dir, File, Lock, Locked, MAKER, NAMES, Place, Taken, name_of, outcome},
 };
 use crate::oracle::{Answer, Covers, Effect, Object, Request};
 
@@ -46,7 +46,7 @@ impl Actor {
         };
         let Some(created) = created(&reply) else {
             world.ledger.borrow_mut().let_go(entry);
-            if super::world::leaves_nothing(reply.header.status) {
+            if outcome(reply.header.status) == Answer::Refused {
                 world.beliefs.borrow_mut().names.remove(&place);
             }
             return;
@@ -329,7 +329,7 @@ impl Actor {
         world.ledger.borrow_mut().let_go(entry);
         let Some(reply) = reply else { return };
         let Some(created) = created(&reply) else {
-            if super::world::leaves_nothing(reply.header.status) {
+            if outcome(reply.header.status) == Answer::Refused {
                 world.beliefs.borrow_mut().names.remove(&place);
             }
             return;

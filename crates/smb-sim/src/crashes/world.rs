@@ -298,14 +298,11 @@ impl World {
         op
     }
 
-    /// Records an answer; `harmless` says that a refusal leaves nothing behind.
-    pub(super) fn answer(&self, op: OpId, status: Status, what: &'static str) -> Answer {
+    /// Records an answer, if it is one to a request that the history has.
+    pub(super) fn answer(&self, op: Option<OpId>, status: Status, what: &'static str) {
+        let Some(op) = op else { return };
         let at = self.env.monotonic();
-        let answer = match status {
-            Status::SUCCESS => Answer::Success,
-            other if leaves_nothing(other) => Answer::Refused,
-            _ => Answer::Failed,
-        };
+        let answer = outcome(status);
         if let Some(watch) = self.watched.borrow_mut().remove(&op) {
             let between = self.ledger.borrow().between(&watch);
             self.history().decided(op, between);
@@ -320,7 +317,6 @@ impl World {
         if answer != Answer::Success {
             *counts.refusals.entry((what, status.0)).or_default() += 1;
         }
-        answer
     }
 
     /// Waits until every client has come to this meeting, but not for one that never does.
@@ -359,20 +355,21 @@ impl World {
     }
 }
 
-/// Refusals after which everything is as it was.
-pub(super) fn leaves_nothing(status: Status) -> bool {
-    matches!(
-        status,
+pub(super) fn outcome(status: Status) -> Answer {
+    match status {
+        Status::SUCCESS => Answer::Success,
+        // After these everything is as it was.
         Status::OBJECT_NAME_COLLISION
-            | Status::OBJECT_NAME_NOT_FOUND
-            | Status::OBJECT_PATH_NOT_FOUND
-            | Status::SHARING_VIOLATION
-            | Status::ACCESS_DENIED
-            | Status::FILE_CLOSED
-            | Status::DELETE_PENDING
-            | Status::DIRECTORY_NOT_EMPTY
-            | Status::INVALID_PARAMETER
-    )
+        | Status::OBJECT_NAME_NOT_FOUND
+        | Status::OBJECT_PATH_NOT_FOUND
+        | Status::SHARING_VIOLATION
+        | Status::ACCESS_DENIED
+        | Status::FILE_CLOSED
+        | Status::DELETE_PENDING
+        | Status::DIRECTORY_NOT_EMPTY
+        | Status::INVALID_PARAMETER => Answer::Refused,
+        _ => Answer::Failed,
+    }
 }
 
 pub(super) struct Locked {
