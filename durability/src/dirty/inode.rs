@@ -85,8 +85,8 @@ pub(crate) struct Inode<V: Volume> {
     gone: bool,
     /// [`Inode::earlier_names`] when the last name was removed.
     left: BTreeMap<FileKey, u64>,
-    /// Writes in flight: tickets, and whether the change is made in several parts.
-    in_flight: BTreeMap<u64, bool>,
+    /// Writes in flight: tickets, a node of each, and whether the change is made in several parts.
+    in_flight: BTreeMap<u64, (Held<V>, bool)>,
     /// Writes that were accepted and are not in flight: tickets, with the open if it is known.
     queued: BTreeMap<u64, Option<u64>>,
     /// Notified when a write has ended; made by the first request that waits for one.
@@ -232,10 +232,10 @@ impl<V: Volume> Inode<V> {
         account.charge(&mut self.pending.charges, held.key());
     }
 
-    /// Records that a write is in flight from now on, and no longer queued. `in_parts`: the change is made in several
-    /// parts.
-    pub(crate) fn start_write(&mut self, ticket: u64, in_parts: bool) {
-        self.in_flight.insert(ticket, in_parts);
+    /// Records that a write through `held` is in flight from now on, and no longer queued. `in_parts`: the change is
+    /// made in several parts.
+    pub(crate) fn start_write(&mut self, ticket: u64, held: &Held<V>, in_parts: bool) {
+        self.in_flight.insert(ticket, (held.clone(), in_parts));
         self.queued.remove(&ticket);
     }
 

@@ -128,7 +128,7 @@ impl<V: Volume> PendingContents<'_, V> {
         let ticket = core.with(self.held.key(), |inode| {
             inode.seen_through(&gate.share);
             let ticket = known.unwrap_or_else(|| core.tick());
-            inode.start_write(ticket, true);
+            inode.start_write(ticket, &self.held, true);
             ticket
         });
         self.ticket = Some(ticket);
@@ -330,7 +330,7 @@ impl<V: Volume> PendingContents<'_, V> {
             };
             inode.seen_through(share);
             let ticket = known.unwrap_or_else(|| core.tick());
-            inode.start_write(ticket, false);
+            inode.start_write(ticket, &self.held, false);
             // A durable write leaves nothing to be synced later.
             let watch = !writing.durable && inode.wants_keeper();
             Ok((judged, writing, ticket, watch))

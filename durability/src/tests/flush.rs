@@ -724,6 +724,28 @@ fn the_root_of_a_share_covers_what_other_shares_changed_on_file_systems_below_it
     });
 }
 
+/// Only the node of the WRITE shows where the file is, because nothing of it is dirty yet.
+#[test]
+fn the_root_of_a_share_covers_a_first_write_under_way_on_a_file_system_below_it() {
+    honor(|w| async move {
+        let (top, f) = (dir(1), file(ELSEWHERE + 5));
+        let whole = Fake::new(&w.env, ms(50), ms(50));
+        lock(&whole.times).root = 2;
+        let above = w
+            .engine
+            .share("above", Arc::clone(&whole), ShareDurability::default());
+        lock(&w.fake.state).paths.insert(f.ino, "mount/f".into());
+        w.env.spawn(Box::pin(async move {
+            let written = above.write(&f, 0, Bytes::from_static(&[1; 4096]), PLAIN);
+            drop(written.await.unwrap());
+        }));
+        w.env.sleep(ms(1)).await;
+        let root = w.gate.flush(&top, FlushTarget::ShareRoot, PLAIN);
+        drop(root.await.unwrap());
+        assert_eq!(whole.take_log(), ["write 1000005", "all 1000005"]);
+    });
+}
+
 /// Another share is over a folder above, on the same file system.
 #[test]
 fn the_root_of_a_share_reports_what_a_share_above_loses_below_it() {

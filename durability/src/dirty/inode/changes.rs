@@ -144,7 +144,7 @@ impl<V: Volume> Inode<V> {
 
     /// Whether a failed write-back may concern more than the one write in flight. Call this while it is in flight.
     pub(crate) fn has_more_than_one_write(&self) -> bool {
-        let in_parts = self.in_flight.values().any(|in_parts| *in_parts);
+        let in_parts = self.in_flight.values().any(|(_, in_parts)| *in_parts);
         self.is_dirty() || self.queued.len() + self.in_flight.len() > 1 || in_parts
     }
 
@@ -180,13 +180,19 @@ impl<V: Volume> Inode<V> {
 
     /// A node of the inode, or else a directory that has a dirty name of it.
     pub(crate) fn held(&self) -> Option<&Held<V>> {
-        let held = self.node.as_ref().or_else(|| self.streams.values().next());
+        let held = self.own_node();
         held.or_else(|| self.names.first().map(|name| &name.dir))
+    }
+
+    /// A node of the inode: one of a write in flight if nothing is dirty yet.
+    fn own_node(&self) -> Option<&Held<V>> {
+        let held = self.node.as_ref().or_else(|| self.streams.values().next());
+        held.or_else(|| self.in_flight.values().next().map(|(held, _)| held))
     }
 
     /// The path of the inode: the kernel's, if a node is held, or else that of one of its opens.
     pub(crate) fn path_hint(&self) -> Option<String> {
-        let held = self.node.as_ref().or_else(|| self.streams.values().next());
+        let held = self.own_node();
         held.and_then(|held| held.vfs.path_hint(&held.node))
             .or_else(|| self.opens.path())
     }
