@@ -89,6 +89,9 @@ pub(crate) struct Inode<V: Volume> {
     in_flight: BTreeMap<u64, (Held<V>, bool)>,
     /// Writes that were accepted and are not in flight: tickets, with the open if it is known.
     queued: BTreeMap<u64, Option<u64>>,
+    /// Shares that have promised, under a bound, what was being written: they are charged with it when it is dirty.
+    /// Empty while nothing is in flight or queued.
+    promised_to: Vec<Arc<Share>>,
     /// Notified when a write has ended; made by the first request that waits for one.
     ended: Option<Arc<Notify>>,
     asked: Vec<Held<V>>,
@@ -129,6 +132,7 @@ impl<V: Volume> Default for Inode<V> {
             left: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             queued: BTreeMap::new(),
+            promised_to: Vec::new(),
             ended: None,
             asked: Vec::new(),
             waiters: Vec::new(),
@@ -244,6 +248,9 @@ impl<V: Volume> Inode<V> {
         if let Some(ticket) = ticket {
             self.in_flight.remove(&ticket);
             self.queued.remove(&ticket);
+            if !self.is_being_written() {
+                self.promised_to.clear();
+            }
             if let Some(ended) = &self.ended {
                 ended.notify_waiters();
             }

@@ -246,9 +246,9 @@ impl Opens {
     pub(crate) fn bounded_elsewhere(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
         let mut shares: Vec<Arc<Share>> = Vec::new();
         let counted = self.counted.iter();
-        for Counted { share, .. } in counted.filter(|one| one.asked().bound.is_some()) {
-            if share != own && !shares.contains(share) {
-                shares.push(Arc::clone(share));
+        for one in counted.filter(|one| one.share != *own) {
+            if !shares.contains(&one.share) && one.asked().bound.is_some() {
+                shares.push(Arc::clone(&one.share));
             }
         }
         shares

@@ -6,7 +6,8 @@
 //!   it is marked. Only FLUSH waits for queued writes: background syncs and barriers do not, because making room may
 //!   depend on them. A FLUSH through an open that caches does not wait for the queued writes of other opens, because
 //!   the break that they wait for may wait for this FLUSH.
-//! - The bytes of a WRITE are reserved before the kernel sees them: the exposure is never below what was written.
+//! - The bytes of a WRITE are reserved before the kernel sees them: the exposure is never below what was written. A
+//!   share that gets a bounded open of the file, or promises the WRITE, while it is under way is charged when it ends.
 //! - If a guard is dropped after its change began, anything may have been written: a WRITE counts as done in part, one
 //!   with a sync of its own (`RWF_DSYNC`) as failed, any other change as a change of the whole file.
 //! - A failure of write-back that a WRITE may have reported instead of the sync poisons the inode.
@@ -57,6 +58,20 @@ struct Writing<'a> {
     /// The bytes reserved for the share of the request; `others` holds those of the other shares that it is charged to.
     reserved: Reservation,
     others: Vec<Reservation>,
+}
+
+impl Writing<'_> {
+    /// Charges the shares, too, that have got a bounded open or have promised the WRITE since it was admitted.
+    fn charge_late<V: Volume>(&mut self, inode: &Inode<V>) {
+        let bytes = self.range.1 - self.range.0;
+        for share in inode.charged_beside(self.account.share) {
+            if !self.account.also.contains(&share) {
+                let reserved = share.reserve(bytes, u64::MAX, PolicyKind::Bounded);
+                self.others.extend(reserved);
+                self.account.also.push(share);
+            }
+        }
+    }
 }
 
 enum Outcome {
@@ -343,15 +358,13 @@ impl<V: Volume> PendingContents<'_, V> {
     }
 
     fn end_write(&mut self, outcome: Outcome) {
-        let Phase::Writing(writing) = std::mem::replace(&mut self.phase, Phase::Idle) else {
+        let Phase::Writing(mut writing) = std::mem::replace(&mut self.phase, Phase::Idle) else {
             return;
         };
         let (core, share) = (&self.gate.core, &self.gate.share);
         let (held, since) = (&self.held, self.since);
-        let (range, account) = (writing.range, writing.account);
+        let range = writing.range;
         let is_reported = !core.planted(Planted::ExposureUnderReported);
-        let reserved = std::iter::once(writing.reserved).chain(writing.others);
-        let reserved = reserved.filter(|_| is_reported);
         let key = held.key();
         let stream = held.node.stream().unwrap_or_default();
         let failure = match outcome {
@@ -365,7 +378,11 @@ impl<V: Volume> PendingContents<'_, V> {
         let mut hint = None;
         let ticket = self.ticket.take();
         core.with(key, |inode| {
+            writing.charge_late(inode);
             inode.write_ended(ticket);
+            let account = writing.account;
+            let reserved = std::iter::once(writing.reserved).chain(writing.others);
+            let reserved = reserved.filter(|_| is_reported);
             if let Some(failure) = failure {
                 if core.planted(Planted::FailedThroughTrustsOthers) {
                     inode.doubted(share, held, place, failure);

@@ -274,7 +274,7 @@ impl<V: Volume> Gate<V> {
 
     /// The shares that a change of the inode through this share is charged to, `bounded` among them.
     fn account(&self, inode: &Inode<V>, kind: PolicyKind, bounded: Vec<Arc<Share>>) -> Account<'_> {
-        let mut also = inode.opens.bounded_elsewhere(&self.share);
+        let mut also = inode.charged_beside(&self.share);
         also.extend(bounded);
         let share = &self.share;
         Account { share, kind, also }

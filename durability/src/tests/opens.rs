@@ -2,6 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
+use bytes::Bytes;
 use proptest::prelude::*;
 use vfs::{Env, Node, VfsError};
 
@@ -785,4 +786,39 @@ fn a_share_that_is_charged_trips_when_a_sync_fails() {
         assert_eq!(other.effective_policy(), policy);
         drop(open);
     });
+}
+
+/// The share of the WRITE bounds nothing, and the file is opened through the other one only while the WRITE is under
+/// way.
+#[test]
+fn a_bounded_flush_promises_a_write_that_is_under_way() {
+    for (target, still_open) in [
+        (FlushTarget::File, true),
+        (FlushTarget::File, false),
+        (FlushTarget::ShareRoot, false),
+    ] {
+        world("bounded:1s,64MiB", Limits::default(), move |w| async move {
+            let host = ShareDurability::with_policy(HOST.parse().unwrap());
+            let other = w.engine.share("other", Arc::clone(&w.fake), host);
+            let f = file(5);
+            let (writer, node) = (Arc::clone(&other), f.clone());
+            w.env.spawn(Box::pin(async move {
+                let data = Bytes::from_static(&[1; 4096]);
+                drop(writer.write(&node, 0, data, PLAIN).await.unwrap());
+            }));
+            w.env.sleep(ms(1)).await;
+            let mut open = Some(w.gate.opened(&f, opener("f")));
+            let node = match target {
+                FlushTarget::ShareRoot => dir(1),
+                _ => f.clone(),
+            };
+            drop(w.gate.flush(&node, target, PLAIN).await.unwrap());
+            open.take_if(|_| !still_open);
+            w.env.sleep(ms(19)).await;
+            assert_eq!(w.gate.exposure().bytes, 4096, "{target:?}");
+            w.env.sleep(ms(1000)).await;
+            assert_eq!(other.exposure().bytes, 0, "{target:?}");
+            drop(open);
+        });
+    }
 }

@@ -99,8 +99,25 @@ impl<V: Volume> Inode<V> {
         self.pending.bytes + self.running.as_ref().map_or(0, |epoch| epoch.bytes)
     }
 
+    /// Whether a write is in flight or queued.
+    pub(super) fn is_being_written(&self) -> bool {
+        !self.in_flight.is_empty() || !self.queued.is_empty()
+    }
+
+    /// The shares other than `own` that are charged with a change through `own`: those with a bounded open, and those
+    /// that have promised it while it was under way.
+    pub(crate) fn charged_beside(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
+        let mut shares = self.opens.bounded_elsewhere(own);
+        for share in self.promised_to.iter().filter(|share| *share != own) {
+            if !shares.contains(share) {
+                shares.push(Arc::clone(share));
+            }
+        }
+        shares
+    }
+
     /// Records that a FLUSH is answered before the disk: the policy of `account` acknowledges everything that is dirty
-    /// now. A bound also applies to changes made through other shares.
+    /// now or being written. A bound also applies to changes made through other shares.
     pub(crate) fn promised(&mut self, account: &Account<'_>, key: FileKey) {
         let epochs = std::iter::once(&mut self.pending).chain(&mut self.running);
         let dirty = epochs.filter(|epoch| !epoch.is_clean());
@@ -112,6 +129,13 @@ impl<V: Volume> Inode<V> {
             mine.for_each(|charge| charge.change(account.kind));
             if account.kind == PolicyKind::Bounded {
                 account.join((charges, bytes), key);
+            }
+        }
+        if account.kind == PolicyKind::Bounded && self.is_being_written() {
+            for (share, _) in account.shares() {
+                if !self.promised_to.contains(share) {
+                    self.promised_to.push(Arc::clone(share));
+                }
             }
         }
     }
