@@ -8,8 +8,15 @@
 use std::sync::Arc;
 
 use super::{
-    PosixNode, PosixVfs, SERVICE, SymlinkPolicy, attributes::Named, errno::REFUSED, lookup::Child,
-    name, name_cache::Change, node::kind_of, roots, samba_xattr::DOS_ATTRIB,
+    PosixNode, PosixVfs, SERVICE, SymlinkPolicy,
+    attributes::Named,
+    errno::{REFUSED, unless},
+    lookup::Child,
+    name,
+    name_cache::Change,
+    node::kind_of,
+    roots,
+    samba_xattr::DOS_ATTRIB,
 };
 use crate::{
     Attr, DirName, Directories, FileKey, Identity, Kind, Listed, Node, RemovedName, Seen,
@@ -338,7 +345,7 @@ impl<D: Disk> PosixVfs<D> {
         for (at, entry) in entries.into_iter().enumerate() {
             self.pause_at(at).await;
             let found = found.next();
-            if hide && entry.kind == libc::DT_LNK {
+            if hide && self.is_link(dir, &entry, &found).await.unwrap_or_default() {
                 continue;
             }
             let ino = entry.ino;
@@ -355,6 +362,24 @@ impl<D: Disk> PosixVfs<D> {
             true => Err(VfsError::TooLarge),
             false => Ok((names, looked)),
         }
+    }
+
+    /// Whether an entry is a link. Where the listing does not say, and no query of it has (`found`), the disk is asked.
+    pub(super) async fn is_link(
+        &self,
+        dir: &PosixNode<D>,
+        entry: &RawEntry,
+        found: &Option<DiskResult<EntryAttrs>>,
+    ) -> VfsResult<bool> {
+        let is_link = |stat: &Stat| kind_of(stat.mode) == Kind::SymbolicLink;
+        Ok(match (entry.kind, found) {
+            (libc::DT_UNKNOWN, Some(Ok((stat, _)))) => is_link(stat),
+            (libc::DT_UNKNOWN, _) => {
+                let stat = Box::pin(self.disk.stat_at(dir.fd(), &entry.name)).await;
+                unless(stat, &[libc::ENOENT])?.is_some_and(|stat| is_link(&stat))
+            }
+            (kind, _) => kind == libc::DT_LNK,
+        })
     }
 
     /// Whether an entry is hidden from clients, as far as a listing shows: a file system mounted on it has another

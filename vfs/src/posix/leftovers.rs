@@ -5,11 +5,10 @@
 //! removed as the user, since they may be somebody's files; the targets of links are not touched.
 
 use super::{
-    PosixNode, PosixVfs, SERVICE, SymlinkPolicy, attributes::STICKY, errno::unless, name,
-    node::kind_of, roots,
+    PosixNode, PosixVfs, SERVICE, SymlinkPolicy, attributes::STICKY, errno::unless, name, roots,
 };
 use crate::{
-    Attributes, Identity, Kind, VfsError, VfsResult,
+    Attributes, Identity, VfsError, VfsResult,
     disk::{Disk, RawEntry},
 };
 
@@ -99,16 +98,7 @@ impl<D: Disk> PosixVfs<D> {
                 false => Entry::Reserved,
             });
         }
-        let is_link = match entry.kind {
-            libc::DT_LNK => true,
-            libc::DT_UNKNOWN => match self.disk.stat_at(dir.fd(), &entry.name).await {
-                Ok(stat) => kind_of(stat.mode) == Kind::SymbolicLink,
-                Err(errno) if errno.is(&[libc::ENOENT]) => false,
-                Err(errno) => return Err(errno.into()),
-            },
-            _ => false,
-        };
-        if !is_link {
+        if !self.is_link(dir, entry, &None).await? {
             return Ok(match self.is_hidden(dir, entry.ino, &None) {
                 true => Entry::Reserved,
                 false => Entry::Seen,

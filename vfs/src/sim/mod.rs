@@ -61,7 +61,7 @@ pub struct SimOptions {
     pub xattr_space: usize,
     /// Whether `FICLONERANGE` works.
     pub clones: bool,
-    /// It looks like NFS.
+    /// It looks like NFS, and its listings do not say which names are links.
     pub nfs: bool,
     /// Mounted read-only.
     pub read_only: bool,

@@ -681,7 +681,10 @@ impl State {
         // As getdents(2) answers for a directory that was removed.
         err_if(node.links == 0, libc::ENOENT)?;
         err_if(node.entries.len() > max, libc::EOVERFLOW)?;
-        let kind = |ino: u64| self.live.get(ino).map_or(0, Inode::dirent_kind);
+        let kind = |ino: u64| match self.options.nfs {
+            true => libc::DT_UNKNOWN,
+            false => self.live.get(ino).map_or(0, Inode::dirent_kind),
+        };
         Ok(node
             .entries
             .iter()

@@ -1,7 +1,10 @@
 //! Writes on NFS, which may report the failure of an earlier write-back.
 
 use super::{cuts::mount, streams::open, *};
-use crate::sim::{Fault, FaultAction, SimOp};
+use crate::{
+    posix::SymlinkPolicy,
+    sim::{Fault, FaultAction, SimOp},
+};
 
 /// NFS reports a failed write-back to the next write through the same descriptor; a sync through it does not report
 /// that again.
@@ -68,4 +71,19 @@ fn a_durable_write_that_is_too_large_on_nfs_may_be_a_failed_sync() {
             assert_eq!(looked.load(std::sync::atomic::Ordering::Relaxed), nfs);
         });
     }
+}
+
+#[test]
+fn links_are_hidden_where_a_listing_does_not_say_which_names_are_links() {
+    let (disk, link) = sim(SimOptions {
+        nfs: true,
+        ..SimOptions::default()
+    });
+    let options = PosixOptions {
+        symlinks: SymlinkPolicy::Hide,
+        ..default_options()
+    };
+    block_on(async {
+        conformance::symlinks_hidden(Case::with(disk, link, options).await).await;
+    });
 }
