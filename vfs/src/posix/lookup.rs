@@ -106,6 +106,10 @@ impl<F> Child<F> {
     fn automounts(&self) -> bool {
         matches!(self, Self::Inode(_, stat) if stat.automounts)
     }
+
+    fn is_depot(&self, above: FileKey, name: &[u8]) -> bool {
+        matches!(self, Self::Inode(_, stat) if roots::is_depot(above, name, stat.key))
+    }
 }
 
 impl<D: Disk> Paths for PosixVfs<D> {
@@ -349,6 +353,7 @@ impl<D: Disk> PosixVfs<D> {
             }
         };
         if let Some(child) = self.child_of(opened).await? {
+            VfsError::InvalidName.when(child.is_depot(dir_key, &exact))?;
             return Ok(Some((exact, child)));
         }
         let Some(other) = self.other_name(dir, dir_key, component, seen).await? else {

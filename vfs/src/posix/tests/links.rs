@@ -123,14 +123,19 @@ fn an_absolute_link_is_followed_within_the_share() {
     assert_eq!(refused, Err(VfsError::SymbolicLink));
 }
 
-/// A file system of its own on a new folder; unmounted when dropped.
+/// A mount on a new folder; unmounted when dropped.
 struct Mounted<'a>(&'a Path);
 
 impl<'a> Mounted<'a> {
+    /// A file system of its own.
     fn new(at: &'a Path) -> Option<Self> {
+        Self::by(at, &["-t", "tmpfs", "-o", "size=1m", "none"])
+    }
+
+    fn by(at: &'a Path, how: &[&str]) -> Option<Self> {
         std::fs::create_dir(at).unwrap();
         let mut mount = Command::new("mount");
-        mount.args(["-i", "-t", "tmpfs", "-o", "size=1m", "none"]);
+        mount.arg("-i").args(how);
         if !mount.arg(at).status().is_ok_and(|status| status.success()) {
             crate::testing::missing("root, or mount");
             return None;
@@ -144,6 +149,25 @@ impl Drop for Mounted<'_> {
         let mut umount = Command::new("umount");
         let _ = umount.args(["-q", "-l"]).arg(self.0).status();
     }
+}
+
+/// A second mount stands for the short name that NTFS or a server of CIFS gives the depot.
+#[test]
+fn the_depot_is_reached_by_no_name_that_only_the_file_system_knows() {
+    let top = tempfile::tempdir().unwrap();
+    let [depot, at, other] = [".streams", "STREAM~1", "OTHER~1"].map(|name| top.path().join(name));
+    std::fs::create_dir(&depot).unwrap();
+    std::fs::create_dir(&other).unwrap();
+    let Some(_mounted) = Mounted::by(&at, &["--bind", depot.to_str().unwrap()]) else {
+        return;
+    };
+    symlink("STREAM~1", top.path().join("link")).unwrap();
+    let t = open(top.path(), default_options());
+    let found = |name| block_on(t.find(name)).map(|found| found.found.is_some());
+    assert_eq!(found("STREAM~1"), Err(VfsError::InvalidName));
+    assert_eq!(found("STREAM~1/00"), Err(VfsError::InvalidName));
+    assert_eq!(found("link/00"), Err(VfsError::SymbolicLink));
+    assert_eq!(found("OTHER~1"), Ok(true));
 }
 
 #[test]
