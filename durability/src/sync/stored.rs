@@ -112,7 +112,7 @@ impl<V: Volume> Durability<V> {
             let above = dir.key();
             let mut result = me.insist(above, Some(dir)).await;
             // Any directory that lost a name may have had a hard link of it. This comes after the sync, so that another
-            // request that has removed one at the same time has marked its directory by now.
+            // request that has just removed one has had time to mark its directory. Nothing ensures that it has.
             left.extend(me.may_bring_names_back(key.fs));
             left.remove(&above);
             // The others are still dirty or poisoned, unless the removals from them are stable already.
