@@ -96,7 +96,7 @@ impl Run {
         }
     }
 
-    /// Notes the folder of a share. What was flushed in another one before is still there.
+    /// Notes the folder of a share. Files that were flushed in another one before are still there.
     fn move_share(&mut self, name: String, root: String) {
         if let Some(former) = self.shares.get(&name).filter(|former| **former != root) {
             let files = self.files.iter_mut();
