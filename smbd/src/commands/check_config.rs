@@ -88,7 +88,7 @@ fn obstacles(config: &Config) -> (Option<UserDb>, Vec<String>) {
         found.extend(rules.map(|error| error.to_string()));
     }
     found.extend(config.shares.iter().filter_map(closed_folder));
-    let plan = placement::plan(&config.listeners, &placement::allowed_cores());
+    let plan = placement::plan_here(&config.listeners);
     found.extend(plan.err().map(|error| error.to_string()));
     // The server raises its own limit as far as it may.
     resources::raise_descriptor_limit();

@@ -242,7 +242,7 @@ impl<S: Service> Front<S> {
         // The engine keeps this number when a reload divides the descriptors anew.
         config.dirty_inodes = Some(resources::Descriptors::of(&config).dirty_inodes);
         let config = Arc::new(config);
-        let plan = placement::plan(&config.listeners, &placement::allowed_cores())?;
+        let plan = placement::plan_here(&config.listeners)?;
         vfs::linux::pool::share_arenas(plan.cores.len());
         let users = setup.users.clone();
         let service = make(Arc::clone(&config), setup.users)?;

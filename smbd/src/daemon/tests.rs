@@ -347,10 +347,15 @@ fn client(address: std::net::SocketAddr) -> (TcpStream, u8) {
     (stream, answer[1])
 }
 
+/// The workers of a daemon whose listener names no cores.
+fn plan() -> placement::Plan {
+    placement::plan_here(&[config::listen_everywhere()]).unwrap()
+}
+
 #[test]
 fn from_start_to_orderly_end() {
     let daemon = Running::start("");
-    let cores = placement::allowed_cores().len();
+    let cores = plan().cores.len();
     let clients: Vec<(TcpStream, u8)> = (0..2 * cores).map(|_| client(daemon.address)).collect();
     // Least loaded first: every worker has two.
     let mut workers: Vec<u8> = clients.iter().map(|(_, worker)| *worker).collect();
@@ -379,7 +384,7 @@ fn from_start_to_orderly_end() {
 #[test]
 fn of_equally_loaded_workers_the_near_one() {
     let daemon = Running::start("");
-    for (worker, core) in placement::allowed_cores().into_iter().enumerate() {
+    for (worker, core) in plan().cores.into_iter().enumerate() {
         // On loopback packets come in where they are sent.
         let address = daemon.address;
         let connect = thread::spawn(move || {

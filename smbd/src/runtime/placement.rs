@@ -1,10 +1,11 @@
 //! Decides which worker runs on which core, and which workers serve which listener.
 //!
 //! There is one worker for each core that any listener names; a listener without cores uses every core the process may
-//! use. Two listeners that name a core share its worker.
+//! use, or as many as its CPU quota has the time of. Two listeners that name a core share its worker.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::resources;
 use crate::{Error, config::Listener};
 
 /// The cores of the workers, and the workers of the listeners.
@@ -18,11 +19,36 @@ pub struct Plan {
     pub members: Vec<Vec<usize>>,
 }
 
-/// Makes the plan for these listeners, on `allowed` cores (not empty).
+/// Makes the plan for these listeners on this machine.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_here(listeners: &[Listener]) -> Result<Plan, Error> {
+    let (allowed, quota) = (allowed_cores(), resources::cpu_quota());
+    if let Some(quota) = quota.filter(|quota| *quota < allowed.len()) {
+        tracing::info!(
+            cores = allowed.len(),
+            quota,
+            "the control group has a CPU quota of fewer cores than it may use: a [[listener]] without `cores` has only \
+             so many workers, which are not pinned"
+        );
+    }
+    plan(listeners, &allowed, quota)
+}
+
+/// Makes the plan for these listeners, on `allowed` cores (not empty). A listener without cores gets no more workers
+/// than `quota`, and if those are fewer than the cores, they are not pinned: every other group with a quota would have
+/// the same cores.
 ///
 /// # Errors
 /// A listener names a core that is not allowed.
-pub fn plan(listeners: &[Listener], allowed: &[usize]) -> Result<Plan, Error> {
+pub fn plan(
+    listeners: &[Listener],
+    allowed: &[usize],
+    quota: Option<usize>,
+) -> Result<Plan, Error> {
+    let within = quota.and_then(|quota| allowed.get(..quota.max(1)));
+    let unnamed = within.unwrap_or(allowed);
     let mut worker_of = BTreeMap::new();
     let mut pinned = BTreeSet::new();
     let mut members = Vec::with_capacity(listeners.len());
@@ -34,8 +60,8 @@ pub fn plan(listeners: &[Listener], allowed: &[usize]) -> Result<Plan, Error> {
                  `cores`, or let the process have it (CPUAffinity= of a systemd unit, the CPU set of a container)"
             );
         }
-        let cores = if named.is_empty() { allowed } else { named };
-        if listener.pin {
+        let cores = if named.is_empty() { unnamed } else { named };
+        if listener.pin && (!named.is_empty() || unnamed.len() == allowed.len()) {
             pinned.extend(cores.iter().copied());
         }
         let workers = cores.iter().map(|core| {
@@ -163,28 +189,46 @@ mod tests {
             pin: false,
             ..pinned(&[0, 1])
         };
-        let plan = plan(&[free, pinned(&[1, 2])], &[0, 1, 2]).unwrap();
+        let plan = plan(&[free, pinned(&[1, 2])], &[0, 1, 2], None).unwrap();
         assert_eq!(plan.pinned, [1, 2].into());
         assert_eq!(plan.cores, [0, 1, 2]);
     }
 
     #[test]
     fn without_cores_there_is_one_worker_for_each() {
-        let plan = plan(&[pinned(&[]), pinned(&[])], &[0, 2, 5]).unwrap();
+        let plan = plan(&[pinned(&[]), pinned(&[])], &[0, 2, 5], None).unwrap();
         assert_eq!(plan.cores, [0, 2, 5]);
         assert_eq!(plan.members, [vec![0, 1, 2], vec![0, 1, 2]]);
     }
 
     #[test]
+    fn a_cpu_quota_limits_the_workers_of_listeners_without_cores() {
+        let of = |listeners: &[Listener], quota| plan(listeners, &[0, 2, 5], Some(quota)).unwrap();
+        let limited = of(&[pinned(&[])], 2);
+        assert_eq!(limited.cores, [0, 2]);
+        assert!(limited.pinned.is_empty());
+        for enough in [3, 64] {
+            let whole = of(&[pinned(&[])], enough);
+            assert_eq!(whole, plan(&[pinned(&[])], &[0, 2, 5], None).unwrap());
+            assert_eq!(whole.pinned.len(), 3);
+        }
+        // Cores that are named count.
+        let named = of(&[pinned(&[2, 5]), pinned(&[])], 1);
+        assert_eq!(named.cores, [2, 5, 0]);
+        assert_eq!(named.pinned, [2, 5].into());
+        assert_eq!(named.members, [vec![0, 1], vec![2]]);
+    }
+
+    #[test]
     fn listeners_share_the_worker_of_a_shared_core() {
-        let plan = plan(&[pinned(&[3, 1]), pinned(&[1, 0])], &[0, 1, 2, 3]).unwrap();
+        let plan = plan(&[pinned(&[3, 1]), pinned(&[1, 0])], &[0, 1, 2, 3], None).unwrap();
         assert_eq!(plan.cores, [3, 1, 0]);
         assert_eq!(plan.members, [vec![0, 1], vec![1, 2]]);
     }
 
     #[test]
     fn cores_that_are_not_ours_are_refused() {
-        let error = plan(&[pinned(&[0]), pinned(&[7])], &[0, 1]).unwrap_err();
+        let error = plan(&[pinned(&[0]), pinned(&[7])], &[0, 1], None).unwrap_err();
         let error = error.to_string();
         let mistake = "a [[listener]] names core 7, but this process may use only [0, 1]\n  = ";
         assert!(error.starts_with(mistake), "{error}");

@@ -3,7 +3,7 @@
 //!
 //! Reading is separate from deciding: the rules are plain functions of numbers.
 
-use std::{fs, path::Path};
+use std::{fs, num::NonZeroU64, path::Path};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
@@ -162,8 +162,7 @@ pub(crate) fn raise_descriptor_limit() {
 /// The memory for buffers of all connections, in bytes: as configured, or else a part of the machine's memory.
 pub(crate) fn buffer_memory(configured: Option<u64>) -> usize {
     let bytes = configured.unwrap_or_else(|| {
-        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let of_group = memory_of_group(&groups, Path::new(CGROUPS));
+        let of_group = memory_of_group(&own_groups(), Path::new(CGROUPS));
         part_for_buffers(of_group.map_or(machine_memory(), |most| most.min(machine_memory())))
     });
     usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -189,28 +188,55 @@ fn machine_memory() -> u64 {
     kib.map_or(0, |kib: u64| kib.saturating_mul(1024))
 }
 
-/// The least that the control group of this process, or one above it, allows (cgroups(7)).
+/// The cores whose time the CPU quota of this process allows, rounded up; `None` without a quota.
+pub(crate) fn cpu_quota() -> Option<usize> {
+    cpu_quota_of_group(&own_groups(), Path::new(CGROUPS))
+}
+
+/// The control groups of this process (cgroups(7)).
+fn own_groups() -> String {
+    fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
+}
+
+/// The least memory that these control groups, or those above them, allow.
 fn memory_of_group(groups: &str, mounted: &Path) -> Option<u64> {
-    let mut least: Option<u64> = None;
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (parts.next()?, parts.next()?);
-        let (top, files) = if controllers.is_empty() {
-            (mounted.to_owned(), GROUP_FILES)
-        } else if controllers.split(',').any(|one| one == "memory") {
-            (mounted.join("memory"), GROUP_FILES_V1)
-        } else {
-            continue;
-        };
-        let folders = Path::new(path.trim_start_matches('/')).ancestors();
-        for limit in folders.flat_map(|folder| files.iter().map(move |file| folder.join(file))) {
-            // "max" stands for no limit, and the topmost group has no such file.
-            let text = fs::read_to_string(top.join(limit)).ok();
-            let most = text.and_then(|text| text.trim().parse().ok());
-            least = least.into_iter().chain(most).min();
-        }
-    }
-    least
+    // "max" stands for no limit.
+    let limit = |text: String| text.trim().parse().ok();
+    let limits = [("", GROUP_FILES), ("memory", GROUP_FILES_V1)];
+    let all = limits.map(|(controller, files)| group_values(groups, mounted, controller, files));
+    all.into_iter().flatten().filter_map(limit).min()
+}
+
+/// The least quota of these control groups, or those above them, in cores. A value is a time and the period in which it
+/// may be used up, or "max" and a period.
+fn cpu_quota_of_group(groups: &str, mounted: &Path) -> Option<usize> {
+    let cores = |text: String| {
+        let (quota, period) = text.trim().split_once(' ')?;
+        let period: NonZeroU64 = period.parse().ok()?;
+        let cores = quota.parse::<u64>().ok()?.div_ceil(period.get());
+        usize::try_from(cores.max(1)).ok()
+    };
+    let all = group_values(groups, mounted, "", &["cpu.max"]).into_iter();
+    all.filter_map(cores).min()
+}
+
+/// The texts of these files of the control group of this controller of version 1, or of the group of version 2 if it
+/// is empty, and of the groups above. The topmost group has no file of a limit.
+fn group_values(groups: &str, mounted: &Path, controller: &str, files: &[&str]) -> Vec<String> {
+    let path = groups.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        controllers
+            .split(',')
+            .any(|one| one == controller)
+            .then_some(path)
+    });
+    let top = mounted.join(controller);
+    let folders = path.map(|path| Path::new(path.trim_start_matches('/')).ancestors());
+    let folders = folders.into_iter().flatten();
+    let files = folders.flat_map(|folder| files.iter().map(move |file| folder.join(file)));
+    files
+        .filter_map(|file| fs::read_to_string(top.join(file)).ok())
+        .collect()
 }
 
 #[cfg(test)]
@@ -317,5 +343,27 @@ mod tests {
         let both = "5:cpu:/x\n4:hugetlb,memory:/d\n0::/a/b\n";
         assert_eq!(memory_of_group(both, top.path()), Some(4096));
         assert_eq!(memory_of_group("nonsense", top.path()), None);
+    }
+
+    #[test]
+    fn the_least_cpu_quota_of_the_groups_above_counts() {
+        let top = tempfile::tempdir().unwrap();
+        let quota = |text: &str| {
+            fs::write(top.path().join("a/b/cpu.max"), text).unwrap();
+            cpu_quota_of_group("1:cpu:/x\n0::/a/b\n", top.path())
+        };
+        fs::create_dir_all(top.path().join("a/b")).unwrap();
+        for none in ["max 100000\n", "", "1", "100 0\n", "-1 100000\n"] {
+            assert_eq!(quota(none), None, "{none}");
+        }
+        assert_eq!(quota("200000 100000\n"), Some(2));
+        assert_eq!(quota("150000 100000\n"), Some(2));
+        assert_eq!(quota("1000 100000\n"), Some(1));
+        // Of the group that a container sees as the topmost one.
+        fs::write(top.path().join("cpu.max"), "300000 100000\n").unwrap();
+        assert_eq!(quota("max 100000\n"), Some(3));
+        assert_eq!(quota("800000 100000\n"), Some(3));
+        assert_eq!(quota("50000 50000\n"), Some(1));
+        assert_eq!(cpu_quota_of_group("", top.path()), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Workers: one thread, pinned unless the configuration says otherwise, one current-thread runtime, one ring each.
+//! Workers: one thread, pinned unless the configuration or a CPU quota says otherwise, one current-thread runtime, one
+//! ring each.
 //!
 //! A worker runs the connections it is given and the jobs it is sent until it ends. It gives a connection to another
 //! worker when it is asked to, because the other one has less to do. If the task of a connection panics, only this
@@ -189,7 +190,7 @@ impl<C: Send + 'static> Worker<C> {
         })
     }
 
-    /// The core of the worker, to which it is pinned unless the configuration says otherwise.
+    /// The core of the worker, to which it is pinned if the plan says so.
     #[must_use]
     pub fn core(&self) -> usize {
         self.core
