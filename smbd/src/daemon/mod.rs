@@ -214,7 +214,9 @@ struct Front<S: Service> {
     late: recovery::Late,
     /// Notified when another configuration is in force, perhaps with more of them.
     late_again: tokio::sync::Notify,
-    /// Allows one task at a time to bring a configuration into force.
+    /// Allows one reload at a time, so that the files that were read last come into force last.
+    reloading: tokio::sync::Mutex<()>,
+    /// Allows one task at a time to bring a configuration into force. Nobody who has it reads the configuration.
     applying: tokio::sync::Mutex<()>,
     config_file: Option<PathBuf>,
     admission: Arc<Admission>,
@@ -273,6 +275,7 @@ impl<S: Service> Front<S> {
             mark,
             late,
             late_again: tokio::sync::Notify::new(),
+            reloading: tokio::sync::Mutex::default(),
             applying: tokio::sync::Mutex::default(),
             config_file: setup.config_file,
             workers,

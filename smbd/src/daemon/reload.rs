@@ -1,7 +1,7 @@
 //! Brings a configuration into force while the server runs.
 //!
 //! One at a time: the file and the users are read and checked, new file systems are probed, and the service takes it
-//! all, or nothing. Reading happens on a thread that may wait for a disk.
+//! all, or nothing. Reading happens on a thread that may wait for a disk; shares that are late are taken in meanwhile.
 
 use std::{
     path::{Path, PathBuf},
@@ -36,11 +36,13 @@ impl<S: Service> Front<S> {
             "this server was started without a configuration file: there is nothing to reload\n  = stop it, and start \
              it with other arguments or with --config FILE",
         )?;
-        let _applying = self.applying.lock().await;
+        let _reloading = self.reloading.lock().await;
         let (old, sandbox) = (self.config(), self.sandbox.clone());
         let reading = tokio::task::spawn_blocking(move || read_again(&file, &old, &sandbox));
         let (config, users, needs_restart) = reading.await??;
         let needs_restart = needs_restart.into_iter().map(str::to_owned).collect();
+        // Meanwhile shares may have been taken in that were late, which changes nothing of what was read.
+        let _applying = self.applying.lock().await;
         self.ask_new(&config).await?;
         let applied = self.name_and_apply(config, users).await;
         if applied.is_err() {

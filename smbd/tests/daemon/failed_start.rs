@@ -2,6 +2,7 @@
 
 use std::{process::Command, time::Duration};
 
+use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 use smb_client::{ClientError, CreateArgs};
 use smb_wire::Status;
@@ -259,4 +260,34 @@ fn a_share_that_is_read_only_is_served() {
         assert_eq!(tree.read_file("f").unwrap().len(), 24 << 20, "{kind}");
         assert!(tree.create(&CreateArgs::create("new")).is_err(), "{kind}");
     }
+}
+
+/// The configuration does not answer while the server reads it again, here a FIFO that nobody writes to.
+#[test]
+fn a_reload_that_hangs_does_not_keep_a_share_from_being_served() {
+    let Some(mount) = LoopMount::new("xfs", 400) else {
+        return;
+    };
+    let mut could = false;
+    let daemon = kill_and_start(&mount, || could = shut_down(&mount));
+    if !could {
+        return;
+    }
+    assert_eq!(refused(&daemon, "bad"), Some(Status::SHARE_UNAVAILABLE));
+    let config = daemon.path("h.toml");
+    std::fs::remove_file(&config).unwrap();
+    let mode = Mode::RUSR | Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &config, mode).unwrap();
+    daemon.signal("HUP");
+    let how = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut fifo = None;
+    // Without waiting, it can be opened only while the server waits for what is in it.
+    eventually("it does not read the configuration", || {
+        fifo = rustix::fs::open(&config, how, Mode::empty()).ok();
+        fifo.is_some()
+    });
+    mount.unmount();
+    mount.mount();
+    eventually("the share is served", || refused(&daemon, "bad").is_none());
+    drop(fifo);
 }
