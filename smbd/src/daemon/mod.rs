@@ -103,7 +103,8 @@ pub fn run<S: Service>(
         None if is_hangup_ignored() => None,
         None => Some(Order::HangUp),
     };
-    run_with(setup, make, |orders| {
+    run_with(setup, make, |orders, undo| {
+        starting.undo_by(undo);
         // A client's write beyond RLIMIT_FSIZE must only fail. By its default, the signal that comes with the error
         // would end the server. The handler stays when its receiver is dropped.
         drop(signal(SignalKind::from_raw(libc::SIGXFSZ))?);
@@ -132,15 +133,18 @@ fn is_hangup_ignored() -> bool {
     mask.is_some_and(|mask| mask & 1 != 0)
 }
 
+/// Undoes what a start has left in the state folder; no client was served.
+pub type Undo = Box<dyn FnOnce() + Send>;
+
 /// Runs the daemon as [`run`] does, but takes its orders from the caller in place of signals: for tests, and for
-/// programs that handle signals themselves.
+/// programs that handle signals themselves. A caller that ends the process before the start is over uses the [`Undo`].
 ///
 /// # Errors
 /// As [`run`].
 pub fn run_with<S: Service>(
     setup: Setup,
     make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
-    wire_orders: impl FnOnce(mpsc::Sender<Order>) -> io::Result<()>,
+    wire_orders: impl FnOnce(mpsc::Sender<Order>, Undo) -> io::Result<()>,
 ) -> Result<(), Error> {
     // This precedes every other thread that serves, because all inherit it.
     vfs::give_up_set_ids().map_err(|error| {
@@ -171,8 +175,15 @@ pub fn run_with<S: Service>(
     let grace = setup.config.server.shutdown_grace.max(GRACE_MIN);
     let ended = runtime.block_on(async {
         let (sender, orders) = mpsc::channel(ORDERS_MAX);
+        // No client is served yet, so only an earlier server can have left something to sync.
         let has_synced_all = late.has_synced_all();
-        let front = wire_orders(sender).map_err(Error::from);
+        let marked = Arc::clone(&mark);
+        let undo: Undo = Box::new(move || {
+            if has_synced_all {
+                marked.remove();
+            }
+        });
+        let front = wire_orders(sender, undo).map_err(Error::from);
         let front = front.and_then(|()| Front::start(setup, (Arc::clone(&mark), late), make));
         let (ended, is_stable) = match front {
             Ok(front) => {
@@ -181,7 +192,6 @@ pub fn run_with<S: Service>(
                 let is_stable = matches!(ended, Ok(true));
                 (ended, is_stable)
             }
-            // No client was served, so only an earlier server can have left something to sync.
             Err(error) => (Err(error), has_synced_all),
         };
         if is_stable && !change_in_time(grace, move || mark.remove()).await {

@@ -2,8 +2,9 @@
 //!
 //! A start may wait for a disk that does not answer, and the thread that waits carries out no order. So until the start
 //! is over, a separate thread carries out an order to stop by ending the process. Nothing was served by then, so
-//! nothing is lost; the mark of a running server stays, and the next start syncs. An order to reload is carried out
-//! when the start is over: by its default, the signal would end the process.
+//! nothing is lost, and the mark of a running server is removed. It stays if an earlier server left something that
+//! could not be synced, or if the disk of the state folder does not answer; then the next start syncs. An order to
+//! reload is carried out when the start is over: by its default, the signal would end the process.
 
 use std::{
     io,
@@ -20,7 +21,10 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-use super::Order;
+use super::{
+    Order, Undo,
+    ending::{GRACE_MIN, change_in_time},
+};
 use crate::lock;
 
 /// From here on SIGHUP does not end this process. Its handler stays; [`EarlyStop`] receives the signal.
@@ -33,11 +37,10 @@ pub(crate) fn outlive_hangup() -> io::Result<()> {
     signal(SignalKind::hangup()).map(drop)
 }
 
-/// While this lives, SIGTERM and SIGINT end the process at once.
-#[derive(Debug)]
+/// While this lives, SIGTERM and SIGINT end the process at once, except for the time that the [`Undo`] takes.
 pub(super) struct EarlyStop {
-    /// Whether the start is over.
-    over: Arc<Mutex<bool>>,
+    /// `None` when the start is over.
+    undo: Arc<Mutex<Option<Undo>>>,
     /// Whether an order to reload came.
     reload: Arc<AtomicBool>,
     /// Ends the thread when it is dropped.
@@ -45,15 +48,15 @@ pub(super) struct EarlyStop {
 }
 
 impl EarlyStop {
-    /// Starts the thread, which accesses no file. SIGHUP is an order to reload if the server `reloads`.
+    /// Starts the thread. SIGHUP is an order to reload if the server `reloads`.
     ///
     /// # Errors
     /// The signals cannot be received, or there can be no thread.
     pub(super) fn begin(reloads: bool) -> io::Result<Self> {
-        let over = Arc::new(Mutex::new(false));
+        let undo: Arc<Mutex<Option<Undo>>> = Arc::new(Mutex::new(Some(Box::new(|| ()))));
         let reload = Arc::new(AtomicBool::new(false));
         let (ends, mut ended) = oneshot::channel();
-        let runtime = Builder::new_current_thread().enable_io().build()?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
         let (mut terminate, mut interrupt, mut hangup) = {
             let _in_runtime = runtime.enter();
             let hangup = reloads.then(|| signal(SignalKind::hangup()));
@@ -63,7 +66,7 @@ impl EarlyStop {
                 hangup.transpose()?,
             )
         };
-        let (known, wanted) = (Arc::clone(&over), Arc::clone(&reload));
+        let (known, wanted) = (Arc::clone(&undo), Arc::clone(&reload));
         let wait = move || {
             runtime.block_on(async {
                 loop {
@@ -77,19 +80,25 @@ impl EarlyStop {
                     }
                 }
             });
-            let over = lock(&known);
-            if !*over {
-                // The lock is held, so that the server does not begin to serve meanwhile.
+            // The lock is held to the end, so that the server does not begin to serve meanwhile.
+            let mut known = lock(&known);
+            if let Some(undo) = known.take() {
+                runtime.block_on(change_in_time(GRACE_MIN, undo));
                 std::process::exit(0);
             }
         };
         let thread = thread::Builder::new().name("start".to_owned());
         thread.spawn(wait)?;
         Ok(Self {
-            over,
+            undo,
             reload,
             _ends: ends,
         })
+    }
+
+    /// Sets what an order to stop does before it ends the process.
+    pub(super) fn undo_by(&self, undo: Undo) {
+        *lock(&self.undo) = Some(undo);
     }
 
     /// Ends when the start is over, and passes on an order to reload that came meanwhile.
@@ -105,6 +114,6 @@ impl EarlyStop {
 
 impl Drop for EarlyStop {
     fn drop(&mut self) {
-        *lock(&self.over) = true;
+        *lock(&self.undo) = None;
     }
 }

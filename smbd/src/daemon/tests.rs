@@ -293,7 +293,7 @@ impl Running {
             run_with(
                 setup,
                 move |_, _| Ok(made),
-                move |orders| sender.send(orders).map_err(io::Error::other),
+                move |orders, _| sender.send(orders).map_err(io::Error::other),
             )
         });
         let orders = receiver.recv().unwrap();
@@ -747,7 +747,7 @@ fn a_start_that_fails_is_no_unclean_end() {
             true => Ok(Arc::new(Echo::default())),
             false => Err(io::Error::other("no service")),
         };
-        let ran = run_with(setup(folder.path(), ""), make, |_| Ok(()));
+        let ran = run_with(setup(folder.path(), ""), make, |_, _| Ok(()));
         let error = ran.unwrap_err().to_string();
         assert!(!mark.exists(), "{error}");
         error
@@ -757,6 +757,15 @@ fn a_start_that_fails_is_no_unclean_end() {
     std::fs::create_dir_all(state.join(places::CONTROL_SOCKET).join("x")).unwrap();
     let error = run(true);
     assert!(error.starts_with("control socket "), "{error}");
+    // A start that is stopped undoes it, too.
+    let stopped = |_, undo: Undo| {
+        assert!(mark.exists());
+        undo();
+        assert!(!mark.exists());
+        Err(io::Error::other("stopped"))
+    };
+    let make = |_, _| Ok(Arc::new(Echo::default()));
+    run_with(setup(folder.path(), ""), make, stopped).unwrap_err();
     // A start that fails also syncs what a killed server has left.
     std::fs::write(&mark, "{}").unwrap();
     run(true);
@@ -776,7 +785,7 @@ fn two_daemons_do_not_share_a_state_folder() {
         sockets: vec![],
         metrics: None,
     };
-    let ran = run_with(setup, |_, _| Ok(Arc::new(Echo::default())), |_| Ok(()));
+    let ran = run_with(setup, |_, _| Ok(Arc::new(Echo::default())), |_, _| Ok(()));
     let error = ran.unwrap_err().to_string();
     assert!(error.contains("another Holdfast runs"), "{error}");
     daemon.status();
