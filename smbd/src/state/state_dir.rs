@@ -39,8 +39,9 @@ fn advised(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), text)
 }
 
-/// An error about the state folder.
+/// An error about the state folder, with a way out.
 pub(crate) fn named(folder: &Path, error: io::Error) -> io::Error {
+    let error = advised(error);
     let text = format!("state folder {}: {error}", folder.display());
     io::Error::new(error.kind(), text)
 }
@@ -49,7 +50,7 @@ pub(crate) fn named(folder: &Path, error: io::Error) -> io::Error {
 pub(crate) fn check_writable(folder: &Path) -> io::Result<()> {
     let existing = folder.ancestors().find(|above| above.exists());
     match existing.map(|existing| access(existing, Access::WRITE_OK)) {
-        Some(Err(Errno::ROFS)) => Err(advised(Errno::ROFS.into())),
+        Some(Err(Errno::ROFS)) => Err(Errno::ROFS.into()),
         // A folder that this user may not make may be made by another one, as by StateDirectory= of systemd.
         _ => Ok(()),
     }
@@ -96,7 +97,7 @@ pub(crate) fn check_own(folder: &Path) -> io::Result<()> {
 /// # Errors
 /// When it cannot be made, or exists and belongs to somebody else, or is open to others who use it.
 pub fn prepare(folder: &Path) -> io::Result<()> {
-    make(folder).map_err(|error| named(folder, advised(error)))
+    make(folder).map_err(|error| named(folder, error))
 }
 
 fn make(folder: &Path) -> io::Result<()> {
@@ -132,7 +133,7 @@ pub fn own(folder: &Path) -> io::Result<Ownership> {
         .write(true)
         .mode(0o600)
         .open(folder.join(LOCK_FILE))
-        .map_err(|error| named(folder, advised(error)))?;
+        .map_err(|error| named(folder, error))?;
     let try_lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
     rustix::fs::flock(&lock, try_lock).map_err(|errno| named(folder, errno.into()))?;
     Ok(Ownership { _lock: lock })
@@ -199,6 +200,17 @@ mod tests {
         set(0o755);
         prepare(folder).unwrap();
         assert_eq!(mode(), 0o700);
+    }
+
+    #[test]
+    fn each_error_of_the_folder_has_one_way_out() {
+        let folder = Path::new("/var/lib/holdfast");
+        let refused = named(folder, Errno::ACCESS.into());
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        let text = refused.to_string();
+        assert!(text.contains("\n  = set state_dir"), "{text}");
+        let again = named(folder, refused).to_string();
+        assert_eq!(again.matches("\n  = ").count(), 1, "{again}");
     }
 
     #[test]
