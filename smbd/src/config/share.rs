@@ -280,6 +280,14 @@ pub(super) fn written_policy(
     policy
 }
 
+/// Checks the comment of a share or of the server.
+pub(super) fn check_comment(comment: &raw::At<String>, findings: &mut Findings) {
+    if get(comment, String::new()).chars().count() > COMMENT_MAX {
+        let message = "the comment is longer than clients show";
+        findings.add(span(comment), message, "use up to 256 characters");
+    }
+}
+
 fn combinations(
     table: &raw::ShareTable,
     share: &ShareSettings,
@@ -290,10 +298,7 @@ fn combinations(
     secrecy(table, share, server, findings);
     times(&table.flush_times, share.durability.policy, findings);
     check_allow(&table.hosts_allow, findings);
-    if share.comment.chars().count() > COMMENT_MAX {
-        let message = "the comment is longer than clients show";
-        findings.add(span(&table.comment), message, "use up to 256 characters");
-    }
+    check_comment(&table.comment, findings);
     let files_usable = share.file_mode & 0o600 == 0o600;
     if share.directory_mode & 0o700 != 0o700 || !files_usable {
         let place = if files_usable {

@@ -526,6 +526,18 @@ fn rules_keep_their_order_and_place() {
 }
 
 #[test]
+fn a_comment_is_as_long_as_clients_show() {
+    let keys = |count: usize| format!("comment = \"{}\"", "ö".repeat(count));
+    accept(&format!("[server]\n{}", keys(256)), &keys(256));
+    for (before, share_keys) in [
+        (format!("[server]\n{}", keys(257)), String::new()),
+        (String::new(), keys(257)),
+    ] {
+        assert!(refuse(&before, &share_keys).contains("longer than clients show"));
+    }
+}
+
+#[test]
 fn what_cannot_be_kept_is_refused() {
     let in_file = REFUSED.iter().map(|(text, why)| (*text, "", *why));
     let in_share = (REFUSED_OF_SHARE.iter()).map(|(keys, why)| ("", *keys, *why));

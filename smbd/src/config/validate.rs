@@ -159,6 +159,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
         );
     }
     share::check_allow(&table.hosts_allow, findings);
+    share::check_comment(&table.comment, findings);
     let encryption = get(&table.encryption, Encryption::Offered);
     let ciphers = preference(&table.ciphers, &DEFAULT_CIPHERS, "ciphers", findings);
     if encryption == Encryption::Required {
