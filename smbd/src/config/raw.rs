@@ -5,9 +5,12 @@
 //! turns these into the `Config` that the rest of the program sees. Values keep their place in the file, so that every
 //! complaint can point at them.
 
-use std::net::SocketAddr;
+use std::{fmt, marker::PhantomData, net::SocketAddr};
 
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor, value::MapAccessDeserializer},
+};
 use serde_spanned::Spanned;
 use smb_crypto::{Cipher, SigningAlgorithm};
 use vfs::posix::{StreamStore, SymlinkPolicy};
@@ -26,14 +29,62 @@ pub(super) type At<T> = Option<Spanned<T>>;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct File {
+    #[serde(deserialize_with = "table")]
     pub(super) server: ServerTable,
+    #[serde(deserialize_with = "tables")]
     pub(super) listener: Vec<Spanned<ListenerTable>>,
+    #[serde(deserialize_with = "tables")]
     pub(super) share: Vec<Spanned<ShareTable>>,
+    #[serde(deserialize_with = "table")]
     pub(super) durability: DurabilityTable,
+    #[serde(deserialize_with = "table")]
     pub(super) limits: LimitsTable,
+    #[serde(deserialize_with = "table")]
     pub(super) log: LogTable,
+    #[serde(deserialize_with = "table")]
     pub(super) metrics: MetricsTable,
+    #[serde(deserialize_with = "table")]
     pub(super) sandbox: SandboxTable,
+}
+
+/// Reads a table that is written as one. Of a list, which serde takes as well, the first value would be that of the
+/// first key here, and so on.
+pub(super) fn table<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    Table::deserialize(from).map(|table| table.0)
+}
+
+/// Reads tables of one name as [`table`] does.
+fn tables<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> Result<Vec<Spanned<T>>, D::Error> {
+    let all = Vec::<Spanned<Table<T>>>::deserialize(from)?.into_iter();
+    let all = all.map(|one| Spanned::new(one.span(), one.into_inner().0));
+    Ok(all.collect())
+}
+
+struct Table<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Table<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Keys(PhantomData)).map(Self)
+    }
+}
+
+/// Takes the keys of a table.
+struct Keys<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Keys<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, keys: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(keys))
+    }
 }
 
 /// `[server]`
@@ -108,7 +159,7 @@ pub(super) struct ShareTable {
     pub(super) durable_acl: At<bool>,
     pub(super) flush_times: At<bool>,
     pub(super) flush_journal: At<bool>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "tables")]
     pub(super) durability_rule: Vec<Spanned<RuleTable>>,
 }
 

@@ -97,7 +97,7 @@ fn parse_again(text: &str, path: &Path, served: &[PathBuf]) -> Result<Config, Co
 pub(crate) fn server_of(path: &Path) -> Result<ServerSettings, Error> {
     #[derive(Deserialize)]
     struct OnlyServer {
-        #[serde(default)]
+        #[serde(default, deserialize_with = "raw::table")]
         server: raw::ServerTable,
     }
     let text = read(path)?;

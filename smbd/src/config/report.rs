@@ -179,7 +179,7 @@ const WAYS_OUT: [(&str, &str); 10] = [
     ("u32", WHOLE_NUMBER),
     ("usize", WHOLE_NUMBER),
     (
-        "struct ",
+        "a table",
         "write the table's name in brackets, as in [server], and its keys on lines of their own below",
     ),
     ("socket address", ADDRESS),

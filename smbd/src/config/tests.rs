@@ -311,6 +311,15 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     ("[listener]\nport = 445", "error: a table cannot stand here"),
     ("server = 1", "write the table's name in brackets"),
+    // Its values would be those of the keys in their order.
+    (
+        "log = [\"info\", \"auto\"]",
+        "error: a list cannot stand here",
+    ),
+    (
+        "listener = [[\"127.0.0.1:445\"]]",
+        "write the table's name in brackets",
+    ),
     ("[limits]\nopens = -1", "integer `-1` cannot stand here"),
     ("[limits]\nopens = \"16\"", "write a whole number"),
     ("[[listener]]\nport = 65536", "write a whole number"),
