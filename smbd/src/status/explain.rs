@@ -77,13 +77,21 @@ fn place<'a>(
         {
             return Ok((share, path));
         }
-        let path = if unc.is_some() { rest } else { typed.as_str() };
-        return Ok((share, tidy(path)));
+        let path = tidy(if unc.is_some() { rest } else { &typed });
+        return match path {
+            Some(path) => Ok((share, path)),
+            None => fail!(
+                "{} leads out of share {}\n  = give a path within it",
+                question.path,
+                share.name
+            ),
+        };
     }
     if (unc.is_some() || !typed.starts_with('/'))
         && let Ok(share) = config::share_named(shares, first)
+        && let Some(path) = tidy(rest)
     {
-        return Ok((share, tidy(rest)));
+        return Ok((share, path));
     }
     let here: Vec<(&config::ShareSettings, String)> = shares
         .iter()
@@ -118,14 +126,16 @@ fn below(
     path: &Path,
     resolved: &LazyCell<PathBuf, impl FnOnce() -> PathBuf>,
 ) -> Option<String> {
-    let direct = path.strip_prefix(&share.path).ok().map(Path::to_owned);
-    let rest = direct.or_else(|| {
+    let within = |path: &Path, folder: &Path| {
+        let rest = path.strip_prefix(folder).ok()?;
+        tidy(&rest.to_string_lossy())
+    };
+    within(path, &share.path).or_else(|| {
         // Either may have been reached by a link, and the disk of the share may hang.
         let folder = share.path.clone();
         let folder = config::in_time(&share.path, move || folder.canonicalize().ok())??;
-        resolved.strip_prefix(folder).ok().map(Path::to_owned)
-    })?;
-    Some(tidy(&rest.to_string_lossy()))
+        within(resolved, &folder)
+    })
 }
 
 /// A path without links, as far as it exists; as it is if its disk does not answer. It is looked at apart from the
@@ -141,17 +151,17 @@ fn real(path: &Path) -> PathBuf {
     found.flatten().unwrap_or_else(|| path.to_owned())
 }
 
-/// Components between single slashes, without `.` and `..`.
-fn tidy(path: &str) -> String {
+/// Components between single slashes, without `.` and `..`; `None` if the path leads out of the folder where it begins.
+fn tidy(path: &str) -> Option<String> {
     let mut parts: Vec<String> = Vec::new();
     for part in Path::new(path).components() {
         match part {
             Component::Normal(name) => parts.push(name.to_string_lossy().into_owned()),
-            Component::ParentDir => drop(parts.pop()),
+            Component::ParentDir => drop(parts.pop()?),
             _ => {}
         }
     }
-    parts.join("/")
+    Some(parts.join("/"))
 }
 
 /// The groups of a user, by name; none if they are not known.

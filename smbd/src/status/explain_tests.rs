@@ -72,7 +72,14 @@ fn paths_lead_to_shares() {
             .to_string()
             .contains("no share `none`")
     );
-    assert_eq!(tidy("../../../etc"), "etc");
+    // Nothing that leads out of a share is a path in it.
+    let out_of = |found: Result<_, crate::Error>| found.unwrap_err().to_string();
+    assert!(out_of(said("twin", "a/../../b")).contains("leads out of share twin"));
+    assert!(out_of(at("//server/data/../x")).contains("in no share"));
+    assert_eq!(at("data/../data/inner/x"), is("inner", "x"));
+    assert_eq!(at(&host("other/../data/x")), is("Data", "x"));
+    assert!(out_of(at("data/../x")).contains("in no share"));
+    assert_eq!(tidy("a/../../etc"), None);
 }
 
 #[test]
