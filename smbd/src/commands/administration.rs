@@ -14,12 +14,9 @@ use crate::{
         AppliedConfig, ClearedLatches, ClosedObjects, EndedByReload, Explained, PolicyChange,
         PolicyOutcome, Reloaded, ShareStatus, StatusReport,
     },
-    args::{CloseCommand, ExplainArgs, PolicyCommand, Question, ServerPlace},
+    args::{Closing, ExplainArgs, PolicyCommand, Question, ServerPlace},
     config::{self, places},
-    control::{
-        client,
-        protocol::{Closing, Request},
-    },
+    control::{client, protocol::Request},
     status::{
         check, explain, overview, shares,
         text::{Text, list, put},
@@ -66,13 +63,7 @@ fn print_change(what: &str, (text, all_stable): (String, bool)) -> Result<(), Er
 }
 
 /// `holdfast close ...`
-pub(crate) fn close(place: &ServerPlace, command: CloseCommand, json: bool) -> Result<(), Error> {
-    let what = match command {
-        CloseCommand::Session { id } => Closing::Session(id),
-        CloseCommand::Open { id } => Closing::Open(id),
-        CloseCommand::User { name } => Closing::User(name),
-        CloseCommand::Share { name } => Closing::Share(name),
-    };
+pub(crate) fn close(place: &ServerPlace, what: Closing, json: bool) -> Result<(), Error> {
     let answer: ClosedObjects = ask(place, &Request::Close { what })?;
     print(&answer, json, closed_in_words)
 }

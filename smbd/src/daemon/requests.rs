@@ -10,11 +10,9 @@ use super::Front;
 use crate::{
     Error,
     answers::{ClearedLatches, ClosedObjects, PolicyChange, Reloaded},
+    args::Closing,
     config,
-    control::{
-        Answer, Caller, Control,
-        protocol::{Closing, Request},
-    },
+    control::{Answer, Caller, Control, protocol::Request},
     service::{PolicySetting, Service},
 };
 

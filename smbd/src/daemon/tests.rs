@@ -21,11 +21,9 @@ use crate::{
         ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange, Reloaded,
         ServerStatus, ShareStatus, StatusReport,
     },
+    args::Closing,
     config::{self, Policy, places},
-    control::{
-        client::ask,
-        protocol::{Closing, Request},
-    },
+    control::{client::ask, protocol::Request},
     lock,
     metrics::exposition::Page,
     runtime::{
@@ -147,7 +145,7 @@ impl Service for Echo {
 
     async fn close_named(self: Arc<Self>, what: Closing) -> Result<ClosedObjects, Error> {
         match what {
-            Closing::Session(7) => Ok(ClosedObjects {
+            Closing::Session { id: 7 } => Ok(ClosedObjects {
                 sessions: 1,
                 ..ClosedObjects::default()
             }),
