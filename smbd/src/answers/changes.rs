@@ -13,19 +13,9 @@ pub struct Reloaded {
     pub needs_restart: Vec<String>,
 }
 
-/// A configuration in force, with the results of its changes of policies.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AppliedConfig {
-    /// The part that came into force at once.
-    #[serde(flatten)]
-    pub in_force: InForceConfig,
-    /// Policies and rules that changed.
-    pub policies: Vec<PolicyOutcome>,
-}
-
 /// A configuration in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InForceConfig {
+pub struct AppliedConfig {
     /// The shares that are served.
     pub shares: Vec<String>,
     /// Those of them that came back while changes from before are not stable.
@@ -34,6 +24,9 @@ pub struct InForceConfig {
     /// Everything that it ended, if it ended anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<EndedByReload>,
+    /// Policies and rules that changed, as soon as everything is on disk that was dirty under those that were tightened.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<PolicyOutcome>,
 }
 
 /// Everything that a configuration ends because it does not allow it any more.

@@ -18,8 +18,8 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Deserialize, Serialize};
 
 pub use changes::{
-    AppliedConfig, ClearedLatches, ClosedObjects, ClosedOne, EndedByReload, EndedNow,
-    InForceConfig, PolicyChange, PolicyOutcome, PolicyReload, Reloaded, SyncErrorReport, Synced,
+    AppliedConfig, ClearedLatches, ClosedObjects, ClosedOne, EndedByReload, EndedNow, PolicyChange,
+    PolicyOutcome, PolicyReload, Reloaded, SyncErrorReport, Synced,
 };
 pub use explained::{Asked, Explained, InForceNow, InForcePolicy, NotOpen, RuleExplained};
 pub use protection::{DeviceStatus, FileSystemStatus, FindingStatus, ProtectionStatus};

@@ -11,8 +11,8 @@ use super::out;
 use crate::{
     Error,
     answers::{
-        AppliedConfig, ClearedLatches, ClosedObjects, EndedByReload, Explained, PolicyChange,
-        PolicyOutcome, Reloaded, ShareStatus, StatusReport,
+        ClearedLatches, ClosedObjects, EndedByReload, Explained, PolicyChange, PolicyOutcome,
+        Reloaded, ShareStatus, StatusReport,
     },
     args::{Closing, ExplainArgs, PolicyCommand, Question, ServerPlace},
     config::{self, places},
@@ -112,18 +112,18 @@ fn write_closed(out: &mut Text, word: &str, closed: &ClosedObjects, more: &str) 
 /// whether everything that was acknowledged before is stable where it must be.
 fn reloaded_in_words(answer: &Reloaded) -> (String, bool) {
     let mut out = Text::default();
-    let AppliedConfig { in_force, policies } = &answer.applied;
-    put!(out, 0; "reloaded: {}", list(&in_force.shares));
+    let applied = &answer.applied;
+    put!(out, 0; "reloaded: {}", list(&applied.shares));
     let mut all_stable = true;
-    for outcome in policies {
+    for outcome in &applied.policies {
         all_stable &= write_outcome(&mut out, outcome);
     }
-    if !in_force.not_stable.is_empty() {
-        let shares = list(&in_force.not_stable);
+    if !applied.not_stable.is_empty() {
+        let shares = list(&applied.not_stable);
         put!(out, 0; "NOT STABLE: changes from before these shares came back: {shares}");
         all_stable = false;
     }
-    match &in_force.ended {
+    match &applied.ended {
         None => {}
         Some(EndedByReload::Later(text)) => put!(out, 0; "ended: {text}"),
         Some(EndedByReload::Now(now)) => {
@@ -286,7 +286,7 @@ fn socket(place: &ServerPlace) -> Result<PathBuf, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answers::{ClosedOne, EndedNow, InForceConfig, PolicyReload};
+    use crate::answers::{AppliedConfig, ClosedOne, EndedNow, PolicyReload};
 
     fn closed(named: &[(&str, u64, &str, &str, &str)]) -> ClosedObjects {
         let text = |text: &str| text.to_owned();
@@ -340,7 +340,7 @@ closed: 1 sessions, 2 tree connects, 3 opens
         let mut nothing = Reloaded::default();
         let done = ("reloaded: -\n".to_owned(), true);
         assert_eq!(reloaded_in_words(&nothing), done);
-        nothing.applied.in_force.not_stable = vec!["a".to_owned()];
+        nothing.applied.not_stable = vec!["a".to_owned()];
         let (text, all_stable) = reloaded_in_words(&nothing);
         assert!(
             text.contains("NOT STABLE") && text.ends_with(": a\n"),
@@ -349,14 +349,12 @@ closed: 1 sessions, 2 tree connects, 3 opens
         assert!(!all_stable);
         let all = Reloaded {
             applied: AppliedConfig {
-                in_force: InForceConfig {
-                    shares: vec!["a".to_owned(), "b".to_owned()],
-                    not_stable: Vec::new(),
-                    ended: Some(EndedByReload::Now(EndedNow {
-                        closed: closed(&[("session", 7, "alice", "", "")]),
-                        connections: 4,
-                    })),
-                },
+                shares: vec!["a".to_owned(), "b".to_owned()],
+                not_stable: Vec::new(),
+                ended: Some(EndedByReload::Now(EndedNow {
+                    closed: closed(&[("session", 7, "alice", "", "")]),
+                    connections: 4,
+                })),
                 policies: vec![PolicyOutcome::Reload(PolicyReload {
                     share: "a".to_owned(),
                     was: "honor".to_owned(),

@@ -120,8 +120,8 @@ impl ReloadInForce {
     pub(super) async fn stable(self) -> Result<Reloaded, Error> {
         Ok(Reloaded {
             applied: AppliedConfig {
-                in_force: self.applied.in_force,
                 policies: self.applied.stable.await?,
+                ..self.applied.in_force
             },
             needs_restart: self.needs_restart,
         })

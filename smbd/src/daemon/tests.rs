@@ -18,7 +18,7 @@ use crate::{
     Error,
     accounts::users,
     answers::{
-        ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange, Reloaded,
+        AppliedConfig, ClearedLatches, ClosedObjects, Explained, PolicyChange, Reloaded,
         ServerStatus, ShareStatus, StatusReport,
     },
     args::Closing,
@@ -127,9 +127,9 @@ impl Service for Echo {
         *self.shares.lock().unwrap() = config.shares.iter().map(|s| s.name.clone()).collect();
         let hangs = self.settling_hangs.load(Ordering::Relaxed);
         assert_eq!(users.users().count(), 0);
-        let in_force = InForceConfig {
+        let in_force = AppliedConfig {
             shares: self.shares.lock().unwrap().clone(),
-            ..InForceConfig::default()
+            ..AppliedConfig::default()
         };
         Ok(Applied {
             in_force,
@@ -419,7 +419,7 @@ fn reload_brings_new_shares_and_keeps_sessions_and_mistakes_out() {
                 [metrics]\nlisten = \"127.0.0.1:9\"\n";
     std::fs::write(&file, format!("{text}\n{more}")).unwrap();
     let answer = daemon.reload().unwrap();
-    assert_eq!(answer.applied.in_force.shares, ["s", "t"]);
+    assert_eq!(answer.applied.shares, ["s", "t"]);
     assert_eq!(answer.needs_restart, ["[metrics]"]);
     let shares = daemon.status().server.shares;
     assert_eq!([&*shares[0].share, &*shares[1].share], ["s", "t"]);

@@ -7,7 +7,7 @@ use smb_auth::UserDb;
 use crate::{
     Error,
     answers::{
-        ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange, PolicyOutcome,
+        AppliedConfig, ClearedLatches, ClosedObjects, Explained, PolicyChange, PolicyOutcome,
         ServerStatus, ShareStatus,
     },
     args::Closing,
@@ -122,8 +122,8 @@ pub enum ApplyReason {
 
 /// A configuration that is in force.
 pub struct Applied {
-    /// The part that came into force at once.
-    pub in_force: InForceConfig,
+    /// The configuration that came into force at once, without what becomes of its policies.
+    pub in_force: AppliedConfig,
     /// Completes when everything is on disk that was dirty under the policies that were tightened, which a disk may
     /// delay for ever; returns what became of the policies.
     pub stable: Pin<Box<dyn Future<Output = Result<Vec<PolicyOutcome>, Error>> + Send>>,

@@ -27,7 +27,7 @@ use vfs::linux::OwnChanges;
 use crate::{
     Error,
     answers::{
-        ClearedLatches, ClosedObjects, Explained, InForceConfig, PolicyChange, PolicyOutcome,
+        AppliedConfig, ClearedLatches, ClosedObjects, Explained, PolicyChange, PolicyOutcome,
         ServerStatus, ShareStatus,
     },
     args::Closing,
@@ -343,10 +343,11 @@ impl Service for Holdfast {
             }
             Ok(policies)
         };
-        let in_force = InForceConfig {
+        let in_force = AppliedConfig {
             shares: names,
             not_stable,
             ended,
+            policies: Vec::new(),
         };
         Ok(Applied {
             in_force,
