@@ -316,8 +316,8 @@ fn make_one<'a>(
     }
 }
 
-/// Whether that is how a cut looks from here. A server that still has a status for the end of a session is stopped in
-/// order, and has synced what it had acknowledged.
+/// Whether that is how a cut looks from here. A server that answers that the session has ended was not cut off. One
+/// that only closes the connection, as Holdfast does where it is stopped in order, cannot be distinguished.
 pub(super) fn is_cut(error: &ClientError) -> bool {
     matches!(
         error,
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_is_stopped_in_order_is_no_cut() {
+    fn a_server_that_still_answers_was_not_cut_off() {
         assert!(is_cut(&ClientError::Disconnected) && is_cut(&ClientError::TimedOut));
         for status in [
             Status::USER_SESSION_DELETED,
