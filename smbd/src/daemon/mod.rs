@@ -307,33 +307,38 @@ impl<S: Service> Front<S> {
         Ok(front)
     }
 
-    /// Starts accepting, the control socket and the metrics page.
+    /// Starts accepting, the control socket and the metrics page; nothing of these if one of them fails.
     fn open(
         self: &Rc<Self>,
         sockets: Vec<TcpListener>,
         metrics: Option<TcpListener>,
     ) -> io::Result<()> {
+        let take = |socket, what| {
+            let socket = tokio::net::TcpListener::from_std(socket)?;
+            tracing::info!(address = %socket.local_addr()?, "{what}");
+            io::Result::Ok(socket)
+        };
         let config = self.config();
+        let control = control::bind(&config.server.state_dir.join(places::CONTROL_SOCKET))?;
+        let sockets = sockets.into_iter().map(|socket| take(socket, "listening"));
+        let sockets = sockets.collect::<io::Result<Vec<_>>>()?;
+        let page = |socket| take(socket, "metrics page");
+        let metrics = metrics.map(page).transpose()?;
+        // From here on nothing fails: after an error no task may accept a client.
         let mut tasks = self.tasks.borrow_mut();
         for (index, socket) in sockets.into_iter().enumerate() {
-            let socket = tokio::net::TcpListener::from_std(socket)?;
-            tracing::info!(address = %socket.local_addr()?, "listening");
-            tasks.push(tokio::task::spawn_local(
-                Rc::clone(self).accept(index, socket),
-            ));
+            let accepting = Rc::clone(self).accept(index, socket);
+            tasks.push(tokio::task::spawn_local(accepting));
         }
         tasks.push(tokio::task::spawn_local(Rc::clone(self).balance()));
         tasks.push(tokio::task::spawn_local(Rc::clone(self).look_again()));
         tasks.push(tokio::task::spawn_local(Rc::clone(self).take_in_late()));
         tasks.push(tokio::task::spawn_local(sandbox::calls::log_refused()));
-        let control = control::bind(&config.server.state_dir.join(places::CONTROL_SOCKET))?;
-        let answers = Rc::clone(self) as Rc<dyn Control>;
-        tasks.push(tokio::task::spawn_local(control::serve(control, answers)));
+        let control = control::serve(control, Rc::clone(self) as Rc<dyn Control>);
+        tasks.push(tokio::task::spawn_local(control));
         if let Some(socket) = metrics {
             let front = Rc::clone(self);
             let render: metrics::Render = Rc::new(move || front.metrics());
-            let socket = tokio::net::TcpListener::from_std(socket)?;
-            tracing::info!(address = %socket.local_addr()?, "metrics page");
             tasks.push(tokio::task::spawn_local(metrics::serve(socket, render)));
         }
         Ok(())

@@ -745,9 +745,14 @@ fn a_start_that_fails_is_no_unclean_end() {
             true => Ok(Arc::new(Echo::default())),
             false => Err(io::Error::other("no service")),
         };
-        let ran = run_with(setup(folder.path(), ""), make, |_, _| Ok(()));
-        let error = ran.unwrap_err().to_string();
+        let setup = setup(folder.path(), "");
+        // It waits to be accepted, which would make it a client that was served.
+        let mut client = TcpStream::connect(setup.sockets[0].local_addr().unwrap()).unwrap();
+        client.write_all(b"x").unwrap();
+        let error = run_with(setup, make, |_, _| Ok(())).unwrap_err();
+        let error = error.to_string();
         assert!(!mark.exists(), "{error}");
+        assert_eq!(client.read(&mut [0; 2]).unwrap_or(0), 0, "{error}");
         error
     };
     assert_eq!(run(false), "no service");
