@@ -352,7 +352,7 @@ impl<V: Vfs> Removal<'_, V> {
         let Some(path) = server.files.leaving(open) else {
             return Ok(None);
         };
-        if let Remove::Stream = remove {
+        let Remove::Link(link) = remove else {
             let begun = self.share.gate.begin(self.node);
             self.share.vfs.remove_stream(self.who, self.node).await?;
             *outcome = Ok(true);
@@ -361,7 +361,7 @@ impl<V: Vfs> Removal<'_, V> {
             let removed = notices::change_of_stream(path, self.directory, name, action, filter);
             notices::report(server, &[removed]);
             return begun.stream_removed(self.node, self.flags).await.map(Some);
-        }
+        };
         let now = || server.files.leaving(open).unwrap_or_else(|| path.clone());
         let mut tried = self.attempt(&path, None).await;
         if let Err(error) = &tried
@@ -372,7 +372,7 @@ impl<V: Vfs> Removal<'_, V> {
             let still = server.name_turns.still(path.share).await;
             tried = self.attempt(&now(), Some(still)).await;
         }
-        if let (Err(error), Remove::Link(link)) = (&tried, remove)
+        if let Err(error) = &tried
             && is_absent(error)
         {
             tried = self.attempt_by_link(&now(), link, *error).await;
@@ -386,8 +386,10 @@ impl<V: Vfs> Removal<'_, V> {
             Err(error)
                 if is_absent(&error) && matches!(self.share.vfs.links(self.node).await, Ok(0)) =>
             {
+                // A rename has replaced the file meanwhile, for example.
                 *outcome = Ok(true);
-                Ok(None)
+                let gone = (self.share.gate).removed_beside(self.node, link.parent, self.flags);
+                gone.await.map(Some)
             }
             Err(error) => {
                 let due = share_line_due(server, LineAbout::NameStays, self.share.id);

@@ -1,14 +1,16 @@
 //! Changes of a name, or moves above it, while a rename or link to it waits; a FLUSH while a change of data waits; a
-//! lease that is granted while a LOCK waits; a lock that is granted while a change of data waits.
+//! lease that is granted while a LOCK waits; a lock that is granted while a change of data waits; a rename to a name
+//! whose removal waits.
 
 use bytes::BytesMut;
+use durability::Policy;
 use smb_client::{CreateArgs, Created, Request};
 use smb_sim::{MemoryOptions, Message, write_request};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
     create_context::LeaseState,
-    fscc::{FileBasicInformation, FileInformationClass},
+    fscc::{DispositionFlags, FileBasicInformation, FileInformationClass},
     fsctl::{DuplicateExtents, FsctlCode, SetZeroData},
     ids::{FileId, FileTime, LeaseKey},
     msg::{CreateOptions, FlushRequest, LockElement, LockFlags, LockRequest, OplockLevel},
@@ -22,7 +24,7 @@ use vfs::{
 
 use crate::{
     held::Holds,
-    world::{World, link, rename, set},
+    world::{World, close, link, rename, set},
 };
 
 const PAUSE: Duration = Duration::from_millis(1);
@@ -205,6 +207,48 @@ fn what_a_link_replaces_beside_a_sync_of_its_directory_keeps_its_other_name() {
         );
         let is_kept = |found: Option<BytesMut>| found.is_some_and(|found| &found[..] == b"kept");
         assert!(is_kept(old) || is_kept(new), "what was flushed is lost");
+    });
+}
+
+/// A rename replaces t while a close that removes this name waits for its turn.
+#[test]
+fn a_close_whose_name_a_rename_takes_is_answered_when_it_is_gone_for_good() {
+    let memory = MemoryOptions {
+        policy: Policy::StrictSync,
+        ..MemoryOptions::default()
+    };
+    World::under(12, memory).play(async |world| {
+        world.make("t").await;
+        let (mut first, mut second) = (world.first(), world.second());
+        let file = first.create(&CreateArgs::create("g")).await.unwrap();
+        first.write_at(file, 0, b"kept").await.unwrap();
+        // The rename itself, then the sync that makes it stable.
+        let holds = Holds::begin(world, &[SimOp::Change, SimOp::Sync]);
+        let renames = first.send(rename(file, "t", true)).unwrap();
+        holds.held(world, 1).await;
+        let deletes = CreateArgs::open("t").access(AccessMask::DELETE);
+        let marked = second.create(&deletes).await.unwrap();
+        let posix = DispositionFlags::DELETE | DispositionFlags::POSIX_SEMANTICS;
+        let mark = posix.bits().to_le_bytes();
+        let mark = set(marked, FileInformationClass::DISPOSITION_EX, &mark);
+        second.call(mark).await.unwrap();
+        let closes = second.send(close(marked)).unwrap();
+        world.env.sleep(PAUSE).await;
+        holds.release();
+        holds.held(world, 2).await;
+        let (later, env) = (holds.clone(), Arc::clone(&world.env));
+        let released = world.env.start(async move {
+            env.sleep(PAUSE * 10).await;
+            later.release();
+        });
+        let closed = second.wait(closes).await.unwrap();
+        assert_eq!(closed.status(), Status::SUCCESS);
+        let left = world.server.cut_power(Cut::Nothing);
+        let found = content(left, &["t"]).await;
+        assert_ne!(found.as_deref(), Some(&b"none"[..]), "the file is back");
+        released.await;
+        let renamed = first.wait(renames).await.unwrap();
+        assert_eq!(renamed.status(), Status::SUCCESS);
     });
 }
 
