@@ -63,7 +63,8 @@ fn resiliency_is_granted_on_2_1_and_later() {
     for dialect in [Dialect::SMB_2_1, Dialect::SMB_3_0, Dialect::SMB_3_1_1] {
         let tree = of(&server, dialect);
         let file = tree.create(&plain()).unwrap();
-        for timeout_ms in [1, 60_000, TIMEOUT_MAX_MS, 0] {
+        // [MS-SMB2] 3.3.5.15.9 compares the seconds with the maximum.
+        for timeout_ms in [1, 60_000, TIMEOUT_MAX_MS, TIMEOUT_MAX_MS + 999, 0] {
             let data = input(timeout_ms);
             let request = file.ioctl_request(FsctlCode::LMR_REQUEST_RESILIENCY, &data, 0);
             let reply = tree.call(request).unwrap();

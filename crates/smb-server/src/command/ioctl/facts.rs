@@ -97,7 +97,10 @@ pub(super) fn resiliency<V: Vfs>(
     let asked = LmrRequestResiliency::read(request.input)?;
     let timeout = match Duration::from_millis(asked.timeout_ms.into()) {
         Duration::ZERO => TIMEOUT,
-        timeout if timeout > TIMEOUT_MAX => return Err(Status::INVALID_PARAMETER.into()),
+        // Both are compared in seconds.
+        timeout if timeout.as_secs() > TIMEOUT_MAX.as_secs() => {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
         timeout => timeout,
     };
     let mut state = open.state();
