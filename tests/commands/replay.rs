@@ -379,6 +379,20 @@ fn no_replay_after_an_acknowledgment_of_its_lease() {
     );
 }
 
+/// 3.3.5.22.2 ends the replay before it looks whether there is a break.
+#[test]
+fn no_replay_after_an_acknowledgment_that_is_refused() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    tree.create(&leased(KEY, RWH)).unwrap();
+    let refused = tree.acknowledge_lease(KEY, RH);
+    assert_eq!(status(refused), Status::UNSUCCESSFUL);
+    assert_eq!(
+        status(replay(&tree, &leased(KEY, RWH))),
+        Status::OBJECT_NAME_COLLISION
+    );
+}
+
 #[test]
 fn a_close_frees_the_create_guid() {
     let server = HoldfastServer::new();

@@ -35,8 +35,8 @@ use crate::{
 /// How long a holder has to acknowledge ([MS-SMB2] 3.3.4.6 <246>, 3.3.4.7 <247>).
 pub(crate) const BREAK_TIMEOUT: Duration = Duration::from_secs(35);
 
-/// The most opens of a lease among which one of a user is looked for, because others wait meanwhile. The acknowledgment
-/// for a lease with more is accepted from every user.
+/// The most opens of a lease that an acknowledgment looks at, because others wait meanwhile: it looks for one of its
+/// user, and no CREATE of them can be replayed any more. That for a lease with more is accepted from every user.
 const SEARCHED_MAX: usize = 1024;
 
 /// Carries out what the engine asks for: breaks first, then wake-ups.
@@ -297,23 +297,25 @@ pub(crate) fn acknowledge_lease<V: Vfs>(
     state: LeaseState,
 ) -> Result<LeaseState, Status> {
     let opens = server.files.opens_of_lease(client, key);
-    let is_users = |open: &OpenId| {
+    let searched = opens.iter().take(SEARCHED_MAX);
+    let known = searched.filter_map(|open| {
         let connected = server.open(*open);
-        let open = connected.or_else(|| server.durables.kept(*open));
-        open.is_some_and(|open| open.origin.owner.user_sid == *user)
-    };
-    let shares = opens.len() > SEARCHED_MAX || opens.iter().any(is_users);
+        connected.or_else(|| server.durables.kept(*open))
+    });
+    let known: Vec<_> = known.collect();
+    let is_users = |open: &Arc<Open<V>>| open.origin.owner.user_sid == *user;
+    let shares = opens.len() > SEARCHED_MAX || known.iter().any(is_users);
     Status::OBJECT_NAME_NOT_FOUND.when(!shares)?;
+    // Open.IsReplayEligible ends even if the acknowledgment is refused.
+    for open in known {
+        open.used();
+    }
     let (answer, effects) = server.files.acknowledge_lease(client, key, state);
     let owner = Owner::Lease(client, key);
     records::caching_changed(server, owner);
     let over = answer.is_ok().then(|| acknowledged(server, owner));
     perform(server, effects);
     for broken in over.into_iter().flatten() {
-        // The acknowledgment shows that the client has the answers to its CREATEs.
-        for open in broken.opens.iter().filter_map(|open| server.open(*open)) {
-            open.used();
-        }
         undelivered::sweep(server, &broken.opens);
     }
     answer
