@@ -163,6 +163,18 @@ fn a_signed_request_of_no_session_is_refused() {
     }
 }
 
+/// [MS-SMB2] 3.3.5.2.4 looks the session of an unsigned request up among those of all connections.
+#[test]
+fn an_unsigned_request_names_a_session_of_another_connection() {
+    let server = HoldfastServer::new();
+    let session = server.session(Options::default().signing(Signing::Required));
+    let stranger = server.client(Options::default());
+    let ask = || outcome(stranger.call(Request::new(&EchoRequest).session(session.id())));
+    assert_eq!(ask(), Outcome::Answered(Status::ACCESS_DENIED));
+    session.logoff().unwrap();
+    assert_eq!(ask(), Outcome::Answered(Status::USER_SESSION_DELETED));
+}
+
 fn everywhere() -> Vec<Options> {
     let mut all: Vec<Options> = [
         Cipher::Aes128Ccm,

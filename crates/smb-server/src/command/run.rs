@@ -285,7 +285,7 @@ fn check<V: Vfs>(call: &mut Call<V>, signature: Signature) -> Result<(), Failure
         return Err(Status::INVALID_PARAMETER.into());
     }
     if needs_session {
-        check_session(call)?;
+        check_session(call, signature)?;
     }
     check_signature(call, signature, needs_session)?;
     if row.needs == Needs::Tree {
@@ -305,9 +305,12 @@ fn check_order<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
 }
 
 /// [MS-SMB2] 3.3.5.2.9.
-fn check_session<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
+fn check_session<V: Vfs>(call: &Call<V>, signature: Signature) -> Result<(), Failure> {
     let session = match call.session() {
         Err(_) if goes_on_in_setup(call) => return Ok(()),
+        Err(_) if lacks_signature_elsewhere(call, signature) => {
+            return Err(Status::ACCESS_DENIED.into());
+        }
         session => session?,
     };
     match session.phase() {
@@ -315,6 +318,14 @@ fn check_session<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
         _ if session.encrypts() && !call.encrypted => Err(Status::ACCESS_DENIED.into()),
         _ => Ok(()),
     }
+}
+
+/// [MS-SMB2] 3.3.5.2.4: whether a request without a signature names a session of another connection that requires one.
+fn lacks_signature_elsewhere<V: Vfs>(call: &Call<V>, signature: Signature) -> bool {
+    let session = || call.server().session(call.header.session_id);
+    signature == Signature::Absent
+        && !call.encrypted
+        && session().is_some_and(|session| session.must_sign())
 }
 
 /// [MS-SMB2] 3.3.5.2.9: these commands are processed in a session that is in setup. CLOSE and LOCK find no tree connect
