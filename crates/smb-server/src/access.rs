@@ -6,6 +6,7 @@
 mod derived;
 #[cfg(test)]
 mod tests;
+mod unreadable;
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,10 @@ use vfs::{
     Attr, IoAccess, Kind, Lookup, NewModes, Node, Permissions, Seen, Timestamp, Vfs, VfsError,
 };
 
-pub(crate) use self::derived::{derived, effective};
+pub(crate) use self::{
+    derived::{derived, effective},
+    unreadable::replaceable,
+};
 use crate::{config::ServerConfig, failure::Failure, local_accounts, token::Token};
 
 /// `S_IRUSR` and `S_IWUSR`.
@@ -55,7 +59,7 @@ pub(crate) async fn descriptor<V: Vfs>(
     })
 }
 
-/// The stored descriptor. One that cannot be parsed grants nothing: only the owner on disk may replace it.
+/// The stored descriptor. One that cannot be parsed grants nothing: see [`unreadable`].
 pub(crate) async fn stored<V: Vfs>(
     vfs: &V,
     node: &V::Node,
@@ -245,7 +249,13 @@ async fn is_stuck<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<boo
 }
 
 async fn allowed<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<AccessMask, Failure> {
-    let sd = descriptor(subject.vfs, subject.node, subject.attr, subject.changed).await?;
+    let (vfs, node, attr) = (subject.vfs, subject.node, subject.attr);
+    let sd = match descriptor(vfs, node, attr, subject.changed).await {
+        Err(VfsError::Corrupt) if unreadable::owns(token, attr) => {
+            return Ok(unreadable::RIGHTS_OF_OWNERS);
+        }
+        sd => sd?,
+    };
     let rights = maximal(&sd, token);
     match rights.contains(AccessMask::DELETE) && is_anothers(subject, token).await? {
         true => Ok(rights.without(AccessMask::DELETE)),

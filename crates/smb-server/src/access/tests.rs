@@ -1,9 +1,15 @@
 //! Tests of descriptors derived from permission bits, and of adding an entry to them.
 
-use smb_wire::dtyp::{Ace, AceFlags, Acl};
+use std::sync::Arc;
 
-use super::derived::derived_for;
-use super::*;
+use smb_wire::dtyp::{Ace, AceFlags, Acl};
+use vfs::{Descriptors, Identity, Paths, identity::LocalUser};
+
+use super::{derived::derived_for, unreadable::RIGHTS_OF_OWNERS, *};
+use crate::{
+    limits::ServerLimits,
+    restore::world::{World, run},
+};
 
 const BELOW: Option<NewModes> = Some(NewModes {
     file: 0o644,
@@ -173,4 +179,56 @@ fn a_directory_is_opened_for_reading_only_to_be_listed() {
     assert_eq!(io_access(AccessMask::FILE_ADD_SUBDIRECTORY, true), none);
     let listed = io_access(AccessMask::FILE_LIST_DIRECTORY, true);
     assert!(listed.read && !listed.write);
+}
+
+#[test]
+fn only_the_owner_on_disk_replaces_a_descriptor_that_cannot_be_read() {
+    let world = World::new(false, ServerLimits::default());
+    let (shares, me) = (world.server.shares(), Identity::Service);
+    let vfs = &*shares.find("data").unwrap().vfs;
+    let lookup = run(vfs.lookup(&me, &["f".to_owned()])).unwrap();
+    let (node, attr) = lookup.found.unwrap();
+    // No descriptor has the revision 0.
+    run(vfs.set_security(&me, &node, &[0; 20])).unwrap();
+    let subject = Subject {
+        vfs,
+        node: &node,
+        attr: &attr,
+        changed: None,
+        parent: None,
+        ceiling: FULL,
+        stream: false,
+    };
+    let guest = Token::guest(&world.server.config());
+    let user = |uid, owns_by_uid| Token {
+        identity: Identity::User(Arc::new(LocalUser {
+            uid,
+            gid: attr.gid,
+            groups: Vec::new(),
+        })),
+        owns_by_uid,
+        ..guest.clone()
+    };
+    let granted = |token: &Token, desired| run(grant(&subject, token, desired)).ok();
+    let owner = user(attr.uid, true);
+    for desired in [RIGHTS_OF_OWNERS, AccessMask::MAXIMUM_ALLOWED] {
+        assert_eq!(granted(&owner, desired), Some(RIGHTS_OF_OWNERS));
+    }
+    for more in [
+        AccessMask::FILE_READ_DATA,
+        AccessMask::WRITE_OWNER,
+        AccessMask::DELETE,
+    ] {
+        assert_eq!(granted(&owner, more), None);
+    }
+    let service = Token {
+        identity: Identity::Service,
+        ..owner.clone()
+    };
+    for other in [&user(attr.uid + 1, true), &user(attr.uid, false), &service] {
+        assert_eq!(granted(other, AccessMask::READ_CONTROL), None);
+    }
+    let sd = run(replaceable(vfs, &node, &attr)).unwrap();
+    assert_eq!(rights(&sd, &[Sid::EVERYONE]), AccessMask::empty());
+    assert_eq!(rights(&sd, &[Sid::unix_user(attr.uid)]), RIGHTS_OF_OWNERS);
 }

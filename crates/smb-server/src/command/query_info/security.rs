@@ -34,7 +34,7 @@ pub(super) async fn query<V: Vfs>(
     let on = OnDisk::new(call, open)?;
     check_access(parts, open.granted)?;
     let attr = on.attr().await?;
-    let sd = access::descriptor(on.vfs(), &on.disk.node, &attr, None).await?;
+    let sd = access::replaceable(on.vfs(), &on.disk.node, &attr).await?;
     let sd = access::shown(&on.server.config(), on.share.config.act_as, sd);
     let mut bytes = BytesMut::new();
     sd.select(parts)

@@ -46,7 +46,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, parts: u32, buffer: &[u8]) -
     let turn = modified::turn(on.disk.quick).await;
     let merging = on.server.merges.inode(on.disk.node.key()).await;
     let attr = on.attr().await?;
-    let mut sd = access::descriptor(on.vfs(), &on.disk.node, &attr, None).await?;
+    let mut sd = access::replaceable(on.vfs(), &on.disk.node, &attr).await?;
     let (config, ids) = (on.server.config(), on.share.config.act_as);
     let same = |sid: &Sid| local_accounts::shown_on(&config, ids, sid);
     access::may_own(&sd, &new, parts, &token, same)?;
