@@ -1,7 +1,7 @@
 //! Rules of single fields of leases: the name of a key, impossible states, epochs, the parent's key, and wrong
 //! acknowledgments ([MS-SMB2] 3.3.5.9.8, 3.3.5.9.11, 3.3.5.22.2).
 
-use smb_client::{Break, CreateArgs, File, Options, Tree};
+use smb_client::{Break, CreateArgs, File, Login, Options, Tree};
 use smb_tests::{
     DATA, HoldfastServer, MEANWHILE, OTHER_PASSWORD, OTHER_USER, SECOND, SOON, status,
 };
@@ -189,6 +189,20 @@ fn a_user_without_an_open_of_the_lease_does_not_acknowledge_its_break() {
     holder.acknowledge_lease(KEY, RH).unwrap();
     opened(&other, id).close().unwrap();
     without.close().unwrap();
+    file.close().unwrap();
+}
+
+#[test]
+fn a_session_that_became_anonymous_acknowledges_the_breaks_of_its_user() {
+    let server = HoldfastServer::new();
+    let (holder, other) = (server.tree_with(options()), server.tree());
+    let file = holder.create(&leased("f", RWH, true)).unwrap();
+    let turned = holder.session().reauthenticate(&Login::anonymous());
+    turned.unwrap();
+    let (id, new, _) = contend(&holder, &other);
+    assert_eq!(new, RH);
+    holder.acknowledge_lease(KEY, RH).unwrap();
+    opened(&other, id).close().unwrap();
     file.close().unwrap();
 }
 

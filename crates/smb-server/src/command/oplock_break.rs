@@ -24,11 +24,14 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         OplockBreakRequest::Lease(ack) => {
             // [MS-SMB2] 3.3.5.22: 2.0.2 knows no leases.
             Status::INVALID_PARAMETER.when(call.connection.dialect() < Dialect::SMB_2_1)?;
-            let (user, client) = (call.token()?.user_sid, call.client()?);
-            let (lease_key, state) = (ack.lease_key, ack.lease_state);
+            // A session that has become anonymous keeps the opens of its user, and on a share may be a guest.
+            let established = call.session()?.established.user_sid;
+            let users = [established, call.token()?.user_sid];
+            let (client, lease_key) = (call.client()?, ack.lease_key);
+            let state = ack.lease_state;
             Ok(Reply::read_only(&LeaseBreakResponse {
                 lease_key,
-                lease_state: breaks::acknowledge_lease(server, &user, client, lease_key, state)?,
+                lease_state: breaks::acknowledge_lease(server, &users, client, lease_key, state)?,
             }))
         }
     }

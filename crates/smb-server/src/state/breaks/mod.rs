@@ -287,11 +287,11 @@ pub(crate) fn acknowledge_oplock<V: Vfs>(
 }
 
 /// Takes a client's acknowledgment of a lease break ([MS-SMB2] 3.3.5.22.2) and returns the state for the reply. A
-/// client sends it in the session of an open of the lease (3.2.5.19.2), so a user who has none did not get the
-/// notification: it was seen on the way.
+/// client sends it in the session of an open of the lease (3.2.5.19.2), so where none of the session's `users` has one,
+/// the notification was not for this client: it was seen on the way.
 pub(crate) fn acknowledge_lease<V: Vfs>(
     server: &Arc<Server<V>>,
-    user: &Sid,
+    users: &[Sid],
     client: Guid,
     key: LeaseKey,
     state: LeaseState,
@@ -303,7 +303,7 @@ pub(crate) fn acknowledge_lease<V: Vfs>(
         connected.or_else(|| server.durables.kept(*open))
     });
     let known: Vec<_> = known.collect();
-    let is_users = |open: &Arc<Open<V>>| open.origin.owner.user_sid == *user;
+    let is_users = |open: &Arc<Open<V>>| users.contains(&open.origin.owner.user_sid);
     let shares = opens.len() > SEARCHED_MAX || known.iter().any(is_users);
     Status::OBJECT_NAME_NOT_FOUND.when(!shares)?;
     // Open.IsReplayEligible ends even if the acknowledgment is refused.
