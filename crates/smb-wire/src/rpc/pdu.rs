@@ -78,7 +78,7 @@ record! {
     PduHeader {
         /// Always 5.
         version: u8;
-        /// 0 or 1; the response has the same.
+        /// 0 or 1 in what is read, 0 in what is sent.
         minor_version: u8;
         /// Kind.
         pdu_type: PduType;
