@@ -126,7 +126,7 @@ impl<'a> CreateRequest<'a> {
     /// Reads the request, from its SMB2 header on. The contexts are not parsed.
     ///
     /// # Errors
-    /// [`Malformed`] when the name or the contexts are outside the message.
+    /// [`Malformed`] when the name or the contexts are outside the message, or the body is shorter than StructureSize.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "CREATE request")?;
         body.skip(1)?;
@@ -140,6 +140,10 @@ impl<'a> CreateRequest<'a> {
         let options = CreateOptions(body.u32()?);
         let (name_offset, name_len) = (body.u16()?, body.u16()?);
         let (contexts_offset, contexts_len) = (body.u32()?, body.u32()?);
+        // [MS-SMB2] 3.3.5.9: StructureSize counts a byte of the buffer, which the message therefore has.
+        if body.is_empty() {
+            return Err(body.malformed());
+        }
         Ok(Self {
             oplock_level,
             impersonation_level,

@@ -50,6 +50,16 @@ fn truncated_messages_are_refused() {
     }
 }
 
+#[test]
+fn a_create_has_a_byte_behind_its_fixed_part() {
+    let mut message = vec![0; 64 + 57];
+    message[64] = 57;
+    let read = CreateRequest::read(&message).unwrap();
+    assert!(read.name.is_empty() && read.contexts.is_empty());
+    message.pop();
+    assert!(CreateRequest::read(&message).is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
