@@ -85,6 +85,7 @@ mod rename_targets;
 mod replay;
 mod reported_facts;
 mod requests_together;
+mod reserved_fields;
 mod resilient;
 mod scans;
 mod search_patterns;
