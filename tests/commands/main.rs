@@ -87,6 +87,7 @@ mod reported_facts;
 mod requests_together;
 mod reserved_fields;
 mod resilient;
+mod response_layout;
 mod scans;
 mod search_patterns;
 mod session_bind;
