@@ -70,6 +70,7 @@ mod persistent_directory;
 mod persistent_host;
 mod persistent_restart;
 mod pipe_information;
+mod pipe_requests;
 mod pipes;
 mod protection;
 mod query_answers;
