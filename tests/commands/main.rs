@@ -20,6 +20,7 @@ mod compound_async;
 mod control_answers;
 mod control_codes;
 mod create;
+mod create_answers;
 mod create_contexts;
 mod create_durable;
 mod create_fields;
