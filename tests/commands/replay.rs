@@ -1,7 +1,7 @@
 //! A repeated CREATE ([MS-SMB2] 3.3.5.9 "Create Context Validation", 3.3.5.9.10): the CreateGuid
 //! finds the open of the first one, if its response can have been lost.
 
-use smb_client::{Break, ClientError, CreateArgs, File, Login, Options, Session, Tree};
+use smb_client::{Break, ClientError, CreateArgs, File, Login, Options, Request, Session, Tree};
 use smb_tests::durable::{CREATE_GUID, KEY, granted_v2, modern, options, v1, v2};
 use smb_tests::{
     DATA, HoldfastServer, MEANWHILE, OTHER_PASSWORD, OTHER_USER, PASSWORD, SECOND, SOON, USER, cut,
@@ -360,6 +360,84 @@ fn no_replay_after_an_ioctl() {
         let code = smb_wire::fsctl::FsctlCode::SRV_REQUEST_RESUME_KEY;
         file.ioctl(code, &[], 64).unwrap();
     });
+}
+
+/// [MS-SMB2] 3.3.5.12 to 3.3.5.21: the open is no longer eligible as soon as it is found, before anything else about
+/// the request is examined.
+#[test]
+fn no_replay_after_a_refused_request() {
+    use smb_wire::fscc::FileInformationClass as Class;
+    use smb_wire::fsctl::FsctlCode;
+    use smb_wire::msg::{ChangeNotifyFlags, InfoType, NotifyFilter, QueryDirectoryFlags};
+    let refused = |file: &File, request| status(file.tree().call(request));
+    assert_spent_by("QUERY_DIRECTORY", |file| {
+        let flags = QueryDirectoryFlags::empty();
+        let search = file.query_directory(Class::NAMES, "*", flags, 4096);
+        assert_eq!(status(search), Status::INVALID_PARAMETER);
+    });
+    assert_spent_by("CHANGE_NOTIFY", |file| {
+        let names = NotifyFilter::FILE_NAME;
+        let id = file.notify(names, ChangeNotifyFlags::empty(), 4096);
+        let reply = file.tree().client().wait(id.unwrap()).unwrap();
+        assert_eq!(reply.status(), Status::INVALID_PARAMETER);
+    });
+    assert_spent_by("QUERY_INFO", |file| {
+        let request = Request::query_info(file.id(), InfoType::FILE, 0xff, 0, 100);
+        assert_eq!(refused(file, request), Status::INVALID_INFO_CLASS);
+    });
+    assert_spent_by("SET_INFO", |file| {
+        let request = file.set_info_request(InfoType::FILE, 0xff, 0, &[0; 8]);
+        assert_eq!(refused(file, request), Status::INVALID_INFO_CLASS);
+    });
+    assert_spent_by("IOCTL", |file| {
+        // FSCTL_SRV_READ_HASH.
+        let request = file.ioctl_request(FsctlCode(0x0014_41bb), &[0; 24], 4096);
+        assert_eq!(refused(file, request), Status::NOT_SUPPORTED);
+    });
+    assert_spent_by("LOCK", |file| {
+        assert_eq!(status(file.unlock(0, 1)), Status::RANGE_NOT_LOCKED);
+    });
+}
+
+/// [MS-SMB2] 3.3.5.2.11, 3.3.5.15: a request that is refused before its open is looked up leaves the open eligible.
+#[test]
+fn a_request_that_does_not_reach_the_open_leaves_the_replay() {
+    use smb_wire::fsctl::FsctlCode;
+    use smb_wire::ids::TreeId;
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let file = tree.create(&new_file()).unwrap();
+    let astray = Request::read(file.id(), 0, 1).session(tree.session().id());
+    let reply = tree.client().call(astray.tree(TreeId(0x1234))).unwrap();
+    assert_eq!(reply.status(), Status::NETWORK_NAME_DELETED);
+    let code = FsctlCode::SRV_REQUEST_RESUME_KEY;
+    // Flags, which do not say that it is an FSCTL.
+    let ioctl = file.ioctl_request(code, &[], 32);
+    let ioctl = ioctl.mutate(|m| m[64 + 48..64 + 52].fill(0));
+    assert_eq!(status(tree.call(ioctl)), Status::NOT_SUPPORTED);
+    let again = replay(&tree, &new_file()).unwrap();
+    assert_same(&file, &again);
+}
+
+/// [MS-SMB2] 3.3.5.9.10: each right to the data, or to delete the file, is enough.
+#[test]
+fn each_of_five_rights_makes_an_open_eligible() {
+    let server = HoldfastServer::new();
+    for right in [
+        AccessMask::FILE_READ_DATA,
+        AccessMask::FILE_EXECUTE,
+        AccessMask::FILE_WRITE_DATA,
+        AccessMask::FILE_APPEND_DATA,
+        AccessMask::DELETE,
+    ] {
+        let tree = modern(&server);
+        let args = v2(CreateArgs::create("f").access(right), CREATE_GUID, 0);
+        let file = tree.create(&args).unwrap();
+        let again = replay(&tree, &args).unwrap();
+        assert_same(&file, &again);
+        file.close().unwrap();
+        tree.delete("f").unwrap();
+    }
 }
 
 #[test]
