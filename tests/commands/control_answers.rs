@@ -7,6 +7,7 @@ use smb_tests::{DATA, HoldfastServer, Outcome, outcome, status};
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fsctl::{
     CopyChunkResponse, FsctlCode, RequestResumeKeyResponse, ValidateNegotiateInfoRequest,
+    ValidateNegotiateInfoResponse,
 };
 use smb_wire::ids::{FileId, Guid};
 use smb_wire::msg::{Dialect, IoctlFlags, IoctlRequest, IoctlResponse, LockFlags};
@@ -305,6 +306,79 @@ fn the_offer_of_any_older_dialect_is_validated() {
         let request = Request::ioctl(FileId::ANY, code, &input, 24);
         let end = outcome(tree.reply(request.overriding(|o| o.sign = Some(true))));
         assert_eq!(end, expected, "{offered:?} {dialects:?}");
+    }
+}
+
+/// [MS-SMB2] 3.3.5.15.12: the answer repeats what the negotiation had, and concerns no file.
+#[test]
+fn a_validation_is_answered_with_the_negotiation() {
+    let server = HoldfastServer::new();
+    for dialect in [Dialect::SMB_2_1, Dialect::SMB_3_0, Dialect::SMB_3_0_2] {
+        let tree = server.tree_with(Options::dialect(dialect));
+        let input = validation(&tree, &[dialect]);
+        let code = FsctlCode::VALIDATE_NEGOTIATE_INFO;
+        let request = Request::ioctl(FileId::ANY, code, &input, 64);
+        let request = request.overriding(|o| o.sign = Some(true));
+        let reply = tree.call(request).unwrap();
+        let response = IoctlResponse::read(&reply.message).unwrap();
+        let expected = (code.0, FileId::ANY, 0);
+        let found = (response.ctl_code, response.file_id, response.flags);
+        assert_eq!(found, expected, "{dialect}");
+        assert_eq!(response.output.len(), 24, "{dialect}");
+        let answer = ValidateNegotiateInfoResponse::read(response.output).unwrap();
+        let negotiated = tree.client().negotiated();
+        assert_eq!(answer.capabilities, negotiated.capabilities.bits());
+        assert_eq!(answer.guid, negotiated.server_guid);
+        assert_eq!(answer.security_mode, negotiated.security_mode.bits());
+        assert_eq!(answer.dialect, dialect.0);
+    }
+}
+
+/// [MS-SMB2] 3.3.5.15.7: there are no hashes of contents, whatever is asked about them.
+#[test]
+fn hashes_of_contents_are_not_supported() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = full(&tree, "f");
+    let directory = tree.create(&CreateArgs::directory("")).unwrap();
+    // HashType, HashVersion, HashRetrievalType, Length and Offset.
+    let mut input = BytesMut::new();
+    for number in [1_u32, 1, 1, 4096, 0, 0] {
+        input.extend_from_slice(&number.to_le_bytes());
+    }
+    for object in [&file, &directory] {
+        for (input, room) in [(&input[..], 4096), (&input[..23], 4096), (&[], 0)] {
+            let refused = status(object.ioctl(FsctlCode::SRV_READ_HASH, input, room));
+            assert_eq!(refused, Status::NOT_SUPPORTED, "{} {room}", input.len());
+        }
+    }
+}
+
+/// [MS-SMB2] 3.3.5.15.6: the chunks are copied in their order, so a chunk may read what one before it has written.
+#[test]
+fn chunks_are_copied_one_after_the_other() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let (source, _target) = two(&tree);
+    let input = source.copy_chunks(&[(0, 4, 2), (4, 8, 2), (8, 0, 2)]);
+    let (end, done) = copy(&source, &input.unwrap());
+    assert_eq!(end, Status::SUCCESS);
+    assert_eq!(written(done), (3, 6));
+    assert_eq!(tree.read_file("source").unwrap(), b"0123016701");
+}
+
+/// [MS-SMB2] 3.3.5.15.6: a copy that is refused for its limits copies none of the chunks that are within them.
+#[test]
+fn a_copy_beyond_its_limits_copies_no_chunk() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let (source, target) = two(&tree);
+    for last in [0, (1 << 20) + 1] {
+        let input = source.copy_chunks(&[(0, 0, 4), (4, 4, last)]).unwrap();
+        let (end, limits) = copy(&target, &input);
+        assert_eq!(end, Status::INVALID_PARAMETER, "{last}");
+        assert_eq!(limits.unwrap(), CopyChunkResponse::LIMITS, "{last}");
+        assert_eq!(tree.read_file("target").unwrap(), b"", "{last}");
     }
 }
 
