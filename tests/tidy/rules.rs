@@ -1,4 +1,5 @@
-//! The rules about sizes of files, heads, borders between crates, clocks, names of types, commits and the version of Rust.
+//! The rules about sizes of files, heads, borders between crates, clocks, names of types, commits and the version of
+//! Rust.
 
 use std::collections::BTreeMap;
 use std::fs;
