@@ -94,6 +94,73 @@ fn every_negotiation_has_a_salt_of_its_own() {
     assert_ne!(salt(), salt());
 }
 
+/// [MS-SMB2] 3.3.5.4: the server is the same for every client and dialect, and its buffers have room for 64 KiB.
+#[test]
+fn every_negotiation_finds_the_same_server() {
+    let server = HoldfastServer::new();
+    let mut guids = Vec::new();
+    for dialect in Dialect::ALL {
+        let client = server.client(Options::dialect(dialect));
+        let found = client.negotiated();
+        let sizes = [
+            found.max_transact_size,
+            found.max_read_size,
+            found.max_write_size,
+        ];
+        assert!(
+            sizes.iter().all(|size| *size >= 65_536),
+            "{dialect} {sizes:?}"
+        );
+        guids.push(found.server_guid);
+    }
+    guids.dedup();
+    assert_eq!(guids.len(), 1, "{guids:?}");
+    assert_ne!(guids[0], Guid::default());
+}
+
+/// [MS-SMB2] 2.2.4, 2.2.4.1: the contexts are counted, and each begins at a multiple of eight; older dialects have
+/// none.
+#[test]
+fn the_contexts_of_a_negotiation_are_aligned() {
+    let server = HoldfastServer::new();
+    let short = |reply: &Reply, at: usize| {
+        usize::from(u16::from_le_bytes([
+            reply.message[at],
+            reply.message[at + 1],
+        ]))
+    };
+    // NegotiateContextCount and NegotiateContextOffset.
+    let (count, offset) = (64 + 6, 64 + 60);
+    for dialect in [Dialect::SMB_2_0_2, Dialect::SMB_2_1, Dialect::SMB_3_0_2] {
+        let reply = ask(&server, negotiate(dialect, &[]));
+        assert_eq!(short(&reply, count), 0, "{dialect}");
+        assert_eq!(reply.message[offset..offset + 4], [0; 4], "{dialect}");
+    }
+    let contexts = [
+        PREAUTH,
+        // One cipher, AES-128-GCM, and one algorithm, AES-CMAC.
+        (Type::ENCRYPTION_CAPABILITIES, &[1, 0, 2, 0]),
+        (Type::SIGNING_CAPABILITIES, &[1, 0, 1, 0]),
+    ];
+    let reply = ask(&server, negotiate(Dialect::SMB_3_1_1, &contexts));
+    let mut at = short(&reply, offset);
+    let token_ends = short(&reply, 64 + 56) + short(&reply, 64 + 58);
+    assert!(at >= token_ends, "{at}");
+    let mut kinds = Vec::new();
+    for _ in 0..short(&reply, count) {
+        assert!(at.is_multiple_of(8), "{at}");
+        kinds.push(short(&reply, at));
+        // Reserved.
+        assert_eq!(reply.message[at + 4..at + 8], [0; 4]);
+        let end = at + 8 + short(&reply, at + 2);
+        assert!(end <= reply.message.len());
+        at = end.next_multiple_of(8);
+    }
+    kinds.sort_unstable();
+    // SMB2_PREAUTH_INTEGRITY, SMB2_ENCRYPTION and SMB2_SIGNING_CAPABILITIES.
+    assert_eq!(kinds, [1, 2, 8]);
+}
+
 /// [MS-SMB2] 3.3.5.4: contexts that the server does not support are ignored, whatever is in them.
 #[test]
 fn contexts_of_unsupported_kinds_are_not_examined() {
