@@ -207,6 +207,24 @@ mod tests {
     }
 
     #[test]
+    fn only_ntlm_is_known_of_the_mechanisms_of_windows_clients() {
+        let oids: [&[u8]; 4] = [
+            // Kerberos with the number that Windows 2000 got wrong, Kerberos and NEGOEX.
+            &[0x2a, 0x86, 0x48, 0x82, 0xf7, 0x12, 1, 2, 2],
+            &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2],
+            &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 30],
+            OID_NTLMSSP,
+        ];
+        let oids = oids.map(|oid| der::wrap(OID, &[oid]));
+        let list = der::wrap(SEQUENCE, &oids.each_ref().map(Vec::as_slice));
+        let token = build_init(&list, b"of Kerberos");
+        let init = parse_init(&token).unwrap();
+        let expected = [Mech::Other, Mech::Other, Mech::Other, Mech::Ntlmssp];
+        assert_eq!(init.mechs, expected);
+        assert_eq!(init.mech_list, list);
+    }
+
+    #[test]
     fn resp_round_trip() {
         let resp = Resp {
             state: Some(NegState::RequestMic),
