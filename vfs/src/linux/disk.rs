@@ -20,7 +20,7 @@ use super::{
     calls,
     fd::LinuxFd,
     file_system::{FileSystem, LongCall},
-    opens,
+    opens::{self, Automount},
     own_changes::OwnChanges,
     pool::{self, ThreadGroup},
     syncs, xattrs,
@@ -56,6 +56,8 @@ enum Opened {
     Here(LinuxFd),
     /// The root of a file system that is mounted on the name, and its device number.
     Mounted((OwnedFd, u64)),
+    /// Something is mounted on the name, perhaps by an automounter that is mounting what belongs there.
+    Automounted,
     /// The inode (`O_PATH`), because a program on the host has a lease on it.
     Leased(LinuxFd),
 }
@@ -318,7 +320,10 @@ impl LinuxDisk {
         let open = move |dir: &LinuxFd, name: &[u8]| {
             let fd = match opens::open(dir, name, how) {
                 Err(Errno(libc::EXDEV)) => {
-                    return opens::open_mounted(dir, name, false).map(Opened::Mounted);
+                    return match opens::open_mounted(dir, name, Automount::Avoid) {
+                        Err(errno) if opens::would_wait(errno) => Ok(Opened::Automounted),
+                        mounted => mounted.map(Opened::Mounted),
+                    };
                 }
                 Err(Errno(libc::EAGAIN)) if how.create.is_none() && !how.path_only => {
                     return opens::open(dir, name, OpenHow::PATH_ONLY).map(Opened::Leased);
@@ -333,6 +338,12 @@ impl LinuxDisk {
         match self.run_at(who, dir, name, open).await? {
             Opened::Here(fd) => Ok(fd),
             Opened::Mounted(mounted) => self.enter(who, (dir, name), mounted, how).await,
+            Opened::Automounted => {
+                let (place, at) = (dir.place_of_automounts(), (dir.clone(), name.to_vec()));
+                let walk = move || opens::open_mounted(&at.0, &at.1, Automount::Wait);
+                let mounted = pool::run(place, who.clone(), walk).await?;
+                self.enter(who, (dir, name), mounted, how).await
+            }
             Opened::Leased(fd) => self.open_again(who, &fd, how.read, how.write).await,
         }
     }
@@ -381,7 +392,7 @@ impl LinuxDisk {
             }
             if stat.automounts {
                 let (dir, name) = (dir.clone(), name.to_vec());
-                let mount = move || opens::open_mounted(&dir, &name, true);
+                let mount = move || opens::open_mounted(&dir, &name, Automount::Ask);
                 let place = ThreadGroup::Io.of(device);
                 let (top, device) = pool::run(place, who.clone(), mount).await?;
                 fd = Self::mounted(top, device).await?;

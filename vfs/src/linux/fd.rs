@@ -160,6 +160,12 @@ impl LinuxFd {
         group.of(self.0.file_system.device)
     }
 
+    /// The place for walks to what automounters mount on names of the descriptor's file system: that of a device number
+    /// which no file system has.
+    pub(super) fn place_of_automounts(&self) -> Place {
+        ThreadGroup::Io.of(!self.0.file_system.device)
+    }
+
     /// Connects the descriptor with `other`, which is of the same inode: the one that closes first leaves the check of
     /// its size to the other.
     pub(super) fn joins(&self, other: &Self) {

@@ -116,19 +116,33 @@ pub(super) fn open(dir: &LinuxFd, name: &[u8], how: OpenHow) -> DiskResult<Linux
     waiting(open(OFlags::NONBLOCK)?, on)
 }
 
+/// How [`open_mounted`] treats an automounter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Automount {
+    /// Returns EAGAIN where the walk may have to wait for one that is mounting something.
+    Avoid,
+    /// Waits for one that is mounting something, but asks none to.
+    Wait,
+    /// Has mounted what belongs on the name, which must be a directory, and waits for that.
+    Ask,
+}
+
 /// Opens with `O_PATH` the root of the file system that is mounted on a name, without waiting for that file system.
-/// Returns its device number, too. With `automount`, the name must be a directory, and the call waits until an
-/// automounter has mounted what belongs there.
+/// Returns its device number, too.
 pub(super) fn open_mounted(
     dir: &LinuxFd,
     name: &[u8],
-    automount: bool,
+    automount: Automount,
 ) -> DiskResult<(OwnedFd, u64)> {
     let flags = open_flags(OpenHow {
-        directory: automount,
+        directory: automount == Automount::Ask,
         ..OpenHow::PATH_ONLY
     });
-    let fd = call(|| rustix::fs::openat2(dir, name, flags, Mode::empty(), RESOLVE))?;
+    let resolve = match automount {
+        Automount::Avoid => RESOLVE | ResolveFlags::CACHED,
+        Automount::Wait | Automount::Ask => RESOLVE,
+    };
+    let fd = call(|| rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve))?;
     let device = device_under(&fd)?;
     Ok((fd, device))
 }

@@ -4,17 +4,20 @@ use std::{
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
+    time::Duration,
 };
+
+use tokio::{runtime::Builder, task::LocalSet, time::timeout};
 
 use super::*;
 use crate::Node;
 
 const ME: &Identity = &Identity::Service;
 
-/// An automounter for one directory: it fails the first request, and mounts an empty file system with the file `inside`
-/// at the second.
+/// An automounter for one directory: it fails the first request, after as many seconds as its second argument says, and
+/// mounts an empty file system with the file `inside` at the second.
 const AUTOMOUNTER: &str = "
-import ctypes, fcntl, os, struct, subprocess, sys, threading
+import ctypes, fcntl, os, struct, subprocess, sys, threading, time
 place, (asked, asks) = sys.argv[1], os.pipe()
 os.setpgid(0, 0)
 options = f'fd={asks},pgrp={os.getpid()},minproto=5,maxproto=5,direct'.encode()
@@ -24,7 +27,9 @@ control = os.open(place, os.O_RDONLY)
 def token():
     return struct.unpack('I', os.read(asked, 1024)[8:12])[0]
 def serve():
-    fcntl.ioctl(control, 0x9361, token())
+    number = token()
+    time.sleep(float(sys.argv[2]))
+    fcntl.ioctl(control, 0x9361, number)
     number = token()
     subprocess.run(['mount', '-i', '-t', 'tmpfs', '-o', 'size=1m', 'none', place])
     open(place + '/inside', 'w').close()
@@ -42,11 +47,11 @@ os._exit(0)
 struct Automounter(Child);
 
 impl Automounter {
-    fn at(place: &Path) -> Option<Self> {
+    fn at(place: &Path, seconds: &str) -> Option<Self> {
         std::fs::create_dir(place).unwrap();
         let started = Command::new("python3")
             .args(["-c", AUTOMOUNTER])
-            .arg(place)
+            .args([place.as_os_str(), seconds.as_ref()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
@@ -68,7 +73,7 @@ impl Drop for Automounter {
 #[test]
 fn a_path_through_an_automount_leads_to_the_file_system_that_belongs_there() {
     let top = tempfile::tempdir().unwrap();
-    let Some(_automounter) = Automounter::at(&top.path().join("auto")) else {
+    let Some(_automounter) = Automounter::at(&top.path().join("auto"), "0") else {
         crate::testing::missing("root, python3, or autofs");
         return;
     };
@@ -99,4 +104,47 @@ fn a_path_through_an_automount_leads_to_the_file_system_that_belongs_there() {
     std::os::unix::fs::symlink("auto", top.path().join("link")).unwrap();
     let linked = lookup(&["link", "inside"]).unwrap().found.unwrap().0;
     assert_eq!(linked.key(), found.key());
+}
+
+/// Many walk through a name where an automounter takes its time. Nobody else waits for it. (Before Linux 6.18 those who
+/// walk there hold threads of the file system above.)
+#[test]
+fn a_slow_automounter_holds_up_nobody_else() {
+    let top = tempfile::tempdir().unwrap();
+    let Some(_automounter) = Automounter::at(&top.path().join("auto"), "5") else {
+        crate::testing::missing("root, python3, or autofs");
+        return;
+    };
+    let disk = LinuxDisk::open(top.path()).unwrap();
+    let open = |name: &'static [u8], directory| {
+        let disk = disk.clone();
+        let how = OpenHow {
+            directory,
+            ..OpenHow::PATH_ONLY
+        };
+        async move { disk.open_at(ME, &disk.root(), name, how).await.map(drop) }
+    };
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let run = async {
+        let asks = tokio::task::spawn_local(open(b"auto", true));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let walks: Vec<_> = (0..2 * pool::IO_THREADS_MAX)
+            .map(|_| tokio::task::spawn_local(open(b"auto", false)))
+            .collect();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(!asks.is_finished() && walks.iter().all(|walk| !walk.is_finished()));
+        let root = disk.root();
+        let other = async {
+            conformance::new_file(&disk, &root, b"f").await;
+            disk.pool_open(ME, &root, b"f", OpenHow::PATH_ONLY).await
+        };
+        let other = timeout(Duration::from_secs(2), other).await;
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let mut numbers = release
+            .split('.')
+            .map_while(|number| number.parse::<u32>().ok());
+        let is_old = (numbers.next(), numbers.next()) < (Some(6), Some(18));
+        assert!(other.is_ok_and(|opened| opened.is_ok()) || is_old);
+    };
+    LocalSet::new().block_on(&runtime, run);
 }
