@@ -390,12 +390,12 @@ impl Epoch {
         self.charges.extend(other.charges);
     }
 
-    /// `count` names were removed from the directory. The caller must have charged the shares before.
-    pub(crate) fn entries_removed(&mut self, account: &Account<'_>, count: u64) {
+    /// A name was removed from the directory. The caller must have charged the shares before.
+    pub(crate) fn entry_removed(&mut self, account: &Account<'_>) {
         self.entries = true;
         for charge in &self.charges {
             if (account.shares()).any(|(share, kind)| charge.is_for(share, kind)) {
-                charge.names_removed(count);
+                charge.name_removed();
             }
         }
     }

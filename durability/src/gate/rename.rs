@@ -180,7 +180,7 @@ impl<V: Volume> Gate<V> {
         let mut left = core.names_in_other_directories(node.key(), from.key(), Name::has_left);
         let asked = self.also_of(Asked::of(Event::Remove, flags), [node]);
         let judged = self.mark(from, asked, BEYOND_DOUBT, |inode, account, _| {
-            inode.pending.entries_removed(account, 1);
+            inode.pending.entry_removed(account);
         });
         async move {
             // A directory has one name. A file whose last name was removed has nothing left to sync:
@@ -208,8 +208,8 @@ impl<V: Volume> Gate<V> {
                 // directory.
                 let (rest, lost) = core.with(node.key(), |inode| inode.unlinked(from.key()));
                 let plain = Asked::of(Event::Remove, RequestFlags::default());
-                self.mark(from, plain, BEYOND_DOUBT, |inode, account, _| {
-                    inode.pending.entries_removed(account, rest.removed);
+                self.mark(from, plain, BEYOND_DOUBT, |inode, _, _| {
+                    inode.pending.entries = true;
                     inode.inherit(from.key(), rest.charges, rest.bytes);
                 });
                 if let Some((error, names)) = lost {

@@ -394,6 +394,17 @@ fn what_a_directory_lost_counts_when_it_is_gone_as_well() {
         }
         w.gate.removed(&x, &p, PLAIN).await.unwrap();
         assert_eq!(w.gate.exposure().inodes, 4, "what it is in, it, two files");
+        // A name that was removed through another share stays in the exposure of that share, as old as it is.
+        let other = w
+            .engine
+            .share("other", Arc::clone(&w.fake), ShareDurability::default());
+        let y = dir(11);
+        other.removed(&file(7), &y, PLAIN).await.unwrap();
+        w.env.sleep(ms(1000)).await;
+        w.gate.removed(&y, &p, PLAIN).await.unwrap();
+        assert_eq!(w.gate.exposure().inodes, 5);
+        let exposed = other.exposure();
+        assert_eq!((exposed.inodes, exposed.oldest_age), (2, ms(1000)));
     });
 }
 

@@ -77,8 +77,6 @@ pub(crate) struct Remains {
     pub(crate) charges: Vec<Charge>,
     /// The written bytes that these charges count.
     pub(crate) bytes: u64,
-    /// Of a directory: the entries that were removed from it before and that no charge handed on counts.
-    pub(crate) removed: u64,
 }
 
 impl<V: Volume> Inode<V> {
@@ -344,11 +342,9 @@ impl<V: Volume> Inode<V> {
             charges.append(&mut running.charges);
             bytes += std::mem::take(&mut running.bytes);
         }
-        let unbounded = charges.iter().filter(|charge| !charge.is_bounded());
-        let removed = unbounded.map(Charge::removed).sum();
-        charges.retain(Charge::is_bounded);
         // The age counts from the earliest change, that of a rename included. Names that were removed may come back
         // under every policy, so their charges stay.
+        charges.retain(|charge| charge.is_bounded() || charge.removed() > 0);
         for mut name in std::mem::take(&mut self.names) {
             name.charges
                 .retain(|charge| name.left || charge.is_bounded());
@@ -363,12 +359,7 @@ impl<V: Volume> Inode<V> {
             self.latch_event = Some(LatchEvent::Deleted(latch.path));
             (latch.first.error, latch.names)
         });
-        let remains = Remains {
-            charges,
-            bytes,
-            removed,
-        };
-        (remains, lost)
+        (Remains { charges, bytes }, lost)
     }
 
     /// New charges without bytes, as old as the dirty data and metadata that have a bound.

@@ -38,9 +38,9 @@ impl Charge {
         self.kind = kind;
     }
 
-    /// Of a directory: `count` more names were removed from it.
-    pub(crate) fn names_removed(&self, count: u64) {
-        self.update(|owed| owed.removed = owed.removed.saturating_add(count));
+    /// Of a directory: one more name was removed from it.
+    pub(crate) fn name_removed(&self) {
+        self.update(|owed| owed.removed = owed.removed.saturating_add(1));
     }
 
     pub(crate) fn removed(&self) -> u64 {
