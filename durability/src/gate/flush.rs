@@ -144,9 +144,12 @@ impl<V: Volume> Gate<V> {
             Box::pin(self.mark_found_name(node, moved)).await?;
         }
         if target == FlushTarget::ShareRoot && judged.barriers.bounded {
-            // The bound may not hold yet for changes through other shares.
+            // The bound may not hold yet for changes through other shares, and may be that of another share, through
+            // which the root is open.
+            let others = |inode: &Inode<V>| inode.opens.bounded_elsewhere(&self.share);
+            let others = self.core.peek(key, others).unwrap_or_default();
             for key in self.core.keys_in(&self.share, &self.vfs) {
-                let (share, kind, also) = (&self.share, judged.kind, Vec::new());
+                let (share, kind, also) = (&self.share, judged.kind, others.clone());
                 let account = Account { share, kind, also };
                 self.core.with(key, |inode| inode.promised(&account, key));
             }

@@ -822,3 +822,21 @@ fn a_bounded_flush_promises_a_write_that_is_under_way() {
         });
     }
 }
+
+/// Its own share bounds nothing.
+#[test]
+fn a_flush_of_the_root_promises_within_the_bound_of_another_share_that_has_it_open() {
+    world("bounded:1s,64MiB", Limits::default(), |w| async move {
+        let lazy = ShareDurability::with_policy(Policy::TreatHostAsStableStorage);
+        let other = w.engine.share("other", Arc::clone(&w.fake), lazy);
+        let root = dir(1);
+        let open = w.gate.opened(&root, opener(""));
+        drop(other.content_changed(&file(5), 4096).await.unwrap());
+        let flush = other.flush(&root, FlushTarget::ShareRoot, PLAIN);
+        drop(flush.await.unwrap());
+        assert_eq!(w.gate.exposure().bytes, 4096);
+        w.env.sleep(ms(1000)).await;
+        assert_eq!(other.exposure().bytes, 0);
+        drop(open);
+    });
+}
