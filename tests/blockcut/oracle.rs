@@ -157,7 +157,7 @@ impl Oracle {
         terms.device_keeps_up = keeps_up;
         // On all three file systems no rename takes the only stable name away (ARCHITECTURE.md, Renames).
         terms.renames_synced = true;
-        terms.exposure = gauge.map(|gauge| Exposed {
+        let exposed = gauge.map(|gauge| Exposed {
             at: cut.at,
             bytes: gauge.bytes,
             inodes: gauge.inodes,
@@ -165,6 +165,7 @@ impl Oracle {
             oldest_age: gauge.oldest + Duration::from_millis(1),
             ..Exposed::default()
         });
+        terms.exposure = Vec::from_iter(exposed);
         let mut found = oracle::View::new();
         for (path, node) in view {
             found.add(path, self.found(path, node));

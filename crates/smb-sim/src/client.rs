@@ -152,6 +152,11 @@ impl SimClient {
         Ok(())
     }
 
+    /// Chooses the tree, opened before, for everything that follows.
+    pub fn choose_tree(&mut self, tree: TreeId) {
+        self.tree = tree;
+    }
+
     /// Sends a request of this session and tree.
     pub fn send(&mut self, request: Request) -> Result<MessageId, ClientError> {
         let (session, tree) = (self.session, self.tree);

@@ -40,6 +40,8 @@ pub type MemoryVfs = PosixVfs<SimDisk>;
 
 /// The share of every server here.
 pub const SHARE: &str = "data";
+/// Another share over the same disk, see [`MemoryOptions::second`].
+pub(crate) const SECOND: &str = "second";
 pub const USER: &str = "alice";
 pub const PASSWORD: &str = "Alice-pw-1";
 
@@ -51,6 +53,8 @@ const NOBODY: (u32, u32) = (65_534, 65_534);
 #[derive(Debug, Clone)]
 pub struct MemoryOptions {
     pub policy: Policy,
+    /// The policy of [`SECOND`]; `None`: there is no such share.
+    pub second: Option<Policy>,
     /// The users who may log in, with their passwords.
     pub users: Vec<(String, String)>,
     /// Every session has to sign.
@@ -79,6 +83,7 @@ impl Default for MemoryOptions {
     fn default() -> Self {
         Self {
             policy: Policy::Honor,
+            second: None,
             users: vec![(USER.to_owned(), PASSWORD.to_owned())],
             signing_required: true,
             profile: Profile::PosixMin,
@@ -107,7 +112,7 @@ pub fn memory_disk(env: &Arc<dyn Env>, seed: u64, options: &MemoryOptions) -> Si
     })
 }
 
-/// A server of [`SHARE`] on `disk`, and of the further shares of `options`.
+/// A server of [`SHARE`], and [`SECOND`] if there is one, on `disk`, and of the further shares of `options`.
 pub async fn memory_server(
     env: Arc<dyn Env>,
     disk: SimDisk,
@@ -118,11 +123,19 @@ pub async fn memory_server(
     if let Some(Fault::Engine(fault)) = options.planted {
         durability.plant(Some(fault));
     }
-    let first = (ShareConfig::new(SHARE), disk);
+    let over = |name| {
+        let mut config = ShareConfig::new(name);
+        config.folder = options.second.map(|_| b"/folder".to_vec());
+        (config, disk.clone())
+    };
+    let others = options.shares.iter().cloned();
+    let all = std::iter::once((over(SHARE), options.policy))
+        .chain(options.second.map(|policy| (over(SECOND), policy)))
+        .chain(others.map(|share| (share, options.policy)));
     let mut shares = Vec::new();
-    for (id, (config, disk)) in (1..).zip([first].into_iter().chain(options.shares.clone())) {
+    for (id, (of, policy)) in (1..).zip(all) {
         shares.push(Arc::new(
-            share(&env, &durability, id, config, disk, options).await?,
+            share(&env, &durability, id, of, policy, options).await?,
         ));
     }
     if let (Some(state), Some(first)) = (&options.state, shares.first()) {
@@ -153,8 +166,8 @@ async fn share(
     env: &Arc<dyn Env>,
     durability: &Arc<Durability<MemoryVfs>>,
     id: u32,
-    config: ShareConfig,
-    disk: SimDisk,
+    (config, disk): (ShareConfig, SimDisk),
+    policy: Policy,
     options: &MemoryOptions,
 ) -> Result<Share<MemoryVfs>, VfsError> {
     let clock = Arc::clone(env);
@@ -168,9 +181,7 @@ async fn share(
         ..PosixOptions::default()
     };
     let vfs = Arc::new(PosixVfs::new(disk, posix).await?);
-    let policy = options
-        .planted
-        .map_or(options.policy, |fault| fault.given(options.policy));
+    let policy = options.planted.map_or(policy, |fault| fault.given(policy));
     let how = ShareDurability {
         durable_acl: options.durable_acl,
         ..ShareDurability::with_policy(policy)

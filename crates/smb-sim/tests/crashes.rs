@@ -126,6 +126,20 @@ fn rules_and_policies_that_are_set_keep_their_promise() {
     }
 }
 
+/// Each share has a policy of its own, and files are open through both.
+#[test]
+fn two_shares_over_one_folder_keep_their_promises() {
+    let mut charged_beside = 0;
+    for policy in Plan::policies() {
+        for seed in 0..SEEDS_OTHER {
+            let mut plan = Plan::random(seed, None, Some(Profile::PosixMin));
+            plan.add_share(policy, seed);
+            charged_beside += u64::from(holds(&plan).history.charges_beside());
+        }
+    }
+    assert!(charged_beside > SEEDS_OTHER / 2, "{charged_beside}");
+}
+
 /// A directory that a flushed file left for a new one is flushed, or the file is: wherever that
 /// ends, the file is found where it was or where it went.
 #[test]

@@ -1,12 +1,13 @@
 //! `holdfast-sim`: runs simulated crashes, millions if asked for, and replays them by seed or by line.
 //!
 //! ```text
-//! holdfast-sim --cases N [--seed S] [--seconds T] [--profile P] [--policy Q] [--rules R] [--keep FILE]
+//! holdfast-sim --cases N [--seed S] [--seconds T] [--profile P] [--policy Q] [--rules R] [--second Q]
+//!              [--keep FILE]
 //! holdfast-sim --exhaustive LENGTH [--small] [--every N] [--profile P] [--policy Q] [--rules R] ...
 //! holdfast-sim --replay 'LINE'
 //! ```
 //!
-//! A case is its seed: `--seed S --cases 1` with the same profile, policy and rules is the same run.
+//! A case is its seed: `--seed S --cases 1` with the same profile, policies and rules is the same run.
 //! `--exhaustive` plays every sequence of that many letters, with `--every` one in N of them.
 //!
 //! `--plant FAULT` breaks the server first; faults within the durability engine need the feature
@@ -68,6 +69,9 @@ struct Arguments {
     /// The policy of all cases
     #[arg(long, value_parser = policy)]
     policy: Option<Policy>,
+    /// A second share over the folder in all cases, with this policy
+    #[arg(long, value_parser = policy)]
+    second: Option<Policy>,
     /// Play this case
     #[arg(long, value_name = "LINE")]
     replay: Option<Plan>,
@@ -184,6 +188,9 @@ impl<'a> Report<'a> {
             if let Some(rules) = self.arguments.rules {
                 plan.rules = rules;
             }
+            if let Some(second) = self.arguments.second {
+                plan.add_share(second, seed);
+            }
             self.case(&plan, &format!("seed {seed}"));
             seed += 1;
         }
@@ -295,6 +302,11 @@ impl<'a> Report<'a> {
             (
                 "policy host",
                 plan.policy == Policy::TreatHostAsStableStorage,
+            ),
+            ("a second share over the folder", plan.second.is_some()),
+            (
+                "a change within the other share's bound",
+                outcome.history.charges_beside(),
             ),
             ("rules by open", plan.rules > 0),
             ("policy set at run time", has(Kind::Policy)),

@@ -12,7 +12,7 @@ use std::{
 use smb_client::{ClientError, CreateArgs, Created, Options, Reply, Request as Wire};
 use smb_wire::{
     access_mask::AccessMask,
-    ids::{FileId, MessageId},
+    ids::{FileId, MessageId, TreeId},
     msg::{CreateAction, CreateOptions, EchoRequest},
     status::Status,
 };
@@ -25,11 +25,11 @@ use super::{
 use crate::{
     client::SimClient,
     oracle::{Answer, Effect, Object, OpId, Request},
-    server::{SHARE, SimServer},
+    server::{SECOND, SimServer},
 };
 
 /// How long a client waits for an answer before it goes on without.
-const PATIENCE: Duration = Duration::from_secs(4);
+pub(super) const PATIENCE: Duration = Duration::from_secs(4);
 /// The stream that every file may have.
 pub(super) const STREAM: &str = "s";
 
@@ -49,8 +49,12 @@ pub(super) struct Actor {
     pub(super) server: Rc<SimServer>,
     options: Options,
     client: Option<SimClient>,
-    /// By file slot and whether it is the stream.
-    hands: BTreeMap<(usize, bool), Hand>,
+    /// The trees of the connection: the first share's, and the second's if there is one.
+    trees: Vec<TreeId>,
+    /// It asks through the second share.
+    pub(super) second: bool,
+    /// By file slot, whether it is the stream, and whether it is through the second share.
+    hands: BTreeMap<(usize, bool, bool), Hand>,
     pending: Vec<(MessageId, Option<OpId>, &'static str)>,
     /// How often it has met the others.
     met: usize,
@@ -69,6 +73,8 @@ impl Actor {
             server: Rc::clone(server),
             options,
             client: None,
+            trees: Vec::new(),
+            second: false,
             hands: BTreeMap::new(),
             pending: Vec::new(),
             met: 0,
@@ -95,6 +101,7 @@ impl Actor {
 
     async fn step(&mut self, step: Step) {
         self.harvest();
+        self.second = self.world.shared && step.is_second();
         match step.kind() {
             kind @ (Kind::Write
             | Kind::Flush
@@ -105,7 +112,7 @@ impl Actor {
             | Kind::Security
             | Kind::Zero) => self.on_file(kind, step).await,
             Kind::Create => self.create(step).await,
-            Kind::Close => self.close(step.file()).await,
+            Kind::Close => self.close_here(step.file()).await,
             Kind::Rename => self.rename(step).await,
             Kind::Remove => self.remove(step).await,
             Kind::WriteStream => self.write_stream(step).await,
@@ -138,28 +145,6 @@ impl Actor {
         }
     }
 
-    async fn set_policy(&self, step: Step) {
-        let world = Rc::clone(&self.world);
-        let Some(_locked) = world.lock(&[Lock::Policy]).await else {
-            return;
-        };
-        let shares = self.server.server.shares();
-        let Some(share) = shares.find(SHARE) else {
-            return;
-        };
-        let policies = super::Plan::policies();
-        let new = policies[usize::from(step.a()) % policies.len()];
-        let old = world.ledger.borrow().policy();
-        let number = world.history().switching(world.env.monotonic());
-        world.ledger.borrow_mut().change(new);
-        let set = share.gate.set_policy(new, "simulator");
-        let report = race(set, world.env.sleep(PATIENCE)).await;
-        let tightened = old.tightens_to(&new) || !new.kind().is_lazy();
-        if tightened && report.is_some_and(|report| report.failed == 0) {
-            world.history().switched(number);
-        }
-    }
-
     async fn pause(&self, step: Step) {
         let span = if step.a() < 8 {
             // Past the age at which what nobody flushed is synced.
@@ -173,9 +158,17 @@ impl Actor {
     /// The connection, made if there is none.
     async fn client(&mut self) -> Option<&mut SimClient> {
         if self.client.is_none() {
-            let entering = SimClient::enter(&self.server, self.options.clone());
+            let entering = async {
+                let mut client = SimClient::enter(&self.server, self.options.clone()).await?;
+                let mut trees = vec![client.tree()];
+                if self.world.shared {
+                    client.open_tree(SECOND).await?;
+                    trees.push(client.tree());
+                }
+                Ok((client, trees))
+            };
             match race(entering, self.world.env.sleep(PATIENCE)).await {
-                Some(Ok(client)) => self.client = Some(client),
+                Some(Ok((client, trees))) => (self.client, self.trees) = (Some(client), trees),
                 other => {
                     let text = format!("a client cannot enter: {:?}", other.map(drop_ok));
                     self.world.odd.borrow_mut().push(text);
@@ -196,9 +189,11 @@ impl Actor {
     ) -> Option<Reply> {
         self.client().await?;
         self.harvest();
-        let op = record.map(|request| self.world.issue(self.number, request));
+        let op = record.map(|request| self.world.issue(self.via(), request));
         let env = std::sync::Arc::clone(&self.world.env);
+        let tree = self.trees.get(usize::from(self.second)).copied();
         let client = self.client.as_mut()?;
+        client.choose_tree(tree?);
         let id = match client.send(wire) {
             Ok(id) => id,
             Err(ClientError::NoCredits { .. }) => {
@@ -343,9 +338,8 @@ impl Actor {
             CreateArgs::open(&path)
         };
         let args = args.options(options(through)).access(access());
-        let client = self.number;
-        let entry = (self.world.ledger.borrow_mut()).ask(client, object, &path, through);
-        let op = record.map(|request| self.world.issue(self.number, request));
+        let entry = (self.world.ledger.borrow_mut()).ask(self.via(), object, &path, through);
+        let op = record.map(|request| self.world.issue(self.via(), request));
         let Some(reply) = self.ask("open", None, args.request(), false).await else {
             self.world.ledger.borrow_mut().let_go(entry);
             self.haunt(slot);
@@ -377,7 +371,7 @@ impl Actor {
     /// A handle, if there is one and the slot still stands for the same file.
     pub(super) fn hand_there(&self, slot: usize, stream: bool) -> Option<Hand> {
         let beliefs = self.world.beliefs.borrow();
-        let hand = self.hands.get(&(slot, stream)).copied()?;
+        let hand = self.hands.get(&(slot, stream, self.second)).copied()?;
         (beliefs.file(slot)?.object == hand.object).then_some(hand)
     }
 
@@ -389,7 +383,7 @@ impl Actor {
         through: bool,
     ) -> Hand {
         let hand = self.opened(slot, object, opened, through);
-        self.hands.insert((slot, stream), hand);
+        self.hands.insert((slot, stream, self.second), hand);
         hand
     }
 
@@ -413,10 +407,18 @@ impl Actor {
         }
     }
 
-    /// Closes the handles of a slot, the stream's first.
+    /// Closes the handles of a slot through both shares.
     pub(super) async fn close(&mut self, slot: usize) {
+        for _ in 0..2 {
+            self.second = !self.second;
+            self.close_here(slot).await;
+        }
+    }
+
+    /// Closes the handles of a slot through the share in use, the stream's first.
+    async fn close_here(&mut self, slot: usize) {
         for stream in [true, false] {
-            if let Some(hand) = self.hands.remove(&(slot, stream)) {
+            if let Some(hand) = self.hands.remove(&(slot, stream, self.second)) {
                 self.close_hand(slot, hand).await;
             }
         }

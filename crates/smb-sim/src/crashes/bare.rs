@@ -34,8 +34,7 @@ impl Actor {
         };
         let args = CreateArgs::open(&path)
             .access(AccessMask::FILE_READ_ATTRIBUTES | AccessMask::FILE_WRITE_ATTRIBUTES);
-        let client = self.number;
-        let entry = (self.world.ledger.borrow_mut()).ask(client, object, &path, false);
+        let entry = (self.world.ledger.borrow_mut()).ask(self.via(), object, &path, false);
         let Some(reply) = self.ask("open bare", None, args.request(), false).await else {
             self.world.ledger.borrow_mut().let_go(entry);
             self.haunt(slot);

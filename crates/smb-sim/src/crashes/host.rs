@@ -70,7 +70,7 @@ impl Actor {
         let Some((request, (old, new))) = request else {
             return;
         };
-        let op = world.issue(self.number, request.by_host());
+        let op = world.issue(self.via(), request.by_host());
         let moved = async {
             let (from, old) = self.host_above(&old).await?;
             let (to, new) = self.host_above(&new).await?;
@@ -97,7 +97,7 @@ impl Actor {
         let value = world.history().version().to_le_bytes().to_vec();
         let key = Key::Ea(EA.to_owned());
         let request = Request::meta(object, key, Value::Bytes(value.clone()));
-        let op = world.issue(self.number, request.by_host());
+        let op = world.issue(self.via(), request.by_host());
         let marked = async {
             let (dir, name) = self.host_above(&path).await?;
             let disk = &self.server.disk;
@@ -117,7 +117,7 @@ impl Actor {
         };
         let object = world.history().object();
         let request = Request::create(dir, &name_of(place.1), object).by_host();
-        let op = world.issue(self.number, request);
+        let op = world.issue(self.via(), request);
         let made = async {
             let (dir, name) = self.host_above(&path).await?;
             let how = OpenHow {

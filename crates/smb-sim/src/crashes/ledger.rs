@@ -1,12 +1,12 @@
 //! Which policy decides a request, as far as clients can know it.
 //!
-//! Owns the sets of rules by which opens are judged, the share's policies in the order in which
+//! Owns the sets of rules by which opens are judged, the policies of each share in the order in which
 //! they were set, and the handles that clients have. From these each request gets two policies:
 //! it is treated no laxer than the first and no more strictly than the second. The truth lies
 //! between: handles come and go while a request is under way, and nobody sees those that a lost
 //! connection left behind. It makes no use of the server's own matching of rules.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use durability::{Policy, Rule, Rules};
 
@@ -79,17 +79,30 @@ fn laxer(a: Policy, b: Policy) -> Policy {
     if a.kind() <= b.kind() { a } else { b }
 }
 
+/// Within which time a change is stable under such a policy without a request.
+fn delay(policy: &Policy) -> Option<Duration> {
+    match policy {
+        Policy::Bounded(bound) => Some(bound.max_delay),
+        _ => None,
+    }
+}
+
+/// A client, and whether it asks through the second share.
+pub(super) type Via = (usize, bool);
+
 /// The facts that were known when a request was issued.
 pub(super) struct Watch {
     object: Object,
-    /// The policies of the share from this one on.
-    from: usize,
+    second: bool,
+    /// The policies of each share from this one on.
+    from: [usize; 2],
     handles: Vec<u64>,
 }
 
 #[derive(Debug)]
 struct Held {
     object: Object,
+    second: bool,
     /// The rule for it; `None`: it follows the share.
     rule: Option<Policy>,
     /// The client that has asked for it and has no answer yet. To others it may not be there when
@@ -101,8 +114,9 @@ struct Held {
 #[derive(Debug)]
 pub(super) struct Ledger {
     set: u8,
-    shares: Vec<Policy>,
-    /// A plan without rules and changes needs no ledger.
+    /// The first share's, then the second's.
+    shares: [Vec<Policy>; 2],
+    /// A plan without rules, changes and a second share needs no ledger.
     mixed: bool,
     handles: BTreeMap<u64, Held>,
     next: u64,
@@ -112,26 +126,28 @@ impl Ledger {
     pub(super) fn new(plan: &Plan) -> Self {
         Self {
             set: plan.rules,
-            shares: vec![plan.policy],
+            shares: [vec![plan.policy], Vec::from_iter(plan.second)],
             mixed: plan.is_mixed(),
             handles: BTreeMap::new(),
             next: 0,
         }
     }
 
-    pub(super) fn policy(&self) -> Policy {
-        self.shares.last().copied().unwrap_or_default()
+    pub(super) fn policy(&self, second: bool) -> Policy {
+        let policies = &self.shares[usize::from(second)];
+        policies.last().copied().unwrap_or_default()
     }
 
-    pub(super) fn change(&mut self, policy: Policy) {
-        self.shares.push(policy);
+    pub(super) fn change(&mut self, second: bool, policy: Policy) {
+        self.shares[usize::from(second)].push(policy);
     }
 
     /// The server has made a handle.
-    pub(super) fn hold(&mut self, object: Object, path: &str, through: bool) -> u64 {
+    pub(super) fn hold(&mut self, second: bool, object: Object, path: &str, through: bool) -> u64 {
         self.next += 1;
         let held = Held {
             object,
+            second,
             rule: decide(self.set, path, through),
             asked_by: None,
         };
@@ -140,8 +156,14 @@ impl Ledger {
     }
 
     /// A client is about to ask for a handle.
-    pub(super) fn ask(&mut self, client: usize, object: Object, path: &str, through: bool) -> u64 {
-        let handle = self.hold(object, path, through);
+    pub(super) fn ask(
+        &mut self,
+        (client, second): Via,
+        object: Object,
+        path: &str,
+        through: bool,
+    ) -> u64 {
+        let handle = self.hold(second, object, path, through);
         if let Some(held) = self.handles.get_mut(&handle) {
             held.asked_by = Some(client);
         }
@@ -166,7 +188,7 @@ impl Ledger {
     }
 
     /// A client issues a request.
-    pub(super) fn watch(&self, client: usize, request: &Request) -> Option<Watch> {
+    pub(super) fn watch(&self, (client, second): Via, request: &Request) -> Option<Watch> {
         if !self.mixed {
             return None;
         }
@@ -175,23 +197,56 @@ impl Ledger {
         let mine = (self.handles.iter()).filter(|(_, held)| held.object == object && there(held));
         Some(Watch {
             object,
-            from: self.shares.len() - 1,
+            second,
+            from: [0, 1].map(|share: usize| self.shares[share].len().saturating_sub(1)),
             handles: mine.map(|(id, _)| *id).collect(),
         })
     }
 
+    /// The policies of a share since a request was issued.
+    fn since(&self, watch: &Watch, second: bool) -> &[Policy] {
+        let share = usize::from(second);
+        let policies = self.shares[share].get(watch.from[share]..);
+        policies.unwrap_or_default()
+    }
+
+    /// The handles of its object that were there all the time.
+    fn held(&self, watch: &Watch) -> impl Iterator<Item = &Held> {
+        let handles = watch.handles.iter().filter_map(|id| self.handles.get(id));
+        handles.filter(|held| held.object == watch.object)
+    }
+
     /// Between which policies it was treated, if it is answered now.
     pub(super) fn between(&self, watch: &Watch) -> (Policy, Policy) {
-        let shares = self.shares.get(watch.from..).unwrap_or_default();
-        let share = shares.iter().copied().reduce(laxer).unwrap_or_default();
+        let laxest = |second| {
+            let policies = self.since(watch, second).iter().copied();
+            policies.reduce(laxer).unwrap_or_default()
+        };
         let ruled = || set(self.set).into_iter().map(|rule| rule.policy);
-        let handles = watch.handles.iter().filter_map(|id| self.handles.get(id));
-        let handles = handles.filter(|held| held.object == watch.object);
-        let held = handles.map(|held| held.rule.unwrap_or(share));
+        let held = self.held(watch);
+        let held = held.map(|held| held.rule.unwrap_or_else(|| laxest(held.second)));
         let low = held.reduce(Policy::stricter);
-        let low = low.unwrap_or_else(|| ruled().fold(share, laxer));
-        let high = shares.iter().copied().chain(ruled());
-        (low, high.reduce(Policy::stricter).unwrap_or(share))
+        let low = low.unwrap_or_else(|| ruled().fold(laxest(watch.second), laxer));
+        let shares = [false, true].map(|second| self.since(watch, second));
+        let high = shares.into_iter().flatten().copied().chain(ruled());
+        (low, high.reduce(Policy::stricter).unwrap_or(low))
+    }
+
+    /// The time within which each share makes stable what the request changed, because the object was open through
+    /// it under a bound, whichever share the request came through.
+    pub(super) fn within(&self, watch: &Watch) -> [Option<Duration>; 2] {
+        let longest = |held: &Held| {
+            let policies = match &held.rule {
+                Some(rule) => std::slice::from_ref(rule),
+                None => self.since(watch, held.second),
+            };
+            let delays = policies.iter().map(delay);
+            delays.reduce(|one, other| Some(one?.max(other?))).flatten()
+        };
+        [false, true].map(|second| {
+            let held = self.held(watch).filter(|held| held.second == second);
+            held.filter_map(longest).max()
+        })
     }
 }
 
@@ -248,25 +303,50 @@ mod tests {
         let mut ledger = Ledger::new(&plan);
         let (file, other) = (Object(1), Object(2));
         let flush = Request::flush(Covers::Object(file));
-        let named_b = ledger.hold(file, "b", false);
-        let watch = ledger.watch(0, &flush).unwrap();
+        let named_b = ledger.hold(false, file, "b", false);
+        let watch = ledger.watch((0, false), &flush).unwrap();
         assert_eq!(ledger.between(&watch), (host, strict));
-        let plain = ledger.hold(file, "c", false);
-        ledger.hold(other, "a", false);
-        let watch = ledger.watch(0, &flush).unwrap();
+        let plain = ledger.hold(false, file, "c", false);
+        ledger.hold(false, other, "a", false);
+        let watch = ledger.watch((0, false), &flush).unwrap();
         assert_eq!(ledger.between(&watch).0, honor);
         // The share's policy changes while the request is under way, then a handle goes.
-        ledger.change(host);
+        ledger.change(false, host);
         assert_eq!(ledger.between(&watch).0, host);
-        ledger.change(honor);
+        ledger.change(false, honor);
         ledger.let_go(plain);
         ledger.let_go(named_b);
         assert_eq!(ledger.between(&watch).0, host);
-        let named_a = ledger.hold(file, "a", false);
+        let named_a = ledger.hold(false, file, "a", false);
         assert_eq!(ledger.between(&watch).0, host);
-        let watch = ledger.watch(0, &flush).unwrap();
+        let watch = ledger.watch((0, false), &flush).unwrap();
         assert_eq!(ledger.between(&watch).0, strict);
         ledger.let_go(named_a);
+    }
+
+    #[test]
+    fn a_bound_holds_for_changes_through_the_other_share() {
+        let [honor, _, bounded, host] = Plan::policies();
+        let mut plan = Plan::empty(1, host, vfs::sim::Profile::PosixMin);
+        plan.second = Some(bounded);
+        let mut ledger = Ledger::new(&plan);
+        let flush = Request::flush(Covers::Object(Object(1)));
+        ledger.hold(false, Object(1), "a", false);
+        let watch = ledger.watch((0, false), &flush).unwrap();
+        assert_eq!(ledger.between(&watch), (host, bounded));
+        assert_eq!(ledger.within(&watch), [None; 2]);
+        ledger.hold(true, Object(1), "a", false);
+        let watch = ledger.watch((0, false), &flush).unwrap();
+        assert_eq!(ledger.between(&watch), (bounded, bounded));
+        assert_eq!(ledger.within(&watch), [None, delay(&bounded)]);
+        ledger.change(false, honor);
+        let stricter = ledger.watch((0, false), &flush).unwrap();
+        assert_eq!(ledger.between(&stricter), (honor, honor));
+        assert_eq!(ledger.within(&stricter), [None, delay(&bounded)]);
+        // The bound ends while the request is under way.
+        ledger.change(true, honor);
+        assert_eq!(ledger.within(&stricter), [None; 2]);
+        assert_eq!(ledger.between(&watch), (bounded, honor));
     }
 
     #[test]
@@ -276,10 +356,10 @@ mod tests {
         let [_, strict, _, host] = Plan::policies();
         let mut ledger = Ledger::new(&plan);
         let flush = Request::flush(Covers::Object(Object(1)));
-        ledger.hold(Object(1), "b", false);
-        let asked = ledger.ask(1, Object(1), "a", false);
+        ledger.hold(false, Object(1), "b", false);
+        let asked = ledger.ask((1, false), Object(1), "a", false);
         let low = |ledger: &Ledger, client| {
-            let watch = ledger.watch(client, &flush).unwrap();
+            let watch = ledger.watch((client, false), &flush).unwrap();
             ledger.between(&watch).0
         };
         // A request through the handle itself follows the handle's policy.

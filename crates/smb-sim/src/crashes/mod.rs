@@ -22,6 +22,7 @@ mod look;
 mod names;
 mod plan;
 mod run;
+mod shares;
 mod shrink;
 mod step;
 mod together;

@@ -36,7 +36,7 @@ impl Actor {
             .options(options(through))
             .access(access())
             .context(QFID, b"");
-        let entry = (world.ledger.borrow_mut()).ask(self.number, object, &path, through);
+        let entry = (world.ledger.borrow_mut()).ask(self.via(), object, &path, through);
         let reply = self
             .ask("create", Some(record), args.request(), false)
             .await;
@@ -270,7 +270,7 @@ impl Actor {
             .options(CreateOptions::DELETE_ON_CLOSE | options(step.flag()));
         let entry = {
             let mut ledger = self.world.ledger.borrow_mut();
-            ledger.ask(self.number, object, path, step.flag())
+            ledger.ask(self.via(), object, path, step.flag())
         };
         let answer = self.delete_open(args, object, effects, step).await;
         self.world.ledger.borrow_mut().let_go(entry);
@@ -324,7 +324,7 @@ impl Actor {
         let args = CreateArgs::create_directory(&path)
             .options(options(through))
             .context(QFID, b"");
-        let entry = (world.ledger.borrow_mut()).ask(self.number, object, &path, through);
+        let entry = (world.ledger.borrow_mut()).ask(self.via(), object, &path, through);
         let reply = self.ask("mkdir", Some(record), args.request(), false).await;
         world.ledger.borrow_mut().let_go(entry);
         let Some(reply) = reply else { return };
@@ -402,7 +402,7 @@ impl Actor {
             return;
         };
         let wire = Wire::rename(id, &new, false);
-        let entry = (world.ledger.borrow_mut()).hold(moving, &old, step.flag());
+        let entry = (world.ledger.borrow_mut()).hold(self.second, moving, &old, step.flag());
         let answer = self.done("rename dir", Some(record), wire).await;
         world.ledger.borrow_mut().let_go(entry);
         {
@@ -496,7 +496,7 @@ impl Actor {
         };
         let wire = Wire::flush(id);
         let flush = Some(Request::flush(covers));
-        let entry = world.ledger.borrow_mut().hold(object, &path, false);
+        let entry = (world.ledger.borrow_mut()).hold(self.second, object, &path, false);
         let flushed = self.ask("flush dir", flush, wire, false).await;
         world.ledger.borrow_mut().let_go(entry);
         if flushed.is_none() {

@@ -75,6 +75,8 @@ pub struct Plan {
     /// Decides what is left open: order of tasks, times, chances of faults.
     pub seed: u64,
     pub policy: Policy,
+    /// The policy of a second share over the same folder, if there is one.
+    pub second: Option<Policy>,
     /// The changes that the disk may lose.
     pub profile: Profile,
     /// One to three.
@@ -104,6 +106,7 @@ impl Plan {
         Self {
             seed,
             policy,
+            second: None,
             profile,
             clients: 1,
             speech: Speech::Plain,
@@ -134,8 +137,30 @@ impl Plan {
         ]
     }
 
-    /// The case of a seed, of which the flavour comes in turn; policy and profile by chance unless given.
+    /// The case of a seed, of which the flavour comes in turn; policy and profile by chance unless given. One in six
+    /// has a second share.
     pub fn random(seed: u64, policy: Option<Policy>, profile: Option<Profile>) -> Self {
+        let mut plan = Self::of_one_share(seed, policy, profile);
+        let mut rng = SimRng::new(seed ^ 0x0073_6563_6f6e_6421);
+        if rng.below(6) == 0 {
+            plan.add_share(*choose(&mut rng, &Self::policies()), seed);
+        }
+        plan
+    }
+
+    /// Adds a second share with this policy, through which every other step goes, by chance.
+    pub fn add_share(&mut self, policy: Policy, seed: u64) {
+        let mut rng = SimRng::new(seed ^ 0x0073_7465_7073_2121);
+        self.second = Some(policy);
+        for step in &mut self.steps {
+            step.0[0] &= 0x7F;
+            if rng.below(2) == 0 {
+                *step = step.second();
+            }
+        }
+    }
+
+    fn of_one_share(seed: u64, policy: Option<Policy>, profile: Option<Profile>) -> Self {
         let mut rng = SimRng::new(seed ^ 0x686f_6c64_6661_7374);
         let drawn = *choose(
             &mut rng,
@@ -224,9 +249,11 @@ impl Plan {
         };
     }
 
-    /// Whether more than one policy may decide: by rules, or because it is set anew.
+    /// Whether more than one policy may decide: by rules, because of the second share, or because it is set anew.
     pub fn is_mixed(&self) -> bool {
-        self.rules > 0 || self.steps.iter().any(|step| step.kind() == Kind::Policy)
+        self.rules > 0
+            || self.second.is_some()
+            || self.steps.iter().any(|step| step.kind() == Kind::Policy)
     }
 
     /// Whether anything goes wrong with the disk.
@@ -294,6 +321,9 @@ impl fmt::Display for Plan {
             self.pace,
             u8::from(self.depot),
         )?;
+        if let Some(second) = self.second {
+            write!(f, "second={second} ")?;
+        }
         if self.lag {
             f.write_str("lag=1 ")?;
         }
@@ -359,6 +389,7 @@ impl Plan {
         match key {
             "seed" => self.seed = hex(value)?,
             "policy" => self.policy = value.parse().ok()?,
+            "second" => self.second = Some(value.parse().ok()?),
             "profile" => self.profile = profile(value)?,
             "clients" => self.clients = value.parse().ok().filter(|n| (1..=3).contains(n))?,
             "speech" => {

@@ -32,7 +32,7 @@ use super::{
 use crate::{
     executor::{Sim, SimEnv},
     oracle::{self, Cut, Exposed, History, Object, Rule, Terms, View, Violation},
-    server::{MemoryOptions, SHARE, SimServer, latches, memory_disk},
+    server::{MemoryOptions, SECOND, SHARE, SimServer, latches, memory_disk},
 };
 
 const ROOT_INDEX: u64 = 2;
@@ -159,6 +159,7 @@ impl<'a> Case<'a> {
         history(&shared).identify(Object::ROOT, ROOT_INDEX);
         let options = MemoryOptions {
             policy: plan.policy,
+            second: plan.second,
             profile: plan.profile,
             signing_required: false,
             capacity_blocks: 1 << 14,
@@ -193,7 +194,7 @@ impl<'a> Case<'a> {
             .steps
             .split(|step| step.kind() == Kind::Kill)
             .collect();
-        let mut exposure = None;
+        let mut exposure = Vec::new();
         for (number, steps) in lives.iter().enumerate() {
             let server = match SimServer::plain(&mut self.sim, disk.clone(), &self.options) {
                 Ok(server) => Rc::new(server),
@@ -213,7 +214,8 @@ impl<'a> Case<'a> {
             }
             // A failure before a restart that nobody saw cannot be known.
             let known = number == 0 || !self.plan.is_faulty();
-            exposure = self.exposure(&server).filter(|_| known);
+            exposure = self.exposure(&server);
+            exposure.retain(|_| known);
             disk.set_hook(None);
             self.world.beliefs.borrow_mut().doubt_locked();
             self.sim.kill();
@@ -223,7 +225,10 @@ impl<'a> Case<'a> {
             }
             // The process dies, the kernel lives; the daemon's first deed is to sync.
             self.options.state = self.options.state.as_ref().map(SimDisk::crash_process);
-            self.options.policy = self.world.ledger.borrow().policy();
+            self.options.policy = self.world.ledger.borrow().policy(false);
+            if let Some(second) = &mut self.options.second {
+                *second = self.world.ledger.borrow().policy(true);
+            }
             self.world.ledger.borrow_mut().clear();
             disk.observe_syncs(None);
             disk = disk.crash_process();
@@ -232,7 +237,7 @@ impl<'a> Case<'a> {
             }
             self.bury();
             match self.look(&disk, false) {
-                Ok(view) => violations.extend(self.judge(&view, oracle::Crash::Process, None)),
+                Ok(view) => violations.extend(self.judge(&view, oracle::Crash::Process, vec![])),
                 Err(text) => violations.push(Violation::new(Rule::Recovery, text)),
             }
         }
@@ -243,7 +248,7 @@ impl<'a> Case<'a> {
     fn end(
         mut self,
         disk: &SimDisk,
-        exposure: Option<Exposed>,
+        exposure: Vec<Exposed>,
         mut violations: Vec<Violation>,
     ) -> Outcome {
         disk.observe_syncs(None);
@@ -440,17 +445,22 @@ impl<'a> Case<'a> {
         })
     }
 
-    fn exposure(&self, server: &SimServer) -> Option<Exposed> {
+    fn exposure(&self, server: &SimServer) -> Vec<Exposed> {
         let shares = server.server.shares();
-        let told = shares.find(SHARE)?.gate.exposure();
-        Some(Exposed {
-            at: self.env.monotonic(),
-            bytes: told.bytes,
-            inodes: told.inodes,
-            oldest_age: told.oldest_age,
-            unproven_bytes: told.unproven_bytes,
-            poisoned_inodes: told.poisoned_inodes,
-        })
+        let of = |(name, second)| {
+            let told = shares.find(name)?.gate.exposure();
+            Some(Exposed {
+                second,
+                at: self.env.monotonic(),
+                bytes: told.bytes,
+                inodes: told.inodes,
+                oldest_age: told.oldest_age,
+                unproven_bytes: told.unproven_bytes,
+                poisoned_inodes: told.poisoned_inodes,
+            })
+        };
+        let names = [(SHARE, false), (SECOND, true)];
+        names.into_iter().filter_map(of).collect()
     }
 
     /// Requests that were under way when the process died will not happen any more.
@@ -508,12 +518,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn judge(
-        &self,
-        view: &View,
-        crash: oracle::Crash,
-        exposure: Option<Exposed>,
-    ) -> Vec<Violation> {
+    fn judge(&self, view: &View, crash: oracle::Crash, exposure: Vec<Exposed>) -> Vec<Violation> {
         self.judge_at(view, crash, exposure, self.env.monotonic())
     }
 
@@ -521,7 +526,7 @@ impl<'a> Case<'a> {
         &self,
         view: &View,
         crash: oracle::Crash,
-        exposure: Option<Exposed>,
+        exposure: Vec<Exposed>,
         at: Duration,
     ) -> Vec<Violation> {
         let history = history(&self.history);

@@ -40,6 +40,7 @@ fn simplify(best: &mut Plan, holds: &mut impl FnMut(&Plan) -> bool) {
     attempt(&|plan| plan.pace = Pace::Instant);
     attempt(&|plan| plan.depot = false);
     attempt(&|plan| plan.rules = 0);
+    attempt(&|plan| plan.second = None);
     attempt(&|plan| plan.durable_acl = false);
     // Without stores nobody knows after a restart what failed before: another case.
     let restarts = |step: &Step| step.kind() == Kind::Kill;
@@ -61,9 +62,9 @@ fn simplify(best: &mut Plan, holds: &mut impl FnMut(&Plan) -> bool) {
         }
     }
     for index in 0..best.steps.len() {
-        for simpler in [best.steps[index].0[1] & 0x7F, best.steps[index].0[1] & 0xBF] {
+        for (byte, kept) in [(0, 0x7F), (1, 0x7F), (1, 0xBF)] {
             let mut candidate = best.clone();
-            candidate.steps[index].0[1] = simpler;
+            candidate.steps[index].0[byte] &= kept;
             if candidate != *best && holds(&candidate) {
                 *best = candidate;
             }

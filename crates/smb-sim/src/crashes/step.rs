@@ -78,7 +78,7 @@ kinds! {
 pub struct Step(pub [u8; 4]);
 
 impl Step {
-    /// A step of a client on a file slot and a directory slot.
+    /// A step of a client on a file slot and a directory slot, through the first share.
     pub fn new(kind: Kind, client: u8, file: u8, dir: u8) -> Self {
         Self([
             kind as u8,
@@ -96,6 +96,12 @@ impl Step {
     /// Not waited for by its client.
     pub fn hasty(mut self) -> Self {
         self.0[1] |= 0x80;
+        self
+    }
+
+    /// Through the second share, if there is one.
+    pub fn second(mut self) -> Self {
+        self.0[0] |= 0x80;
         self
     }
 
@@ -128,7 +134,7 @@ impl Step {
     }
 
     pub fn kind(self) -> Kind {
-        Kind::ALL[usize::from(self.0[0]) % Kind::ALL.len()]
+        Kind::ALL[usize::from(self.0[0] & 0x7F) % Kind::ALL.len()]
     }
 
     /// The client that carries it out, of so many.
@@ -148,6 +154,10 @@ impl Step {
 
     pub fn flag(self) -> bool {
         self.0[1] & 0x40 != 0
+    }
+
+    pub fn is_second(self) -> bool {
+        self.0[0] & 0x80 != 0
     }
 
     pub fn is_hasty(self) -> bool {
@@ -180,7 +190,7 @@ impl fmt::Debug for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}{:?} client {} file {} dir {} ({}, {}){}",
+            "{}{:?} client {} file {} dir {} ({}, {}){}{}",
             self,
             self.kind(),
             self.0[1] & 3,
@@ -193,7 +203,8 @@ impl fmt::Debug for Step {
                 (true, false) => " flagged",
                 (false, true) => " hasty",
                 (true, true) => " flagged hasty",
-            }
+            },
+            if self.is_second() { " second" } else { "" }
         )
     }
 }

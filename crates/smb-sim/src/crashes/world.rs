@@ -15,7 +15,7 @@ use smb_wire::{ids::FileTime, status::Status};
 use vfs::Env;
 
 use super::{
-    ledger::{Ledger, Watch},
+    ledger::{Ledger, Via, Watch},
     plan::Plan,
     run::Tally,
 };
@@ -257,6 +257,8 @@ pub(super) struct World {
     met: RefCell<BTreeMap<usize, usize>>,
     /// Something that no client may see: text of a violation of rule 9.
     pub(super) odd: RefCell<Vec<String>>,
+    /// There is a second share.
+    pub(super) shared: bool,
 }
 
 pub(super) fn history(shared: &Mutex<History>) -> MutexGuard<'_, History> {
@@ -275,6 +277,7 @@ impl World {
             clients: plan.clients,
             met: RefCell::default(),
             odd: RefCell::default(),
+            shared: plan.second.is_some(),
         })
     }
 
@@ -288,9 +291,10 @@ impl World {
         history(&self.history)
     }
 
-    pub(super) fn issue(&self, client: usize, request: Request) -> OpId {
+    pub(super) fn issue(&self, via: Via, request: Request) -> OpId {
         let at = self.env.monotonic();
-        let watch = self.ledger.borrow().watch(client, &request);
+        let watch = self.ledger.borrow().watch(via, &request);
+        let request = request.second_if(via.1);
         let op = self.history().issue(at, request);
         if let Some(watch) = watch {
             self.watched.borrow_mut().insert(op, watch);
@@ -304,8 +308,9 @@ impl World {
         let at = self.env.monotonic();
         let answer = outcome(status);
         if let Some(watch) = self.watched.borrow_mut().remove(&op) {
-            let between = self.ledger.borrow().between(&watch);
-            self.history().decided(op, between);
+            let ledger = self.ledger.borrow();
+            let (between, within) = (ledger.between(&watch), ledger.within(&watch));
+            self.history().decided(op, between, within);
         }
         self.history().answer(op, at, answer);
         let mut counts = self.counts.borrow_mut();

@@ -51,6 +51,8 @@ impl Cut {
 /// The exposure as the server reported it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exposed {
+    /// It is the second share's.
+    pub second: bool,
     /// When, by the recorder's clock.
     pub at: Duration,
     /// Bytes acknowledged and not known to be stable.
@@ -77,8 +79,8 @@ pub struct Terms {
     /// A FLUSH covers the time of last write, and so does a write-through change other than a WRITE.
     pub flush_times: bool,
     pub cut: Cut,
-    /// The last exposure reported before the end, if any.
-    pub exposure: Option<Exposed>,
+    /// The last exposures reported before the end, if any.
+    pub exposure: Vec<Exposed>,
     /// The file system keeps a rename whole: one name, whether it was synced or not.
     pub renames_atomic: bool,
     /// The file system keeps or loses no part of a rename on its own account: only what the
@@ -103,7 +105,7 @@ impl Terms {
             durable_acl: false,
             flush_times: true,
             cut,
-            exposure: None,
+            exposure: Vec::new(),
             renames_atomic: false,
             renames_synced: false,
             moves_stable: false,
@@ -147,7 +149,7 @@ pub fn check(history: &History, found: &View, terms: &Terms) -> Vec<Violation> {
 #[must_use]
 pub fn loss(history: &History, found: &View, cut: &Cut, at: Duration) -> Loss {
     let registers = Registers::new(history, cut);
-    let answered = Covered::answered(&registers, at);
+    let answered = Covered::answered(&registers, at, None);
     Walk::new(&registers, history, found, &answered).loss(&answered)
 }
 
@@ -435,7 +437,7 @@ impl<'a> Walk<'a> {
             && !terms.mixed
             && !history.has_failed_sync()
         {
-            let lost = self.loss(&Covered::answered(self.registers, terms.cut.at));
+            let lost = self.loss(&Covered::answered(self.registers, terms.cut.at, None));
             if lost.bytes > bound.max_bytes {
                 out.push(Violation::new(
                     Rule::Bound,
@@ -446,10 +448,17 @@ impl<'a> Walk<'a> {
                 ));
             }
         }
-        let Some(told) = &terms.exposure else {
-            return out;
-        };
-        let lost = self.loss(&Covered::answered(self.registers, told.at));
+        for told in &terms.exposure {
+            out.extend(self.above(told));
+        }
+        out
+    }
+
+    /// The loss of the requests through one share, as far as it is beyond the exposure of that share.
+    fn above(&self, told: &Exposed) -> Vec<Violation> {
+        let mut out = Vec::new();
+        let answered = Covered::answered(self.registers, told.at, Some(told.second));
+        let lost = self.loss(&answered);
         let mut over = |what: String| out.push(Violation::new(Rule::Exposure, what));
         if lost.bytes > told.bytes.saturating_add(told.unproven_bytes) {
             over(format!(

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, fmt, ops::Range, time::Duration};
 
-use durability::{Policy, PolicyKind};
+use durability::Policy;
 
-use super::{Object, check::Terms, stamp::SECTOR};
+use super::{Object, op::Op, stamp::SECTOR};
 
 /// A request in its [`History`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,6 +144,8 @@ pub struct Request {
     /// No client asked for it: somebody on the host did it behind the server's back. It is promised
     /// only by what a client asks for later.
     pub host: bool,
+    /// It came through the second share.
+    pub second: bool,
 }
 
 impl Request {
@@ -154,6 +156,7 @@ impl Request {
             ask: Ask::Nothing,
             links: false,
             host: false,
+            second: false,
         }
     }
 
@@ -290,6 +293,12 @@ impl Request {
         self
     }
 
+    /// Through the second share only if it is so.
+    pub fn second_if(mut self, second: bool) -> Self {
+        self.second = second;
+        self
+    }
+
     /// Write-through, of the request or of its open.
     pub fn through(mut self) -> Self {
         self.ask = Ask::Through;
@@ -337,39 +346,12 @@ pub enum Answer {
     Failed,
 }
 
-#[derive(Debug, Clone)]
-pub(super) struct Op {
-    pub(super) request: Request,
-    pub(super) issued: (u64, Duration),
-    pub(super) answered: Option<(u64, Duration, Answer)>,
-    /// No laxer, no stricter than these; `None`: the terms' policy.
-    pub(super) between: Option<(Policy, Policy)>,
-}
-
-impl Op {
-    /// The strictest policy that may have decided it.
-    pub(super) fn at_most(&self, terms: &Terms) -> PolicyKind {
-        match (self.between, terms.mixed) {
-            (Some((_, high)), _) => high.kind(),
-            (None, true) => PolicyKind::StrictSync,
-            (None, false) => terms.policy.kind(),
-        }
-    }
-
-    /// The laxest.
-    pub(super) fn at_least(&self, terms: &Terms) -> PolicyKind {
-        match (self.between, terms.mixed) {
-            (Some((low, _)), _) => low.kind(),
-            (None, true) => PolicyKind::TreatHostAsStableStorage,
-            (None, false) => terms.policy.kind(),
-        }
-    }
-}
-
 /// An administrator sets the policy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Switch {
     pub(super) begun: (u64, Duration),
+    /// That of the second share.
+    pub(super) second: bool,
     /// The sequence number at which it completed with the promise that everything dirty before is stable.
     pub(super) stable: Option<u64>,
 }
@@ -446,6 +428,7 @@ impl History {
             issued: (self.sequence, at),
             answered: None,
             between: None,
+            within: [None; 2],
         });
         OpId(self.ops.len() - 1)
     }
@@ -460,19 +443,21 @@ impl History {
         }
     }
 
-    /// The request was treated no laxer and no more strictly than under these policies. Without,
-    /// the terms' policy decided.
-    pub fn decided(&mut self, op: OpId, between: (Policy, Policy)) {
+    /// The request was treated no laxer and no more strictly than under these policies (without, the terms' policy
+    /// decided), and each share makes it stable within such a time if it has one.
+    pub fn decided(&mut self, op: OpId, between: (Policy, Policy), within: [Option<Duration>; 2]) {
         if let Some(op) = self.ops.get_mut(op.0) {
             op.between = Some(between);
+            op.within = within;
         }
     }
 
-    /// The policy is about to be set. Answers its number.
-    pub fn switching(&mut self, at: Duration) -> usize {
+    /// The policy of the first or the second share is about to be set. Answers its number.
+    pub fn switching(&mut self, at: Duration, second: bool) -> usize {
         self.sequence += 1;
         self.switches.push(Switch {
             begun: (self.sequence, at),
+            second,
             stable: None,
         });
         self.switches.len() - 1
@@ -541,6 +526,11 @@ impl History {
         self.identities.get(&index)?.last().copied()
     }
 
+    /// Whether a bound of one share holds for a change through the other one.
+    pub fn charges_beside(&self) -> bool {
+        self.ops.iter().any(Op::is_charged_beside)
+    }
+
     /// How many promises were made: FLUSHes and write-through requests answered with success.
     pub fn promises(&self) -> u64 {
         let made = |op: &&Op| {
@@ -569,7 +559,8 @@ impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, op) in self.ops.iter().enumerate() {
             let (issued, at) = op.issued;
-            write!(f, "#{number} {issued} at {at:?}: ")?;
+            let second = if op.request.second { "second " } else { "" };
+            write!(f, "#{number} {issued} at {at:?}: {second}")?;
             if op.request.ask != Ask::Nothing {
                 write!(f, "{:?} ", op.request.ask)?;
             }

@@ -10,7 +10,8 @@ use durability::{Policy, PolicyKind};
 use super::{
     Object, Rule, Violation,
     check::Terms,
-    history::{Answer, Ask, Beneath, Content, Covers, Effect, Event, History, Op},
+    history::{Answer, Ask, Beneath, Content, Covers, Effect, Event, History},
+    op::Op,
 };
 
 /// A sector of a stream.

@@ -9,7 +9,8 @@ use std::{collections::BTreeMap, fmt};
 
 use super::{
     Object,
-    history::{Ask, Covers, Effect, History, Op},
+    history::{Ask, Covers, Effect, History},
+    op::Op,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

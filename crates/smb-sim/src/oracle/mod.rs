@@ -19,6 +19,7 @@ mod check;
 mod history;
 mod latch;
 mod meetings;
+mod op;
 mod promise;
 mod rules;
 mod stamp;

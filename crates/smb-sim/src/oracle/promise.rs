@@ -10,7 +10,7 @@ use durability::{Policy, PolicyKind};
 use super::{
     Object,
     check::{Crash, Cut, Terms},
-    history::{Answer, Ask, Content, Covers, Effect, History, Key, Request},
+    history::{Answer, Ask, Content, Covers, Effect, History, Key, Request, Switch},
 };
 
 /// The age of a change at which the server syncs it although nobody asked (`dirty_age_max`), and the time for the sync.
@@ -25,6 +25,8 @@ pub(super) struct Known<'h> {
     pub(super) answered: Option<(u64, Duration, Answer)>,
     /// It was treated no laxer, no more strictly.
     between: Option<(Policy, Policy)>,
+    /// Each share makes it stable within this time, if it has a bound for it.
+    within: [Option<Duration>; 2],
 }
 
 impl Known<'_> {
@@ -78,6 +80,7 @@ impl<'h> Registers<'h> {
                 issued: op.issued.0,
                 answered: op.answered.filter(|(at, _, _)| *at <= cut.answered),
                 between: op.between,
+                within: op.within,
             })
             .collect();
         let mut this = Self {
@@ -158,12 +161,24 @@ impl Covered {
         }
     }
 
-    /// All that was answered with success by `at`.
-    pub(super) fn answered(registers: &Registers<'_>, at: Duration) -> Self {
+    /// All that was answered with success by `at`, through either share or one of them. A time that a request through
+    /// the other share has set since counts for that share.
+    pub(super) fn answered(registers: &Registers<'_>, at: Duration, second: Option<bool>) -> Self {
         let mut this = Self::none(registers);
         for (number, op) in registers.ops.iter().enumerate() {
-            if op.was_answered() && op.answered_at().is_some_and(|then| then <= at) {
-                this.add_all(number);
+            let through = second.is_none_or(|second| op.request.second == second);
+            if !through || !op.was_answered() || op.answered_at().is_none_or(|then| then > at) {
+                continue;
+            }
+            let later = registers.ops.iter().skip(number + 1);
+            let others = later.filter(|other| other.request.second != op.request.second);
+            let effects = others.flat_map(|other| &other.request.effects);
+            let set: Vec<_> = effects.filter(|e| is_time(e)).map(Effect::bearer).collect();
+            for (index, effect) in op.request.effects.iter().enumerate() {
+                let elsewhere = is_time(effect) && set.contains(&effect.bearer());
+                if second.is_none() || !elsewhere {
+                    this.add((number, index));
+                }
             }
         }
         this
@@ -186,23 +201,34 @@ impl Covered {
                 (None, false) => terms.policy,
             };
             // No age counts of a policy that was set anew since, nor on a disk that cannot keep up.
-            let mut later = history.switches.iter().map(|switch| switch.begun);
-            let next = later.find(|(begun, _)| *begun > op.issued);
-            let end = next.map_or(end, |(_, at)| at.min(end));
-            let aged = |age| end.checked_sub(age).filter(|_| terms.device_keeps_up);
+            let aged = |age, shares: &[bool]| {
+                let later = |one: &&Switch| one.begun.0 > op.issued;
+                let mut later = history.switches.iter().filter(later);
+                let next = later.find(|one| shares.contains(&one.second));
+                let end = next.map_or(end, |one| one.begun.1.min(end));
+                end.checked_sub(age).filter(|_| terms.device_keeps_up)
+            };
             let unasked = match (terms.cut.crash, policy) {
                 (Crash::Process, _) | (_, Policy::StrictSync) => Some(Duration::MAX),
-                (Crash::Power, Policy::Bounded(bound)) => aged(bound.max_delay),
-                _ => None,
+                (Crash::Power, policy) => {
+                    let own = match policy {
+                        Policy::Bounded(bound) => aged(bound.max_delay, &[false, true]),
+                        _ => None,
+                    };
+                    let [first, second] = op.within;
+                    let first = first.and_then(|delay| aged(delay, &[false]));
+                    let second = second.and_then(|delay| aged(delay, &[true]));
+                    own.max(first).max(second)
+                }
             };
-            let dated = aged(DIRTY_AGE_MAX);
+            let dated = aged(DIRTY_AGE_MAX, &[false, true]);
             this.add_op(registers, number, (policy, unasked, dated), terms);
         }
         this.add_switches(registers, history, terms);
         this
     }
 
-    /// Adds a policy that was set and must hold for everything before it.
+    /// Adds a policy that was set and must hold for everything that its share was charged with before it.
     fn add_switches(&mut self, registers: &Registers<'_>, history: &History, terms: &Terms) {
         for switch in &history.switches {
             let Some(done) = switch.stable.filter(|done| *done <= terms.cut.answered) else {
@@ -213,7 +239,10 @@ impl Covered {
                 continue;
             }
             for (number, op) in registers.ops.iter().enumerate() {
-                if op.was_answered() && op.answered_before(switch.begun.0) {
+                let [first, second] = op.within.map(|within| within.is_some());
+                let bounded = if switch.second { second } else { first };
+                let charged = bounded || op.request.second == switch.second;
+                if charged && op.was_answered() && op.answered_before(switch.begun.0) {
                     self.add_all(number);
                 }
             }
@@ -231,7 +260,8 @@ impl Covered {
         let Some((_, at, Answer::Success)) = op.answered else {
             return;
         };
-        if op.was_answered() && unasked.is_some_and(|before| at < before) {
+        let due = op.was_answered() && unasked.is_some_and(|before| at < before);
+        if due {
             self.add_all(number);
         }
         let honors = matches!(policy, Policy::Honor | Policy::StrictSync);
@@ -239,9 +269,13 @@ impl Covered {
         let times = is_dated || policy.flushes_times(terms.flush_times);
         match &op.request.ask {
             Ask::Flush { covers, full } if honors || (*full && !terms.ignore_full_sync) => {
-                self.add_flush(registers, covers, op.issued, times);
+                self.add_flush(registers, covers, (op.issued, true), times);
             }
-            Ask::Through if honors => {
+            // Everything that it promised, through whichever share that was changed, is stable by now.
+            Ask::Flush { covers, .. } if due => {
+                self.add_flush(registers, covers, (op.issued, false), times);
+            }
+            Ask::Through if honors || due => {
                 // `RWF_DSYNC` stores no time.
                 let times = is_dated || times && !writes(op.request);
                 self.add_through(registers, number, times);
@@ -253,14 +287,9 @@ impl Covered {
         if moves && !op.request.host && policy.kind() >= PolicyKind::Bounded {
             self.add_move(registers, number);
         }
-        let security = |effect: &Effect| {
-            matches!(
-                effect,
-                Effect::Meta {
-                    key: Key::Security,
-                    ..
-                }
-            )
+        let security = |effect: &Effect| match effect {
+            Effect::Meta { key, .. } => *key == Key::Security,
+            _ => false,
         };
         if terms.durable_acl
             && cannot_be_bounded(op, policy)
@@ -332,9 +361,16 @@ impl Covered {
         }
     }
 
-    fn add_flush(&mut self, registers: &Registers<'_>, covers: &Covers, before: u64, times: bool) {
+    /// Adds what a FLUSH covers of that which was answered `before`, with or without the changes by the host.
+    fn add_flush(
+        &mut self,
+        registers: &Registers<'_>,
+        covers: &Covers,
+        (before, by_host): (u64, bool),
+        times: bool,
+    ) {
         for (number, op) in registers.ops.iter().enumerate() {
-            if !op.answered_before(before) {
+            if !op.answered_before(before) || (op.request.host && !by_host) {
                 continue;
             }
             let stays = op.keeps_a_name();

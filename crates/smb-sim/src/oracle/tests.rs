@@ -593,7 +593,7 @@ fn the_exposure_is_no_less_than_the_loss() {
         (told(8192, 1, 0), 1),
     ];
     for (exposure, wanted) in tries {
-        terms.exposure = exposure;
+        terms.exposure = Vec::from_iter(exposure);
         let broken = rules(&check(&tale.history, &view, &terms));
         assert_eq!(broken, vec![Rule::Exposure; wanted], "{exposure:?}");
     }
@@ -636,13 +636,13 @@ fn what_a_file_lacks_is_missed_although_it_replaced_another() {
     );
     // Nobody misses anything of the file that was to go.
     assert_eq!((lost(7).bytes, lost(7).oldest), (0, None));
-    terms.exposure = Some(Exposed {
+    terms.exposure = vec![Exposed {
         at: terms.cut.at,
         bytes: (200 << 9) - 1,
         inodes: 2,
         oldest_age: ms(100),
         ..Exposed::default()
-    });
+    }];
     let broken = rules(&check(&tale.history, &left(8), &terms));
     assert_eq!(broken, [Rule::Exposure]);
     let bound = Policy::Bounded(Bound::new(ms(1000), 64 << 10).unwrap());
