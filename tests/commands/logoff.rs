@@ -4,7 +4,7 @@ use smb_client::{CreateArgs, Options, Request, Signing};
 use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, USER, outcome, status, wait_until};
 use smb_wire::Status;
 use smb_wire::ids::SessionId;
-use smb_wire::msg::{EchoRequest, LogoffRequest, LogoffResponse, OplockLevel, ShareAccess};
+use smb_wire::msg::{EchoRequest, LogoffRequest, LogoffResponse, ShareAccess};
 
 #[test]
 fn everything_of_the_session_ends() {
@@ -81,21 +81,6 @@ fn an_unsigned_logoff_of_a_signed_session_is_refused() {
         .unwrap()
         .ok()
         .unwrap();
-}
-
-/// [MS-SMB2] 3.3.5.6. The other client does not answer the break.
-#[test]
-fn a_create_that_waits_for_a_break_ends_with_its_session() {
-    let server = HoldfastServer::new();
-    let holder = server.tree();
-    let cached = CreateArgs::create("f").oplock(OplockLevel::BATCH);
-    let _held = holder.create(&cached).unwrap();
-    let tree = server.tree();
-    let id = tree.send(CreateArgs::open("f").request()).unwrap();
-    assert!(tree.client().wait_pending(id).unwrap().is_some());
-    tree.session().logoff().unwrap();
-    let ended = tree.client().wait(id).unwrap();
-    assert_eq!(ended.status(), Status::CANCELLED);
 }
 
 /// Otherwise an attacker with one account could keep others out without having a session.

@@ -28,7 +28,7 @@ async fn first<T>(
 
 impl<V: Vfs> Call<V> {
     /// Waits for `event` after sending STATUS_PENDING, until it occurs or the request is ended: by CANCEL, by the
-    /// close of `open`, or by the end of its session (which closes `open`, if there is one) or connection.
+    /// close of `open`, or by the end of its session or connection.
     ///
     /// # Errors
     /// `INTERNAL_ERROR` if the request may not be answered later (in the middle of a chain),
@@ -62,9 +62,8 @@ impl<V: Vfs> Call<V> {
         before: impl Future<Output = ()>,
         event: impl Future<Output = T>,
     ) -> Result<Result<T, EndReason>, Failure> {
-        let (id, ended) = self.endable(open)?;
-        let mut ended = pin!(self.ended(open, ended));
-        let early = first(before, ended.as_mut()).await.err();
+        let (id, mut ended) = self.endable(open)?;
+        let early = first(before, &mut ended).await.err();
         if self.chain.pending().is_none() && self.chain.interim(self, id).is_err() {
             return Ok(Err(EndReason::Gone));
         }
@@ -115,22 +114,7 @@ impl<V: Vfs> Call<V> {
         event: impl Future<Output = T>,
     ) -> Result<Result<T, EndReason>, Failure> {
         let (_, ended) = self.endable(open)?;
-        Ok(first(event, self.ended(open, ended)).await)
-    }
-
-    /// The reason that `ended` gives, or the end of the session for a request that waits on no open.
-    async fn ended(
-        &self,
-        open: Option<&Open<V>>,
-        ended: oneshot::Receiver<EndReason>,
-    ) -> Result<EndReason, RecvError> {
-        let Some(session) = self.session().ok().filter(|_| open.is_none()) else {
-            return ended.await;
-        };
-        match race(ended, session.ended()).await {
-            First::Left(reason) => reason,
-            First::Right(()) => Ok(EndReason::Gone),
-        }
+        Ok(first(event, ended).await)
     }
 
     /// Registers the request, so that it can be ended from here on.
@@ -200,7 +184,7 @@ pub(super) mod tests {
         collections::VecDeque,
         future::{pending, poll_fn, ready},
         rc::Rc,
-        task::{Context, Poll, Waker},
+        task::Poll,
     };
 
     use bytes::Bytes;
@@ -215,8 +199,6 @@ pub(super) mod tests {
         limits::ServerLimits,
         link::inbound::{Request, Signature},
         restore::world::{Back, World, connection, run},
-        state::{Channel, Session},
-        token::Token,
     };
 
     const ID: MessageId = MessageId(7);
@@ -276,25 +258,6 @@ pub(super) mod tests {
         cancel::handle(&call.connection, &cancel);
         assert!(early());
         assert!(!early());
-    }
-
-    #[test]
-    fn a_wait_on_no_open_ends_with_the_session() {
-        let mut call = call();
-        let token = Token::guest(&call.server().config());
-        let session = Arc::new(Session::plain(token));
-        call.channel = Some(Rc::new(Channel {
-            session: Arc::clone(&session),
-            signing: None,
-        }));
-        let mut context = Context::from_waker(Waker::noop());
-        let mut waits = pin!(call.park_bounded(None, pending::<()>()));
-        assert!(waits.as_mut().poll(&mut context).is_pending());
-        assert!(session.end());
-        let ended = waits.poll(&mut context);
-        assert!(matches!(ended, Poll::Ready(Ok(Err(EndReason::Gone)))));
-        let late = run(call.park_bounded(None, pending::<()>()));
-        assert!(matches!(late, Ok(Err(EndReason::Gone))));
     }
 
     #[test]

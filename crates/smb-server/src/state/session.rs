@@ -7,7 +7,6 @@
 use std::{
     collections::BTreeMap,
     net::IpAddr,
-    pin::pin,
     sync::{Arc, MutexGuard},
 };
 
@@ -18,10 +17,9 @@ use smb_wire::{
     msg::{Dialect, ShareFlags},
     status::Status,
 };
-use tokio::sync::Notify;
 use vfs::Vfs;
 
-use super::{ConnectionId, Ender, Open, Server, Share};
+use super::{ConnectionId, EndReason, Ender, Open, Server, Share};
 use crate::{
     limits::{ADOPTED_PER_SESSION_MAX, CHANNELS_PER_SESSION_MAX},
     link::{outbound::Seal, sealing::Sealing},
@@ -71,8 +69,6 @@ pub(crate) struct Session<V: Vfs> {
     /// Session.SigningKey: signs the binding of further channels; `None` where the login gave no key.
     pub(crate) signing: Option<Arc<SigningKey>>,
     standing: Mutex<Standing>,
-    /// Notified of its end.
-    over: Notify,
     /// The identity for which it was established; re-authentication cannot give it to another user.
     pub(crate) established: Arc<Token>,
     token: RwLock<Arc<Token>>,
@@ -122,7 +118,6 @@ impl<V: Vfs> Session<V> {
                 channels: vec![(connection, login)],
                 adopted: Vec::new(),
             }),
-            over: Notify::new(),
             established: Arc::clone(&token),
             token: RwLock::new(token),
             signing_required: false,
@@ -140,27 +135,19 @@ impl<V: Vfs> Session<V> {
         self.standing.lock().phase
     }
 
-    /// Ends the session, and the requests that wait for it to end; returns true for exactly one caller, which must close
-    /// its opens.
+    /// Ends the session; returns true for exactly one caller, which must close its opens.
     pub(crate) fn end(&self) -> bool {
         let mut standing = self.standing.lock();
+        let adopted = std::mem::take(&mut standing.adopted);
         let before = std::mem::replace(&mut standing.phase, SessionPhase::Closed);
         for (_, login) in &mut standing.channels {
             *login = None;
         }
         drop(standing);
-        self.over.notify_waiters();
-        before != SessionPhase::Closed
-    }
-
-    /// Completes when the session ends.
-    pub(crate) async fn ended(&self) {
-        let mut over = pin!(self.over.notified());
-        // It is registered before the phase is read, so that no end is missed.
-        over.as_mut().enable();
-        if self.phase() != SessionPhase::Closed {
-            over.await;
+        for ender in adopted {
+            ender.end(EndReason::Gone);
         }
+        before != SessionPhase::Closed
     }
 
     /// Takes over a waiting request whose connection is lost, because the client can ask for the result on another
