@@ -119,10 +119,9 @@ pub enum GroupCommand {
     List,
 }
 
-/// `holdfast close ...`, as the command line has it and as it is sent to the server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Subcommand)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Closing {
+/// `holdfast close ...`
+#[derive(Debug, Subcommand)]
+pub enum CloseCommand {
     /// Close a session
     Session {
         /// Its id, as `status` shows it

@@ -11,7 +11,7 @@ use std::{
 use clap::{Parser, Subcommand};
 
 use crate::{
-    args::{AccountPlace, Closing, GroupCommand, PolicyCommand, ServerPlace, UserCommand},
+    args::{AccountPlace, CloseCommand, GroupCommand, PolicyCommand, ServerPlace, UserCommand},
     commands::{account, administration, check_config, convert_streams},
     runtime::log,
     serve,
@@ -118,7 +118,7 @@ enum Command<T: Subcommand> {
         #[arg(long, global = true)]
         json: bool,
         #[command(subcommand)]
-        what: Closing,
+        command: CloseCommand,
     },
     /// Show, explain or change what a running server promises of durability
     #[command(after_help = POLICY_EXAMPLES)]
@@ -224,7 +224,11 @@ impl<T: Subcommand> Cli<T> {
             } => return administration::check(&server),
             Command::Status { server, json, .. } => administration::status(&server, json),
             Command::Reload { server } => administration::reload(&server),
-            Command::Close { server, json, what } => administration::close(&server, what, json),
+            Command::Close {
+                server,
+                json,
+                command,
+            } => administration::close(&server, command, json),
             Command::Policy { server, command } => administration::policy(&server, command),
             Command::ConvertStreams { share, config } => convert_streams::run(&share, &config),
             Command::More(command) => return more(command),

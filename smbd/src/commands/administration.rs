@@ -14,9 +14,12 @@ use crate::{
         ClearedLatches, ClosedObjects, EndedByReload, Explained, PolicyChange, PolicyOutcome,
         Reloaded, ShareStatus, StatusReport,
     },
-    args::{Closing, ExplainArgs, PolicyCommand, Question, ServerPlace},
+    args::{CloseCommand, ExplainArgs, PolicyCommand, Question, ServerPlace},
     config::{self, places},
-    control::{client, protocol::Request},
+    control::{
+        client,
+        protocol::{Closing, Request},
+    },
     status::{
         check, explain, overview, shares,
         text::{Text, list, put},
@@ -63,7 +66,13 @@ fn print_change(what: &str, (text, all_stable): (String, bool)) -> Result<(), Er
 }
 
 /// `holdfast close ...`
-pub(crate) fn close(place: &ServerPlace, what: Closing, json: bool) -> Result<(), Error> {
+pub(crate) fn close(place: &ServerPlace, command: CloseCommand, json: bool) -> Result<(), Error> {
+    let what = match command {
+        CloseCommand::Session { id } => Closing::Session(id),
+        CloseCommand::Open { id } => Closing::Open(id),
+        CloseCommand::User { name } => Closing::User(name),
+        CloseCommand::Share { name } => Closing::Share(name),
+    };
     let answer: ClosedObjects = ask(place, &Request::Close { what })?;
     print(&answer, json, closed_in_words)
 }

@@ -7,10 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{
-    Error,
-    args::{Closing, Question},
-};
+use crate::{Error, args::Question};
 
 pub const VERSION: u64 = 1;
 /// Longest request line in bytes, without its end.
@@ -50,6 +47,19 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         without_rules: bool,
     },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Closing {
+    /// A session, by its id.
+    Session(u64),
+    /// An open, by its id.
+    Open(u64),
+    /// All sessions of a user, by the user's name.
+    User(String),
+    /// Everything that is open on a share, by the share's name.
+    Share(String),
 }
 
 /// Reads a request line.
@@ -145,10 +155,10 @@ mod tests {
         let explain = Request::Explain { question };
         let close = |what| Request::Close { what };
         let closings = [
-            close(Closing::Session { id: u64::MAX }),
-            close(Closing::Open { id: 1 }),
-            close(Closing::User { name: "a b".into() }),
-            close(Closing::Share { name: "\"".into() }),
+            close(Closing::Session(u64::MAX)),
+            close(Closing::Open(1)),
+            close(Closing::User("a b".to_owned())),
+            close(Closing::Share("\"".to_owned())),
         ];
         let others = [status, Request::Reload {}, policy, show, clear, explain];
         for request in others.into_iter().chain(closings) {

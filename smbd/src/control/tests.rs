@@ -114,7 +114,7 @@ fn silent_clients_do_not_keep_others_out() {
 #[test]
 fn clients_that_leave_without_an_answer_make_room() {
     while_serving(|path| {
-        let what = crate::args::Closing::Session { id: 1 };
+        let what = protocol::Closing::Session(1);
         let unanswered = protocol::request_line(&Request::Close { what });
         for _ in 0..2 * CLIENTS_MAX {
             let mut stream = net::UnixStream::connect(&path).unwrap();

@@ -10,9 +10,11 @@ use super::Front;
 use crate::{
     Error,
     answers::{ClearedLatches, ClosedObjects, PolicyChange, Reloaded},
-    args::Closing,
     config,
-    control::{Answer, Caller, Control, protocol::Request},
+    control::{
+        Answer, Caller, Control,
+        protocol::{Closing, Request},
+    },
     service::{PolicySetting, Service},
 };
 

@@ -21,9 +21,11 @@ use crate::{
         AppliedConfig, ClearedLatches, ClosedObjects, Explained, PolicyChange, Reloaded,
         ServerStatus, ShareStatus, StatusReport,
     },
-    args::Closing,
     config::{self, Policy, places},
-    control::{client::ask, protocol::Request},
+    control::{
+        client::ask,
+        protocol::{Closing, Request},
+    },
     lock,
     metrics::exposition::Page,
     runtime::{
@@ -145,7 +147,7 @@ impl Service for Echo {
 
     async fn close_named(self: Arc<Self>, what: Closing) -> Result<ClosedObjects, Error> {
         match what {
-            Closing::Session { id: 7 } => Ok(ClosedObjects {
+            Closing::Session(7) => Ok(ClosedObjects {
                 sessions: 1,
                 ..ClosedObjects::default()
             }),

@@ -30,8 +30,8 @@ use crate::{
         AppliedConfig, ClearedLatches, ClosedObjects, Explained, PolicyChange, PolicyOutcome,
         ServerStatus, ShareStatus,
     },
-    args::Closing,
     config::{self, Config},
+    control::protocol::Closing,
     host::{
         host_changes::HostChanges,
         interfaces,

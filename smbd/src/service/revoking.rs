@@ -8,8 +8,8 @@ use super::Holdfast;
 use crate::{
     Error,
     answers::{ClosedObjects, ClosedOne, EndedByReload, EndedNow},
-    args::Closing,
     config::Config,
+    control::protocol::Closing,
 };
 
 impl Holdfast {
@@ -64,10 +64,10 @@ impl Holdfast {
     /// Closes the objects that an administrator names. Must be called on a worker.
     pub(super) async fn close_what(&self, what: Closing) -> Result<ClosedObjects, Error> {
         let target = match what {
-            Closing::Session { id } => Target::Session(id),
-            Closing::Open { id } => Target::Open(id),
-            Closing::User { name } => Target::User(name),
-            Closing::Share { name } => Target::Share(name),
+            Closing::Session(id) => Target::Session(id),
+            Closing::Open(id) => Target::Open(id),
+            Closing::User(name) => Target::User(name),
+            Closing::Share(name) => Target::Share(name),
         };
         let ended = self.server.end(&target).await;
         if ended.is_empty() {
