@@ -88,7 +88,7 @@ pub(crate) fn on_ring<F: Future<Output = ()>>(
     let ended = runtime.block_on(local.run_until(limited));
     ended.expect("the ring lost a wake-up");
     // Nothing waits on a file system in memory, and so nothing goes to the ring.
-    let on = rustix::fs::statfs(&std::env::temp_dir()).unwrap();
+    let on = rustix::fs::statfs(std::env::temp_dir()).unwrap();
     let in_memory = on.f_type as u64 == 0x0102_1994;
     assert!(in_memory || worker.completed() > 0, "the ring was not used");
     Some(worker)

@@ -325,24 +325,11 @@ impl Service for Holdfast {
         let me = Arc::clone(&self);
         self.stores
             .look_again(same, durability, move || me.config());
-        let of_file = built
-            .changed
-            .into_iter()
-            .filter(|_| why == ApplyReason::Reload);
-        let changed: Vec<Tightening> = of_file
-            .map(|(gate, share)| {
-                let name = gate.name().to_owned();
-                let setting = promises::reload(gate, share);
-                self.tightenings.begin(&name, setting)
-            })
-            .collect();
-        let stable = async move {
-            let mut policies = Vec::new();
-            for one in changed {
-                policies.extend(one.wait().await?);
-            }
-            Ok(policies)
+        let changed = match why {
+            ApplyReason::Reload => built.changed,
+            ApplyReason::LateShares => Vec::new(),
         };
+        let stable = self.tightenings.reload(changed);
         let in_force = AppliedConfig {
             shares: names,
             not_stable,

@@ -7,14 +7,15 @@
 use std::{
     collections::BTreeMap,
     future::Future,
-    sync::Mutex,
+    sync::{Arc, Mutex},
     task::{Context, Poll, Waker},
 };
 
+use durability::Gate;
 use tokio::sync::watch;
 
-use crate::answers::PolicyOutcome;
-use crate::{Error, lock};
+use super::promises;
+use crate::{Error, answers::PolicyOutcome, config::ShareSettings, host_vfs::HostVfs, lock};
 
 /// The outcome of a change; `None` where it changed nothing.
 type Outcome = Option<PolicyOutcome>;
@@ -63,6 +64,26 @@ impl Tightenings {
                 });
                 Tightening(told)
             }
+        }
+    }
+
+    /// Begins to put into force what a reload has changed of shares. The future has the outcomes, and the errors of
+    /// [`Tightening::wait`].
+    pub(super) fn reload(
+        &self,
+        changed: Vec<(Arc<Gate<HostVfs>>, ShareSettings)>,
+    ) -> impl Future<Output = Result<Vec<PolicyOutcome>, Error>> + use<> {
+        let begin = |(gate, share): (Arc<Gate<HostVfs>>, _)| {
+            let name = gate.name().to_owned();
+            self.begin(&name, promises::reload(gate, share))
+        };
+        let begun: Vec<Tightening> = changed.into_iter().map(begin).collect();
+        async move {
+            let mut outcomes = Vec::new();
+            for one in begun {
+                outcomes.extend(one.wait().await?);
+            }
+            Ok(outcomes)
         }
     }
 }

@@ -134,23 +134,7 @@ impl Mix {
         let first = match kind {
             Kind::Read => self.read(client)?,
             Kind::Write => return self.write(client),
-            Kind::Create => {
-                let picked = self.creates.pick(random, |_| true)?;
-                let (name, handle) = match picked {
-                    0 => (Name::Missing, Handle::MAX),
-                    1 => files.create(),
-                    _ => files.open_document(random),
-                };
-                Operation::Create {
-                    name,
-                    disposition: match picked {
-                        1 => CreateDisposition::CREATE,
-                        _ => CreateDisposition::OPEN,
-                    },
-                    options: CreateOptions::empty(),
-                    handle,
-                }
-            }
+            Kind::Create => self.create(client)?,
             Kind::Close => Operation::Close {
                 handle: files.close(random)?,
             },
@@ -186,6 +170,25 @@ impl Mix {
         Some(Draw {
             first,
             second: None,
+        })
+    }
+
+    fn create(&mut self, client: usize) -> Option<Operation> {
+        let files = self.clients.get_mut(client)?;
+        let picked = self.creates.pick(&mut self.random, |_| true)?;
+        let (name, handle) = match picked {
+            0 => (Name::Missing, Handle::MAX),
+            1 => files.create(),
+            _ => files.open_document(&mut self.random),
+        };
+        Some(Operation::Create {
+            name,
+            disposition: match picked {
+                1 => CreateDisposition::CREATE,
+                _ => CreateDisposition::OPEN,
+            },
+            options: CreateOptions::empty(),
+            handle,
         })
     }
 

@@ -236,9 +236,12 @@ fn the_last_bytes_of_a_corked_answer_leave_at_once() {
         let mut file = Pieces(LENGTH);
         direct.send(&mut head, &mut file).unwrap();
         assert_eq!(file.0, 0);
-        let half = transmitter.0.borrow();
-        let stream: &TcpStream = half.as_ref();
-        assert!(!rustix::net::sockopt::tcp_cork(stream).unwrap());
+        let corked = {
+            let half = transmitter.0.borrow();
+            let stream: &TcpStream = half.as_ref();
+            rustix::net::sockopt::tcp_cork(stream).unwrap()
+        };
+        assert!(!corked);
         let mut buffer = BytesMut::new();
         while buffer.len() < 4 + LENGTH {
             assert!(receiver.receive(&mut buffer, 1 << 20).await.unwrap() > 0);

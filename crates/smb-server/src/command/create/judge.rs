@@ -117,8 +117,7 @@ pub(super) async fn open<V: Vfs>(
     // Somebody may come back to a persistent open of the file, which must not be deleted meanwhile.
     let is_kept = |open| server.durables.is_kept(open);
     let awaited = || server.persistence.any_at(case.place, is_kept);
-    let parking = on.parking()?;
-    let share = on.share()?;
+    let (parking, share) = (on.parking()?, on.share()?);
     let request = OpenRequest {
         open: OpenId(server.fresh_id()),
         place: case.place.clone(),
