@@ -53,7 +53,7 @@ const NOBODY: (u32, u32) = (65_534, 65_534);
 #[derive(Debug, Clone)]
 pub struct MemoryOptions {
     pub policy: Policy,
-    /// The policy of [`SECOND`]; `None`: there is no such share.
+    /// The policy of the second share; `None`: there is no such share.
     pub second: Option<Policy>,
     /// The users who may log in, with their passwords.
     pub users: Vec<(String, String)>,
@@ -112,7 +112,7 @@ pub fn memory_disk(env: &Arc<dyn Env>, seed: u64, options: &MemoryOptions) -> Si
     })
 }
 
-/// A server of [`SHARE`], and [`SECOND`] if there is one, on `disk`, and of the further shares of `options`.
+/// A server of [`SHARE`], and the second share if there is one, on `disk`, and of the further shares of `options`.
 pub async fn memory_server(
     env: Arc<dyn Env>,
     disk: SimDisk,
