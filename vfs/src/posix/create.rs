@@ -116,8 +116,8 @@ impl<D: Disk> Creation for PosixVfs<D> {
         let (stored, stat) = match finished {
             Ok(finished) => finished,
             Err(error) => {
-                let made = (&made.fd, made.stat.key);
-                return Err(self.unmake(parent, present, made, directory, error).await);
+                let key = made.stat.key;
+                return Err(self.unmake(parent, present, key, directory, error).await);
             }
         };
         let named = Named {
@@ -219,9 +219,7 @@ impl<D: Disk> PosixVfs<D> {
                 // removed.
                 let error = errno.into();
                 let stat = self.disk.stat(&fd).await?;
-                Err(self
-                    .unmake(parent, at, (&fd, stat.key), directory, error)
-                    .await)
+                Err(self.unmake(parent, at, stat.key, directory, error).await)
             }
         }
     }
@@ -312,13 +310,12 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// Removes the new object, if the name still belongs to it, and returns the reason. If it cannot be removed, as in
-    /// an append-only directory, nobody may open it: it may lack the descriptor that would have protected it.
+    /// Removes the new object, if the name still belongs to it, and returns the reason.
     async fn unmake(
         &self,
         parent: &PosixNode<D>,
         at: &[u8],
-        (fd, made): (&D::Fd, FileKey),
+        made: FileKey,
         directory: bool,
         error: VfsError,
     ) -> VfsError {
@@ -328,8 +325,7 @@ impl<D: Disk> PosixVfs<D> {
                 let unlink = self.disk.unlink(&SERVICE, dir, at, directory);
                 if let Err(errno) = self.changing(parent, &[Change::Remove(at)], unlink).await {
                     let (errno, path) = (errno.0, path_of(parent, at));
-                    let closed = self.disk.set_mode(&SERVICE, fd, 0).await.is_ok();
-                    tracing::warn!(errno, path, closed, "a new name could not be removed again");
+                    tracing::warn!(errno, path, "a new name could not be removed again");
                 }
             }
             _ => {}
