@@ -334,7 +334,8 @@ pub(crate) struct Epoch {
     pub(crate) extents: Extents,
     /// The bytes written, through whichever share.
     pub(crate) bytes: u64,
-    /// Streams that were cut short to these sizes, or removed: once that is on disk, nothing beyond them is unproven.
+    /// Streams whose end was set, to the smallest of these sizes, or which were removed. Once that is on disk, nothing
+    /// beyond is unproven; if its sync fails, everything beyond is.
     pub(crate) cut: BTreeMap<String, u64>,
     pub(crate) charges: Vec<Charge>,
 }

@@ -120,10 +120,14 @@ impl<V: Volume> PendingChange<'_, V> {
         self.changed(Event::Resize, node, flags, change).await
     }
 
-    /// Reports that the end of file was set.
-    pub async fn resized(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
+    /// Reports that the end of file was set to `size` bytes.
+    pub async fn resized(
+        &self,
+        node: &V::Node,
+        size: u64,
+        flags: RequestFlags,
+    ) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
-        let size = self.proven_size(node).await;
         let change = |inode: &mut Inode<V>| inode.resized(stream, size);
         self.changed(Event::Resize, node, flags, change).await
     }
@@ -135,26 +139,15 @@ impl<V: Volume> PendingChange<'_, V> {
         eas: impl IntoIterator<Item = &'n str>,
         flags: RequestFlags,
     ) -> VfsResult<Receipt> {
-        let size = self.proven_size(node).await;
         self.changed(Event::Resize, node, flags, |inode| {
             let pending = &mut inode.pending;
             pending.set(Changed::Meta(Meta::Attributes));
             pending.set_eas(eas);
             // All others are gone from the file, so a loss of unknown attributes is repaired as well.
             pending.set(Changed::Meta(Meta::Eas));
-            inode.resized("", size);
+            inode.resized("", 0);
         })
         .await
-    }
-
-    /// The size beyond which nothing can be unproven: that of the stream, or `u64::MAX` if nothing is unproven at all.
-    async fn proven_size(&self, node: &V::Node) -> u64 {
-        let gate = self.gate;
-        if gate.core.check_latch(node.key()).is_ok() {
-            return u64::MAX;
-        }
-        let attr = gate.vfs.attr(node).await;
-        attr.map_or(u64::MAX, |attr| attr.size)
     }
 
     /// Reports that a stream was created.

@@ -355,7 +355,7 @@ fn whatever_changed_takes_fsync() {
         let f = file(5);
         w.write(&f, 0, 1).await.unwrap();
         w.flush(&f).await.unwrap();
-        w.gate.resized(&f, PLAIN).await.unwrap();
+        w.gate.resized(&f, 0, PLAIN).await.unwrap();
         w.flush(&f).await.unwrap();
         assert_eq!(w.fake.take_log(), ["write 5", "all 5", "all 5"]);
         for what in [Meta::Security, Meta::Times, Meta::Attributes, Meta::Eas] {
@@ -492,7 +492,7 @@ fn strict_replies_leave_nothing_dirty() {
             .await
             .unwrap();
         assert_eq!(w.fake.take_log(), ["all 5"]);
-        w.gate.resized(&f, PLAIN).await.unwrap();
+        w.gate.resized(&f, 0, PLAIN).await.unwrap();
         w.gate.content_changed(&f, 100_000).await.unwrap();
         assert_eq!(w.fake.take_log(), ["all 5", "all 5"]);
         w.gate.removed(&f, &b, PLAIN).await.unwrap();

@@ -203,11 +203,9 @@ fn cutting_off_or_clearing_ends_a_latch() {
         w.write(&f, 3, 2).await.unwrap();
         w.fake.script(5, &[IO]);
         assert_eq!(w.flush(&f).await, IO);
-        lock(&w.fake.state).sizes.insert(5, 4 * 4096);
-        w.gate.resized(&f, PLAIN).await.unwrap();
+        w.gate.resized(&f, 4 * 4096, PLAIN).await.unwrap();
         assert_eq!(w.flush(&f).await, IO);
-        lock(&w.fake.state).sizes.insert(5, 0);
-        w.gate.resized(&f, PLAIN).await.unwrap();
+        w.gate.resized(&f, 0, PLAIN).await.unwrap();
         assert_eq!(w.flush(&f).await, Ok(()));
 
         w.gate.content_changed(&f, 10).await.unwrap();

@@ -104,7 +104,7 @@ fn the_strictest_handle_decides_for_all_over_shares_and_streams() {
         drop((honored, strict));
         assert_eq!(flushed(&w, &f).await, "no");
         let strict = w.gate.opened(&stream(5, "s"), opener("b.db"));
-        drop(other.resized(&f, PLAIN).await.unwrap());
+        drop(other.resized(&f, 0, PLAIN).await.unwrap());
         assert_eq!(w.fake.take_log(), ["all 5"], "strict-sync decides");
         drop((lazy, also, strict));
         assert_eq!(w.engine.dirty_inodes(), 0);

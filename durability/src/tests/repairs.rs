@@ -13,7 +13,7 @@ use crate::{share::lock, *};
 fn a_size_or_metadata_that_failed_is_repaired_by_setting_it_again() {
     honor(|w| async move {
         let f = file(5);
-        w.gate.resized(&f, PLAIN).await.unwrap();
+        w.gate.resized(&f, 0, PLAIN).await.unwrap();
         w.gate
             .meta_changed(&f, Meta::Security, PLAIN)
             .await
@@ -22,7 +22,7 @@ fn a_size_or_metadata_that_failed_is_repaired_by_setting_it_again() {
         assert_eq!(w.flush(&f).await, IO);
         w.write(&f, 0, 1).await.unwrap();
         assert_eq!(w.flush(&f).await, IO);
-        w.gate.resized(&f, PLAIN).await.unwrap();
+        w.gate.resized(&f, 0, PLAIN).await.unwrap();
         assert_eq!(w.flush(&f).await, IO);
         w.gate
             .meta_changed(&f, Meta::Security, PLAIN)
@@ -37,14 +37,14 @@ fn a_size_that_failed_is_not_repaired_by_that_of_another_stream() {
     honor(|w| async move {
         let (f, s) = (file(5), stream(5, "s"));
         for (lost, other) in [(&f, &s), (&s, &f)] {
-            w.gate.resized(lost, PLAIN).await.unwrap();
+            w.gate.resized(lost, 0, PLAIN).await.unwrap();
             w.fake.script(5, &[IO, IO]);
             assert_eq!(w.flush(&f).await, IO);
             lock(&w.fake.state).script.clear();
-            w.gate.resized(other, PLAIN).await.unwrap();
+            w.gate.resized(other, 0, PLAIN).await.unwrap();
             w.gate.begin(lost).allocated(lost, PLAIN).await.unwrap();
             assert_eq!(w.flush(&f).await, IO);
-            w.gate.resized(lost, PLAIN).await.unwrap();
+            w.gate.resized(lost, 0, PLAIN).await.unwrap();
             assert_eq!(w.flush(&f).await, Ok(()));
         }
     });
@@ -91,7 +91,7 @@ fn a_stream_that_is_renamed_takes_along_what_it_lost() {
             w.write(&new, 0, 1).await.unwrap();
             match removed {
                 true => drop(w.gate.stream_removed(&new, PLAIN).await.unwrap()),
-                false => drop(w.gate.resized(&new, PLAIN).await.unwrap()),
+                false => drop(w.gate.resized(&new, 0, PLAIN).await.unwrap()),
             }
             w.gate.stream_renamed(&new, "s", PLAIN).await.unwrap();
             assert_eq!(w.flush(&new).await, IO, "removed: {removed}");
@@ -224,14 +224,12 @@ fn what_is_cut_off_stays_unproven_until_that_is_on_disk() {
         w.write(&f, 0, 2).await.unwrap();
         w.fake.script(5, &[Err(VfsError::Io)]);
         assert_eq!(w.flush(&f).await, Err(VfsError::Io));
-        lock(&w.fake.state).sizes.insert(5, 4096);
-        drop(w.gate.resized(&f, PLAIN).await.unwrap());
+        drop(w.gate.resized(&f, 4096, PLAIN).await.unwrap());
         let unproven = || w.gate.poisoned()[0].unproven_bytes();
         assert_eq!(unproven(), 8192, "a crash brings the old end back");
         assert_eq!(w.flush(&f).await, Err(VfsError::Io));
         assert_eq!(unproven(), 4096);
-        lock(&w.fake.state).sizes.insert(5, 0);
-        drop(w.gate.resized(&f, PLAIN).await.unwrap());
+        drop(w.gate.resized(&f, 0, PLAIN).await.unwrap());
         w.flush(&f).await.unwrap();
         assert!(w.gate.poisoned().is_empty());
     });
@@ -245,12 +243,43 @@ fn what_is_cut_off_beside_a_failed_sync_stays_unproven() {
         let begun = w.gate.begin(&f);
         w.fake.script(5, &[IO]);
         assert_eq!(w.flush(&f).await, IO);
-        lock(&w.fake.state).sizes.insert(5, 0);
-        drop(begun.resized(&f, PLAIN).await.unwrap());
+        drop(begun.resized(&f, 0, PLAIN).await.unwrap());
         assert_eq!(w.flush(&f).await, IO);
         let unproven = w.gate.poisoned()[0].unproven_bytes();
-        assert_eq!(unproven, 8192, "the failed sync may have lost the new end");
-        drop(w.gate.resized(&f, PLAIN).await.unwrap());
+        assert_eq!(
+            unproven,
+            u64::MAX,
+            "the failed sync may have lost the new end"
+        );
+        drop(w.gate.resized(&f, 0, PLAIN).await.unwrap());
         assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+/// After a crash the lost bytes may be there again, and then stand within the larger size.
+#[test]
+fn a_larger_size_does_not_repair_a_truncation_whose_sync_failed() {
+    honor(|w| async move {
+        let f = file(5);
+        let sized =
+            async |size: u64| drop(w.gate.begin(&f).resized(&f, size, PLAIN).await.unwrap());
+        for beside in [false, true] {
+            let begun = w.gate.begin(&f);
+            if !beside {
+                sized(4096).await;
+            }
+            w.write(&f, 0, 1).await.unwrap();
+            w.fake.script(5, &[IO]);
+            assert_eq!(w.flush(&f).await, IO);
+            if beside {
+                drop(begun.resized(&f, 4096, PLAIN).await.unwrap());
+            }
+            w.write(&f, 0, 1).await.unwrap();
+            sized(8192).await;
+            assert_eq!(w.flush(&f).await, IO, "{beside}");
+            assert_eq!(w.gate.poisoned()[0].unproven_bytes(), 4096);
+            w.write(&f, 1, 1).await.unwrap();
+            assert_eq!(w.flush(&f).await, Ok(()), "{beside}");
+        }
     });
 }

@@ -227,7 +227,7 @@ fn a_stream_is_never_synced_by_its_data_alone() {
             let s = stream(5, "s");
             let data = Bytes::from_static(&[1; 10]);
             drop(w.gate.write(&s, 0, data, THROUGH).await.unwrap());
-            drop(w.gate.resized(&s, PLAIN).await.unwrap());
+            drop(w.gate.resized(&s, 0, PLAIN).await.unwrap());
             w.flush(&s).await.unwrap();
             let log = w.fake.take_log();
             assert!(log.iter().all(|call| !call.starts_with("data")), "{log:?}");

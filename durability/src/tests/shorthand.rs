@@ -73,8 +73,8 @@ impl<V: Volume> Gate<V> {
             .overwritten(n, [], RequestFlags::default())
             .await
     }
-    pub(super) async fn resized(&self, n: &V::Node, how: RequestFlags) -> Said {
-        self.begin(n).resized(n, how).await
+    pub(super) async fn resized(&self, n: &V::Node, size: u64, how: RequestFlags) -> Said {
+        self.begin(n).resized(n, size, how).await
     }
     /// The caller does not report where.
     pub(super) async fn content_changed(&self, n: &V::Node, bytes: u64) -> Said {

@@ -53,7 +53,7 @@ impl<V: Volume> Inode<V> {
     /// Records that the end of file was set and that bytes of the stream beyond `size` are gone.
     pub(crate) fn resized(&mut self, stream: &str, size: u64) {
         self.room_changed(Changed::Size(stream.to_owned()));
-        self.truncated(stream, size);
+        self.pending.cut_short(stream, size);
     }
 
     /// Records that size or allocation was set.
@@ -67,7 +67,7 @@ impl<V: Volume> Inode<V> {
         self.pending.set(Changed::Stream(stream.to_owned()));
         self.pending.set(Changed::Size(stream.to_owned()));
         self.pending.extents.named.remove(stream);
-        self.truncated(stream, 0);
+        self.pending.cut_short(stream, 0);
     }
 
     /// Whether a write with a ticket below `now` is in flight, or queued and wanted.

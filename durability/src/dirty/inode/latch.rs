@@ -109,11 +109,20 @@ impl Latch {
     pub(crate) fn add_epoch(&mut self, epoch: Epoch) {
         self.extents.merge(&epoch.extents);
         self.add_metadata(epoch.set_meta);
+        self.add_cut(epoch.cut);
         if epoch.created {
             self.add_metadata(Changed::METADATA.into());
         }
         self.take(&epoch.charges);
         self.entries |= epoch.entries;
+    }
+
+    /// Adds streams that were cut short to these sizes. The bytes beyond may be there again after a crash, and a larger
+    /// size does not take them away.
+    fn add_cut(&mut self, cut: BTreeMap<String, u64>) {
+        for (stream, size) in cut {
+            self.extents.add_within(&stream, size, u64::MAX);
+        }
     }
 
     pub(crate) fn take(&mut self, charges: &[Charge]) {
@@ -260,15 +269,16 @@ impl<V: Volume> Inode<V> {
     /// latch, and the next sync does not repair it, because a sync after a failed one proves nothing about it.
     pub(crate) fn own_failed(&mut self, failure: Failure, change: impl FnOnce(&mut Self)) {
         let others = std::mem::take(&mut self.pending.set_meta);
-        let cut = self.pending.cut.clone();
+        let cut = std::mem::take(&mut self.pending.cut);
         change(self);
-        // The failed sync may have lost the new end: bytes beyond it are as unproven as before.
-        self.pending.cut = cut;
+        let lost = std::mem::replace(&mut self.pending.cut, cut);
         let what = std::mem::replace(&mut self.pending.set_meta, others);
         if self.gone || what.is_empty() {
             return;
         }
-        self.latch_with(failure).add_metadata(what);
+        let latch = self.latch_with(failure);
+        latch.add_metadata(what);
+        latch.add_cut(lost);
     }
 
     /// Contents changed at `place`, and a sync failed after that began. The change belongs to the latch of that sync,
@@ -437,13 +447,6 @@ impl<V: Volume> Inode<V> {
             extents.add(stream, range.0, range.1);
             latch.extents.repair(&extents);
             self.end_latch();
-        }
-    }
-
-    /// Once the new size is stable, bytes beyond it are no longer unproven. Call this with the mark of the change.
-    pub(crate) fn truncated(&mut self, stream: &str, size: u64) {
-        if self.latch.is_some() {
-            self.pending.cut_short(stream, size);
         }
     }
 }

@@ -62,7 +62,7 @@ pub(super) async fn allocation<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Cha
         // back.
         on.vfs().allocate(&on.disk.node, rounded).await?;
     }
-    done(on, times, begun, false).await
+    done(on, times, begun, None).await
 }
 
 async fn set_size<V: Vfs>(on: &OnDisk<'_, V>, size: u64) -> Changed {
@@ -70,7 +70,7 @@ async fn set_size<V: Vfs>(on: &OnDisk<'_, V>, size: u64) -> Changed {
     let times = modified::begin(on).await?;
     let begun = on.share.gate.begin(&on.disk.node);
     on.vfs().set_size(&on.disk.node, size).await?;
-    done(on, times, begun, true).await
+    done(on, times, begun, Some(size)).await
 }
 
 fn check<V: Vfs>(on: &OnDisk<'_, V>, size: i64) -> Result<u64, Failure> {
@@ -80,19 +80,19 @@ fn check<V: Vfs>(on: &OnDisk<'_, V>, size: i64) -> Result<u64, Failure> {
     file_end(size)
 }
 
-/// Ends a change of the size, or with `resized` false of the allocation.
+/// Ends a change of the end of file to `size`, or without one of the allocation.
 async fn done<V: Vfs>(
     on: &OnDisk<'_, V>,
     times: KeptTimes<'_>,
     begun: PendingChange<'_, V>,
-    resized: bool,
+    size: Option<u64>,
 ) -> Changed {
     // Even if the wait for a break fails, the change is on disk and must be marked.
     let ended = times.end(on, true, Operation::SetSize).await;
     let (node, flags) = (&on.disk.node, on.open.flags());
-    let receipt = match resized {
-        true => begun.resized(node, flags).await,
-        false => begun.allocated(node, flags).await,
+    let receipt = match size {
+        Some(size) => begun.resized(node, size, flags).await,
+        None => begun.allocated(node, flags).await,
     };
     report_size(on);
     let receipt = receipt?;
