@@ -151,15 +151,20 @@ fn a_parents_key_without_its_flag_is_none() {
     assert!(of_directory, "{broken:?}");
 }
 
+/// Another user of the client that `options` describes.
+fn other_user(server: &HoldfastServer) -> Tree {
+    let client = server.client(options());
+    let bob = client.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
+    bob.tree(DATA).unwrap()
+}
+
 /// [MS-SMB2] 3.3.5.9.11: a lease is found by ClientGuid and key, for every user; docs/protocol-notes.md, "Who
 /// acknowledges a lease break".
 #[test]
 fn the_users_of_one_client_share_its_leases() {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree_with(options()), server.tree());
-    let client = server.client(options());
-    let bob = client.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
-    let bob = bob.tree(DATA).unwrap();
+    let bob = other_user(&server);
     let file = holder.create(&leased("f", RWH, true)).unwrap();
     let beside = bob.create(&leased("f", RWH, true)).unwrap();
     assert_eq!(beside.created().lease().unwrap().lease_state, RWH);
@@ -177,9 +182,7 @@ fn the_users_of_one_client_share_its_leases() {
 fn a_user_without_an_open_of_the_lease_does_not_acknowledge_its_break() {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree_with(options()), server.tree());
-    let client = server.client(options());
-    let bob = client.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
-    let bob = bob.tree(DATA).unwrap();
+    let bob = other_user(&server);
     let file = holder.create(&leased("f", RWH, true)).unwrap();
     let without = bob.create(&CreateArgs::open_if("g")).unwrap();
     let (id, new, _) = contend(&holder, &other);

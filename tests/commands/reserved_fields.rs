@@ -9,16 +9,14 @@ use smb_wire::create_context::{LeaseState, name};
 use smb_wire::fsctl::FsctlCode;
 use smb_wire::ids::{Guid, LeaseKey, MessageId};
 use smb_wire::msg::{
-    Capabilities, ChangeNotifyFlags, ChangeNotifyRequest, CloseFlags, CloseResponse, Dialect,
-    EchoRequest, LeaseBreak, LockElement, LockFlags, LogoffRequest, NegotiateRequest, NotifyFilter,
-    OplockBreak, OplockLevel, SecurityMode, TreeDisconnectRequest,
+    ChangeNotifyFlags, ChangeNotifyRequest, CloseFlags, CloseResponse, Dialect, EchoRequest,
+    LeaseBreak, LockElement, LockFlags, LogoffRequest, NotifyFilter, OplockBreak, OplockLevel,
+    TreeDisconnectRequest,
 };
-use smb_wire::negotiate_context::{NegotiateContextList, PreauthIntegrityCapabilities};
+
+use crate::setup_fields;
 
 const KEY: LeaseKey = LeaseKey([0x6b; 16]);
-/// The first message of NTLM.
-const NTLM_NEGOTIATE: &[u8] =
-    b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 /// The body of a message begins here.
 const BODY: usize = 64;
 
@@ -36,21 +34,10 @@ fn open(tree: &Tree, name: &str) -> File {
 }
 
 fn negotiate(dialect: Dialect) -> Request {
-    let mut list = NegotiateContextList::new();
-    if dialect == Dialect::SMB_3_1_1 {
-        // One hash algorithm, SHA-512, and four bytes of salt.
-        list.push_with(PreauthIntegrityCapabilities::TYPE, |out| {
-            out.extend_from_slice(&[1, 0, 4, 0, 1, 0, 9, 9, 9, 9]);
-        });
+    match dialect {
+        Dialect::SMB_3_1_1 => setup_fields::negotiate(dialect, &[setup_fields::PREAUTH]),
+        _ => setup_fields::negotiate(dialect, &[]),
     }
-    Request::new(&NegotiateRequest {
-        security_mode: SecurityMode::SIGNING_ENABLED,
-        capabilities: Capabilities::LARGE_MTU,
-        client_guid: Guid([7; 16]),
-        dialects: vec![dialect],
-        context_offset: 0,
-        contexts: list.contexts(),
-    })
 }
 
 /// [MS-SMB2] 2.2.3: older dialects have a time of the client's start there, which was never used.
@@ -84,7 +71,7 @@ fn reserved_fields_of_a_login_are_ignored() {
     let server = HoldfastServer::new();
     for dialect in Dialect::ALL {
         let client = server.client(Options::dialect(dialect));
-        let request = Request::session_setup(NTLM_NEGOTIATE).mutate(|m| {
+        let request = Request::session_setup(setup_fields::NTLM_NEGOTIATE).mutate(|m| {
             // The capabilities without a use, and Channel.
             m[BODY + 4] = 0x0e;
             m[BODY + 8..BODY + 12].fill(0xff);

@@ -18,15 +18,16 @@ use smb_wire::negotiate_context::{
 };
 
 /// The first message of NTLM.
-const NTLM_NEGOTIATE: &[u8] =
+pub(crate) const NTLM_NEGOTIATE: &[u8] =
     b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 /// One hash algorithm, SHA-512, and four bytes of salt.
-const PREAUTH: (Type, &[u8]) = (
+pub(crate) const PREAUTH: (Type, &[u8]) = (
     Type::PREAUTH_INTEGRITY_CAPABILITIES,
     &[1, 0, 4, 0, 1, 0, 9, 9, 9, 9],
 );
 
-fn negotiate(dialect: Dialect, contexts: &[(Type, &[u8])]) -> Request {
+/// A NEGOTIATE of one dialect with these contexts.
+pub(crate) fn negotiate(dialect: Dialect, contexts: &[(Type, &[u8])]) -> Request {
     let mut list = NegotiateContextList::new();
     for &(context_type, data) in contexts {
         list.push_with(context_type, |out: &mut BytesMut| {

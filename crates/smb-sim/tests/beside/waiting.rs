@@ -236,11 +236,7 @@ fn a_close_whose_name_a_rename_takes_is_answered_when_it_is_gone_for_good() {
         world.env.sleep(PAUSE).await;
         holds.release();
         holds.held(world, 2).await;
-        let (later, env) = (holds.clone(), Arc::clone(&world.env));
-        let released = world.env.start(async move {
-            env.sleep(PAUSE * 10).await;
-            later.release();
-        });
+        let released = released_later(world, &holds);
         let closed = second.wait(closes).await.unwrap();
         assert_eq!(closed.status(), Status::SUCCESS);
         let left = world.server.cut_power(Cut::Nothing);
@@ -290,11 +286,7 @@ fn flush_covers(change: fn(FileId) -> Request, left: &'static [u8]) {
         let flush = third.send(Request::new(&flush)).unwrap();
         holds.release();
         holds.held(world, 2).await;
-        let (later, env) = (holds.clone(), Arc::clone(&world.env));
-        let released = world.env.start(async move {
-            env.sleep(PAUSE * 10).await;
-            later.release();
-        });
+        let released = released_later(world, &holds);
         third.wait(flush).await.unwrap().ok().unwrap();
         released.await;
         third.wait(waits).await.unwrap().ok().unwrap();
@@ -418,4 +410,13 @@ fn a_lock_breaks_what_was_cached_while_it_waited() {
         let broken = third.next_message().unwrap();
         assert!(matches!(broken, Some(Message::Break(_))));
     });
+}
+
+/// Releases what is held after a while; completes then.
+fn released_later(world: &World, holds: &Holds) -> impl Future<Output = ()> + use<> {
+    let (later, env) = (holds.clone(), Arc::clone(&world.env));
+    world.env.start(async move {
+        env.sleep(PAUSE * 10).await;
+        later.release();
+    })
 }
