@@ -379,11 +379,19 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// A new charge, as old as this moment. The share's flusher runs from now on.
+    /// A new charge, as old as this moment.
     pub(crate) fn new(share: &Arc<Share>, key: FileKey, kind: PolicyKind) -> Self {
-        let now = share.env.monotonic();
+        Self::since(share, (key, kind), share.env.monotonic())
+    }
+
+    /// A new charge for what has been dirty since then. The share's flusher runs from now on.
+    fn since(share: &Arc<Share>, (key, kind): (FileKey, PolicyKind), since: Duration) -> Self {
         let mut ages = lock(&share.ages);
-        let charge = Self::since(share, &mut ages, (key, kind), now);
+        ages.next += 1;
+        let at = (since, ages.next);
+        let removed = 0;
+        ages.charges.insert(at, Charged { key, kind, removed });
+        *ages.inodes.entry(key).or_default() += 1;
         let runs = std::mem::replace(&mut ages.flusher, true);
         let rests = std::mem::take(&mut ages.flusher_rests);
         drop(ages);
@@ -392,20 +400,6 @@ impl Charge {
         } else if rests {
             share.kick.notify_one();
         }
-        charge
-    }
-
-    fn since(
-        share: &Arc<Share>,
-        ages: &mut Ages,
-        (key, kind): (FileKey, PolicyKind),
-        since: Duration,
-    ) -> Self {
-        ages.next += 1;
-        let at = (since, ages.next);
-        let removed = 0;
-        ages.charges.insert(at, Charged { key, kind, removed });
-        *ages.inodes.entry(key).or_default() += 1;
         let share = Arc::clone(share);
         Self {
             share,

@@ -395,11 +395,11 @@ impl<V: Volume> PendingContents<'_, V> {
                     doubt.map_or(place, |failure| inode.doubted(share, held, place, failure));
                 inode.mark_dirty(&account, held);
                 if matches!(outcome, Outcome::Durable) {
-                    if doubt.is_none() {
-                        inode.rewritten(stream, range);
-                    }
                     // The data are stable; their modification time is not.
                     inode.pending.times = true;
+                    if doubt.is_none() {
+                        inode.rewritten(key, stream, range);
+                    }
                 } else {
                     inode.wrote(held, place, reserved);
                     // Under a lazy policy no client waits for the write-back.

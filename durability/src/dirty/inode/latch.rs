@@ -55,7 +55,7 @@ pub(crate) struct Latch {
     pub(crate) names: BTreeSet<FileKey>,
     /// Entries of a directory, or a removed name, are lost. No rewriting proves them: only an administrator ends this.
     pub(crate) entries: bool,
-    lost: Vec<Unproven>,
+    pub(super) lost: Vec<Unproven>,
 }
 
 impl Latch {
@@ -114,6 +114,9 @@ impl Latch {
             self.add_metadata(Changed::METADATA.into());
         }
         self.take(&epoch.charges);
+        for charge in epoch.charges.iter().filter(|_| epoch.times) {
+            self.lost(&charge.share).take_times(charge);
+        }
         self.entries |= epoch.entries;
     }
 
@@ -311,7 +314,7 @@ impl<V: Volume> Inode<V> {
     }
 
     /// A durable write failed. Its sync may have reported the failure of any earlier write-back, which is not reported
-    /// again: everything dirty is unproven, including what a sync that is running covers. Names and times stay dirty.
+    /// again: everything dirty is unproven, including what a sync that is running covers. Names stay dirty.
     pub(crate) fn write_failed(
         &mut self,
         share: &Arc<Share>,
@@ -328,12 +331,9 @@ impl<V: Volume> Inode<V> {
             epoch.merge(std::mem::take(running));
         }
         self.affects(&epoch.charges);
-        let older_times = epoch.times.then(|| epoch.without_data());
         let latch = self.latch_with(failure);
         latch.add_write(share, stream, range);
         latch.add_epoch(epoch);
-        // The next durable write may repair the data, but it stores no times.
-        self.pending = older_times.unwrap_or_default();
         self.release();
     }
 
@@ -437,16 +437,6 @@ impl<V: Volume> Inode<V> {
         {
             latch.path = path;
             latch.grown += 1;
-        }
-    }
-
-    /// Records that a durable write of the range succeeded, which may end the latch.
-    pub(crate) fn rewritten(&mut self, stream: &str, range: (u64, u64)) {
-        if let Some(latch) = &mut self.latch {
-            let mut extents = Extents::default();
-            extents.add(stream, range.0, range.1);
-            latch.extents.repair(&extents);
-            self.end_latch();
         }
     }
 }
