@@ -1,10 +1,10 @@
 //! LOGOFF ([MS-SMB2] 3.3.5.6).
 
-use smb_client::{CreateArgs, Options, Request, Signing};
+use smb_client::{CreateArgs, Encryption, Options, Request, Signing};
 use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, USER, outcome, status, wait_until};
 use smb_wire::Status;
 use smb_wire::ids::SessionId;
-use smb_wire::msg::{EchoRequest, LogoffRequest, LogoffResponse, ShareAccess};
+use smb_wire::msg::{EchoRequest, LogoffRequest, LogoffResponse, OplockLevel, ShareAccess};
 
 #[test]
 fn everything_of_the_session_ends() {
@@ -81,6 +81,29 @@ fn an_unsigned_logoff_of_a_signed_session_is_refused() {
         .unwrap()
         .ok()
         .unwrap();
+}
+
+/// [MS-SMB2] 3.3.5.6: nothing of the session stays. Its last answers come while the client still has its keys. The
+/// other client does not answer the break.
+#[test]
+fn a_create_that_waits_for_a_break_is_answered_before_the_logoff() {
+    let server = HoldfastServer::new();
+    let holder = server.tree();
+    let cached = CreateArgs::create("f").oplock(OplockLevel::BATCH);
+    let _held = holder.create(&cached).unwrap();
+    for options in [
+        Options::default().signing(Signing::Required),
+        Options::default().encryption(Encryption::Always),
+    ] {
+        let tree = server.tree_with(options);
+        let waits = tree.send(CreateArgs::open("f").request()).unwrap();
+        assert!(tree.client().wait_pending(waits).unwrap().is_some());
+        tree.session().logoff().unwrap();
+        let ended = tree.client().wait(waits).unwrap();
+        assert_eq!(ended.status(), Status::USER_SESSION_DELETED);
+        assert!(ended.signed || ended.encrypted);
+    }
+    assert_eq!(server.opens(), 1);
 }
 
 /// Otherwise an attacker with one account could keep others out without having a session.

@@ -34,7 +34,7 @@ fn a_tree_disconnect_closes_the_opens_of_the_tree() {
 }
 
 #[test]
-fn a_create_that_waits_opens_and_empties_nothing_after_the_end_of_its_tree_or_session() {
+fn a_create_that_waits_ends_with_its_tree_or_session_and_opens_and_empties_nothing() {
     let dispositions = [CreateDisposition::OVERWRITE, CreateDisposition::OPEN];
     for (logoff, disposition) in [false, true]
         .into_iter()
@@ -56,13 +56,13 @@ fn a_create_that_waits_opens_and_empties_nothing_after_the_end_of_its_tree_or_se
             tree.disconnect().unwrap();
             Status::NETWORK_NAME_DELETED
         };
+        let reply = tree.client().wait(waits).unwrap();
+        assert_eq!(reply.status(), expected);
         let notified = holder.client().next_break(SOON).unwrap();
         let Some(Break::Lease { key, new, .. }) = notified else {
             panic!("{notified:?}")
         };
         holder.acknowledge_lease(key, new).unwrap();
-        let reply = tree.client().wait(waits).unwrap();
-        assert_eq!(reply.status(), expected);
         assert_eq!(std::fs::read(server.path("f")).unwrap(), b"kept");
     }
 }

@@ -29,7 +29,7 @@ use smb_wire::{
     ids::{AsyncId, Guid, SessionId},
     msg::{Capabilities, Dialect, SecurityMode},
 };
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use vfs::{Vfs, env::LocalTask, requester::Requester};
 
 pub(crate) use self::carried::Parts;
@@ -92,6 +92,8 @@ pub(crate) struct Connection<V: Vfs> {
     pub(crate) channels: RefCell<BTreeMap<SessionId, Rc<Channel<V>>>>,
     pub(crate) setups: RefCell<BTreeMap<SessionId, Setup>>,
     pub(crate) waiting: RefCell<BTreeMap<AsyncId, Waiting<V>>>,
+    /// Notified when requests leave `waiting`.
+    some_answered: Notify,
     next_async: Cell<u64>,
     pub(crate) early_cancels: EarlyCancels,
     /// The requester for whom the disk works: the user who logged in last, at this address.
@@ -223,6 +225,7 @@ impl<V: Vfs> Connection<V> {
             channels: RefCell::new(BTreeMap::new()),
             setups: RefCell::new(BTreeMap::new()),
             waiting: RefCell::new(BTreeMap::new()),
+            some_answered: Notify::new(),
             next_async: Cell::new(1),
             early_cancels: EarlyCancels::default(),
             requester: Cell::new(requester(peer.ip(), None)),

@@ -194,7 +194,7 @@ impl<V: Vfs> Drop for Ending<V> {
 /// Cleans up after a closed connection; sessions without another channel end.
 async fn ended<V: Vfs>(connection: &Rc<Connection<V>>) {
     connection.close();
-    for waiting in std::mem::take(&mut *connection.waiting.borrow_mut()).into_values() {
+    for waiting in connection.take_waiting().into_values() {
         let goes_on = |session: Arc<Session<V>>| session.adopt(connection.id, &waiting.ender);
         if !waiting.session.is_some_and(goes_on) {
             waiting.ender.end(EndReason::Gone);

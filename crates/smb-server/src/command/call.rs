@@ -228,6 +228,14 @@ impl<V: Vfs> Call<V> {
         Ok(facts.ok_or(Status::INVALID_PARAMETER)?.client_guid)
     }
 
+    /// Refuses a request whose session or tree connect has ended while it waited: it must not create or empty anything
+    /// any more. The client may have begun anew in another session, or its user may have lost the right.
+    pub(super) fn check_ended(&self) -> Result<(), Failure> {
+        let session = self.session()?;
+        let tree = self.tree()?.id;
+        Ok(session.check_tree(&session.tables(), tree)?)
+    }
+
     /// The share of the tree; IPC$ has none.
     pub(crate) fn share(&self) -> Result<&Arc<Share<V>>, Failure> {
         let share = self.tree()?.share.as_ref();

@@ -20,7 +20,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = CloseRequest::read(&call.message)?;
     let open = call.open(request.file_id)?;
     Status::FILE_CLOSED.when(!open.begin_close())?;
-    open.end_parked(EndReason::Closed);
+    open.parked.end(EndReason::Closed);
     open.quiesce(1).await;
     let mut response = CloseResponse::default();
     // [MS-SMB2] 3.3.5.10: the attributes are those before the close.

@@ -6,7 +6,6 @@
 use std::{sync::Arc, time::Duration};
 
 use durability::PendingContents;
-use smb_wire::status::Status;
 use tokio::sync::oneshot;
 use vfs::{Attr, FileKey, Lookup, Node, Vfs, VfsError};
 
@@ -218,7 +217,7 @@ impl<'a, V: Vfs> Parking<'a, V> {
     /// Waits for the wake-up; the client gets STATUS_PENDING where that is allowed.
     ///
     /// # Errors
-    /// `CANCELLED` if the request is ended first; the engine then knows that nobody waits any more.
+    /// Those of [`Call::wait_ended`] if the request is ended first; the engine then knows that nobody waits any more.
     pub(super) async fn wait(
         mut self,
         call: &Call<V>,
@@ -227,7 +226,7 @@ impl<'a, V: Vfs> Parking<'a, V> {
     ) -> Result<Outcome, Failure> {
         let failure = match call.park_bounded(open, &mut self.woken).await {
             Ok(Ok(Ok(outcome))) => return Ok(outcome),
-            Ok(_) => Status::CANCELLED.into(),
+            Ok(_) => call.wait_ended(),
             Err(failure) => failure,
         };
         self.server.files.cancel(place, self.waiter.id);
@@ -248,7 +247,7 @@ impl<'a, V: Vfs> Parking<'a, V> {
         let over = match call.park_bounded(None, race(&mut self.woken, late)).await {
             Ok(Ok(First::Left(Ok(_)))) => return Ok(true),
             Ok(Ok(First::Right(()))) => Ok(false),
-            Ok(_) => Err(Status::CANCELLED.into()),
+            Ok(_) => Err(call.wait_ended()),
             Err(failure) => Err(failure),
         };
         self.server.files.cancel(place, self.waiter.id);

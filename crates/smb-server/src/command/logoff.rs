@@ -36,6 +36,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     // This wait has no bound: like the answer to a CLOSE, this one says that the opens are closed, that their
     // DELETE_ON_CLOSE is carried out and, under `strict-sync`, that all of it is stable.
     closing.ended().await;
+    // The client has no key for an answer that comes after this one.
+    connection.all_answered(id).await;
     // The channel stays, so that later requests on the session are answered with a signed
     // USER_SESSION_DELETED. The client would not accept an unsigned one.
     Ok(Reply::read_only(&LogoffResponse))
@@ -75,7 +77,8 @@ pub(super) fn leave<V: Vfs>(server: &Server<V>, session: &Session<V>) -> Option<
     let mut tables = session.tables();
     let trees = std::mem::take(&mut tables.trees).into_values().collect();
     let opens = tables.opens.values().cloned().collect();
-    Some(Detached { trees, opens })
+    drop(tables);
+    Some(Detached::new(trees, opens))
 }
 
 /// Called when a connection is lost: sessions that have no other channel end ([MS-SMB2] 3.3.7.1).

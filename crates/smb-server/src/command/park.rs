@@ -28,7 +28,7 @@ async fn first<T>(
 
 impl<V: Vfs> Call<V> {
     /// Waits for `event` after sending STATUS_PENDING, until it occurs or the request is ended: by CANCEL, by the
-    /// close of `open`, or by the end of its session or connection.
+    /// close of `open`, or by the end of its tree connect, session or connection.
     ///
     /// # Errors
     /// `INTERNAL_ERROR` if the request may not be answered later (in the middle of a chain),
@@ -117,17 +117,22 @@ impl<V: Vfs> Call<V> {
         Ok(first(event, ended).await)
     }
 
+    /// The failure of a request whose wait was ended.
+    pub(super) fn wait_ended(&self) -> Failure {
+        let ended = self.check_ended().err();
+        ended.unwrap_or(Status::CANCELLED.into())
+    }
+
     /// Registers the request, so that it can be ended from here on.
     fn endable(
         &self,
         open: Option<&Open<V>>,
     ) -> Result<(AsyncId, oneshot::Receiver<EndReason>), Failure> {
         let (ender, ended) = Ender::new(self.past_cancel.get());
-        if let Some(open) = open {
-            open.park(&ender);
-            if open.is_closing() {
-                ender.end(EndReason::Closed);
-            }
+        match (open, &self.tree) {
+            (Some(open), _) => open.parked.add(&ender),
+            (None, Some(tree)) => tree.parked.add(&ender),
+            (None, None) => {}
         }
         Ok((self.register(ender)?, ended))
     }
@@ -151,8 +156,7 @@ impl<V: Vfs> Call<V> {
             }
             return Ok(id);
         }
-        let message_id = self.header.message_id;
-        let id = (self.connection).register(message_id, ender, session.cloned());
+        let id = (self.connection).register(&self.header, ender, session.cloned());
         self.chain.registered.set(id);
         id.ok_or(Failure::Status(Status::INSUFFICIENT_RESOURCES))
     }
@@ -166,8 +170,7 @@ impl<V: Vfs> Call<V> {
             // The other half of the ender is dropped: a request that the disk is executing cannot be
             // cancelled (docs/protocol-notes.md, "What CANCEL ends").
             let (ender, _) = Ender::new(false);
-            let message_id = self.header.message_id;
-            self.connection.register(message_id, ender, None)
+            self.connection.register(&self.header, ender, None)
         });
         self.chain.registered.set(id);
         if let Some(id) = id
@@ -184,7 +187,7 @@ pub(super) mod tests {
         collections::VecDeque,
         future::{pending, poll_fn, ready},
         rc::Rc,
-        task::Poll,
+        task::{Context, Poll, Waker},
     };
 
     use bytes::Bytes;
@@ -199,6 +202,7 @@ pub(super) mod tests {
         limits::ServerLimits,
         link::inbound::{Request, Signature},
         restore::world::{Back, World, connection, run},
+        state::TreeConnect,
     };
 
     const ID: MessageId = MessageId(7);
@@ -258,6 +262,28 @@ pub(super) mod tests {
         cancel::handle(&call.connection, &cancel);
         assert!(early());
         assert!(!early());
+    }
+
+    #[test]
+    fn a_wait_on_no_open_ends_with_the_tree_connect() {
+        let mut call = call();
+        let shares = call.server().shares();
+        let tree = TreeConnect::of(Arc::clone(shares.find("data").unwrap()));
+        let tree = Arc::new(tree);
+        call.tree = Some(Arc::clone(&tree));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut waits = pin!(call.park_bounded(None, pending::<()>()));
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        let session = call.header.session_id;
+        let mut answered = pin!(call.connection.all_answered(session));
+        assert!(answered.as_mut().poll(&mut context).is_pending());
+        tree.parked.end(EndReason::Gone);
+        let ended = waits.as_mut().poll(&mut context);
+        assert!(matches!(ended, Poll::Ready(Ok(Err(EndReason::Gone)))));
+        assert!(answered.as_mut().poll(&mut context).is_pending());
+        call.connection
+            .answered(call.chain.registered.take().unwrap());
+        assert!(answered.as_mut().poll(&mut context).is_ready());
     }
 
     #[test]

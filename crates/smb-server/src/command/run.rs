@@ -134,7 +134,7 @@ fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
     // Each of the following elements gets an answer of its own.
     chain.interim_sent.set(false);
     if let Some(id) = chain.registered.take() {
-        connection.waiting.borrow_mut().remove(&id);
+        connection.answered(id);
     }
     Ok(())
 }

@@ -120,6 +120,7 @@ fn pipes<V: Vfs>(session: &Session<V>) -> TreeConnect<V> {
     TreeConnect {
         id: Default::default(),
         acting: Default::default(),
+        parked: Default::default(),
         _memory: None,
         share: None,
         maximal_access: AccessMask::FILE_ALL_ACCESS,

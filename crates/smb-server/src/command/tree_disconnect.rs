@@ -31,6 +31,16 @@ pub(super) struct Detached<V: Vfs> {
     pub(super) opens: Vec<Arc<Open<V>>>,
 }
 
+impl<V: Vfs> Detached<V> {
+    /// Ends the CREATEs that wait on the trees. What waits on an open ends with the open.
+    pub(super) fn new(trees: Vec<Arc<TreeConnect<V>>>, opens: Vec<Arc<Open<V>>>) -> Self {
+        for tree in &trees {
+            tree.parked.end(EndReason::Gone);
+        }
+        Self { trees, opens }
+    }
+}
+
 /// Takes the trees that `which` selects out of the tables, with their opens. Nothing can be opened
 /// on them any more.
 pub(super) fn leave<V: Vfs>(
@@ -52,5 +62,6 @@ pub(super) fn leave<V: Vfs>(
             .any(|tree: &Arc<TreeConnect<V>>| tree.id == open.tree.id)
     };
     let opens = tables.opens.values().filter(gone).cloned().collect();
-    Detached { trees, opens }
+    drop(tables);
+    Detached::new(trees, opens)
 }

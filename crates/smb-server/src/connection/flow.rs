@@ -252,7 +252,7 @@ mod tests {
         task::{Context, Poll, Waker},
     };
 
-    use smb_wire::ids::MessageId;
+    use smb_wire::header::Header;
 
     use super::*;
     use crate::{
@@ -270,7 +270,8 @@ mod tests {
         connection.outbox.held.set(OUTBOX_BYTES_MAX + 1);
         let _requests = DataInFlight::new(&connection, bytes);
         let (ender, mut ended) = Ender::new(false);
-        connection.register(MessageId(1), ender, None).unwrap();
+        let request = Header::default();
+        connection.register(&request, ender, None).unwrap();
         HASTE.set(true);
         let mut context = Context::from_waker(Waker::noop());
         let polled = pin!(connection.room(0)).poll(&mut context);

@@ -3,9 +3,17 @@
 //! A request is registered when it first waits for something that a CANCEL can end. A CANCEL that came before is
 //! remembered until then: the request may have been waiting for the disk, or for the elements before it.
 
-use std::{cell::RefCell, collections::VecDeque, sync::Arc};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, VecDeque},
+    pin::pin,
+    sync::Arc,
+};
 
-use smb_wire::ids::{AsyncId, MessageId};
+use smb_wire::{
+    header::Header,
+    ids::{AsyncId, MessageId, SessionId},
+};
 use vfs::Vfs;
 
 use super::Connection;
@@ -17,6 +25,7 @@ use crate::{
 /// A request that waits and can be cancelled.
 pub(crate) struct Waiting<V: Vfs> {
     pub(crate) message_id: MessageId,
+    session_id: SessionId,
     pub(crate) ender: Arc<Ender>,
     /// If the connection is lost, the request continues with this session.
     pub(crate) session: Option<Arc<Session<V>>>,
@@ -51,7 +60,7 @@ impl<V: Vfs> Connection<V> {
     /// Registers a waiting request; `None` when there are too many.
     pub(crate) fn register(
         &self,
-        message_id: MessageId,
+        request: &Header,
         ender: Arc<Ender>,
         session: Option<Arc<Session<V>>>,
     ) -> Option<AsyncId> {
@@ -61,16 +70,50 @@ impl<V: Vfs> Connection<V> {
         }
         let id = AsyncId(self.next_async.get());
         self.next_async.set(id.0 + 1);
-        if self.early_cancels.take(message_id) {
+        if self.early_cancels.take(request.message_id) {
             ender.end(EndReason::Cancelled);
         }
         let entry = Waiting {
-            message_id,
+            message_id: request.message_id,
+            session_id: request.session_id,
             ender,
             session,
         };
         waiting.insert(id, entry);
         Some(id)
+    }
+
+    /// Removes a request that waits no more, because it has its answer.
+    pub(crate) fn answered(&self, id: AsyncId) {
+        self.waiting.borrow_mut().remove(&id);
+        self.some_answered.notify_waiters();
+    }
+
+    /// Removes all requests, because the connection is lost.
+    pub(crate) fn take_waiting(&self) -> BTreeMap<AsyncId, Waiting<V>> {
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        self.some_answered.notify_waiters();
+        waiting
+    }
+
+    /// Waits until no request of this session waits.
+    pub(crate) async fn all_answered(&self, session: SessionId) {
+        // Later requests have greater ids, so those that were seen to have left need no second look.
+        let mut first = AsyncId(0);
+        loop {
+            let mut some_answered = pin!(self.some_answered.notified());
+            some_answered.as_mut().enable();
+            let left = {
+                let waiting = self.waiting.borrow();
+                let mut rest = waiting.range(first..);
+                rest.find_map(|(id, one)| (one.session_id == session).then_some(*id))
+            };
+            match left {
+                Some(id) => first = id,
+                None => return,
+            }
+            some_answered.await;
+        }
     }
 
     pub(super) fn cancel_waiting(&self) {

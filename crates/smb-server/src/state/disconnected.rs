@@ -47,7 +47,7 @@ pub(crate) fn keep<V: Vfs>(
         if !open.begin_close() {
             continue;
         }
-        open.end_parked(EndReason::Gone);
+        open.parked.end(EndReason::Gone);
         session.tables().opens.remove(&open.file_id.volatile);
         if !put(server, &open) {
             closing.push(open);
@@ -207,7 +207,7 @@ pub(crate) async fn close<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) 
             },
         }
     }
-    open.end_parked(EndReason::Closed);
+    open.parked.end(EndReason::Closed);
     let session = server.session(open.origin.session);
     let what = "closing a handle for another instance of its application";
     close::finish_logged(server, session.as_deref(), &open, what).await;

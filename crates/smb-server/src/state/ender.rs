@@ -1,6 +1,6 @@
 //! Ends a request that waits for a lock, a change or a break.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
 
@@ -76,6 +76,46 @@ impl Ender {
     }
 }
 
+/// The requests that wait on an open or a tree connect, and end with it.
+#[derive(Default)]
+pub(crate) struct ParkedRequests(Mutex<Parked>);
+
+#[derive(Default)]
+struct Parked {
+    /// The open or tree connect has ended, so nothing waits on it any more.
+    ended: Option<EndReason>,
+    enders: Vec<Weak<Ender>>,
+}
+
+impl ParkedRequests {
+    /// Adds a request that is about to wait.
+    pub(crate) fn add(&self, ender: &Arc<Ender>) {
+        let ended = {
+            let mut parked = self.0.lock();
+            if parked.ended.is_none() {
+                parked.enders.retain(|known| known.strong_count() > 0);
+                parked.enders.push(Arc::downgrade(ender));
+            }
+            parked.ended
+        };
+        if let Some(reason) = ended {
+            ender.end(reason);
+        }
+    }
+
+    /// Ends them all, and every one that is added later.
+    pub(crate) fn end(&self, reason: EndReason) {
+        let enders = {
+            let mut parked = self.0.lock();
+            parked.ended = parked.ended.or(Some(reason));
+            std::mem::take(&mut parked.enders)
+        };
+        for ender in enders.iter().filter_map(Weak::upgrade) {
+            ender.end(reason);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +131,19 @@ mod tests {
         let (second, mut ended) = Ender::new(false);
         second.follows(&first);
         assert_eq!(ended.try_recv(), Ok(EndReason::Cancelled));
+    }
+
+    #[test]
+    fn a_request_that_comes_after_the_end_does_not_wait() {
+        let requests = ParkedRequests::default();
+        let (first, mut before) = Ender::new(false);
+        requests.add(&first);
+        requests.end(EndReason::Gone);
+        let (second, mut after) = Ender::new(false);
+        requests.add(&second);
+        for ended in [&mut before, &mut after] {
+            assert_eq!(ended.try_recv(), Ok(EndReason::Gone));
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     future::poll_fn,
     sync::{
-        Arc, MutexGuard, Weak,
+        Arc, MutexGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Poll, Waker},
@@ -20,7 +20,7 @@ use smb_wire::{
 use vfs::{DirName, Vfs};
 
 use super::{
-    ChannelSequence, EndReason, Ender, Endurance, Origin, QuotaPlace, QuotaUser, TreeConnect,
+    ChannelSequence, Endurance, Origin, ParkedRequests, QuotaPlace, QuotaUser, TreeConnect,
 };
 use crate::{
     failure::Failure,
@@ -147,7 +147,8 @@ pub(crate) struct Open<V: Vfs> {
     /// A CHANGE_NOTIFY was received.
     watches: AtomicBool,
     state: Mutex<OpenState>,
-    parked: Mutex<Vec<Weak<Ender>>>,
+    /// The requests that wait on this handle.
+    pub(crate) parked: ParkedRequests,
     /// Allows one enumeration at a time, because its cursor is used over awaits.
     pub(crate) listing: tokio::sync::Mutex<()>,
     /// Its part in the durability policy of the inode, until it is closed.
@@ -202,7 +203,7 @@ impl<V: Vfs> Open<V> {
                 endurance: new.endurance,
                 ..OpenState::default()
             }),
-            parked: Mutex::new(Vec::new()),
+            parked: ParkedRequests::default(),
             listing: tokio::sync::Mutex::new(()),
             policy: Mutex::new(new.policy),
             place: Mutex::new(new.place),
@@ -383,21 +384,6 @@ impl<V: Vfs> Open<V> {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
-    }
-
-    /// Registers a request that waits on this handle and can be ended through `ender`.
-    pub(crate) fn park(&self, ender: &Arc<Ender>) {
-        let mut parked = self.parked.lock();
-        parked.retain(|known| known.strong_count() > 0);
-        parked.push(Arc::downgrade(ender));
-    }
-
-    /// Ends every request that waits on this handle.
-    pub(crate) fn end_parked(&self, reason: EndReason) {
-        let parked = std::mem::take(&mut *self.parked.lock());
-        for ender in parked.iter().filter_map(Weak::upgrade) {
-            ender.end(reason);
-        }
     }
 
     /// Waits until at most `own` requests are under way on this handle.

@@ -19,7 +19,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{ConnectionId, EndReason, Ender, Open, Server, Share};
+use super::{ConnectionId, EndReason, Ender, Open, ParkedRequests, Server, Share};
 use crate::{
     limits::{ADOPTED_PER_SESSION_MAX, CHANNELS_PER_SESSION_MAX},
     link::{outbound::Seal, sealing::Sealing},
@@ -293,6 +293,8 @@ pub(crate) struct TreeConnect<V: Vfs> {
     pub(crate) limits_hosts: bool,
     /// The identity under which it acts, if not that of the session's user.
     pub(crate) acting: Acting,
+    /// The requests that wait on no open of it: CREATEs.
+    pub(crate) parked: ParkedRequests,
     /// Its share of the server's memory, if it is charged.
     pub(crate) _memory: Option<Held>,
 }
@@ -308,6 +310,7 @@ impl<V: Vfs> TreeConnect<V> {
             limits_hosts: share.config.hosts.limits(),
             share: Some(share),
             acting: Acting::default(),
+            parked: ParkedRequests::default(),
             _memory: None,
         }
     }

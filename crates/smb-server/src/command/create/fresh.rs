@@ -75,7 +75,7 @@ pub(in crate::command) async fn streams_made_by_nobody<V: Vfs>(
 /// again after a pause: the claim ends soon, and its number of attempts is limited.
 ///
 /// # Errors
-/// `CANCELLED` if the request is ended first ([MS-SMB2] 3.3.5.16). It keeps its place behind the claim until that ends.
+/// Those of [`Call::wait_ended`] if the request is ended first. It keeps its place behind the claim until that ends.
 async fn is_free<V: Vfs>(
     call: &Call<V>,
     ask: impl FnOnce(Waiter) -> Step,
@@ -88,7 +88,7 @@ async fn is_free<V: Vfs>(
         // The wait is no longer than one creation takes on disk; a dropped claim wakes all that wait.
         Step::Wait => match Box::pin(call.park_quietly(None, &mut parking.woken)).await {
             Ok(Ok(_)) => return Ok(false),
-            Ok(Err(_)) => Status::CANCELLED.into(),
+            Ok(Err(_)) => call.wait_ended(),
             Err(failure) => failure,
         },
     };

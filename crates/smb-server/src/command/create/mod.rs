@@ -152,16 +152,8 @@ async fn open<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Handled {
             Attempt::Taken => count.another(true),
         };
         Status::SHARING_VIOLATION.when(!another)?;
-        check_ended(on)?;
+        on.check_ended()?;
     }
-}
-
-/// Refuses a request whose session or tree connect has ended while it waited: it must not create or empty anything any
-/// more. The client may have begun anew in another session, or its user may have lost the right.
-fn check_ended<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
-    let session = call.session()?;
-    let tree = call.tree()?.id;
-    Ok(session.check_tree(&session.tables(), tree)?)
 }
 
 fn check_session<V: Vfs>(call: &Call<V>, limits: &ServerLimits) -> Result<(), Failure> {
