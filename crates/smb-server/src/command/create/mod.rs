@@ -7,7 +7,7 @@
 //! `overwrite.rs` empties it, `fresh.rs` creates a new one, and `answer.rs` makes the open and its reply, and decides
 //! whether the open survives the loss of the connection. `reconnect.rs` gives a disconnected open back, `replay.rs`
 //! recognises a CREATE that is sent twice, `app_instance.rs` closes opens of another instance of the same application,
-//! and `apple.rs` answers Macs.
+//! `pipe.rs` opens named pipes, and `apple.rs` answers Macs.
 //!
 //! Rare steps are awaited in boxed futures, so that the future of a CREATE has room only for the usual ones.
 
@@ -19,6 +19,7 @@ mod fresh;
 mod judge;
 mod name;
 mod overwrite;
+mod pipe;
 mod reconnect;
 mod replay;
 mod request;
@@ -45,7 +46,7 @@ use self::{
     replay::Replay,
     request::{Asks, Contexts, Wanted},
 };
-use super::{Call, Handled, attempts::Count, pipe};
+use super::{Call, Handled, attempts::Count};
 use crate::{
     access,
     failure::Failure,
@@ -74,7 +75,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let tree = call.tree()?;
     if tree.share.is_none() {
         take_place(call)?;
-        return pipe::create(call);
+        return pipe::open(call);
     }
     // The session was authenticated again as anonymous, and the share admits no guests: existing opens stay, but no
     // new one is allowed.
