@@ -3,6 +3,7 @@
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Options, Request, Tree};
+use smb_tests::durable::{CREATE_GUID, v2};
 use smb_tests::rpc::bind;
 use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
@@ -10,6 +11,7 @@ use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::name;
 use smb_wire::dtyp::{SecurityDescriptor, Sid};
 use smb_wire::file_attributes::FileAttributes;
+use smb_wire::fscc::FileInformationClass;
 use smb_wire::fsctl::{FsctlCode, PipeWaitRequest};
 use smb_wire::ids::FileId;
 use smb_wire::msg::{
@@ -234,4 +236,89 @@ fn an_answer_is_gone_with_its_pipe() {
     }
     let again = tree.create(&args()).unwrap();
     assert_answers(&again, "another pipe");
+}
+
+/// [MS-SMB2] 3.3.5.9.5, 3.3.5.9.9: the maximal access, unless the client knows it from the change time (a pipe has
+/// none, which is zero), and the number that the pipe has in FileInternalInformation.
+#[test]
+fn the_contexts_that_query_a_pipe_are_answered() {
+    let server = HoldfastServer::new();
+    let tree = ipc(&server);
+    let all = args().context(name::QUERY_ON_DISK_ID, b"");
+    let pipe = tree
+        .create(&all.context(name::QUERY_MAXIMAL_ACCESS, b""))
+        .unwrap();
+    let created = pipe.created();
+    let maximal = created.context(name::QUERY_MAXIMAL_ACCESS).unwrap();
+    let expected = AccessMask::FILE_ALL_ACCESS.bits().to_le_bytes();
+    assert_eq!((&maximal[..4], &maximal[4..]), (&[0; 4][..], &expected[..]));
+    let on_disk = created.context(name::QUERY_ON_DISK_ID).unwrap();
+    assert_eq!(on_disk.len(), 32);
+    let internal = pipe.query(FileInformationClass::INTERNAL).unwrap();
+    assert_eq!(&on_disk[..8], &internal[..]);
+    let known = args().context(name::QUERY_MAXIMAL_ACCESS, &[0; 8]);
+    let pipe = tree.create(&known).unwrap();
+    let maximal = pipe.created().context(name::QUERY_MAXIMAL_ACCESS).unwrap();
+    let status = u32::from_le_bytes(maximal[..4].try_into().unwrap());
+    assert_eq!(
+        (Status(status), &maximal[4..]),
+        (Status::NONE_MAPPED, &[0; 4][..])
+    );
+    let plain = tree.create(&args()).unwrap();
+    assert!(plain.created().context(name::QUERY_ON_DISK_ID).is_none());
+}
+
+/// [MS-SMB2] 3.3.5.9, "Create Context Validation", 3.3.5.9.4, 3.3.5.9.6, 3.3.5.9.7, 3.3.5.9.12.
+#[test]
+fn malformed_and_impossible_contexts_open_no_pipe() {
+    let server = HoldfastServer::new();
+    let tree = ipc(&server);
+    let (invalid, absent) = (Status::INVALID_PARAMETER, Status::OBJECT_NAME_NOT_FOUND);
+    for (name, data, expected) in [
+        (&b"abc"[..], &b""[..], invalid),
+        (name::QUERY_MAXIMAL_ACCESS, b"1234567", invalid),
+        (name::REQUEST_LEASE, b"too short", invalid),
+        (name::ALLOCATION_SIZE, b"1234", invalid),
+        (name::DURABLE_HANDLE_REQUEST, b"", invalid),
+        (name::TIMEWARP_TOKEN, &[1; 8], absent),
+        (name::DURABLE_HANDLE_RECONNECT, &[1; 16], absent),
+        (name::DURABLE_HANDLE_RECONNECT_V2, &[1; 36], absent),
+    ] {
+        let refused = tree.create_status(&args().context(name, data)).unwrap();
+        assert_eq!(refused, expected, "{name:?}");
+    }
+    let both = v2(args(), CREATE_GUID, 0).context(name::DURABLE_HANDLE_REQUEST, &[0; 16]);
+    assert_eq!(tree.create_status(&both).unwrap(), invalid);
+    let unknown = args().context(b"What", b"ever");
+    assert_answers(&tree.create(&unknown).unwrap(), "an unknown context");
+    // Nothing is left of those that were refused.
+    assert!(server.opens() <= 1);
+}
+
+/// [MS-SMB2] 2.2.13, 3.3.5.9: what is said of every open holds for a pipe too.
+#[test]
+fn fields_that_open_no_file_open_no_pipe() {
+    let server = HoldfastServer::new();
+    let tree = ipc(&server);
+    let options = |bits| args().options(CreateOptions(bits));
+    for (args, expected) in [
+        (args().access(AccessMask(0)), Status::ACCESS_DENIED),
+        (
+            args().access(AccessMask(0x0020_0001)),
+            Status::ACCESS_DENIED,
+        ),
+        (
+            args().access(AccessMask::ACCESS_SYSTEM_SECURITY),
+            Status::PRIVILEGE_NOT_HELD,
+        ),
+        (options(0x0100_0000), Status::INVALID_PARAMETER),
+        (options(0x41), Status::INVALID_PARAMETER),
+        (options(0x01), Status::NOT_A_DIRECTORY),
+        (options(0x2000), Status::NOT_SUPPORTED),
+        (options(0x0010_0000), Status::NOT_SUPPORTED),
+        (CreateArgs::open("\\srvsvc"), Status::INVALID_PARAMETER),
+    ] {
+        let refused = tree.create_status(&args).unwrap();
+        assert_eq!(refused, expected, "{:?}", args.options);
+    }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smb_wire::{
     access_mask::AccessMask,
+    create_context::{CreateContextList, QueryMaximalAccessResponse, QueryOnDiskIdResponse, name},
     file_attributes::FileAttributes,
     fscc::FileFacts,
     ids::FileId,
@@ -17,6 +18,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
+use super::request::{self, Contexts};
 use crate::{
     command::{Call, Handled, Reply},
     failure::Failure,
@@ -28,35 +30,82 @@ use crate::{
 /// The AllocationSize of a pipe, as in Windows and Samba.
 const ALLOCATION_BYTES: u64 = 4096;
 
+/// Opens a pipe. Its attributes, share mode and disposition are ignored ([MS-SMB2] 2.2.13, 3.3.5.9), and it is neither
+/// cached nor durable; everything else is checked as for a file.
 pub(super) fn open<V: Vfs>(call: &Call<V>) -> Handled {
     let request = CreateRequest::read(&call.message)?;
     // [MS-SMB2] 3.3.5.9: a pipe is opened up to Impersonation.
-    if request.impersonation_level >= ImpersonationLevel::DELEGATE {
+    if request.impersonation_level == ImpersonationLevel::DELEGATE {
         return Err(Status::BAD_IMPERSONATION_LEVEL.into());
     }
-    // As for a file ([MS-SMB2] 3.3.5.9).
-    Status::INVALID_PARAMETER.when(!request.name.len().is_multiple_of(2))?;
-    let name = utf16::decode(request.name, "pipe").map_err(|_| Status::OBJECT_NAME_INVALID)?;
+    let asked = request::desired_access(&request)?.map_generic();
+    request::check_options(request.options)?;
+    let name = pipe_name(request.name)?;
+    let option = |option| request.options.contains(option);
+    let directory = option(CreateOptions::DIRECTORY_FILE);
+    Status::INVALID_PARAMETER.when(directory && option(CreateOptions::NON_DIRECTORY_FILE))?;
+    let contexts = request::contexts(call, &request)?;
+    // [MS-SMB2] 3.3.5.9.7, 3.3.5.9.12: no pipe is durable.
+    Status::OBJECT_NAME_NOT_FOUND.when(contexts.reconnect.is_some())?;
     let interface = Interface::of_pipe(&name).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
-    Status::NOT_A_DIRECTORY.when(request.options.contains(CreateOptions::DIRECTORY_FILE))?;
-    let asked = request.desired_access.map_generic();
+    Status::NOT_A_DIRECTORY.when(directory)?;
     let all = AccessMask::FILE_ALL_ACCESS.when(asked.contains(AccessMask::MAXIMUM_ALLOWED));
     let granted = (asked | all) & call.tree()?.maximal_access;
     Status::ACCESS_DENIED.when(granted.is_empty())?;
     let file_id = enter(call, interface, granted, request.options)?;
+    let facts = FileFacts {
+        allocation_size: ALLOCATION_BYTES,
+        file_attributes: FileAttributes::NORMAL,
+        ..FileFacts::default()
+    };
+    let list = answers(call, &contexts, &facts, file_id)?;
     let response = CreateResponse {
         oplock_level: OplockLevel::NONE,
         flags: CreateResponseFlags::empty(),
         create_action: CreateAction::OPENED,
-        facts: FileFacts {
-            allocation_size: ALLOCATION_BYTES,
-            file_attributes: FileAttributes::NORMAL,
-            ..FileFacts::default()
-        },
+        facts,
         file_id,
-        contexts: &[],
+        contexts: list.bytes(),
     };
     Ok(Reply::unchanged(&response, "a pipe has no file"))
+}
+
+/// Decodes the name of a pipe; a leading backslash is refused as in that of a file.
+fn pipe_name(bytes: &[u8]) -> Result<String, Failure> {
+    Status::INVALID_PARAMETER.when(!bytes.len().is_multiple_of(2))?;
+    let name = utf16::decode(bytes, "pipe").map_err(|_| Status::OBJECT_NAME_INVALID)?;
+    Status::INVALID_PARAMETER.when(name.starts_with('\\'))?;
+    Ok(name)
+}
+
+/// The answers to create contexts ([MS-SMB2] 3.3.5.9.5, 3.3.5.9.9): every user may do the same with a pipe, and its
+/// number is that of the open, as in FileInternalInformation, since each open has an instance of its own.
+fn answers<V: Vfs>(
+    call: &Call<V>,
+    contexts: &Contexts,
+    facts: &FileFacts,
+    file_id: FileId,
+) -> Result<CreateContextList, Failure> {
+    let mut list = CreateContextList::new();
+    if let Some(asked) = contexts.maximal_access {
+        let (query_status, maximal_access) = match asked.timestamp == Some(facts.change_time) {
+            true => (Status::NONE_MAPPED, AccessMask::empty()),
+            false => (Status::SUCCESS, call.tree()?.maximal_access),
+        };
+        let answer = QueryMaximalAccessResponse {
+            query_status,
+            maximal_access,
+        };
+        list.push_with(name::QUERY_MAXIMAL_ACCESS, |out| answer.encode(out));
+    }
+    if contexts.on_disk_id {
+        let answer = QueryOnDiskIdResponse {
+            disk_file_id: file_id.persistent,
+            volume_id: 0,
+        };
+        list.push_with(name::QUERY_ON_DISK_ID, |out| answer.encode(out));
+    }
+    Ok(list)
 }
 
 fn enter<V: Vfs>(

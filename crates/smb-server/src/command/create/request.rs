@@ -244,7 +244,7 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
 
 /// The rights asked for, without the one that [MS-SMB2] 3.3.5.9 takes away from a request for an open without
 /// buffering: to append, where the request names it. Generic rights contain it all the same.
-fn desired_access(request: &CreateRequest<'_>) -> Result<AccessMask, Failure> {
+pub(super) fn desired_access(request: &CreateRequest<'_>) -> Result<AccessMask, Failure> {
     if request.impersonation_level > ImpersonationLevel::DELEGATE {
         return Err(Status::BAD_IMPERSONATION_LEVEL.into());
     }
@@ -261,12 +261,17 @@ fn desired_access(request: &CreateRequest<'_>) -> Result<AccessMask, Failure> {
 fn check_numbers(request: &CreateRequest<'_>) -> Result<(), Failure> {
     if request.disposition > CreateDisposition::OVERWRITE_IF
         || request.share_access.bits() > 7
-        || request.options.bits() & OPTIONS_UNDEFINED != 0
         || request.file_attributes.bits() & ATTRIBUTES_UNDEFINED != 0
     {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    Ok(Status::NOT_SUPPORTED.when(request.options.bits() & OPTIONS_UNSUPPORTED != 0)?)
+    check_options(request.options)
+}
+
+/// Checks each option by itself.
+pub(super) fn check_options(options: CreateOptions) -> Result<(), Failure> {
+    Status::INVALID_PARAMETER.when(options.bits() & OPTIONS_UNDEFINED != 0)?;
+    Ok(Status::NOT_SUPPORTED.when(options.bits() & OPTIONS_UNSUPPORTED != 0)?)
 }
 
 fn check_combinations(wanted: &Wanted, name: &Name) -> Result<(), Failure> {
@@ -300,7 +305,15 @@ fn lease_dialect(lease: &LeaseContext) -> Dialect {
     }
 }
 
-fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Contexts, Failure> {
+/// Reads the create contexts.
+///
+/// # Errors
+/// `INVALID_PARAMETER` for contexts that are malformed or exclude each other, `ACCESS_DENIED` for extended attributes of
+/// a client that knows none, `OBJECT_NAME_NOT_FOUND` for a snapshot.
+pub(super) fn contexts<V: Vfs>(
+    call: &Call<V>,
+    request: &CreateRequest<'_>,
+) -> Result<Contexts, Failure> {
     let mut found = Contexts::default();
     let mut seen = Seen::default();
     for context in request.contexts() {

@@ -341,6 +341,13 @@ fn of_pipe<V: Vfs>(
             };
             Answer::fixed(max, &standard)
         }
+        // The number that a CREATE returns for the pipe ([MS-SMB2] 3.3.5.9.9).
+        Class::INTERNAL => {
+            let internal = FileInternalInformation {
+                index_number: open.file_id.persistent,
+            };
+            Answer::fixed(max, &internal)
+        }
         Class::ACCESS | Class::POSITION | Class::MODE | Class::ALIGNMENT => {
             of_the_open(open, class, max)
         }
