@@ -124,6 +124,48 @@ fn each_class_needs_its_right_alone() {
     }
 }
 
+/// [MS-SMB2] 3.3.5.21.1: the right is checked before the object store finds the buffer too short, but that of a rename
+/// after its length.
+#[test]
+fn a_right_is_missed_before_the_length() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let all = AccessMask::FILE_ALL_ACCESS;
+    let short = Status::INFO_LENGTH_MISMATCH;
+    for (class, right, first) in [
+        (
+            Class::BASIC,
+            AccessMask::FILE_WRITE_ATTRIBUTES,
+            Status::ACCESS_DENIED,
+        ),
+        (
+            Class::END_OF_FILE,
+            AccessMask::FILE_WRITE_DATA,
+            Status::ACCESS_DENIED,
+        ),
+        (
+            Class::ALLOCATION,
+            AccessMask::FILE_WRITE_DATA,
+            Status::ACCESS_DENIED,
+        ),
+        (
+            Class::VALID_DATA_LENGTH,
+            AccessMask::FILE_WRITE_DATA,
+            Status::ACCESS_DENIED,
+        ),
+        (Class::SHORT_NAME, AccessMask::DELETE, Status::ACCESS_DENIED),
+        (Class::RENAME, AccessMask::DELETE, short),
+    ] {
+        let file = with(&tree, all.without(right));
+        assert_eq!(status(file.set(class, &[0; 3])), first, "{class}");
+        file.close().unwrap();
+        let file = with(&tree, all);
+        assert_eq!(status(file.set(class, &[0; 3])), short, "{class}");
+        file.close().unwrap();
+    }
+}
+
 /// [MS-SMB2] 3.3.5.21.1, [MS-FSA] 2.1.5.15.7, 2.1.5.15.8, 2.1.5.15.10: other classes need no right to the file.
 #[test]
 fn links_modes_and_positions_need_no_right() {

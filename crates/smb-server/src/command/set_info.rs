@@ -1,6 +1,7 @@
 //! SET_INFO ([MS-SMB2] 3.3.5.21): changes of an open and of the object behind it.
 //!
-//! Owns the table of classes and the rights they need; each change has its own file in `set_info/`. Every success
+//! Owns the table of classes; each change has its own file in `set_info/`. [MS-SMB2] 3.3.5.21.1 checks the right that
+//! a class needs before the object store ([MS-FSA] 2.1.5.15) sees the buffer, except for a rename. Every success
 //! carries the receipt of the durability gate. The caching of others is broken before anything changes; watchers
 //! and directory leases are notified afterwards.
 

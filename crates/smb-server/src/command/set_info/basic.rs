@@ -61,8 +61,8 @@ struct Times {
 }
 
 pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
-    let info = parse!(FileBasicInformation, buffer);
     on.open.need(AccessMask::FILE_WRITE_ATTRIBUTES)?;
+    let info = parse!(FileBasicInformation, buffer);
     let times = Times {
         created: asked(info.creation_time)?,
         accessed: asked(info.last_access_time)?,

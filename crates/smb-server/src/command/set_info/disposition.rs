@@ -23,6 +23,7 @@ const KNOWN: DispositionFlags = DispositionFlags(0x1f);
 
 /// FileDispositionInformation.
 pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
+    on.open.need(AccessMask::DELETE)?;
     let info = parse!(FileDispositionInformation, buffer);
     decide(on, DispositionFlags::DELETE.when(info.delete_pending)).await
 }
@@ -31,12 +32,12 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
 pub(super) async fn set_ex<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let info = parse!(FileDispositionInformationEx, buffer);
     Status::NOT_SUPPORTED.when(!info.flags.without(KNOWN).is_empty())?;
+    on.open.need(AccessMask::DELETE)?;
     decide(on, info.flags).await
 }
 
 /// Marks the name for deletion or removes the mark.
 async fn decide<V: Vfs>(on: &OnDisk<'_, V>, flags: DispositionFlags) -> Changed {
-    on.open.need(AccessMask::DELETE)?;
     let delete = flags.contains(DispositionFlags::DELETE);
     let posix = flags.contains(DispositionFlags::POSIX_SEMANTICS);
     let (files, place, open) = (&on.server.files, &on.disk.place, on.open.engine);

@@ -62,11 +62,11 @@ fn changed(old: CreateOptions, new: CreateOptions) -> Result<CreateOptions, Fail
 
 /// FilePipeInformation. Pipes here carry messages and block, as Windows clients ask for.
 pub(super) fn pipe<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Changed {
+    open.need(AccessMask::FILE_WRITE_ATTRIBUTES)?;
     let info = parse!(FilePipeInformation, buffer);
     let OpenKind::Pipe(_) = open.kind else {
         return Err(Status::INVALID_PARAMETER.into());
     };
-    open.need(AccessMask::FILE_WRITE_ATTRIBUTES)?;
     match (info.read_mode, info.completion_mode) {
         (1, 0) => Ok(Unchanged::because("only the open changed").into()),
         (0 | 1, 0 | 1) => Err(Status::NOT_SUPPORTED.into()),
@@ -76,8 +76,8 @@ pub(super) fn pipe<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Changed {
 
 /// FileShortNameInformation needs SeRestorePrivilege.
 pub(super) fn short_name<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
-    let name = parse!(FileNameInformation, buffer).file_name;
     on.open.need(AccessMask::DELETE)?;
+    let name = parse!(FileNameInformation, buffer).file_name;
     let is_root = on.server.path_of(on.open)?.names().is_empty();
     if is_root || on.disk.place.stream.is_some() || !(name.is_empty() || is_8_3(&name)) {
         return Err(Status::INVALID_PARAMETER.into());
@@ -94,8 +94,8 @@ pub(super) fn short_name<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
 
 /// FileValidDataLengthInformation needs SeManageVolumePrivilege.
 pub(super) fn valid_data_length<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
-    Status::INFO_LENGTH_MISMATCH.when(buffer.len() < VALID_DATA_LENGTH_BYTES)?;
     on.open.need(AccessMask::FILE_WRITE_DATA)?;
+    Status::INFO_LENGTH_MISMATCH.when(buffer.len() < VALID_DATA_LENGTH_BYTES)?;
     Err(Status::PRIVILEGE_NOT_HELD.into())
 }
 

@@ -25,6 +25,7 @@ const CLUSTER: u64 = 4096;
 
 /// FileEndOfFileInformation.
 pub(super) async fn end_of_file<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
+    on.open.need(AccessMask::FILE_WRITE_DATA)?;
     let info = parse!(FileEndOfFileInformation, buffer);
     let size = check(on, info.end_of_file)?;
     if on.is_deleted_stream() {
@@ -38,6 +39,7 @@ pub(super) async fn end_of_file<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Ch
 /// FileAllocationInformation: truncates at the cluster or reserves space. Space that is already
 /// reserved is given back only when data are truncated.
 pub(super) async fn allocation<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
+    on.open.need(AccessMask::FILE_WRITE_DATA)?;
     let info = parse!(FileAllocationInformation, buffer);
     let asked = check(on, info.allocation_size)?;
     let rounded = asked
@@ -74,7 +76,6 @@ async fn set_size<V: Vfs>(on: &OnDisk<'_, V>, size: u64) -> Changed {
 }
 
 fn check<V: Vfs>(on: &OnDisk<'_, V>, size: i64) -> Result<u64, Failure> {
-    on.open.need(AccessMask::FILE_WRITE_DATA)?;
     Status::INVALID_PARAMETER.when(on.disk.directory)?;
     let size = u64::try_from(size).map_err(|_| Status::INVALID_PARAMETER)?;
     file_end(size)
