@@ -44,6 +44,20 @@ fn a_position_is_that_of_its_handle() {
     assert_eq!(tree.read_file("f").unwrap(), b"content");
 }
 
+/// [MS-FSA] 2.1.5.3, 2.1.5.4: what moves no byte does not move the position either.
+#[test]
+fn reads_and_writes_of_no_bytes_leave_the_position() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = open(&tree, "f");
+    file.write_all(0, b"content").unwrap();
+    let position = || long(&file.query(Class::POSITION).unwrap(), 0);
+    let before = position();
+    assert_eq!(file.read(3, 0).unwrap().len(), 0);
+    file.write(5, b"", WriteFlags::empty()).unwrap();
+    assert_eq!(position(), before);
+}
+
 /// [MS-FSA] 2.1.5.12.8: nothing is compressed here. As in Windows (GetCompressedFileSize) the size is that of the file
 /// then, also where more is allocated.
 #[test]

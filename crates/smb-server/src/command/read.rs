@@ -41,7 +41,10 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if count == 0 && request.length > 0 || size(request.minimum_count) > count {
         return Err(Status::END_OF_FILE.into());
     }
-    open.state().position = request.offset + count as u64;
+    // [MS-FSA] 2.1.5.3: a read of no bytes ends before the position moves.
+    if count > 0 {
+        open.state().position = request.offset + count as u64;
+    }
     Ok(reply)
 }
 
