@@ -91,6 +91,28 @@ fn fields_of_other_channels_are_ignored_by_a_read() {
     }
 }
 
+/// [MS-SMB2] 2.2.19, 2.2.21: before 3.0 the fields of a channel are reserved, also the channel itself.
+#[test]
+fn a_channel_means_nothing_before_3_0() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    ten(&tree).close().unwrap();
+    for dialect in [Dialect::SMB_2_0_2, Dialect::SMB_2_1] {
+        let old = server.tree_with(Options::dialect(dialect));
+        let file = old.create(&CreateArgs::open("f")).unwrap();
+        // Channel to the length of its description.
+        let read = file.read_request(2, 3, 0);
+        let read = read.mutate(|m| put(m, 100, &[0xff; 12]));
+        let reply = old.reply(read).unwrap();
+        assert_eq!(reply.status(), Status::SUCCESS, "{dialect}");
+        let write = file.write_request(0, b"012", NONE);
+        let write = write.mutate(|m| put(m, 96, &[0xff; 12]));
+        let reply = old.reply(write).unwrap();
+        assert_eq!(reply.status(), Status::SUCCESS, "{dialect}");
+        file.close().unwrap();
+    }
+}
+
 /// [MS-SMB2] 3.3.5.12: the response has its data behind its head, and none remain.
 #[test]
 fn the_fields_of_a_read_response_are_those_of_no_channel() {

@@ -56,18 +56,20 @@ pub struct ReadRequest<'a> {
     pub channel_info: &'a [u8],
 }
 
-/// Reads the channel's description. Without a channel there is none, and its fields are not checked.
+/// Reads the channel's description; empty without a channel or outside the message. It is not checked, because the
+/// dialects before 3.0 ignore all fields of a channel.
 pub(super) fn channel_info<'a>(
     body: &Reader<'a>,
     message: &'a [u8],
     channel: Channel,
     offset: u16,
     len: u16,
-) -> Result<&'a [u8], Malformed> {
-    if channel == Channel::NONE {
-        return Ok(&[]);
-    }
-    body.buffer(message, offset, len)
+) -> &'a [u8] {
+    let described = body.buffer(message, offset, len);
+    described
+        .ok()
+        .filter(|_| channel != Channel::NONE)
+        .unwrap_or_default()
 }
 
 impl<'a> ReadRequest<'a> {
@@ -77,7 +79,7 @@ impl<'a> ReadRequest<'a> {
     /// Reads the request, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when it is too short or announces a channel outside the message.
+    /// [`Malformed`] when it is too short.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "READ request")?;
         let padding = body.u8()?;
@@ -98,7 +100,7 @@ impl<'a> ReadRequest<'a> {
             minimum_count,
             channel,
             remaining_bytes,
-            channel_info: channel_info(&body, message, channel, info_offset, info_len)?,
+            channel_info: channel_info(&body, message, channel, info_offset, info_len),
         })
     }
 

@@ -50,7 +50,7 @@ impl<'a> WriteRequest<'a> {
     /// Reads the request, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the data or an announced channel are outside the message, or the data begin too late.
+    /// [`Malformed`] when the data are outside the message or begin too late.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "WRITE request")?;
         let data_offset = body.u16()?;
@@ -70,7 +70,7 @@ impl<'a> WriteRequest<'a> {
             channel,
             remaining_bytes,
             flags,
-            channel_info: channel_info(&body, message, channel, info_offset, info_len)?,
+            channel_info: channel_info(&body, message, channel, info_offset, info_len),
             data: body.buffer(message, data_offset, data_len)?,
         })
     }
