@@ -12,7 +12,7 @@ use crate::{
     failure::Failure,
     limits::INTERIM_SET_INFO_MS,
     race::{First, race},
-    state::{EndReason, Ender, Open},
+    state::{EndReason, Ender, Open, ParkedRequest},
 };
 
 /// The value of an event, or the reason why the wait for it ended first.
@@ -25,6 +25,13 @@ async fn first<T>(
         First::Right(reason) => Err(reason.unwrap_or(EndReason::Gone)),
     }
 }
+
+/// The id of a request that waits, the receiver of its end, and its place on the open or tree connect that it waits on.
+type Endable<'a> = (
+    AsyncId,
+    oneshot::Receiver<EndReason>,
+    Option<ParkedRequest<'a>>,
+);
 
 impl<V: Vfs> Call<V> {
     /// Waits for `event` after sending STATUS_PENDING, until it occurs or the request is ended: by CANCEL, by the
@@ -62,7 +69,7 @@ impl<V: Vfs> Call<V> {
         before: impl Future<Output = ()>,
         event: impl Future<Output = T>,
     ) -> Result<Result<T, EndReason>, Failure> {
-        let (id, mut ended) = self.endable(open)?;
+        let (id, mut ended, _place) = self.endable(open)?;
         let early = first(before, &mut ended).await.err();
         if self.chain.pending().is_none() && self.chain.interim(self, id).is_err() {
             return Ok(Err(EndReason::Gone));
@@ -113,7 +120,7 @@ impl<V: Vfs> Call<V> {
         open: Option<&Open<V>>,
         event: impl Future<Output = T>,
     ) -> Result<Result<T, EndReason>, Failure> {
-        let (_, ended) = self.endable(open)?;
+        let (_, ended, _place) = self.endable(open)?;
         Ok(first(event, ended).await)
     }
 
@@ -123,18 +130,13 @@ impl<V: Vfs> Call<V> {
         ended.unwrap_or(Status::CANCELLED.into())
     }
 
-    /// Registers the request, so that it can be ended from here on.
-    fn endable(
-        &self,
-        open: Option<&Open<V>>,
-    ) -> Result<(AsyncId, oneshot::Receiver<EndReason>), Failure> {
+    /// Registers the request, so that it can be ended as long as the place lasts.
+    fn endable<'a>(&'a self, open: Option<&'a Open<V>>) -> Result<Endable<'a>, Failure> {
         let (ender, ended) = Ender::new(self.past_cancel.get());
-        match (open, &self.tree) {
-            (Some(open), _) => open.parked.add(&ender),
-            (None, Some(tree)) => tree.parked.add(&ender),
-            (None, None) => {}
-        }
-        Ok((self.register(ender)?, ended))
+        let of_tree = self.tree.as_ref().map(|tree| &tree.parked);
+        let parked = open.map(|open| &open.parked).or(of_tree);
+        let place = parked.map(|parked| parked.add(&ender));
+        Ok((self.register(ender)?, ended, place))
     }
 
     fn register(&self, ender: Arc<Ender>) -> Result<AsyncId, Failure> {
@@ -246,7 +248,7 @@ pub(super) mod tests {
             signature: Signature::Absent,
         };
         let early = || {
-            let (id, mut ended) = call.endable(None).unwrap();
+            let (id, mut ended, _) = call.endable(None).unwrap();
             call.connection.waiting.borrow_mut().remove(&id);
             call.chain.registered.set(None);
             ended.try_recv() == Ok(EndReason::Cancelled)

@@ -1,6 +1,6 @@
 //! Ends a request that waits for a lock, a change or a break.
 
-use std::sync::{Arc, Weak};
+use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::sync::oneshot;
 
@@ -84,22 +84,39 @@ pub(crate) struct ParkedRequests(Mutex<Parked>);
 struct Parked {
     /// The open or tree connect has ended, so nothing waits on it any more.
     ended: Option<EndReason>,
-    enders: Vec<Weak<Ender>>,
+    /// By their numbers, in the order in which they came.
+    enders: BTreeMap<u64, Arc<Ender>>,
+    next: u64,
+}
+
+/// The place of a request among those that wait; it is given up when dropped. Without it a handle would keep something
+/// of every request that ever waited on it.
+pub(crate) struct ParkedRequest<'a> {
+    among: &'a ParkedRequests,
+    number: u64,
+}
+
+impl Drop for ParkedRequest<'_> {
+    fn drop(&mut self) {
+        self.among.0.lock().enders.remove(&self.number);
+    }
 }
 
 impl ParkedRequests {
     /// Adds a request that is about to wait.
-    pub(crate) fn add(&self, ender: &Arc<Ender>) {
-        let ended = {
-            let mut parked = self.0.lock();
-            if parked.ended.is_none() {
-                parked.enders.retain(|known| known.strong_count() > 0);
-                parked.enders.push(Arc::downgrade(ender));
+    pub(crate) fn add(&self, ender: &Arc<Ender>) -> ParkedRequest<'_> {
+        let mut parked = self.0.lock();
+        let number = parked.next;
+        parked.next = number.wrapping_add(1);
+        match parked.ended {
+            Some(reason) => ender.end(reason),
+            None => {
+                parked.enders.insert(number, Arc::clone(ender));
             }
-            parked.ended
-        };
-        if let Some(reason) = ended {
-            ender.end(reason);
+        }
+        ParkedRequest {
+            among: self,
+            number,
         }
     }
 
@@ -110,7 +127,7 @@ impl ParkedRequests {
             parked.ended = parked.ended.or(Some(reason));
             std::mem::take(&mut parked.enders)
         };
-        for ender in enders.iter().filter_map(Weak::upgrade) {
+        for ender in enders.into_values() {
             ender.end(reason);
         }
     }
@@ -137,13 +154,24 @@ mod tests {
     fn a_request_that_comes_after_the_end_does_not_wait() {
         let requests = ParkedRequests::default();
         let (first, mut before) = Ender::new(false);
-        requests.add(&first);
+        let _first = requests.add(&first);
         requests.end(EndReason::Gone);
         let (second, mut after) = Ender::new(false);
-        requests.add(&second);
+        let _second = requests.add(&second);
         for ended in [&mut before, &mut after] {
             assert_eq!(ended.try_recv(), Ok(EndReason::Gone));
         }
+    }
+
+    #[test]
+    fn nothing_stays_of_a_request_that_waits_no_more() {
+        let requests = ParkedRequests::default();
+        let (ender, _ended) = Ender::new(false);
+        let places = [(); 3].map(|()| requests.add(&ender));
+        assert_eq!(Arc::strong_count(&ender), 4);
+        drop(places);
+        assert_eq!(Arc::strong_count(&ender), 1);
+        assert!(requests.0.lock().enders.is_empty());
     }
 
     #[test]

@@ -31,7 +31,7 @@ mod share;
 
 pub(crate) use change_times::ChangeTimes;
 pub(crate) use durable::{Durables, Keeping, Known};
-pub(crate) use ender::{EndReason, Ender, ParkedRequests};
+pub(crate) use ender::{EndReason, Ender, ParkedRequest, ParkedRequests};
 pub(crate) use ids::ConnectionId;
 pub(crate) use large_listings::LargeListings;
 pub(crate) use log_throttle::{Due, LineAbout, LogThrottle, line_due, share_line_due};
