@@ -28,6 +28,7 @@ use durability::{
     FLUSHES, LATCHES, LatchRecord, SEGMENT_READ_MAX, Segment, StoredLatches, is_same_share,
     read_latches, read_segment, segment_number,
 };
+use vfs::FileKey;
 
 use crate::{print_answer, remark};
 
@@ -242,6 +243,7 @@ fn failed_files(read: &StoredLatches, share: Option<&str>) -> Vec<FailedFile> {
     let known = read.records.iter().filter(wanted).map(|record| FailedFile {
         path: record.path.clone(),
         inode: Some(record.key.ino),
+        device: Some(device(record.key)),
         shares: Some(record.shares.clone()),
         error: record.error.to_string(),
         since_s: Some(record.at.secs),
@@ -299,6 +301,11 @@ fn share_report(run: &runs::Run, name: &str, root: &str) -> ShareReport {
     }
 }
 
+/// The device of an inode's file system: another one may have an inode of the same number.
+fn device(key: FileKey) -> String {
+    format!("{:#x}", key.fs)
+}
+
 /// The most that a crash of the machine could take under this record.
 fn exposure_report(measured: &durability::ExposureRecord) -> ExposureReport {
     let at_ms = runs::millis(measured.at);
@@ -309,6 +316,7 @@ fn exposure_report(measured: &durability::ExposureRecord) -> ExposureReport {
     let files = measured.files.iter().map(|file| ExposedFileReport {
         path: file.path.clone(),
         inode: file.key.ino,
+        device: device(file.key),
         bytes: file.bytes,
     });
     ExposureReport {

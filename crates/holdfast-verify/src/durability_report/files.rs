@@ -23,13 +23,13 @@ const WALK_MAX: usize = 2_000_000;
 
 /// Answers a line for each file, and whether the share could be looked at whole.
 pub(super) fn check(root: &Path, files: &[&LastFlush]) -> (Vec<FileReport>, bool) {
-    let mut missing = BTreeMap::new();
+    let mut missing = Missing::new();
     let mut found: Vec<Option<Metadata>> = Vec::new();
     for file in files.iter() {
         let key = file.record.key;
         let here = at_path(root, &file.record.path).filter(|meta| is(meta, key));
         if here.is_none() {
-            missing.insert(key.ino, key);
+            missing.entry(key.ino).or_default().push(key);
         }
         found.push(here);
     }
@@ -39,9 +39,9 @@ pub(super) fn check(root: &Path, files: &[&LastFlush]) -> (Vec<FileReport>, bool
         walk(root, &missing)
     };
     let lines = files.iter().zip(found).map(|(file, here)| {
-        let (now, meta, path) = match (here, elsewhere.get(&file.record.key.ino)) {
+        let (now, meta, path) = match (here, elsewhere.get(&file.record.key)) {
             (Some(meta), _) => (FileNow::Present, Some(meta), None),
-            (None, Some((path, meta))) if is(meta, file.record.key) => {
+            (None, Some((path, meta))) => {
                 (FileNow::Renamed, Some(meta.clone()), Some(path.as_path()))
             }
             // The share could not be walked to its end.
@@ -75,9 +75,12 @@ fn is(meta: &Metadata, key: FileKey) -> bool {
     meta.ino() == key.ino && (key.generation == 0 || born() == Some(key.generation))
 }
 
-type Found = BTreeMap<u64, (PathBuf, Metadata)>;
+/// The inodes to look for, by their numbers: file systems mounted below a share may use the same ones.
+type Missing = BTreeMap<u64, Vec<FileKey>>;
 
-fn walk(root: &Path, missing: &BTreeMap<u64, FileKey>) -> (Found, bool) {
+type Found = BTreeMap<FileKey, (PathBuf, Metadata)>;
+
+fn walk(root: &Path, missing: &Missing) -> (Found, bool) {
     let mut found = BTreeMap::new();
     let mut whole = true;
     let mut left = WALK_MAX;
@@ -96,13 +99,16 @@ fn walk(root: &Path, missing: &BTreeMap<u64, FileKey>) -> (Found, bool) {
             if left == 0 {
                 return (found, false);
             }
-            if let Some(key) = missing.get(&entry.ino())
-                && let Ok(meta) = entry.metadata()
-                && is(&meta, *key)
-            {
-                let path = entry.path();
-                let path = path.strip_prefix(root).unwrap_or(&path).to_owned();
-                found.insert(key.ino, (path, meta));
+            for key in missing.get(&entry.ino()).into_iter().flatten() {
+                // A device may have another number since a restart: one of the same number only takes precedence.
+                if let Ok(meta) = entry.metadata()
+                    && is(&meta, *key)
+                    && (meta.dev() == key.fs || !found.contains_key(key))
+                {
+                    let path = entry.path();
+                    let path = path.strip_prefix(root).unwrap_or(&path).to_owned();
+                    found.insert(*key, (path, meta));
+                }
             }
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => folders.push(entry.path()),
@@ -130,6 +136,7 @@ fn line(
         path: record.path.clone(),
         stream: record.stream.clone(),
         inode: record.key.ino,
+        device: super::device(record.key),
         flushed_s: record.at.secs,
         flushed_ms: super::runs::millis(record.at),
         policy: record.policy.to_string(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use durability::{Damage, ExposureRecord, FlushRecord, JournalRecord, Segment, StartRecord};
-use vfs::Timestamp;
+use vfs::{FileKey, Timestamp};
 
 /// Milliseconds since 1970.
 pub(super) fn millis(at: Timestamp) -> i64 {
@@ -49,7 +49,8 @@ pub(super) struct Run {
     pub(super) files: Vec<LastFlush>,
     pub(super) exposures: BTreeMap<String, ExposureRecord>,
     id: [u8; 16],
-    places: BTreeMap<(String, u64, u64, String), usize>,
+    /// Where `files` has a stream of an inode, by the share.
+    places: BTreeMap<(String, FileKey, String), usize>,
 }
 
 impl Run {
@@ -110,12 +111,7 @@ impl Run {
     fn flush(&mut self, record: FlushRecord, promised: bool) {
         self.note(record.at);
         self.flushes += 1;
-        let place = (
-            record.share.clone(),
-            record.key.ino,
-            record.key.generation,
-            record.stream.clone(),
-        );
+        let place = (record.share.clone(), record.key, record.stream.clone());
         let last = LastFlush {
             record,
             promised,
@@ -177,7 +173,6 @@ pub(super) fn gather(segments: Vec<Segment>) -> Vec<Run> {
 #[cfg(test)]
 mod tests {
     use durability::{Policy, ShareRoot};
-    use vfs::FileKey;
 
     use super::*;
 
@@ -201,6 +196,36 @@ mod tests {
             torn,
             ..Segment::default()
         }
+    }
+
+    fn flushed(fs: u64, ino: u64) -> JournalRecord {
+        JournalRecord::Flushed(FlushRecord {
+            at: Timestamp::default(),
+            share: "data".into(),
+            key: FileKey {
+                fs,
+                ino,
+                ..FileKey::default()
+            },
+            stream: String::new(),
+            path: String::new(),
+            size: 0,
+            sequence: 1,
+            policy: Policy::Honor,
+            bytes: 0,
+            directory: false,
+        })
+    }
+
+    /// As on a share with another file system mounted below, where neither has times of birth.
+    #[test]
+    fn inodes_of_two_file_systems_are_two_files() {
+        let mut run = Run::default();
+        for fs in [1, 2, 1] {
+            run.take(flushed(fs, 7));
+        }
+        let systems = run.files.iter().map(|file| file.record.key.fs);
+        assert_eq!(systems.collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]
@@ -227,23 +252,7 @@ mod tests {
                 ..StartRecord::default()
             })
         };
-        let flushed = |ino| {
-            JournalRecord::Flushed(FlushRecord {
-                at: Timestamp::default(),
-                share: "data".into(),
-                key: FileKey {
-                    ino,
-                    ..FileKey::default()
-                },
-                stream: String::new(),
-                path: String::new(),
-                size: 0,
-                sequence: 1,
-                policy: Policy::Honor,
-                bytes: 0,
-                directory: false,
-            })
-        };
+        let flushed = |ino| flushed(1, ino);
         let runs = gather(vec![Segment {
             records: vec![
                 start("/a"),

@@ -1,8 +1,8 @@
-//! The bound of an exposure, and stores that cannot be read.
+//! The bound of an exposure, stores that cannot be read, and files that were renamed.
 
-use std::time::Duration;
+use std::{os::unix::fs::MetadataExt, time::Duration};
 
-use durability::{ExposedFile, Exposure, ExposureRecord, Policy};
+use durability::{ExposedFile, Exposure, ExposureRecord, FlushRecord, Policy};
 use vfs::{FileKey, Timestamp};
 
 use super::*;
@@ -86,6 +86,7 @@ fn names_do_not_control_the_terminal() {
         path: odd.clone(),
         stream: odd.clone(),
         inode: 1,
+        device: "0x1".to_owned(),
         flushed_s: 0,
         flushed_ms: 0,
         policy: "honor".to_owned(),
@@ -101,4 +102,42 @@ fn names_do_not_control_the_terminal() {
     let shown = "a\\u{1b}\\n\\u{9b}\\u{202e}b";
     assert!(text.starts_with(&format!("{shown}:{shown}  ")), "{text}");
     assert!(text.ends_with(&format!("now {shown}")), "{text}");
+}
+
+/// File systems mounted below a share may use the same numbers.
+#[test]
+fn a_renamed_file_is_found_beside_a_lost_one_with_its_inode_number() {
+    let share = tempfile::tempdir().unwrap();
+    fs::write(share.path().join("new"), "").unwrap();
+    let meta = fs::metadata(share.path().join("new")).unwrap();
+    let flushed = |path: &str, generation| runs::LastFlush {
+        record: FlushRecord {
+            at: Timestamp::default(),
+            share: "data".into(),
+            key: FileKey {
+                fs: meta.dev() + generation,
+                ino: meta.ino(),
+                generation,
+            },
+            stream: String::new(),
+            path: path.into(),
+            size: 0,
+            sequence: 1,
+            policy: Policy::Honor,
+            bytes: 0,
+            directory: false,
+        },
+        promised: false,
+        former_root: None,
+    };
+    // A file system without times of birth, and a file that was born in 1970.
+    let files = [flushed("old", 0), flushed("lost", 1)];
+    let (lines, _) = files::check(share.path(), &files.iter().collect::<Vec<_>>());
+    let now = lines.iter().map(|line| line.now);
+    assert_eq!(
+        now.collect::<Vec<_>>(),
+        [FileNow::Renamed, FileNow::Gone],
+        "{lines:?}"
+    );
+    assert_ne!(lines[0].device, lines[1].device);
 }
