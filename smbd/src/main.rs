@@ -39,10 +39,11 @@ fn find_state(file: Option<&Path>, folder: Option<&Path>) -> Result<StateFolder,
         (None, Some(file)) => config::state_dir_of(file).map_err(|error| error.to_string())?,
         (None, None) => places::default(),
     };
+    let journal = path.join(flush_journal::FOLDER);
     Ok(StateFolder {
-        journal: path.join(flush_journal::FOLDER),
-        in_use: state_dir::is_owned(&path),
+        in_use: state_dir::is_owned(&journal),
         boot: flush_journal::boot_id(),
+        journal,
         path,
     })
 }

@@ -18,10 +18,11 @@ use smbd::{
 use vfs::{FileKey, Timestamp, linux::LinuxDisk};
 
 fn state(folder: &std::path::Path, boot: &str) -> StateFolder {
+    let journal = folder.join(flush_journal::FOLDER);
     StateFolder {
         path: folder.to_owned(),
-        journal: folder.join(flush_journal::FOLDER),
-        in_use: state_dir::is_owned(folder),
+        in_use: state_dir::is_owned(&journal),
+        journal,
         boot: boot.to_owned(),
     }
 }
@@ -184,14 +185,18 @@ fn the_end_of_a_run_is_reported_as_it_was() {
     place.run("b1", flush(), Some(false));
     assert_eq!(end("b1"), RunEnd::Unstable);
     assert_eq!(place.report("b1").runs, 3);
-    // A server has the folder: its own run is not the one asked for.
-    let owned = state_dir::own(place.state.path()).unwrap();
+    // A server has the journal: its own run is not the one asked for.
+    let owned = state_dir::own(&place.state("b1").journal).unwrap();
     place.run("b1", Vec::new(), None);
     assert_eq!(end("b1"), RunEnd::Unstable);
-    // Nor is it if that server has no journal, and the last run in it was of another boot.
+    // It has begun no run yet, and the last one was of another boot.
     assert_eq!(end("b2"), RunEnd::Machine);
     drop(owned);
     assert_eq!(end("b1"), RunEnd::Server);
+    // A server has the state folder, and no journal: the last run in it is the one asked for.
+    let owned = state_dir::own(place.state.path()).unwrap();
+    assert_eq!(end("b1"), RunEnd::Server);
+    drop(owned);
 }
 
 #[test]

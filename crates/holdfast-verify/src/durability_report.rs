@@ -87,7 +87,7 @@ pub struct StateFolder {
     pub path: PathBuf,
     /// The folder of the journal of flushes.
     pub journal: PathBuf,
-    /// Whether a server runs with it.
+    /// Whether a server that runs writes to the journal.
     pub in_use: bool,
     /// The kernel's id of this boot.
     pub boot: String,
@@ -139,7 +139,7 @@ pub fn report(state: &StateFolder, share: Option<&str>) -> Result<DurabilityRepo
     })?;
     let other_version = segments.iter().any(|segment| segment.other_version);
     let all = runs::gather(segments);
-    // The server that runs may have no journal: a run that another boot of the machine ended is not its.
+    // The server that runs may have begun no run yet: one that another boot of the machine ended is not its.
     let is_alive = |run: &runs::Run| state.in_use && run.end.is_none() && run.boot == state.boot;
     let (run, goes_on) = match all.split_last() {
         None if other_version => {

@@ -12,7 +12,7 @@ use crate::{
     host::loop_mount::LoopMount,
     host_vfs::apart,
     runtime::transport,
-    state::{flush_journal, latches},
+    state::{flush_journal, latches, state_dir},
 };
 
 struct Place {
@@ -430,12 +430,17 @@ fn the_folder_of_the_user_file_behind_a_link_is_hidden() {
 #[test]
 fn the_end_is_written_down() {
     let place = Place::new();
+    let journal = place.state.path().join(flush_journal::FOLDER);
     run(async {
         let config = place.config(&["a"], "flush_journal = true\n");
         let holdfast = Holdfast::new(config, users::empty().unwrap()).unwrap();
+        assert!(
+            state_dir::is_owned(&journal),
+            "a report must see who writes"
+        );
         holdfast.close().await;
     });
-    let journal = place.state.path().join(flush_journal::FOLDER);
+    assert!(!state_dir::is_owned(&journal));
     let segments = std::fs::read_dir(journal).unwrap();
     let records = segments.flat_map(|segment| {
         let bytes = std::fs::read(segment.unwrap().path()).unwrap();

@@ -14,6 +14,7 @@ use std::{
 use durability::{FLUSHES, JournalFile, ShareRoot, StartRecord};
 use vfs::{Env, linux::LinuxDisk};
 
+use super::state_dir::{self, Ownership};
 use crate::{answers::JournalStatus, config, host_vfs::apart, metrics::exposition::Page};
 
 /// Name of the folder in the state folder.
@@ -22,7 +23,12 @@ pub const FOLDER: &str = "flushes";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The journal of the daemon.
-pub(crate) type Journal = JournalFile<LinuxDisk>;
+pub(crate) struct Journal {
+    pub(crate) file: Arc<JournalFile<LinuxDisk>>,
+    /// By this a report sees that the last run in the journal goes on: a server without a journal has the state folder
+    /// only.
+    _folder: Ownership,
+}
 
 /// The kernel's id of this boot; empty if the kernel does not report one.
 #[must_use]
@@ -76,16 +82,19 @@ pub(crate) fn open(
         shares,
         ..StartRecord::default()
     };
-    apart(|| JournalFile::open(disk, env, FLUSHES, run))
-        .map(Some)
-        .map_err(errno)
+    let ownership = state_dir::own(&folder)?;
+    let file = apart(|| JournalFile::open(disk, env, FLUSHES, run)).map_err(errno)?;
+    Ok(Some(Arc::new(Journal {
+        file,
+        _folder: ownership,
+    })))
 }
 
 /// The state of the flush journal, for `holdfast status`.
 pub(crate) fn status(journal: &Journal) -> JournalStatus {
-    let counts = journal.counts();
+    let counts = journal.file.counts();
     JournalStatus {
-        healthy: journal.is_healthy(),
+        healthy: journal.file.is_healthy(),
         records: counts.records,
         writes: counts.writes,
         lost: counts.failed,
@@ -94,7 +103,7 @@ pub(crate) fn status(journal: &Journal) -> JournalStatus {
 
 /// Writes the flush journal's families to the metrics page.
 pub(crate) fn metrics(journal: &Journal, page: &mut Page) {
-    let counts = journal.counts();
+    let counts = journal.file.counts();
     let help = "Records written to the journal of flushes.";
     page.single("holdfast_flush_journal_records_total", help, counts.records);
     let help = "Durable writes that stored these records.";
@@ -102,6 +111,6 @@ pub(crate) fn metrics(journal: &Journal, page: &mut Page) {
     let help = "Flushes honored that could not be recorded.";
     page.single("holdfast_flush_journal_lost_total", help, counts.failed);
     let help = "Whether the last write to the journal of flushes succeeded.";
-    let healthy = u8::from(journal.is_healthy());
+    let healthy = u8::from(journal.file.is_healthy());
     page.single("holdfast_flush_journal_healthy", help, healthy);
 }

@@ -89,7 +89,7 @@ impl Stores {
         }
         durability.keep_latches(Arc::clone(&latches) as _);
         if let Some(journal) = &journal {
-            durability.keep_journal(Arc::clone(journal) as _);
+            durability.keep_journal(Arc::clone(&journal.file) as _);
         }
         Ok(Arc::new(Self {
             env,
@@ -149,10 +149,10 @@ impl Stores {
             durability.extend_latch(record.key, &concerned(&record, &self.sentinels));
         }
         if let Some(journal) = prepared.journal {
-            journal.set_shares(flush_journal::wanted(shares));
+            journal.file.set_shares(flush_journal::wanted(shares));
             let mut mine = lock(&self.journal);
             if mine.is_none() {
-                durability.keep_journal(Arc::clone(&journal) as _);
+                durability.keep_journal(Arc::clone(&journal.file) as _);
             }
             *mine = Some(journal);
         }
@@ -237,7 +237,7 @@ impl Stores {
     pub(crate) async fn stop(&self, stable: bool) {
         if let Some(journal) = self.journal() {
             // The journal reports its error itself.
-            let _ = journal.stop(stable).await;
+            let _ = journal.file.stop(stable).await;
         }
         if let Some(written) = self.latches.end_of_writes() {
             let _ = written.await;
