@@ -7,7 +7,8 @@
 //! name.
 //!
 //! A file's modification time is right if it is not older than the one that the server returned after the last
-//! acknowledged FLUSH; later WRITEs only make it newer.
+//! acknowledged FLUSH; later WRITEs only make it newer. Where the server's clock was set back during the run, the times
+//! from before that are not compared.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -115,6 +115,11 @@ pub(super) struct Ledger {
     pub(super) torn: bool,
     /// The last time of each file, and of each slot where that is a file of its own.
     pub(super) times: BTreeMap<(u32, u64), FlushedTime>,
+    /// The last time of each file, in whichever slot.
+    newest: BTreeMap<u32, u64>,
+    /// The server's clock was set back: a time that it returned before may be later than that of a WRITE that came
+    /// after, so `times` has none of those.
+    pub(super) clock_set_back: bool,
     /// Absent where `write` could not say it any more.
     pub(super) end: Option<End>,
 }
@@ -146,6 +151,8 @@ pub(super) fn read(mut from: impl BufRead, mut each: impl FnMut(&Ack)) -> Result
                     acknowledged: 0,
                     torn: false,
                     times: BTreeMap::new(),
+                    newest: BTreeMap::new(),
+                    clock_set_back: false,
                     end: None,
                 });
             }
@@ -188,6 +195,11 @@ impl Ledger {
                 Kind::Fresh => sequence % kind.slots(),
                 _ => 0,
             };
+            let before = self.newest.insert(ack.file, modified);
+            if before.is_some_and(|before| modified < before) {
+                self.clock_set_back = true;
+                self.times.clear();
+            }
             let told = FlushedTime { sequence, modified };
             self.times.insert((ack.file, slot), told);
         }

@@ -96,6 +96,8 @@ pub(super) struct Report {
     pub(super) checked: u64,
     /// Modification times that were looked at.
     pub(super) times_checked: u64,
+    /// Whether the server's clock was set back: times from before that were not looked at.
+    clock_set_back: bool,
     /// Slots with records that were not acknowledged, or not yet in the ledger.
     pub(super) later: u64,
     /// Slots that a record on its way at the cut was overwriting.
@@ -121,6 +123,7 @@ impl Report {
             end: ledger.end.clone(),
             checked: 0,
             times_checked: 0,
+            clock_set_back: ledger.clock_set_back,
             later: 0,
             excused: 0,
             counts: BTreeMap::new(),
@@ -208,6 +211,9 @@ impl Report {
              looked for\n{} modification times compared\n",
             self.run, self.place, self.acknowledged, self.checked, self.times_checked
         );
+        if self.clock_set_back {
+            line!(text; "the server's clock was set back during the run: times from before that were not compared");
+        }
         if self.torn_ledger {
             line!(text; "the ledger's last line is torn: it was being written");
         }

@@ -272,6 +272,37 @@ fn a_time_that_went_back_is_a_loss() {
     assert!(told(4, 0, 0).is_empty());
 }
 
+/// A record that was on its way at the cut has replaced one that was flushed before the clock was set back.
+#[test]
+fn a_time_from_before_the_clock_was_set_back_is_not_compared() {
+    let plan = plan(1);
+    let fresh = plan.name(2, 0);
+    for (set_back_to, lost) in [(6001, 1), (4000, 0)] {
+        let mut text = Line::Run(plan.clone()).encode().unwrap();
+        for (first, modified) in [(0, 6000), (1, set_back_to)] {
+            let ack = Ack {
+                file: 2,
+                first,
+                count: 1,
+                time: 1000 + first,
+                latency: 1,
+                modified: Some(modified),
+            };
+            text.push_str(&Line::Ack(ack).encode().unwrap());
+        }
+        let ledger = ledger::read(text.as_bytes(), |_| ()).unwrap();
+        let mut memory = Memory::whole(&plan, &[0, 0, 2]);
+        memory.times.insert(fresh.clone(), 4001);
+        let report = examine(&ledger, &mut memory).unwrap();
+        let items = report.findings().items;
+        assert_eq!(items.len(), lost, "{set_back_to}");
+        assert_eq!(report.times_checked, 1 + lost as u64);
+        let words = report.in_words();
+        let is_remarked = words.contains("clock was set back");
+        assert_eq!(is_remarked, lost == 0, "{words}");
+    }
+}
+
 #[test]
 fn what_came_later_is_no_loss() {
     let lost = losses(|memory, plan| {
