@@ -1,7 +1,8 @@
 //! Brings a configuration into force while the server runs.
 //!
-//! One at a time: the file and the users are read and checked, new file systems are probed, and the service takes it
-//! all, or nothing. Reading happens on a thread that may wait for a disk; shares that are late are taken in meanwhile.
+//! One at a time: the file and the users are read and checked, the mark of the running server names the folders, new
+//! file systems are probed, and the service takes it all, or nothing. The first two steps happen on threads that may
+//! wait for a disk; shares that are late are taken in meanwhile.
 
 use std::{
     path::{Path, PathBuf},
@@ -41,31 +42,29 @@ impl<S: Service> Front<S> {
         let reading = tokio::task::spawn_blocking(move || read_again(&file, &old, &sandbox));
         let (config, users, needs_restart) = reading.await??;
         let needs_restart = needs_restart.into_iter().map(str::to_owned).collect();
-        // Meanwhile shares may have been taken in that were late, which changes nothing of what was read.
+        let shares = config.shares.iter();
+        let folders: Vec<_> = shares.map(|share| share.path.clone()).collect();
+        let (mark, wanted) = (Arc::clone(&self.mark), folders.clone());
+        let named = move || mark.name(wanted.iter().map(PathBuf::as_path));
+        tokio::task::spawn_blocking(named).await??;
+        // Until here disks may have hung. Shares that were late may have been taken in meanwhile, which changes nothing
+        // of what was read.
         let _applying = self.applying.lock().await;
         self.ask_new(&config).await?;
-        let applied = self.name_and_apply(config, users).await;
+        let applied = self
+            .put_into_force(config, users, ApplyReason::Reload)
+            .await;
         if applied.is_err() {
             // Folders that only this configuration has would be probed for ever, and stay unsynced.
             self.late.keep_only(&self.config());
         }
         let applied = applied?;
+        self.mark.serve(folders.iter().map(PathBuf::as_path));
         self.changes.forget();
         Ok(ReloadInForce {
             applied,
             needs_restart,
         })
-    }
-
-    /// Names the folders of a configuration in the mark of the running server, and brings it into force.
-    async fn name_and_apply(&self, config: Config, users: UserDb) -> Result<Applied, Error> {
-        let mark = Arc::clone(&self.mark);
-        let shares = config.shares.iter();
-        let folders: Vec<_> = shares.map(|share| share.path.clone()).collect();
-        let named = move || mark.serve(folders.iter().map(PathBuf::as_path));
-        tokio::task::spawn_blocking(named).await??;
-        self.put_into_force(config, users, ApplyReason::Reload)
-            .await
     }
 
     /// Probes the file systems that have failed, and after an unclean end those of the shares that a reload adds. One

@@ -43,10 +43,10 @@ const MARK_MAX: u64 = 16 << 20;
 pub(crate) struct Mark {
     file: PathBuf,
     boot: String,
-    /// Folders that earlier servers left unsynced.
-    left: BTreeSet<PathBuf>,
-    /// Folders of this one, synced before they are served.
-    served: Mutex<BTreeSet<PathBuf>>,
+    /// Folders that earlier servers left unsynced, and that this one has not served.
+    left: Mutex<BTreeSet<PathBuf>>,
+    /// Folders of this one, which the file names besides those.
+    named: Mutex<BTreeSet<PathBuf>>,
 }
 
 /// The contents of the mark.
@@ -94,27 +94,42 @@ impl Mark {
         let mark = Self {
             file,
             boot,
-            left,
-            served: Mutex::default(),
+            left: Mutex::new(left),
+            named: Mutex::default(),
         };
-        mark.serve(shares.iter().copied())?;
+        mark.name(shares.iter().copied())?;
+        mark.serve(shares.iter().copied());
         Ok((mark, late))
     }
 
-    /// Names folders that are about to be served, too, and have been synced if the last server did not end in order.
-    /// Nothing is written if all are named already: a full disk must not keep a reload from taking rights away.
+    /// Names folders, too, that are to be served. Nothing is written if all are named already: a full disk must not
+    /// keep a reload from taking rights away.
     ///
     /// # Errors
     /// The mark could not be written. It does not name the folders then, so they must not be served.
-    pub(crate) fn serve<'a>(&self, folders: impl Iterator<Item = &'a Path>) -> io::Result<()> {
-        let mut served = lock(&self.served);
-        let mut named = served.clone();
-        named.extend(folders.map(Path::to_path_buf));
-        if served.is_empty() || named.len() > served.len() {
-            self.write(named.union(&self.left).cloned().collect())?;
-            *served = named;
+    pub(crate) fn name<'a>(&self, folders: impl Iterator<Item = &'a Path>) -> io::Result<()> {
+        let mut named = lock(&self.named);
+        // The disk may hang, so the lock of these is not held while it is written to.
+        let left = lock(&self.left).clone();
+        let mut all = named.clone();
+        all.extend(folders.map(Path::to_path_buf));
+        if named.is_empty()
+            || !all
+                .iter()
+                .all(|one| named.contains(one) || left.contains(one))
+        {
+            self.write(all.union(&left).cloned().collect())?;
         }
+        *named = all;
         Ok(())
+    }
+
+    /// Takes note that folders are served, and that they have been synced if the last server did not end in order.
+    pub(crate) fn serve<'a>(&self, folders: impl Iterator<Item = &'a Path>) {
+        let mut left = lock(&self.left);
+        for folder in folders {
+            left.remove(folder);
+        }
     }
 
     fn write(&self, folders: BTreeSet<PathBuf>) -> io::Result<()> {
@@ -125,10 +140,7 @@ impl Mark {
 
     /// Removes the mark after an orderly end, unless earlier servers left folders that this one did not serve.
     pub(crate) fn remove(&self) {
-        let left: BTreeSet<_> = (self.left)
-            .difference(&lock(&self.served))
-            .cloned()
-            .collect();
+        let left = lock(&self.left).clone();
         let removed = match left.is_empty() {
             true => fs::remove_file(&self.file),
             false => {
@@ -210,10 +222,13 @@ mod tests {
             |paths: &[&Path]| Mark::set(state.path(), paths, ANSWER_MAX).map(|(mark, _)| mark);
         // A reload has brought the second folder. The server was killed.
         let mark = set(&[&a]).unwrap();
-        mark.serve([&*a, &*b].into_iter()).unwrap();
+        mark.name([&*a, &*b].into_iter()).unwrap();
         drop(mark);
         for _ in 0..2 {
-            set(&[&a]).unwrap().remove();
+            let mark = set(&[&a]).unwrap();
+            // A reload that was to bring it was refused.
+            mark.name([&*a, &*b].into_iter()).unwrap();
+            mark.remove();
         }
         // A start that syncs finds that a folder is missing.
         set(&[&a, &b, &c]).unwrap_err();
@@ -234,15 +249,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [a, b] = ["a", "b"].map(|name| folder.path().join(name));
         let (mark, _) = Mark::set(state.path(), &[&a], ANSWER_MAX).unwrap();
-        let serve = |folders: &[&Path]| mark.serve(folders.iter().copied());
+        let name = |folders: &[&Path]| mark.name(folders.iter().copied());
         fs::remove_dir_all(state.path()).unwrap();
-        serve(&[&a]).unwrap();
-        serve(&[&a, &b]).unwrap_err();
+        name(&[&a]).unwrap();
+        name(&[&a, &b]).unwrap_err();
         // It is not named, also not after the error.
-        serve(&[&b]).unwrap_err();
-        serve(&[&a]).unwrap();
+        name(&[&b]).unwrap_err();
+        name(&[&a]).unwrap();
         fs::create_dir(state.path()).unwrap();
-        serve(&[&a, &b]).unwrap();
+        name(&[&a, &b]).unwrap();
         assert!(state.path().join(MARK).exists());
     }
 

@@ -1,15 +1,16 @@
 //! Tests a start after a SIGKILL where the file system of one share fails. Needs root.
 
-use std::{process::Command, time::Duration};
+use std::{fs, os::unix::fs::symlink, process::Command, time::Duration};
 
 use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 use smb_client::{ClientError, CreateArgs};
 use smb_wire::Status;
+use tempfile::TempDir;
 
 use crate::{
     loop_mount::{KINDS, LoopMount, missing},
-    support::{Daemon, OWN, PASSWORD, Plan, USER, eventually},
+    support::{Daemon, OWN, PASSWORD, Plan, USER, eventually, possible},
 };
 
 /// The share `data` on a disk that works, and `bad` on `mount`.
@@ -25,9 +26,14 @@ fn plan(mount: &LoopMount, users: Vec<(&'static str, &'static str)>) -> Plan {
     }
 }
 
-/// Acknowledges 24 MiB on `bad`, calls `fail` for its disk, kills the server and starts it again.
+/// As [`kill_and_start_in`], in a new folder.
 fn kill_and_start(mount: &LoopMount, fail: impl FnOnce()) -> Daemon {
-    let mut daemon = plan(mount, vec![(USER, OWN)]).start();
+    kill_and_start_in(tempfile::tempdir().unwrap(), mount, fail)
+}
+
+/// Acknowledges 24 MiB on `bad`, calls `fail` for its disk, kills the server and starts it again.
+fn kill_and_start_in(dir: TempDir, mount: &LoopMount, fail: impl FnOnce()) -> Daemon {
+    let mut daemon = plan(mount, vec![(USER, OWN)]).start_in(dir);
     let session = daemon.client().login(USER, PASSWORD, "").unwrap();
     let tree = session.tree("bad").unwrap();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
@@ -275,7 +281,7 @@ fn a_reload_that_hangs_does_not_keep_a_share_from_being_served() {
     }
     assert_eq!(refused(&daemon, "bad"), Some(Status::SHARE_UNAVAILABLE));
     let config = daemon.path("h.toml");
-    std::fs::remove_file(&config).unwrap();
+    fs::remove_file(&config).unwrap();
     let mode = Mode::RUSR | Mode::WUSR;
     rustix::fs::mkfifoat(rustix::fs::CWD, &config, mode).unwrap();
     daemon.signal("HUP");
@@ -290,4 +296,72 @@ fn a_reload_that_hangs_does_not_keep_a_share_from_being_served() {
     mount.mount();
     eventually("the share is served", || refused(&daemon, "bad").is_none());
     drop(fifo);
+}
+
+/// A file system whose changes wait until this is dropped.
+struct Frozen<'a>(&'a LoopMount);
+
+impl<'a> Frozen<'a> {
+    fn new(mount: &'a LoopMount) -> Self {
+        fsfreeze("--freeze", mount);
+        Self(mount)
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        fsfreeze("--unfreeze", self.0);
+    }
+}
+
+fn fsfreeze(how: &str, mount: &LoopMount) {
+    let mut command = Command::new("fsfreeze");
+    let done = command.arg(how).arg(mount.path()).status();
+    assert!(done.unwrap().success(), "fsfreeze {how}");
+}
+
+/// Whether a thread of the server waits for a disk.
+fn waits_for_a_disk(daemon: &Daemon) -> bool {
+    let threads = fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
+    threads.flatten().any(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state follows the name, which ends with the last parenthesis.
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('D'))
+    })
+}
+
+/// A reload brings a share, which must be named in the state folder first.
+#[test]
+fn a_state_folder_that_hangs_does_not_keep_a_share_from_being_served() {
+    if !possible(&["fsfreeze"]) {
+        return;
+    }
+    let (Some(mount), Some(disk)) = (LoopMount::new("xfs", 400), LoopMount::new("ext4", 32)) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(disk.path().join("state")).unwrap();
+    symlink(disk.path().join("state"), dir.path().join("state")).unwrap();
+    let mut could = false;
+    let daemon = kill_and_start_in(dir, &mount, || could = shut_down(&mount));
+    if !could {
+        return;
+    }
+    assert_eq!(refused(&daemon, "bad"), Some(Status::SHARE_UNAVAILABLE));
+    fs::create_dir(daemon.path("more")).unwrap();
+    daemon.edit(|text| text + "[[share]]\nname = \"more\"\npath = \"more\"\n");
+    let frozen = Frozen::new(&disk);
+    daemon.signal("HUP");
+    eventually("the reload changes nothing in the state folder", || {
+        waits_for_a_disk(&daemon)
+    });
+    mount.unmount();
+    mount.mount();
+    eventually("the share is served", || refused(&daemon, "bad").is_none());
+    assert!(refused(&daemon, "more").is_some());
+    drop(frozen);
+    eventually("the reload is in force", || {
+        refused(&daemon, "more").is_none()
+    });
 }
