@@ -127,9 +127,12 @@ pub(crate) fn serve(
     state_dir::prepare(&setup.config.server.state_dir)?;
     // The daemon runs in the sandbox: no thread that serves or logs is older.
     setup.sandbox = sandbox::enter(&setup.config, setup.config_file.as_deref())?;
-    let _flush = log
-        .begin()
-        .map_err(|error| format!("the thread of the log: {error}"))?;
+    let _flush = log.begin().map_err(|error| {
+        format!(
+            "the thread of the log: {error}\n  = let it have more threads: TasksMax= and \
+                                  LimitNPROC= of the systemd unit, `ulimit -u` in a shell"
+        )
+    })?;
     run(setup)
 }
 

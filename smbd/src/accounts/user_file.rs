@@ -117,7 +117,12 @@ pub fn edit<T>(
 ) -> Result<T, Error> {
     // A link stays a link: the file behind it is locked and replaced.
     let path = &behind(path);
-    let failed = |error: io::Error| Error::from(format!("{}: {error}", path.display()));
+    let failed = |error: io::Error| {
+        let path = path.display();
+        Error::from(format!(
+            "{path}: {error}\n  = its disk must answer, have room and be writable"
+        ))
+    };
     let mut lock_path = path.as_os_str().to_owned();
     lock_path.push(".lock");
     let lock = File::options()
@@ -235,6 +240,21 @@ mod tests {
             "{refused}"
         );
         assert_eq!(*text(&path), "a\n");
+    }
+
+    /// As on a full disk: nothing can be made beside the file.
+    #[test]
+    fn an_edit_that_cannot_be_written_has_a_way_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        let gone = || std::fs::remove_dir_all(folder.path()).unwrap();
+        let edited = edit(&path, |_| {
+            gone();
+            Ok((Zeroizing::new("a\n".to_owned()), ()))
+        });
+        let error = edited.unwrap_err().to_string();
+        assert!(error.contains("users: No such file"), "{error}");
+        assert!(error.contains("\n  = its disk must"), "{error}");
     }
 
     #[test]

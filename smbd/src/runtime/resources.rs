@@ -115,14 +115,16 @@ impl Descriptors {
             return Ok(this);
         }
         let restart = match (config.durability.dirty_inodes_max, config.dirty_inodes) {
-            (None, Some(_)) => "restart the server, which then has fewer dirty inodes, ",
+            (None, Some(_)) => {
+                ", or, if the server runs already, restart it, which gives it fewer dirty inodes"
+            }
             _ => "",
         };
         fail!(
             "connections = {}, opens = {} (of two descriptors each), dirty_inodes_max = {} and {} \
-             descriptors for the server itself do not fit into the {limit} that this process may have (RLIMIT_NOFILE)\n  = \
-             {restart}make those that are configured smaller, or raise the limit: `LimitNOFILE=` in the \
-             systemd unit, `ulimit -Hn` in a shell",
+             descriptors for the server itself do not fit into the {limit} that this process may have \
+             (RLIMIT_NOFILE)\n  = raise the limit (`LimitNOFILE=` in the systemd unit, `ulimit -Hn` in a shell), or \
+             make those smaller that are configured{restart}",
             this.connections,
             this.opens,
             this.dirty_inodes,

@@ -193,11 +193,11 @@ pub(crate) fn choose_ring(config: &Config) -> io::Result<bool> {
             Ok(true)
         }
         (config::FileIo::Auto, Err(reason)) => {
-            tracing::warn!(?reason, "no io_uring here: file I/O by threads");
+            tracing::warn!(%reason, "no io_uring here: file I/O by threads");
             Ok(false)
         }
         (config::FileIo::IoUring, Err(reason)) => Err(io::Error::other(format!(
-            "file_io = \"io_uring\", but there is no io_uring here: {reason:?}\n  = use \"auto\" or \"threads\""
+            "file_io = \"io_uring\", but there is no io_uring here: {reason}\n  = use \"auto\" or \"threads\""
         ))),
     }
 }
