@@ -140,7 +140,9 @@ fn rephrase(message: &str) -> (String, Option<String>) {
             continue;
         };
         let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
-        let way_out = match nearest(word, known.iter().copied()) {
+        // Of two numbers none is a slip for the other: 1.0 means SMB 1, and not 3.0.
+        let is_word = word.chars().any(char::is_alphabetic);
+        let way_out = match nearest(word, known.iter().copied().filter(|_| is_word)) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("known here: {}", known.join(", ")),
         };
@@ -159,6 +161,8 @@ fn rephrase(message: &str) -> (String, Option<String>) {
     let way_out = WAYS_OUT
         .iter()
         .find(|(words, _)| expected.starts_with(words));
+    // The parser's type for a number that is larger than any key takes is of no interest.
+    let found = found.strip_suffix(" as i128").unwrap_or(found);
     let way_out = match (way_out, wrong) {
         (Some((_, way_out)), _) => (*way_out).to_owned(),
         (None, Some(_)) => format!("write {expected}"),
@@ -175,9 +179,18 @@ const WAYS_OUT: [(&str, &str); 10] = [
         "a sequence",
         "write a list in brackets; a table that there may be several of, as [[share]], has two pairs of them",
     ),
-    ("u16", WHOLE_NUMBER),
-    ("u32", WHOLE_NUMBER),
-    ("usize", WHOLE_NUMBER),
+    (
+        "u16",
+        "write a whole number from 0 to 65535, without quotes",
+    ),
+    (
+        "u32",
+        "write a whole number from 0 to 4294967295, without quotes",
+    ),
+    (
+        "usize",
+        "write a whole number that is not negative, without quotes",
+    ),
     (
         "a table",
         "write the table's name in brackets, as in [server], and its keys on lines of their own below",
@@ -189,7 +202,6 @@ const WAYS_OUT: [(&str, &str); 10] = [
         "write a word in quotes; examples/holdfast.toml has those of each key",
     ),
 ];
-const WHOLE_NUMBER: &str = "write a whole number that is not negative, without quotes";
 const ADDRESS: &str =
     "write an address and a port in quotes, as in \"127.0.0.1:4455\" or \"[::]:445\"";
 

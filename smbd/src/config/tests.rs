@@ -103,6 +103,8 @@ error: unknown key `durabilty`
 "
     );
     assert!(refuse("[limit]", "").contains("did you mean `limits`?"));
+    let smb1 = refuse("[server]\nmin_protocol = \"1.0\"", "");
+    assert!(smb1.contains("known here: 2.0.2, 2.1, 3.0"), "{smb1}");
     assert!(refuse("[server]\nsigning = \"requierd\"", "").contains("did you mean `required`?"));
     assert!(refuse("[server]\nmax_protocol = \"SMB3\"", "").contains("known here: 2.0.2, 2.1"));
     assert!(refuse("", "veto_files = 1").contains("known here: name, path, comment"));
@@ -322,7 +324,18 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     ("[limits]\nopens = -1", "integer `-1` cannot stand here"),
     ("[limits]\nopens = \"16\"", "write a whole number"),
-    ("[[listener]]\nport = 65536", "write a whole number"),
+    (
+        "[[listener]]\nport = 65536",
+        "write a whole number from 0 to 65535,",
+    ),
+    (
+        "[limits]\nopens = 4294967296",
+        "write a whole number from 0 to 4294967295,",
+    ),
+    (
+        "[limits]\nopens = 99999999999999999999",
+        "integer `99999999999999999999` cannot stand here",
+    ),
     ("[[listener]]\ncores = [\"0\"]", "write a whole number"),
     ("[server]\nsigning = true", "write a word in quotes"),
     ("[server]\nsigning = []", "write a word in quotes"),
