@@ -77,7 +77,10 @@ impl<S: Service> Front<S> {
         let closing = self.on_worker(move |service| service.close_named(named));
         let closed = closing.await.flatten();
         let who = described(caller).await;
-        tracing::warn!(?what, who, ok = closed.is_ok(), "closed by control socket");
+        match closed.is_ok() {
+            true => tracing::warn!(?what, who, "closed by control socket"),
+            false => tracing::warn!(?what, who, "not closed by control socket"),
+        }
         closed
     }
 
@@ -104,15 +107,11 @@ impl<S: Service> Front<S> {
                 self.set_policy(setting).await
             }
         };
-        tracing::warn!(
-            ?share,
-            policy,
-            who,
-            accept_loss,
-            without_rules,
-            ok = set.is_ok(),
-            "policy set by control socket"
-        );
+        let outcome = match set.is_ok() {
+            true => "policy set by control socket",
+            false => "policy not set by control socket",
+        };
+        tracing::warn!(share, policy, who, accept_loss, without_rules, "{outcome}");
         set
     }
 
@@ -137,12 +136,10 @@ impl<S: Service> Front<S> {
         };
         let cleared = cleared.and_then(|cleared| accepted.map(|()| cleared));
         let who = described(caller).await;
-        tracing::warn!(
-            ?share,
-            who,
-            ok = cleared.is_ok(),
-            "latches cleared by control socket"
-        );
+        match cleared.is_ok() {
+            true => tracing::warn!(share, who, "latches cleared by control socket"),
+            false => tracing::warn!(share, who, "latches not cleared by control socket"),
+        }
         cleared
     }
 }
