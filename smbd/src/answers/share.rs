@@ -39,7 +39,7 @@ pub struct ShareStatus {
     pub unproven_bytes: u64,
     /// The first of these inodes, and directories of the file system whose name was lost through another share.
     pub poisoned: Vec<PoisonedStatus>,
-    /// Whether its path leads to another folder than the one that is served; `holdfast reload` serves that one.
+    /// Whether another folder than the one that is served, or none, is at its path; `holdfast reload` serves the other.
     pub replaced: bool,
     /// The devices under it, as words.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,6 +5,7 @@
 use std::{io, path::Path, sync::Arc};
 
 use durability::{Durability, Gate};
+use rustix::io::Errno;
 use smb_auth::UserDb;
 use smb_server::{Share, Shares, config::ShareConfig};
 use vfs::{
@@ -170,15 +171,27 @@ fn opening(error: io::Error) -> String {
     }
 }
 
-/// Whether the path of a share leads to another folder than the one that is served. The answer is no if the disk does
-/// not answer, or if there is nothing.
-pub(super) fn is_replaced(vfs: &Arc<HostVfs>, path: &Path) -> bool {
+/// The object at the path of a share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AtPath {
+    /// The folder that is served, as far as its disk answers.
+    Served,
+    Other,
+    Nothing,
+}
+
+/// Compares the object at the path of a share with the folder that is served.
+pub(super) fn at_path(vfs: &Arc<HostVfs>, path: &Path) -> AtPath {
     let (served, folder) = (Arc::clone(vfs), path.to_owned());
-    let differs = config::in_time(path, move || {
+    let found = config::in_time(path, move || {
         let root = served.root();
         let served = rustix::fs::fstat(root.fd()).ok()?;
-        let there = rustix::fs::stat(&folder).ok()?;
-        Some((served.st_dev, served.st_ino) != (there.st_dev, there.st_ino))
+        match rustix::fs::stat(&folder) {
+            Ok(there) if (served.st_dev, served.st_ino) == (there.st_dev, there.st_ino) => None,
+            Ok(_) => Some(AtPath::Other),
+            Err(Errno::NOENT | Errno::NOTDIR) => Some(AtPath::Nothing),
+            Err(_) => None,
+        }
     });
-    differs.flatten().unwrap_or(false)
+    found.flatten().unwrap_or(AtPath::Served)
 }

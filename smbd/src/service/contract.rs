@@ -43,8 +43,9 @@ pub trait Service: Send + Sync + Sized + 'static {
         why: ApplyReason,
     ) -> impl Future<Output = Result<Applied, Error>>;
 
-    /// Names of the shares whose paths lead to other folders than those that are served, because a file system was
-    /// mounted over the folder or the folder was replaced. May wait for a disk, but not for ever.
+    /// Names of the shares whose paths lead to other folders than those that are served, or to none, because a file
+    /// system was mounted over the folder, or the folder was replaced, renamed or removed. May wait for a disk, but not
+    /// for ever.
     fn replaced_folders(&self, config: &Config) -> Vec<String>;
 
     /// The policy, promise and exposure of one share, or of all. Quick; called on the front.

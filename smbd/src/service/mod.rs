@@ -45,7 +45,7 @@ use crate::{
     status::explain::Located,
 };
 
-use building::{Before, build_shares, is_replaced};
+use building::{AtPath, Before, at_path, build_shares};
 pub use contract::{Applied, ApplyReason, DirtyData, PolicySetting, Service, SyncReport};
 pub use handler::Handler;
 pub(crate) use promises::check_groups;
@@ -140,6 +140,16 @@ impl Holdfast {
             numbers: AtomicU32::new(numbers),
             listeners,
         }))
+    }
+
+    /// The names of the shares at whose paths there is something that `is_wanted`. May wait for a disk, not for ever.
+    fn shares_with(&self, config: &Config, is_wanted: impl Fn(AtPath) -> bool) -> Vec<String> {
+        let shares = self.server.shares();
+        let wanted = config.shares.iter().filter(|share| {
+            let served = shares.find(&share.name);
+            served.is_some_and(|served| is_wanted(at_path(&served.vfs, &share.path)))
+        });
+        wanted.map(|share| share.name.clone()).collect()
     }
 
     fn config(&self) -> Arc<Config> {
@@ -287,7 +297,8 @@ impl Service for Holdfast {
         // serves sockets.
         let building = tokio::task::spawn_blocking(move || {
             let replaced = match why {
-                ApplyReason::Reload => me.replaced_folders(&old),
+                // A folder that has gone is served as it is: it must not keep another change from coming into force.
+                ApplyReason::Reload => me.shares_with(&old, |at| at == AtPath::Other),
                 ApplyReason::LateShares => Vec::new(),
             };
             let before = Before {
@@ -401,12 +412,7 @@ impl Service for Holdfast {
     }
 
     fn replaced_folders(&self, config: &Config) -> Vec<String> {
-        let shares = self.server.shares();
-        let replaced = config.shares.iter().filter(|share| {
-            let served = shares.find(&share.name);
-            served.is_some_and(|served| is_replaced(&served.vfs, &share.path))
-        });
-        replaced.map(|share| share.name.clone()).collect()
+        self.shares_with(config, |at| at != AtPath::Served)
     }
 
     fn explain(&self, located: &Located) -> Result<Explained, Error> {

@@ -384,6 +384,8 @@ fn a_reload_serves_what_the_path_leads_to_now() {
         let covered = || holdfast.replaced_folders(&holdfast.config());
         assert_eq!(covered(), ["a"]);
         let config = place.config(&["a", "b"], "");
+        std::fs::rename(at("b"), at("moved")).unwrap();
+        assert_eq!(covered(), ["a", "b"], "nothing is at the path of `b`");
         let applied = Arc::clone(&holdfast)
             .apply(config, users(), ApplyReason::Reload)
             .await;
@@ -391,7 +393,8 @@ fn a_reload_serves_what_the_path_leads_to_now() {
         let new = served("a");
         assert_ne!(new.0, old.0, "its tree connects end");
         assert_ne!(new.1, old.1);
-        assert_eq!(served("b"), kept);
+        assert_eq!(served("b"), kept, "it is served as it is");
+        std::fs::rename(at("moved"), at("b")).unwrap();
         assert!(covered().is_empty());
     });
 }

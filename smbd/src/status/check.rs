@@ -35,7 +35,10 @@ fn problems(status: &StatusReport) -> Vec<String> {
     }
     for share in &server.shares {
         if share.replaced {
-            found.push(format!("{}: ANOTHER FOLDER IS AT ITS PATH", share.share));
+            found.push(format!(
+                "{}: ANOTHER FOLDER, OR NONE, IS AT ITS PATH",
+                share.share
+            ));
         }
         if let Some(broken) = &share.broken_promise {
             found.push(format!("{}: {broken}", share.share));
@@ -145,10 +148,10 @@ mod tests {
             }],
         };
         let line = "WARNING: a\\nb is NOT SERVED; data: ACKNOWLEDGED DATA MAY BE LOST; a\\nb: ACKNOWLEDGED DATA MAY \
-                    BE LOST; data: ANOTHER FOLDER IS AT ITS PATH; data: NOT KEPT; data: POISONED 2 inodes whose sync \
-                    failed; old (not served any more): POISONED 1 inodes whose sync failed; EVERY FLUSH FAILS; LATCHES \
-                    CANNOT BE STORED; THE FLUSH JOURNAL CANNOT BE WRITTEN; 3 WRITE-BACK ERRORS on /srv; PERSISTENT \
-                    HANDLES CANNOT BE RECORDED; CHANGES MADE ON THIS HOST ARE NOT SEEN\n";
+                    BE LOST; data: ANOTHER FOLDER, OR NONE, IS AT ITS PATH; data: NOT KEPT; data: POISONED 2 inodes \
+                    whose sync failed; old (not served any more): POISONED 1 inodes whose sync failed; EVERY FLUSH \
+                    FAILS; LATCHES CANNOT BE STORED; THE FLUSH JOURNAL CANNOT BE WRITTEN; 3 WRITE-BACK ERRORS on \
+                    /srv; PERSISTENT HANDLES CANNOT BE RECORDED; CHANGES MADE ON THIS HOST ARE NOT SEEN\n";
         assert_eq!(in_a_line(&status), (line.to_owned(), false));
     }
 }
