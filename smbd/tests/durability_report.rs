@@ -219,6 +219,8 @@ fn without_a_journal_the_way_to_one_is_reported() {
     let error = report(&state(none.path(), "b"), None).unwrap_err();
     assert!(error.contains("there is no journal"), "{error}");
     assert!(error.contains("flush_journal = true"), "{error}");
+    let error = report(&state(&none.path().join("gone"), "b"), None).unwrap_err();
+    assert!(error.contains("\n  = name the state folder"), "{error}");
     let place = Place::new();
     let error = report(&place.state("b"), None).unwrap_err();
     assert!(error.contains("the journal is empty"), "{error}");

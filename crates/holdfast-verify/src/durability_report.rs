@@ -127,6 +127,10 @@ pub fn report(state: &StateFolder, share: Option<&str>) -> Result<DurabilityRepo
     let failed_files = poisoned(&state.path, share);
     let journal = state.journal.display();
     let segments = read_segments(&state.journal).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound if !state.path.exists() => format!(
+            "{}: {error}\n  = name the state folder of the server by --config FILE or --state-dir DIR",
+            state.path.display()
+        ),
         io::ErrorKind::NotFound => format!(
             "{journal}: there is no journal of flushes\n  = set flush_journal = true for a share; \
              from then on its flushes are written down"
@@ -135,7 +139,9 @@ pub fn report(state: &StateFolder, share: Option<&str>) -> Result<DurabilityRepo
             "{journal}: {error}\n  = only root and the user who runs the server may read it: use sudo, or become that \
              user"
         ),
-        _ => format!("{journal}: {error}"),
+        _ => format!(
+            "{journal}: {error}\n  = it is the folder `flushes` of a server's state folder, whose disk must answer"
+        ),
     })?;
     let other_version = segments.iter().any(|segment| segment.other_version);
     let all = runs::gather(segments);

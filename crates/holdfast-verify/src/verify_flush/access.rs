@@ -203,15 +203,26 @@ impl Login {
     /// A new connection, logged in, with the share.
     pub(crate) fn open(&self) -> Result<Tree, Failure> {
         let place = &self.place;
-        let failed = |error: ClientError| format!("{place}: {error}");
+        let failed = |way_out: &'static str| {
+            move |error: ClientError| format!("{place}: {error}\n  = {way_out}")
+        };
         let address = (place.host.as_str(), place.port);
-        let client = Client::connect(address, self.options.clone()).map_err(failed)?;
+        let client = Client::connect(address, self.options.clone()).map_err(failed(
+            "an SMB server must listen there; another port than 445 follows the host, as in //nas:4450/data",
+        ))?;
         let session = client
             .login(&self.user, &self.password, &self.domain)
-            .map_err(failed)?;
-        let tree = session.tree_at(&place.path_of(&place.share));
-        let tree = tree.map_err(failed)?;
-        tree.validate_negotiate().map_err(failed)?;
+            .map_err(failed(
+                "the server must know this user by this password (--domain: that of the user)",
+            ))?;
+        let tree = session
+            .tree_at(&place.path_of(&place.share))
+            .map_err(failed(
+                "the share must exist and admit this user: `smbclient -L HOST` lists the shares",
+            ))?;
+        tree.validate_negotiate().map_err(failed(
+            "something between here and the server has changed the negotiation",
+        ))?;
         Ok(tree)
     }
 
@@ -341,6 +352,13 @@ mod tests {
         ] {
             assert!(!is_cut(&ClientError::Status(status)), "{status}");
         }
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_has_a_way_out() {
+        let place: Place = "//127.0.0.1:1/data".parse().unwrap();
+        let error = Login::new(&place, "alice", "secret").open().err().unwrap();
+        assert!(error.contains("\n  = an SMB server must listen"), "{error}");
     }
 
     #[test]
