@@ -79,20 +79,10 @@ pub struct ClosedOne {
     pub path: String,
 }
 
-/// The outcome of a change of one share's policy and rules. A reload that changes nothing of a share waits for an
-/// earlier change of it, and reports that.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum PolicyOutcome {
-    /// By a reload.
-    Reload(PolicyReload),
-    /// By `holdfast policy set`.
-    Set(Box<PolicyChange>),
-}
-
-/// A policy that a reload brought into force.
+/// A change of one share's policy and rules. A reload that changes nothing of a share waits for an earlier change of it,
+/// and reports that.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PolicyReload {
+pub struct PolicyOutcome {
     /// The share.
     pub share: String,
     /// The policy before.
@@ -101,10 +91,8 @@ pub struct PolicyReload {
     pub policy: String,
     /// Rules.
     pub rules: usize,
-    /// Inodes that were made stable for it.
-    pub synced_inodes: u64,
-    /// Inodes that could not be made stable.
-    pub failed_inodes: u64,
+    /// The result of the sync for a stricter policy.
+    pub synced: Synced,
 }
 
 /// A policy that was set: an element of the answer to `holdfast policy set`.

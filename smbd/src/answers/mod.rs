@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use changes::{
     AppliedConfig, ClearedLatches, ClosedObjects, ClosedOne, EndedByReload, EndedNow, PolicyChange,
-    PolicyOutcome, PolicyReload, Reloaded, SyncErrorReport, Synced,
+    PolicyOutcome, Reloaded, SyncErrorReport, Synced,
 };
 pub use explained::{Asked, Explained, InForceNow, InForcePolicy, NotOpen, RuleExplained};
 pub use protection::{DeviceStatus, FileSystemStatus, FindingStatus, ProtectionStatus};

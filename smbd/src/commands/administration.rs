@@ -149,14 +149,8 @@ fn reloaded_in_words(answer: &Reloaded) -> (String, bool) {
 
 /// The policy and rules of a share that were changed. Returns whether all could be made stable for it.
 fn write_outcome(out: &mut Text, outcome: &PolicyOutcome) -> bool {
-    let (share, was, policy) = match outcome {
-        PolicyOutcome::Reload(one) => (&one.share, &one.was, &one.policy),
-        PolicyOutcome::Set(one) => (&one.share.share, &one.was, &one.share.configured_policy),
-    };
-    let (rules, synced, failed) = match outcome {
-        PolicyOutcome::Reload(one) => (one.rules, one.synced_inodes, one.failed_inodes),
-        PolicyOutcome::Set(one) => (one.share.rules.len(), one.synced.inodes, one.synced.failed),
-    };
+    let (share, was, policy) = (&outcome.share, &outcome.was, &outcome.policy);
+    let (rules, synced, failed) = (outcome.rules, outcome.synced.inodes, outcome.synced.failed);
     put!(out, 0; "changed: {share} has {policy} and {rules} rules, before {was}");
     put!(out, 1; "made stable: {synced} inodes");
     if failed > 0 {
@@ -295,7 +289,7 @@ fn socket(place: &ServerPlace) -> Result<PathBuf, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answers::{AppliedConfig, ClosedOne, EndedNow, PolicyReload};
+    use crate::answers::{AppliedConfig, ClosedOne, EndedNow, Synced};
 
     fn closed(named: &[(&str, u64, &str, &str, &str)]) -> ClosedObjects {
         let text = |text: &str| text.to_owned();
@@ -364,14 +358,17 @@ closed: 1 sessions, 2 tree connects, 3 opens
                     closed: closed(&[("session", 7, "alice", "", "")]),
                     connections: 4,
                 })),
-                policies: vec![PolicyOutcome::Reload(PolicyReload {
+                policies: vec![PolicyOutcome {
                     share: "a".to_owned(),
                     was: "honor".to_owned(),
                     policy: "strict-sync".to_owned(),
                     rules: 0,
-                    synced_inodes: 5,
-                    failed_inodes: 1,
-                })],
+                    synced: Synced {
+                        inodes: 5,
+                        failed: 1,
+                        ..Synced::default()
+                    },
+                }],
             },
             needs_restart: vec!["[metrics]".to_owned()],
         };

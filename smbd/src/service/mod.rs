@@ -373,16 +373,17 @@ impl Service for Holdfast {
         promises::check_availability(&self.server.shares(), &change)?;
         // All are in force before the first of them is waited for.
         let begin = |share: Arc<Share<HostVfs>>| {
-            let gate = Arc::clone(&share.gate);
-            let setting = promises::set(share, change.clone());
-            self.tightenings.begin(gate.name(), setting)
+            let setting = promises::set(Arc::clone(&share.gate), change.clone());
+            let begun = self.tightenings.begin(share.gate.name(), setting);
+            (share, begun)
         };
         let named = self.named(change.share.as_deref())?.into_iter();
-        let begun: Vec<Tightening> = named.map(begin).collect();
+        let begun: Vec<(Arc<Share<HostVfs>>, Tightening)> = named.map(begin).collect();
         let mut answers = Vec::new();
-        for one in begun {
-            if let Some(PolicyOutcome::Set(change)) = one.wait().await? {
-                answers.push(*change);
+        for (share, tightening) in begun {
+            if let Some(PolicyOutcome { was, synced, .. }) = tightening.wait().await? {
+                let share = promises::share_status(&share);
+                answers.push(PolicyChange { share, was, synced });
             }
         }
         Ok(answers)

@@ -19,9 +19,9 @@ use super::HostVfs;
 use crate::{
     Error,
     answers::{
-        Explained, InForceNow, InForcePolicy, NotOpen, PoisonedStatus, PolicyChange,
-        PolicyExposureStatus, PolicyOutcome, PolicyReload, RuleStatus, SetAsideReason, ShareStatus,
-        SyncErrorReport, Synced, TooSlowStatus, millis,
+        Explained, InForceNow, InForcePolicy, NotOpen, PoisonedStatus, PolicyExposureStatus,
+        PolicyOutcome, RuleStatus, SetAsideReason, ShareStatus, SyncErrorReport, Synced,
+        TooSlowStatus, millis,
     },
     config::{self, Config, policy},
     service::PolicySetting,
@@ -124,12 +124,9 @@ pub(super) fn check_availability(
     }
 }
 
-/// Sets the policy of a share: it is in force from the first poll on. Returns the share's new status.
-pub(super) async fn set(
-    share: Arc<Share<HostVfs>>,
-    change: PolicySetting,
-) -> Option<PolicyOutcome> {
-    let (gate, who) = (&share.gate, &change.who);
+/// Sets the policy of a share: it is in force from the first poll on.
+pub(super) async fn set(gate: Arc<Gate<HostVfs>>, change: PolicySetting) -> Option<PolicyOutcome> {
+    let who = &change.who;
     let was = gate.settings().policy;
     let rules = async {
         match change.without_rules {
@@ -138,11 +135,13 @@ pub(super) async fn set(
         }
     };
     let (report, more) = tokio::join!(gate.set_policy(change.policy, who), rules);
-    Some(PolicyOutcome::Set(Box::new(PolicyChange {
-        share: share_status(&share),
+    Some(PolicyOutcome {
+        share: gate.name().to_owned(),
         was: was.to_string(),
+        policy: change.policy.to_string(),
+        rules: gate.rules().iter().count(),
         synced: synced(&whole(report, more)),
-    })))
+    })
 }
 
 /// The one report on a policy and rules that were set together. Either both synced everything that the share had
@@ -200,7 +199,6 @@ pub(super) async fn reload(
         }
     };
     let (report, more) = tokio::join!(policy, by_rules);
-    let report = whole(report, more);
     // A change of line numbers does not count.
     let policies = |rules: &config::Rules| -> Vec<(Policy, String)> {
         let each = rules.iter();
@@ -210,14 +208,13 @@ pub(super) async fn reload(
     if was == wanted.policy && policies(&old_rules) == policies(&rules) {
         return None;
     }
-    Some(PolicyOutcome::Reload(PolicyReload {
+    Some(PolicyOutcome {
         share: gate.name().to_owned(),
         was: was.to_string(),
         policy: wanted.policy.to_string(),
         rules: rules.iter().count(),
-        synced_inodes: report.inodes,
-        failed_inodes: report.failed,
-    }))
+        synced: synced(&whole(report, more)),
+    })
 }
 
 /// Gives the gate of a new share its options, policy and rules before the first request. Something of a share of that

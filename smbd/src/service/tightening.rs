@@ -109,13 +109,13 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::{answers::PolicyReload, service::tests::run};
+    use crate::service::tests::run;
 
     fn outcome(rules: usize) -> Outcome {
-        Some(PolicyOutcome::Reload(PolicyReload {
+        Some(PolicyOutcome {
             rules,
-            ..PolicyReload::default()
-        }))
+            ..PolicyOutcome::default()
+        })
     }
 
     #[test]
