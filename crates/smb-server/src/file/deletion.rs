@@ -52,6 +52,11 @@ impl Deletion {
         matches!(self, Self::Pending { .. })
     }
 
+    /// Whether the removal is under way that the close of the open `by` carries out; with `None`, one that no close does.
+    fn is_begun_by(&self, by: Option<OpenId>) -> bool {
+        matches!(self, Self::Removing { by: one, .. } if *one == by)
+    }
+
     /// Begins the removal, if the close of this open must carry it out, and returns on whose behalf; `last` says that
     /// it is the last handle.
     fn begin(&mut self, id: OpenId, last: bool) -> Option<Deleter> {
@@ -123,6 +128,12 @@ impl Inode {
     /// Whether this name of the inode is marked deleted, or being removed.
     pub(super) fn is_going(&self, link: &Link) -> bool {
         self.links.contains_key(link)
+    }
+
+    /// Whether the close of the open `by` is removing a name that the inode still has.
+    pub(super) fn is_removed_by(&self, by: OpenId) -> bool {
+        let mut links = self.links.values();
+        links.any(|deletion| deletion.is_begun_by(Some(by)))
     }
 
     /// Whether the link or stream of an open is marked for deletion, by whichever open, and no close removes it yet.
@@ -341,9 +352,10 @@ impl Inode {
         match remove {
             Remove::Link(link) => {
                 // The link may have been renamed since; it is then found under its new name.
-                let is_it = |deletion: &Deletion| matches!(deletion, Deletion::Removing { by: one, .. } if *one == by);
                 let mut links = self.links.iter();
-                let now = links.find(|(at, going)| is_it(going) && (by.is_some() || *at == link));
+                let now = links.find(|(at, deletion)| {
+                    deletion.is_begun_by(by) && (by.is_some() || *at == link)
+                });
                 let Some(link) = now.map(|(at, _)| at.clone()) else {
                     return self.sweep();
                 };

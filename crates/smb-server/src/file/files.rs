@@ -352,6 +352,12 @@ impl Files {
             .unwrap_or(false)
     }
 
+    /// Whether the close of the open `by` is removing a name that the inode still has, as far as the engine knows.
+    pub fn is_removed_by(&self, key: FileKey, by: OpenId) -> bool {
+        self.with(key, false, |inode| inode.is_removed_by(by))
+            .unwrap_or(false)
+    }
+
     /// How many opens an inode has: by one of its names, or by all.
     pub fn count(&self, key: FileKey, link: Option<&Link>) -> usize {
         self.with(key, false, |inode| {

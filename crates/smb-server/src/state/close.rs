@@ -383,10 +383,7 @@ impl<V: Vfs> Removal<'_, V> {
                 marked.map(Some)
             }
             Err(VfsError::NotEmpty) => Ok(None),
-            Err(error)
-                if is_absent(&error) && matches!(self.share.vfs.links(self.node).await, Ok(0)) =>
-            {
-                // A rename has replaced the file meanwhile, for example.
+            Err(error) if is_absent(&error) && self.is_gone(open).await => {
                 *outcome = Ok(true);
                 let gone = (self.share.gate).removed_beside(self.node, link.parent, self.flags);
                 gone.await.map(Some)
@@ -437,6 +434,13 @@ impl<V: Vfs> Removal<'_, V> {
         let after = server.files.entries_changed(parent.key(), self.spared);
         perform(server, after);
         Ok(begun.removed(removed, self.flags).await)
+    }
+
+    /// Whether the name that the close of `open` was to remove is gone although no removal has found it: a rename or link
+    /// has given it to another file, or the file has no names any more.
+    async fn is_gone(&self, open: OpenId) -> bool {
+        let (files, node) = (&self.server.files, self.node);
+        !files.is_removed_by(node.key(), open) || matches!(self.share.vfs.links(node).await, Ok(0))
     }
 
     /// Removes a name whose path leads nowhere although no rename is under way. The name is gone, or it was renamed

@@ -1,4 +1,4 @@
-//! Two closes of one name, of which one removes it.
+//! Closes that remove a name: two of one name, and one whose name another file takes.
 
 use std::{
     pin::Pin,
@@ -6,10 +6,15 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use vfs::sim::{Fault, FaultAction, SimOp};
+use vfs::{
+    Disk, Volume,
+    disk::OpenHow,
+    sim::{Fault, FaultAction, SimOp},
+};
 
 use super::*;
 use crate::{
+    file::Link,
     limits::ServerLimits,
     restore::world::{World, run, run_tasks},
 };
@@ -30,6 +35,29 @@ fn answered<T>(mut close: impl Future<Output = T> + Unpin) -> T {
     }))
 }
 
+/// Holds every operation of a kind that begins from now on, until the value is false.
+fn held(world: &World, kind: SimOp) -> Arc<AtomicBool> {
+    let slow = Arc::new(AtomicBool::new(true));
+    let held = Arc::clone(&slow);
+    world.disk.set_hook(Some(Arc::new(move |op| {
+        let held = Arc::clone(&held);
+        let wait = std::future::poll_fn(move |_| match held.load(Ordering::Relaxed) {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        });
+        (op == kind).then(|| Box::pin(wait) as _)
+    })));
+    slow
+}
+
+/// Polls until it waits for what is held.
+fn waits<T>(close: &mut (impl Future<Output = T> + Unpin)) {
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..100 {
+        assert!(Pin::new(&mut *close).poll(&mut context).is_pending());
+    }
+}
+
 /// The answer to the second close.
 fn second_close(end: &End) -> Result<(), VfsError> {
     let world = World::new(false, ServerLimits::default());
@@ -44,24 +72,11 @@ fn second_close(end: &End) -> Result<(), VfsError> {
         let marked = files.set_delete_pending(&place, open.engine, posix, &who);
         assert!(marked.is_ok());
     }
-    let slow = Arc::new(AtomicBool::new(true));
-    let held = Arc::clone(&slow);
-    world.disk.set_hook(Some(Arc::new(move |op| {
-        let held = Arc::clone(&held);
-        let wait = std::future::poll_fn(move |_| match held.load(Ordering::Relaxed) {
-            true => Poll::Pending,
-            false => Poll::Ready(()),
-        });
-        (op == SimOp::Change).then(|| Box::pin(wait) as _)
-    })));
-    let mut context = Context::from_waker(Waker::noop());
+    let slow = held(&world, SimOp::Change);
     let mut first = Box::pin(finish(server, None, &posix));
     let mut second = Box::pin(finish(server, None, &plain));
-    for close in [&mut first, &mut second] {
-        for _ in 0..100 {
-            assert!(close.as_mut().poll(&mut context).is_pending());
-        }
-    }
+    waits(&mut first);
+    waits(&mut second);
     slow.store(false, Ordering::Relaxed);
     if *end == End::Failed {
         let (on, action) = (SimOp::Change, FaultAction::Fail(5));
@@ -90,4 +105,44 @@ fn a_close_waits_for_the_removal_that_another_one_carries_out() {
 fn a_close_fails_with_the_removal_that_another_one_carries_out() {
     assert_eq!(second_close(&End::Failed), Err(VfsError::Io));
     assert_eq!(second_close(&End::Dropped), Err(VfsError::Io));
+}
+
+/// The answer to a close that was to remove a name of a file with two, if another file gets the name meanwhile, by a
+/// client or by a program on the host.
+fn close_of_a_name_taken(by_client: bool) -> Result<(), VfsError> {
+    let world = World::new(false, ServerLimits::default());
+    world.changes_seen(true);
+    let _back = world.bring_back(&[world.record(10)]);
+    let _other = world.elsewhere(world.record(11), "g");
+    let (server, files, disk) = (&world.server, &world.server.files, &world.disk);
+    let open = server.durables.find(10).unwrap();
+    let place = open.disk().unwrap().place;
+    let who = Deleter::new(&Identity::Service, None, false);
+    let marked = files.set_delete_pending(&place, open.engine, true, &who);
+    assert!(marked.is_ok());
+    let slow = held(&world, SimOp::Look);
+    let mut close = Box::pin(finish(server, None, &open));
+    waits(&mut close);
+    disk.set_hook(None);
+    let (me, root) = (&Identity::Service, disk.root());
+    run(async {
+        let file = disk.open_at(me, &root, b"f", OpenHow::default()).await;
+        let linked = disk.link(me, &file.unwrap(), &root, b"second").await;
+        let taken = disk.rename(me, &root, b"g", &root, b"f", true).await;
+        assert_eq!((linked, taken), (Ok(()), Ok(())));
+    });
+    if by_client {
+        let shares = server.shares();
+        let above = shares.find("data").unwrap().vfs.root().key();
+        files.replaced(place.key, &Link::new(above, "f"));
+    }
+    slow.store(false, Ordering::Relaxed);
+    answered(close).map(drop)
+}
+
+#[test]
+fn a_close_whose_name_another_file_takes_has_nothing_left_to_remove() {
+    assert_eq!(close_of_a_name_taken(true), Ok(()));
+    // Nobody knows whether the host has given the file another name.
+    assert_eq!(close_of_a_name_taken(false), Err(VfsError::NotFound));
 }

@@ -248,6 +248,45 @@ fn a_close_whose_name_a_rename_takes_is_answered_when_it_is_gone_for_good() {
     });
 }
 
+/// The file t, which is also u, loses the name t to g while a close that is to remove this name is under way. `kinds` are
+/// the operations of the request by which g gets the name that are held, one after the other.
+fn closes_beside_its_replacement(by: fn(FileId, &str, bool) -> Request, kinds: &[SimOp]) {
+    World::new(15).play(async |world| {
+        world.make("t").await;
+        let (mut first, mut second) = (world.first(), world.second());
+        let file = first.create(&CreateArgs::open("t")).await.unwrap();
+        first.call(link(file, "u", false)).await.unwrap();
+        first.close(file).await.unwrap();
+        let file = first.create(&CreateArgs::create("g")).await.unwrap();
+        let holds = Holds::begin(world, kinds);
+        let replaces = first.send(by(file, "t", true)).unwrap();
+        holds.held(world, 1).await;
+        let deletes = CreateArgs::open("t").access(AccessMask::DELETE);
+        let marked = second.create(&deletes).await.unwrap();
+        let posix = DispositionFlags::DELETE | DispositionFlags::POSIX_SEMANTICS;
+        let mark = posix.bits().to_le_bytes();
+        let mark = set(marked, FileInformationClass::DISPOSITION_EX, &mark);
+        second.call(mark).await.unwrap();
+        let closes = second.send(close(marked)).unwrap();
+        for number in 1..=kinds.len() {
+            holds.held(world, number).await;
+            world.env.sleep(PAUSE).await;
+            holds.release();
+        }
+        let closed = second.wait(closes).await.unwrap();
+        assert_eq!(closed.status(), Status::SUCCESS);
+        let replaced = first.wait(replaces).await.unwrap();
+        assert_eq!(replaced.status(), Status::SUCCESS);
+        let left = content(world.server.disk.clone(), &["u"]).await;
+        assert_eq!(left.as_deref(), Some(&b"none"[..]));
+    });
+}
+
+#[test]
+fn a_close_has_nothing_left_to_remove_where_a_rename_takes_the_name_of_a_file_with_two() {
+    closes_beside_its_replacement(rename, &[SimOp::Change]);
+}
+
 /// The second client opens `t` by a handle that keeps the times of the file, so that changes take turns.
 async fn keeps_times(world: &World) -> FileId {
     let all = CreateArgs::open("t").access(AccessMask::FILE_ALL_ACCESS);
