@@ -287,6 +287,13 @@ fn a_close_has_nothing_left_to_remove_where_a_rename_takes_the_name_of_a_file_wi
     closes_beside_its_replacement(rename, &[SimOp::Change]);
 }
 
+/// The link and the rename over the old name, then looks, until the name is another file's and only the disk knows.
+#[test]
+fn a_close_has_nothing_left_to_remove_where_a_link_takes_the_name_of_a_file_with_two() {
+    let kinds = [SimOp::Change, SimOp::Answer, SimOp::Look, SimOp::Look];
+    closes_beside_its_replacement(link, &kinds);
+}
+
 /// The second client opens `t` by a handle that keeps the times of the file, so that changes take turns.
 async fn keeps_times(world: &World) -> FileId {
     let all = CreateArgs::open("t").access(AccessMask::FILE_ALL_ACCESS);

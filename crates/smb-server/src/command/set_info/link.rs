@@ -54,10 +54,16 @@ async fn attempt<V: Vfs>(
     }
     let hold = replaced::hold(on, &target, wanted).await?;
     let replace = hold.is_some();
+    // A removal that does not find the replaced name waits until the engine knows why.
+    let turn = match replace {
+        true => Some(on.server.name_turns.rename(target.path.share).await),
+        false => None,
+    };
     // The replaced file may have names elsewhere that are not stable.
     if let Some((node, _)) = target.existing.as_ref().filter(|_| replace)
         && let Err(error) = on.share.gate.begin_replacement(node, &target.parent).await
     {
+        drop(turn);
         replaced::end(hold).await;
         return Err(error.into());
     }
@@ -70,13 +76,14 @@ async fn attempt<V: Vfs>(
     );
     let linked = vfs.link(who, &on.disk.node, &target.parent, &target.name, key);
     if let Err(error) = linked.await {
+        // The replaced object may have to be removed next, and the removal needs a turn of its own.
+        drop(turn);
         replaced::end(hold).await;
         return again(error, target.existing.is_none());
     }
-    let mut replaced = None;
-    if let Some(hold) = &hold {
-        replaced = Some(hold.replaced(on, &target).await);
-    }
+    let replaced = hold.as_ref().map(|hold| hold.replaced(on, &target));
+    drop(turn);
+    let replaced = replaced::marked(replaced).await;
     // The new name must be reported before anything else is waited for, because a sync in between
     // would not include it.
     let flags = on.open.flags();

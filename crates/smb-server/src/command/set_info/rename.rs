@@ -220,7 +220,7 @@ async fn carry_out<V: Vfs>(
     // be moved meanwhile.
     report(on, &one, &there);
     drop(turn);
-    let replaced = finished(replaced).await;
+    let replaced = replaced::marked(replaced).await;
     let mut flags = on.open.flags();
     // A persistent open of any client, also one that came since, must be found after a crash by the one name that its
     // record then has.
@@ -252,14 +252,6 @@ async fn carry_out<V: Vfs>(
     let receipt = replaced::answer(replaced, node, receipt).await;
     ended?;
     Ok(Attempt::Done(receipt?.into()))
-}
-
-/// The result of what may have to be waited for.
-async fn finished<T>(wait: Option<impl Future<Output = T>>) -> Option<T> {
-    match wait {
-        Some(wait) => Some(wait.await),
-        None => None,
-    }
 }
 
 /// Records both names for a restart, then takes the turns of a rename. While this request waits for them, the

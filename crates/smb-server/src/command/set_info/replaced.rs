@@ -105,6 +105,14 @@ impl<V: Vfs> Drop for ReplacedHold<V> {
     }
 }
 
+/// Waits for what [`ReplacedHold::replaced`] has begun, if anything was replaced.
+pub(super) async fn marked<T>(replaced: Option<impl Future<Output = T>>) -> Option<T> {
+    match replaced {
+        Some(replaced) => Some(replaced.await),
+        None => None,
+    }
+}
+
 /// Releases the object that was to be replaced, whether or not it was.
 pub(super) async fn end<V: Vfs>(hold: Option<ReplacedHold<V>>) {
     if let Some(hold) = hold {
