@@ -71,11 +71,18 @@ pub(super) fn stat(fd: &LinuxFd) -> DiskResult<Stat> {
     Ok(to_stat(&x, fd.class().kind))
 }
 
-/// Queries a name, and waits if need be; but not, in a directory of a local file system, for another one that is
-/// mounted on the name: then it returns EXDEV.
-pub(super) fn stat_at(dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
+/// Queries a name of the type `kind` (`DT_*`), and waits if need be; but not, in a directory of a local file system, for
+/// another one that is mounted on the name, nor (since Linux 6.18) for an automounter that is mounting one: then it
+/// returns EXDEV.
+pub(super) fn stat_at(dir: &LinuxFd, name: &[u8], kind: u8) -> DiskResult<Stat> {
+    let remote = dir.class().remote;
+    if !remote && [libc::DT_DIR, libc::DT_UNKNOWN].contains(&kind) {
+        // Automounters serve directories, and statx would wait for one.
+        let fd = call(|| find(dir, name, ResolveFlags::empty()))?;
+        return stat_found(dir, &fd);
+    }
     let mut flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    if !dir.class().remote {
+    if !remote {
         // Local file systems ignore it; one mounted on the name answers from memory.
         flags |= AtFlags::STATX_DONT_SYNC;
     }
@@ -91,23 +98,42 @@ pub(super) fn stat_at(dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
     }
 }
 
+/// The type of the names in a directory where they are not known one by one: no name has a directory where none is
+/// counted.
+pub(super) fn kind_in(dir: &LinuxFd) -> u8 {
+    let has_none = !dir.class().remote && stat(dir).is_ok_and(|stat| stat.links == 2);
+    if has_none {
+        libc::DT_REG
+    } else {
+        libc::DT_UNKNOWN
+    }
+}
+
 fn device(x: &Statx) -> u64 {
     rustix::fs::makedev(x.stx_dev_major, x.stx_dev_minor)
 }
 
-/// Opens a name with `O_PATH`, even a link, from the dentry cache, or EAGAIN; at a mount point EAGAIN or EXDEV.
-pub(super) fn find_cached(dir: impl AsFd, name: &[u8]) -> DiskResult<OwnedFd> {
+/// Opens a name with `O_PATH`, even a link. EXDEV at a mount point.
+fn find(dir: impl AsFd, name: &[u8], how: ResolveFlags) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
-    let fd = rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve)?;
-    Ok(fd)
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | how;
+    rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve)
+}
+
+/// [`find`] from the dentry cache, or EAGAIN; at a mount point EAGAIN or EXDEV.
+pub(super) fn find_cached(dir: impl AsFd, name: &[u8]) -> DiskResult<OwnedFd> {
+    Ok(find(dir, name, ResolveFlags::CACHED)?)
 }
 
 /// [`stat_at`], with the errors of [`find_cached`].
 pub(super) fn stat_cached(dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
-    let fd = find_cached(dir, name)?;
-    call(|| rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, STATX))
-        .map(|x| to_stat(&x, dir.class().kind))
+    stat_found(dir, &find_cached(dir, name)?)
+}
+
+/// Queries what was found in a directory.
+fn stat_found(dir: &LinuxFd, found: &OwnedFd) -> DiskResult<Stat> {
+    let x = call(|| rustix::fs::statx(found, c"", AtFlags::EMPTY_PATH, STATX))?;
+    Ok(to_stat(&x, dir.class().kind))
 }
 
 /// `kind` is the `f_type` of the inode's file system.

@@ -419,7 +419,9 @@ impl LinuxDisk {
     /// Queries a name on the pool, or the root of the file system that is mounted on it.
     pub(super) async fn pool_stat(&self, dir: &LinuxFd, name: &[u8]) -> DiskResult<Stat> {
         let on_disk = name.to_vec();
-        let looked = self.wait(dir, move |dir| calls::stat_at(dir, &on_disk));
+        let looked = self.wait(dir, move |dir| {
+            calls::stat_at(dir, &on_disk, libc::DT_UNKNOWN)
+        });
         match looked.await {
             Err(Errno(libc::EXDEV)) => {}
             looked => return looked,
@@ -438,7 +440,8 @@ impl LinuxDisk {
     ) -> Vec<DiskResult<EntryAttrs>> {
         let count = names.len();
         let looked = self.wait(dir, move |dir| {
-            let each = names.iter().map(|name| &**name);
+            let kind = calls::kind_in(dir);
+            let each = names.iter().map(|name| (&**name, kind));
             let found = xattrs::entries(dir, each, &wanted, xattrs::XattrAccess::here());
             Ok((found, names, wanted))
         });

@@ -383,7 +383,7 @@ impl Disk for LinuxDisk {
     ) -> DiskResult<EntriesLooked> {
         let listed = self.wait(fd, move |fd| {
             let entries = calls::entries(fd, max)?;
-            let first = entries.iter().take(looked).map(|entry| &*entry.name);
+            let first = (entries.iter().take(looked)).map(|entry| (&*entry.name, entry.kind));
             let attrs = xattrs::entries(fd, first, &wanted, XattrAccess::here());
             Ok((entries, attrs, wanted))
         });

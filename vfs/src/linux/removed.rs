@@ -164,7 +164,7 @@ pub(super) struct Target {
 /// To be called before a name of the directory is replaced: the log may have the present owner of the name, and
 /// that it lost the name, but not the new owner. `None` if nothing has the name.
 pub(super) fn replacing(dir: &LinuxFd, name: &[u8]) -> DiskResult<Option<Target>> {
-    let old = match calls::stat_at(dir, name) {
+    let old = match calls::stat_at(dir, name, libc::DT_UNKNOWN) {
         // Nothing replaces what is mounted there: the kernel refuses the rename.
         Err(Errno(libc::ENOENT | libc::EXDEV)) => return Ok(None),
         old => old?.key,

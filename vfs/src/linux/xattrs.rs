@@ -127,10 +127,10 @@ pub(super) fn get(fd: &LinuxFd, name: &str, way: XattrAccess, most: usize) -> Di
     }
 }
 
-/// State and one attribute of each name, links not followed. EXDEV as for [`stat_at`].
+/// State and one attribute of each name, which has a type (`DT_*`), links not followed. EXDEV as for [`stat_at`].
 pub(super) fn entries<'a>(
     dir: &LinuxFd,
-    names: impl Iterator<Item = &'a [u8]>,
+    names: impl Iterator<Item = (&'a [u8], u8)>,
     wanted: &Wanted,
     way: XattrAccess,
 ) -> Vec<DiskResult<EntryAttrs>> {
@@ -140,9 +140,9 @@ pub(super) fn entries<'a>(
     let mut path = dir.proc_path().into_bytes();
     path.push(b'/');
     let folder = path.len();
-    let look = |name: &'a [u8]| {
+    let look = |(name, kind): (&'a [u8], u8)| {
         check_name(name)?;
-        let stat = stat_at(dir, name)?;
+        let stat = stat_at(dir, name, kind)?;
         if (wanted.known)(&stat) {
             return Ok((stat, None));
         }
@@ -427,7 +427,8 @@ mod tests {
         };
         let root = open(dir.path(), true);
         for way in ways() {
-            let found = entries(&root, names.iter().map(|n| n.as_bytes()), &wanted, way);
+            let unknown = names.iter().map(|name| (name.as_bytes(), libc::DT_UNKNOWN));
+            let found = entries(&root, unknown, &wanted, way);
             let values = found
                 .into_iter()
                 .map(|one| one.map(|(_, value)| value.unwrap()));

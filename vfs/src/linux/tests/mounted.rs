@@ -66,6 +66,26 @@ fn wanted() -> Wanted {
     }
 }
 
+/// One of four ways to look at a name in the root.
+pub(super) async fn look(disk: LinuxDisk, name: &[u8], way: usize) -> crate::disk::DiskResult<()> {
+    let root = disk.root();
+    let all = |found: Vec<crate::disk::DiskResult<crate::disk::EntryAttrs>>| {
+        found.into_iter().try_for_each(|one| one.map(drop))
+    };
+    match way % 4 {
+        0 => disk.open_at(ME, &root, name, PATH).await.map(drop),
+        1 => disk.stat_at(&root, name).await.map(drop),
+        2 => {
+            let listed = disk.entries_looked(&root, 10, 10, wanted()).await;
+            listed.and_then(|(_, found)| all(found))
+        }
+        _ => {
+            let names = vec![Box::from(name)];
+            all(disk.entries_attrs(&root, names, wanted()).await)
+        }
+    }
+}
+
 fn keys(found: Vec<crate::disk::DiskResult<crate::disk::EntryAttrs>>) -> Vec<crate::FileKey> {
     found.into_iter().map(|one| one.unwrap().0.key).collect()
 }
@@ -178,25 +198,8 @@ fn a_file_system_below_the_root_that_hangs_holds_up_nobody_else() {
     let run = async move {
         let mut waiting = Vec::new();
         for number in 0..ASK {
-            let disk = disk.clone();
-            waiting.push(tokio::task::spawn_local(async move {
-                let root = disk.root();
-                match number % 4 {
-                    0 => disk.open_at(ME, &root, b"hung", PATH).await.map(drop),
-                    1 => disk.stat_at(&root, b"hung").await.map(drop),
-                    2 => {
-                        let listed = disk.entries_looked(&root, 10, 10, wanted()).await;
-                        listed.and_then(|(_, found)| {
-                            found.into_iter().try_for_each(|one| one.map(drop))
-                        })
-                    }
-                    _ => {
-                        let names = vec![Box::from(&b"hung"[..])];
-                        let found = disk.entries_attrs(&root, names, wanted()).await;
-                        found.into_iter().try_for_each(|one| one.map(drop))
-                    }
-                }
-            }));
+            let looks = look(disk.clone(), b"hung", number);
+            waiting.push(tokio::task::spawn_local(looks));
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert!(waiting.iter().all(|one| !one.is_finished()));
