@@ -231,11 +231,7 @@ impl<D: Disk> PosixVfs<D> {
             }
             return Err(VfsError::of_sync(errno));
         }
-        let folder = self.disk.open_at(&SERVICE, above, name, FOLDER).await?;
-        if in_root {
-            self.served.has_depot(self.disk.stat(&folder).await?.key);
-        }
-        Ok(folder)
+        Ok(self.disk.open_at(&SERVICE, above, name, FOLDER).await?)
     }
 
     async fn marked(&self, node: &PosixNode<D>) -> VfsResult<bool> {

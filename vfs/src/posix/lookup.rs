@@ -106,10 +106,6 @@ impl<F> Child<F> {
     fn automounts(&self) -> bool {
         matches!(self, Self::Inode(_, stat) if stat.automounts)
     }
-
-    fn is_depot(&self, above: FileKey, name: &[u8]) -> bool {
-        matches!(self, Self::Inode(_, stat) if roots::is_depot(above, name, stat.key))
-    }
 }
 
 impl<D: Disk> Paths for PosixVfs<D> {
@@ -353,7 +349,10 @@ impl<D: Disk> PosixVfs<D> {
             }
         };
         if let Some(child) = self.child_of(opened).await? {
-            VfsError::InvalidName.when(child.is_depot(dir_key, &exact))?;
+            if roots::may_be_depot(dir_key, &exact) {
+                *seen = None;
+                VfsError::InvalidName.when(self.is_depot(dir, &child).await?)?;
+            }
             return Ok(Some((exact, child)));
         }
         let Some(other) = self.other_name(dir, dir_key, component, seen).await? else {
@@ -375,11 +374,8 @@ impl<D: Disk> PosixVfs<D> {
         dir: &D::Fd,
         on_disk: &[u8],
     ) -> VfsResult<Option<Child<D::Fd>>> {
-        let opened = self
-            .disk
-            .open_at(who, dir, on_disk, OpenHow::PATH_ONLY)
-            .await;
-        self.child_of(opened).await
+        let opened = (self.disk).open_at(who, dir, on_disk, OpenHow::PATH_ONLY);
+        self.child_of(opened.await).await
     }
 
     async fn child_of(&self, opened: DiskResult<D::Fd>) -> VfsResult<Option<Child<D::Fd>>> {

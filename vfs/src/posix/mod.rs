@@ -67,7 +67,7 @@ pub struct PosixVfs<D: Disk> {
     disk: D,
     options: PosixOptions,
     root: PosixNode<D>,
-    served: ServedRoot,
+    _served: ServedRoot,
     /// The identity of the root's file system.
     volume_id: u64,
     file_ids: FileIds,
@@ -96,13 +96,11 @@ impl<D: Disk> PosixVfs<D> {
         if !matches!(depot, Err(errno) if errno.is(&[libc::ENOENT])) {
             locks.use_depot();
         }
-        let served = ServedRoot::new(stat.key);
-        depot.iter().for_each(|depot| served.has_depot(depot.key));
         Ok(Self {
             disk,
             options,
             root,
-            served,
+            _served: ServedRoot::new(stat.key),
             volume_id,
             file_ids: FileIds::new(stat.key.fs),
             names: NameCache::default(),

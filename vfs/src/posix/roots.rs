@@ -4,28 +4,17 @@
 //! clients of the share around it must not reach the depot by its name either. Nor must those who find a snapshot of a
 //! share below its root: each directory of a snapshot has the inode number and the birth time of its origin.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Mutex,
-};
+use std::{collections::BTreeMap, sync::Mutex};
 
-use super::name;
-use crate::{FileKey, lock};
+use super::{PosixVfs, errno::unless, lookup::Child, name};
+use crate::{FileKey, VfsResult, disk::Disk, lock};
 
 /// A root and its snapshots: the inode number and the generation. Where there are no generations, as on ZFS,
 /// directories of other file systems with the number count as well. That matters only to folders named as the depot.
 type Root = (u64, u64);
 
-/// The roots that are served.
-static SERVED: Mutex<BTreeMap<Root, Served>> = Mutex::new(BTreeMap::new());
-
-#[derive(Default)]
-struct Served {
-    /// How many shares have the root.
-    shares: usize,
-    /// The depots in them that were there when a share was opened, or that this server has made since.
-    depots: BTreeSet<FileKey>,
-}
+/// The roots that are served, each with the number of shares that have it.
+static SERVED: Mutex<BTreeMap<Root, usize>> = Mutex::new(BTreeMap::new());
 
 /// A root that is served while this lives.
 #[derive(Debug)]
@@ -34,14 +23,8 @@ pub(super) struct ServedRoot(Root);
 impl ServedRoot {
     pub(super) fn new(directory: FileKey) -> Self {
         let root = with_snapshots(directory);
-        lock(&SERVED).entry(root).or_default().shares += 1;
+        *lock(&SERVED).entry(root).or_default() += 1;
         Self(root)
-    }
-
-    pub(super) fn has_depot(&self, depot: FileKey) {
-        if let Some(served) = lock(&SERVED).get_mut(&self.0) {
-            served.depots.insert(depot);
-        }
     }
 }
 
@@ -52,9 +35,9 @@ fn with_snapshots(directory: FileKey) -> Root {
 impl Drop for ServedRoot {
     fn drop(&mut self) {
         let mut served = lock(&SERVED);
-        if let Some(root) = served.get_mut(&self.0) {
-            root.shares -= 1;
-            if root.shares == 0 {
+        if let Some(shares) = served.get_mut(&self.0) {
+            *shares -= 1;
+            if *shares == 0 {
                 served.remove(&self.0);
             }
         }
@@ -66,27 +49,29 @@ pub(super) fn is_served(directory: FileKey) -> bool {
     lock(&SERVED).contains_key(&with_snapshots(directory))
 }
 
-/// Whether the inode that was found by a name in the directory `above` is the depot of a share. Some file systems find
-/// it by spellings that [`reserves`] does not know: compatible characters on ZFS, short names on NTFS and CIFS.
-pub(super) fn is_depot(above: FileKey, name: &[u8], found: FileKey) -> bool {
+/// Whether a file system may find the depot in a directory by this name although [`reserves`] does not know it: by
+/// compatible characters on ZFS, by short names on NTFS and CIFS.
+pub(super) fn may_be_depot(directory: FileKey, on_disk: &[u8]) -> bool {
     // Nearly every name is neither of these, so the table is rarely locked.
-    if name.is_ascii() && !name.contains(&b'~') {
-        return false;
-    }
-    // Without generations, another directory may have the number of a depot on another file system.
-    let is_it = |depot: &FileKey| {
-        with_snapshots(*depot) == with_snapshots(found)
-            && (found.generation != 0 || depot.fs == found.fs)
-    };
-    let served = lock(&SERVED);
-    let root = served.get(&with_snapshots(above));
-    root.is_some_and(|root| root.depots.iter().any(is_it))
+    (!on_disk.is_ascii() || on_disk.contains(&b'~')) && is_served(directory)
 }
 
 /// Whether a name in a directory is one of the server's own, which clients neither see nor may use.
 pub(super) fn reserves(directory: FileKey, shown: &str) -> bool {
     // The first test is a comparison of strings and rules out nearly every name, so the table is rarely locked.
     name::is_reserved(true, shown) && name::is_reserved(is_served(directory), shown)
+}
+
+impl<D: Disk> PosixVfs<D> {
+    /// Whether a child of a root is its depot, which the host may have made at any time.
+    pub(super) async fn is_depot(&self, root: &D::Fd, child: &Child<D::Fd>) -> VfsResult<bool> {
+        let Child::Inode(_, found) = child else {
+            return Ok(false);
+        };
+        let depot = Box::pin(self.disk.stat_at(root, name::DEPOT.as_bytes())).await;
+        let depot = unless(depot, &[libc::ENOENT])?;
+        Ok(depot.is_some_and(|depot| depot.key == found.key))
+    }
 }
 
 #[cfg(test)]
@@ -108,16 +93,11 @@ mod tests {
             assert!(!is_served(key(1, root(1).ino, 8)));
             assert!(!is_served(key(1, 0x5157_0003, generation)));
             assert!(reserves(root(2), ".Streams"));
-            let depot = |fs| key(fs, 0x5157_0004, generation);
-            assert!(!is_depot(root(1), b"STREAM~1", depot(1)));
-            first.has_depot(depot(1));
-            assert!(is_depot(root(1), b"STREAM~1", depot(1)));
-            assert!(is_depot(root(1), ".\u{FF53}treams".as_bytes(), depot(1)));
-            assert_eq!(is_depot(root(2), b"STREAM~1", depot(2)), generation != 0);
-            second.has_depot(key(3, 1, generation));
-            assert!(is_depot(root(1), b"STREAM~1", depot(1)));
-            assert!(!is_depot(root(1), b"STREAM~1", root(1)));
-            assert!(!is_depot(depot(1), b"STREAM~1", depot(1)));
+            for depot in [&b"STREAM~1"[..], ".\u{FF53}treams".as_bytes()] {
+                assert!(may_be_depot(root(2), depot));
+                assert!(!may_be_depot(key(1, 0x5157_0003, generation), depot));
+            }
+            assert!(!may_be_depot(root(1), b"streams"));
             drop(first);
             assert!(is_served(root(2)));
             drop(second);

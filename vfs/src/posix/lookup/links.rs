@@ -104,10 +104,11 @@ impl<D: Disk> PosixVfs<D> {
             // The server's own names must not be reached by a link either.
             VfsError::SymbolicLink.when(roots::reserves(key, &name::to_client(&component)))?;
             let mut child = self.open_child(who, &dir, &component).await?;
-            let depot = child
-                .as_ref()
-                .is_some_and(|one| one.is_depot(key, &component));
-            VfsError::SymbolicLink.when(depot)?;
+            if roots::may_be_depot(key, &component)
+                && let Some(found) = &child
+            {
+                VfsError::SymbolicLink.when(self.is_depot(&dir, found).await?)?;
+            }
             if child.as_ref().is_some_and(Child::automounts) {
                 child = Box::pin(self.automounted(who, &dir, &component)).await?;
             }
