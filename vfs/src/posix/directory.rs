@@ -103,9 +103,9 @@ impl<D: Disk> Directories for PosixVfs<D> {
     ) -> VfsResult<Vec<DirName>> {
         let fd = self.listing(who, dir).await?;
         let limit = max.saturating_add(RESERVED_ALLOWANCE);
-        let entries = self.disk.entries(&fd, limit).await?;
-        let now = Timestamp::default();
-        Ok(self.listed(dir, max, (entries, Vec::new()), now).await?.0)
+        let entries = self.disk.entries(&fd, limit).await;
+        let found = entries.map(|entries| (entries, Vec::new()));
+        Ok(self.listed(dir, max, found, Timestamp::default()).await?.0)
     }
 
     async fn is_empty(&self, who: &Identity, dir: &PosixNode<D>) -> VfsResult<bool> {
@@ -126,7 +126,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
         let now = self.options.clock.now();
         let wanted = self.wanted(now);
         let found = self.disk.entries_looked(&fd, limit, looked, wanted);
-        let (names, mut looked) = self.listed(dir, max, found.await?, now).await?;
+        let (names, mut looked) = self.listed(dir, max, found.await, now).await?;
         self.look_again(who, dir, &names, &mut looked).await;
         Ok((names, looked.attrs))
     }
@@ -334,9 +334,13 @@ impl<D: Disk> PosixVfs<D> {
         &self,
         dir: &PosixNode<D>,
         max: usize,
-        (entries, found): EntriesLooked,
+        found: DiskResult<EntriesLooked>,
         now: Timestamp,
     ) -> VfsResult<(Vec<DirName>, Looked)> {
+        let (entries, found) = match found {
+            Err(errno) if self.is_removed(dir.0.key, errno).await => Err(VfsError::NotFound)?,
+            found => found?,
+        };
         let in_root = roots::is_served(dir.0.key);
         let hide = self.options.symlinks == SymlinkPolicy::Hide;
         let mut names = Vec::with_capacity(entries.len() + DOTS);

@@ -32,7 +32,8 @@ const TABLE: &[(i32, VfsError)] = &[
     (libc::ENOSPC, VfsError::NoSpace),
     (libc::EDQUOT, VfsError::QuotaExceeded),
     (libc::EIO, VfsError::Io),
-    // A file handle that the server of NFS no longer knows: perhaps the file is gone, perhaps the whole export.
+    // A file handle that the server of NFS no longer knows: perhaps the file is gone, perhaps the whole export. For a
+    // directory, `PosixVfs::is_removed` distinguishes them.
     (libc::ESTALE, VfsError::Io),
     (libc::ENAMETOOLONG, VfsError::NameTooLong),
     (libc::EILSEQ, VfsError::InvalidName),

@@ -348,7 +348,11 @@ impl<D: Disk> PosixVfs<D> {
                     .await
             }
         };
-        if let Some(child) = self.child_of(opened).await? {
+        let child = match opened {
+            Err(errno) if self.is_removed(dir_key, errno).await => Err(VfsError::PathNotFound),
+            opened => self.child_of(opened).await,
+        };
+        if let Some(child) = child? {
             if roots::may_be_depot(dir_key, &exact) {
                 *seen = None;
                 VfsError::InvalidName.when(self.is_depot(dir, &child).await?)?;

@@ -7,7 +7,11 @@
 use std::{collections::BTreeMap, sync::Mutex};
 
 use super::{PosixVfs, errno::unless, lookup::Child, name};
-use crate::{FileKey, VfsResult, disk::Disk, lock};
+use crate::{
+    FileKey, VfsResult,
+    disk::{Disk, Errno},
+    lock,
+};
 
 /// A root and its snapshots: the inode number and the generation. Where there are no generations, as on ZFS,
 /// directories of other file systems with the number count as well. That matters only to folders named as the depot.
@@ -71,6 +75,15 @@ impl<D: Disk> PosixVfs<D> {
         let depot = Box::pin(self.disk.stat_at(root, name::DEPOT.as_bytes())).await;
         let depot = unless(depot, &[libc::ENOENT])?;
         Ok(depot.is_some_and(|depot| depot.key == found.key))
+    }
+
+    /// Whether the error of a call in a directory says that the directory was removed. On NFS, ESTALE says either that, or
+    /// that the server has lost the whole export; then it does not know the root either, which statfs(2) always asks it
+    /// for.
+    pub(super) async fn is_removed(&self, directory: FileKey, errno: Errno) -> bool {
+        errno.is(&[libc::ESTALE])
+            && directory.fs == self.root_key().fs
+            && Box::pin(self.disk.stat_fs(self.root.fd())).await.is_ok()
     }
 }
 

@@ -679,6 +679,6 @@ impl Disk for SimDisk {
     }
 
     async fn stat_fs(&self, _: &SimFd) -> DiskResult<StatFs> {
-        Ok(self.shared.begin(SimOp::Look).await.stat_fs())
+        Ok(self.shared.attempt(SimOp::Look).await?.stat_fs())
     }
 }

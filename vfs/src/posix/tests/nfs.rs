@@ -87,3 +87,41 @@ fn links_are_hidden_where_a_listing_does_not_say_which_names_are_links() {
         conformance::symlinks_hidden(Case::with(disk, link, options).await).await;
     });
 }
+
+/// The server does not know the directory any more that a path leads through: it was removed on another machine, or the
+/// whole export is lost.
+#[test]
+fn a_directory_that_nfs_has_lost_was_removed_if_the_root_is_still_there() {
+    for (lost, path, listing) in [
+        (false, VfsError::PathNotFound, VfsError::NotFound),
+        (true, VfsError::Io, VfsError::Io),
+    ] {
+        let (disk, link) = sim(SimOptions {
+            nfs: true,
+            ..SimOptions::default()
+        });
+        let t = block_on(Case::new(disk.clone(), link));
+        block_on(async {
+            let dir = t.dir("d").await;
+            t.file("d/f").await;
+            let stale = |after| {
+                let (on, action) = (SimOp::Look, FaultAction::Fail(libc::ESTALE));
+                assert!(disk.inject(Fault { on, after, action }));
+            };
+            // The directory is opened and queried first.
+            stale(2);
+            if lost {
+                stale(3);
+            }
+            assert_eq!(t.find("d/f").await.map(drop), Err(path));
+            // It is opened again to be listed.
+            stale(1);
+            if lost {
+                stale(2);
+            }
+            let listed = t.vfs.list(ME, &dir, 10).await;
+            assert_eq!(listed.map(drop), Err(listing));
+            assert!(t.is_there("d/f").await);
+        });
+    }
+}
