@@ -1,11 +1,14 @@
 //! Repairs after failed syncs: a loss is repaired only when the same data, name or metadata are set again and synced.
 
-use vfs::VfsError;
+use std::sync::Arc;
+
+use vfs::{Env, VfsError};
 
 use super::{
     fake::{dir, file, stream},
     flush::{PLAIN, honor},
     latch::IO,
+    sim::ms,
 };
 use crate::{share::lock, *};
 
@@ -252,6 +255,33 @@ fn what_is_cut_off_beside_a_failed_sync_stays_unproven() {
             "the failed sync may have lost the new end"
         );
         drop(w.gate.resized(&f, 0, PLAIN).await.unwrap());
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+/// A sync that began after the failure, and before the change was marked, need not have covered it.
+#[test]
+fn a_sync_under_way_does_not_repair_what_joins_the_latch_meanwhile() {
+    honor(|w| async move {
+        let f = file(5);
+        let begun = w.gate.begin(&f);
+        w.write(&f, 0, 1).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.write(&f, 0, 1).await.unwrap();
+        let hidden = w.gate.meta_changed(&f, Meta::Attributes, PLAIN);
+        drop(hidden.await.unwrap());
+        let (gate, node) = (Arc::clone(&w.gate), f.clone());
+        w.env.spawn(Box::pin(async move {
+            drop(gate.flush(&node, FlushTarget::File, PLAIN).await);
+        }));
+        w.env.sleep(ms(5)).await;
+        let created = begun.metadata_changed(&f, Meta::Attributes, PLAIN);
+        drop(created.await.unwrap());
+        w.env.sleep(ms(20)).await;
+        assert_eq!(w.flush(&f).await, IO);
+        let again = w.gate.meta_changed(&f, Meta::Attributes, PLAIN);
+        drop(again.await.unwrap());
         assert_eq!(w.flush(&f).await, Ok(()));
     });
 }

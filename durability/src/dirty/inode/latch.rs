@@ -279,6 +279,10 @@ impl<V: Volume> Inode<V> {
         if self.gone || what.is_empty() {
             return;
         }
+        if let Some(running) = &mut self.running {
+            // A sync that began before this mark repairs nothing of it.
+            running.set_meta.retain(|one| !what.contains(one));
+        }
         let latch = self.latch_with(failure);
         latch.add_metadata(what);
         latch.add_cut(lost);
