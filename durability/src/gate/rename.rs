@@ -295,7 +295,13 @@ impl<V: Volume> PendingRename<'_, V> {
     pub async fn renamed(&mut self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
         let (from, to, alone) = (self.from.node, self.to.node, self.alone.take());
         let (gate, since) = (self.from.gate, self.from.since);
-        let core = &gate.core;
+        let (core, key) = (&gate.core, node.key());
+        if core.check_latch(key).is_err()
+            && !node.is_directory()
+            && gate.vfs.links(node).await != Ok(1)
+        {
+            core.with(key, Inode::lost_one_of_several_names);
+        }
         if from.key() != to.key() {
             let plain = Asked::of(Event::Rename, RequestFlags::default());
             gate.mark(from, plain, BEYOND_DOUBT, |inode, _, _| {
@@ -312,7 +318,7 @@ impl<V: Volume> PendingRename<'_, V> {
         if let Some(alone) = alone
             && judged.barriers.wait != Wait::Nothing
         {
-            let (key, marked) = (node.key(), core.tick());
+            let marked = core.tick();
             // Read before the syncs: if the host moves the inode meanwhile, a FLUSH finds it at another path.
             let path = gate.vfs.with_path(node, <[u8]>::to_vec);
             let stable = core.to_its_end(move |me| async move {

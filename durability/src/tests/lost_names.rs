@@ -217,6 +217,24 @@ fn a_name_beside_a_lost_one_does_not_repair_it() {
     });
 }
 
+/// The name that moves may have been stable before the other one was lost.
+#[test]
+fn a_move_of_one_of_several_names_repairs_none() {
+    honor(|w| async move {
+        let (f, d, e) = (file(5), dir(50), dir(60));
+        w.gate.created(&f, &d, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+        w.gate.linked(&f, &d, PLAIN).await.unwrap();
+        lock(&w.fake.state).links.insert(5, 2);
+        w.fake.script(50, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.renamed(&f, &d, &e, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        assert!(w.engine.clear_latch(f.key_of()));
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
 #[test]
 fn the_removal_of_a_symbolic_link_ends_no_latch_of_the_directory() {
     honor(|w| async move {

@@ -149,9 +149,13 @@ impl Latch {
     pub(crate) fn add_write(&mut self, share: &Arc<Share>, stream: &str, (start, end): (u64, u64)) {
         self.grown += 1;
         self.extents.add(stream, start, end);
-        // The bytes of a range whose end is unknown are not added up.
+        self.count(share, (start, end));
+    }
+
+    /// Adds up the bytes of a range whose end is known.
+    fn count(&mut self, share: &Arc<Share>, (start, end): (u64, u64)) {
         if end < u64::MAX {
-            self.lost(share).add(end - start);
+            self.lost(share).add(end.saturating_sub(start));
         }
     }
 }
@@ -263,6 +267,15 @@ impl<V: Volume> Inode<V> {
         }
     }
 
+    /// The inode has several names, and one of them has moved. It is not known whether that is one that was lost, so
+    /// its move repairs nothing.
+    pub(crate) fn lost_one_of_several_names(&mut self) {
+        if let Some(latch) = &mut self.latch {
+            latch.entries |= !latch.names.is_empty();
+            latch.grown += 1;
+        }
+    }
+
     /// A failure concerns every share that is charged, even if the inode was changed through others alone.
     fn affects(&mut self, charges: &[Charge]) {
         (charges.iter()).for_each(|charge| self.seen_through(&charge.share));
@@ -352,14 +365,9 @@ impl<V: Volume> Inode<V> {
         self.file |= record.file;
         let latch = self.latch_with(failure);
         for unproven in &record.unproven {
-            for (start, end) in &unproven.ranges {
-                latch.extents.add(&unproven.stream, *start, *end);
-                if *end < u64::MAX {
-                    // The bytes of a range whose end is unknown are not added up.
-                    shares.iter().for_each(|share| {
-                        latch.lost(share).add(end.saturating_sub(*start));
-                    });
-                }
+            for range in &unproven.ranges {
+                latch.extents.add(&unproven.stream, range.0, range.1);
+                shares.iter().for_each(|share| latch.count(share, *range));
             }
         }
         if record.metadata {
