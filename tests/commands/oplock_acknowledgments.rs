@@ -135,6 +135,19 @@ fn an_oplock_that_is_not_breaking_cannot_be_acknowledged() {
     }
 }
 
+/// [MS-SMB2] 3.3.5.22.1: Open.OplockState of a pipe is never Breaking.
+#[test]
+fn a_pipe_has_no_oplock_to_acknowledge() {
+    let server = HoldfastServer::new();
+    let tree = server.tree().session().tree("IPC$").unwrap();
+    let args = CreateArgs::open("srvsvc").oplock(OplockLevel::BATCH);
+    let pipe = tree.create(&args).unwrap();
+    for level in [OplockLevel::NONE, OplockLevel::II] {
+        let refused = status(pipe.acknowledge_oplock(level));
+        assert_eq!(refused, Status::INVALID_DEVICE_STATE, "{level}");
+    }
+}
+
 /// [MS-SMB2] 3.3.5.22.1: both halves of the handle are compared.
 #[test]
 fn the_handle_of_an_acknowledgment_is_compared_entirely() {

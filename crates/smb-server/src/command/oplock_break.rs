@@ -14,8 +14,10 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     match OplockBreakRequest::read(&call.message)? {
         OplockBreakRequest::Oplock(ack) => {
             let open = call.open(ack.file_id)?;
+            // A pipe has no oplock that could be breaking.
+            let disk = open.disk().map_err(|_| Status::INVALID_DEVICE_STATE)?;
             let oplock_level =
-                breaks::acknowledge_oplock(server, &open, &open.disk()?.place, ack.oplock_level)?;
+                breaks::acknowledge_oplock(server, &open, &disk.place, ack.oplock_level)?;
             Ok(Reply::read_only(&OplockBreakResponse {
                 oplock_level,
                 file_id: open.file_id,
