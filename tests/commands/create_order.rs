@@ -54,6 +54,28 @@ fn parameters_are_looked_at_before_the_path() {
     }
 }
 
+/// [MS-SMB2] 3.3.5.9: "Create Context Validation" comes before "Open Execution", and a snapshot is looked for with the
+/// path (3.3.5.9.4).
+#[test]
+fn contexts_are_looked_at_before_the_parameters() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let malformed = |args: CreateArgs| args.context(name::ALLOCATION_SIZE, b"1234");
+    let earlier = |args: CreateArgs| args.context(name::TIMEWARP_TOKEN, &[1; 8]);
+    for args in [
+        CreateArgs::open("f").access(AccessMask::empty()),
+        CreateArgs::open("f").access(AccessMask::ACCESS_SYSTEM_SECURITY),
+        CreateArgs::open("a*b"),
+        CreateArgs::open("f").options(CreateOptions::OPEN_BY_FILE_ID),
+    ] {
+        let refused = end(&tree, &malformed(args.clone()));
+        assert_eq!(refused, Status::INVALID_PARAMETER, "{args:?}");
+        let refused = end(&tree, &earlier(args.clone()));
+        assert_eq!(refused, Status::OBJECT_NAME_NOT_FOUND, "{args:?}");
+    }
+}
+
 /// [MS-FSA] 2.1.5.1, phases 1 and 5; [MS-FSCC] 2.1.5: the whole name must be valid, wherever its path ends.
 #[test]
 fn names_are_looked_at_before_the_path() {

@@ -34,6 +34,9 @@ const ALLOCATION_BYTES: u64 = 4096;
 /// cached nor durable; everything else is checked as for a file.
 pub(super) fn open<V: Vfs>(call: &Call<V>) -> Handled {
     let request = CreateRequest::read(&call.message)?;
+    let contexts = request::contexts(call, &request)?;
+    // [MS-SMB2] 3.3.5.9.7, 3.3.5.9.12: no pipe is durable.
+    Status::OBJECT_NAME_NOT_FOUND.when(contexts.reconnect.is_some())?;
     // [MS-SMB2] 3.3.5.9: a pipe is opened up to Impersonation.
     if request.impersonation_level == ImpersonationLevel::DELEGATE {
         return Err(Status::BAD_IMPERSONATION_LEVEL.into());
@@ -44,9 +47,6 @@ pub(super) fn open<V: Vfs>(call: &Call<V>) -> Handled {
     let option = |option| request.options.contains(option);
     let directory = option(CreateOptions::DIRECTORY_FILE);
     Status::INVALID_PARAMETER.when(directory && option(CreateOptions::NON_DIRECTORY_FILE))?;
-    let contexts = request::contexts(call, &request)?;
-    // [MS-SMB2] 3.3.5.9.7, 3.3.5.9.12: no pipe is durable.
-    Status::OBJECT_NAME_NOT_FOUND.when(contexts.reconnect.is_some())?;
     let interface = Interface::of_pipe(&name).ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
     Status::NOT_A_DIRECTORY.when(directory)?;
     let all = AccessMask::FILE_ALL_ACCESS.when(asked.contains(AccessMask::MAXIMUM_ALLOWED));

@@ -6,7 +6,7 @@ use smb_wire::{
     access_mask::AccessMask,
     create_context::{
         AppInstanceVersion, AppleBitmap, DurableHandleFlags, DurableHandleRequestV2, LeaseContext,
-        QueryMaximalAccessRequest, RequestContext, name,
+        QueryMaximalAccessRequest, RequestContext,
     },
     dtyp::SecurityDescriptor,
     file_attributes::FileAttributes,
@@ -203,17 +203,16 @@ pub(super) enum Asks {
 
 pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
     let request = CreateRequest::read(&call.message)?;
-    if reconnects(call, &request) {
-        let contexts = contexts(call, &request)?;
-        if let Some(back) = contexts.reconnect {
-            let name = parse_name(request.name).ok();
-            let name = name.filter(|name| !name.foreign_index);
-            return Ok(Asks::Back {
-                contexts,
-                back,
-                name,
-            });
-        }
+    // [MS-SMB2] 3.3.5.9: the contexts are validated before the object store ([MS-FSA] 2.1.5.1) gets the other fields.
+    let contexts = contexts(call, &request)?;
+    if let Some(back) = contexts.reconnect {
+        let name = parse_name(request.name).ok();
+        let name = name.filter(|name| !name.foreign_index);
+        return Ok(Asks::Back {
+            contexts,
+            back,
+            name,
+        });
     }
     let access = desired_access(&request)?;
     check_numbers(&request)?;
@@ -238,7 +237,6 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
         // record of a persistent open is stable before the answer, and is worth nothing without the file.
         wanted.options |= CreateOptions::WRITE_THROUGH;
     }
-    let contexts = contexts(call, &request)?;
     Ok(Asks::Open(wanted, contexts, name))
 }
 
@@ -352,19 +350,6 @@ pub(super) fn contexts<V: Vfs>(
     }
     seen.check(call.connection.dialect())?;
     Ok(found)
-}
-
-/// Whether a request reconnects to an open: most of its other fields are then ignored, and none is checked first.
-fn reconnects<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> bool {
-    let v2 = call.connection.dialect() >= Dialect::SMB_3_0;
-    request
-        .contexts()
-        .filter_map(Result::ok)
-        .any(|context| match context.name {
-            name::DURABLE_HANDLE_RECONNECT => true,
-            name::DURABLE_HANDLE_RECONNECT_V2 => v2,
-            _ => false,
-        })
 }
 
 /// Takes a context that concerns durability; returns false for any other. Version 2 and application instances are
