@@ -30,8 +30,9 @@ use crate::{
 /// The AllocationSize of a pipe, as in Windows and Samba.
 const ALLOCATION_BYTES: u64 = 4096;
 
-/// Opens a pipe. Its attributes, share mode and disposition are ignored ([MS-SMB2] 2.2.13, 3.3.5.9), and it is neither
-/// cached nor durable; everything else is checked as for a file.
+/// Opens a pipe. Its attributes, share mode and disposition are ignored ([MS-SMB2] 2.2.13, 3.3.5.9), as are the options
+/// that [MS-SMB2] 2.2.13 does not have refused ([MS-FSA] 2.1.5.2), and it is neither cached nor durable; everything else
+/// is checked as for a file.
 pub(super) fn open<V: Vfs>(call: &Call<V>) -> Handled {
     let request = CreateRequest::read(&call.message)?;
     let contexts = request::contexts(call, &request)?;

@@ -263,12 +263,12 @@ fn check_numbers(request: &CreateRequest<'_>) -> Result<(), Failure> {
     {
         return Err(Status::INVALID_PARAMETER.into());
     }
+    Status::INVALID_PARAMETER.when(request.options.bits() & OPTIONS_UNDEFINED != 0)?;
     check_options(request.options)
 }
 
-/// Checks each option by itself.
+/// [MS-SMB2] 2.2.13: the options that no server supports.
 pub(super) fn check_options(options: CreateOptions) -> Result<(), Failure> {
-    Status::INVALID_PARAMETER.when(options.bits() & OPTIONS_UNDEFINED != 0)?;
     Ok(Status::NOT_SUPPORTED.when(options.bits() & OPTIONS_UNSUPPORTED != 0)?)
 }
 
