@@ -76,6 +76,32 @@ fn contexts_are_looked_at_before_the_parameters() {
     }
 }
 
+/// [MS-FSA] 2.1.5.1, phase 1: first what is no valid parameter, then a bit of the access that means nothing, then the
+/// name.
+#[test]
+fn parameters_are_looked_at_in_their_order() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let (undefined, system) = (AccessMask(0x0400_0001), AccessMask(0x0100_0000));
+    let over = |name| CreateArgs::new(name, CreateDisposition::OVERWRITE);
+    for name in ["f", "a*b"] {
+        for args in [
+            CreateArgs::open(name).options(CreateOptions::DELETE_ON_CLOSE),
+            CreateArgs::open(name).options(CreateOptions(0x0100_0000)),
+            CreateArgs::open(name).share(ShareAccess(8)),
+            over(name).options(CreateOptions::DIRECTORY_FILE),
+        ] {
+            for access in [undefined, system] {
+                let refused = end(&tree, &args.clone().access(access));
+                assert_eq!(refused, Status::INVALID_PARAMETER, "{args:?}");
+            }
+        }
+        let refused = end(&tree, &CreateArgs::open(name).access(undefined));
+        assert_eq!(refused, Status::ACCESS_DENIED, "{name}");
+    }
+}
+
 /// [MS-FSA] 2.1.5.1, phases 1 and 5; [MS-FSCC] 2.1.5: the whole name must be valid, wherever its path ends.
 #[test]
 fn names_are_looked_at_before_the_path() {

@@ -214,9 +214,8 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
             name,
         });
     }
-    let access = desired_access(&request)?;
+    let access = named_access(&request)?;
     check_numbers(&request)?;
-    let name = parse_name(request.name)?;
     let mut wanted = Wanted {
         access: access.map_generic(),
         attributes: request.file_attributes,
@@ -225,7 +224,9 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
         options: request.options.without(OPTIONS_IGNORED),
         oplock: request.oplock_level,
     };
-    check_combinations(&wanted, &name)?;
+    check_combinations(&wanted)?;
+    check_access(access)?;
+    let name = check_name(&wanted, request.name)?;
     check_tree(call, &wanted)?;
     if name.index {
         // [MS-FSA] 2.1.5.1, phase 7: the type of the stream makes it the open of a directory.
@@ -240,9 +241,16 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
     Ok(Asks::Open(wanted, contexts, name))
 }
 
+/// The rights that a pipe is opened with ([MS-FSA] 2.1.5.2).
+pub(super) fn desired_access(request: &CreateRequest<'_>) -> Result<AccessMask, Failure> {
+    let access = named_access(request)?;
+    check_access(access)?;
+    Ok(access)
+}
+
 /// The rights asked for, without the one that [MS-SMB2] 3.3.5.9 takes away from a request for an open without
 /// buffering: to append, where the request names it. Generic rights contain it all the same.
-pub(super) fn desired_access(request: &CreateRequest<'_>) -> Result<AccessMask, Failure> {
+fn named_access(request: &CreateRequest<'_>) -> Result<AccessMask, Failure> {
     if request.impersonation_level > ImpersonationLevel::DELEGATE {
         return Err(Status::BAD_IMPERSONATION_LEVEL.into());
     }
@@ -250,10 +258,14 @@ pub(super) fn desired_access(request: &CreateRequest<'_>) -> Result<AccessMask, 
     let unbuffered = options.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING);
     let append = AccessMask::FILE_APPEND_DATA.when(unbuffered);
     let access = request.desired_access.without(append);
-    // [MS-FSA] 2.1.5.1: an open without any right.
-    Status::ACCESS_DENIED.when(access.is_empty() || access.bits() & ACCESS_UNDEFINED != 0)?;
-    Status::PRIVILEGE_NOT_HELD.when(access.contains(AccessMask::ACCESS_SYSTEM_SECURITY))?;
+    // [MS-SMB2] 3.3.5.9: an open without any right.
+    Status::ACCESS_DENIED.when(access.is_empty())?;
     Ok(access)
+}
+
+fn check_access(access: AccessMask) -> Result<(), Failure> {
+    Status::ACCESS_DENIED.when(access.bits() & ACCESS_UNDEFINED != 0)?;
+    Ok(Status::PRIVILEGE_NOT_HELD.when(access.contains(AccessMask::ACCESS_SYSTEM_SECURITY))?)
 }
 
 fn check_numbers(request: &CreateRequest<'_>) -> Result<(), Failure> {
@@ -272,19 +284,29 @@ pub(super) fn check_options(options: CreateOptions) -> Result<(), Failure> {
     Ok(Status::NOT_SUPPORTED.when(options.bits() & OPTIONS_UNSUPPORTED != 0)?)
 }
 
-fn check_combinations(wanted: &Wanted, name: &Name) -> Result<(), Failure> {
-    let non_directory = wanted.options.contains(CreateOptions::NON_DIRECTORY_FILE);
+fn check_combinations(wanted: &Wanted) -> Result<(), Failure> {
+    let options = wanted.options;
     if wanted.directory()
-        && (non_directory || wanted.overwrites() || wanted.options.bits() & OPTIONS_OF_FILES != 0)
+        && !options.contains(CreateOptions::NON_DIRECTORY_FILE)
+        && (wanted.overwrites() || options.bits() & OPTIONS_OF_FILES != 0)
     {
         return Err(Status::INVALID_PARAMETER.into());
     }
     if wanted.delete_on_close() && !wanted.access.contains(AccessMask::DELETE) {
         return Err(Status::INVALID_PARAMETER.into());
     }
+    Ok(())
+}
+
+/// Checks which kind of object is asked for, and whether the name can be that of one.
+fn check_name(wanted: &Wanted, name: &[u8]) -> Result<Name, Failure> {
+    let non_directory = wanted.options.contains(CreateOptions::NON_DIRECTORY_FILE);
+    Status::INVALID_PARAMETER.when(wanted.directory() && non_directory)?;
+    let name = parse_name(name)?;
     Status::OBJECT_NAME_INVALID.when(name.trailing && non_directory)?;
     // [MS-FSA] 2.1.5.1: a directory has no data stream, not even the unnamed one.
-    Ok(Status::NOT_A_DIRECTORY.when(wanted.directory() && name.stream.is_some())?)
+    Status::NOT_A_DIRECTORY.when(wanted.directory() && name.stream.is_some())?;
+    Ok(name)
 }
 
 /// [MS-SMB2] 3.3.5.9: no open gets rights that the tree connect does not allow.
