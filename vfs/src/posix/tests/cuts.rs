@@ -2,7 +2,7 @@
 
 use super::{streams::open, *};
 use crate::NewSecurity;
-use crate::sim::{Cut, Fault, FaultAction, Profile, SimFd, SimOp, SimYield};
+use crate::sim::{Cut, Profile, SimFd, SimYield};
 
 const FIRST: &[u8] = b"stable since the flush";
 
@@ -144,9 +144,7 @@ fn the_times_of_a_directory_that_cannot_be_opened_are_stable_when_it_is_synced()
             ..SetAttr::default()
         };
         t.vfs.set_attr(ME, &node, &set).await.unwrap();
-        let (on, after) = (SimOp::Look, 0);
-        let action = FaultAction::Fail(libc::EACCES);
-        assert!(disk.inject(Fault { on, after, action }));
+        fail_once(&disk, SimOp::Look, 0, libc::EACCES);
         t.vfs.sync(&node, SyncScope::All).await.unwrap();
         let after = remount(disk.cut(Cut::Nothing)).await;
         let node = after.node("d").await;
@@ -338,8 +336,7 @@ fn renamed_with_a_fault(replaced: Option<&str>, on: SimOp, after: u64) -> bool {
         }
         t.vfs.sync(&file, SyncScope::All).await.unwrap();
         t.vfs.sync(&t.vfs.root(), SyncScope::All).await.unwrap();
-        let action = FaultAction::Fail(libc::EIO);
-        assert!(disk.inject(Fault { on, after, action }));
+        fail_once(&disk, on, after, libc::EIO);
         let renamed = t.vfs.rename_stream(ME, &stream, "t", true).await;
         disk.clear_faults();
         let left = all_streams(&t).await;
@@ -429,12 +426,7 @@ fn creation_fails_at_every_step() {
             let (disk, link) = sim(SimOptions::default());
             let t = block_on(Case::new(disk, link));
             let root = t.vfs.root();
-            let action = FaultAction::Fail(libc::EIO);
-            assert!(t.vfs.disk().inject(Fault {
-                on: SimOp::Change,
-                after,
-                action
-            }));
+            fail_once(t.vfs.disk(), SimOp::Change, after, libc::EIO);
             let made = block_on(t.vfs.create(ME, &root, "x", &new, directory));
             t.vfs.disk().clear_faults();
             let dir = block_on(t.vfs.disk().reopen(ME, root.fd(), true, false)).unwrap();
@@ -500,11 +492,7 @@ fn a_descriptor_that_is_refused_is_not_stored() {
         let t = block_on(Case::new(disk.clone(), link));
         let done = block_on(async {
             let file = t.file("f").await;
-            assert!(disk.inject(Fault {
-                on: SimOp::Look,
-                after,
-                action: FaultAction::Fail(libc::EIO),
-            }));
+            fail_once(&disk, SimOp::Look, after, libc::EIO);
             let descriptor = super::meta::descriptor(1);
             let stored = t.vfs.set_security(ME, &file, &descriptor).await;
             disk.clear_faults();
@@ -521,7 +509,7 @@ fn a_descriptor_that_is_refused_is_not_stored() {
 }
 
 /// A step that is pending once.
-fn pending_once() -> crate::sim::SimYield {
+pub(super) fn pending_once() -> crate::sim::SimYield {
     let mut first = true;
     Box::pin(std::future::poll_fn(move |context| {
         if std::mem::take(&mut first) {
@@ -644,11 +632,7 @@ fn a_depot_folder_that_failed_loses_no_other_stream() {
         block_on(async {
             let (one, two) = (t.file("one").await, t.file("two").await);
             t.vfs.sync(&t.vfs.root(), SyncScope::All).await.unwrap();
-            disk.inject(Fault {
-                on: SimOp::Sync,
-                after,
-                action: FaultAction::Fail(libc::EIO),
-            });
+            fail_once(&disk, SimOp::Sync, after, libc::EIO);
             let how = StreamOpen::Either;
             let opened = t.vfs.open_stream(ME, &one, "s", how).await;
             failed += usize::from(opened.is_err());
@@ -697,11 +681,7 @@ fn a_name_changes_its_case_on_a_disk_that_ignores_it() {
             let file = t.file("f").await;
             if refuses {
                 // The first change makes the other case.
-                assert!(disk.inject(Fault {
-                    on: SimOp::Change,
-                    after: 1,
-                    action: FaultAction::Fail(libc::EINVAL),
-                }));
+                fail_once(&disk, SimOp::Change, 1, libc::EINVAL);
             }
             link_before_a_change(&disk, file.fd(), b"F");
             let changed = match by_link {
@@ -724,11 +704,7 @@ fn a_name_that_is_taken_meanwhile_is_no_invalid_argument() {
     block_on(async {
         let file = t.file("f").await;
         // The first change makes the name.
-        assert!(disk.inject(Fault {
-            on: SimOp::Change,
-            after: 1,
-            action: FaultAction::Fail(libc::EINVAL),
-        }));
+        fail_once(&disk, SimOp::Change, 1, libc::EINVAL);
         link_before_a_change(&disk, file.fd(), b"g");
         let renamed = t.rename("f", "g", false).await;
         disk.set_hook(None);
@@ -794,9 +770,7 @@ fn an_object_is_made_whole_without_a_rename_that_replaces_nothing() {
             None
         })));
         if let Some(after) = fails {
-            let action = FaultAction::Fail(libc::EINVAL);
-            let on = SimOp::Change;
-            assert!(disk.inject(Fault { on, after, action }));
+            fail_once(&disk, SimOp::Change, after, libc::EINVAL);
         }
         let new = NewNode {
             security: Some(NewSecurity::Of(&describe)),
@@ -829,11 +803,7 @@ fn a_file_system_without_attributes_is_recognised() {
         assert!(t.vfs.keeps_eas(&root).await && t.vfs.keeps_descriptors(&root).await);
         for (errno, keeps) in [(libc::EOPNOTSUPP, false), (libc::EIO, true)] {
             let fail = || {
-                assert!(disk.inject(Fault {
-                    on: SimOp::Look,
-                    after: 0,
-                    action: FaultAction::Fail(errno),
-                }));
+                fail_once(&disk, SimOp::Look, 0, errno);
             };
             fail();
             assert_eq!(t.vfs.keeps_eas(&root).await, keeps);

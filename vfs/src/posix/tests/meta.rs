@@ -448,13 +448,8 @@ pub(super) async fn read_only<D: Disk>(t: Case<D>) {
 
 #[test]
 fn a_process_without_the_capability_is_noticed() {
-    use crate::sim::{Fault, FaultAction, SimOp};
     let disk = SimDisk::new(SimOptions::default());
     assert!(block_on(AclNamespace::is_writable(&disk)));
-    assert!(disk.inject(Fault {
-        on: SimOp::Change,
-        after: 0,
-        action: FaultAction::Fail(libc::EPERM),
-    }));
+    fail_once(&disk, SimOp::Change, 0, libc::EPERM);
     assert!(!block_on(AclNamespace::is_writable(&disk)));
 }

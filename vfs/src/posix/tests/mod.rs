@@ -24,7 +24,7 @@ use crate::{
     disk::DiskResult,
     env::Clock,
     linux::LinuxDisk,
-    sim::{SimDisk, SimOptions},
+    sim::{Fault, FaultAction, SimDisk, SimOp, SimOptions},
     testing::{block_on, on_ring},
     uring::UringOptions,
     vfs::*,
@@ -178,6 +178,12 @@ impl<D: Disk> Case<D> {
         let root = self.vfs.disk().root();
         self.vfs.disk().stat_at(&root, name).await.is_err()
     }
+}
+
+/// Lets an operation of this kind fail, after so many others of the kind.
+pub(super) fn fail_once(disk: &SimDisk, on: SimOp, after: u64, errno: i32) {
+    let action = FaultAction::Fail(errno);
+    assert!(disk.inject(Fault { on, after, action }));
 }
 
 /// The options of a test, with the clock of the machine: only with one are names remembered.

@@ -1,10 +1,7 @@
 //! Writes on NFS, which may report the failure of an earlier write-back.
 
 use super::{cuts::mount, streams::open, *};
-use crate::{
-    posix::SymlinkPolicy,
-    sim::{Fault, FaultAction, SimOp},
-};
+use crate::posix::SymlinkPolicy;
 
 /// NFS reports a failed write-back to the next write through the same descriptor; a sync through it does not report
 /// that again.
@@ -25,11 +22,7 @@ fn a_stream_that_cannot_be_written_on_nfs_may_have_lost_earlier_data() {
             t.vfs.on_failed_sync(Box::new(move |node, error, by_write| {
                 noted.lock().unwrap().push((node.key(), error, by_write));
             }));
-            disk.inject(Fault {
-                on: SimOp::Write,
-                after: 0,
-                action: FaultAction::Fail(libc::ENOSPC),
-            });
+            fail_once(&disk, SimOp::Write, 0, libc::ENOSPC);
             let (data, mode) = (Bytes::from_static(b"more"), WriteMode::default());
             let failed = t.vfs.write(&stream, 6000, data, mode).await;
             assert_eq!(failed, Err(VfsError::NoSpace));
@@ -52,11 +45,7 @@ fn a_durable_write_that_is_too_large_on_nfs_may_be_a_failed_sync() {
         let t = block_on(Case::new(disk.clone(), link));
         block_on(async {
             let file = t.file("f").await;
-            disk.inject(Fault {
-                on: SimOp::Write,
-                after: 0,
-                action: FaultAction::Fail(libc::EFBIG),
-            });
+            fail_once(&disk, SimOp::Write, 0, libc::EFBIG);
             let looked = Arc::new(std::sync::atomic::AtomicBool::new(false));
             let noted = Arc::clone(&looked);
             disk.set_hook(Some(Arc::new(move |op| {
@@ -104,10 +93,7 @@ fn a_directory_that_nfs_has_lost_was_removed_if_the_root_is_still_there() {
         block_on(async {
             let dir = t.dir("d").await;
             t.file("d/f").await;
-            let stale = |after| {
-                let (on, action) = (SimOp::Look, FaultAction::Fail(libc::ESTALE));
-                assert!(disk.inject(Fault { on, after, action }));
-            };
+            let stale = |after| fail_once(&disk, SimOp::Look, after, libc::ESTALE);
             // The directory is opened and queried first.
             stale(2);
             if lost {

@@ -1,8 +1,11 @@
 //! Truncations, zeros and reservations: what they leave on the disk, and what a full or simple file system makes of
 //! them.
 
-use super::{cuts::remount, *};
-use crate::sim::{Cut, Fault, FaultAction, Profile, SimOp, SimYield};
+use super::{
+    cuts::{pending_once, remount},
+    *,
+};
+use crate::sim::{Cut, Profile};
 
 /// A simulated disk with this profile, and the back end on it.
 fn on(profile: Profile) -> (SimDisk, Case<SimDisk>) {
@@ -12,12 +15,6 @@ fn on(profile: Profile) -> (SimDisk, Case<SimDisk>) {
     });
     let t = block_on(Case::new(disk.clone(), link));
     (disk, t)
-}
-
-/// Makes the change that comes after so many others fail.
-fn fail_change(disk: &SimDisk, after: u64, errno: i32) {
-    let (on, action) = (SimOp::Change, FaultAction::Fail(errno));
-    assert!(disk.inject(Fault { on, after, action }));
 }
 
 /// A file is truncated, which is made stable, and grows again: after a power cut none of the
@@ -67,7 +64,7 @@ fn a_truncation_that_fails_removes_nothing() {
     block_on(async {
         let file = t.file("f").await;
         t.write(&file, 0, &[7; 6000]).await;
-        fail_change(&disk, 0, libc::ENOSPC);
+        fail_once(&disk, SimOp::Change, 0, libc::ENOSPC);
         let failed = t.vfs.set_size(&file, 5000).await;
         assert_eq!(failed, Err(VfsError::NoSpace));
         assert_eq!(t.read(&file).await, [7; 6000]);
@@ -82,14 +79,9 @@ fn a_truncation_that_fails_keeps_data_written_beside_it() {
     block_on(async {
         let file = t.file("f").await;
         t.write(&file, 0, &[7; 6000]).await;
-        fail_change(&disk, 0, libc::ENOSPC);
+        fail_once(&disk, SimOp::Change, 0, libc::ENOSPC);
         disk.set_hook(Some(Arc::new(|op| {
-            let mut waits = true;
-            let once = std::future::poll_fn(move |_| match std::mem::take(&mut waits) {
-                true => std::task::Poll::Pending,
-                false => std::task::Poll::Ready(()),
-            });
-            (op == SimOp::Change).then(|| Box::pin(once) as SimYield)
+            (op == SimOp::Change).then(pending_once)
         })));
         let mut truncation = std::pin::pin!(t.vfs.set_size(&file, 5000));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -109,7 +101,7 @@ fn a_truncation_succeeds_whose_tail_cannot_be_zeroed() {
     block_on(async {
         let file = t.file("f").await;
         t.write(&file, 0, &[7; 6000]).await;
-        fail_change(&disk, 1, libc::ENOSPC);
+        fail_once(&disk, SimOp::Change, 1, libc::ENOSPC);
         t.vfs.set_size(&file, 5000).await.unwrap();
         assert_eq!(t.read(&file).await, [7; 5000]);
     });
@@ -124,7 +116,7 @@ fn zeroing_allocates_nothing() {
         t.write(&file, 0, &[7; 8192]).await;
         t.write(&file, 64 << 20, &[7; 8192]).await;
         for after in 0..2 {
-            fail_change(&disk, after, libc::EOPNOTSUPP);
+            fail_once(&disk, SimOp::Change, after, libc::EOPNOTSUPP);
         }
         let range = Range {
             offset: 4096,
@@ -148,7 +140,7 @@ fn zeros_are_written_in_pieces() {
     block_on(async {
         let file = t.file("f").await;
         t.write(&file, 0, &vec![7; 200_000]).await;
-        fail_change(&disk, 0, libc::EOPNOTSUPP);
+        fail_once(&disk, SimOp::Change, 0, libc::EOPNOTSUPP);
         let range = Range {
             offset: 1,
             len: 199_998,
@@ -198,7 +190,7 @@ fn a_reservation_that_the_file_system_lacks_does_nothing() {
     block_on(async {
         let file = t.file("f").await;
         t.write(&file, 0, &[7; 8192]).await;
-        fail_change(&disk, 0, libc::EOPNOTSUPP);
+        fail_once(&disk, SimOp::Change, 0, libc::EOPNOTSUPP);
         t.vfs.allocate(&file, 1 << 20).await.unwrap();
         let attr = t.vfs.attr(&file).await.unwrap();
         assert!(attr.size == 8192 && attr.allocated < 1 << 20);
