@@ -78,7 +78,9 @@ impl<D: Disk> Attributes for PosixVfs<D> {
         }
         let changed = self.set_dos(who, node, set, &stat).await;
         if changed.is_err() && touches_times {
-            let before = (Some(stat.accessed), Some(stat.written));
+            // Others may have read or written the file meanwhile.
+            let accessed = set.accessed.map(|_| stat.accessed);
+            let before = (accessed, set.written.map(|_| stat.written));
             let back = self.store_times(who, fd, before).await;
             back.unwrap_or_else(|errno| {
                 let (errno, fs, inode) = (errno.0, stat.key.fs, stat.key.ino);

@@ -1,7 +1,11 @@
 //! Attributes, times, security descriptors, extended attributes, whole creation.
 
-use super::*;
+use super::{cuts::pending_once, *};
 use crate::{NewSecurity, Timestamp, disk::XattrSet, posix::dos};
+
+fn at(secs: i64) -> Timestamp {
+    Timestamp { secs, nanos: 0 }
+}
 
 /// A descriptor with an owner and nothing else.
 pub(super) fn descriptor(rid: u8) -> Vec<u8> {
@@ -452,4 +456,37 @@ fn a_process_without_the_capability_is_noticed() {
     assert!(block_on(AclNamespace::is_writable(&disk)));
     fail_once(&disk, SimOp::Change, 0, libc::EPERM);
     assert!(!block_on(AclNamespace::is_writable(&disk)));
+}
+
+/// Somebody reads the file while a change of its attributes and its write time fails.
+#[test]
+fn a_refused_change_of_attributes_moves_no_time_that_it_did_not_concern() {
+    let (disk, link) = sim(SimOptions::default());
+    let t = block_on(Case::new(disk.clone(), link));
+    block_on(async {
+        let file = t.file("f").await;
+        let before = t.vfs.attr(&file).await.unwrap();
+        // The times, those of the other's access, and the attributes.
+        fail_once(&disk, SimOp::Change, 2, libc::EIO);
+        disk.set_hook(Some(Arc::new(|op| {
+            (op == SimOp::Change).then(pending_once)
+        })));
+        let set = SetAttr {
+            written: Some(at(7)),
+            dos_attributes: Some(dos::HIDDEN),
+            ..SetAttr::default()
+        };
+        let mut setting = std::pin::pin!(t.vfs.set_attr(ME, &file, &set));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        for _ in 0..2 {
+            assert!(setting.as_mut().poll(&mut context).is_pending());
+        }
+        disk.set_hook(None);
+        let read = disk.set_times(ME, file.fd(), Some(at(9)), None).await;
+        assert_eq!((read, setting.await), (Ok(()), Err(VfsError::Io)));
+        let after = t.vfs.attr(&file).await.unwrap();
+        let unchanged = (before.written, before.dos_attributes);
+        assert_eq!((after.written, after.dos_attributes), unchanged);
+        assert_eq!(after.accessed, at(9));
+    });
 }
