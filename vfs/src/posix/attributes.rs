@@ -284,10 +284,8 @@ impl<D: Disk> PosixVfs<D> {
         wanted: DosAttrib,
     ) -> VfsResult<()> {
         let (disk, blob, how) = (&self.disk, wanted.build(), XattrSet::Either);
-        let mut set = disk.set_xattr(&SERVICE, fd, DOS_ATTRIB, &blob, how).await;
-        if set.is_err_and(|errno| errno.is(&REFUSED)) {
-            set = disk.set_xattr(who, fd, DOS_ATTRIB, &blob, how).await;
-        }
+        let set = async |by: &Identity| disk.set_xattr(by, fd, DOS_ATTRIB, &blob, how).await;
+        let set = service_or(who, set).await;
         // A file system without extended attributes has only derived DOS attributes.
         unless(set, &UNSUPPORTED).map(drop)
     }
@@ -299,13 +297,8 @@ impl<D: Disk> PosixVfs<D> {
         fd: &D::Fd,
         (accessed, written): (Option<Timestamp>, Option<Timestamp>),
     ) -> DiskResult<()> {
-        let set = self.disk.set_times(&SERVICE, fd, accessed, written).await;
-        match set {
-            Err(errno) if errno.is(&REFUSED) => {
-                self.disk.set_times(who, fd, accessed, written).await
-            }
-            set => set,
-        }
+        let set = async |by: &Identity| self.disk.set_times(by, fd, accessed, written).await;
+        service_or(who, set).await
     }
 
     /// Sets DOS attributes and the creation time.
@@ -388,6 +381,17 @@ impl<D: Disk> PosixVfs<D> {
         let allowed = self.disk.access(who, fd, mode).await;
         let refusals = [libc::EACCES, libc::EPERM, libc::EROFS, libc::ETXTBSY];
         Ok(unless(allowed, &refusals)?.is_some())
+    }
+}
+
+/// Runs a call as the service; or as `who` where the service may not, as root on an NFS export with `root_squash`.
+pub(super) async fn service_or<T>(
+    who: &Identity,
+    call: impl AsyncFn(&Identity) -> DiskResult<T>,
+) -> DiskResult<T> {
+    match call(&SERVICE).await {
+        Err(errno) if errno.is(&REFUSED) => call(who).await,
+        done => done,
     }
 }
 

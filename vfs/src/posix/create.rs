@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
     PosixNode, PosixVfs, SERVICE,
-    attributes::{Named, first_dos_attrib},
+    attributes::{Named, first_dos_attrib, service_or},
     depot::FOLDER,
     dos,
-    errno::REFUSED,
+    lookup::Child,
     name::{self, TEMPORARY_PREFIX},
     name_cache::Change,
     node::Trail,
@@ -22,7 +22,7 @@ use super::{
 use crate::{
     Attr, Attributes, ClientAttributes, Creation, FileKey, Identity, IoAccess, NewModes, NewNode,
     NewSecurity, Seen, Timestamp, VfsError, VfsResult,
-    disk::{Disk, DiskResult, Errno, Stat},
+    disk::{Disk, DiskResult, Errno, OpenHow, Stat},
 };
 
 /// Temporary names tried before giving up.
@@ -116,8 +116,9 @@ impl<D: Disk> Creation for PosixVfs<D> {
         let (stored, stat) = match finished {
             Ok(finished) => finished,
             Err(error) => {
-                let key = made.stat.key;
-                return Err(self.unmake(parent, present, key, directory, error).await);
+                self.unmake(who, parent, present, made.stat.key, directory)
+                    .await;
+                return Err(error);
             }
         };
         let named = Named {
@@ -174,21 +175,13 @@ impl<D: Disk> PosixVfs<D> {
         let fd = if directory {
             let make = self.disk.make_dir(who, dir, at, mode);
             self.changing_seen(parent, seen, &changes, make).await?;
-            let mut opened = self.disk.open_at(&SERVICE, dir, at, FOLDER).await;
-            if opened.as_ref().is_err_and(|errno| errno.is(&REFUSED)) {
-                opened = self.disk.open_at(who, dir, at, FOLDER).await;
-            }
-            match opened {
+            let open = async |by: &Identity| self.disk.open_at(by, dir, at, FOLDER).await;
+            match service_or(who, open).await {
                 Ok(fd) => fd,
                 Err(errno) => {
                     // Without a descriptor the directory cannot be completed. The name may lead to
                     // another one by now, but only an empty one is removed.
-                    let unlink = self.disk.unlink(&SERVICE, dir, at, true);
-                    let gone = self.changing(parent, &[Change::Remove(at)], unlink).await;
-                    gone.unwrap_or_else(|left| {
-                        let (errno, path) = (left.0, path_of(parent, at));
-                        tracing::warn!(errno, path, "a directory whose creation failed stays");
-                    });
+                    self.take_back(who, parent, at, true).await;
                     return Err(errno.into());
                 }
             }
@@ -217,9 +210,9 @@ impl<D: Disk> PosixVfs<D> {
             Err(errno) => {
                 // The query is repeated: without its result it is not known which inode may be
                 // removed.
-                let error = errno.into();
                 let stat = self.disk.stat(&fd).await?;
-                Err(self.unmake(parent, at, stat.key, directory, error).await)
+                self.unmake(who, parent, at, stat.key, directory).await;
+                Err(errno.into())
             }
         }
     }
@@ -310,27 +303,41 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// Removes the new object, if the name still belongs to it, and returns the reason.
+    /// Removes the new object, if the name still belongs to it.
     async fn unmake(
         &self,
+        who: &Identity,
         parent: &PosixNode<D>,
         at: &[u8],
         made: FileKey,
         directory: bool,
-        error: VfsError,
-    ) -> VfsError {
-        let dir = parent.fd();
-        match self.disk.stat_at(dir, at).await {
-            Ok(stat) if stat.key == made => {
-                let unlink = self.disk.unlink(&SERVICE, dir, at, directory);
-                if let Err(errno) = self.changing(parent, &[Change::Remove(at)], unlink).await {
-                    let (errno, path) = (errno.0, path_of(parent, at));
-                    tracing::warn!(errno, path, "a new name could not be removed again");
-                }
-            }
-            _ => {}
+    ) {
+        let child = self.service_child_or(who, parent.fd(), at).await;
+        if matches!(child, Ok(Some(Child::Inode(_, stat))) if stat.key == made) {
+            self.take_back(who, parent, at, directory).await;
         }
-        error
+    }
+
+    /// Opens a name by [`service_or`].
+    pub(super) async fn service_child_or(
+        &self,
+        who: &Identity,
+        dir: &D::Fd,
+        on_disk: &[u8],
+    ) -> VfsResult<Option<Child<D::Fd>>> {
+        let how = OpenHow::PATH_ONLY;
+        let open = async |by: &Identity| self.disk.open_at(by, dir, on_disk, how).await;
+        self.child_of(service_or(who, open).await).await
+    }
+
+    /// Removes a name that was just made.
+    async fn take_back(&self, who: &Identity, parent: &PosixNode<D>, at: &[u8], directory: bool) {
+        let unlink = async |by: &Identity| self.disk.unlink(by, parent.fd(), at, directory).await;
+        let (changes, unlink) = ([Change::Remove(at)], service_or(who, unlink));
+        if let Err(errno) = self.changing(parent, &changes, unlink).await {
+            let (errno, path) = (errno.0, path_of(parent, at));
+            tracing::warn!(errno, path, "a new name could not be removed again");
+        }
     }
 }
 

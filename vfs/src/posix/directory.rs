@@ -467,12 +467,7 @@ impl<D: Disk> PosixVfs<D> {
     ) -> VfsResult<Attr> {
         let fd = dir.directory()?;
         let mut named = named(dir, entry);
-        let child = match self.open_child(&SERVICE, fd, entry.on_disk()).await {
-            // Root may not search the user's directory on an NFS export with `root_squash`.
-            Err(VfsError::AccessDenied) => self.open_child(who, fd, entry.on_disk()).await?,
-            child => child?,
-        };
-        let (fd, stat) = match child {
+        let (fd, stat) = match self.service_child_or(who, fd, entry.on_disk()).await? {
             None => return Err(VfsError::NotFound),
             Some(Child::Inode(fd, stat)) => (fd, stat),
             Some(Child::Link) => {

@@ -331,8 +331,8 @@ impl<D: Disk> PosixVfs<D> {
         seen: &mut Option<Seen>,
     ) -> VfsResult<Option<(Box<[u8]>, Child<D::Fd>)>> {
         VfsError::InvalidName.when(roots::reserves(dir_key, component))?;
-        let exact = name::to_disk(component)?;
-        let now = || self.disk.open_now(who, dir, &exact, OpenHow::PATH_ONLY);
+        let (exact, how) = (name::to_disk(component)?, OpenHow::PATH_ONLY);
+        let now = || self.disk.open_now(who, dir, &exact, how);
         let opened = match opened.unwrap_or_else(now) {
             Some(opened) => opened,
             None if self.is_known_absent(dir, dir_key, component, seen).await?
@@ -343,9 +343,7 @@ impl<D: Disk> PosixVfs<D> {
             None => {
                 // This may wait, so the state that was seen may no longer be current.
                 *seen = None;
-                self.disk
-                    .open_at(who, dir, &exact, OpenHow::PATH_ONLY)
-                    .await
+                self.disk.open_at(who, dir, &exact, how).await
             }
         };
         let child = match opened {
@@ -382,7 +380,10 @@ impl<D: Disk> PosixVfs<D> {
         self.child_of(opened.await).await
     }
 
-    async fn child_of(&self, opened: DiskResult<D::Fd>) -> VfsResult<Option<Child<D::Fd>>> {
+    pub(super) async fn child_of(
+        &self,
+        opened: DiskResult<D::Fd>,
+    ) -> VfsResult<Option<Child<D::Fd>>> {
         let child = match opened {
             Ok(fd) => {
                 let stat = self.disk.stat(&fd).await?;

@@ -59,17 +59,45 @@ fn a_file_that_the_service_may_only_write_is_synced() {
     });
 }
 
-/// With `root_squash` root is nobody on the export.
-#[test]
-fn a_user_keeps_files_to_himself_where_root_is_nobody() {
+/// An export with `root_squash`: root is nobody there.
+async fn without_rights() -> Case<SimDisk> {
     let (disk, link) = sim(SimOptions {
         nfs: true,
         root_mode: 0o777,
         service: (65_534, 65_534),
         ..SimOptions::default()
     });
+    Case::new(disk, link).await
+}
+
+#[test]
+fn a_creation_that_fails_leaves_nothing_where_root_is_nobody() {
     block_on(async {
-        let t = Case::new(disk, link).await;
+        let t = without_rights().await;
+        let (vfs, root, alice) = (&t.vfs, t.vfs.root(), &user(4001, &[]));
+        let closed = NewNode {
+            mode: Some(0o700),
+            ..NewNode::default()
+        };
+        let dir = vfs.create(alice, &root, "d", &closed, true).await;
+        let dir = dir.unwrap().0;
+        for directory in [false, true] {
+            let large = NewNode {
+                allocation: 1 << 50,
+                eas: vec![("e".into(), vec![7; 60_000])],
+                ..closed.clone()
+            };
+            let failed = vfs.create(alice, &dir, "f", &large, directory).await;
+            assert!(failed.is_err());
+            assert_eq!(vfs.list(alice, &dir, 9).await, Ok(vec![]));
+        }
+    });
+}
+
+#[test]
+fn a_user_keeps_files_to_himself_where_root_is_nobody() {
+    block_on(async {
+        let t = without_rights().await;
         let (vfs, root, alice) = (&t.vfs, t.vfs.root(), &user(4001, &[]));
         let new = |mode| NewNode {
             mode: Some(mode),
