@@ -11,6 +11,7 @@ use bytes::BytesMut;
 use super::{
     PosixNode, PosixVfs, SERVICE, StreamStore,
     attributes::Named,
+    ea::{check_names, names_length},
     lookup::Child,
     name,
     node::Stream,
@@ -165,6 +166,9 @@ impl<D: Disk> PosixVfs<D> {
         }
         VfsError::NotFound.when(self.depot_is_lost(node).await?)?;
         let streams = self.depot_streams(node).await?;
+        let mut names = self.attribute_names(node.fd()).await?;
+        names.extend(streams.iter().filter_map(|one| stream_attribute(&one.name)));
+        check_names(names_length(&names))?;
         let mut made = Vec::new();
         for stream in &streams {
             match self.copy_to_attribute(node, stream).await {

@@ -28,6 +28,9 @@ const EA_VALUE_MAX: usize = 65_535;
 /// Most bytes of the attributes of a file that are read together: sixteen times as many as clients may give it. On the
 /// host, some file systems take a hundred times as many.
 const ALL_BYTES_MAX: usize = 1 << 20;
+/// Most bytes of the names of an inode's attributes, each with a NUL, to which clients may add one. Linux lists none of
+/// them if they have more than 65,536 (`XATTR_LIST_MAX`), which XFS allows. The rest is for other attributes.
+const NAMES_MAX: usize = 60_000;
 /// Attributes that are stored or read before other tasks have their turn.
 pub(super) const PORTION: usize = 16;
 
@@ -67,10 +70,25 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
             last.insert(crate::fold(ea), at);
         }
         let mut stored = HashMap::new();
-        for attribute in self.attribute_names(node.fd()).await? {
+        let attributes = self.attribute_names(node.fd()).await?;
+        let before = names_length(&attributes);
+        for attribute in attributes {
             if let Some(name) = attribute.strip_prefix(EA_PREFIX) {
                 stored.entry(crate::fold(name)).or_insert(attribute);
             }
+        }
+        let mut after = before;
+        for (folded, at) in &last {
+            match (stored.get(folded), eas.get(*at)) {
+                (Some(gone), Some((_, value))) if value.is_empty() => after -= gone.len() + 1,
+                (None, Some((ea, value))) if !value.is_empty() => {
+                    after += EA_PREFIX.len() + ea.len() + 1;
+                }
+                _ => {}
+            }
+        }
+        if after > before {
+            check_names(after)?;
         }
         let mut changed = 0;
         for (at, (ea, value)) in eas.iter().enumerate() {
@@ -183,6 +201,16 @@ impl<D: Disk> PosixVfs<D> {
         let names = self.disk.list_xattr(fd).await;
         Ok(unless(names, &UNSUPPORTED)?.unwrap_or_default())
     }
+}
+
+/// The length of a list of attributes' names.
+pub(super) fn names_length(names: &[String]) -> usize {
+    names.iter().map(|name| name.len() + 1).sum()
+}
+
+/// Checks that the names of an inode's attributes can still be listed if they have this length.
+pub(super) fn check_names(length: usize) -> VfsResult<()> {
+    VfsError::TooLarge.when(length > NAMES_MAX)
 }
 
 /// Whether an attribute of the disk is a client's.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{
     PosixNode, PosixVfs,
     depot::STREAMS_MAX,
-    ea::PORTION,
+    ea::{PORTION, names_length},
     errno::unless,
     samba_xattr::{stream_attribute, stream_file, stream_of_attribute, stream_of_file},
     streams::check_stream_name,
@@ -22,8 +22,8 @@ const NAMES_PORTION: usize = 256;
 pub(super) enum Stored {
     /// The stream exists under this stored name.
     As(String),
-    /// There is no such stream; the file has this many others.
-    Not { others: usize },
+    /// There is no such stream; the file has this many others, and names of attributes of this length.
+    Not { others: usize, names: usize },
 }
 
 impl<D: Disk> PosixVfs<D> {
@@ -48,8 +48,9 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(Stored::As(asked.to_owned()));
         }
         let mut names: Vec<String> = Vec::new();
-        for attribute in self.attribute_names(node.fd()).await? {
-            names.extend(stream_of_attribute(&attribute).map(str::to_owned));
+        let attributes = self.attribute_names(node.fd()).await?;
+        for attribute in &attributes {
+            names.extend(stream_of_attribute(attribute).map(str::to_owned));
         }
         if let Some(folder) = folder {
             let files = self.depot_files(&folder, STREAMS_MAX).await?;
@@ -64,7 +65,10 @@ impl<D: Disk> PosixVfs<D> {
                 return Ok(Stored::As(name));
             }
         }
-        Ok(Stored::Not { others: count })
+        Ok(Stored::Not {
+            others: count,
+            names: names_length(&attributes),
+        })
     }
 
     /// All streams of a file, at most [`STREAMS_MAX`], in the order of their names.

@@ -16,6 +16,7 @@ use super::{
     PosixNode, PosixVfs, SERVICE, StreamStore,
     attributes::{R_OK, W_OK},
     depot::STREAMS_MAX,
+    ea::check_names,
     errno::{ABSENT, unless},
     name,
     node::Stream,
@@ -56,13 +57,13 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
         check_stream_name(asked)?;
         VfsError::InvalidArgument.when(node.0.stream.is_some())?;
         let _inode = self.locks.inode(node.0.key).await;
-        let others = match self.stored_stream(node, asked).await? {
+        let (others, names) = match self.stored_stream(node, asked).await? {
             Stored::As(_) if how == StreamOpen::New => return Err(VfsError::Exists),
             Stored::As(stored) => {
                 let stream = Stream::new(stored, IoAccess::default(), None);
                 return Ok((node.with_stream(stream), false));
             }
-            Stored::Not { others } => others,
+            Stored::Not { others, names } => (others, names),
         };
         VfsError::NotFound.when(how == StreamOpen::Existing)?;
         self.writable()?;
@@ -74,6 +75,7 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
             StreamStore::Depot => Some(self.depot_create(node, asked).await?),
             StreamStore::Xattr => {
                 let attribute = stream_attribute(asked).ok_or(VfsError::NameTooLong)?;
+                check_names(names + attribute.len() + 1)?;
                 let set = self.set_stream_attribute(node, &attribute, &[], XattrSet::Create);
                 set.await?;
                 None
@@ -123,7 +125,13 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
         }
         let target = match self.stored_stream(node, to).await? {
             Stored::As(target) => Some(target).filter(|target| *target != stream.name),
-            Stored::Not { .. } => None,
+            Stored::Not { names, .. } => {
+                let longer = to.len().saturating_sub(stream.name.len());
+                if longer > 0 && self.options.streams == StreamStore::Xattr {
+                    check_names(names + longer)?;
+                }
+                None
+            }
         };
         VfsError::Exists.when(target.is_some() && !replace)?;
         // A stream whose name has another case is replaced in one step, which then changes the case. As with files, a

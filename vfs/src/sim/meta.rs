@@ -246,6 +246,8 @@ impl State {
     pub(super) fn list_xattr(&mut self, ino: u64) -> DiskResult<Vec<String>> {
         self.fault(SimOp::Look)?;
         let names = self.node(ino)?.xattrs.keys();
+        let length: usize = names.clone().map(|name| name.len() + 1).sum();
+        err_if(length > 1 << 16, libc::E2BIG)?;
         Ok(names.map(|name| name.to_string()).collect())
     }
 

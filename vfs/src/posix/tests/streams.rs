@@ -488,3 +488,45 @@ pub(super) async fn all_in_the_depot<D: Disk>(t: Case<D>) {
     open(&t, &file, "t").await;
     assert_eq!(names(&t, &file).await, [("t".to_owned(), 0)]);
 }
+
+/// Linux lists no attributes of an inode whose names are too long together.
+#[test]
+fn clients_give_a_file_no_more_names_than_can_be_listed() {
+    let (disk, link) = sim(SimOptions {
+        xattr_space: 1 << 20,
+        ..SimOptions::default()
+    });
+    block_on(async {
+        let t = Case::new(disk, link).await;
+        let file = t.file("f").await;
+        let open = |number: u64, how| {
+            let (name, vfs, file) = (format!("{number:0100}"), &t.vfs, &file);
+            async move { vfs.open_stream(ME, file, &name, how).await }
+        };
+        let mut made = 0;
+        let refused = loop {
+            match open(made, StreamOpen::New).await {
+                Ok(_) => made += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(refused == VfsError::TooLarge && made > 400, "{made}");
+        let (last, _) = open(made - 1, StreamOpen::Existing).await.unwrap();
+        let renamed = t
+            .vfs
+            .rename_stream(ME, &last, &"x".repeat(234), false)
+            .await;
+        assert_eq!(renamed.map(drop), Err(VfsError::TooLarge));
+        let ea = |name: u64, value: &[u8]| (format!("{name:0150}"), value.to_vec());
+        let refused = t.vfs.set_eas(&file, &[ea(1, b"1")]).await;
+        assert_eq!(refused, Err(VfsError::TooLarge));
+        let all = t.vfs.streams(&file).await.unwrap();
+        assert_eq!(all.len() as u64, made);
+        // A name that goes makes room for another one.
+        t.vfs.remove_stream(ME, &last).await.unwrap();
+        t.vfs.set_eas(&file, &[ea(1, b"1")]).await.unwrap();
+        let change = [ea(1, b""), ea(2, b"2")];
+        t.vfs.set_eas(&file, &change).await.unwrap();
+        assert_eq!(t.vfs.eas(&file).await, Ok(vec![ea(2, b"2")]));
+    });
+}
