@@ -12,6 +12,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Display,
     fs::File,
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
@@ -69,7 +70,7 @@ enum Slot {
 /// `holdfast verify-flush check`.
 pub(super) fn check(args: &CheckArgs, password: ReadPassword) -> Result<Verdict, Failure> {
     let text = read_ledger(&args.ledger)?;
-    let named = |why: String| format!("ledger {}: {why}", args.ledger.display());
+    let named = |why: String| of_ledger(&args.ledger, why);
     let ledger = ledger::read(&text[..], |_| ()).map_err(named)?;
     let mut report = match (&args.local, &args.place) {
         (Some(folder), _) => examine(&ledger, &mut Folder(folder.clone()))?,
@@ -88,8 +89,14 @@ pub(super) fn check(args: &CheckArgs, password: ReadPassword) -> Result<Verdict,
 /// Largest ledger, bytes: some 20 million acknowledgements.
 const LEDGER_MAX: u64 = 2 << 30;
 
+/// The reason why a ledger cannot be used, with a way out.
+fn of_ledger(path: &Path, why: impl Display) -> Failure {
+    let path = path.display();
+    format!("ledger {path}: {why}\n  = name the file that `verify-flush write` made, as it is")
+}
+
 fn read_ledger(path: &Path) -> Result<Vec<u8>, Failure> {
-    let named = |error: io::Error| format!("ledger {}: {error}", path.display());
+    let named = |error: io::Error| of_ledger(path, error);
     let mut from: Box<dyn BufRead> = if path == Path::new("-") {
         Box::new(io::stdin().lock())
     } else {
@@ -99,7 +106,7 @@ fn read_ledger(path: &Path) -> Result<Vec<u8>, Failure> {
     let read = io::Read::take(&mut from, LEDGER_MAX + 1);
     io::copy(&mut { read }, &mut text).map_err(named)?;
     if text.len() as u64 > LEDGER_MAX {
-        return Err(format!("ledger {}: too large", path.display()));
+        return Err(of_ledger(path, "too large"));
     }
     Ok(text)
 }

@@ -53,7 +53,13 @@ impl LedgerWriter {
     /// # Errors
     /// When the file exists already (a ledger belongs to one run) or cannot be made.
     pub(super) fn open(path: &Path) -> Result<Self, String> {
-        let named = |error: io::Error| format!("ledger {}: {error}", path.display());
+        let named = |error: io::Error| {
+            let way_out = match error.kind() {
+                io::ErrorKind::AlreadyExists => "name a new file: a ledger is that of one run",
+                _ => "name a file that this user may make, on a machine whose power is not cut",
+            };
+            format!("ledger {}: {error}\n  = {way_out}", path.display())
+        };
         let target = if path == Path::new("-") {
             Target::Output(io::stdout())
         } else {
@@ -161,7 +167,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger");
         std::fs::write(&path, "old").unwrap();
-        assert!(LedgerWriter::open(&path).is_err());
+        let refused = LedgerWriter::open(&path).err().unwrap();
+        assert!(refused.contains("\n  = name a new file"), "{refused}");
     }
 
     #[test]
