@@ -235,6 +235,9 @@ pub(super) fn way_to(path: &Path, error: &io::Error) -> String {
         io::ErrorKind::PermissionDenied => {
             "the user who serves it must be let into the folders above it; if that is another user, use sudo".to_owned()
         }
+        _ if path.components().any(|part| part.as_os_str() == "~") => {
+            "write the whole path: a shell replaces `~`, and this program does not".to_owned()
+        }
         _ => format!("make it (mkdir -p {}) or correct the path", path.display()),
     }
 }

@@ -297,6 +297,10 @@ const REFUSED: &[(&str, &str)] = &[
         "is no path: write one",
     ),
     ("[sandbox]\nfolders = [1]", "write a path in quotes"),
+    (
+        "[[share]]\nname = \"home\"\npath = \"~/files\"",
+        "a shell replaces `~`",
+    ),
     // Each type as another.
     (
         "[server]\nanonymous_listing = \"no\"",
