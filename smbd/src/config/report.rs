@@ -37,6 +37,8 @@ impl ConfigReport {
     /// The report on a file that is not TOML, or has unknown keys or wrong types.
     pub(super) fn of_toml(path: PathBuf, text: &str, error: &toml::de::Error) -> Self {
         let (message, way_out) = rephrase(error.message());
+        let is_syntax = text.parse::<toml::Table>().is_err();
+        let way_out = way_out.or_else(|| is_syntax.then(|| SYNTAX.to_owned()));
         let problem = Problem {
             message,
             span: error.span(),
@@ -202,6 +204,8 @@ const WAYS_OUT: [(&str, &str); 10] = [
         "write a word in quotes; examples/holdfast.toml has those of each key",
     ),
 ];
+const SYNTAX: &str =
+    "the file is in TOML: KEY = VALUE, texts in quotes, lists in brackets, each key and table once";
 const ADDRESS: &str =
     "write an address and a port in quotes, as in \"127.0.0.1:4455\" or \"[::]:445\"";
 

@@ -291,6 +291,11 @@ const REFUSED: &[(&str, &str)] = &[
     ("[server]\nhosts_allow = []", "admits everybody"),
     ("[durability]\nsyncs_in_flight_max = 0", "use 1 to 1024"),
     ("x", "h.toml:1:"),
+    (
+        "[global]\nread only = no",
+        "= the file is in TOML: KEY = VALUE",
+    ),
+    ("[server]\n[server]", "each key and table once"),
     ("[server]\nstate_dir = \"\"", "`` is no path"),
     (
         "[server]\nusers_file = \"a\\u0000\"",
