@@ -8,16 +8,22 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::Path,
+    thread,
+    time::Duration,
 };
 
 use rustix::{
-    fs::{Access, access},
+    fs::{Access, FlockOperation, access, flock},
     io::Errno,
 };
 
 use crate::config::places::{USERS_FILE, check_private, of_last_resort};
 
 const LOCK_FILE: &str = "lock";
+/// A process that asks whether a folder is taken ([`is_owned`]) has its lock for a moment, so a server tries again.
+const LOCK_TRIES: u32 = 10;
+/// The time between two tries.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// The way out where a file of the server belongs to another user.
 pub(crate) fn as_its_owner(uid: u32) -> String {
@@ -134,8 +140,15 @@ pub fn own(folder: &Path) -> io::Result<Ownership> {
         .mode(0o600)
         .open(folder.join(LOCK_FILE))
         .map_err(|error| named(folder, error))?;
-    let try_lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-    rustix::fs::flock(&lock, try_lock).map_err(|errno| named(folder, errno.into()))?;
+    let mut locked = try_lock(&lock);
+    for _ in 0..LOCK_TRIES {
+        if locked != Err(Errno::WOULDBLOCK) {
+            break;
+        }
+        thread::sleep(LOCK_PAUSE);
+        locked = try_lock(&lock);
+    }
+    locked.map_err(|errno| named(folder, errno.into()))?;
     Ok(Ownership { _lock: lock })
 }
 
@@ -145,8 +158,11 @@ pub fn is_owned(folder: &Path) -> bool {
     let Ok(lock) = File::options().write(true).open(folder.join(LOCK_FILE)) else {
         return false;
     };
-    let try_lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-    rustix::fs::flock(&lock, try_lock) == Err(rustix::io::Errno::WOULDBLOCK)
+    try_lock(&lock) == Err(Errno::WOULDBLOCK)
+}
+
+fn try_lock(lock: &File) -> Result<(), Errno> {
+    flock(lock, FlockOperation::NonBlockingLockExclusive)
 }
 
 #[cfg(test)]
@@ -226,7 +242,13 @@ mod tests {
         );
         let owned = own(&folder).unwrap();
         assert_eq!(own(&folder).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        drop(owned);
-        own(&folder).unwrap();
+        // As a process that only asks.
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                thread::sleep(2 * LOCK_PAUSE);
+                drop(owned);
+            });
+            own(&folder).unwrap();
+        });
     }
 }
