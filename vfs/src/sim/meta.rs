@@ -3,7 +3,7 @@
 use super::{
     effects::{Effect, Profile},
     faults::SimOp,
-    image::{BLOCK, Inode, ROOT},
+    image::{BLOCK, Inode},
     state::{Cred, State, err, err_if},
 };
 use crate::{
@@ -52,19 +52,19 @@ impl State {
         })
     }
 
-    /// The path of a descriptor from the root, by the name that it was opened by and no other one of the inode. A disk
-    /// that loses nothing does not search for it.
-    pub(super) fn path(&self, serial: u64) -> Option<Vec<u8>> {
+    /// The path of a descriptor from the directory `root`, by the name that it was opened by and no other one of the
+    /// inode. A disk that loses nothing does not search for it.
+    pub(super) fn path(&self, serial: u64, root: u64) -> Option<Vec<u8>> {
         let open = self.opens.get(&serial)?;
         let (mut at, mut names) = (open.ino, Vec::new());
-        if let Some((dir, name)) = &open.name {
+        if let Some((dir, name)) = open.name.as_ref().filter(|_| at != root) {
             if self.live.get(*dir)?.entries.get(name) != Some(&at) {
                 return None;
             }
             names.push(&**name);
             at = *dir;
         }
-        while at != ROOT {
+        while at != root {
             if !self.durable.tracks() || names.len() >= PATH_DEPTH_MAX {
                 return None;
             }

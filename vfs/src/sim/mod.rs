@@ -237,23 +237,33 @@ impl SimDisk {
         Self::with_state(State::new(options))
     }
 
-    fn with_state(mut state: State) -> Self {
-        let serial = state.hold(ROOT, None);
+    fn with_state(state: State) -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             hook: Mutex::new(None),
             observer: Mutex::new(None),
             inode_locks: Arc::default(),
         });
+        Self::with_root(shared, ROOT)
+    }
+
+    fn with_root(shared: Arc<Shared>, ino: u64) -> Self {
+        let serial = shared.lock().hold(ino, None);
         let root = SimFd(Arc::new(Handle {
             shared: Arc::clone(&shared),
             serial,
-            ino: ROOT,
+            ino,
             path_only: false,
             read: true,
             write: false,
         }));
         Self { shared, root }
+    }
+
+    /// The same disk, of which only the directory `ino` and what is below it is served.
+    #[must_use]
+    pub fn below(&self, ino: u64) -> Self {
+        Self::with_root(Arc::clone(&self.shared), ino)
     }
 
     /// The disk as a power loss at this moment leaves it, checked and mounted again. This disk continues as if nothing
@@ -674,7 +684,7 @@ impl Disk for SimDisk {
     }
 
     fn with_path<T>(&self, fd: &SimFd, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        let path = self.shared.lock().path(fd.0.serial)?;
+        let path = self.shared.lock().path(fd.0.serial, self.root.0.ino)?;
         Some(look(&path))
     }
 

@@ -69,6 +69,37 @@ fn links_and_special_files() {
 }
 
 #[test]
+fn a_directory_is_the_root_of_the_disk_below_it() {
+    let disk = SimDisk::new(SimOptions {
+        profile: Profile::PosixMin,
+        ..SimOptions::default()
+    });
+    let (inner, outer) = block_on(async {
+        let dir = new_dir(&disk, &disk.root(), b"d", 0o755).await;
+        let below = new_dir(&disk, &dir, b"e", 0o755).await;
+        new_file(&disk, &below, b"f").await;
+        new_file(&disk, &disk.root(), b"g").await;
+        (disk.below(dir.ino()), below.ino())
+    });
+    let path = |disk: &SimDisk, fd: &SimFd| disk.path_hint(fd).map(String::from_utf8);
+    let known = |text: &str| Some(Ok(text.to_owned()));
+    let root = inner.root();
+    assert_eq!(path(&inner, &root), known(""));
+    assert_eq!(path(&disk, &root), known("d"));
+    let how = OpenHow {
+        read: true,
+        ..OpenHow::default()
+    };
+    let deeper = block_on(inner.open_at(ME, &root, b"e", how)).unwrap();
+    assert_eq!((deeper.ino(), path(&inner, &deeper)), (outer, known("e")));
+    assert_eq!(path(&disk, &deeper), known("d/e"));
+    // It shows nothing beside it or above.
+    let beside = open(&disk, b"g").unwrap();
+    assert_eq!(path(&inner, &beside), None);
+    assert_eq!(path(&inner, &disk.root()), None);
+}
+
+#[test]
 fn unsynced_names_are_lost_in_posix_min() {
     let disk = disk();
     let root = disk.root();
