@@ -10,7 +10,7 @@ use vfs::{FileKey, Node, RemovedName, VfsError, VfsResult, Volume};
 
 use super::{Asked, BEYOND_DOUBT, Gate, Judged, PendingChange, Receipt};
 use crate::{
-    dirty::{Held, Inode, Name},
+    dirty::{Held, Inode},
     planted::Planted,
     policy::{Event, RequestFlags, Wait},
 };
@@ -94,7 +94,7 @@ impl<V: Volume> Gate<V> {
     /// As of [`Gate::begin_rename`].
     pub async fn begin_replacement(&self, node: &V::Node, from: &V::Node) -> VfsResult<()> {
         let (core, key) = (&self.core, node.key());
-        let elsewhere = || core.names_in_other_directories(key, from.key(), Name::is_here);
+        let elsewhere = || core.names_in_other_directories(key, from.key(), |name| name.here);
         if self.vfs.renames_are_atomic(key.fs) || elsewhere().is_empty() {
             return Ok(());
         }
@@ -177,7 +177,7 @@ impl<V: Volume> Gate<V> {
         (name, flags): (RemovedName, RequestFlags),
     ) -> impl Future<Output = Replaced<'g, V>> {
         let core = &self.core;
-        let mut left = core.names_in_other_directories(node.key(), from.key(), Name::has_left);
+        let mut left = core.names_in_other_directories(node.key(), from.key(), |name| name.left);
         let asked = self.also_of(Asked::of(Event::Remove, flags), [node]);
         let judged = self.mark(from, asked, BEYOND_DOUBT, |inode, account, _| {
             inode.pending.entry_removed(account);

@@ -70,8 +70,7 @@ impl<V: Volume> Durability<V> {
         let (tx, outcome) = oneshot::channel();
         let requester = requester::current();
         let (driver, share) = self.with(key, |inode| {
-            inode.wait(tx);
-            let driver = inode.ask(node, requester);
+            let driver = inode.ask(node, tx, requester);
             (driver, inode.shares().first().cloned())
         });
         if let Some(share) = share {

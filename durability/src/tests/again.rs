@@ -155,11 +155,10 @@ fn a_sync_whose_worker_is_gone_counts_as_failed() {
         let take = |key| {
             let (tx, outcome) = oneshot::channel();
             let job = w.engine.with(key, |inode| {
-                let driver = inode.ask(None, Requester::SERVER);
+                let driver = inode.ask(None, oneshot::channel().0, Requester::SERVER);
                 assert_eq!(driver, None, "one must be started");
-                inode.wait(oneshot::channel().0);
                 let job = inode.take_job(|| (0, ms(0)));
-                inode.wait(tx);
+                inode.ask(None, tx, Requester::SERVER);
                 job
             });
             (job, outcome)
@@ -172,9 +171,9 @@ fn a_sync_whose_worker_is_gone_counts_as_failed() {
         // A sync that was asked for and never begun lost nothing.
         w.write(&file(6), 0, 1).await.unwrap();
         let six = file(6).key_of();
-        let driver = w
-            .engine
-            .with(six, |inode| inode.ask(None, Requester::SERVER));
+        let driver = w.engine.with(six, |inode| {
+            inode.ask(None, oneshot::channel().0, Requester::SERVER)
+        });
         assert_eq!(driver, None);
         w.engine.abandon_sync(six);
         assert_eq!(w.flush(&file(6)).await, Ok(()));

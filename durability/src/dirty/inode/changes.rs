@@ -30,7 +30,7 @@ impl<V: Volume> Inode<V> {
     /// inode has no name, the answer is that of the time when the last one was removed.
     pub(crate) fn earlier_names(&self, from: FileKey) -> BTreeMap<FileKey, u64> {
         let mut all = self.left.clone();
-        let left = self.names.iter().filter(|name| name.has_left());
+        let left = self.names.iter().filter(|name| name.left);
         all.extend(left.map(|name| (name.dir.key(), name.seq)));
         let lost = self.latch.iter().filter(|latch| latch.entries);
         all.extend(lost.flat_map(|latch| &latch.names).map(|dir| (*dir, 0)));
@@ -87,11 +87,6 @@ impl<V: Volume> Inode<V> {
         let (sequence, at) = self.last_sync;
         let another = sequence < marked && !self.pending.is_clean();
         (self.running.is_some() && another).then_some(at)
-    }
-
-    /// Whether the running sync saves everything that was marked by `marked`, names in the inode included.
-    pub(super) fn running_saves(&self, marked: u64) -> bool {
-        self.running.is_some() && self.syncs_all && self.last_sync.0 > marked
     }
 
     /// Dirty bytes, including those of the epoch that is being synced.

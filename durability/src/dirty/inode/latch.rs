@@ -101,7 +101,7 @@ impl Latch {
     pub(crate) fn add_names<V: Volume>(&mut self, names: &[Name<V>]) {
         for name in names {
             self.names.insert(name.dir.key());
-            self.entries |= name.has_left();
+            self.entries |= name.left;
             self.take(&name.charges);
         }
     }
@@ -222,7 +222,7 @@ impl<V: Volume> Inode<V> {
         };
         (self.file && latch.path.is_empty())
             || is_in(&latch.path)
-            || self.names.iter().any(Name::has_left)
+            || self.names.iter().any(|name| name.left)
             || self.path_hint().is_some_and(|now| is_in(&now))
     }
 

@@ -45,22 +45,12 @@ pub(crate) struct Name<V: Volume> {
     pub(crate) dir: Held<V>,
     pub(crate) seq: u64,
     /// The directory has a name of the inode now.
-    here: bool,
+    pub(crate) here: bool,
     /// A name was removed from the directory. It may come back, whatever names were made since.
-    left: bool,
+    pub(crate) left: bool,
     /// A client found the inode by this name, which this process did not make (`gate/flush.rs`).
     found: bool,
     pub(crate) charges: Vec<Charge>,
-}
-
-impl<V: Volume> Name<V> {
-    pub(crate) fn is_here(&self) -> bool {
-        self.here
-    }
-
-    pub(crate) fn has_left(&self) -> bool {
-        self.left
-    }
 }
 
 /// Where a client found an inode. Shares over different folders may find it at equal paths in different directories.
@@ -80,9 +70,16 @@ pub(crate) struct Remains {
 }
 
 impl<V: Volume> Inode<V> {
-    /// Requests a sync that starts after now. Returns the requester on whose behalf the running driver works, which
-    /// will run that sync. If there is none, a driver must be started on behalf of `by`.
-    pub(crate) fn ask(&mut self, node: Option<Held<V>>, by: Requester) -> Option<Requester> {
+    /// Requests a sync that starts after now, for the request that `waiter` answers. Returns the requester on whose
+    /// behalf the running driver works, which will run that sync. If there is none, a driver must be started on behalf
+    /// of `by`.
+    pub(crate) fn ask(
+        &mut self,
+        node: Option<Held<V>>,
+        waiter: Waiter,
+        by: Requester,
+    ) -> Option<Requester> {
+        self.waiters.push(waiter);
         self.times_wanted |= node.is_none() || self.flushes_times();
         self.file |= node.as_ref().is_some_and(Held::is_file);
         if let Some(held) = node {
@@ -96,15 +93,11 @@ impl<V: Volume> Inode<V> {
         driver
     }
 
-    /// Adds a request, which `waiter` answers, to those that the next sync serves.
-    pub(crate) fn wait(&mut self, waiter: Waiter) {
-        self.waiters.push(waiter);
-    }
-
     /// Lets the running sync serve a request, if it saves everything that was marked by `marked`, names in the inode
     /// included. Returns where its result comes.
     pub(crate) fn join(&mut self, marked: u64) -> Option<oneshot::Receiver<VfsResult<()>>> {
-        self.running_saves(marked).then(|| {
+        let saves = self.running.is_some() && self.syncs_all && self.last_sync.0 > marked;
+        saves.then(|| {
             let (waiter, outcome) = oneshot::channel();
             self.joined.push(waiter);
             outcome
