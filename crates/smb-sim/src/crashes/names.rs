@@ -91,7 +91,8 @@ impl Actor {
         let to: Place = (step.dir(), step.b() % NAMES);
         let world = Rc::clone(&self.world);
         let from = match world.beliefs.borrow().file(slot) {
-            Some(file) if file.places.len() == 1 => file.places[0],
+            // Handles are opened by the first of several names.
+            Some(file) if !file.places.is_empty() => file.places[0],
             _ => return,
         };
         let replaced = match world.beliefs.borrow().names.get(&to) {
@@ -139,7 +140,7 @@ impl Actor {
         let beliefs = self.world.beliefs.borrow();
         let file = beliefs.file(slot)?;
         let wanted = replaced.map(Taken::File);
-        if file.places != [from]
+        if file.places.first() != Some(&from)
             || file.object != object
             || file.held.contains_key(&MAKER)
             || beliefs.names.get(&to) != wanted.as_ref()

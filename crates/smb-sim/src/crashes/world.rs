@@ -179,7 +179,8 @@ impl Beliefs {
         self.names.remove(&from);
         self.names.insert(to, Taken::File(slot));
         if let Some(file) = &mut self.files[slot] {
-            file.places = vec![to];
+            let moved = file.places.iter_mut().filter(|place| **place == from);
+            moved.for_each(|place| *place = to);
         }
     }
 
