@@ -321,7 +321,7 @@ mod tests {
         assert_eq!((shared.opens, shared.dirty_inodes), (6_000, 5_000));
         let more = "[limits]\nopens = 7000\n";
         let error = kept(more).unwrap_err().to_string();
-        assert!(error.contains("= restart the server, "), "{error}");
+        assert!(error.contains(", restart it, "), "{error}");
         let anew = Descriptors::check_within(&config(more), 20_000).unwrap();
         assert_eq!((anew.opens, anew.dirty_inodes), (7_000, 2_375));
     }

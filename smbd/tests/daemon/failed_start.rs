@@ -349,8 +349,9 @@ fn a_state_folder_that_hangs_does_not_keep_a_share_from_being_served() {
         return;
     }
     assert_eq!(refused(&daemon, "bad"), Some(Status::SHARE_UNAVAILABLE));
-    fs::create_dir(daemon.path("more")).unwrap();
-    daemon.edit(|text| text + "[[share]]\nname = \"more\"\npath = \"more\"\n");
+    // Below a share, where the sandbox lets the server open it.
+    fs::create_dir(daemon.path("data/more")).unwrap();
+    daemon.edit(|text| text + "[[share]]\nname = \"more\"\npath = \"data/more\"\n");
     let frozen = Frozen::new(&disk);
     daemon.signal("HUP");
     eventually("the reload changes nothing in the state folder", || {
