@@ -79,8 +79,8 @@ pub struct ClosedOne {
     pub path: String,
 }
 
-/// A change of one share's policy and rules. A reload that changes nothing of a share waits for an earlier change of it,
-/// and reports that.
+/// A change of one share's policy and rules. A reload that changes nothing of a share waits for an earlier change of
+/// it, and reports that.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyOutcome {
     /// The share.
