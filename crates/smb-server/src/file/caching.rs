@@ -259,15 +259,10 @@ impl Holder {
         let ack_required = self.state != R;
         let ticket = site.next_ticket();
         self.epoch = self.epoch.wrapping_add(1);
+        let notified = self.notification(site.place, offered, ticket);
         out.breaks.push(Break {
-            owner: self.owner,
-            place: site.place.clone(),
-            opens: self.opens.iter().copied().collect(),
-            current: self.state,
-            new: offered,
-            epoch: if self.v2 { self.epoch } else { 0 },
             ack_required,
-            ticket,
+            ..notified
         });
         if ack_required {
             self.breaking = Some(Breaking {
@@ -280,6 +275,28 @@ impl Holder {
             self.state = offered;
             self.unasked = true;
         }
+    }
+
+    /// A break of the present state that the holder must acknowledge.
+    fn notification(&self, place: &Place, offered: LeaseState, ticket: u64) -> Break {
+        Break {
+            owner: self.owner,
+            place: place.clone(),
+            opens: self.opens.iter().copied().collect(),
+            current: self.state,
+            new: offered,
+            epoch: if self.v2 { self.epoch } else { 0 },
+            ack_required: true,
+            ticket,
+        }
+    }
+
+    /// The break in flight, to be sent again.
+    pub(super) fn break_in_flight(&self, place: &Place) -> Option<Break> {
+        let Breaking {
+            offered, ticket, ..
+        } = self.breaking?;
+        Some(self.notification(place, offered, ticket))
     }
 
     /// The holder keeps `kept` of what it was offered; if more must be given up, another break follows.

@@ -15,12 +15,12 @@ use smb_wire::{
 };
 
 use super::{
-    caching::Holder,
+    caching::{Breaking, Holder},
     contention::ShareMode,
     files::Files,
     inode::{Inode, OPENS_MAX},
     lock_sequences::LockSequence,
-    types::{Granted, H, LeaseState, NONE, OpenId, OpenRequest, Owner, Place, R, W},
+    types::{Break, Granted, H, LeaseState, NONE, OpenId, OpenRequest, Owner, Place, R, W},
 };
 
 /// A byte-range lock held.
@@ -49,11 +49,14 @@ pub enum SavedCache {
 /// A lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SavedLease {
-    /// The state that is held. While a break is in flight, this is the state after the break, because the request that
-    /// caused it may already have been answered, and a client that reconnects after a restart learns from the answer
-    /// which state it holds.
+    /// The state that is held. While a break of other caching than that of writes is in flight, this is the state after
+    /// the break, because the request that caused it may already have been answered, and a client that reconnects after
+    /// a restart learns from the answer which state it holds.
     pub state: LeaseState,
-    /// Its epoch.
+    /// The state that a break in flight leaves, if the holder caches writes: it may have data to write back, and every
+    /// request that conflicts with that waits for it, after a restart as well.
+    pub left: Option<LeaseState>,
+    /// Its epoch, with the break in flight.
     pub epoch: u16,
     /// The lease is of version 2.
     pub v2: bool,
@@ -190,13 +193,16 @@ impl Files {
             let (stream, known) = inode.stream_of(open)?;
             let (mut cache, mut lease) = (SavedCache::None, None);
             if let Some(holder) = stream.holder_of(open) {
-                let left = |breaking: super::caching::Breaking| holder.state & breaking.required;
-                let state = holder.breaking.map_or(holder.state, left);
+                let left = |breaking: Breaking| holder.state & breaking.required;
+                let left = holder.breaking.map(left);
+                let state = left.unwrap_or(holder.state);
                 cache = if holder.is_oplock() {
                     SavedCache::Oplock(state)
                 } else {
+                    let left = left.filter(|_| holder.state.contains(W));
                     let kept = SavedLease {
-                        state,
+                        state: left.map_or(state, |_| holder.state),
+                        left,
                         epoch: holder.epoch,
                         v2: holder.v2,
                         parent: holder.parent,
@@ -219,6 +225,13 @@ impl Files {
         })?
     }
 
+    /// The break that the client of a restored open has not acknowledged, to be sent when it is back.
+    pub fn break_in_flight(&self, place: &Place, open: OpenId) -> Option<Break> {
+        self.with_stream(place, |stream| {
+            stream.holder_of(open)?.break_in_flight(place)
+        })
+    }
+
     /// Restores a recorded open. Of the request, its name, place, link, path, client, lease key and user are used, and
     /// it must overwrite nothing; a link or stream that is marked for deletion is removed on behalf of `who`. `None` if
     /// the open does not fit, or its lease is unknown.
@@ -229,13 +242,21 @@ impl Files {
         lease: Option<(Guid, LeaseKey, SavedLease)>,
         who: &Deleter,
     ) -> Option<Granted> {
-        let group = self.site(&request.place).next_ticket();
+        let site = self.site(&request.place);
+        let group = site.next_ticket();
+        let breaking = |left| Breaking {
+            ticket: site.next_ticket(),
+            offered: left,
+            required: left,
+            chain: false,
+        };
         let holder = match (kept.cache, lease) {
             (SavedCache::None, _) => None,
             (SavedCache::Oplock(state), _) => {
                 Some(Holder::new(Owner::Oplock(request.open), group, state))
             }
             (SavedCache::Lease, Some((client, key, lease))) => Some(Holder {
+                breaking: lease.left.map(breaking),
                 epoch: lease.epoch,
                 v2: lease.v2,
                 parent: lease.parent,

@@ -33,6 +33,7 @@ pub(crate) const MOVING_MAX: usize = 8;
 
 const DIRECTORY: u8 = 1;
 const LEASE_V2: u8 = 2;
+const LEASE_BREAKING: u8 = 1;
 const DELETE_ON_CLOSE: u8 = 4;
 const MARKED_DELETED: u8 = 8;
 const STREAM_MOVING: u8 = 16;
@@ -357,7 +358,12 @@ fn decode_engine(from: &mut Reader<'_>) -> Option<SavedOpen> {
 pub(crate) fn encode_lease(kept: &SavedLease) -> Vec<u8> {
     let mut out = BytesMut::new();
     out.put_u8(VERSION);
-    out.put_u8(if kept.v2 { LEASE_V2 } else { 0 });
+    let v2 = if kept.v2 { LEASE_V2 } else { 0 };
+    let breaking = kept.left.map_or(0, |_| LEASE_BREAKING);
+    out.put_u8(v2 | breaking);
+    if let Some(left) = kept.left {
+        out.put_u32_le(left.0);
+    }
     out.put_u32_le(kept.state.0);
     out.put_u16_le(kept.epoch);
     option(&mut out, kept.parent, |out, key| out.put_slice(&key.0));
@@ -367,11 +373,16 @@ pub(crate) fn encode_lease(kept: &SavedLease) -> Vec<u8> {
 fn decode_lease(bytes: &[u8]) -> Option<SavedLease> {
     let mut from = Reader::new(bytes, "persistent lease");
     let (version, flags) = (from.u8().ok()?, from.u8().ok()?);
-    if version != VERSION || flags & !LEASE_V2 != 0 {
+    if version != VERSION || flags & !(LEASE_V2 | LEASE_BREAKING) != 0 {
         return None;
     }
+    let left = match flags & LEASE_BREAKING {
+        0 => None,
+        _ => Some(LeaseState(from.u32().ok()?)),
+    };
     let kept = SavedLease {
-        v2: flags == LEASE_V2,
+        v2: flags & LEASE_V2 != 0,
+        left,
         state: LeaseState(from.u32().ok()?),
         epoch: from.u16().ok()?,
         parent: read_option(&mut from, |from| from.array().ok().map(LeaseKey))?,
@@ -451,6 +462,7 @@ mod tests {
     fn lease() -> SavedLease {
         SavedLease {
             state: LeaseState::RWH,
+            left: None,
             epoch: 65_535,
             v2: true,
             parent: None,
@@ -486,8 +498,11 @@ mod tests {
             assert_eq!(read, Some(Record::Open(Box::new(open))));
         }
         let key = lease_key(NAME.0, NAME.1);
-        let read = read(&key, &encode_lease(&lease()));
-        assert_eq!(read, Some(Record::Lease(NAME, lease())));
+        for left in [None, Some(LeaseState(0)), Some(LeaseState::READ)] {
+            let kept = SavedLease { left, ..lease() };
+            let read = read(&key, &encode_lease(&kept));
+            assert_eq!(read, Some(Record::Lease(NAME, kept)));
+        }
         assert!(open_key(u64::MAX) < key);
         assert!(key.len() <= durability::KEY_MAX);
     }

@@ -46,7 +46,7 @@ use crate::{
     race::{First, race},
     state::{
         AppInstance, At, Endurance, LeaseName, NewOpen, Open, OpenKind, Origin, QuotaUser, Server,
-        Share, Shares, TreeConnect, disconnected,
+        Share, Shares, TreeConnect, breaks, disconnected,
     },
     token::Token,
 };
@@ -271,6 +271,9 @@ impl<V: Vfs> Server<V> {
             let why = "the file engine has no room for it".to_owned();
             return Err(Refusal::Unknown(why));
         };
+        if let Some(broken) = self.files.break_in_flight(&request.place, engine) {
+            breaks::restored(self, broken);
+        }
         let lost_cache = matches!(good, Ok(false));
         self.again(share, record, node, &request, granted.quick, owner);
         // Another restart must not restore the caching that was given up.
@@ -459,6 +462,7 @@ fn without_cache(record: &OpenRecord, lease: NamedLease) -> (OpenRecord, NamedLe
     }
     let given_up = |kept: SavedLease| SavedLease {
         state: LeaseState(0),
+        left: None,
         epoch: kept.epoch.wrapping_add(1),
         ..kept
     };

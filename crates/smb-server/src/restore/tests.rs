@@ -20,13 +20,13 @@ use vfs::{
 
 use super::world::{CLIENT, HASTE, KEY, World, came, run, shares};
 use crate::{
-    file::{LeaseState, LockBounds, OpenId, SavedCache, SavedLock, SavedOpen},
+    file::{CacheGrant, LeaseState, LockBounds, OpenId, Owner, SavedCache, SavedLock, SavedOpen},
     limits::ServerLimits,
     persistent::{
         OWNER_BYTES_MAX, OpenRecord,
         record::{Record, lease_key, open_key, read},
     },
-    state::{Share, disconnected},
+    state::{Share, breaks, disconnected},
 };
 use durability::MapChange;
 
@@ -200,6 +200,33 @@ fn a_lease_that_is_there_is_not_given_up_for_an_open_that_is_not() {
     let lease = lease_key(CLIENT, KEY);
     let put = |change: &MapChange| matches!(change, MapChange::Put(key, _) if *key == lease);
     assert!(!world.store.changes().iter().any(put));
+}
+
+/// The client may have data to write back, so the break waits for it as before the restart.
+#[test]
+fn a_break_that_was_not_acknowledged_waits_for_the_client_again() {
+    let world = World::new(false, ServerLimits::default());
+    world.changes_seen(true);
+    let records = [10, 11].map(|id| world.record(id));
+    let left = Some(LeaseState::READ);
+    assert_eq!(world.bring_back_breaking(&records, left), came(2, 0, 0));
+    let (server, owner) = (&world.server, Owner::Lease(CLIENT, KEY));
+    let waiting = server.pending_breaks.of(owner);
+    assert_eq!(waiting.len(), 1);
+    assert_eq!((waiting[0].new, waiting[0].epoch), (LeaseState::READ, 4));
+    assert_eq!(waiting[0].opens.len(), 2);
+    let open = server.durables.find(10).unwrap();
+    let place = open.disk().unwrap().place;
+    // The notification has the epoch of the break, so the answer to the reconnect has the one before.
+    let cache = breaks::reported(server, &place, open.engine, owner);
+    let CacheGrant::Lease(lease) = cache else {
+        panic!("it has no lease");
+    };
+    assert_eq!(lease.lease_state, LeaseState::RWH);
+    assert_eq!(lease.v2.unwrap().epoch, 3);
+    let (acknowledged, _) = (server.files).acknowledge_lease(CLIENT, KEY, LeaseState::READ);
+    assert_eq!(acknowledged, Ok(LeaseState::READ));
+    assert_eq!(world.lease(10), Some((LeaseState::READ, 4)));
 }
 
 #[test]

@@ -340,6 +340,15 @@ impl World {
     }
 
     pub(crate) fn bring_back(&self, records: &[OpenRecord]) -> Restored {
+        self.bring_back_breaking(records, None)
+    }
+
+    /// As [`World::bring_back`], with a break in flight that leaves this state of the lease.
+    pub(crate) fn bring_back_breaking(
+        &self,
+        records: &[OpenRecord],
+        left: Option<LeaseState>,
+    ) -> Restored {
         let entry = |key, value| MapEntry {
             key,
             value,
@@ -351,6 +360,7 @@ impl World {
             .collect();
         let kept = SavedLease {
             state: LeaseState::RWH,
+            left,
             epoch: 4,
             v2: true,
             parent: None,

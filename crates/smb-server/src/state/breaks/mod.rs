@@ -225,6 +225,16 @@ fn caches_nothing<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     })
 }
 
+/// Has a break of a restored lease wait for its client. Each open of the lease that comes back names the same break.
+pub(crate) fn restored<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
+    let ticket = broken.ticket;
+    let other = server.pending_breaks.waits(broken);
+    // The break of a file that had the key of the lease before ends in time.
+    if let Some(other) = other.filter(|other| other.ticket != ticket) {
+        watch(server, other);
+    }
+}
+
 /// Called when a client of `owner` has opened the file of its lease anew: the break that waited for it leaves after the
 /// answer.
 pub(crate) fn resume<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
@@ -278,10 +288,14 @@ pub(crate) fn acknowledge_oplock<V: Vfs>(
     place: &Place,
     level: OplockLevel,
 ) -> Result<OplockLevel, Status> {
-    let (answer, effects) = server.files.acknowledge_oplock(place, open.engine, level);
     let owner = Owner::Oplock(open.engine);
+    let (answer, effects) = {
+        let _breaking = server.persistence.breaking();
+        let after = server.files.acknowledge_oplock(place, open.engine, level);
+        records::caching_changed(server, owner);
+        after
+    };
     acknowledged(server, owner);
-    records::caching_changed(server, owner);
     perform(server, effects);
     answer
 }
@@ -310,9 +324,13 @@ pub(crate) fn acknowledge_lease<V: Vfs>(
     for open in known {
         open.used();
     }
-    let (answer, effects) = server.files.acknowledge_lease(client, key, state);
     let owner = Owner::Lease(client, key);
-    records::caching_changed(server, owner);
+    let (answer, effects) = {
+        let _breaking = server.persistence.breaking();
+        let after = server.files.acknowledge_lease(client, key, state);
+        records::caching_changed(server, owner);
+        after
+    };
     let over = answer.is_ok().then(|| acknowledged(server, owner));
     perform(server, effects);
     for broken in over.into_iter().flatten() {
@@ -372,6 +390,7 @@ fn watch<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     env.spawn(Box::pin(async move {
         let time = server.env.sleep(BREAK_TIMEOUT);
         if let First::Right(()) = race(ended, time).await {
+            let _breaking = server.persistence.breaking();
             over(&server, &broken);
         }
     }));
