@@ -124,15 +124,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::testing::block_on;
-
-    fn key(fs: u64, ino: u64) -> FileKey {
-        FileKey {
-            fs,
-            ino,
-            generation: 0,
-        }
-    }
+    use crate::testing::{block_on, key};
 
     #[test]
     fn a_file_system_that_hangs_holds_no_lock_of_another() {

@@ -12,7 +12,10 @@ use std::{
 
 use tokio::{net::unix::pipe, runtime::Builder, task::LocalSet};
 
-use crate::uring::{UringOptions, UringWorker, local, probe};
+use crate::{
+    FileKey,
+    uring::{UringOptions, UringWorker, local, probe},
+};
 
 struct Unpark(Thread);
 
@@ -41,6 +44,15 @@ pub(crate) fn missing(what: &str) {
         "HOLDFAST_REQUIRE_ROOT=1, but there is no {what}"
     );
     eprintln!("missing: {what}");
+}
+
+/// The key of an inode of a file system without generations.
+pub(crate) fn key(fs: u64, ino: u64) -> FileKey {
+    FileKey {
+        fs,
+        ino,
+        generation: 0,
+    }
 }
 
 /// Polls `future` to its end, parking the thread in between.

@@ -228,6 +228,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::key;
 
     fn at(secs: i64, nanos: u32) -> Timestamp {
         Timestamp { secs, nanos }
@@ -235,11 +236,7 @@ mod tests {
 
     fn stat(ino: u64, changed: Timestamp) -> Stat {
         Stat {
-            key: FileKey {
-                fs: 1,
-                ino,
-                generation: 0,
-            },
+            key: key(1, ino),
             changed,
             ..Stat::default()
         }

@@ -101,14 +101,7 @@ fn mix(number: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn inode(fs: u64, ino: u64) -> FileKey {
-        FileKey {
-            fs,
-            ino,
-            generation: 0,
-        }
-    }
+    use crate::testing::key;
 
     #[test]
     fn ids_differ_between_file_systems_and_do_not_depend_on_their_order() {
@@ -117,7 +110,7 @@ mod tests {
         ids.learn(3, 88);
         again.learn(9, 88);
         again.learn(8, 77);
-        let of = |ids: &FileIds, fs| ids.of(inode(fs, 256), Kind::File, Via::default());
+        let of = |ids: &FileIds, fs| ids.of(key(fs, 256), Kind::File, Via::default());
         assert_eq!((of(&ids, 1), of(&again, 7)), (256, 256));
         assert_eq!((of(&ids, 2), of(&ids, 3)), (of(&again, 8), of(&again, 9)));
         assert_ne!(of(&ids, 2), of(&ids, 3));

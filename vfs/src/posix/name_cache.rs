@@ -328,7 +328,7 @@ pub(super) fn later(time: Timestamp, span: Duration) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::posix::short_name::Code;
+    use crate::{posix::short_name::Code, testing::key};
 
     fn at(secs: i64) -> Timestamp {
         Timestamp { secs, nanos: 0 }
@@ -336,11 +336,7 @@ mod tests {
 
     fn stat(ino: u64, changed: i64) -> Stat {
         Stat {
-            key: FileKey {
-                fs: 1,
-                ino,
-                generation: 0,
-            },
+            key: key(1, ino),
             written: at(changed),
             changed: at(changed),
             ..Stat::default()

@@ -25,7 +25,7 @@ use crate::{
     env::Clock,
     linux::LinuxDisk,
     sim::{Fault, FaultAction, SimDisk, SimOp, SimOptions},
-    testing::{block_on, on_ring},
+    testing::{block_on, key, on_ring},
     uring::UringOptions,
     vfs::*,
 };
@@ -383,11 +383,7 @@ fn the_back_end_is_shared() {
 
 #[test]
 fn inodes_and_names_are_locked_for_every_share_of_a_disk() {
-    let key = FileKey {
-        fs: 7,
-        ino: 77,
-        generation: 0,
-    };
+    let key = key(7, 77);
     let disk = SimDisk::new(SimOptions::default());
     let [one, two] = [(); 2].map(|()| disk.clone().inode_locks());
     let elsewhere = SimDisk::new(SimOptions::default()).inode_locks();
@@ -410,11 +406,7 @@ fn inodes_and_names_are_locked_for_every_share_of_a_disk() {
 #[test]
 fn a_file_system_that_hangs_holds_no_name_of_another() {
     let locks = SimDisk::new(SimOptions::default()).inode_locks();
-    let [here, mounted] = [1, 2].map(|fs| FileKey {
-        fs,
-        ino: 7,
-        generation: 0,
-    });
+    let [here, mounted] = [1, 2].map(|fs| key(fs, 7));
     let _held = block_on(locks.name(mounted, "f"));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let mut free = std::pin::pin!(locks.names((here, "f"), (here, "F")));
