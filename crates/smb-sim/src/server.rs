@@ -42,6 +42,8 @@ pub type MemoryVfs = PosixVfs<SimDisk>;
 pub const SHARE: &str = "data";
 /// Another share over the same disk, see [`MemoryOptions::second`].
 pub(crate) const SECOND: &str = "second";
+/// The folder of the disk over which the second share may lie.
+pub(crate) const FOLDER: &str = "e";
 pub const USER: &str = "alice";
 pub const PASSWORD: &str = "Alice-pw-1";
 
@@ -55,6 +57,10 @@ pub struct MemoryOptions {
     pub policy: Policy,
     /// The policy of the second share; `None`: there is no such share.
     pub second: Option<Policy>,
+    /// The inode of the folder [`FOLDER`], if the second share lies over that and not over the whole disk.
+    pub folder: Option<u64>,
+    /// Files may share extents.
+    pub clones: bool,
     /// The users who may log in, with their passwords.
     pub users: Vec<(String, String)>,
     /// Every session has to sign.
@@ -84,6 +90,8 @@ impl Default for MemoryOptions {
         Self {
             policy: Policy::Honor,
             second: None,
+            folder: None,
+            clones: false,
             users: vec![(USER.to_owned(), PASSWORD.to_owned())],
             signing_required: true,
             profile: Profile::PosixMin,
@@ -107,6 +115,7 @@ pub fn memory_disk(env: &Arc<dyn Env>, seed: u64, options: &MemoryOptions) -> Si
         seed,
         profile: options.profile,
         capacity_blocks: options.capacity_blocks,
+        clones: options.clones,
         clock: Some(Clock::new(move || clock.realtime())),
         ..SimOptions::default()
     })
@@ -123,14 +132,16 @@ pub async fn memory_server(
     if let Some(Fault::Engine(fault)) = options.planted {
         durability.plant(Some(fault));
     }
-    let over = |name| {
+    let over = |name, folder: Option<u64>| {
         let mut config = ShareConfig::new(name);
-        config.folder = options.second.map(|_| b"/folder".to_vec());
-        (config, disk.clone())
+        let path = folder.map_or("/folder".to_owned(), |_| format!("/folder/{FOLDER}"));
+        config.folder = options.second.map(|_| path.into_bytes());
+        (config, folder.map_or(disk.clone(), |ino| disk.below(ino)))
     };
     let others = options.shares.iter().cloned();
-    let all = std::iter::once((over(SHARE), options.policy))
-        .chain(options.second.map(|policy| (over(SECOND), policy)))
+    let second = |policy| (over(SECOND, options.folder), policy);
+    let all = std::iter::once((over(SHARE, None), options.policy))
+        .chain(options.second.map(second))
         .chain(others.map(|share| (share, options.policy)));
     let mut shares = Vec::new();
     for (id, (of, policy)) in (1..).zip(all) {

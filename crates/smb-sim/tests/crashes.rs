@@ -140,6 +140,42 @@ fn two_shares_over_one_folder_keep_their_promises() {
     assert!(charged_beside > SEEDS_OTHER / 2, "{charged_beside}");
 }
 
+/// The second share lies over a folder of the first, which clients of the first move and fill.
+#[test]
+fn a_share_over_a_folder_of_another_one_keeps_its_promises() {
+    for policy in Plan::policies() {
+        for seed in 0..SEEDS_OTHER {
+            let mut plan = Plan::random(seed, None, Some(Profile::PosixMin));
+            plan.add_share(policy, seed);
+            plan.nest(true);
+            holds(&plan);
+        }
+    }
+}
+
+/// A reload removes a share through which a client has a dirty file open, and another one brings it back with another
+/// policy. Everything from before is stable by then.
+#[test]
+fn a_share_that_comes_back_has_lost_nothing() {
+    let [honor, _, bounded, host] = Plan::policies();
+    for (first, next) in [(host, 0), (host, 3), (bounded, 5), (honor, 3)] {
+        let mut plan = Plan::empty(1, first, Profile::PosixMin);
+        plan.steps = vec![
+            Step::new(Kind::Create, 0, 0, 0),
+            Step::new(Kind::Write, 0, 0, 0).with(0, 0x80),
+            Step::new(Kind::Reload, 0, 0, 0).with(next, 9).flagged(),
+            Step::new(Kind::Write, 0, 0, 0).with(1, 0x80),
+        ];
+        let done = holds(&plan);
+        let history = done.history.to_string();
+        assert!(history.contains("stable: Some"), "{history}");
+        for call in 0..done.calls {
+            plan.end = End::Call(call);
+            holds(&plan);
+        }
+    }
+}
+
 /// A directory that a flushed file left for a new one is flushed, or the file is: wherever that
 /// ends, the file is found where it was or where it went.
 #[test]

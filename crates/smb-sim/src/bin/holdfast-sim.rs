@@ -26,8 +26,8 @@ use std::{
 use clap::Parser;
 use durability::Policy;
 use smb_sim::crashes::{
-    Alphabet, Crash, End, Fault, Kind, Outcome, Pace, Plan, Speech, Tally, run_planted, sequences,
-    sequences_count, shrink,
+    Alphabet, Crash, End, Fault, Kind, Outcome, Pace, Plan, Speech, Step, Tally, run_planted,
+    sequences, sequences_count, shrink,
 };
 use smb_sim::oracle::WANTED;
 use vfs::sim::Profile;
@@ -292,6 +292,10 @@ impl<'a> Report<'a> {
 
     fn mix(&mut self, plan: &Plan, outcome: &Outcome) {
         let has = |kind| plan.steps.iter().any(|step| step.kind() == kind);
+        let has_reload = |removes| {
+            let reload = |step: &Step| step.kind() == Kind::Reload && step.flag() == removes;
+            plan.steps.iter().any(reload)
+        };
         let parts = [
             ("profile posix-min", plan.profile == Profile::PosixMin),
             ("profile journal", plan.profile == Profile::Journal),
@@ -304,6 +308,9 @@ impl<'a> Report<'a> {
                 plan.policy == Policy::TreatHostAsStableStorage,
             ),
             ("a second share over the folder", plan.second.is_some()),
+            ("one over a folder in it", plan.nested),
+            ("a reload of the policy", has_reload(false)),
+            ("a share that is removed", has_reload(true)),
             (
                 "a change within the other share's bound",
                 outcome.history.charges_beside(),

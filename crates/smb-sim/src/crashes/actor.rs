@@ -30,6 +30,8 @@ use crate::{
 
 /// How long a client waits for an answer before it goes on without.
 pub(super) const PATIENCE: Duration = Duration::from_secs(4);
+/// How often a client looks whether a share is back.
+const AWAY_LOOK: Duration = Duration::from_millis(1);
 /// The stream that every file may have.
 pub(super) const STREAM: &str = "s";
 
@@ -101,7 +103,7 @@ impl Actor {
 
     async fn step(&mut self, step: Step) {
         self.harvest();
-        self.second = self.world.shared && step.is_second();
+        self.second = self.world.shared && step.is_second() && self.reaches(step);
         match step.kind() {
             kind @ (Kind::Write
             | Kind::Flush
@@ -110,11 +112,13 @@ impl Actor {
             | Kind::Times
             | Kind::Ea
             | Kind::Security
+            | Kind::Sparse
             | Kind::Zero) => self.on_file(kind, step).await,
             Kind::Create => self.create(step).await,
             Kind::Close => self.close_here(step.file()).await,
             Kind::Rename => self.rename(step).await,
-            Kind::Remove => self.remove(step).await,
+            Kind::Remove | Kind::RemoveLater => self.remove(step).await,
+            Kind::Supersede => self.supersede(step).await,
             Kind::WriteStream => self.write_stream(step).await,
             Kind::FlushStream => self.flush_stream(step).await,
             Kind::RemoveStream => self.remove_stream(step).await,
@@ -123,7 +127,7 @@ impl Actor {
             Kind::RemoveDir => self.remove_dir(step).await,
             Kind::FlushDir => self.flush_dir(step.dir()).await,
             Kind::FlushRoot => self.flush_dir(0).await,
-            Kind::Copy => self.copy(step).await,
+            Kind::Copy | Kind::Duplicate => self.copy(step).await,
             Kind::Link => self.link(step).await,
             Kind::Disconnect => self.disconnect(),
             Kind::Pause => self.pause(step).await,
@@ -141,6 +145,7 @@ impl Actor {
             // The player of the steps ends the life of the server.
             Kind::Kill => {}
             Kind::Policy => self.set_policy(step).await,
+            Kind::Reload => self.reload(step).await,
             Kind::Host => self.host(step).await,
         }
     }
@@ -157,7 +162,10 @@ impl Actor {
 
     /// The connection, made if there is none.
     async fn client(&mut self) -> Option<&mut SimClient> {
-        if self.client.is_none() {
+        while self.client.is_none() {
+            while self.world.away.get() {
+                self.world.env.sleep(AWAY_LOOK).await;
+            }
             let entering = async {
                 let mut client = SimClient::enter(&self.server, self.options.clone()).await?;
                 let mut trees = vec![client.tree()];
@@ -169,6 +177,8 @@ impl Actor {
             };
             match race(entering, self.world.env.sleep(PATIENCE)).await {
                 Some(Ok((client, trees))) => (self.client, self.trees) = (Some(client), trees),
+                // A share was just removed.
+                Some(Err(ClientError::Status(Status::BAD_NETWORK_NAME))) => {}
                 other => {
                     let text = format!("a client cannot enter: {:?}", other.map(drop_ok));
                     self.world.odd.borrow_mut().push(text);
@@ -213,6 +223,10 @@ impl Actor {
         match race(client.wait(id), env.sleep(PATIENCE)).await {
             Some(Ok(reply)) => {
                 self.world.answer(op, reply.header.status, what);
+                if reply.header.status == Status::NETWORK_NAME_DELETED {
+                    self.disconnect();
+                    return None;
+                }
                 Some(reply)
             }
             Some(Err(_)) => {
@@ -319,7 +333,7 @@ impl Actor {
         let (object, mut path, made) = {
             let beliefs = world.beliefs.borrow();
             let file = beliefs.file(slot)?;
-            let path = beliefs.path(*file.places.first()?)?;
+            let path = beliefs.path(self.root(), *file.places.first()?)?;
             (file.object, path, file.stream)
         };
         let mut record = None;

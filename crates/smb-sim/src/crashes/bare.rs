@@ -30,7 +30,10 @@ impl Actor {
         let (object, path) = {
             let beliefs = world.beliefs.borrow();
             let file = beliefs.file(slot)?;
-            (file.object, beliefs.path(*file.places.first()?)?)
+            (
+                file.object,
+                beliefs.path(self.root(), *file.places.first()?)?,
+            )
         };
         let args = CreateArgs::open(&path)
             .access(AccessMask::FILE_READ_ATTRIBUTES | AccessMask::FILE_WRITE_ATTRIBUTES);

@@ -9,9 +9,9 @@ use smb_wire::{
     dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, SecurityInformation, Sid},
     file_attributes::FileAttributes,
     fscc::{EaEntry, FileBasicInformation, FileInformationClass, encode_ea_list},
-    fsctl::{FsctlCode, SetZeroData},
+    fsctl::{DuplicateExtents, FsctlCode, SetSparse, SetZeroData},
     ids::{FileId, FileTime},
-    msg::{FlushRequest, InfoType, IoctlResponse, WriteFlags},
+    msg::{FlushRequest, InfoType, IoctlResponse, QueryInfoResponse, WriteFlags},
     status::Status,
 };
 
@@ -48,11 +48,12 @@ impl Actor {
             Kind::Times => self.times(hand).await,
             Kind::Ea => self.ea(hand, step).await,
             Kind::Security => self.security(hand, step).await,
+            Kind::Sparse => self.sparse(hand, step).await,
             _ => self.zero(hand, step).await,
         }
     }
 
-    async fn write(&mut self, hand: Hand, step: Step) {
+    pub(super) async fn write(&mut self, hand: Hand, step: Step) {
         let flags = match (step.flag(), step.a() % 5) {
             (true, 0) => WriteFlags::WRITE_UNBUFFERED,
             (true, _) => WriteFlags::WRITE_THROUGH,
@@ -91,7 +92,7 @@ impl Actor {
         self.ask("write", Some(record), wire, step.is_hasty()).await;
     }
 
-    async fn flush(&mut self, hand: Hand, step: Step) {
+    pub(super) async fn flush(&mut self, hand: Hand, step: Step) {
         let covers = Covers::Object(hand.object);
         self.flush_through(hand.id, covers, step).await;
     }
@@ -232,7 +233,12 @@ impl Actor {
             beliefs
                 .file(slot)
                 .filter(|file| file.stream && file.held.is_empty())
-                .and_then(|file| Some((file.object, beliefs.path(*file.places.first()?)?)))
+                .and_then(|file| {
+                    Some((
+                        file.object,
+                        beliefs.path(self.root(), *file.places.first()?)?,
+                    ))
+                })
         };
         let Some((object, path)) = ready else { return };
         let effects = Request::stream(object, STREAM, false).effects;
@@ -254,6 +260,20 @@ impl Actor {
         let Some(to) = self.hand(target, false, false).await else {
             return;
         };
+        let shares = step.kind() == Kind::Duplicate;
+        let (first, at, count) = if shares {
+            // Whole clusters.
+            (u64::from(step.a() % 2) * 8, u64::from(step.b() % 3) * 8, 8)
+        } else {
+            let (first, last) = (u64::from(step.a() % 8), u64::from(step.b() % 16));
+            (first, last, 1 + u64::from(step.b() % 8))
+        };
+        let record = Request::copy((from.object, "", first), (to.object, "", at), count);
+        let record = record.written(to.object, self.world.file_time());
+        let record = record.through_if(to.through);
+        if shares {
+            return self.duplicate((from, to), (first, at, count), record).await;
+        }
         let resume = Wire::ioctl(from.id, FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32);
         let Some(reply) = self.ask("resume key", None, resume, false).await else {
             return;
@@ -261,11 +281,6 @@ impl Actor {
         if reply.header.status != Status::SUCCESS {
             return;
         }
-        let (first, count) = (u64::from(step.a() % 8), 1 + u64::from(step.b() % 8));
-        let at = u64::from(step.b() % 16);
-        let record = Request::copy((from.object, "", first), (to.object, "", at), count);
-        let record = record.written(to.object, self.world.file_time());
-        let record = record.through_if(to.through);
         let length = u32::try_from(History::bytes(count)).unwrap_or(0);
         let chunk = (History::bytes(first), History::bytes(at), length);
         let input = IoctlResponse::read(&reply.message).map_err(ClientError::from);
@@ -273,6 +288,51 @@ impl Actor {
         let Ok(input) = input else { return };
         let wire = Wire::ioctl(to.id, FsctlCode::SRV_COPYCHUNK, &input, 12);
         self.ask("copychunk", Some(record), wire, false).await;
+    }
+
+    /// Extents of a file become those of another one as well. A range that ends with its source would be cut short, so
+    /// this is only done where nobody else can move that end.
+    async fn duplicate(
+        &mut self,
+        (from, to): (Hand, Hand),
+        (first, at, count): (u64, u64, u64),
+        record: Request,
+    ) {
+        let standard = FileInformationClass::STANDARD.0;
+        let query = Wire::query_info(from.id, InfoType::FILE, standard, 0, 64);
+        let Some(reply) = self.ask("source size", None, query, false).await else {
+            return;
+        };
+        let facts = QueryInfoResponse::read(&reply.message).map(|response| response.buffer);
+        let facts = facts
+            .ok()
+            .and_then(|buffer| buffer.get(8..16)?.try_into().ok());
+        let end = facts.map_or(0, u64::from_le_bytes);
+        if self.world.clients > 1 || end < History::bytes(first + count) {
+            return;
+        }
+        let bytes = |sectors| i64::try_from(History::bytes(sectors)).unwrap_or(i64::MAX);
+        let mut input = BytesMut::new();
+        DuplicateExtents {
+            source_file_id: from.id,
+            source_file_offset: bytes(first),
+            target_file_offset: bytes(at),
+            byte_count: bytes(count),
+        }
+        .encode(&mut input);
+        let wire = Wire::ioctl(to.id, FsctlCode::DUPLICATE_EXTENTS_TO_FILE, &input, 0);
+        self.ask("duplicate", Some(record), wire, false).await;
+    }
+
+    async fn sparse(&mut self, hand: Hand, step: Step) {
+        let set_sparse = step.a() % 4 > 0;
+        let record = Request::meta(hand.object, Key::Sparse, sparse_value(set_sparse));
+        let record = record.through_if(hand.through);
+        let mut input = BytesMut::new();
+        SetSparse { set_sparse }.encode(&mut input);
+        let wire = Wire::ioctl(hand.id, FsctlCode::SET_SPARSE, &input, 0);
+        self.ask("sparse", Some(record), wire, step.is_hasty())
+            .await;
     }
 
     async fn zero(&mut self, hand: Hand, step: Step) {
@@ -288,6 +348,14 @@ impl Actor {
         let record = Request::zero(hand.object, "", sectors).through_if(hand.through);
         let wire = Wire::ioctl(hand.id, FsctlCode::SET_ZERO_DATA, &input, 0);
         self.ask("zero", Some(record), wire, step.is_hasty()).await;
+    }
+}
+
+/// Whether a file is sparse.
+pub(super) fn sparse_value(sparse: bool) -> Value {
+    match sparse {
+        true => Value::Bytes(vec![1]),
+        false => Value::Nothing,
     }
 }
 

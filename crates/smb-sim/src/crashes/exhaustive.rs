@@ -53,6 +53,13 @@ impl Alphabet {
             // To `honor`, and to the policy that promises nothing.
             file(Kind::Policy, 0),
             file(Kind::Policy, 0).with(3, 0),
+            // By a reload that removes the share and one that brings it back under the same policies.
+            file(Kind::Reload, 0).flagged(),
+            file(Kind::Reload, 0).with(3, 0).flagged(),
+            file(Kind::Supersede, 0),
+            file(Kind::RemoveLater, 0),
+            file(Kind::RemoveLater, 0).flagged(),
+            file(Kind::Duplicate, 0),
         ];
         match self {
             Self::Small => small.to_vec(),

@@ -5,7 +5,8 @@
 //! when all is done and something was promised, which most crash bugs need. Each of these asks one question often:
 //! the order of names and data, the traces of a failure, streams beside files, the changes that are stable without
 //! a request, and whether promised data are still found when the directories above them move and disappear. The
-//! cases in which several clients use one file, or the server starts again, are in `together.rs`.
+//! cases in which several clients use one file, or the server starts again, are in `together.rs`, and those whose steps
+//! depend on each other in `chain.rs`.
 
 use vfs::sim::Cut;
 
@@ -41,10 +42,12 @@ pub(super) enum Flavour {
     Restart,
     /// The kernel fails to write back what was changed through more than one open.
     WriteBack,
+    /// Each step changes what the one before it left.
+    Chain,
 }
 
 impl Flavour {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 16] = [
         Self::Anything,
         Self::Failures,
         Self::Together,
@@ -59,6 +62,8 @@ impl Flavour {
         Self::WriteBack,
         Self::Together,
         Self::Rest,
+        Self::Chain,
+        Self::Chain,
     ];
 
     pub(super) fn of(seed: u64) -> Self {
@@ -138,10 +143,11 @@ impl Plan {
             Flavour::Through => self.write_through(&mut Draw(rng)),
             Flavour::Restart => self.restart(&mut Draw(rng)),
             Flavour::WriteBack => self.lose(&mut Draw(rng)),
+            Flavour::Chain => self.chain(&mut Draw(rng)),
         }
         // A state that is in order at the end need not have been so on the way there.
         let amid = match flavour {
-            Flavour::Ways => rng.below(2) == 0,
+            Flavour::Ways | Flavour::Chain => rng.below(2) == 0,
             Flavour::Together => rng.below(4) == 0,
             _ => false,
         };
@@ -336,8 +342,8 @@ mod tests {
     #[test]
     fn each_flavour_comes_up_in_any_row_of_cases() {
         for first in [0, 5, 1003, 70_260_362] {
-            let row = (first..first + 14).map(|seed| format!("{:?}", Flavour::of(seed)));
-            assert_eq!(row.collect::<BTreeSet<_>>().len(), 11);
+            let row = (first..first + 16).map(|seed| format!("{:?}", Flavour::of(seed)));
+            assert_eq!(row.collect::<BTreeSet<_>>().len(), 12);
         }
     }
 }

@@ -63,7 +63,10 @@ impl Actor {
             file.and_then(|file| {
                 let old = (beliefs.dir(from.0)?, &*name_of(from.1));
                 let new = (beliefs.dir(to.0)?, &*name_of(to.1));
-                let paths = (beliefs.path(from)?, beliefs.path(to)?);
+                let paths = (
+                    beliefs.path(self.root(), from)?,
+                    beliefs.path(self.root(), to)?,
+                );
                 Some((Request::rename(file.object, old, new), paths))
             })
         };
@@ -91,7 +94,12 @@ impl Actor {
         let file = {
             let beliefs = world.beliefs.borrow();
             let file = beliefs.file(slot);
-            file.and_then(|file| Some((file.object, beliefs.path(*file.places.first()?)?)))
+            file.and_then(|file| {
+                Some((
+                    file.object,
+                    beliefs.path(self.root(), *file.places.first()?)?,
+                ))
+            })
         };
         let Some((object, path)) = file else { return };
         let value = world.history().version().to_le_bytes().to_vec();

@@ -182,6 +182,11 @@ impl Ledger {
         self.handles.remove(&handle);
     }
 
+    /// A share is removed, and every handle through it is about to be closed.
+    pub(super) fn end(&mut self, second: bool) {
+        self.handles.retain(|_, held| held.second != second);
+    }
+
     /// The server is gone, and every handle with it.
     pub(super) fn clear(&mut self) {
         self.handles.clear();
@@ -254,7 +259,10 @@ impl Ledger {
 fn subject(request: &Request) -> Object {
     match &request.ask {
         Ask::Flush { covers, .. } => match covers {
-            Covers::Object(of) | Covers::Stream(of, _) | Covers::Directory(of) => *of,
+            Covers::Object(of)
+            | Covers::Stream(of, _)
+            | Covers::Directory(of)
+            | Covers::Folder(of) => *of,
             Covers::Root => Object::ROOT,
         },
         Ask::Close(of) => *of,

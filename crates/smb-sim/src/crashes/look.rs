@@ -14,7 +14,7 @@ use smb_wire::{
 };
 use vfs::sim::BLOCK;
 
-use super::contents::{EA, attribute_bits, created_value, security_read};
+use super::contents::{EA, attribute_bits, created_value, security_read, sparse_value};
 use crate::{
     client::SimClient,
     oracle::{Found, FoundStream, Key, Value, View},
@@ -107,6 +107,8 @@ impl Reader {
             found
                 .meta
                 .push((Key::Attributes, attribute_bits(entry.file_attributes)));
+            let sparse = entry.file_attributes.contains(FileAttributes::SPARSE_FILE);
+            found.meta.push((Key::Sparse, sparse_value(sparse)));
             found
                 .meta
                 .push((Key::Created, created_value(entry.creation_time)));

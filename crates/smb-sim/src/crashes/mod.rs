@@ -12,25 +12,30 @@
 
 mod actor;
 mod bare;
+mod chain;
 mod contents;
 mod exhaustive;
 mod fault;
 mod flavour;
 mod host;
 mod ledger;
+mod line;
 mod look;
 mod names;
 mod plan;
+mod replaced;
 mod run;
 mod shares;
 mod shrink;
 mod step;
+mod tally;
 mod together;
 mod world;
 
 pub use exhaustive::{Alphabet, sequences, sequences_count};
 pub use fault::{Fault, Neglect};
 pub use plan::{Crash, End, Mischief, Pace, Plan, Speech, Trouble};
-pub use run::{Outcome, Tally, run, run_planted};
+pub use run::{Outcome, run, run_planted};
 pub use shrink::shrink;
 pub use step::{Kind, Step};
+pub use tally::Tally;

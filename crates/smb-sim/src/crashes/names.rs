@@ -8,7 +8,7 @@ use smb_wire::{
     access_mask::AccessMask,
     fscc::{FileInformationClass, FileLinkInformation},
     ids::FileId,
-    msg::{CreateOptions, InfoType},
+    msg::InfoType,
 };
 
 use super::{
@@ -68,7 +68,7 @@ impl Actor {
         if beliefs.file(slot).is_some() || beliefs.names.contains_key(&place) {
             return None;
         }
-        let (dir, path) = (beliefs.dir(place.0)?, beliefs.path(place)?);
+        let (dir, path) = (beliefs.dir(place.0)?, beliefs.path(self.root(), place)?);
         // The locks, which are given back with their value, are a part of the same state.
         drop(beliefs);
         Some((locked, dir, path))
@@ -162,7 +162,7 @@ impl Actor {
         record
             .effects
             .extend(other.into_iter().flat_map(|other| emptied(other.object)));
-        Some((record, beliefs.path(to)?))
+        Some((record, beliefs.path(self.root(), to)?))
     }
 
     pub(super) async fn link(&mut self, step: Step) {
@@ -181,7 +181,7 @@ impl Actor {
                 .file(slot)
                 .is_some_and(|file| file.object == hand.object);
             (same && !beliefs.names.contains_key(&to))
-                .then(|| Some((beliefs.dir(to.0)?, beliefs.path(to)?)))
+                .then(|| Some((beliefs.dir(to.0)?, beliefs.path(self.root(), to)?)))
                 .flatten()
         };
         let Some((dir, path)) = free else { return };
@@ -235,7 +235,7 @@ impl Actor {
                 if file.places.len() == 1 {
                     effects.extend(emptied(object));
                 }
-                Some((effects, beliefs.path(place)?))
+                Some((effects, beliefs.path(self.root(), place)?))
             })
         };
         let Some((effects, path)) = still else { return };
@@ -258,63 +258,20 @@ impl Actor {
         }
     }
 
-    /// Opens for deletion and closes.
-    pub(super) async fn delete(
-        &mut self,
-        (args, path): (CreateArgs, &str),
-        object: Object,
-        effects: Vec<Effect>,
-        step: Step,
-    ) -> Answer {
-        let args = args
-            .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
-            .options(CreateOptions::DELETE_ON_CLOSE | options(step.flag()));
-        let entry = {
-            let mut ledger = self.world.ledger.borrow_mut();
-            ledger.ask(self.via(), object, path, step.flag())
-        };
-        let answer = self.delete_open(args, object, effects, step).await;
-        self.world.ledger.borrow_mut().let_go(entry);
-        answer
-    }
-
-    async fn delete_open(
-        &mut self,
-        args: CreateArgs,
-        object: Object,
-        effects: Vec<Effect>,
-        step: Step,
-    ) -> Answer {
-        let Some(reply) = self
-            .ask("open to delete", None, args.request(), false)
-            .await
-        else {
-            return Answer::Failed;
-        };
-        let Some(created) = created(&reply) else {
-            return Answer::Refused;
-        };
-        let record = Request::close(object, effects).through_if(step.flag());
-        match self
-            .done("delete", Some(record), Wire::close(created.file_id))
-            .await
-        {
-            Answer::Refused => Answer::Failed,
-            other => other,
-        }
-    }
-
     pub(super) async fn make_dir(&mut self, step: Step) {
         let slot = step.dir().max(1);
         let place: Place = (usize::from(step.a()) % 3, step.b() % NAMES);
         let world = Rc::clone(&self.world);
+        if world.is_home(slot) {
+            return;
+        }
         let Some(_locked) = world.lock(&[Lock::Tree]).await else {
             return;
         };
         let free = {
             let beliefs = world.beliefs.borrow();
             let free = beliefs.dirs[slot].is_none() && !beliefs.names.contains_key(&place);
-            free.then(|| Some((beliefs.dir(place.0)?, beliefs.path(place)?)))
+            free.then(|| Some((beliefs.dir(place.0)?, beliefs.path(self.root(), place)?)))
                 .flatten()
         };
         let Some((above, path)) = free else { return };
@@ -388,7 +345,12 @@ impl Actor {
                     (beliefs.dir(from.0)?, &name_of(from.1)),
                     (beliefs.dir(to.0)?, &name_of(to.1)),
                 );
-                Some((from, record, beliefs.path(from)?, beliefs.path(to)?))
+                Some((
+                    from,
+                    record,
+                    beliefs.path(self.root(), from)?,
+                    beliefs.path(self.root(), to)?,
+                ))
             })
             .flatten()
         };
@@ -431,6 +393,9 @@ impl Actor {
     pub(super) async fn remove_dir(&mut self, step: Step) {
         let slot = step.dir().max(1);
         let world = Rc::clone(&self.world);
+        if world.is_home(slot) {
+            return;
+        }
         let Some(_locked) = world.lock(&[Lock::Tree]).await else {
             return;
         };
@@ -442,7 +407,7 @@ impl Actor {
                     let dir = beliefs.dirs[slot].as_ref()?;
                     let place = dir.place?;
                     let above = beliefs.dir(place.0)?;
-                    Some((dir.object, place, above, beliefs.path(place)?))
+                    Some((dir.object, place, above, beliefs.path(self.root(), place)?))
                 })
                 .flatten()
         };
@@ -472,9 +437,11 @@ impl Actor {
         }
     }
 
-    /// FLUSH of a directory; slot 0 is the root and everything.
+    /// FLUSH of a directory; slot 0 is the root of the share, and everything in it.
     pub(super) async fn flush_dir(&mut self, slot: usize) {
         let world = Rc::clone(&self.world);
+        let root = self.root();
+        let slot = if slot == 0 { root } else { slot };
         // Any lock keeps directories from moving.
         let Some(_locked) = world.lock(&[Lock::Place((usize::MAX, 0))]).await else {
             return;
@@ -482,7 +449,7 @@ impl Actor {
         let ready = {
             let beliefs = world.beliefs.borrow();
             let object = beliefs.dir(slot);
-            object.and_then(|object| Some((object, beliefs.dir_path(slot)?)))
+            object.and_then(|object| Some((object, beliefs.dir_path(self.root(), slot)?)))
         };
         let Some((object, path)) = ready else { return };
         let args = CreateArgs::directory(&path)
@@ -490,10 +457,10 @@ impl Actor {
         let Some(id) = self.open_dir(slot, args).await else {
             return;
         };
-        let covers = if slot == 0 {
-            Covers::Root
-        } else {
-            Covers::Directory(object)
+        let covers = match slot == root {
+            true if root == 0 => Covers::Root,
+            true => Covers::Folder(object),
+            false => Covers::Directory(object),
         };
         let wire = Wire::flush(id);
         let flush = Some(Request::flush(covers));
@@ -517,7 +484,7 @@ fn gone(dir: Object, place: Place, about: Object) -> Effect {
 }
 
 /// With the last name go the streams, and a crash in the middle may leave the name.
-fn emptied(object: Object) -> Vec<Effect> {
+pub(super) fn emptied(object: Object) -> Vec<Effect> {
     Request::stream(object, STREAM, false).effects
 }
 

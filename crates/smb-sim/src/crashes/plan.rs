@@ -1,6 +1,6 @@
-//! A case as plain data, and its line of text.
+//! A case as plain data, and how it is drawn.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::time::Duration;
 
 use durability::{Bound, Policy};
 use vfs::sim::{Cut, Profile};
@@ -77,6 +77,8 @@ pub struct Plan {
     pub policy: Policy,
     /// The policy of a second share over the same folder, if there is one.
     pub second: Option<Policy>,
+    /// The second share lies over a folder in that of the first.
+    pub nested: bool,
     /// The changes that the disk may lose.
     pub profile: Profile,
     /// One to three.
@@ -107,6 +109,7 @@ impl Plan {
             seed,
             policy,
             second: None,
+            nested: false,
             profile,
             clients: 1,
             speech: Speech::Plain,
@@ -137,15 +140,58 @@ impl Plan {
         ]
     }
 
+    /// The policies that a reload brings into force: two of them have other bounds.
+    pub(super) fn reloads() -> [Policy; 6] {
+        let [honor, strict, bounded, host] = Self::policies();
+        let other = |millis, max_bytes| {
+            Policy::Bounded(Bound {
+                max_delay: Duration::from_millis(millis),
+                max_bytes,
+            })
+        };
+        let (tighter, looser) = (other(20, BOUND_BYTES), other(2_000, 1 << 20));
+        [honor, strict, bounded, host, tighter, looser]
+    }
+
     /// The case of a seed, of which the flavour comes in turn; policy and profile by chance unless given. One in six
-    /// has a second share.
+    /// has a second share, and one in eight a reload.
     pub fn random(seed: u64, policy: Option<Policy>, profile: Option<Profile>) -> Self {
         let mut plan = Self::of_one_share(seed, policy, profile);
         let mut rng = SimRng::new(seed ^ 0x0073_6563_6f6e_6421);
         if rng.below(6) == 0 {
             plan.add_share(*choose(&mut rng, &Self::policies()), seed);
+            if rng.below(3) > 0 {
+                plan.nest(rng.below(3) > 0);
+            }
+        }
+        if rng.below(8) == 0 {
+            for _ in 0..=rng.below(2) {
+                plan.add_reload(&mut rng);
+            }
         }
         plan
+    }
+
+    /// Has the second share lie over a folder in that of the first; with `used`, everything that was to be in the
+    /// first directory is in that folder.
+    pub fn nest(&mut self, used: bool) {
+        self.nested = true;
+        for step in self.steps.iter_mut().filter(|step| used && step.dir() == 1) {
+            *step = step.in_dir(2);
+        }
+    }
+
+    fn add_reload(&mut self, rng: &mut SimRng) {
+        let at = rng.index(self.steps.len() + 1);
+        let [client, policy, pause] = [3, 6, 256].map(|limit| narrow(rng.below(limit)));
+        let mut step = Step::new(Kind::Reload, client, 0, 0).with(policy, pause);
+        if rng.below(2) == 0 {
+            step = step.flagged();
+        }
+        if self.second.is_some() && rng.below(2) == 0 {
+            step = step.second();
+        }
+        self.steps.insert(at, step);
     }
 
     /// Adds a second share with this policy, through which every other step goes, by chance.
@@ -253,7 +299,7 @@ impl Plan {
     pub fn is_mixed(&self) -> bool {
         self.rules > 0
             || self.second.is_some()
-            || self.steps.iter().any(|step| step.kind() == Kind::Policy)
+            || (self.steps.iter()).any(|step| matches!(step.kind(), Kind::Policy | Kind::Reload))
     }
 
     /// Whether anything goes wrong with the disk.
@@ -306,152 +352,4 @@ fn troubles(rng: &mut SimRng) -> Vec<Trouble> {
 /// EIO, ENOSPC, EROFS, EDQUOT.
 pub(super) fn errno(rng: &mut SimRng) -> i32 {
     *choose(rng, &[5, 5, 28, 30, 122])
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "seed={:x} policy={} profile={:?} clients={} speech={:?} pace={:?} depot={} ",
-            self.seed,
-            self.policy,
-            self.profile,
-            self.clients,
-            self.speech,
-            self.pace,
-            u8::from(self.depot),
-        )?;
-        if let Some(second) = self.second {
-            write!(f, "second={second} ")?;
-        }
-        if self.lag {
-            f.write_str("lag=1 ")?;
-        }
-        if self.rules > 0 {
-            write!(f, "rules={} ", self.rules)?;
-        }
-        if self.durable_acl {
-            f.write_str("acl=1 ")?;
-        }
-        if self.stores {
-            f.write_str("stores=1 ")?;
-        }
-        f.write_str("end=")?;
-        match self.end {
-            End::Done => f.write_str("done")?,
-            End::Call(call) => write!(f, "{call}")?,
-        }
-        match self.crash {
-            Crash::Process => f.write_str(" crash=process")?,
-            Crash::Power(Cut::Nothing) => f.write_str(" crash=nothing")?,
-            Crash::Power(Cut::Everything) => f.write_str(" crash=everything")?,
-            Crash::Power(Cut::Seed(seed)) => write!(f, " crash={seed:x}")?,
-        }
-        for trouble in &self.troubles {
-            let (name, errno) = match trouble.what {
-                Mischief::Sync(errno) => ("sync", errno),
-                Mischief::Write(errno) => ("write", errno),
-                Mischief::Change(errno) => ("change", errno),
-                Mischief::Short => ("short", 0),
-                Mischief::SlowSync => ("slow", 0),
-                Mischief::Hang => ("hang", 0),
-            };
-            write!(f, " trouble={name}:{errno}:{}", trouble.after)?;
-        }
-        f.write_str(" steps=")?;
-        for (index, step) in self.steps.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            write!(f, "{comma}{}", step.to_string().trim())?;
-        }
-        Ok(())
-    }
-}
-
-impl FromStr for Plan {
-    type Err = String;
-
-    fn from_str(line: &str) -> Result<Self, String> {
-        let mut plan = Self::empty(0, Policy::Honor, Profile::PosixMin);
-        for part in line.split_whitespace() {
-            let (key, value) = part
-                .split_once('=')
-                .ok_or_else(|| format!("{part:?} is no key=value"))?;
-            plan.read(key, value)
-                .ok_or_else(|| format!("{part:?} is not understood"))?;
-        }
-        Ok(plan)
-    }
-}
-
-impl Plan {
-    fn read(&mut self, key: &str, value: &str) -> Option<()> {
-        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-        match key {
-            "seed" => self.seed = hex(value)?,
-            "policy" => self.policy = value.parse().ok()?,
-            "second" => self.second = Some(value.parse().ok()?),
-            "profile" => self.profile = profile(value)?,
-            "clients" => self.clients = value.parse().ok().filter(|n| (1..=3).contains(n))?,
-            "speech" => {
-                self.speech = printed([Speech::Signed, Speech::Plain, Speech::Sealed], value)?;
-            }
-            "pace" => self.pace = printed([Pace::Instant, Pace::Brisk, Pace::Slow], value)?,
-            "lag" => self.lag = value == "1",
-            "depot" => self.depot = value == "1",
-            "rules" => self.rules = value.parse().ok().filter(|set| *set < SETS)?,
-            "acl" => self.durable_acl = value == "1",
-            "stores" => self.stores = value == "1",
-            "end" if value == "done" => self.end = End::Done,
-            "end" => self.end = End::Call(value.parse().ok()?),
-            "crash" => {
-                self.crash = match value {
-                    "process" => Crash::Process,
-                    "nothing" => Crash::Power(Cut::Nothing),
-                    "everything" => Crash::Power(Cut::Everything),
-                    seed => Crash::Power(Cut::Seed(hex(seed)?)),
-                }
-            }
-            "trouble" => self.troubles.push(trouble(value)?),
-            "steps" => {
-                for step in value.split(',').filter(|step| !step.is_empty()) {
-                    self.steps.push(step.parse().ok()?);
-                }
-            }
-            _ => return None,
-        }
-        Some(())
-    }
-}
-
-fn printed<T: fmt::Debug>(all: [T; 3], name: &str) -> Option<T> {
-    all.into_iter().find(|one| format!("{one:?}") == name)
-}
-
-/// A profile by its name, as printed or as the design calls it.
-pub(super) fn profile(name: &str) -> Option<Profile> {
-    Some(match name {
-        "PosixMin" | "posix-min" => Profile::PosixMin,
-        "Journal" | "journal" => Profile::Journal,
-        "LogTree" | "log-tree" => Profile::LogTree,
-        _ => return None,
-    })
-}
-
-fn trouble(value: &str) -> Option<Trouble> {
-    let mut parts = value.split(':');
-    let (name, errno, after) = (parts.next()?, parts.next()?, parts.next()?);
-    let errno: i32 = errno.parse().ok()?;
-    let what = match name {
-        "sync" => Mischief::Sync(errno),
-        "write" => Mischief::Write(errno),
-        "change" => Mischief::Change(errno),
-        "short" => Mischief::Short,
-        "slow" => Mischief::SlowSync,
-        "hang" => Mischief::Hang,
-        _ => return None,
-    };
-    Some(Trouble {
-        what,
-        after: after.parse().ok()?,
-    })
 }

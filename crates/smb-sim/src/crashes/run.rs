@@ -2,7 +2,6 @@
 
 use std::{
     cell::Cell,
-    collections::BTreeMap,
     future::poll_fn,
     rc::Rc,
     sync::{
@@ -26,8 +25,10 @@ use super::{
     ledger,
     look::look as read_all,
     plan::{Crash, End, Mischief, Pace, Plan, Speech, Trouble},
+    shares::make_folder,
     step::{Kind, Step},
-    world::{World, history},
+    tally::Tally,
+    world::{HOME, World, history},
 };
 use crate::{
     executor::{Sim, SimEnv},
@@ -44,44 +45,6 @@ const CASE_MAX: Duration = Duration::from_secs(1200);
 const STORED: Duration = Duration::from_millis(20);
 /// Longest that a new server may take until everything was looked at.
 const LOOK_MAX: Duration = Duration::from_secs(60);
-
-/// How often something happened, over many cases.
-#[derive(Debug, Clone, Default)]
-pub struct Tally {
-    pub cases: u64,
-    /// Requests answered with success, refused, failed.
-    pub done: u64,
-    pub refused: u64,
-    pub failed: u64,
-    pub unanswered: u64,
-    /// FLUSHes and write-through requests answered with success.
-    pub promises: u64,
-    /// Cases in which something acknowledged was lost (as the policy allows).
-    pub lossy: u64,
-    pub failed_syncs: u64,
-    pub meetings: oracle::Meetings,
-    /// Refusals and failures by request and status.
-    pub refusals: BTreeMap<(&'static str, u32), u64>,
-}
-
-impl Tally {
-    pub fn add(&mut self, other: &Self) {
-        self.cases += other.cases;
-        self.done += other.done;
-        self.refused += other.refused;
-        self.failed += other.failed;
-        self.unanswered += other.unanswered;
-        self.promises += other.promises;
-        self.lossy += other.lossy;
-        self.failed_syncs += other.failed_syncs;
-        for (pair, count) in &other.meetings {
-            *self.meetings.entry(*pair).or_default() += count;
-        }
-        for (what, count) in &other.refusals {
-            *self.refusals.entry(*what).or_default() += count;
-        }
-    }
-}
 
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
@@ -160,6 +123,7 @@ impl<'a> Case<'a> {
         let options = MemoryOptions {
             policy: plan.policy,
             second: plan.second,
+            clones: (plan.steps.iter()).any(|step| step.kind() == Kind::Duplicate),
             profile: plan.profile,
             signing_required: false,
             capacity_blocks: 1 << 14,
@@ -185,6 +149,9 @@ impl<'a> Case<'a> {
     fn play(mut self) -> Outcome {
         let env: Arc<dyn Env> = self.env.clone();
         let mut disk = memory_disk(&env, self.plan.seed, &self.options);
+        if self.plan.nested {
+            self.fold(&disk);
+        }
         if self.plan.stores {
             self.options.state = Some(memory_disk(&env, self.plan.seed ^ 1, &self.options));
         }
@@ -242,6 +209,16 @@ impl<'a> Case<'a> {
             }
         }
         self.end(&disk, exposure, violations)
+    }
+
+    /// Makes the folder of the second share, of which the clients know.
+    fn fold(&mut self, disk: &SimDisk) {
+        let made = self.sim.run(make_folder(disk));
+        self.options.folder = made.ok().and_then(Result::ok);
+        let object = self.world.beliefs.borrow().dir(HOME);
+        if let (Some(object), Some(index)) = (object, self.options.folder) {
+            history(&self.history).identify(object, index);
+        }
     }
 
     /// The disk after the end, looked at and judged.
@@ -468,6 +445,7 @@ impl<'a> Case<'a> {
         let at = self.env.monotonic();
         history(&self.history).abandon(at);
         // Slots start anew: what is there stays, and nobody touches it.
+        self.world.away.set(false);
         let mut beliefs = self.world.beliefs.borrow_mut();
         for file in beliefs.files.iter_mut().flatten() {
             file.held.clear();
@@ -498,6 +476,8 @@ impl<'a> Case<'a> {
         // Stored latches would only refuse the CLOSE of what is read.
         let unlatched = MemoryOptions {
             state: None,
+            second: None,
+            folder: None,
             ..self.options.clone()
         };
         let server = SimServer::plain(&mut self.sim, disk.clone(), &unlatched)

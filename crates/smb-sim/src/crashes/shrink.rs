@@ -40,7 +40,8 @@ fn simplify(best: &mut Plan, holds: &mut impl FnMut(&Plan) -> bool) {
     attempt(&|plan| plan.pace = Pace::Instant);
     attempt(&|plan| plan.depot = false);
     attempt(&|plan| plan.rules = 0);
-    attempt(&|plan| plan.second = None);
+    attempt(&|plan| plan.nested = false);
+    attempt(&|plan| (plan.second, plan.nested) = (None, false));
     attempt(&|plan| plan.durable_acl = false);
     // Without stores nobody knows after a restart what failed before: another case.
     let restarts = |step: &Step| step.kind() == Kind::Kill;

@@ -70,6 +70,17 @@ kinds! {
     Meet = 0,
     /// DOS attributes are set through an open that may do nothing else.
     BareAttributes = 0,
+    /// A reload of the configuration gives a share another policy. Flagged: one reload removes the share, although
+    /// clients have files open, and a later one brings it back.
+    Reload = 0,
+    /// An existing file is emptied by CREATE; the flag opens it with FILE_WRITE_THROUGH.
+    Supersede = 0,
+    /// As [`Kind::Remove`], but the open that deletes the file is closed before another one.
+    RemoveLater = 0,
+    /// As [`Kind::Copy`], by extents that both files share.
+    Duplicate = 0,
+    /// A file is made sparse, or no longer so.
+    Sparse = 0,
 }
 
 /// A step: kind, who and what, and two numbers.
@@ -102,6 +113,12 @@ impl Step {
     /// Through the second share, if there is one.
     pub fn second(mut self) -> Self {
         self.0[0] |= 0x80;
+        self
+    }
+
+    /// On another directory slot.
+    pub(super) fn in_dir(mut self, dir: u8) -> Self {
+        self.0[1] = (self.0[1] & !(3 << 4)) | (dir & 3) << 4;
         self
     }
 

@@ -4,7 +4,7 @@
 //! locks of the names it touches. Contents are not locked at all.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -17,16 +17,19 @@ use vfs::Env;
 use super::{
     ledger::{Ledger, Via, Watch},
     plan::Plan,
-    run::Tally,
+    tally::Tally,
 };
 use crate::{
     executor::SimEnv,
     oracle::{Answer, History, Object, OpId, Request},
+    server::FOLDER,
 };
 
 pub(super) const FILES: usize = 4;
 /// Directory slots, the root first.
 pub(super) const DIRS: usize = 3;
+/// The directory slot of [`FOLDER`], over which the second share may lie.
+pub(super) const HOME: usize = 2;
 /// How often, and how many times, a client looks whether all others have come.
 const MEETING_LOOK: Duration = Duration::from_micros(100);
 const MEETING_MAX: usize = 15_000;
@@ -87,43 +90,52 @@ pub(super) struct Beliefs {
 }
 
 impl Beliefs {
-    pub(super) fn new() -> Self {
+    /// With the object of [`FOLDER`] if that is there from the beginning.
+    pub(super) fn new(folder: Option<Object>) -> Self {
         let root = Dir {
             object: Object::ROOT,
             place: None,
             haunted: false,
         };
+        let place: Place = (0, NAMES - 1);
+        let home = folder.map(|object| Dir {
+            object,
+            place: Some(place),
+            haunted: false,
+        });
         Self {
             files: [const { None }; FILES],
-            dirs: [Some(root), None, None],
-            names: BTreeMap::new(),
+            names: home.iter().map(|_| (place, Taken::Dir(HOME))).collect(),
+            dirs: [Some(root), None, home],
             locks: BTreeSet::new(),
         }
     }
 
-    /// The path of a directory slot, as a client says it.
-    fn path_of(&self, dir: usize) -> Option<Vec<String>> {
+    /// The path of a directory slot, as a client of a share says it that lies over the directory slot `root`.
+    fn path_of(&self, root: usize, dir: usize) -> Option<Vec<String>> {
         let mut path = Vec::new();
         let mut at = dir;
         for _ in 0..=DIRS {
-            let Some((above, name)) = self.dirs.get(at)?.as_ref()?.place else {
+            let here = self.dirs.get(at)?.as_ref()?;
+            if at == root {
                 path.reverse();
                 return Some(path);
-            };
+            }
+            let (above, name) = here.place?;
             path.push(name_of(name));
             at = above;
         }
         None
     }
 
-    pub(super) fn path(&self, (dir, name): Place) -> Option<String> {
-        let mut path = self.path_of(dir)?;
+    pub(super) fn path(&self, root: usize, (dir, name): Place) -> Option<String> {
+        let mut path = self.path_of(root, dir)?;
         path.push(name_of(name));
         Some(path.join("\\"))
     }
 
-    pub(super) fn dir_path(&self, dir: usize) -> Option<String> {
-        Some(self.path_of(dir)?.join("\\"))
+    pub(super) fn dir_path(&self, root: usize, dir: usize) -> Option<String> {
+        Some(self.path_of(root, dir)?.join("\\"))
     }
 
     pub(super) fn dir(&self, dir: usize) -> Option<Object> {
@@ -254,12 +266,16 @@ pub(super) struct World {
     /// The requests of the clients; the rest is counted at the end.
     pub(super) counts: RefCell<Tally>,
     /// Clients of this case, and how many of them have come to each meeting.
-    clients: usize,
+    pub(super) clients: usize,
     met: RefCell<BTreeMap<usize, usize>>,
     /// Something that no client may see: text of a violation of rule 9.
     pub(super) odd: RefCell<Vec<String>>,
     /// There is a second share.
     pub(super) shared: bool,
+    /// It lies over a folder in that of the first.
+    pub(super) nested: bool,
+    /// A share is not there now, and nobody connects.
+    pub(super) away: Cell<bool>,
 }
 
 pub(super) fn history(shared: &Mutex<History>) -> MutexGuard<'_, History> {
@@ -268,9 +284,16 @@ pub(super) fn history(shared: &Mutex<History>) -> MutexGuard<'_, History> {
 
 impl World {
     pub(super) fn new(plan: &Plan, env: Arc<SimEnv>, shared: Arc<Mutex<History>>) -> Rc<Self> {
+        let folder = plan.nested.then(|| {
+            let mut history = history(&shared);
+            let object = history.object();
+            let made = Request::create(Object::ROOT, FOLDER, object);
+            history.happened(Duration::ZERO, made);
+            object
+        });
         Rc::new(Self {
             env,
-            beliefs: RefCell::new(Beliefs::new()),
+            beliefs: RefCell::new(Beliefs::new(folder)),
             history: shared,
             ledger: RefCell::new(Ledger::new(plan)),
             watched: RefCell::default(),
@@ -279,7 +302,14 @@ impl World {
             met: RefCell::default(),
             odd: RefCell::default(),
             shared: plan.second.is_some(),
+            nested: plan.nested,
+            away: Cell::new(false),
         })
+    }
+
+    /// Whether a directory slot stands for the folder of the second share, and for no other directory.
+    pub(super) fn is_home(&self, slot: usize) -> bool {
+        self.nested && slot == HOME
     }
 
     /// The time as a file has it, in 100 ns since 1601.
@@ -373,7 +403,8 @@ pub(super) fn outcome(status: Status) -> Answer {
         | Status::FILE_CLOSED
         | Status::DELETE_PENDING
         | Status::DIRECTORY_NOT_EMPTY
-        | Status::INVALID_PARAMETER => Answer::Refused,
+        | Status::INVALID_PARAMETER
+        | Status::NOT_SUPPORTED => Answer::Refused,
         _ => Answer::Failed,
     }
 }

@@ -140,7 +140,7 @@ pub fn check(history: &History, found: &View, terms: &Terms) -> Vec<Violation> {
     if whole && !history.has_failed_sync() {
         out.extend(walk.no_name(&promised, terms));
     }
-    out.extend(latch::latch(history, terms));
+    out.extend(latch::latch(&registers, history, terms));
     out.extend(walk.exposure(history, terms));
     out
 }

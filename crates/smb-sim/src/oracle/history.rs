@@ -20,6 +20,8 @@ pub enum Key {
     Written,
     Ea(String),
     Security,
+    /// Whether the file is sparse.
+    Sparse,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +113,10 @@ pub enum Covers {
     Stream(Object, String),
     /// A directory: its names, its metadata and its path.
     Directory(Object),
+    /// The root of a share over this directory: everything in it and below it that was changed through any share, and
+    /// the directory itself.
+    Folder(Object),
+    /// The root of the share that holds everything.
     Root,
 }
 

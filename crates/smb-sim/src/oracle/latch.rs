@@ -12,6 +12,7 @@ use super::{
     check::Terms,
     history::{Answer, Ask, Beneath, Content, Covers, Effect, Event, History},
     op::Op,
+    promise::Registers,
 };
 
 /// A sector of a stream.
@@ -31,7 +32,7 @@ impl History {
 
 /// From a failed sync of an object on, no FLUSH, write-through or CLOSE of it succeeds that was
 /// issued later, until all that was dirty then is rewritten.
-pub(super) fn latch(history: &History, terms: &Terms) -> Vec<Violation> {
+pub(super) fn latch(registers: &Registers<'_>, history: &History, terms: &Terms) -> Vec<Violation> {
     let mut out = Vec::new();
     for event in history.beneath.iter().filter(|e| e.what.is_failure()) {
         if event.at > terms.cut.at || event.after > terms.cut.answered {
@@ -45,7 +46,7 @@ pub(super) fn latch(history: &History, terms: &Terms) -> Vec<Violation> {
             // A request of the same moment may have come before the server saw the failure.
             let later = op.issued.0 > event.after && op.issued.1 > event.at;
             if !later
-                || !asks(op, event.object)
+                || !asks(registers, op, event)
                 || op.issued.0 > terms.cut.issued
                 || answered > terms.cut.answered
                 || is_over(history, event, answered)
@@ -71,12 +72,15 @@ pub(super) fn latch(history: &History, terms: &Terms) -> Vec<Violation> {
 }
 
 /// Whether success says that the object is stable.
-fn asks(op: &Op, object: Object) -> bool {
+fn asks(registers: &Registers<'_>, op: &Op, event: &Event) -> bool {
+    let object = event.object;
     match &op.request.ask {
         Ask::Nothing | Ask::MoveDirectory => false,
         Ask::Flush { covers, .. } => match covers {
             Covers::Root => true,
             Covers::Object(of) | Covers::Stream(of, _) | Covers::Directory(of) => *of == object,
+            // Of all that was in it when the sync failed.
+            Covers::Folder(of) => registers.is_below(object, *of, event.after + 1..event.after + 1),
         },
         Ask::Through => op.request.effects.iter().any(|effect| {
             matches!(effect, Effect::Data { object: of, content: Content::Version(_), .. }
@@ -198,7 +202,7 @@ fn clean_until(history: &History, event: &Event, terms: &Terms) -> u64 {
     let flushed = |op: &Op| {
         let of = match &op.request.ask {
             Ask::Flush { covers, .. } => match covers {
-                Covers::Root => true,
+                Covers::Root | Covers::Folder(_) => true,
                 Covers::Object(of) | Covers::Stream(of, _) => *of == object,
                 Covers::Directory(_) => false,
             },

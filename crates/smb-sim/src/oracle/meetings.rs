@@ -106,9 +106,10 @@ impl History {
 fn kind(op: &Op) -> Option<(Event, Object)> {
     match &op.request.ask {
         Ask::Flush { covers, .. } => match covers {
-            Covers::Object(of) | Covers::Stream(of, _) | Covers::Directory(of) => {
-                return Some((Event::Flush, *of));
-            }
+            Covers::Object(of)
+            | Covers::Stream(of, _)
+            | Covers::Directory(of)
+            | Covers::Folder(of) => return Some((Event::Flush, *of)),
             Covers::Root => return Some((Event::Flush, Object::ROOT)),
         },
         Ask::Close(of) if op.request.effects.is_empty() => return Some((Event::Close, *of)),

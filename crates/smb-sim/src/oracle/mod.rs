@@ -16,6 +16,7 @@
 //! Limits: contents and ends of file are multiples of [`SECTOR`] bytes.
 
 mod check;
+mod covers;
 mod history;
 mod latch;
 mod meetings;

@@ -1,16 +1,13 @@
 //! Which effects had to be stable at the cut.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use durability::{Policy, PolicyKind};
 
 use super::{
     Object,
     check::{Crash, Cut, Terms},
-    history::{Answer, Ask, Content, Covers, Effect, History, Key, Request, Switch},
+    history::{Answer, Ask, Content, Effect, History, Key, Request, Switch},
 };
 
 /// The age of a change at which the server syncs it although nobody asked (`dirty_age_max`), and the time for the sync.
@@ -43,14 +40,14 @@ impl Known<'_> {
         !matches!(self.answered, Some((_, _, Answer::Refused)))
     }
 
-    fn answered_before(&self, sequence: u64) -> bool {
+    pub(super) fn answered_before(&self, sequence: u64) -> bool {
         self.succeeded() && self.answered.is_some_and(|(at, _, _)| at < sequence)
     }
 
     /// Whether a name that the request takes away is the business of a FLUSH of the object: it is in a rename by a
     /// client. A deleted name is its directory's business, and so is one that the host took away, for a FLUSH makes
     /// stable where the object is, not that nobody else has left it under another name.
-    fn keeps_a_name(&self) -> bool {
+    pub(super) fn keeps_a_name(&self) -> bool {
         let renamed = |effect: &Effect| matches!(effect, Effect::Name { to: Some(to), about, .. } if to == about);
         !self.request.host && self.request.effects.iter().any(renamed)
     }
@@ -145,7 +142,7 @@ impl Covered {
         Self(registers.ops.iter().map(of).collect())
     }
 
-    fn add(&mut self, (op, effect): Place) {
+    pub(super) fn add(&mut self, (op, effect): Place) {
         if let Some(covered) = self
             .0
             .get_mut(op)
@@ -161,8 +158,8 @@ impl Covered {
         }
     }
 
-    /// All that was answered with success by `at`, through either share or one of them. A time that a request through
-    /// the other share has set since counts for that share.
+    /// All that was answered with success by `at`, through either share or one of them. A time or a name that a request
+    /// through the other share has changed since counts for that share.
     pub(super) fn answered(registers: &Registers<'_>, at: Duration, second: Option<bool>) -> Self {
         let mut this = Self::none(registers);
         for (number, op) in registers.ops.iter().enumerate() {
@@ -173,9 +170,9 @@ impl Covered {
             let later = registers.ops.iter().skip(number + 1);
             let others = later.filter(|other| other.request.second != op.request.second);
             let effects = others.flat_map(|other| &other.request.effects);
-            let set: Vec<_> = effects.filter(|e| is_time(e)).map(Effect::bearer).collect();
+            let changed: Vec<_> = effects.filter_map(replaceable).collect();
             for (index, effect) in op.request.effects.iter().enumerate() {
-                let elsewhere = is_time(effect) && set.contains(&effect.bearer());
+                let elsewhere = replaceable(effect).is_some_and(|one| changed.contains(&one));
                 if second.is_none() || !elsewhere {
                     this.add((number, index));
                 }
@@ -269,11 +266,11 @@ impl Covered {
         let times = is_dated || policy.flushes_times(terms.flush_times);
         match &op.request.ask {
             Ask::Flush { covers, full } if honors || (*full && !terms.ignore_full_sync) => {
-                self.add_flush(registers, covers, (op.issued, true), times);
+                self.add_flush(registers, covers, (op, true), times);
             }
             // Everything that it promised, through whichever share that was changed, is stable by now.
             Ask::Flush { covers, .. } if due => {
-                self.add_flush(registers, covers, (op.issued, false), times);
+                self.add_flush(registers, covers, (op, false), times);
             }
             Ask::Through if honors || due => {
                 // `RWF_DSYNC` stores no time.
@@ -360,101 +357,21 @@ impl Covered {
             }
         }
     }
-
-    /// Adds what a FLUSH covers of that which was answered `before`, with or without the changes by the host.
-    fn add_flush(
-        &mut self,
-        registers: &Registers<'_>,
-        covers: &Covers,
-        (before, by_host): (u64, bool),
-        times: bool,
-    ) {
-        for (number, op) in registers.ops.iter().enumerate() {
-            if !op.answered_before(before) || (op.request.host && !by_host) {
-                continue;
-            }
-            let stays = op.keeps_a_name();
-            for (index, effect) in op.request.effects.iter().enumerate() {
-                let own = match (covers, effect) {
-                    // The server syncs the root itself and what it knows to be changed: not what another program on
-                    // the host changed below it.
-                    (Covers::Root, Effect::Name { dir, .. }) if op.request.host => {
-                        *dir == Object::ROOT
-                    }
-                    (Covers::Root, other) if op.request.host => other.bearer() == Object::ROOT,
-                    (Covers::Root, _) => true,
-                    (Covers::Object(_) | Covers::Stream(..), Effect::Name { to: None, .. })
-                        if !stays =>
-                    {
-                        false
-                    }
-                    (Covers::Directory(flushed), Effect::Name { dir, .. }) => dir == flushed,
-                    (Covers::Object(flushed), Effect::Name { about, .. })
-                    | (Covers::Stream(flushed, _), Effect::Name { about, .. }) => about == flushed,
-                    (Covers::Directory(flushed), other) | (Covers::Object(flushed), other) => {
-                        other.bearer() == *flushed
-                    }
-                    (Covers::Stream(flushed, name), other) => {
-                        other.bearer() == *flushed
-                            && match other {
-                                Effect::Data { stream, .. }
-                                | Effect::Size { stream, .. }
-                                | Effect::Stream { stream, .. } => stream == name,
-                                _ => true,
-                            }
-                    }
-                };
-                if own && (times || !is_time(effect)) {
-                    self.add((number, index));
-                }
-            }
-        }
-        match covers {
-            Covers::Object(object) | Covers::Stream(object, _) | Covers::Directory(object) => {
-                self.add_path(registers, *object, before);
-            }
-            Covers::Root => {}
-        }
-    }
-
-    /// The names of an object and of the directories above it, as answered before.
-    fn add_path(&mut self, registers: &Registers<'_>, object: Object, before: u64) {
-        let mut seen = BTreeSet::from([Object::ROOT]);
-        let mut next = vec![object];
-        while let Some(object) = next.pop() {
-            if !seen.insert(object) {
-                continue;
-            }
-            for ((dir, _), places) in &registers.names {
-                for place in places {
-                    let (Effect::Name { to, about, .. }, op) =
-                        (registers.effect(*place), &registers.ops[place.0])
-                    else {
-                        continue;
-                    };
-                    let covered = to.is_some() || op.keeps_a_name();
-                    if *about != object || !op.answered_before(before) || !covered {
-                        continue;
-                    }
-                    self.add(*place);
-                    // Where it is now, as against where it was.
-                    let moved = places.iter().any(|later| {
-                        registers.ops[later.0].answered_before(before)
-                            && registers.precedes(place.0, later.0)
-                    });
-                    if to.is_some() && !moved {
-                        next.push(*dir);
-                    }
-                }
-            }
-        }
-    }
 }
 
 /// Whether an effect is that contents changed at some time.
-fn is_time(effect: &Effect) -> bool {
+pub(super) fn is_time(effect: &Effect) -> bool {
     let key = Key::Written;
     matches!(effect, Effect::Meta { key: is, .. } if *is == key)
+}
+
+/// The register of a name, or of the time of last write, of which only the last change can be lost: its object, the
+/// directory for a name, and the name.
+fn replaceable(effect: &Effect) -> Option<(Object, &str)> {
+    match effect {
+        Effect::Name { dir, name, .. } => Some((*dir, name)),
+        other => is_time(other).then(|| (other.bearer(), "")),
+    }
 }
 
 /// Whether a request is a WRITE, as opposed to another change of contents or of their end.

@@ -94,6 +94,37 @@ fn one(path: &str, found: Found) -> View {
 
 const NONE: Vec<Rule> = Vec::new();
 
+/// A FLUSH of the root of a share over a folder concerns the files that lie in it all the time, and no others.
+#[test]
+fn a_flush_of_a_folder_covers_what_lies_in_it() {
+    let mut tale = Tale::default();
+    let folder = tale.history.object();
+    tale.done(Request::create(Object::ROOT, "d", folder));
+    let (inside, version) = tale.file("f");
+    let outside = tale.file("g").0;
+    tale.done(Request::rename(inside, (Object::ROOT, "f"), (folder, "f")));
+    let flush = tale.begin(Request::flush(Covers::Folder(folder)));
+    let mut moving = tale.history.clone();
+    tale.end(flush, Answer::Success);
+    let mut view = one("d", directory());
+    view.add("d/f", with(&fill(inside, "", 0, 16, version)));
+    assert_eq!(
+        tale.broken(&view, Policy::Honor),
+        NONE,
+        "{outside:?} is lost"
+    );
+    view.entries.remove(&vec!["d".to_owned(), "f".to_owned()]);
+    let lost = tale.broken(&view, Policy::Honor);
+    assert!(lost.contains(&Rule::Acknowledged), "{lost:?}");
+    // It leaves the folder during the FLUSH.
+    let away = Request::rename(inside, (folder, "f"), (Object::ROOT, "h"));
+    moving.issue(tale.step(), away);
+    std::mem::swap(&mut moving, &mut tale.history);
+    tale.end(flush, Answer::Success);
+    view.add("d/f", with(&[]));
+    assert_eq!(tale.broken(&view, Policy::Honor), NONE);
+}
+
 #[test]
 fn a_flushed_file_must_be_there_with_its_name() {
     let mut tale = Tale::default();
