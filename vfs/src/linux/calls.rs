@@ -71,8 +71,8 @@ pub(super) fn stat(fd: &LinuxFd) -> DiskResult<Stat> {
     Ok(to_stat(&x, fd.class().kind))
 }
 
-/// Queries a name of the type `kind` (`DT_*`), and waits if need be; but not, in a directory of a local file system, for
-/// another one that is mounted on the name, nor (since Linux 6.18) for an automounter that is mounting one: then it
+/// Queries a name of the type `kind` (`DT_*`), and waits if need be; but not, in a directory of a local file system,
+/// for another one that is mounted on the name, nor (since Linux 6.18) for an automounter that is mounting one: then it
 /// returns EXDEV.
 pub(super) fn stat_at(dir: &LinuxFd, name: &[u8], kind: u8) -> DiskResult<Stat> {
     let remote = dir.class().remote;
@@ -98,8 +98,8 @@ pub(super) fn stat_at(dir: &LinuxFd, name: &[u8], kind: u8) -> DiskResult<Stat> 
     }
 }
 
-/// The type of a directory's names where that of each is not known. If the directory has two links, its name and its own
-/// `.`, then no directory below it has a `..`.
+/// The type of a directory's names where that of each is not known. If the directory has two links, its name and its
+/// own `.`, then no directory below it has a `..`.
 pub(super) fn kind_in(dir: &LinuxFd) -> u8 {
     let has_none = !dir.class().remote && stat(dir).is_ok_and(|stat| stat.links == 2);
     if has_none {

@@ -338,7 +338,9 @@ impl<D: Disk> PosixVfs<D> {
         now: Timestamp,
     ) -> VfsResult<(Vec<DirName>, Looked)> {
         let (entries, found) = match found {
-            Err(errno) if self.is_removed(dir.0.key, errno).await => Err(VfsError::NotFound)?,
+            Err(errno) if self.is_removed(dir.0.key, errno).await => {
+                return Err(VfsError::NotFound);
+            }
             found => found?,
         };
         let in_root = roots::is_served(dir.0.key);

@@ -204,8 +204,8 @@ impl<D: Disk> PosixVfs<D> {
 }
 
 /// The length of a list of attributes' names.
-pub(super) fn names_length(names: &[String]) -> usize {
-    names.iter().map(|name| name.len() + 1).sum()
+pub(super) fn names_length<'a>(names: impl IntoIterator<Item = &'a String>) -> usize {
+    names.into_iter().map(|name| name.len() + 1).sum()
 }
 
 /// Checks that the names of an inode's attributes can still be listed if they have this length.

@@ -77,9 +77,9 @@ impl<D: Disk> PosixVfs<D> {
         Ok(depot.is_some_and(|depot| depot.key == found.key))
     }
 
-    /// Whether the error of a call in a directory says that the directory was removed. On NFS, ESTALE says either that, or
-    /// that the server has lost the whole export; then it does not know the root either, which statfs(2) always asks it
-    /// for. Overlayfs returns ESTALE where its layers do not fit together.
+    /// Whether the error of a call in a directory says that the directory was removed. On NFS, ESTALE says either that,
+    /// or that the server has lost the whole export; then it does not know the root either, which statfs(2) always asks
+    /// it for. Overlayfs returns ESTALE where its layers do not fit together.
     pub(super) async fn is_removed(&self, directory: FileKey, errno: Errno) -> bool {
         errno.is(&[libc::ESTALE])
             && directory.fs == self.root_key().fs

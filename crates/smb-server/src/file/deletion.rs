@@ -52,7 +52,8 @@ impl Deletion {
         matches!(self, Self::Pending { .. })
     }
 
-    /// Whether the removal is under way that the close of the open `by` carries out; with `None`, one that no close does.
+    /// Whether the removal is under way that the close of the open `by` carries out; with `None`, one that no close
+    /// does.
     fn is_begun_by(&self, by: Option<OpenId>) -> bool {
         matches!(self, Self::Removing { by: one, .. } if *one == by)
     }

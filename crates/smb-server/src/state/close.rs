@@ -41,7 +41,7 @@ pub(crate) fn begin<V: Vfs>(opens: Vec<Arc<Open<V>>>, reason: EndReason) -> Vec<
     // They are marked first, so that no request is parked on them after the waiting ones were ended.
     let mine: Vec<_> = opens.into_iter().filter(|one| one.begin_close()).collect();
     for open in &mine {
-        open.parked.end(reason);
+        open.end_parked(reason);
     }
     mine
 }
@@ -436,8 +436,8 @@ impl<V: Vfs> Removal<'_, V> {
         Ok(begun.removed(removed, self.flags).await)
     }
 
-    /// Whether the name that the close of `open` was to remove is gone although no removal has found it: a rename or link
-    /// has given it to another file, or the file has no names any more.
+    /// Whether the name that the close of `open` was to remove is gone although no removal has found it: a rename or
+    /// link has given it to another file, or the file has no names any more.
     async fn is_gone(&self, open: OpenId) -> bool {
         let (files, node) = (&self.server.files, self.node);
         !files.is_removed_by(node.key(), open) || matches!(self.share.vfs.links(node).await, Ok(0))

@@ -38,8 +38,8 @@ impl NameTurns {
         Arc::clone(shares.entry(share).or_default())
     }
 
-    /// Takes the turn of a rename or of a link that replaces a file, to be held from before the change on disk until the
-    /// engine has followed. Several may have it at once.
+    /// Takes the turn of a rename or of a link that replaces a file, to be held from before the change on disk until
+    /// the engine has followed. Several may have it at once.
     pub(crate) async fn rename(&self, share: ShareId) -> Renaming {
         Renaming(self.of(share).read_owned().await)
     }

@@ -248,8 +248,8 @@ fn a_close_whose_name_a_rename_takes_is_answered_when_it_is_gone_for_good() {
     });
 }
 
-/// The file t, which is also u, loses the name t to g while a close that is to remove this name is under way. `kinds` are
-/// the operations of the request by which g gets the name that are held, one after the other.
+/// The file t, which is also u, loses the name t to g while a close that is to remove this name is under way. `kinds`
+/// are the operations of the request by which g gets the name that are held, one after the other.
 fn closes_beside_its_replacement(by: fn(FileId, &str, bool) -> Request, kinds: &[SimOp]) {
     World::new(15).play(async |world| {
         world.make("t").await;

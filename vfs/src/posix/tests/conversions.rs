@@ -289,6 +289,25 @@ fn a_sync_looks_for_streams_in_the_depot_once_a_share_has_one() {
     });
 }
 
+#[test]
+fn streams_whose_names_cannot_be_listed_together_stay_in_the_depot() {
+    let (disk, link) = sim(SimOptions {
+        xattr_space: 1 << 20,
+        ..SimOptions::default()
+    });
+    block_on(async {
+        let t = Case::new(disk, link).await;
+        let file = t.file("f").await;
+        for number in 0..500 {
+            as_samba(&t, &file, &format!("{number:0100}"), b"").await;
+        }
+        let tell = |_: &str, moved| assert_eq!(moved, Err(VfsError::TooLarge));
+        let done = t.vfs.convert_streams(tell).await.unwrap();
+        assert_eq!((done.failed, done.depot), (1, true));
+        assert_eq!(names(&t, &file).await.len(), 500);
+    });
+}
+
 /// Samba made the folder of the streams of alice's file as bob. No stream is made there that would not be opened.
 #[test]
 fn streams_in_another_users_folder_have_the_permissions_of_their_file() {

@@ -151,8 +151,8 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// A second mount stands for the short name that NTFS or a server of CIFS gives the depot. The host makes the depot after
-/// the start.
+/// A second mount stands for the short name that NTFS or a server of CIFS gives the depot. The host makes the depot
+/// after the start.
 #[test]
 fn the_depot_is_reached_by_no_name_that_only_the_file_system_knows() {
     let top = tempfile::tempdir().unwrap();
