@@ -41,7 +41,7 @@ pub(crate) fn begin<V: Vfs>(opens: Vec<Arc<Open<V>>>, reason: EndReason) -> Vec<
     // They are marked first, so that no request is parked on them after the waiting ones were ended.
     let mine: Vec<_> = opens.into_iter().filter(|one| one.begin_close()).collect();
     for open in &mine {
-        open.end_parked(reason);
+        open.parked.end(reason);
     }
     mine
 }
