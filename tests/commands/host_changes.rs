@@ -352,6 +352,30 @@ fn a_lease_breaks() {
     file.close().unwrap();
 }
 
+/// The kernel may report the server's own write and that of the host as one event.
+#[test]
+fn a_lease_breaks_right_after_a_write_of_the_server() {
+    let server = HoldfastServer::new();
+    let tree = server.tree_with(Options::default().guid(Guid([1; 16])));
+    for round in 0..20 {
+        let (name, key) = (format!("f{round}"), LeaseKey([round; 16]));
+        let args = CreateArgs::open_if(&name).lease(key, LeaseState::RWH);
+        let file = tree.create(&args).unwrap();
+        for at in 0..5 {
+            file.write(at * 4, b"mine", WriteFlags::empty()).unwrap();
+        }
+        if round % 2 == 0 {
+            // A break for the server's own writes would come by now.
+            assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
+            file.write(0, b"once", WriteFlags::empty()).unwrap();
+        }
+        fs::write(server.path(&name), b"theirs").unwrap();
+        assert_eq!(lease_break(&tree), (LeaseState::RWH, LeaseState(0)));
+        tree.acknowledge_lease(key, LeaseState(0)).unwrap();
+        file.close().unwrap();
+    }
+}
+
 /// As a program replaces a file of which it keeps the old version by a hard link.
 #[test]
 fn a_cached_handle_is_given_up_when_another_file_gets_its_name() {

@@ -37,7 +37,7 @@ mod xfs_log;
 pub use class::is_local_name;
 pub use disk::LinuxDisk;
 pub use fd::LinuxFd;
-pub use own_changes::{InodeId, OwnChanges};
+pub use own_changes::{InodeId, InodeState, OwnChanges};
 pub use super_block::{FsIdentity, SuperBlock};
 
 pub use crate::posix_sys::set_receive_low_water;

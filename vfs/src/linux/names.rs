@@ -4,7 +4,7 @@ use super::{
     calls,
     disk::LinuxDisk,
     fd::LinuxFd,
-    own_changes::InodeId,
+    own_changes::{InodeId, InodeState},
     pool::{self, ThreadGroup},
     removed,
 };
@@ -59,7 +59,8 @@ impl LinuxDisk {
         if !self.own.is_observed() {
             return None;
         }
-        let look = |dir: &LinuxFd, name: &[u8]| Ok(InodeId::at(dir, name));
+        let look =
+            |dir: &LinuxFd, name: &[u8]| Ok(InodeState::at(dir, name).map(|found| found.inode));
         let looked = self.run_at(&Identity::Service, dir, name, look).await;
         // An inode that cannot be queried cannot be renamed either.
         looked.ok().flatten()

@@ -3,8 +3,12 @@
 //!
 //! Every call that changes something is listed here from before it begins until the observer has read all events up
 //! to its end: [`OwnChanges::begin_drain`] before the events are read until none is left, [`OwnChanges::end_drain`]
-//! when they have been processed. An event of a listed object counts as our own, so a change of the same object by
-//! another program while our call runs, or until the next drain after it, is not recognised.
+//! when they have been processed. An event of a listed name counts as our own, so a change of the same name by another
+//! program while our call runs, or until the next drain after it, is not recognised. Of an inode the time of its last
+//! change (`ctime`) is known, so that a change by another program is recognised unless it happens while our call runs.
+//! This needs timestamps of their own for changes that follow each other (Linux 6.13, on ext4, XFS, btrfs and tmpfs);
+//! otherwise changes in one tick of the kernel's clock (1 to 10 ms) are one. Remote file systems change the time when
+//! the data reach the other host, so there an inode counts like a name.
 //!
 //! While nothing is observed, this costs only a load. The bound is [`KNOWN_MAX`]; a change for which there is no room
 //! counts as one of another program, which reports too much, but never too little.
@@ -39,6 +43,22 @@ pub struct InodeId {
 impl InodeId {
     /// The inode of a descriptor, as far as this machine knows; `None` if it cannot be queried.
     pub fn of(fd: impl AsFd) -> Option<Self> {
+        InodeState::of(fd).map(|state| state.inode)
+    }
+}
+
+/// An inode and when it was last changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InodeState {
+    /// The inode.
+    pub inode: InodeId,
+    /// Seconds and nanoseconds of `stx_ctime`.
+    changed: (i64, u32),
+}
+
+impl InodeState {
+    /// The inode of a descriptor, as far as this machine knows; `None` if it cannot be queried.
+    pub fn of(fd: impl AsFd) -> Option<Self> {
         Self::look(fd, c"", AtFlags::EMPTY_PATH)
     }
 
@@ -55,10 +75,14 @@ impl InodeId {
 
     fn look(dir: impl AsFd, name: impl rustix::path::Arg, flags: AtFlags) -> Option<Self> {
         let flags = flags | AtFlags::STATX_DONT_SYNC;
-        let stat = rustix::fs::statx(dir, name, flags, StatxFlags::INO).ok()?;
+        let wanted = StatxFlags::INO | StatxFlags::CTIME;
+        let stat = rustix::fs::statx(dir, name, flags, wanted).ok()?;
         Some(Self {
-            device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
-            number: stat.stx_ino,
+            inode: InodeId {
+                device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+                number: stat.stx_ino,
+            },
+            changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
         })
     }
 }
@@ -75,6 +99,18 @@ struct Known {
     running: u32,
     /// The latest drain that had begun when the last of them ended.
     ended: u64,
+    /// When the inode had last been changed after the last of them; `None` while one runs, and if it is not known.
+    changed: Option<(i64, u32)>,
+    /// The latest drain that had begun when a change by another program was noticed.
+    foreign: Option<u64>,
+}
+
+impl Known {
+    /// Whether somebody else has changed the inode after the last of our calls.
+    fn is_older(&self, now: InodeState) -> bool {
+        // An older time was queried before our last call.
+        self.changed.is_some_and(|changed| now.changed > changed)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -126,15 +162,20 @@ impl OwnChanges {
         table
             .known
             .retain(|_, known| known.running > 0 || known.ended >= drain);
+        for known in table.known.values_mut() {
+            known.foreign = known.foreign.filter(|noticed| *noticed >= drain);
+        }
         if table.known.is_empty() {
             table.known.shrink_to(1_024);
         }
         !table.known.is_empty()
     }
 
-    /// Whether this process is changing the inode, or has just changed it.
-    pub fn is_inode(&self, inode: InodeId) -> bool {
-        lock(&self.table).known.contains_key(&Thing::Inode(inode))
+    /// Whether this process is changing the inode, or has just changed it, and nobody else has since.
+    pub fn is_inode(&self, now: InodeState) -> bool {
+        let table = lock(&self.table);
+        let known = table.known.get(&Thing::Inode(now.inode));
+        known.is_some_and(|known| known.foreign.is_none() && !known.is_older(now))
     }
 
     /// Whether this process is changing a name, or has just changed it.
@@ -158,10 +199,15 @@ impl OwnChanges {
         self: &Arc<Self>,
         things: impl FnOnce() -> [Option<Thing>; N],
     ) -> Option<Own> {
-        if !self.is_observed() {
-            return None;
-        }
-        let things = things();
+        self.is_observed().then(|| self.list(things(), None))
+    }
+
+    /// Lists the changed `things`. Of an inode, its descriptor and its state before the change are known.
+    fn list<const N: usize>(
+        self: &Arc<Self>,
+        things: [Option<Thing>; N],
+        of: Option<(LinuxFd, InodeState)>,
+    ) -> Own {
         let mut mine = Vec::new();
         let was_empty = {
             let mut table = lock(&self.table);
@@ -170,7 +216,14 @@ impl OwnChanges {
                 if table.known.len() >= KNOWN_MAX && !table.known.contains_key(&thing) {
                     continue;
                 }
-                table.known.entry(thing.clone()).or_default().running += 1;
+                let drains = table.drains;
+                let known = table.known.entry(thing.clone()).or_default();
+                let before = of.as_ref().map(|(_, before)| *before);
+                if before.is_some_and(|before| known.is_older(before)) {
+                    known.foreign = Some(drains);
+                }
+                known.changed = None;
+                known.running += 1;
                 mine.push(thing);
             }
             was_empty
@@ -181,10 +234,11 @@ impl OwnChanges {
         {
             wake();
         }
-        Some(Own {
+        Own {
             changes: Arc::clone(self),
             things: mine,
-        })
+            fd: of.map(|(fd, _)| fd),
+        }
     }
 
     /// Whether anything is observed.
@@ -194,7 +248,13 @@ impl OwnChanges {
 
     /// Called before the inode of a descriptor is changed.
     pub(super) fn inode(self: &Arc<Self>, fd: &LinuxFd) -> Option<Own> {
-        self.begin(|| [InodeId::of(fd).map(Thing::Inode)])
+        if !self.is_observed() {
+            return None;
+        }
+        let before = InodeState::of(fd);
+        let thing = before.map(|before| Thing::Inode(before.inode));
+        let of = before.filter(|_| !fd.is_remote());
+        Some(self.list([thing], of.map(|before| (fd.clone(), before))))
     }
 
     /// Called before a name is made or removed.
@@ -228,16 +288,21 @@ fn name_of((dir, name): (&LinuxFd, &[u8])) -> Option<Thing> {
 pub(super) struct Own {
     changes: Arc<OwnChanges>,
     things: Vec<Thing>,
+    /// The descriptor of the inode that is changed, if the time of its last change says who made it.
+    fd: Option<LinuxFd>,
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
+        let after = self.fd.as_ref().and_then(InodeState::of);
         let mut table = lock(&self.changes.table);
         let drains = table.drains;
         for thing in &self.things {
             if let Some(known) = table.known.get_mut(thing) {
                 known.running = known.running.saturating_sub(1);
                 known.ended = drains;
+                let last = after.filter(|_| known.running == 0);
+                known.changed = last.map(|after| after.changed);
             }
         }
     }
@@ -276,9 +341,47 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("f"), b"").unwrap();
         let root = LinuxDisk::open(folder.path()).unwrap().root();
-        assert!(InodeId::at(&root, b"f").is_some());
-        assert_eq!(InodeId::cached_at(&root, b"f"), InodeId::at(&root, b"f"));
-        assert_eq!(InodeId::cached_at(&root, b"g"), None);
+        let there = InodeState::at(&root, b"f");
+        assert!(there.is_some());
+        assert_eq!(InodeState::cached_at(&root, b"f"), there);
+        assert_eq!(InodeState::cached_at(&root, b"g"), None);
+    }
+
+    #[test]
+    fn a_change_of_another_program_after_ours_is_not_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, b"1").unwrap();
+        let disk = LinuxDisk::open(folder.path()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let who = crate::Identity::Service;
+        let how = crate::disk::OpenHow::default();
+        let file = runtime.block_on(disk.open_at(&who, &disk.root(), b"f", how));
+        let file = file.unwrap();
+        let own = Arc::new(OwnChanges::default());
+        own.observe(true);
+        let state = || InodeState::of(&file).unwrap();
+        // More than the tick of any kernel's clock.
+        let write = |text: &str| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::fs::write(&path, text).unwrap();
+        };
+        let change = own.inode(&file);
+        write("ours");
+        assert!(own.is_inode(state()), "it runs");
+        drop(change);
+        assert!(own.is_inode(state()));
+        write("theirs");
+        assert!(!own.is_inode(state()));
+        // It is not forgotten by another change of ours, until its events have been read.
+        drop(own.inode(&file));
+        assert!(!own.is_inode(state()));
+        let first = own.begin_drain();
+        drop(own.inode(&file));
+        assert!(own.end_drain(first));
+        assert!(own.is_inode(state()));
     }
 
     #[test]

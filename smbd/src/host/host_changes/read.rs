@@ -30,7 +30,7 @@ use tokio::{
 };
 use vfs::{
     FileKey,
-    linux::{InodeId, LinuxFd},
+    linux::{InodeId, InodeState, LinuxFd},
 };
 
 use super::{
@@ -304,7 +304,7 @@ fn one(shared: &Shared, event: &Event, around: Around<'_>, told: &mut Listed, ne
         return;
     };
     let Some(name) = &event.name else {
-        return itself(shared, event, inode, &seen, news);
+        return itself(shared, event, &seen, news);
     };
     if walk::is_hidden(name) {
         return;
@@ -337,7 +337,7 @@ fn one(shared: &Shared, event: &Event, around: Around<'_>, told: &mut Listed, ne
 }
 
 /// Handles an event of a watched inode itself.
-fn itself(shared: &Shared, event: &Event, inode: InodeId, seen: &[Seen], news: &mut News) {
+fn itself(shared: &Shared, event: &Event, seen: &[Seen], news: &mut News) {
     for seen in seen {
         let (key, Interest::Caching { directory }) = (seen.key, seen.interest) else {
             continue;
@@ -355,7 +355,8 @@ fn itself(shared: &Shared, event: &Event, inode: InodeId, seen: &[Seen], news: &
         if event.is(ReadFlags::UNMOUNT) {
             news.touched.insert((key, Touched::Gone));
         }
-        if shared.own.is_inode(inode) {
+        let is_own = |now| shared.own.is_inode(now);
+        if !shared.own.is_empty() && InodeState::of(&seen.root).is_some_and(is_own) {
             continue;
         }
         if event.is(ReadFlags::MODIFY) && !directory {
@@ -369,7 +370,8 @@ fn itself(shared: &Shared, event: &Event, inode: InodeId, seen: &[Seen], news: &
 
 /// Whether the server itself made the change, according to the name or to its inode.
 fn is_ours(shared: &Shared, event: &Event, dir: InodeId, name: &[u8], seen: &[Seen]) -> bool {
-    if shared.own.is_name(dir, name) {
+    // The contents of an entry are changed by its descriptor, and not by its name.
+    if !event.is(ReadFlags::MODIFY) && shared.own.is_name(dir, name) {
         return true;
     }
     if !event.is(ReadFlags::MODIFY | ReadFlags::ATTRIB) || shared.own.is_empty() {
@@ -378,15 +380,15 @@ fn is_ours(shared: &Shared, event: &Event, dir: InodeId, name: &[u8], seen: &[Se
     let Some(seen) = seen.first() else {
         return false;
     };
-    let is_own = |child| shared.own.is_inode(child);
+    let is_own = |now| shared.own.is_inode(now);
     if seen.root.is_remote() {
         // The thread must not wait for another host, not even to open the directory: an entry that only that host knows
         // counts as changed by others. There is nothing below the directory, because trees there are not walked.
-        return InodeId::cached_at(&seen.root, name).is_some_and(is_own);
+        return InodeState::cached_at(&seen.root, name).is_some_and(is_own);
     }
     let folder = walk::directory(&seen.root, &seen.below);
     // If there is no entry, it was removed or moved since, which has an event of its own.
-    let child = folder.ok().and_then(|folder| InodeId::at(folder, name));
+    let child = folder.ok().and_then(|folder| InodeState::at(folder, name));
     child.is_none_or(is_own)
 }
 

@@ -85,7 +85,7 @@ fn a_path_through_an_automount_leads_to_the_file_system_that_belongs_there() {
         block_on(vfs.lookup(ME, &path))
     };
     // A listing mounts nothing, nor does the observer of changes on the host.
-    assert!(InodeId::at(vfs.disk().root(), b"auto").is_some());
+    assert!(InodeState::at(vfs.disk().root(), b"auto").is_some());
     let (names, attrs) = block_on(vfs.list_looked(ME, &root, 10, 10)).unwrap();
     let place = names.iter().position(|name| name.name == "auto").unwrap();
     let again = block_on(vfs.attrs_at(ME, &root, &names));
