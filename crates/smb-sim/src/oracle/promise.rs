@@ -225,7 +225,9 @@ impl Covered {
         this
     }
 
-    /// Adds a policy that was set and must hold for everything that its share was charged with before it.
+    /// Adds a policy that was set and must hold for everything that its share was charged with before it, except for
+    /// objects that a request through the other share has deleted since: nothing of them is dirty any more, and that
+    /// share decides whether they come back.
     fn add_switches(&mut self, registers: &Registers<'_>, history: &History, terms: &Terms) {
         for switch in &history.switches {
             let Some(done) = switch.stable.filter(|done| *done <= terms.cut.answered) else {
@@ -239,8 +241,18 @@ impl Covered {
                 let [first, second] = op.within.map(|within| within.is_some());
                 let bounded = if switch.second { second } else { first };
                 let charged = bounded || op.request.second == switch.second;
-                if charged && op.was_answered() && op.answered_before(switch.begun.0) {
-                    self.add_all(number);
+                if !charged || !op.was_answered() || !op.answered_before(switch.begun.0) {
+                    continue;
+                }
+                for (index, effect) in op.request.effects.iter().enumerate() {
+                    let deleted = registers.ops.iter().any(|other| {
+                        other.request.second != switch.second
+                            && other.issued < done
+                            && takes_last_name(other.request, effect.bearer())
+                    });
+                    if matches!(effect, Effect::Name { .. }) || !deleted {
+                        self.add((number, index));
+                    }
                 }
             }
         }
@@ -403,6 +415,21 @@ fn between_directories(request: &Request) -> bool {
 fn cannot_be_bounded(op: &Known<'_>, policy: Policy) -> bool {
     let high = op.between.map_or(policy, |(_, high)| high);
     policy.kind() > PolicyKind::Bounded || high.kind() < PolicyKind::Bounded
+}
+
+/// Whether an object has no name after a request, and so no streams either.
+fn takes_last_name(request: &Request, object: Object) -> bool {
+    let is_name = |effect: &Effect| matches!(effect, Effect::Name { .. });
+    let empties = |effect: &Effect| match effect {
+        Effect::Stream {
+            object: of,
+            present,
+            ..
+        } => *of == object && !*present,
+        _ => false,
+    };
+    let effects = &request.effects;
+    effects.iter().any(is_name) && effects.iter().any(empties)
 }
 
 /// Whether a request takes a name of the object and gives it no other.
