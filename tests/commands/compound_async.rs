@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use smb_client::{Break, CreateArgs, File, Reply, Request, Tree};
+use smb_client::{Break, CreateArgs, File, Options, Reply, Request, Tree};
 use smb_tests::{HoldfastServer, MEANWHILE, SOON};
 use smb_wire::Status;
 use smb_wire::create_context::LeaseState;
@@ -11,7 +11,7 @@ use smb_wire::fscc::FileInformationClass;
 use smb_wire::ids::{FileId, LeaseKey, MessageId};
 use smb_wire::msg::{
     ChangeNotifyFlags, ChangeNotifyRequest, InfoType, LockElement, LockFlags, LockRequest,
-    NotifyFilter, OplockLevel, WriteFlags,
+    NotifyFilter, OplockLevel, ShareAccess, WriteFlags,
 };
 
 fn close(file_id: FileId) -> Request {
@@ -403,4 +403,35 @@ fn an_element_that_waits_for_the_oplock_of_one_before_it_is_answered() {
     assert_eq!(broken, Some(expected));
     file.acknowledge_oplock(level).unwrap();
     assert_eq!(ends(&wait(&tree, &ids[1..])), [Status::SUCCESS; 2]);
+}
+
+/// [MS-SMB2] 3.3.7.1. The compounds ask for more data than may be under way, so nothing is received after them.
+#[test]
+fn the_loss_of_a_client_is_noticed_while_its_compounds_wait() {
+    let server = HoldfastServer::new();
+    let _file = held(&server);
+    let lost = server.tree_with(Options {
+        credits: 4096,
+        ..Options::default()
+    });
+    for _ in 0..4 {
+        lost.client().echo().unwrap();
+    }
+    let alone = CreateArgs::open_if("alone").share(ShareAccess::empty());
+    let own = lost.create(&alone).unwrap();
+    let compound = || {
+        let mut chain = vec![CreateArgs::open("f").request()];
+        chain.extend((0..14).map(|_| Request::read(FileId::ANY, 0, 1 << 20)));
+        send(&lost, chain)
+    };
+    let ids: Vec<_> = (0..6).map(|_| compound()).collect();
+    let pending = lost.client().wait_pending(ids[0][0]).unwrap();
+    assert!(pending.is_some());
+    std::thread::sleep(MEANWHILE);
+    drop((own, lost));
+    let (tree, gone) = (server.tree(), Instant::now());
+    while tree.create(&alone).is_err() {
+        assert!(gone.elapsed() < SOON, "its open is still there");
+        std::thread::sleep(MEANWHILE / 10);
+    }
 }

@@ -340,6 +340,9 @@ impl<V: Vfs> Connection<V> {
     pub(crate) fn abandon(&self) {
         self.outbox.abandoned.set(true);
         self.outbox.segments.borrow_mut().clear();
+        self.outbox.held.set(0);
+        self.report_untaken();
+        self.return_memory();
         self.close();
     }
 

@@ -69,9 +69,12 @@ pub const LAST_ANSWERS_MAX: Duration = Duration::from_secs(5);
 pub const DATA_IN_FLIGHT_MAX: usize = 64 << 20;
 
 /// The time after which the waiting requests of a connection are cancelled if nothing was read from it meanwhile,
-/// because there was no room, and its requests hold [`MEMORY_STUCK_BYTES`] or more: neither a CANCEL nor the end of the
-/// client would be noticed. It is longer than a client has to acknowledge a break.
+/// because there was no room, and its requests hold [`MEMORY_STUCK_BYTES`] or more: no CANCEL would be noticed. It is
+/// longer than a client has to acknowledge a break.
 pub const UNREAD_MAX: Duration = Duration::from_secs(60);
+
+/// How often it is examined whether a client is gone from whose connection nothing is read, because there is no room.
+pub const LOSS_LOOK: Duration = Duration::from_secs(1);
 
 /// Memory through which a COPYCHUNK copies where the kernel cannot copy, in bytes; no more than the connection may read
 /// or write at once. It counts as data of the request, so beyond the limits of data no further request is read.

@@ -2,7 +2,7 @@
 //!
 //! One task reads and writes, another one empties the connection's mailbox. A request that cannot be answered at once
 //! becomes a task of its own, so it goes on when the connection ends: disk operations that have begun are completed.
-//! Requests that wait for a client are ended then, unless their session has another channel.
+//! Requests that wait for a client, unless their session has another channel, or have not begun are ended then.
 
 use std::{
     collections::VecDeque,
@@ -273,7 +273,7 @@ async fn read<V: Vfs>(
                 connection.frame_taken(frame.len());
                 let went = connection.outbox.held.get();
                 match frame_arrived(connection, frame) {
-                    Ok((chain, bytes)) => match connection.room(bytes).await {
+                    Ok((chain, bytes)) => match connection.room(bytes, receiver).await {
                         Ok(()) if connection.is_closed() => {}
                         Ok(()) => begin(connection, chain, bytes),
                         Err(rule) => connection.misbehaved(rule),
@@ -311,7 +311,10 @@ async fn read<V: Vfs>(
                 return End::Quiet;
             }
         }
-        let most = match connection.room_to_receive(&mut input, missing).await {
+        let most = match connection
+            .room_to_receive(&mut input, missing, receiver)
+            .await
+        {
             Ok(most) => most,
             Err(rule) => return broken(rule),
         };
@@ -353,7 +356,7 @@ async fn write<V: Vfs, T: Transmit>(
     while let Some(held) = connection.outbox.take(&mut segments).await {
         while !segments.is_empty() {
             if transmitter.transmit(&mut segments).await.is_err() {
-                connection.close();
+                connection.abandon();
                 return;
             }
             connection.flow.account.moved();

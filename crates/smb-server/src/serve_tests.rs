@@ -39,6 +39,10 @@ impl Receive for Chatter {
         buffer.extend_from_slice(&[0x85, 0, 0, 0]);
         Ok(4)
     }
+
+    fn is_lost(&self) -> bool {
+        false
+    }
 }
 
 /// Sends all its bytes at once, and then nothing more.
@@ -51,6 +55,10 @@ impl Receive for Once {
         let bytes = std::mem::take(&mut self.0);
         buffer.extend_from_slice(&bytes);
         Ok(bytes.len())
+    }
+
+    fn is_lost(&self) -> bool {
+        false
     }
 }
 

@@ -22,6 +22,9 @@ pub trait Receive: 'static {
     /// Waits for bytes and appends at most `most` of them to `buffer`, which has room for them. 0 is
     /// the end of the stream. Dropping the future loses no bytes.
     async fn receive(&mut self, buffer: &mut BytesMut, most: usize) -> io::Result<usize>;
+
+    /// Whether the peer has ended or broken the connection, even if bytes that came before have not been received.
+    fn is_lost(&self) -> bool;
 }
 
 /// The sending half.

@@ -219,6 +219,10 @@ impl Receive for ServerReceiver {
         buffer.extend_from_slice(part.as_deref().unwrap_or_default());
         Ok(part.map_or(0, |part| part.len()))
     }
+
+    fn is_lost(&self) -> bool {
+        self.0.to_server.borrow().ended
+    }
 }
 
 /// The half the server writes.

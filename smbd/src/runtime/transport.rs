@@ -10,8 +10,9 @@ use std::{
     future::poll_fn,
     io::{self, IoSlice},
     os::fd::AsFd,
-    pin::Pin,
+    pin::{Pin, pin},
     rc::{Rc, Weak},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -141,6 +142,12 @@ impl Receive for Receiver {
             let _ = rustix::net::sockopt::set_tcp_quickack(self.stream.as_ref(), true);
         }
         Ok(read)
+    }
+
+    fn is_lost(&self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        let ready = pin!(self.stream.ready(Interest::READABLE)).poll(&mut context);
+        matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
     }
 }
 

@@ -352,11 +352,26 @@ impl<V: Vfs> Call<V> {
     /// up.
     ///
     /// # Errors
-    /// The connection was lost while the request waited.
+    /// Those of [`Self::check_connected`].
     pub(crate) async fn worked(&self, work: usize) -> Result<(), Failure> {
         let turn = &self.connection.turn;
         turn.did(work);
-        Ok(Status::CANCELLED.when(turn.wait().await && self.connection.is_closed())?)
+        turn.wait().await;
+        self.check_connected()
+    }
+
+    /// Ends a request of a lost connection that has not begun or can stop here ([MS-SMB2] 3.3.7.1). One that only gives
+    /// something up is carried out: other clients may wait for that, and where the session has another channel, an
+    /// open would stay of which the client does not know.
+    ///
+    /// # Errors
+    /// `CANCELLED` if the connection is lost.
+    pub(super) fn check_connected(&self) -> Result<(), Failure> {
+        let gives_up = matches!(
+            self.header.command,
+            Command::CLOSE | Command::OPLOCK_BREAK | Command::TREE_DISCONNECT | Command::LOGOFF
+        );
+        Ok(Status::CANCELLED.when(!gives_up && self.connection.is_closed())?)
     }
 
     /// [MS-SMB2] 3.3.5.2.5: the charge must cover the larger of the bytes sent and the bytes requested.

@@ -173,6 +173,11 @@ impl<V: Vfs> Chain<V> {
 
     /// Queues an answer behind those of the chain.
     pub(super) fn answer(&self, call: &Call<V>, reply: Reply) {
+        if self.connection.is_closed() {
+            // Nobody receives it, nor the answers before it, and no break has to wait for them.
+            drop((self.ready.take(), self.grants.take()));
+            return;
+        }
         let mut header = response_header(call.header, reply.status, self.pending());
         header.session_id = reply.session.unwrap_or(header.session_id);
         header.tree_id = reply.tree.unwrap_or(header.tree_id);
@@ -362,6 +367,21 @@ mod tests {
         let answer = Outgoing::new(outbound::blank(), Header::default());
         chain.ready.borrow_mut().push(answer);
         assert_eq!(chain.flush(), Ok(()));
+    }
+
+    #[test]
+    fn the_answers_of_a_lost_connection_are_dropped() {
+        let server = World::new(false, ServerLimits::default()).server;
+        let connection = connection(&server, None);
+        let chain = Rc::new(Chain::new(&connection, None, 3));
+        let call = Call::new(&chain, &connection, Header::default());
+        let answer = || {
+            chain.answer(&call, Reply::new(Status::SUCCESS, outbound::blank()));
+            chain.ready.borrow().len()
+        };
+        assert_eq!([answer(), answer()], [1, 2]);
+        connection.close();
+        assert_eq!(answer(), 0);
     }
 
     /// The signature of the answer to a signed request of an ended session.

@@ -48,7 +48,7 @@ pub(super) async fn list<'a, V: Vfs, T>(
         *few = call.connection.listings.acquire().await.ok();
     }
     // Nothing is listed for a client that is gone.
-    Status::CANCELLED.when(call.connection.is_closed())?;
+    call.check_connected()?;
     Ok((Box::pin(list(DIRECTORY_NAMES_MAX)).await?, permit))
 }
 

@@ -50,6 +50,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let format = DirectoryFormat::of(class).ok_or(Status::INVALID_INFO_CLASS)?;
     let on = &OnDisk::new(call, &open)?;
     let _alone = open.listing.lock().await;
+    call.check_connected()?;
     let mut cursor = std::mem::take(&mut open.state().cursor);
     let answered = fill(on, &request, format, &mut cursor).await;
     open.state().cursor = cursor;
@@ -157,6 +158,7 @@ async fn start<V: Vfs>(
     let who = &on.token()?.identity;
     let pattern = Pattern::new(&text).ok_or(Status::OBJECT_NAME_INVALID)?;
     let mut few = call.connection.listings.acquire().await.ok();
+    call.check_connected()?;
     let found = match pattern.is_plain() {
         true => plain(on, &text).await?,
         false => None,

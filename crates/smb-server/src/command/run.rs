@@ -99,6 +99,7 @@ fn may_run<V: Vfs>(
     admitted: Result<(), Failure>,
     too_many: bool,
 ) -> Result<(), Failure> {
+    call.check_connected()?;
     admitted.inspect_err(|_| {
         let failed = &call.chain.failed;
         // [MS-SMB2] 3.3.5.2.7.2: without a session or tree a related element cannot take any over.
@@ -197,11 +198,14 @@ async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let turn = &call.connection.turn;
     let row = table::row(call.header.command).ok_or(Status::INVALID_PARAMETER)?;
     turn.did(row.work);
-    let mut work = match row.handler {
-        Handler::Async(handle) => handle(call),
+    let begin = match row.handler {
+        Handler::Async(handle) => handle,
         Handler::AtOnce(handle) => return handle(call),
         Handler::Silent(_) => return Err(Status::INVALID_PARAMETER.into()),
     };
+    // Many pipelined requests may wait here when their connection is lost.
+    call.worked(0).await?;
+    let mut work = begin(call);
     let Some(patience) = row.patience else {
         return turn.run(work.as_mut()).await;
     };
@@ -376,8 +380,17 @@ fn check_tree<V: Vfs>(call: &mut Call<V>) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        pin::pin,
+        task::{Context, Poll, Waker},
+    };
+
     use super::*;
-    use crate::restore::world::Back;
+    use crate::{
+        command::park,
+        limits::TURN_WORK_MAX,
+        restore::world::{Back, run_tasks},
+    };
 
     fn size_of_future<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
         size_of::<F>()
@@ -388,5 +401,44 @@ mod tests {
         // The sizes that glibc's thread cache serves.
         let size = size_of_future(run::<Back>);
         assert!(size <= 1032, "{size}");
+    }
+
+    /// The status with which a SET_INFO without a body is refused that waits for its turn.
+    fn refused(lost: bool) -> Status {
+        let call = park::tests::call();
+        call.connection.turn.did(TURN_WORK_MAX);
+        let mut handled = pin!(handle(&call));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(handled.as_mut().poll(&mut context).is_pending());
+        if lost {
+            call.connection.close();
+        }
+        run_tasks();
+        match handled.as_mut().poll(&mut context) {
+            Poll::Ready(Err(Failure::Status(status))) => status,
+            _ => panic!("not refused"),
+        }
+    }
+
+    #[test]
+    fn a_request_does_not_begin_after_its_connection_was_lost() {
+        let statuses = [false, true].map(refused);
+        assert_eq!(statuses, [Status::INVALID_PARAMETER, Status::CANCELLED]);
+    }
+
+    #[test]
+    fn of_a_lost_connection_only_requests_that_give_something_up_are_run() {
+        let mut call = park::tests::call();
+        let mut runs = |lost: bool, command| {
+            if lost {
+                call.connection.close();
+            }
+            call.header.command = command;
+            may_run(&call, Ok(()), false).is_ok()
+        };
+        assert!(runs(false, Command::WRITE));
+        assert!(!runs(true, Command::WRITE));
+        assert!(!runs(true, Command::QUERY_DIRECTORY));
+        assert!(runs(true, Command::CLOSE));
     }
 }

@@ -18,12 +18,13 @@ use vfs::{Vfs, env::pause};
 use super::{Connection, Outbox};
 use crate::{
     limits::{
-        CONNECTION_MEMORY, DATA_IN_FLIGHT_MAX, MEMORY_ARRIVED_STEP, MEMORY_PATIENCE, MEMORY_SLACK,
-        MEMORY_STEP, MEMORY_STUCK_BYTES, OUTBOX_BYTES_MAX, UNREAD_MAX,
+        CONNECTION_MEMORY, DATA_IN_FLIGHT_MAX, LOSS_LOOK, MEMORY_ARRIVED_STEP, MEMORY_PATIENCE,
+        MEMORY_SLACK, MEMORY_STEP, MEMORY_STUCK_BYTES, OUTBOX_BYTES_MAX, UNREAD_MAX,
     },
     link::{misbehaved::Misbehaved, receive_buffer::ReceiveBuffer},
     memory::{Account, Held, Share},
     race::{First, race},
+    transport::Receive,
 };
 
 /// The share of a connection in the server's budget.
@@ -116,14 +117,40 @@ impl<V: Vfs> Connection<V> {
             && self.data_in_flight.get() <= DATA_IN_FLIGHT_MAX
     }
 
-    /// Waits until the connection may hold `more` bytes than it does, or is closed.
+    /// Waits until the connection may hold `more` bytes than it does, or is closed. It is closed if its client is gone:
+    /// nothing is received meanwhile, so the loss would not be noticed before the next answer is sent, and its requests
+    /// would keep their memory and their opens until then ([MS-SMB2] 3.3.7.1).
     ///
     /// # Errors
     /// The budget is too small for so many bytes, however much of it others free.
-    pub(crate) async fn room(&self, more: usize) -> Result<(), Misbehaved> {
+    pub(crate) async fn room(
+        &self,
+        more: usize,
+        receiver: &impl Receive,
+    ) -> Result<(), Misbehaved> {
         if self.is_within_bounds() && self.is_granted(more, Share::Half) {
             return Ok(());
         }
+        match race(self.room_in_time(more), self.lost(receiver)).await {
+            First::Left(found) => found,
+            First::Right(()) => {
+                self.close();
+                Ok(())
+            }
+        }
+    }
+
+    /// Completes when the client is gone.
+    async fn lost(&self, receiver: &impl Receive) {
+        let env = &*self.server.env;
+        while !receiver.is_lost() {
+            env.sleep(LOSS_LOOK).await;
+            pause(env).await;
+        }
+    }
+
+    /// As [`Self::room`]; while it waits for long, it cancels waiting requests.
+    async fn room_in_time(&self, more: usize) -> Result<(), Misbehaved> {
         let env = &*self.server.env;
         let mut room = pin!(self.wait_for_room(more));
         loop {
@@ -195,6 +222,7 @@ impl<V: Vfs> Connection<V> {
         &self,
         input: &mut ReceiveBuffer,
         missing: usize,
+        receiver: &impl Receive,
     ) -> Result<usize, Misbehaved> {
         let charged = self.flow.receiving.get();
         let wanted = input.beyond_usual(missing);
@@ -202,7 +230,7 @@ impl<V: Vfs> Connection<V> {
             let more = wanted.saturating_sub(charged);
             if more > 0 && !self.is_granted(more, Share::Half) {
                 input.shrink();
-                self.room(more).await?;
+                self.room(more, receiver).await?;
             }
             self.flow.receiving.set(wanted);
             self.report_untaken();
@@ -249,9 +277,11 @@ impl<V: Vfs> Connection<V> {
 mod tests {
     use std::{
         future::Future,
+        io,
         task::{Context, Poll, Waker},
     };
 
+    use bytes::BytesMut;
     use smb_wire::header::Header;
 
     use super::*;
@@ -261,6 +291,23 @@ mod tests {
         restore::world::{HASTE, World, connection},
         state::{EndReason, Ender},
     };
+
+    /// A client that sends nothing more, and says whether it is gone.
+    struct Silent {
+        gone: bool,
+    }
+
+    impl Receive for Silent {
+        async fn ready(&mut self) {}
+
+        async fn receive(&mut self, _: &mut BytesMut, _: usize) -> io::Result<usize> {
+            Ok(0)
+        }
+
+        fn is_lost(&self) -> bool {
+            self.gone
+        }
+    }
 
     /// Whether a request that waits is cancelled once nothing was read for long, where the requests under way hold so
     /// many bytes.
@@ -274,7 +321,8 @@ mod tests {
         connection.register(&request, ender, None).unwrap();
         HASTE.set(true);
         let mut context = Context::from_waker(Waker::noop());
-        let polled = pin!(connection.room(0)).poll(&mut context);
+        let client = Silent { gone: false };
+        let polled = pin!(connection.room(0, &client)).poll(&mut context);
         HASTE.set(false);
         assert_eq!(polled, Poll::Pending);
         ended.try_recv() == Ok(EndReason::Cancelled)
@@ -284,5 +332,29 @@ mod tests {
     fn requests_that_wait_keep_no_connection_from_being_read_for_ever() {
         let much = [MEMORY_STUCK_BYTES - 1, MEMORY_STUCK_BYTES];
         assert_eq!(much.map(is_cancelled), [false, true]);
+    }
+
+    #[test]
+    fn the_loss_of_a_client_is_noticed_although_there_is_no_room_to_receive() {
+        for gone in [false, true] {
+            let server = World::new(false, ServerLimits::default()).server;
+            let connection = connection(&server, None);
+            let _requests = DataInFlight::new(&connection, DATA_IN_FLIGHT_MAX + 1);
+            let client = Silent { gone };
+            let mut context = Context::from_waker(Waker::noop());
+            let polled = pin!(connection.room(0, &client)).poll(&mut context);
+            assert_eq!(polled.is_ready(), gone);
+            assert_eq!(connection.is_closed(), gone);
+        }
+    }
+
+    #[test]
+    fn answers_that_nobody_takes_any_more_return_their_memory() {
+        let server = World::new(false, ServerLimits::default()).server;
+        let connection = connection(&server, None);
+        connection.outbox.held.set(4 * CONNECTION_MEMORY);
+        assert!(connection.has_room() && connection.flow.granted_bytes.get() > 0);
+        connection.abandon();
+        assert_eq!(connection.flow.granted_bytes.get(), 0);
     }
 }

@@ -81,6 +81,30 @@ async fn connected() -> (TcpStream, TcpStream) {
 }
 
 #[test]
+fn the_loss_of_a_client_is_noticed_before_its_bytes_are_received() {
+    run(async {
+        for resets in [false, true] {
+            let (client, server) = connected().await;
+            let (mut receiver, _transmitter) = split(server);
+            client.writable().await.unwrap();
+            assert_eq!(client.try_write(b"last").unwrap(), 4);
+            receiver.ready().await;
+            assert!(!receiver.is_lost());
+            if resets {
+                let client = SockRef::from(&client);
+                client.set_linger(Some(Duration::ZERO)).unwrap();
+            }
+            drop(client);
+            let deadline = std::time::Instant::now() + Duration::from_secs(10);
+            while !receiver.is_lost() {
+                assert!(std::time::Instant::now() < deadline, "resets: {resets}");
+                sleep(Duration::from_millis(1)).await;
+            }
+        }
+    });
+}
+
+#[test]
 fn a_dead_link_is_noticed_before_the_time_of_a_break_is_over() {
     run(async {
         let (_client, server) = connected().await;
