@@ -395,6 +395,41 @@ fn ranges_that_do_not_fit_give_an_overflow() {
     assert_eq!(response.output, &whole[..16]);
 }
 
+/// [MS-FSA] 2.1.5.10.22: a buffer gets as many ranges as it holds, and an overflow only if there are more.
+#[test]
+fn a_file_may_have_thousands_of_ranges() {
+    const RANGES: usize = 4100;
+    const STRIDE: usize = 128 << 10;
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = open(&tree, "f");
+    file.ioctl(FsctlCode::SET_SPARSE, &[1], 0).unwrap();
+    let there = std::fs::File::options().write(true).open(server.path("f"));
+    let there = there.unwrap();
+    for at in (0..RANGES).map(|at| (at * STRIDE) as u64) {
+        std::os::unix::fs::FileExt::write_all_at(&there, &[1], at).unwrap();
+    }
+    let asked = range(0, i64::try_from(RANGES * STRIDE).unwrap());
+    let answer = |max: usize| {
+        let code = FsctlCode::QUERY_ALLOCATED_RANGES;
+        let request = file.ioctl_request(code, &asked, u32::try_from(max).unwrap());
+        let reply = tree.reply(request).unwrap();
+        let response = IoctlResponse::read(&reply.message).unwrap();
+        (reply.status(), response.output.len())
+    };
+    let whole = RANGES * AllocatedRange::MIN;
+    if answer(1 << 20).1 == AllocatedRange::MIN {
+        smb_tests::missing("a file system with holes");
+        return;
+    }
+    assert_eq!(answer(1 << 20), (Status::SUCCESS, whole));
+    assert_eq!(answer(whole), (Status::SUCCESS, whole));
+    let fewer = (Status::BUFFER_OVERFLOW, whole - AllocatedRange::MIN);
+    assert_eq!(answer(whole - 1), fewer);
+    // As many as the file system is asked for at once.
+    assert_eq!(answer(8192), (Status::BUFFER_OVERFLOW, 8192));
+}
+
 /// [MS-FSA] 2.1.5.10.38.
 #[test]
 fn a_file_becomes_sparse_with_one_of_two_rights() {

@@ -22,10 +22,11 @@ use crate::{
     },
     failure::Failure,
     file::Operation,
+    turn::ENTRY_WORK,
 };
 
-/// Most ranges of one answer; more give BUFFER_OVERFLOW, and the client asks for the rest.
-const RANGES_MAX: usize = 4096;
+/// Most ranges that the file system is asked for at once.
+const RANGES_AT_ONCE_MAX: usize = 512;
 
 pub(super) fn is_sparse(attr: &Attr) -> bool {
     FileAttributes(attr.dos_attributes).contains(FileAttributes::SPARSE_FILE)
@@ -139,34 +140,58 @@ pub(super) async fn allocated<V: Vfs>(
         return Err(Status::INVALID_PARAMETER.into());
     };
     let end = range_end(offset, length)?;
-    let vfs = on.vfs();
-    let attr = vfs.attr(&on.disk.node).await?;
+    let attr = on.vfs().attr(&on.disk.node).await?;
     // docs/protocol-notes.md, "Allocated ranges of a file that is not sparse".
     let end = end.min(attr.size);
-    let max = size(request.max_output_response);
     let within = Range {
         offset,
         len: end.saturating_sub(offset),
     };
-    let found = if within.len == 0 {
-        Vec::new()
-    } else if is_sparse(&attr) {
-        let most = (max / AllocatedRange::MIN + 1).min(RANGES_MAX);
-        vfs.allocated(&on.disk.node, within, most).await?
-    } else {
-        vec![within]
-    };
-    let ranges: Vec<_> = found.iter().map(|range| on_wire(*range)).collect();
-    Status::BUFFER_TOO_SMALL.when(!ranges.is_empty() && max < AllocatedRange::MIN)?;
-    let mut out = BytesMut::new();
-    let fitted = encode_allocated_ranges(&ranges, max, &mut out);
-    // More ranges may follow a full answer.
-    let cut = fitted < ranges.len() || fitted >= RANGES_MAX;
+    let max = size(request.max_output_response);
+    let (out, cut) = list(on, within, is_sparse(&attr), max).await?;
+    Status::BUFFER_TOO_SMALL.when(cut && max < AllocatedRange::MIN)?;
     let mut answer = Answer::of_query(out);
     if cut {
         answer.status = Status::BUFFER_OVERFLOW;
     }
     Ok(answer)
+}
+
+/// The ranges of `within` that hold data, as many as fit into `max` bytes, and whether there are more. A file may have
+/// very many, so they are read and encoded in parts.
+async fn list<V: Vfs>(
+    on: &OnDisk<'_, V>,
+    within: Range,
+    sparse: bool,
+    max: usize,
+) -> Result<(BytesMut, bool), Failure> {
+    let mut out = BytesMut::new();
+    let end = within.offset.saturating_add(within.len);
+    let mut at = within.offset;
+    while at < end {
+        let rest = Range {
+            offset: at,
+            len: end - at,
+        };
+        let room = max.saturating_sub(out.len());
+        // One more than fits shows that there are more.
+        let most = (room / AllocatedRange::MIN + 1).min(RANGES_AT_ONCE_MAX);
+        let found = match sparse {
+            true => on.vfs().allocated(&on.disk.node, rest, most).await?,
+            false => vec![rest],
+        };
+        let ranges: Vec<_> = found.iter().map(|range| on_wire(*range)).collect();
+        let fitted = encode_allocated_ranges(&ranges, room, &mut out);
+        if fitted < ranges.len() {
+            return Ok((out, true));
+        }
+        let Some(last) = found.last().filter(|_| found.len() == most) else {
+            break;
+        };
+        at = last.offset.saturating_add(last.len);
+        on.call.worked(ENTRY_WORK * most).await?;
+    }
+    Ok((out, false))
 }
 
 fn on_wire(range: Range) -> AllocatedRange {
