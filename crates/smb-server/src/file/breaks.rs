@@ -253,9 +253,8 @@ impl Files {
         self.outlasts(place, open, |_| true)
     }
 
-    /// Whether an open may be kept while its client is disconnected. Its byte-range locks are safe
-    /// only if nobody else can open the file for data without a break, so an open with locks must
-    /// cache writes too, as in Windows and Samba.
+    /// Whether an open may be kept while its client is disconnected. One with byte-range locks must cache writes too
+    /// (docs/protocol-notes.md, "A durable open with a byte-range lock").
     fn outlasts(&self, place: &Place, open: OpenId, held: impl Fn(&Holder) -> bool) -> bool {
         self.with_stream(place, |stream| {
             let holder = stream.holder_of(open)?;
