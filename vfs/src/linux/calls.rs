@@ -98,17 +98,6 @@ pub(super) fn stat_at(dir: &LinuxFd, name: &[u8], kind: u8) -> DiskResult<Stat> 
     }
 }
 
-/// The type of a directory's names where that of each is not known. If the directory has two links, its name and its
-/// own `.`, then no directory below it has a `..`.
-pub(super) fn kind_in(dir: &LinuxFd) -> u8 {
-    let has_none = !dir.class().remote && stat(dir).is_ok_and(|stat| stat.links == 2);
-    if has_none {
-        libc::DT_REG
-    } else {
-        libc::DT_UNKNOWN
-    }
-}
-
 fn device(x: &Statx) -> u64 {
     rustix::fs::makedev(x.stx_dev_major, x.stx_dev_minor)
 }
