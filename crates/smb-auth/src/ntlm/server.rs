@@ -160,6 +160,8 @@ impl Challenged {
         let empty_password = hash.is_empty_password();
         let usable = has_hash && (params.allow_empty_passwords || !empty_password);
 
+        // The proof covers the time stamp and the AV pairs, which are not compared with anything
+        // (docs/protocol-notes.md, "The time and the names in an NTLMv2 response").
         // A proof that was computed with an empty domain name is accepted as well, and so is one over another upper
         // case of the user name (docs/protocol-notes.md, "The upper case of user names").
         let mut key: Key = Zeroizing::new([0; 16]);

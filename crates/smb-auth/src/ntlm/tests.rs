@@ -115,6 +115,9 @@ impl Fixture {
     }
 }
 
+/// The time of a clock that was never set, which all these responses have.
+const NEVER_SET: u64 = 5;
+
 /// Builds an AUTHENTICATE with the defects that a test chooses.
 #[derive(Clone)]
 struct Forge {
@@ -165,7 +168,7 @@ impl Forge {
             message::push_av(&mut list, av::FLAGS, &av::FLAG_MIC.to_le_bytes());
         }
         message::push_av(&mut list, av::EOL, &[]);
-        let mut blob = client::client_blob(5, &[9; 8], &list);
+        let mut blob = client::client_blob(NEVER_SET, &[9; 8], &list);
         if let Some(list) = &self.list {
             blob.truncate(message::MIN_NT - message::PROOF_LEN);
             blob.extend_from_slice(list);

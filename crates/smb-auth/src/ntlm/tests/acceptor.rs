@@ -401,7 +401,7 @@ fn anonymous_is_reported_only_when_requested() {
     );
 }
 
-/// Old clients send no list of AV pairs, or none with an end.
+/// Old clients send no list of AV pairs, or none with an end; others one of their own.
 #[test]
 fn a_proof_counts_whatever_list_it_covers() {
     let mut f = Fixture::new();
@@ -411,7 +411,11 @@ fn a_proof_counts_whatever_list_it_covers() {
         ..Forge::new("anna", "geheim")
     };
     let name = [2, 0, 2, 0, b'W', 0];
-    for list in [&b""[..], &[0; 4], &name] {
+    let mut foreign = Vec::new();
+    message::push_av(&mut foreign, av::NB_COMPUTER, &keys::utf16("OTHER"));
+    message::push_av(&mut foreign, av::TIMESTAMP, &NEVER_SET.to_le_bytes());
+    message::push_av(&mut foreign, av::EOL, &[]);
+    for list in [&b""[..], &[0; 4], &name, &foreign] {
         user_of(f.raw(&with(list)));
     }
     let cut = f.raw(&with(&name[..5]));
