@@ -225,7 +225,7 @@ impl Disk for LinuxDisk {
     async fn truncate(&self, fd: &LinuxFd, size: u64) -> DiskResult<()> {
         let _own = self.own.inode(fd);
         fd.truncates();
-        self.wait_long(fd, move |fd| calls::truncate(fd, size))
+        self.wait_long(fd, move |fd| syncs::truncate(fd, size))
             .await
     }
 

@@ -3,7 +3,9 @@
 //! Some may miss changes that were made before them (Linux 6.18):
 //! - With ext4's feature `inline_data` the inode of a small file holds its data. `fdatasync`, and so a write with
 //!   `RWF_DSYNC`, waits for the last transaction that changed the size or the blocks, and to overwrite such data
-//!   changes neither. So such files are synced by `fsync`, and on overlayfs all that are no longer than an inode.
+//!   changes neither. So such files are synced by `fsync`, and on overlayfs all that are no longer than an inode. If
+//!   `ftruncate` makes such a file larger, even `fsync` stores no later overwrite of its data. So a write makes it
+//!   larger.
 //! - FUSE with direct I/O does not sync after a write with `RWF_DSYNC`: it passes the flag to its server, which may
 //!   ignore it. So on file systems behind another process or a network a plain write and `fdatasync` are made instead.
 
@@ -47,6 +49,19 @@ pub(super) fn durable_write(
         })?;
     }
     Ok(put)
+}
+
+/// Sets the size of a file.
+pub(super) fn truncate(fd: &LinuxFd, size: u64) -> DiskResult<()> {
+    if may_miss_data(fd) && (1..size).contains(&calls::stat(fd)?.size) {
+        let written = calls::call(|| rustix::io::pwrite(fd, &[0], size - 1))?;
+        return if written == 1 {
+            Ok(())
+        } else {
+            Err(Errno(libc::EIO))
+        };
+    }
+    calls::truncate(fd, size)
 }
 
 fn may_miss_data(fd: &LinuxFd) -> bool {

@@ -82,6 +82,33 @@ fn a_sync_of_data_covers_data_in_the_inode_that_were_overwritten() {
     assert!(ext4.has(b"<the-third-value>"));
 }
 
+/// The kernel shows the contents that it has in memory until the file system is mounted anew.
+#[test]
+fn data_in_the_inode_are_stored_after_the_file_was_made_larger() {
+    for (size, larger) in [(10, 5100), (10, 300), (0, 40)] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some((ext4, disk, file)) = new(dir.path(), "inline_data") else {
+            return;
+        };
+        let write = |bytes: &'static [u8], at| {
+            let put = block_on(disk.write(&file, at, Bytes::from_static(bytes), false));
+            assert_eq!(put, Ok(bytes.len()));
+            block_on(disk.fsync(&file)).unwrap();
+        };
+        write(&b"ABCDEFGHIJ"[..size], 0);
+        block_on(disk.truncate(&file, larger)).unwrap();
+        block_on(disk.fsync(&file)).unwrap();
+        write(b"end", 2);
+        let (image, root) = (ext4.image.to_str().unwrap(), ext4.root.to_str().unwrap());
+        drop((file, disk));
+        run("umount", &[root]).unwrap();
+        run("mount", &["-t", "ext4", "-o", "loop", image, root]).unwrap();
+        let stored = std::fs::read(ext4.root.join("f")).unwrap();
+        assert_eq!((stored.len() as u64, &stored[2..5]), (larger, &b"end"[..]));
+        assert_eq!(stored.starts_with(b"AB"), size > 0);
+    }
+}
+
 /// A remount has made everything stable before. After an error the kernel itself fails the sync.
 #[test]
 fn a_sync_while_the_file_system_is_read_only_fails_only_after_an_error() {
