@@ -117,9 +117,8 @@ pub async fn serve<V: Vfs, T: Transmit>(
     }
     // Queued messages are still sent. Before a login no client waits for them, and strangers must not keep places by
     // taking nothing.
-    let writing =
-        writing.filter(|_| !connection.outbox.abandoned.get() && somebody_logged_in(&connection));
-    if let Some(writing) = writing {
+    let takes = !connection.outbox.abandoned.get() && somebody_logged_in(&connection);
+    if let Some(writing) = writing.filter(|_| takes) {
         send_the_rest(&connection, writing);
     }
     ending.end().await;
@@ -311,10 +310,8 @@ async fn read<V: Vfs>(
                 return End::Quiet;
             }
         }
-        let most = match connection
-            .room_to_receive(&mut input, missing, receiver)
-            .await
-        {
+        let most = connection.room_to_receive(&mut input, missing, receiver);
+        let most = match most.await {
             Ok(most) => most,
             Err(rule) => return broken(rule),
         };
@@ -325,9 +322,7 @@ async fn read<V: Vfs>(
         }
         // Each receiving counts, because a client may send a byte at a time, or nothing but keep-alives.
         connection.turn.did(SMALL_WORK);
-        if connection.turn.is_used_up() {
-            connection.turn.rest().await;
-        }
+        connection.turn.rest().await;
     }
 }
 

@@ -57,7 +57,7 @@ pub struct MemoryOptions {
     pub policy: Policy,
     /// The policy of the second share; `None`: there is no such share.
     pub second: Option<Policy>,
-    /// The inode of the folder [`FOLDER`], if the second share lies over that and not over the whole disk.
+    /// The inode of the folder `FOLDER`, if the second share lies over that and not over the whole disk.
     pub folder: Option<u64>,
     /// Files may share extents.
     pub clones: bool,

@@ -32,7 +32,7 @@ pub(super) struct Detached<V: Vfs> {
 }
 
 impl<V: Vfs> Detached<V> {
-    /// Ends the CREATEs that wait on the trees. What waits on an open ends with the open.
+    /// Ends the CREATEs that wait on the trees. Requests that wait on an open end with it.
     pub(super) fn new(trees: Vec<Arc<TreeConnect<V>>>, opens: Vec<Arc<Open<V>>>) -> Self {
         for tree in &trees {
             tree.parked.end(EndReason::Gone);

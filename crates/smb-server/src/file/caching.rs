@@ -278,7 +278,7 @@ impl Holder {
     }
 
     /// A break of the present state that the holder must acknowledge.
-    fn notification(&self, place: &Place, offered: LeaseState, ticket: u64) -> Break {
+    pub(super) fn notification(&self, place: &Place, offered: LeaseState, ticket: u64) -> Break {
         Break {
             owner: self.owner,
             place: place.clone(),
@@ -289,14 +289,6 @@ impl Holder {
             ack_required: true,
             ticket,
         }
-    }
-
-    /// The break in flight, to be sent again.
-    pub(super) fn break_in_flight(&self, place: &Place) -> Option<Break> {
-        let Breaking {
-            offered, ticket, ..
-        } = self.breaking?;
-        Some(self.notification(place, offered, ticket))
     }
 
     /// The holder keeps `kept` of what it was offered; if more must be given up, another break follows.

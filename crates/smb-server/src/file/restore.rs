@@ -228,7 +228,9 @@ impl Files {
     /// The break that the client of a restored open has not acknowledged, to be sent when it is back.
     pub fn break_in_flight(&self, place: &Place, open: OpenId) -> Option<Break> {
         self.with_stream(place, |stream| {
-            stream.holder_of(open)?.break_in_flight(place)
+            let holder = stream.holder_of(open)?;
+            let breaking = holder.breaking?;
+            Some(holder.notification(place, breaking.offered, breaking.ticket))
         })
     }
 

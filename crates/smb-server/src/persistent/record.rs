@@ -358,12 +358,9 @@ fn decode_engine(from: &mut Reader<'_>) -> Option<SavedOpen> {
 pub(crate) fn encode_lease(kept: &SavedLease) -> Vec<u8> {
     let mut out = BytesMut::new();
     out.put_u8(VERSION);
-    let v2 = if kept.v2 { LEASE_V2 } else { 0 };
     let breaking = kept.left.map_or(0, |_| LEASE_BREAKING);
-    out.put_u8(v2 | breaking);
-    if let Some(left) = kept.left {
-        out.put_u32_le(left.0);
-    }
+    out.put_u8(breaking | if kept.v2 { LEASE_V2 } else { 0 });
+    (kept.left.iter()).for_each(|left| out.put_u32_le(left.0));
     out.put_u32_le(kept.state.0);
     out.put_u16_le(kept.epoch);
     option(&mut out, kept.parent, |out, key| out.put_slice(&key.0));
@@ -376,10 +373,8 @@ fn decode_lease(bytes: &[u8]) -> Option<SavedLease> {
     if version != VERSION || flags & !(LEASE_V2 | LEASE_BREAKING) != 0 {
         return None;
     }
-    let left = match flags & LEASE_BREAKING {
-        0 => None,
-        _ => Some(LeaseState(from.u32().ok()?)),
-    };
+    let left = (flags & LEASE_BREAKING != 0).then(|| from.u32());
+    let left = left.transpose().ok()?.map(LeaseState);
     let kept = SavedLease {
         v2: flags & LEASE_V2 != 0,
         left,

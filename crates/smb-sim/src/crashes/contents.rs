@@ -325,7 +325,7 @@ impl Actor {
     }
 
     async fn sparse(&mut self, hand: Hand, step: Step) {
-        let set_sparse = step.a() % 4 > 0;
+        let set_sparse = !step.a().is_multiple_of(4);
         let record = Request::meta(hand.object, Key::Sparse, sparse_value(set_sparse));
         let record = record.through_if(hand.through);
         let mut input = BytesMut::new();

@@ -98,7 +98,7 @@ impl Actor {
         };
         let plain = Step::new(Kind::Write, 0, 0, 0).with(step.a(), step.b());
         self.write(hand, plain).await;
-        if step.b() % 2 == 0 {
+        if step.b().is_multiple_of(2) {
             self.flush(hand, plain).await;
         }
         let answer = self.carry_out(record, kept.file_id).await;
