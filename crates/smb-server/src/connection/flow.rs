@@ -119,7 +119,8 @@ impl<V: Vfs> Connection<V> {
 
     /// Waits until the connection may hold `more` bytes than it does, or is closed. It is closed if its client is gone:
     /// nothing is received meanwhile, so the loss would not be noticed before the next answer is sent, and its requests
-    /// would keep their memory and their opens until then ([MS-SMB2] 3.3.7.1).
+    /// would keep their memory and their opens until then ([MS-SMB2] 3.3.7.1). While it waits for long, it cancels
+    /// waiting requests.
     ///
     /// # Errors
     /// The budget is too small for so many bytes, however much of it others free.
@@ -131,38 +132,23 @@ impl<V: Vfs> Connection<V> {
         if self.is_within_bounds() && self.is_granted(more, Share::Half) {
             return Ok(());
         }
-        match race(self.room_in_time(more), self.lost(receiver)).await {
-            First::Left(found) => found,
-            First::Right(()) => {
-                self.close();
-                Ok(())
-            }
-        }
-    }
-
-    /// Completes when the client is gone.
-    async fn lost(&self, receiver: &impl Receive) {
-        let env = &*self.server.env;
-        while !receiver.is_lost() {
-            env.sleep(LOSS_LOOK).await;
-            pause(env).await;
-        }
-    }
-
-    /// As [`Self::room`]; while it waits for long, it cancels waiting requests.
-    async fn room_in_time(&self, more: usize) -> Result<(), Misbehaved> {
         let env = &*self.server.env;
         let mut room = pin!(self.wait_for_room(more));
-        loop {
-            if let First::Left(found) = race(room.as_mut(), env.sleep(UNREAD_MAX)).await {
+        let mut waited = Duration::ZERO;
+        while !receiver.is_lost() {
+            if let First::Left(found) = race(room.as_mut(), env.sleep(LOSS_LOOK)).await {
                 return found;
             }
-            if self.data_in_flight.get() >= MEMORY_STUCK_BYTES {
+            waited += LOSS_LOOK;
+            if waited >= UNREAD_MAX && self.data_in_flight.get() >= MEMORY_STUCK_BYTES {
                 self.cancel_waiting();
+                waited = Duration::ZERO;
             }
             // The cancelled requests end meanwhile.
             pause(env).await;
         }
+        self.close();
+        Ok(())
     }
 
     async fn wait_for_room(&self, more: usize) -> Result<(), Misbehaved> {
@@ -322,9 +308,11 @@ mod tests {
         HASTE.set(true);
         let mut context = Context::from_waker(Waker::noop());
         let client = Silent { gone: false };
-        let polled = pin!(connection.room(0, &client)).poll(&mut context);
+        let mut room = pin!(connection.room(0, &client));
+        for _ in 0..2 * UNREAD_MAX.as_secs() {
+            assert_eq!(room.as_mut().poll(&mut context), Poll::Pending);
+        }
         HASTE.set(false);
-        assert_eq!(polled, Poll::Pending);
         ended.try_recv() == Ok(EndReason::Cancelled)
     }
 
