@@ -148,10 +148,7 @@ impl<V: Volume> Gate<V> {
             // which the root is open.
             let others = |inode: &Inode<V>| inode.opens.bounded_elsewhere(&self.share);
             let others = self.core.peek(key, others).unwrap_or_default();
-            let mut covered = self.core.keys_in(&self.share, &self.vfs);
-            // As where it waits (`Durability::sync_root`): a file may be in the folder by a name that is not known.
-            covered.extend(self.core.keys(|one, _| one.fs == key.fs));
-            for key in covered {
+            for key in self.core.keys_in(&self.share, &self.vfs) {
                 let (share, kind, also) = (&self.share, judged.kind, others.clone());
                 let account = Account { share, kind, also };
                 self.core.with(key, |inode| inode.promised(&account, key));
