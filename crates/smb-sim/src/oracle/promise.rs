@@ -168,7 +168,8 @@ impl Covered {
                 continue;
             }
             let later = registers.ops.iter().skip(number + 1);
-            let others = later.filter(|other| other.request.second != op.request.second);
+            let possible = later.filter(|other| other.possible());
+            let others = possible.filter(|other| other.request.second != op.request.second);
             let effects = others.flat_map(|other| &other.request.effects);
             let changed: Vec<_> = effects.filter_map(replaceable).collect();
             for (index, effect) in op.request.effects.iter().enumerate() {
@@ -246,7 +247,8 @@ impl Covered {
                 }
                 for (index, effect) in op.request.effects.iter().enumerate() {
                     let deleted = registers.ops.iter().any(|other| {
-                        other.request.second != switch.second
+                        other.possible()
+                            && other.request.second != switch.second
                             && other.issued < done
                             && takes_last_name(other.request, effect.bearer())
                     });
