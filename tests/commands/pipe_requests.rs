@@ -315,7 +315,7 @@ fn fields_that_open_no_file_open_no_pipe() {
         (options(0x01), Status::NOT_A_DIRECTORY),
         (options(0x2000), Status::NOT_SUPPORTED),
         (options(0x0010_0000), Status::NOT_SUPPORTED),
-        (CreateArgs::open("\\srvsvc"), Status::INVALID_PARAMETER),
+        (CreateArgs::open("\\srvsvc"), Status::OBJECT_NAME_NOT_FOUND),
     ] {
         let refused = tree.create_status(&args).unwrap();
         assert_eq!(refused, expected, "{:?}", args.options);

@@ -71,12 +71,10 @@ pub(super) fn open<V: Vfs>(call: &Call<V>) -> Handled {
     Ok(Reply::unchanged(&response, "a pipe has no file"))
 }
 
-/// Decodes the name of a pipe; a leading backslash is refused as in that of a file.
+/// Decodes the name of a pipe. With a leading backslash it is that of none, as for Windows and Samba.
 fn pipe_name(bytes: &[u8]) -> Result<String, Failure> {
     Status::INVALID_PARAMETER.when(!bytes.len().is_multiple_of(2))?;
-    let name = utf16::decode(bytes, "pipe").map_err(|_| Status::OBJECT_NAME_INVALID)?;
-    Status::INVALID_PARAMETER.when(name.starts_with('\\'))?;
-    Ok(name)
+    Ok(utf16::decode(bytes, "pipe").map_err(|_| Status::OBJECT_NAME_INVALID)?)
 }
 
 /// The answers to create contexts ([MS-SMB2] 3.3.5.9.5, 3.3.5.9.9): every user may do the same with a pipe, and its
