@@ -227,8 +227,13 @@ fn caches_nothing<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 
 /// Has a break of a restored lease wait for its client. Each open of the lease that comes back names the same break.
 pub(crate) fn restored<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
-    let ticket = broken.ticket;
-    let other = server.pending_breaks.waits(broken);
+    let (owner, ticket) = (broken.owner, broken.ticket);
+    let pending = &server.pending_breaks;
+    if pending.is_sent(owner) && pending.of(owner).iter().any(|known| known.ticket == ticket) {
+        // Another open of the lease was restored before, and its client is back.
+        return;
+    }
+    let other = pending.waits(broken);
     // The break of a file that had the key of the lease before ends in time.
     if let Some(other) = other.filter(|other| other.ticket != ticket) {
         watch(server, other);
