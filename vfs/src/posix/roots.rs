@@ -73,7 +73,8 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(false);
         };
         let depot = Box::pin(self.disk.stat_at(root, name::DEPOT.as_bytes())).await;
-        let depot = unless(depot, &[libc::ENOENT])?;
+        // The service cannot use a depot that it does not reach, as in a folder of a user on NFS with root_squash.
+        let depot = unless(depot, &[libc::ENOENT, libc::EACCES, libc::EPERM])?;
         Ok(depot.is_some_and(|depot| depot.key == found.key))
     }
 
