@@ -54,6 +54,8 @@ pub struct InodeState {
     pub inode: InodeId,
     /// Seconds and nanoseconds of `stx_ctime`.
     changed: (i64, u32),
+    /// The number of its names.
+    links: u32,
 }
 
 impl InodeState {
@@ -75,7 +77,7 @@ impl InodeState {
 
     fn look(dir: impl AsFd, name: impl rustix::path::Arg, flags: AtFlags) -> Option<Self> {
         let flags = flags | AtFlags::STATX_DONT_SYNC;
-        let wanted = StatxFlags::INO | StatxFlags::CTIME;
+        let wanted = StatxFlags::INO | StatxFlags::CTIME | StatxFlags::NLINK;
         let stat = rustix::fs::statx(dir, name, flags, wanted).ok()?;
         Some(Self {
             inode: InodeId {
@@ -83,6 +85,7 @@ impl InodeState {
                 number: stat.stx_ino,
             },
             changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+            links: stat.stx_nlink,
         })
     }
 }
@@ -99,8 +102,10 @@ struct Known {
     running: u32,
     /// The latest drain that had begun when the last of them ended.
     ended: u64,
-    /// When the inode had last been changed after the last of them; `None` while one runs, and if it is not known.
-    changed: Option<(i64, u32)>,
+    /// The newest state of the inode after one of them, since none ran.
+    newest: Option<InodeState>,
+    /// The state after another one of them is not known.
+    unknown: bool,
     /// The latest drain that had begun when a change by another program was noticed.
     foreign: Option<u64>,
 }
@@ -108,8 +113,10 @@ struct Known {
 impl Known {
     /// Whether somebody else has changed the inode after the last of our calls.
     fn is_older(&self, now: InodeState) -> bool {
-        // An older time was queried before our last call.
-        self.changed.is_some_and(|changed| now.changed > changed)
+        // An older time was queried before our last call. A name that was made or removed has events of its own, and
+        // changes the time as well.
+        let older = |known: InodeState| now.changed > known.changed && now.links == known.links;
+        self.running == 0 && !self.unknown && self.newest.is_some_and(older)
     }
 }
 
@@ -222,7 +229,9 @@ impl OwnChanges {
                 if before.is_some_and(|before| known.is_older(before)) {
                     known.foreign = Some(drains);
                 }
-                known.changed = None;
+                if known.running == 0 {
+                    (known.newest, known.unknown) = (None, false);
+                }
                 known.running += 1;
                 mine.push(thing);
             }
@@ -301,8 +310,12 @@ impl Drop for Own {
             if let Some(known) = table.known.get_mut(thing) {
                 known.running = known.running.saturating_sub(1);
                 known.ended = drains;
-                let last = after.filter(|_| known.running == 0);
-                known.changed = last.map(|after| after.changed);
+                // Of calls that overlap, the one that ends last need not have been the last to look.
+                let newer = |after: &InodeState| {
+                    (known.newest).is_none_or(|known| known.changed < after.changed)
+                };
+                known.unknown |= after.is_none();
+                known.newest = after.filter(newer).or(known.newest);
             }
         }
     }
@@ -373,6 +386,17 @@ mod tests {
         assert!(own.is_inode(state()), "it runs");
         drop(change);
         assert!(own.is_inode(state()));
+        let change = (own.inode(&file), own.inode(&file));
+        write("ours");
+        drop(change.0);
+        write("ours, too");
+        drop(change.1);
+        assert!(own.is_inode(state()));
+        // Our own change of its names changes the time, too.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::fs::hard_link(&path, folder.path().join("g")).unwrap();
+        assert!(own.is_inode(state()));
+        drop(own.inode(&file));
         write("theirs");
         assert!(!own.is_inode(state()));
         // It is not forgotten by another change of ours, until its events have been read.
