@@ -231,7 +231,7 @@ impl Disk for LinuxDisk {
 
     async fn allocate(&self, fd: &LinuxFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
         let _own = self.own.inode(fd);
-        self.wait_long(fd, move |fd| calls::allocate(fd, how, offset, len))
+        self.wait_long(fd, move |fd| syncs::allocate(fd, how, offset, len))
             .await
     }
 

@@ -4,13 +4,13 @@
 //! - With ext4's feature `inline_data` the inode of a small file holds its data. `fdatasync`, and so a write with
 //!   `RWF_DSYNC`, waits for the last transaction that changed the size or the blocks, and to overwrite such data
 //!   changes neither. So such files are synced by `fsync`, and on overlayfs all that are no longer than an inode. If
-//!   `ftruncate` makes such a file larger, even `fsync` stores no later overwrite of its data. So a write makes it
-//!   larger.
+//!   `ftruncate` has made such a file larger, or after any `fallocate`, even `fsync` stores no later overwrite of its
+//!   data. So a write behind the new end makes it larger, and the new size cuts that off; `fallocate` is not called.
 //! - FUSE with direct I/O does not sync after a write with `RWF_DSYNC`: it passes the flag to its server, which may
 //!   ignore it. So on file systems behind another process or a network a plain write and `fdatasync` are made instead.
 
 use super::{calls, fd::LinuxFd, removed, super_block};
-use crate::disk::{DiskResult, Errno, OVERLAY};
+use crate::disk::{Allocate, DiskResult, Errno, OVERLAY};
 
 /// The length of the longest inode of ext4, in bytes. The data in it are shorter.
 const INODE_MAX: u64 = 4096;
@@ -54,14 +54,22 @@ pub(super) fn durable_write(
 /// Sets the size of a file.
 pub(super) fn truncate(fd: &LinuxFd, size: u64) -> DiskResult<()> {
     if may_miss_data(fd) && (1..size).contains(&calls::stat(fd)?.size) {
-        let written = calls::call(|| rustix::io::pwrite(fd, &[0], size - 1))?;
-        return if written == 1 {
-            Ok(())
-        } else {
-            Err(Errno(libc::EIO))
-        };
+        calls::call(|| rustix::io::pwrite(fd, &[0], size))?;
     }
     calls::truncate(fd, size)
+}
+
+/// `fallocate`; EOPNOTSUPP for a file whose data lie in its inode.
+pub(super) fn allocate(fd: &LinuxFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
+    if may_miss_data(fd) {
+        let there = calls::stat(fd)?;
+        // On overlayfs a file with blocks has its data there, unless the block is one of attributes.
+        let lie_in_inode = fd.class().kind == super_block::EXT4 || there.blocks == 0;
+        if there.size > 0 && lie_in_inode {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+    }
+    calls::allocate(fd, how, offset, len)
 }
 
 fn may_miss_data(fd: &LinuxFd) -> bool {

@@ -11,6 +11,7 @@ use std::{
 use rustix::fs::FlockOperation;
 
 use super::{xfs_log::run, *};
+use crate::disk::Allocate;
 use crate::linux::pool::{IO_THREADS_MAX, ThreadGroup, tests::hold_up};
 
 /// Enough for a journal.
@@ -96,6 +97,11 @@ fn data_in_the_inode_are_stored_after_the_file_was_made_larger() {
             block_on(disk.fsync(&file)).unwrap();
         };
         write(&b"ABCDEFGHIJ"[..size], 0);
+        for how in [Allocate::Reserve, Allocate::Punch] {
+            let allocated = block_on(disk.allocate(&file, how, 0, 8192));
+            let refused = Err(Errno(libc::EOPNOTSUPP));
+            assert_eq!(allocated, if size > 0 { refused } else { Ok(()) });
+        }
         block_on(disk.truncate(&file, larger)).unwrap();
         block_on(disk.fsync(&file)).unwrap();
         write(b"end", 2);
