@@ -5,14 +5,14 @@
 use bytes::BytesMut;
 use durability::Policy;
 use smb_client::{CreateArgs, Created, Request};
-use smb_sim::{MemoryOptions, Message, write_request};
+use smb_sim::{MemoryOptions, Message, SimClient, write_request};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
     create_context::LeaseState,
     fscc::{DispositionFlags, FileBasicInformation, FileInformationClass},
     fsctl::{DuplicateExtents, FsctlCode, SetZeroData},
-    ids::{FileId, FileTime, LeaseKey},
+    ids::{FileId, FileTime, LeaseKey, MessageId},
     msg::{CreateOptions, FlushRequest, LockElement, LockFlags, LockRequest, OplockLevel},
 };
 use std::{sync::Arc, time::Duration};
@@ -226,13 +226,7 @@ fn a_close_whose_name_a_rename_takes_is_answered_when_it_is_gone_for_good() {
         let holds = Holds::begin(world, &[SimOp::Change, SimOp::Sync]);
         let renames = first.send(rename(file, "t", true)).unwrap();
         holds.held(world, 1).await;
-        let deletes = CreateArgs::open("t").access(AccessMask::DELETE);
-        let marked = second.create(&deletes).await.unwrap();
-        let posix = DispositionFlags::DELETE | DispositionFlags::POSIX_SEMANTICS;
-        let mark = posix.bits().to_le_bytes();
-        let mark = set(marked, FileInformationClass::DISPOSITION_EX, &mark);
-        second.call(mark).await.unwrap();
-        let closes = second.send(close(marked)).unwrap();
+        let closes = deletes(&mut second, "t").await;
         world.env.sleep(PAUSE).await;
         holds.release();
         holds.held(world, 2).await;
@@ -248,6 +242,17 @@ fn a_close_whose_name_a_rename_takes_is_answered_when_it_is_gone_for_good() {
     });
 }
 
+/// Sends the close that is to delete a name with POSIX semantics.
+async fn deletes(client: &mut SimClient, name: &str) -> MessageId {
+    let deletes = CreateArgs::open(name).access(AccessMask::DELETE);
+    let marked = client.create(&deletes).await.unwrap();
+    let posix = DispositionFlags::DELETE | DispositionFlags::POSIX_SEMANTICS;
+    let mark = posix.bits().to_le_bytes();
+    let mark = set(marked, FileInformationClass::DISPOSITION_EX, &mark);
+    client.call(mark).await.unwrap();
+    client.send(close(marked)).unwrap()
+}
+
 /// The file t, which is also u, loses the name t to g while a close that is to remove this name is under way. `kinds`
 /// are the operations of the request by which g gets the name that are held, one after the other.
 fn closes_beside_its_replacement(by: fn(FileId, &str, bool) -> Request, kinds: &[SimOp]) {
@@ -261,13 +266,7 @@ fn closes_beside_its_replacement(by: fn(FileId, &str, bool) -> Request, kinds: &
         let holds = Holds::begin(world, kinds);
         let replaces = first.send(by(file, "t", true)).unwrap();
         holds.held(world, 1).await;
-        let deletes = CreateArgs::open("t").access(AccessMask::DELETE);
-        let marked = second.create(&deletes).await.unwrap();
-        let posix = DispositionFlags::DELETE | DispositionFlags::POSIX_SEMANTICS;
-        let mark = posix.bits().to_le_bytes();
-        let mark = set(marked, FileInformationClass::DISPOSITION_EX, &mark);
-        second.call(mark).await.unwrap();
-        let closes = second.send(close(marked)).unwrap();
+        let closes = deletes(&mut second, "t").await;
         for number in 1..=kinds.len() {
             holds.held(world, number).await;
             world.env.sleep(PAUSE).await;
