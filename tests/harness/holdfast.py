@@ -92,13 +92,8 @@ class Holdfast:
             for member in members:
                 run([binary(), "group", "join", group, member, "--config", config])
         for attempt in range(3):
-            with open(self.folder / "server.log", "wb") as log:
-                self.process = subprocess.Popen(
-                    self.prefix + [str(binary()), "serve", "--config", str(config)],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                    env=dict(os.environ, HOLDFAST_LOG="info"))
             try:
-                self._await_port()
+                self._start(config)
                 return self
             except Failure:
                 self.kill()
@@ -107,6 +102,21 @@ class Holdfast:
                     raise
                 self.port = free_port()
                 config = self.write_config()
+
+    def _start(self, config):
+        with open(self.folder / "server.log", "wb") as log:
+            self.process = subprocess.Popen(
+                self.prefix + [str(binary()), "serve", "--config", str(config)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env=dict(os.environ, HOLDFAST_LOG="info"))
+        self._await_port()
+
+    def kill_and_start_again(self):
+        """With the same folders and port; the log begins anew."""
+        self.kill()
+        if "panicked at" in self.log:
+            raise Failure("a thread of the server panicked:\n" + self.log[-4000:])
+        self._start(self.folder / "holdfast.toml")
 
     def _await_port(self):
         end = time.monotonic() + 30
