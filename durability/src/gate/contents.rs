@@ -321,6 +321,10 @@ impl<V: Volume> PendingContents<'_, V> {
                 // It may never fit beside what others write, so it is made stable before its reply.
                 judged.barriers = Barriers::stored(event);
             }
+            if judged.barriers.durable_write && inode.latch_error().is_some() {
+                // Only a sync of the inode stores the times as well, which the failed one may have lost.
+                judged.barriers = Barriers::strict();
+            }
             let reserve = |one: &Arc<Share>, kind| {
                 let bound = bounded.and_then(|all| one.bound_for(all));
                 let late = bound.is_some_and(|bound| {
@@ -397,9 +401,6 @@ impl<V: Volume> PendingContents<'_, V> {
                 if matches!(outcome, Outcome::Durable) {
                     // The data are stable; their modification time is not.
                     inode.pending.times = true;
-                    if doubt.is_none() {
-                        inode.rewritten(key, stream, range);
-                    }
                 } else {
                     inode.wrote(held, place, reserved);
                     // Under a lazy policy no client waits for the write-back.

@@ -265,7 +265,7 @@ pub(crate) struct Barriers {
 impl Barriers {
     /// A WRITE, too, waits for a sync of its inode: a durable write (`RWF_DSYNC`) would leave the times
     /// dirty, and a sync after it would flush the device a second time.
-    fn strict() -> Self {
+    pub(crate) fn strict() -> Self {
         Self {
             wait: Wait::Inode,
             ..Self::default()

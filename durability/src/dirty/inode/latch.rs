@@ -114,9 +114,6 @@ impl Latch {
             self.add_metadata(Changed::METADATA.into());
         }
         self.take(&epoch.charges);
-        for charge in epoch.charges.iter().filter(|_| epoch.times) {
-            self.lost(&charge.share).take_times(charge);
-        }
         self.entries |= epoch.entries;
     }
 

@@ -16,7 +16,7 @@ use super::{
     latch::{Failure, LatchEvent},
 };
 use crate::{
-    dirty::extents::{Changed, Extents, WriteBackHint, rename_size},
+    dirty::extents::{Changed, WriteBackHint, rename_size},
     share::{Account, Charge, Share},
     tasks::Waiter,
 };
@@ -190,23 +190,6 @@ impl<V: Volume> Inode<V> {
         drop(epoch);
         self.release();
         self.end_latch();
-    }
-
-    /// Records that a durable write of the range succeeded, which may end the latch. It has stored no times: those that
-    /// a failed sync was to store are dirty again then, as old as they are.
-    pub(crate) fn rewritten(&mut self, key: FileKey, stream: &str, (start, end): (u64, u64)) {
-        let Some(latch) = &mut self.latch else {
-            return;
-        };
-        let mut extents = Extents::default();
-        extents.add(stream, start, end);
-        latch.extents.repair(&extents);
-        if latch.is_repaired() {
-            let times = latch.lost.iter().flat_map(|lost| lost.times(key));
-            let times = times.collect();
-            self.inherit(key, times, 0);
-            self.end_latch();
-        }
     }
 
     fn end_latch(&mut self) {

@@ -1,7 +1,7 @@
 //! The charges of a share, apart from their beginning and end: what becomes of them, and what a failed sync left
 //! unproven.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use vfs::{FileKey, lock};
 
@@ -74,8 +74,6 @@ pub(crate) struct Unproven {
     bytes: u64,
     /// The inode, and one more for each removed name that may come back.
     inodes: u64,
-    /// Since when times are unproven that changes of contents set, by the policy that acknowledged these.
-    times: BTreeMap<PolicyKind, Duration>,
 }
 
 impl Unproven {
@@ -85,7 +83,6 @@ impl Unproven {
             share: Arc::clone(share),
             bytes: 0,
             inodes: 1,
-            times: BTreeMap::new(),
         }
     }
 
@@ -95,23 +92,6 @@ impl Unproven {
         lock(&self.share.ages).lost_inodes += removed;
         self.inodes += removed;
         self.add(charge.bytes);
-    }
-
-    /// Records that the times of a charge are unproven as well.
-    pub(crate) fn take_times(&mut self, charge: &Charge) {
-        let since = self.times.entry(charge.kind).or_insert(charge.at.0);
-        *since = charge.at.0.min(*since);
-    }
-
-    /// Charges for the unproven times, as old as these are.
-    pub(crate) fn times(&self, key: FileKey) -> impl Iterator<Item = Charge> {
-        let times = self.times.iter();
-        times.map(move |(kind, since)| {
-            let charge = Charge::since(&self.share, (key, *kind), *since);
-            // It may be due before everything that the flusher knows of.
-            self.share.kick.notify_one();
-            charge
-        })
     }
 
     /// Adds the bytes of a write of which it is not known whether it was made.
