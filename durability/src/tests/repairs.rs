@@ -286,6 +286,29 @@ fn a_sync_under_way_does_not_repair_what_joins_the_latch_meanwhile() {
     });
 }
 
+/// All extended attributes were set anew before the sync began, and some of them may have changed since.
+#[test]
+fn a_sync_under_way_does_not_repair_extended_attributes_that_become_doubtful() {
+    honor(|w| async move {
+        let f = file(5);
+        let begun = w.gate.begin(&f);
+        drop(w.gate.overwritten(&f).await.unwrap());
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        drop(w.gate.overwritten(&f).await.unwrap());
+        let (gate, node) = (Arc::clone(&w.gate), f.clone());
+        w.env.spawn(Box::pin(async move {
+            drop(gate.flush(&node, FlushTarget::File, PLAIN).await);
+        }));
+        w.env.sleep(ms(5)).await;
+        drop(begun.eas_doubtful(&f, PLAIN).await.unwrap());
+        w.env.sleep(ms(20)).await;
+        assert_eq!(w.flush(&f).await, IO);
+        drop(w.gate.overwritten(&f).await.unwrap());
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
 /// After a crash the lost bytes may be there again, and then stand within the larger size.
 #[test]
 fn a_larger_size_does_not_repair_a_truncation_whose_sync_failed() {

@@ -86,11 +86,8 @@ impl Latch {
         !self.names.is_empty() || self.metadata.iter().any(lost_stream)
     }
 
-    pub(crate) fn add_metadata(&mut self, mut what: BTreeSet<Changed>) {
-        if what.remove(&Changed::DoubtfulEas) {
-            what.insert(Changed::Meta(Meta::Eas));
-        }
-        self.metadata.extend(what);
+    pub(crate) fn add_metadata(&mut self, what: BTreeSet<Changed>) {
+        self.metadata.extend(as_lost(what));
         while self.metadata.len() > METADATA_MAX {
             self.metadata.pop_last();
             self.entries = true;
@@ -155,6 +152,14 @@ impl Latch {
             self.lost(share).add(end.saturating_sub(start));
         }
     }
+}
+
+/// The changes that are lost if a sync of these fails.
+fn as_lost(mut what: BTreeSet<Changed>) -> BTreeSet<Changed> {
+    if what.remove(&Changed::DoubtfulEas) {
+        what.insert(Changed::Meta(Meta::Eas));
+    }
+    what
 }
 
 /// A failed sync or write: the error, the time, and its position among marks and syncs.
@@ -285,7 +290,7 @@ impl<V: Volume> Inode<V> {
         let cut = std::mem::take(&mut self.pending.cut);
         change(self);
         let lost = std::mem::replace(&mut self.pending.cut, cut);
-        let what = std::mem::replace(&mut self.pending.set_meta, others);
+        let what = as_lost(std::mem::replace(&mut self.pending.set_meta, others));
         if self.gone || what.is_empty() {
             return;
         }
