@@ -8,9 +8,6 @@ use super::{
     promise::{Covered, Known, Registers, is_time},
 };
 
-/// Directories above one another that are followed.
-const DEPTH_MAX: usize = 64;
-
 impl Covered {
     /// Adds what a FLUSH covers of that which was answered before it was issued, with or without the changes by the
     /// host.
@@ -115,24 +112,24 @@ impl Covered {
 
 impl Registers<'_> {
     /// Whether an object certainly was in a directory, below it or that directory itself at each of these sequence
-    /// numbers.
+    /// numbers, by every name that it has.
     pub(super) fn is_below(&self, object: Object, folder: Object, meanwhile: Range<u64>) -> bool {
-        let mut at = object;
-        for _ in 0..DEPTH_MAX {
-            if at == folder {
-                return true;
+        let (mut seen, mut next) = (BTreeSet::from([folder]), vec![object]);
+        while let Some(object) = next.pop() {
+            if !seen.insert(object) {
+                continue;
             }
-            match self.only_directory(at, &meanwhile) {
-                Some(above) => at = above,
-                None => return false,
+            match self.directories(object, &meanwhile) {
+                Some(above) if !above.is_empty() => next.extend(above),
+                _ => return false,
             }
         }
-        false
+        true
     }
 
-    /// The directory that holds all names of an object, if nobody changes that meanwhile.
-    fn only_directory(&self, object: Object, meanwhile: &Range<u64>) -> Option<Object> {
-        let mut only = None;
+    /// The directories that hold the names of an object, if nobody changes that meanwhile.
+    fn directories(&self, object: Object, meanwhile: &Range<u64>) -> Option<BTreeSet<Object>> {
+        let mut all = BTreeSet::new();
         for ((dir, _), places) in &self.names {
             for place in places {
                 let (Effect::Name { to, about, .. }, op) =
@@ -150,11 +147,11 @@ impl Registers<'_> {
                     self.ops[later.0].answered_before(meanwhile.start)
                         && self.precedes(place.0, later.0)
                 });
-                if to.is_some() && !left && only.replace(*dir).is_some_and(|old| old != *dir) {
-                    return None;
+                if to.is_some() && !left {
+                    all.insert(*dir);
                 }
             }
         }
-        only
+        Some(all)
     }
 }

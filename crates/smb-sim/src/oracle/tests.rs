@@ -126,6 +126,28 @@ fn a_flush_of_a_folder_covers_what_lies_in_it() {
 }
 
 #[test]
+fn a_flush_of_a_folder_covers_a_file_with_names_in_two_directories_of_it() {
+    let mut tale = Tale::default();
+    let [folder, below, file] = [(); 3].map(|()| tale.history.object());
+    tale.done(Request::create(Object::ROOT, "d", folder));
+    tale.done(Request::create(folder, "e", below));
+    tale.done(Request::create(folder, "f", file));
+    tale.done(Request::link(file, below, "g"));
+    let versions = [(); 2].map(|()| tale.write(file, 0..16));
+    tale.done(Request::flush(Covers::Folder(folder)));
+    let [old, new] = versions.map(|version| {
+        let mut view = one("d", directory());
+        view.add("d/e", directory());
+        for name in ["d/f", "d/e/g"] {
+            view.add(name, with(&fill(file, "", 0, 16, version)));
+        }
+        tale.broken(&view, Policy::Honor)
+    });
+    assert_eq!(new, NONE);
+    assert!(old.contains(&Rule::Acknowledged), "{old:?}");
+}
+
+#[test]
 fn a_flushed_file_must_be_there_with_its_name() {
     let mut tale = Tale::default();
     let (file, version) = tale.file("f");
