@@ -128,15 +128,13 @@ impl<V: Volume> Gate<V> {
     /// handle keeps the path by which it was opened, also after a rename.
     pub fn in_force_at(&self, path: &str) -> Option<InForce> {
         let folded = vfs::fold(path);
-        let mut found = None;
-        self.core.each(|key, inode| {
-            let opens = inode.opens.iter().filter(|open| open.share == self.share);
-            let mut paths = opens.map(|open| vfs::fold(&open.opener.path));
-            if found.is_none() && paths.any(|path| path == folded) {
-                found = Some(key);
-            }
+        let found = self.core.find(|key, inode| {
+            let mut opens = inode.opens.iter().filter(|open| open.share == self.share);
+            opens
+                .any(|open| vfs::fold(&open.opener.path) == folded)
+                .then_some(key)
         });
-        self.in_force(found?)
+        self.in_force(*found.first()?)
     }
 
     /// The reasons why the lazy policies of the share are not in force; none if they are.

@@ -228,11 +228,9 @@ impl<V: Volume> Durability<V> {
     pub(crate) fn keys_in(&self, share: &Arc<Share>, vfs: &V) -> BTreeSet<FileKey> {
         let roots = self.roots_within(share, vfs);
         let mine = |inode: &Inode<V>| inode.is_of(|known| known.is_within(&roots));
-        let mut others = Vec::new();
-        self.each(|key, inode| {
-            if inode.is_busy() && !mine(inode) {
-                others.extend(inode.held().map(|held| (key, held.clone())));
-            }
+        let mut others = self.find(|key, inode| {
+            let held = inode.held().filter(|_| inode.is_busy() && !mine(inode));
+            Some((key, held?.clone()))
         });
         // The path is asked for without the inode's lock. One that has a path is in the folder or mounted below it.
         others.retain(|(_, held)| vfs.path_hint(&held.node).is_some());

@@ -158,9 +158,9 @@ impl<V: Volume> Durability<V> {
 
     /// Whether everything acknowledged is on stable storage: nothing is dirty, in flight or unproven.
     pub fn is_stable(&self) -> bool {
-        let mut stable = !self.has_overflow();
-        self.each(|_, inode| stable &= !inode.is_busy() && inode.latch_error().is_none());
-        stable
+        let stable = |inode: &Inode<V>| !inode.is_busy() && inode.latch_error().is_none();
+        let others = self.find(|key, inode| (!stable(inode)).then_some(key));
+        !self.has_overflow() && others.is_empty()
     }
 
     /// Every poisoned inode.
@@ -201,12 +201,7 @@ impl<V: Volume> Durability<V> {
         &self,
         wanted: impl Fn(&FileKey, &Inode<V>) -> bool,
     ) -> Vec<LatchRecord> {
-        let mut all = Vec::new();
-        self.each(|key, inode| {
-            let record = inode.latch_record(key);
-            all.extend(record.filter(|_| wanted(&key, inode)));
-        });
-        all
+        self.find(|key, inode| inode.latch_record(key).filter(|_| wanted(&key, inode)))
     }
 
     /// The next sequence number. Marks and syncs are ordered by it.
@@ -303,24 +298,19 @@ impl<V: Volume> Durability<V> {
         lock(self.shard(key)).get(&key).map(|inode| look(inode))
     }
 
-    /// Looks at every inode, one shard after the other.
-    pub(crate) fn each(&self, mut look: impl FnMut(FileKey, &Inode<V>)) {
+    /// Looks at every inode, one shard after the other, and collects the results.
+    pub(crate) fn find<T>(&self, look: impl Fn(FileKey, &Inode<V>) -> Option<T>) -> Vec<T> {
+        let mut found = Vec::new();
         for shard in &self.shards {
-            for (key, inode) in &*lock(shard) {
-                look(*key, inode);
-            }
+            let shard = lock(shard);
+            found.extend(shard.iter().filter_map(|(key, inode)| look(*key, inode)));
         }
+        found
     }
 
     /// The directories of a file system in which a removed name may come back.
-    pub(crate) fn may_bring_names_back(&self, fs: u64) -> BTreeSet<FileKey> {
-        let mut dirs = BTreeSet::new();
-        self.each(|dir, inode| {
-            if dir.fs == fs && inode.may_bring_names_back() {
-                dirs.insert(dir);
-            }
-        });
-        dirs
+    pub(crate) fn may_bring_names_back(&self, fs: u64) -> Vec<FileKey> {
+        self.find(|dir, inode| (dir.fs == fs && inode.may_bring_names_back()).then_some(dir))
     }
 
     fn shard(&self, key: FileKey) -> &Mutex<Shard<V>> {
@@ -362,13 +352,7 @@ impl<V: Volume> Durability<V> {
 
     /// The inodes that are dirty or being written.
     pub(crate) fn keys(&self, wanted: impl Fn(&FileKey, &Inode<V>) -> bool) -> Vec<FileKey> {
-        let mut keys = Vec::new();
-        self.each(|key, inode| {
-            if inode.is_busy() && wanted(&key, inode) {
-                keys.push(key);
-            }
-        });
-        keys
+        self.find(|key, inode| (inode.is_busy() && wanted(&key, inode)).then_some(key))
     }
 
     /// Waits for the writes to the inode that came before now: those in flight, and those queued that `queued` names.
