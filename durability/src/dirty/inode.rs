@@ -191,10 +191,13 @@ impl<V: Volume> Inode<V> {
         !self.wrote
     }
 
+    /// The changes that no sync has proven: those that the running one covers, and those since it began.
+    fn epochs(&self) -> impl Iterator<Item = &Epoch> {
+        std::iter::once(&self.pending).chain(&self.running)
+    }
+
     pub(crate) fn is_dirty(&self) -> bool {
-        !self.pending.is_clean()
-            || self.running.as_ref().is_some_and(|epoch| !epoch.is_clean())
-            || !self.names.is_empty()
+        !self.names.is_empty() || self.epochs().any(|epoch| !epoch.is_clean())
     }
 
     /// Whether as much of the inode is dirty as may be: a further change waits for a sync.

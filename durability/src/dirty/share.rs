@@ -159,6 +159,17 @@ impl Share {
     }
 }
 
+/// Each of these shares once.
+pub(crate) fn distinct<'a>(shares: impl IntoIterator<Item = &'a Arc<Share>>) -> Vec<Arc<Share>> {
+    let mut all = Vec::new();
+    for share in shares {
+        if !all.contains(share) {
+            all.push(Arc::clone(share));
+        }
+    }
+    all
+}
+
 /// The terms of a request: the strictest of several policies, and the tightest of their bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Effective {
@@ -244,14 +255,9 @@ impl Opens {
 
     /// Shares other than `own` with a bounded open. They are charged with changes through `own`, to sync them in time.
     pub(crate) fn bounded_elsewhere(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
-        let mut shares: Vec<Arc<Share>> = Vec::new();
-        let counted = self.counted.iter();
-        for one in counted.filter(|one| one.share != *own) {
-            if !shares.contains(&one.share) && one.asked().bound.is_some() {
-                shares.push(Arc::clone(&one.share));
-            }
-        }
-        shares
+        let others = self.counted.iter().filter(|one| one.share != *own);
+        let bounded = others.filter(|one| one.asked().bound.is_some());
+        distinct(bounded.map(|one| &one.share))
     }
 }
 
@@ -379,11 +385,6 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// A new charge, as old as this moment.
-    pub(crate) fn new(share: &Arc<Share>, key: FileKey, kind: PolicyKind) -> Self {
-        Self::since(share, (key, kind), share.env.monotonic())
-    }
-
     /// A new charge for what has been dirty since then. The share's flusher runs from now on.
     fn since(share: &Arc<Share>, (key, kind): (FileKey, PolicyKind), since: Duration) -> Self {
         let mut ages = lock(&share.ages);
@@ -458,7 +459,7 @@ impl Account<'_> {
     pub(crate) fn charge(&self, charges: &mut Vec<Charge>, key: FileKey) {
         for (share, kind) in self.shares() {
             if !charges.iter().any(|charge| charge.is_for(share, kind)) {
-                charges.push(Charge::new(share, key, kind));
+                charges.push(Charge::since(share, (key, kind), share.env.monotonic()));
             }
         }
     }

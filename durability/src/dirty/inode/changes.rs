@@ -9,7 +9,7 @@ use super::{Held, Inode, Latch};
 use crate::{
     dirty::{Earlier, extents::Changed},
     policy::PolicyKind,
-    share::{Account, Share},
+    share::{Account, Share, distinct},
 };
 
 impl<V: Volume> Inode<V> {
@@ -41,9 +41,7 @@ impl<V: Volume> Inode<V> {
     /// Whether it is a directory to which a removed name may come back, because the removal is dirty or lost.
     pub(crate) fn may_bring_names_back(&self) -> bool {
         let lost = |latch: &Latch| !self.file && latch.entries;
-        self.pending.entries
-            || self.running.as_ref().is_some_and(|epoch| epoch.entries)
-            || self.latch.as_ref().is_some_and(lost)
+        self.epochs().any(|epoch| epoch.entries) || self.latch.as_ref().is_some_and(lost)
     }
 
     pub(crate) fn is_busy(&self) -> bool {
@@ -91,7 +89,7 @@ impl<V: Volume> Inode<V> {
 
     /// Dirty bytes, including those of the epoch that is being synced.
     pub(crate) fn bytes(&self) -> u64 {
-        self.pending.bytes + self.running.as_ref().map_or(0, |epoch| epoch.bytes)
+        self.epochs().map(|epoch| epoch.bytes).sum()
     }
 
     /// Whether a write is in flight or queued.
@@ -102,13 +100,8 @@ impl<V: Volume> Inode<V> {
     /// The shares other than `own` that are charged with a change through `own`: those with a bounded open, and those
     /// that have promised it while it was under way.
     pub(crate) fn charged_beside(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
-        let mut shares = self.opens.bounded_elsewhere(own);
-        for share in self.promised_to.iter().filter(|share| *share != own) {
-            if !shares.contains(share) {
-                shares.push(Arc::clone(share));
-            }
-        }
-        shares
+        let promised = self.promised_to.iter().filter(|share| *share != own);
+        distinct(self.opens.bounded_elsewhere(own).iter().chain(promised))
     }
 
     /// Records that a FLUSH is answered before the disk: the policy of `account` acknowledges everything that is dirty
@@ -185,16 +178,10 @@ impl<V: Volume> Inode<V> {
 
     /// The shares with a bound, other than `own`, that are charged with dirty state of this inode.
     pub(crate) fn bounded_beside(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
-        let epochs = std::iter::once(&self.pending).chain(&self.running);
-        let all = epochs.flat_map(|epoch| &epoch.charges);
-        let names = self.names.iter().flat_map(|name| &name.charges);
-        let mut shares: Vec<Arc<Share>> = Vec::new();
-        for charge in all.chain(names).filter(|charge| charge.share != *own) {
-            if charge.is_bounded() && !shares.contains(&charge.share) {
-                shares.push(Arc::clone(&charge.share));
-            }
-        }
-        shares
+        let all = self.epochs().flat_map(|epoch| &epoch.charges);
+        let all = all.chain(self.names.iter().flat_map(|name| &name.charges));
+        let bounded = all.filter(|charge| charge.share != *own && charge.is_bounded());
+        distinct(bounded.map(|charge| &charge.share))
     }
 
     /// A node of the inode, or else a directory that has a dirty name of it.

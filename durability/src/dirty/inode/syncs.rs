@@ -357,8 +357,7 @@ impl<V: Volume> Inode<V> {
 
     /// New charges without bytes, as old as the dirty data and metadata that have a bound.
     pub(crate) fn ages(&self) -> Vec<Charge> {
-        let epochs = std::iter::once(&self.pending).chain(&self.running);
-        let charges = epochs.flat_map(|epoch| &epoch.charges);
+        let charges = self.epochs().flat_map(|epoch| &epoch.charges);
         let bounded = charges.filter(|charge| charge.is_bounded());
         bounded.filter_map(Charge::as_old).collect()
     }
