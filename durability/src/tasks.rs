@@ -40,12 +40,12 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
     }
 }
 
-/// Completes as soon as either future does; the other one is dropped.
-pub(crate) async fn race(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
+/// The result of the first future that has one; the other one is dropped.
+pub(crate) async fn race<T>(a: impl Future<Output = T>, b: impl Future<Output = T>) -> T {
     let (mut a, mut b) = (pin!(a), pin!(b));
-    poll_fn(|cx| match (a.as_mut().poll(cx), b.as_mut().poll(cx)) {
-        (Poll::Pending, Poll::Pending) => Poll::Pending,
-        _ => Poll::Ready(()),
+    poll_fn(|cx| match a.as_mut().poll(cx) {
+        Poll::Pending => b.as_mut().poll(cx),
+        ready => ready,
     })
-    .await;
+    .await
 }

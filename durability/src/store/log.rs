@@ -12,14 +12,12 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    future::poll_fn,
     mem,
     pin::Pin,
     sync::{
         Arc, Mutex, Weak,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    task::Poll,
     time::Duration,
 };
 
@@ -34,7 +32,7 @@ use super::{
     frames::PAYLOAD_MAX,
     segments::{Segments, Shape},
 };
-use crate::tasks::{OnDrop, Waiter, answer_all};
+use crate::tasks::{OnDrop, Waiter, answer_all, race};
 
 /// No new segment is tried for so long after one could not be made.
 const BACK_OFF: Duration = Duration::from_secs(1);
@@ -276,22 +274,18 @@ impl<D: Disk, C: Contents> Log<D, C> {
     }
 
     /// The task, with an error once a reply may wait no longer ([`WAIT_MAX`]), or at once while the disk hangs.
-    pub(super) fn in_time(&self, mut task: StoreTask) -> StoreTask {
+    pub(super) fn in_time(&self, task: StoreTask) -> StoreTask {
         let me = self.me.upgrade();
         let Some(me) = me.filter(|_| !self.late.load(SeqCst)) else {
             // Records that are queued are written all the same.
             return Box::pin(std::future::ready(Err(VfsError::Io)));
         };
-        let mut end = self.env.sleep(WAIT_MAX);
-        Box::pin(poll_fn(move |cx| {
-            if let Poll::Ready(done) = task.as_mut().poll(cx) {
-                return Poll::Ready(done);
-            }
-            end.as_mut().poll(cx).map(|()| {
-                me.late.store(true, SeqCst);
-                me.unhealthy(Errno(libc::ETIMEDOUT));
-                Err(VfsError::Io)
-            })
+        let end = self.env.sleep(WAIT_MAX);
+        Box::pin(race(task, async move {
+            end.await;
+            me.late.store(true, SeqCst);
+            me.unhealthy(Errno(libc::ETIMEDOUT));
+            Err(VfsError::Io)
         }))
     }
 
