@@ -121,13 +121,6 @@ pub(super) struct Slow {
     seen: Duration,
 }
 
-/// The disk of a share became too slow for its bound, or quick enough again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SpeedChange {
-    TooSlow,
-    QuickAgain,
-}
-
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SyncLatency {
     sync: Recent,
@@ -190,25 +183,19 @@ impl SyncLatency {
         }
     }
 
-    /// Records how a FLUSH or a change was judged at `now`. Returns whether that differs from before.
-    pub(crate) fn judged(&mut self, keeping: &Keeping, now: Duration) -> Option<SpeedChange> {
+    /// Records how a FLUSH or a change was judged at `now`. True if the disk became too slow by that, or quick enough
+    /// again.
+    pub(crate) fn judged(&mut self, keeping: &Keeping, now: Duration) -> bool {
+        let was = self.slow.is_some();
         match &mut self.slow {
-            None if keeping.at_once => None,
-            None => {
+            Some(slow) if !keeping.at_once => slow.seen = now,
+            Some(slow) if now < slow.seen + QUIET => {}
+            slow => {
                 let (since, seen) = (now, now);
-                self.slow = Some(Slow { since, seen });
-                Some(SpeedChange::TooSlow)
-            }
-            Some(slow) if !keeping.at_once => {
-                slow.seen = now;
-                None
-            }
-            Some(slow) if now < slow.seen + QUIET => None,
-            Some(_) => {
-                self.slow = None;
-                Some(SpeedChange::QuickAgain)
+                *slow = (!keeping.at_once).then_some(Slow { since, seen });
             }
         }
+        self.slow.is_some() != was
     }
 
     /// The time since which the disk is too slow, and how long a sync takes.
@@ -421,20 +408,13 @@ mod tests {
         let slow = after([40; 16]).keeping(&bound(50), 1, ms(1));
         let quick = after([4; 16]).keeping(&bound(50), 1, ms(1));
         let mut latency = SyncLatency::default();
-        assert_eq!(latency.judged(&quick, ms(1)), None);
-        assert_eq!(latency.judged(&slow, ms(2)), Some(SpeedChange::TooSlow));
-        assert_eq!(latency.judged(&slow, ms(3)), None);
-        assert_eq!(
-            latency.judged(&quick, ms(4)),
-            None,
-            "some are, some are not"
-        );
+        assert!(!latency.judged(&quick, ms(1)));
+        assert!(latency.judged(&slow, ms(2)));
+        assert!(!latency.judged(&slow, ms(3)));
+        assert!(!latency.judged(&quick, ms(4)), "some are, some are not");
         assert_eq!(latency.too_slow().map(|(since, _)| since), Some(ms(2)));
-        assert_eq!(
-            latency.judged(&quick, ms(5003)),
-            Some(SpeedChange::QuickAgain)
-        );
+        assert!(latency.judged(&quick, ms(5003)));
         assert_eq!(latency.too_slow(), None);
-        assert_eq!(latency.judged(&quick, ms(5004)), None);
+        assert!(!latency.judged(&quick, ms(5004)));
     }
 }

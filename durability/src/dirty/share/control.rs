@@ -15,7 +15,7 @@ use vfs::{Env, FileKey, lock};
 
 use super::{Ruled, Share, StartFlusher, read, write};
 use crate::{
-    dirty::latency::{Keeping, SpeedChange},
+    dirty::latency::Keeping,
     metrics::Metrics,
     policy::Bound,
     report::{Exposure, PolicyExposure, TooSlow},
@@ -215,18 +215,17 @@ impl Share {
         let now = self.env.monotonic();
         let mut latency = lock(&self.latency);
         let keeping = latency.keeping(bound, chain, now);
-        let turn = latency.judged(&keeping, now);
+        let turned = latency.judged(&keeping, now);
         let sync_ms = latency.too_slow().map(|(_, sync)| sync.as_millis());
         drop(latency);
-        let what = match turn {
-            Some(SpeedChange::TooSlow) => "too slow for the bound: FLUSH waits as under honor",
-            Some(SpeedChange::QuickAgain) => {
-                "quick enough for the bound again: FLUSH is answered at once"
-            }
-            None => return keeping,
-        };
-        let bound_ms = bound.max_delay.as_millis();
-        tracing::warn!(share = self.name, bound_ms, sync_ms, "the disk is {what}");
+        if turned {
+            let bound_ms = bound.max_delay.as_millis();
+            let what = match keeping.at_once {
+                false => "too slow for the bound: FLUSH waits as under honor",
+                true => "quick enough for the bound again: FLUSH is answered at once",
+            };
+            tracing::warn!(share = self.name, bound_ms, sync_ms, "the disk is {what}");
+        }
         keeping
     }
 
