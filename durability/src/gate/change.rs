@@ -114,21 +114,18 @@ impl<V: Volume> PendingChange<'_, V> {
             .await
     }
 
-    /// Reports that space was reserved; the end of file did not move.
-    pub async fn allocated(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
-        let change = |inode: &mut Inode<V>| inode.room_changed(Changed::Allocation);
-        self.changed(Event::Resize, node, flags, change).await
-    }
-
-    /// Reports that the end of file was set to `size` bytes.
+    /// Reports that the end of file was set to `size` bytes; `None`: space was reserved, and it did not move.
     pub async fn resized(
         &self,
         node: &V::Node,
-        size: u64,
+        size: Option<u64>,
         flags: RequestFlags,
     ) -> VfsResult<Receipt> {
         let stream = node.stream().unwrap_or_default();
-        let change = |inode: &mut Inode<V>| inode.resized(stream, size);
+        let change = |inode: &mut Inode<V>| match size {
+            Some(size) => inode.resized(stream, size),
+            None => inode.room_changed(Changed::Allocation),
+        };
         self.changed(Event::Resize, node, flags, change).await
     }
 

@@ -90,7 +90,7 @@ impl Place {
                 gate.watch_write_back(file).await;
                 let begun = gate.begin(file);
                 vfs.set_size(file, 5000).await.unwrap();
-                drop(begun.resized(file, 5000, PLAIN).await.unwrap());
+                drop(begun.resized(file, Some(5000), PLAIN).await.unwrap());
             }
             _ => {
                 let mut change = gate.changing(file);

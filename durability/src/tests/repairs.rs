@@ -45,7 +45,7 @@ fn a_size_that_failed_is_not_repaired_by_that_of_another_stream() {
             assert_eq!(w.flush(&f).await, IO);
             lock(&w.fake.state).script.clear();
             w.gate.resized(other, 0, PLAIN).await.unwrap();
-            w.gate.begin(lost).allocated(lost, PLAIN).await.unwrap();
+            w.gate.begin(lost).resized(lost, None, PLAIN).await.unwrap();
             assert_eq!(w.flush(&f).await, IO);
             w.gate.resized(lost, 0, PLAIN).await.unwrap();
             assert_eq!(w.flush(&f).await, Ok(()));
@@ -246,7 +246,7 @@ fn what_is_cut_off_beside_a_failed_sync_stays_unproven() {
         let begun = w.gate.begin(&f);
         w.fake.script(5, &[IO]);
         assert_eq!(w.flush(&f).await, IO);
-        drop(begun.resized(&f, 0, PLAIN).await.unwrap());
+        drop(begun.resized(&f, Some(0), PLAIN).await.unwrap());
         assert_eq!(w.flush(&f).await, IO);
         let unproven = w.gate.poisoned()[0].unproven_bytes();
         assert_eq!(
@@ -314,8 +314,7 @@ fn a_sync_under_way_does_not_repair_extended_attributes_that_become_doubtful() {
 fn a_larger_size_does_not_repair_a_truncation_whose_sync_failed() {
     honor(|w| async move {
         let f = file(5);
-        let sized =
-            async |size: u64| drop(w.gate.begin(&f).resized(&f, size, PLAIN).await.unwrap());
+        let sized = async |size: u64| drop(w.gate.resized(&f, size, PLAIN).await.unwrap());
         for beside in [false, true] {
             let begun = w.gate.begin(&f);
             if !beside {
@@ -325,7 +324,7 @@ fn a_larger_size_does_not_repair_a_truncation_whose_sync_failed() {
             w.fake.script(5, &[IO]);
             assert_eq!(w.flush(&f).await, IO);
             if beside {
-                drop(begun.resized(&f, 4096, PLAIN).await.unwrap());
+                drop(begun.resized(&f, Some(4096), PLAIN).await.unwrap());
             }
             w.write(&f, 0, 1).await.unwrap();
             sized(8192).await;

@@ -74,7 +74,7 @@ impl<V: Volume> Gate<V> {
             .await
     }
     pub(super) async fn resized(&self, n: &V::Node, size: u64, how: RequestFlags) -> Said {
-        self.begin(n).resized(n, size, how).await
+        self.begin(n).resized(n, Some(size), how).await
     }
     /// The caller does not report where.
     pub(super) async fn content_changed(&self, n: &V::Node, bytes: u64) -> Said {

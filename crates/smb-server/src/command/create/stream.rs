@@ -451,7 +451,10 @@ async fn act<V: Vfs>(
         share.gate.watch_write_back(node).await;
         let begun = share.gate.begin(node);
         share.vfs.set_size(node, 0).await?;
-        opened.receipt = begun.resized(node, 0, on.wanted.flags()).await?.into();
+        opened.receipt = begun
+            .resized(node, Some(0), on.wanted.flags())
+            .await?
+            .into();
         report(Change::MODIFIED_STREAM, notices::STREAM_DATA);
     }
     archive_of(on, lookup, attr, opened, created).await?;

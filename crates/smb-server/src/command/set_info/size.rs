@@ -91,10 +91,7 @@ async fn done<V: Vfs>(
     // Even if the wait for a break fails, the change is on disk and must be marked.
     let ended = times.end(on, true, Operation::SetSize).await;
     let (node, flags) = (&on.disk.node, on.open.flags());
-    let receipt = match size {
-        Some(size) => begun.resized(node, size, flags).await,
-        None => begun.allocated(node, flags).await,
-    };
+    let receipt = begun.resized(node, size, flags).await;
     report_size(on);
     let receipt = receipt?;
     ended?;
