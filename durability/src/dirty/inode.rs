@@ -207,7 +207,6 @@ impl<V: Volume> Inode<V> {
             || self.names.len() > DIRTY_NAMES_MAX
     }
 
-    /// Whether nothing here must be remembered.
     pub(crate) fn is_idle(&self) -> bool {
         !self.is_dirty()
             && self.latch.is_none()

@@ -199,7 +199,6 @@ impl Effective {
     }
 }
 
-/// One open, and the rule it matched.
 pub(crate) struct OpenEntry {
     pub(crate) share: Arc<Share>,
     pub(crate) opener: Arc<Opener>,
@@ -410,7 +409,6 @@ impl Charge {
         }
     }
 
-    /// Whether this is the charge of this share under this policy.
     pub(crate) fn is_for(&self, share: &Arc<Share>, kind: PolicyKind) -> bool {
         self.share == *share && self.kind == kind
     }

@@ -66,7 +66,6 @@ impl<V: Volume> Drop for Gate<V> {
 #[derive(Clone, Copy)]
 struct Judged {
     barriers: Barriers,
-    /// The policy that decided.
     kind: PolicyKind,
     /// The bound that the acknowledgement must keep if the change stays dirty.
     bound: Option<Bound>,

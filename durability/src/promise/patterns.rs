@@ -80,7 +80,6 @@ impl FromStr for PathPattern {
     }
 }
 
-/// The components of a path, folded.
 pub(super) fn components(path: &str) -> Vec<Vec<char>> {
     let parts = path.split('/').filter(|part| !part.is_empty());
     parts.map(|part| fold(part).chars().collect()).collect()

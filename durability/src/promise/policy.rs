@@ -54,7 +54,6 @@ impl Bound {
         })
     }
 
-    /// The smaller of each limit.
     pub(crate) fn tighter(self, other: Self) -> Self {
         Self {
             max_delay: self.max_delay.min(other.max_delay),
@@ -62,7 +61,6 @@ impl Bound {
         }
     }
 
-    /// The greater of each limit.
     pub(crate) fn looser(self, other: Self) -> Self {
         Self {
             max_delay: self.max_delay.max(other.max_delay),

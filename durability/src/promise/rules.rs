@@ -135,7 +135,6 @@ impl Rules {
         PolicyDecision { policy, rule }
     }
 
-    /// The first rule that holds.
     pub(crate) fn find(&self, opener: &Opener) -> Option<&Arc<Rule>> {
         let path = if self.0.iter().any(|rule| !rule.paths.is_empty()) {
             components(&opener.path)

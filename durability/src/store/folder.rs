@@ -14,7 +14,6 @@ const SERVICE: &Identity = &Identity::Service;
 pub(super) struct Folder<D: Disk>(pub(super) D);
 
 impl<D: Disk> Folder<D> {
-    /// Its entries, at most `max`.
     pub(super) async fn entries(&self, max: usize) -> DiskResult<Vec<RawEntry>> {
         self.0.entries(&self.0.root(), max).await
     }
@@ -106,7 +105,6 @@ impl<D: Disk> Folder<D> {
         }
     }
 
-    /// Renames a file over any of the new name.
     pub(super) async fn rename(&self, from: &str, to: &str) -> DiskResult<()> {
         let (root, from, to) = (self.0.root(), from.as_bytes(), to.as_bytes());
         self.0.rename(SERVICE, &root, from, &root, to, true).await

@@ -203,7 +203,6 @@ impl<V: Volume> Durability<V> {
         }
     }
 
-    /// The inodes with a dirty name in a directory.
     fn names_in(&self, dir: FileKey) -> Vec<FileKey> {
         self.keys(|_, inode| inode.names().iter().any(|name| name.dir.key() == dir))
     }
@@ -297,7 +296,6 @@ impl<V: Volume> Durability<V> {
     }
 }
 
-/// Logs that the latch of an inode ended.
 fn log_end(key: FileKey, shares: &[Arc<Share>], path: &str, why: &str) {
     let names: Vec<&str> = shares.iter().map(|share| share.name.as_str()).collect();
     let (share, fs, inode) = (names.join(","), key.fs, key.ino);

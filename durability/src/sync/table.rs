@@ -341,7 +341,6 @@ impl<V: Volume> Durability<V> {
         poisoned.flatten().map_or(Ok(()), Err)
     }
 
-    /// The first error of the inode, if it is poisoned.
     pub(crate) fn latch_error(&self, key: FileKey) -> Option<VfsError> {
         self.peek(key, Inode::latch_error).flatten()
     }

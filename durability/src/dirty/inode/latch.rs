@@ -32,7 +32,6 @@ const FAILURES_MAX: usize = 1024;
 
 /// A step that made a latch, extended it, or ended it.
 pub(crate) enum LatchEvent {
-    /// A sync or a write failed with this error.
     Failed(Failure),
     /// Everything was rewritten and synced; the path is that of the latch.
     Repaired(String),
@@ -43,7 +42,6 @@ pub(crate) enum LatchEvent {
 /// The latch of an inode: the first error of a sync, and all state that is unproven since.
 pub(crate) struct Latch {
     pub(crate) first: Failure,
-    /// How often it has grown.
     pub(crate) grown: u64,
     /// The path of the inode when the sync failed, or after a later move.
     pub(crate) path: String,
@@ -401,7 +399,6 @@ impl<V: Volume> Inode<V> {
         shares
     }
 
-    /// The latch, as a store records it.
     pub(crate) fn latch_record(&self, key: FileKey) -> Option<LatchRecord> {
         let latch = self.latch.as_ref()?;
         let any = |is: fn(&Changed) -> bool| latch.metadata.iter().any(is);

@@ -29,12 +29,10 @@ pub(crate) struct Job<V: Volume> {
     pub(crate) share: Option<Arc<Share>>,
     /// The requests that it serves, apart from those that join it later.
     pub(crate) waiters: Vec<Waiter>,
-    /// When it was taken.
     pub(crate) begun: Duration,
 }
 
 impl<V: Volume> Job<V> {
-    /// The nodes to sync, in order.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &(Held<V>, SyncScope)> {
         self.streams.iter().chain(&self.base)
     }

@@ -26,7 +26,6 @@ impl Charge {
         Some(Self::since(&self.share, (key, self.kind), self.at.0))
     }
 
-    /// Changes the policy under which it was acknowledged.
     pub(crate) fn change(&mut self, kind: PolicyKind) {
         let mut ages = lock(&self.share.ages);
         ages.update(self.at, |owed| owed.kind = kind);
