@@ -75,12 +75,10 @@ impl Writing<'_> {
 }
 
 enum Outcome {
-    /// Written, not stable.
-    Dirty,
+    /// Written, and stable except for the times if it carried a sync.
+    Written,
     /// Written in part or not at all: it repairs nothing.
     Doubtful,
-    /// Written and stable, except for the times.
-    Durable,
     /// A durable write failed; older data of the file may be lost with it.
     Failed(VfsError),
 }
@@ -252,10 +250,7 @@ impl<V: Volume> PendingContents<'_, V> {
             count(&gate.share.metrics.writes_deferred);
         }
         let Err(mut error) = result else {
-            self.end_write(match durable {
-                true => Outcome::Durable,
-                false => Outcome::Dirty,
-            });
+            self.end_write(Outcome::Written);
             return gate.acknowledge(&node, judged).await;
         };
         let doubtful = match durable {
@@ -367,7 +362,7 @@ impl<V: Volume> PendingContents<'_, V> {
         };
         let (core, share) = (&self.gate.core, &self.gate.share);
         let (held, since) = (&self.held, self.since);
-        let range = writing.range;
+        let (range, durable) = (writing.range, writing.durable);
         let is_reported = !core.planted(Planted::ExposureUnderReported);
         let key = held.key();
         let stream = held.node.stream().unwrap_or_default();
@@ -398,7 +393,7 @@ impl<V: Volume> PendingContents<'_, V> {
                 let place =
                     doubt.map_or(place, |failure| inode.doubted(share, held, place, failure));
                 inode.mark_dirty(&account, held);
-                if matches!(outcome, Outcome::Durable) {
+                if durable && matches!(outcome, Outcome::Written) {
                     // The data are stable; their modification time is not.
                     inode.pending.times = true;
                 } else {
