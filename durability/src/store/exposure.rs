@@ -53,10 +53,7 @@ impl<D: Disk> JournalFile<D> {
         now: Duration,
     ) -> Option<StoreTask> {
         let mut all = lock(&self.covered);
-        if !all.contains_key(share) {
-            all.insert(share.to_owned(), Covered::default());
-        }
-        let one = all.get_mut(share)?;
+        let one = all.entry(share.to_owned()).or_default();
         one.used = now;
         let covered = bytes <= one.allowance && now + LEASE_MARGIN < one.until;
         let wanting = bytes > one.allowance / 4 * 3 || now + LEASE / 2 > one.until;

@@ -1,6 +1,6 @@
 //! Reading, writing and making files of a [`Disk`]'s root, as the stores do it.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use vfs::{
     Disk, Identity,
     disk::{DiskResult, Errno, OpenHow, RawEntry},
@@ -53,8 +53,7 @@ impl<D: Disk> Folder<D> {
                 return Err(Errno(libc::EIO));
             }
             offset += wrote as u64;
-            let left = rest.get(wrote..);
-            rest = left.map_or(Bytes::new(), |left| rest.slice_ref(left));
+            rest.advance(wrote.min(rest.len()));
         }
         Ok(())
     }
