@@ -76,6 +76,37 @@ fn contexts_are_looked_at_before_the_parameters() {
     }
 }
 
+/// [MS-SMB2] 3.3.5.9: "Path Name Validation" comes before "Create Context Validation" and "Open Execution".
+#[test]
+fn the_path_is_validated_before_contexts_and_access() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    tree.write_file("f", b"x").unwrap();
+    let above = Status::OBJECT_PATH_SYNTAX_BAD;
+    for (path, expected) in [
+        ("\\f", Status::INVALID_PARAMETER),
+        ("d\\..\\f", Status::INVALID_PARAMETER),
+        ("d\\a*b\\..\\f", Status::INVALID_PARAMETER),
+        ("..\\f", above),
+        ("..", above),
+    ] {
+        let open = || CreateArgs::open(path);
+        for args in [
+            open(),
+            open().context(name::TIMEWARP_TOKEN, &[1; 8]),
+            open().context(name::ALLOCATION_SIZE, b"1234"),
+            open().access(AccessMask::empty()),
+            open().access(AccessMask(0x0400_0001)),
+            open().access(AccessMask::ACCESS_SYSTEM_SECURITY),
+            open().options(CreateOptions::OPEN_BY_FILE_ID),
+            open().share(ShareAccess(8)),
+        ] {
+            assert_eq!(end(&tree, &args), expected, "{path}: {args:?}");
+        }
+    }
+}
+
 /// [MS-FSA] 2.1.5.1, phase 1: first what is no valid parameter, then a bit of the access that means nothing, then the
 /// name.
 #[test]

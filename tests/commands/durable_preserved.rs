@@ -295,16 +295,24 @@ fn a_client_that_reconnects_immediately_can_replay_its_create() {
     }
 }
 
-/// [MS-SMB2] 3.3.5.9.7, 3.3.5.9.12: the name of a leased file that is to be deleted is not compared.
+/// [MS-SMB2] 3.3.5.9.7, 3.3.5.9.12: the name of a leased file that is to be deleted is not compared, and the path of a
+/// reconnect is not validated.
 #[test]
 fn a_leased_open_that_deletes_its_file_is_reconnected_by_any_name() {
-    for version_1 in [true, false] {
+    for (version_1, name) in [
+        (true, "g"),
+        (false, "g"),
+        (true, r"\g"),
+        (false, r"\g"),
+        (true, r"..\g"),
+        (false, r"..\g"),
+    ] {
         let deleting = leased("f", RWH).options(CreateOptions::DELETE_ON_CLOSE);
         let lost = Lost::new(deleting);
         let tree = modern(&lost.server);
         let again = match version_1 {
-            true => v1_again(leased("g", RWH), lost.id),
-            false => v2_again(leased("g", RWH), lost.id, CREATE_GUID),
+            true => v1_again(leased(name, RWH), lost.id),
+            false => v2_again(leased(name, RWH), lost.id, CREATE_GUID),
         };
         let file = tree.create(&again).unwrap();
         assert_eq!(file.read_all().unwrap(), b"before");

@@ -250,7 +250,7 @@ async fn matching<V: Vfs>(
 /// A pattern without wildcards names at most one entry: a lookup finds it without listing. `None` if the directory is
 /// not at its path: it was moved on the host or through another share, or is just being moved.
 async fn plain<V: Vfs>(on: &OnDisk<'_, V>, text: &str) -> Result<Option<Vec<DirName>>, Failure> {
-    let name = create::parse_name(&utf16::encode(text)).ok();
+    let name = create::parse_name(text).ok();
     // "." names the directory itself, which is not one of its names here.
     let Some(name) = name.filter(|name| name.path.len() == 1) else {
         return Ok(Some(Vec::new()));

@@ -47,18 +47,52 @@ impl Name {
     }
 }
 
-/// Parses a name.
+/// Decodes a name and validates its path ([MS-SMB2] 3.3.5.9, "Path Name Validation"), which comes before the create
+/// contexts and before the object store sees the other fields.
 ///
 /// # Errors
-/// `OBJECT_NAME_INVALID` for a name that is invalid or too deep, `INVALID_PARAMETER` for an odd length, a leading
-/// backslash and `..`, `OBJECT_PATH_SYNTAX_BAD` if that leads above the root, `OBJECT_PATH_NOT_FOUND` for the index of
-/// a directory without a name in the path.
-pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
+/// `INVALID_PARAMETER` for an odd length, a leading backslash and `..`, `OBJECT_PATH_SYNTAX_BAD` if that leads above
+/// the root, `OBJECT_NAME_INVALID` for a name that is too long or no UTF-16.
+pub(super) fn validated(bytes: &[u8]) -> Result<String, Failure> {
     // [MS-SMB2] 3.3.5.9: NameLength is a multiple of 2.
     Status::INVALID_PARAMETER.when(!bytes.len().is_multiple_of(2))?;
-    Status::OBJECT_NAME_INVALID.when(bytes.len() / 2 > PATH_MAX)?;
     let text = utf16::decode(bytes, "name").map_err(|_| Status::OBJECT_NAME_INVALID)?;
+    check_path(&text)?;
+    Ok(text)
+}
+
+/// [MS-FSCC] 2.1.5.1, note 303 on [MS-SMB2] 3.3.5.9: a path that leads up again is refused, with another status where
+/// it leads above the root.
+fn check_path(text: &str) -> Result<(), Failure> {
+    Status::OBJECT_NAME_INVALID.when(is_longer(text, PATH_MAX))?;
     Status::INVALID_PARAMETER.when(text.starts_with('\\'))?;
+    let mut at_root = true;
+    for component in components(text) {
+        match split(component, ':').0 {
+            ".." if at_root => return Err(Status::OBJECT_PATH_SYNTAX_BAD.into()),
+            ".." => return Err(Status::INVALID_PARAMETER.into()),
+            "." => {}
+            _ => at_root = false,
+        }
+    }
+    Ok(())
+}
+
+/// Validates and parses a name.
+///
+/// # Errors
+/// Those of [`validated`] and [`parse`].
+pub(in crate::command) fn parse_name(text: &str) -> Result<Name, Failure> {
+    check_path(text)?;
+    parse(text)
+}
+
+/// Parses a name whose path is valid.
+///
+/// # Errors
+/// `OBJECT_NAME_INVALID` for a name that is invalid or too deep, `OBJECT_PATH_NOT_FOUND` for the index of a directory
+/// without a name in the path.
+pub(super) fn parse(text: &str) -> Result<Name, Failure> {
     let trailing = text.ends_with('\\');
     // [MS-FSA] 2.1.5.1, phase 3: redundant and trailing backslashes are stripped.
     let text = text.trim_end_matches('\\');
@@ -74,12 +108,12 @@ pub(in crate::command) fn parse_name(bytes: &[u8]) -> Result<Name, Failure> {
     // [MS-FSA] 2.1.5.1, phase 1: a last component without a name is invalid, whatever is above it.
     Status::OBJECT_NAME_INVALID.when(last.is_empty() && above.is_some())?;
     for component in above.into_iter().flat_map(components) {
-        path.extend(component_name(directory_name(component)?, path.is_empty())?);
+        path.extend(component_name(directory_name(component)?)?);
     }
     let part = part.map(part_of).transpose()?;
     // The root of the share has no name, whether or not one of its streams is named.
     if !last.is_empty() {
-        path.extend(component_name(last, path.is_empty())?);
+        path.extend(component_name(last)?);
     }
     let index = part == Some(Part::Index);
     let foreign_index = part == Some(Part::ForeignIndex);
@@ -113,14 +147,10 @@ fn directory_name(component: &str) -> Result<&str, Failure> {
     Ok(name)
 }
 
-/// Returns the component as listings show it. [MS-FSCC] 2.1.5.1: "." is the directory before it. Note 303 on [MS-SMB2]
-/// 3.3.5.9: a path that leads up again is refused, with another status where it leads above the root.
-fn component_name(component: &str, at_root: bool) -> Result<Option<String>, Failure> {
-    match component {
-        "." => return Ok(None),
-        ".." if at_root => return Err(Status::OBJECT_PATH_SYNTAX_BAD.into()),
-        ".." => return Err(Status::INVALID_PARAMETER.into()),
-        _ => {}
+/// Returns the component as listings show it. [MS-FSCC] 2.1.5.1: "." is the directory before it.
+fn component_name(component: &str) -> Result<Option<String>, Failure> {
+    if component == "." {
+        return Ok(None);
     }
     let forbidden = |c| {
         matches!(
@@ -136,8 +166,12 @@ fn component_name(component: &str, at_root: bool) -> Result<Option<String>, Fail
 
 /// Whether a component, or the name of a stream, is longer than any can be.
 pub(in crate::command) fn is_too_long(name: &str) -> bool {
-    // A name never has more UTF-16 units than UTF-8 bytes.
-    name.len() > SHOWN_MAX && name.encode_utf16().count() > SHOWN_MAX
+    is_longer(name, SHOWN_MAX)
+}
+
+fn is_longer(text: &str, units: usize) -> bool {
+    // A text never has more UTF-16 units than UTF-8 bytes.
+    text.len() > units && text.encode_utf16().count() > units
 }
 
 /// The part of a name after the first colon.
@@ -179,7 +213,7 @@ mod tests {
     use super::*;
 
     fn status(name: &str) -> Option<Status> {
-        match parse_name(&utf16::encode(name)) {
+        match parse_name(name) {
             Ok(_) => None,
             Err(Failure::Status(status)) => Some(status),
             Err(_) => panic!("no status"),
@@ -187,7 +221,7 @@ mod tests {
     }
 
     fn path(name: &str) -> Vec<String> {
-        parse_name(&utf16::encode(name)).unwrap().path
+        parse_name(name).unwrap().path
     }
 
     #[test]
@@ -196,7 +230,7 @@ mod tests {
         assert!(path("").is_empty());
         for trailing in [r"a\", r"a\\"] {
             assert_eq!(path(trailing), ["a"]);
-            assert!(parse_name(&utf16::encode(trailing)).unwrap().trailing);
+            assert!(parse_name(trailing).unwrap().trailing);
         }
         for redundant in [r"a\\b\c", r"a\b\\\c\\"] {
             assert_eq!(path(redundant), ["a", "b", "c"]);
@@ -229,11 +263,11 @@ mod tests {
             assert_eq!(status(bad), Some(Status::OBJECT_NAME_INVALID), "{bad}");
         }
         assert!(matches!(
-            parse_name(&[0x41]),
+            validated(&[0x41]),
             Err(Failure::Status(Status::INVALID_PARAMETER))
         ));
         // A lone surrogate.
-        assert!(parse_name(&[0x00, 0xd8]).is_err());
+        assert!(validated(&[0x00, 0xd8]).is_err());
     }
 
     #[test]
@@ -257,7 +291,7 @@ mod tests {
 
     #[test]
     fn streams() {
-        let stream = |name: &str| parse_name(&utf16::encode(name)).unwrap().stream;
+        let stream = |name: &str| parse_name(name).unwrap().stream;
         assert_eq!(stream("a:b"), Some(Stream::Named("b".into())));
         assert_eq!(stream("a:b:$data"), Some(Stream::Named("b".into())));
         assert_eq!(stream("a::$DATA"), Some(Stream::Unnamed));
@@ -265,11 +299,11 @@ mod tests {
         assert_eq!(status("a:b:$X"), Some(Status::OBJECT_NAME_INVALID));
         assert_eq!(status("a:b:"), Some(Status::OBJECT_NAME_INVALID));
         assert_eq!(status(r"a:b\c"), Some(Status::OBJECT_NAME_INVALID));
-        let index = |name: &str| parse_name(&utf16::encode(name)).unwrap().index;
+        let index = |name: &str| parse_name(name).unwrap().index;
         assert!(index("a::$INDEX_ALLOCATION") && index("a:$i30:$index_allocation"));
         assert!(!index("a") && !index(r"a::$INDEX_ALLOCATION\b"));
         assert_eq!(path(r"a:$I30:$INDEX_ALLOCATION\b"), ["a", "b"]);
-        let foreign = parse_name(&utf16::encode("a:b:$INDEX_ALLOCATION")).unwrap();
+        let foreign = parse_name("a:b:$INDEX_ALLOCATION").unwrap();
         assert!(foreign.foreign_index && !foreign.index && foreign.stream.is_none());
     }
 

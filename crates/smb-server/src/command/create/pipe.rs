@@ -35,6 +35,7 @@ const ALLOCATION_BYTES: u64 = 4096;
 /// is checked as for a file.
 pub(super) fn open<V: Vfs>(call: &Call<V>) -> Handled {
     let request = CreateRequest::read(&call.message)?;
+    let name = pipe_name(request.name)?;
     let contexts = request::contexts(call, &request)?;
     // [MS-SMB2] 3.3.5.9.7, 3.3.5.9.12: no pipe is durable.
     Status::OBJECT_NAME_NOT_FOUND.when(contexts.reconnect.is_some())?;
@@ -44,7 +45,6 @@ pub(super) fn open<V: Vfs>(call: &Call<V>) -> Handled {
     }
     let asked = request::desired_access(&request)?.map_generic();
     request::check_options(request.options)?;
-    let name = pipe_name(request.name)?;
     let option = |option| request.options.contains(option);
     let directory = option(CreateOptions::DIRECTORY_FILE);
     Status::INVALID_PARAMETER.when(directory && option(CreateOptions::NON_DIRECTORY_FILE))?;

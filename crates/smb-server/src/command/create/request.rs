@@ -22,7 +22,7 @@ use vfs::Vfs;
 
 use super::{
     apple,
-    name::{Name, parse_name},
+    name::{self, Name},
 };
 use crate::{
     command::{
@@ -203,17 +203,19 @@ pub(super) enum Asks {
 
 pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
     let request = CreateRequest::read(&call.message)?;
-    // [MS-SMB2] 3.3.5.9: the contexts are validated before the object store ([MS-FSA] 2.1.5.1) gets the other fields.
-    let contexts = contexts(call, &request)?;
-    if let Some(back) = contexts.reconnect {
-        let name = parse_name(request.name).ok();
-        let name = name.filter(|name| !name.foreign_index);
+    let (path, contexts) = (name::validated(request.name), contexts(call, &request));
+    // [MS-SMB2] 3.3.5.9.7, 3.3.5.9.12: the path of a reconnect is not validated.
+    if let Some(back) = contexts.as_ref().ok().and_then(|all| all.reconnect) {
+        let name = path.and_then(|path| name::parse(&path)).ok();
         return Ok(Asks::Back {
-            contexts,
+            contexts: contexts?,
             back,
-            name,
+            name: name.filter(|name| !name.foreign_index),
         });
     }
+    // [MS-SMB2] 3.3.5.9: first the path is validated, then the contexts, and only then the object store ([MS-FSA]
+    // 2.1.5.1) gets the other fields.
+    let (path, contexts) = (path?, contexts?);
     let access = named_access(&request)?;
     check_numbers(&request)?;
     let mut wanted = Wanted {
@@ -226,7 +228,7 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
     };
     check_combinations(&wanted)?;
     check_access(access)?;
-    let name = check_name(&wanted, request.name)?;
+    let name = check_name(&wanted, &path)?;
     check_tree(call, &wanted)?;
     if name.index {
         // [MS-FSA] 2.1.5.1, phase 7: the type of the stream makes it the open of a directory.
@@ -299,10 +301,10 @@ fn check_combinations(wanted: &Wanted) -> Result<(), Failure> {
 }
 
 /// Checks which kind of object is asked for, and whether the name can be that of one.
-fn check_name(wanted: &Wanted, name: &[u8]) -> Result<Name, Failure> {
+fn check_name(wanted: &Wanted, path: &str) -> Result<Name, Failure> {
     let non_directory = wanted.options.contains(CreateOptions::NON_DIRECTORY_FILE);
     Status::INVALID_PARAMETER.when(wanted.directory() && non_directory)?;
-    let name = parse_name(name)?;
+    let name = name::parse(path)?;
     Status::OBJECT_NAME_INVALID.when(name.trailing && non_directory)?;
     // [MS-FSA] 2.1.5.1: a directory has no data stream, not even the unnamed one.
     Status::NOT_A_DIRECTORY.when(wanted.directory() && name.stream.is_some())?;

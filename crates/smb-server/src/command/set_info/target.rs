@@ -7,7 +7,6 @@ use std::sync::Arc;
 use smb_wire::{
     fscc::{FileInformationClass, FileRenameInformation, FileRenameInformationEx, RenameFlags},
     status::Status,
-    utf16,
 };
 use vfs::{Attr, Node, Vfs};
 
@@ -117,7 +116,7 @@ pub(super) fn read(
         wanted.new_stream = Some(NewStream::read(name)?);
         return Ok(wanted);
     }
-    let name = parse_name(&utf16::encode(name))?;
+    let name = parse_name(name)?;
     let nowhere = name.path.is_empty() && (name.stream.is_none() || from_root);
     // [MS-FSA] 2.1.5.1 strips a trailing backslash. It says that the name is a directory's.
     if (name.trailing && !directory) || name.index || name.foreign_index || nowhere {
