@@ -42,14 +42,21 @@ pub(super) async fn list<'a, V: Vfs, T>(
         // The semaphores are never closed.
         permit = match call.park_bounded(open, permits.acquire_owned()).await? {
             Ok(permit) => permit.ok(),
-            Err(EndReason::Closed) => return Err(Status::FILE_CLOSED.into()),
-            Err(EndReason::Cancelled | EndReason::Gone) => return Err(Status::CANCELLED.into()),
+            Err(reason) => return Err(ended(reason)),
         };
         *few = call.connection.listings.acquire().await.ok();
     }
     // Nothing is listed for a client that is gone.
     call.check_connected()?;
     Ok((Box::pin(list(DIRECTORY_NAMES_MAX)).await?, permit))
+}
+
+/// The failure of a listing whose wait was ended.
+pub(super) fn ended(reason: EndReason) -> Failure {
+    match reason {
+        EndReason::Closed => Status::FILE_CLOSED.into(),
+        EndReason::Cancelled | EndReason::Gone => Status::CANCELLED.into(),
+    }
 }
 
 #[cfg(test)]

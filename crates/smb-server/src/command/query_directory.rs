@@ -13,6 +13,7 @@ use smb_wire::{
     status::Status,
     utf16,
 };
+use tokio::sync::MutexGuard;
 use vfs::{Attr, DirName, Lookup, Node, Vfs, VfsError, VfsResult};
 
 use super::{Call, Handled, Reply, create, engine::OnDisk, listing};
@@ -23,7 +24,7 @@ use crate::{
     limits::PATTERN_UNITS_MAX,
     memory::Held,
     pattern::Pattern,
-    state::DirectoryCursor,
+    state::{DirectoryCursor, Open},
     turn::{COMPONENT_WORK, ENTRY_WORK, MATCH_WORK},
 };
 
@@ -49,13 +50,27 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let class = FileInformationClass(request.info_class);
     let format = DirectoryFormat::of(class).ok_or(Status::INVALID_INFO_CLASS)?;
     let on = &OnDisk::new(call, &open)?;
-    let _alone = open.listing.lock().await;
+    let _alone = alone(call, &open).await?;
     call.check_connected()?;
     let mut cursor = std::mem::take(&mut open.state().cursor);
     let answered = fill(on, &request, format, &mut cursor).await;
     open.state().cursor = cursor;
     let buffer: &[u8] = &answered?;
     Ok(Reply::read_only(&QueryDirectoryResponse { buffer }))
+}
+
+/// Waits until no other request lists through this handle: one that waits for its user's turn can last long.
+async fn alone<'a, V: Vfs>(
+    call: &Call<V>,
+    open: &'a Open<V>,
+) -> Result<MutexGuard<'a, ()>, Failure> {
+    match open.listing.try_lock() {
+        Ok(alone) => Ok(alone),
+        Err(_) => {
+            let waits = call.park_quietly(Some(open), open.listing.lock());
+            waits.await?.map_err(listing::ended)
+        }
+    }
 }
 
 fn pattern(bytes: &[u8]) -> Result<String, Failure> {
@@ -438,5 +453,39 @@ fn entry<'a>(
         file_id_128: u128::from(attr.file_id).to_le_bytes(),
         reparse_tag: 0,
         file_name: &name.name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::pin,
+        task::{Context, Poll, Waker},
+    };
+
+    use super::*;
+    use crate::{
+        command::park,
+        limits::ServerLimits,
+        restore::world::{World, came},
+    };
+
+    #[test]
+    fn a_request_that_waits_for_another_of_its_handle_can_be_cancelled() {
+        let world = World::new(false, ServerLimits::default());
+        assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));
+        let open = world.server.durables.take(10).unwrap();
+        let call = park::tests::call();
+        let mut context = Context::from_waker(Waker::noop());
+        let first = open.listing.try_lock().unwrap();
+        let mut second = pin!(alone(&call, &open));
+        assert!(second.as_mut().poll(&mut context).is_pending());
+        call.connection.cancel(call.header.message_id);
+        match second.as_mut().poll(&mut context) {
+            Poll::Ready(Err(Failure::Status(Status::CANCELLED))) => {}
+            _ => panic!("not cancelled"),
+        }
+        drop(first);
+        assert!(pin!(alone(&call, &open)).poll(&mut context).is_ready());
     }
 }
