@@ -364,10 +364,19 @@ fn classes_that_are_not_set_over_the_wire_are_refused() {
     for class in [29, 30, 41, 42, 43, 44] {
         assert_eq!(ask(1, class), Status::NOT_SUPPORTED, "{class}");
     }
-    // A label, a driver and flags of the volume are for local callers; ids and quotas are not kept.
-    for class in [2, 6, 8, 9, 10] {
+    // A label, a driver and flags of the volume are for local callers.
+    for class in [2, 9, 10] {
         assert_eq!(ask(2, class), Status::NOT_SUPPORTED, "{class}");
     }
+    // [MS-FSA] 2.1.5.16.6 and 2.1.5.16.8: there are no quotas, and the id is not kept.
+    let short = |class: u8| {
+        let request = file.set_info_request(InfoType::FILESYSTEM, class, 0, &[0; 40]);
+        status(tree.call(request))
+    };
+    assert_eq!(ask(2, 6), Status::VOLUME_NOT_UPGRADED);
+    assert_eq!(short(6), Status::INFO_LENGTH_MISMATCH);
+    assert_eq!(ask(2, 8), Status::INVALID_PARAMETER);
+    assert_eq!(short(8), Status::INVALID_INFO_CLASS);
     for class in [1, 3, 4, 5, 7, 11, 99] {
         assert_eq!(ask(2, class), Status::INVALID_INFO_CLASS, "{class}");
     }

@@ -30,7 +30,10 @@ mod target;
 use durability::Completion;
 use smb_wire::{
     access_mask::AccessMask,
-    fscc::{ClassUse, FileInformationClass, FsInformationClass},
+    fscc::{
+        ClassUse, FileFsControlInformation, FileFsObjectIdInformation, FileInformationClass,
+        FsInformationClass,
+    },
     msg::{InfoType, NotifyFilter, SetInfoRequest, SetInfoResponse},
     status::Status,
 };
@@ -61,7 +64,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         }
         InfoType::FILESYSTEM => {
             let class = FsInformationClass(request.info_class);
-            return Err(filesystem(&open, class));
+            return Err(filesystem(&open, class, length));
         }
         InfoType::SECURITY => {
             let on = writable(call, &open)?;
@@ -115,16 +118,22 @@ async fn file<V: Vfs>(
     }
 }
 
-/// [MS-SMB2] 3.3.5.21.2: quotas and object ids of the volume are not kept.
-fn filesystem<V: Vfs>(open: &Open<V>, class: FsInformationClass) -> Failure {
-    match class.class_use() {
-        ClassUse::QueryAndSet => match open.need(AccessMask::FILE_WRITE_DATA) {
-            Ok(()) => Status::NOT_SUPPORTED.into(),
-            Err(denied) => denied,
-        },
-        ClassUse::Local => Status::NOT_SUPPORTED.into(),
-        _ => Status::INVALID_INFO_CLASS.into(),
+/// [MS-SMB2] 3.3.5.21.2, [MS-FSA] 2.1.5.16.6 and 2.1.5.16.8: the volume has no quotas, and an id that is not set.
+fn filesystem<V: Vfs>(open: &Open<V>, class: FsInformationClass, length: usize) -> Failure {
+    use FsInformationClass as Class;
+    if class.class_use() == ClassUse::QueryAndSet
+        && let Err(denied) = open.need(AccessMask::FILE_WRITE_DATA)
+    {
+        return denied;
     }
+    let status = match class {
+        Class::CONTROL if length < FileFsControlInformation::MIN => Status::INFO_LENGTH_MISMATCH,
+        Class::CONTROL => Status::VOLUME_NOT_UPGRADED,
+        Class::OBJECT_ID if length >= FileFsObjectIdInformation::MIN => Status::INVALID_PARAMETER,
+        _ if class.class_use() == ClassUse::Local => Status::NOT_SUPPORTED,
+        _ => Status::INVALID_INFO_CLASS,
+    };
+    status.into()
 }
 
 /// Nothing on a read-only share is changed, whatever the handle says.
