@@ -222,17 +222,26 @@ fn a_related_element_needs_a_handle_before_it() {
             related(query(ANY)),
         ],
     );
-    assert_eq!(statuses[0], Status::SUCCESS);
-    assert!(
-        [
-            Status::INVALID_HANDLE,
-            Status::INVALID_PARAMETER,
-            Status::FILE_CLOSED
-        ]
-        .contains(&statuses[1]),
-        "{}",
-        statuses[1]
-    );
+    // [MS-SMB2] 2.2.1.2: an ECHO has no TreeId.
+    assert_eq!(statuses, [Status::SUCCESS, Status::INVALID_PARAMETER]);
+}
+
+/// [MS-SMB2] 3.3.5.2.7.2 (docs/protocol-notes.md, "Related requests after one whose ids name nothing").
+#[test]
+fn ids_that_name_nothing_are_not_taken_over() {
+    let server = HoldfastServer::new();
+    let (tree, file) = opened(&server);
+    let nowhere = tree.address(query(file.id())).tree(TreeId(0x7777));
+    let nobody = tree.address(query(file.id())).session(SessionId(0x7777));
+    for (first, refused) in [
+        (nowhere, Status::NETWORK_NAME_DELETED),
+        (nobody, Status::USER_SESSION_DELETED),
+    ] {
+        let statuses = run(&tree, vec![first, related(query(ANY)), related(close(ANY))]);
+        let invalid = Status::INVALID_PARAMETER;
+        assert_eq!(statuses, [refused, invalid, invalid]);
+    }
+    file.close().unwrap();
 }
 
 /// [MS-SMB2] 3.3.5.2.7.2: an element that lacks an id fails together with all after it.
