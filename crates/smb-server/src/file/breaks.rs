@@ -83,22 +83,26 @@ impl Bound {
 
 impl Files {
     /// As [`Files::with`], for a stream that is open.
-    pub(super) fn with_stream<T>(
+    pub(super) fn with_stream<T: Default>(
         &self,
         place: &Place,
-        act: impl FnOnce(&mut Stream) -> Option<T>,
-    ) -> Option<T> {
-        self.with(place.key, false, |inode| act(inode.stream(&place.stream)?))?
+        act: impl FnOnce(&mut Stream) -> T,
+    ) -> T {
+        self.with(place.key, |inode| {
+            inode.stream(&place.stream).map_or_else(T::default, act)
+        })
     }
 
     /// As [`Files::with`], for an open.
-    pub(super) fn with_open<T>(
+    pub(super) fn with_open<T: Default>(
         &self,
         place: &Place,
         open: OpenId,
         act: impl FnOnce(&mut Open) -> T,
-    ) -> Option<T> {
-        self.with(place.key, false, |inode| inode.open_mut(open).map(act))?
+    ) -> T {
+        self.with(place.key, |inode| {
+            inode.open_mut(open).map_or_else(T::default, act)
+        })
     }
 
     /// Where a lease is held: at the file that has the key, then at those that had it before.
@@ -175,25 +179,23 @@ impl Files {
 
     /// Whether a break still awaits its acknowledgment.
     pub fn is_breaking(&self, place: &Place, owner: Owner, ticket: u64) -> bool {
-        self.with(place.key, false, |inode| {
+        self.with(place.key, |inode| {
             // The stream may have been renamed since.
             let streams = inode.streams.values();
             let mut holders = streams.flat_map(|stream| stream.holders.iter());
             holders.any(|holder| holder.is_breaking(owner, ticket))
         })
-        .unwrap_or(false)
     }
 
     /// The opens of an inode that share the caching of `owner` now.
     pub fn opens_of(&self, key: FileKey, owner: Owner) -> Vec<OpenId> {
-        let opens = self.with(key, false, |inode| {
+        self.with(key, |inode| {
             let streams = inode.streams.values();
             let holders = streams.flat_map(|stream| stream.holders.iter());
             let own = holders.filter(|holder| holder.owner == owner);
             own.flat_map(|holder| holder.opens.iter().copied())
                 .collect()
-        });
-        opens.unwrap_or_default()
+        })
     }
 
     /// Changes a holder that `which` selects; parked requests check again if a break made progress.
@@ -204,7 +206,7 @@ impl Files {
         act: impl FnOnce(&mut Holder, Site<'_>, &mut Effects) -> Result<T, Status>,
     ) -> Option<Acknowledged<T>> {
         let mut effects = Effects::default();
-        self.with(place.key, false, |inode| {
+        self.with(place.key, |inode| {
             // The stream may have been renamed since.
             let holds = |stream: &Stream| stream.holders.iter().any(&which);
             let (name, stream) = inode.streams.iter_mut().find(|(_, one)| holds(one))?;
@@ -222,7 +224,7 @@ impl Files {
                 inode.wake_all(&mut effects);
             }
             Some((answer, effects))
-        })?
+        })
     }
 
     /// Called when an entry of a directory was created, deleted, renamed or changed in attributes,
@@ -234,7 +236,7 @@ impl Files {
             key: directory,
             stream: None,
         };
-        self.with(directory, false, |inode| {
+        self.with(directory, |inode| {
             inode.entries_changed(actor, self.site(&place), &mut effects);
         });
         effects
@@ -267,10 +269,7 @@ impl Files {
 
     /// Whether a break of what an open caches awaits its acknowledgment.
     pub fn gives_way(&self, place: &Place, open: OpenId) -> bool {
-        self.with(place.key, false, |inode| {
-            inode.gives_way(&place.stream, open)
-        })
-        .unwrap_or(false)
+        self.with(place.key, |inode| inode.gives_way(&place.stream, open))
     }
 
     /// The present caching of an open, as CREATE's reply would report it; for durable opens.

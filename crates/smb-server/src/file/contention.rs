@@ -332,7 +332,7 @@ impl Files {
     /// Called when the file of an overwriting open has been overwritten: from now on the open counts by the access
     /// it was granted, `access`.
     pub fn overwritten(&self, place: &Place, open: OpenId, access: AccessMask) {
-        self.with(place.key, false, |inode| {
+        self.with(place.key, |inode| {
             if let Some((stream, open)) = inode.stream_of(open) {
                 stream.shares.leave(open.mode, open.empties);
                 open.mode.access = access;
@@ -361,7 +361,7 @@ impl Files {
     ) -> (Step, Effects) {
         let mut effects = Effects::default();
         let site = self.site(place);
-        let step = self.with(place.key, false, |inode| {
+        let step = self.with(place.key, |inode| {
             match (ask(inode, site, &mut effects), waiter) {
                 (Step::Wait, Some(waiter)) if !inode.park(waiter) => {
                     Step::Refused(Status::INSUFFICIENT_RESOURCES)
@@ -369,7 +369,7 @@ impl Files {
                 (step, _) => step,
             }
         });
-        (step.unwrap_or(Step::Go), effects)
+        (step, effects)
     }
 }
 

@@ -434,9 +434,8 @@ impl Files {
                 who: who.clone(),
                 plain: None,
             });
-            Some(())
+            true
         })
-        .is_some()
     }
 
     /// Clears the delete disposition. FILE_DELETE_ON_CLOSE may still set it at the close.
@@ -444,7 +443,7 @@ impl Files {
     /// # Errors
     /// FILE_CLOSED for an unknown open.
     pub fn clear_delete_pending(&self, place: &Place, open: OpenId) -> Result<(), Status> {
-        let cleared = self.with(place.key, false, |inode| {
+        let cleared = self.with(place.key, |inode| {
             let clearing = inode.opens.get(&open)?;
             // Open.ChangeNotifyDirectoryMarkedDeleted stays ([MS-FSA] 2.1.1.6).
             if let Some(stream) = inode.streams.get_mut(&clearing.stream)
@@ -460,17 +459,17 @@ impl Files {
             }
             Some(())
         });
-        cleared.flatten().ok_or(Status::FILE_CLOSED)
+        cleared.ok_or(Status::FILE_CLOSED)
     }
 
     /// DeletePending of FileStandardInformation: whether the link or stream of an open is removed with its last handle.
     pub fn is_delete_pending(&self, place: &Place, open: OpenId) -> bool {
-        let pending = self.with(place.key, false, |inode| {
-            let open = inode.opens.get(&open)?;
-            let stream = inode.streams.get(&open.stream);
-            let stream_goes = stream.is_some_and(|stream| stream.deletion.is_some());
-            Some(open.unlinked || inode.links.contains_key(&open.link) || stream_goes)
-        });
-        pending.flatten().unwrap_or(false)
+        self.with(place.key, |inode| {
+            inode.opens.get(&open).is_some_and(|open| {
+                let stream = inode.streams.get(&open.stream);
+                let stream_goes = stream.is_some_and(|stream| stream.deletion.is_some());
+                open.unlinked || inode.links.contains_key(&open.link) || stream_goes
+            })
+        })
     }
 }

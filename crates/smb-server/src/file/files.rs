@@ -70,9 +70,14 @@ impl Default for Files {
 }
 
 impl Files {
-    /// Runs `act` on an inode under its lock; afterwards an inode without opens is forgotten.
-    /// With `create`, an unknown inode is made first; without, it gives `None`.
-    pub(super) fn with<T>(
+    /// Runs `act` on an inode under its lock; afterwards an inode without opens is forgotten. An unknown inode gives
+    /// the default.
+    pub(super) fn with<T: Default>(&self, key: FileKey, act: impl FnOnce(&mut Inode) -> T) -> T {
+        self.with_inode(key, false, act).unwrap_or_default()
+    }
+
+    /// As [`Files::with`], but an unknown inode gives `None`, or is made first with `create`.
+    pub(super) fn with_inode<T>(
         &self,
         key: FileKey,
         create: bool,
@@ -101,7 +106,7 @@ impl Files {
     pub fn open(&self, request: &OpenRequest) -> (Decision, Effects) {
         let mut effects = Effects::default();
         let site = self.site(&request.place);
-        let decision = self.with(request.place.key, true, |inode| {
+        let decision = self.with_inode(request.place.key, true, |inode| {
             let of = (&request.place, &request.link);
             if self.lease_elsewhere(request.client, &request.cache, Some(of)) {
                 return Decision::Conflict(Status::INVALID_PARAMETER);
@@ -136,11 +141,11 @@ impl Files {
             return Some(Status::INVALID_PARAMETER);
         }
         let (place, link, user) = stream?;
-        self.with(place.key, false, |inode| {
+        self.with(place.key, |inode| {
             let reserved = inode.is_reserved(&place.stream);
             let refusal = inode.refusal(&place.stream, link, user);
             refusal.or(reserved.then_some(Status::SHARING_VIOLATION))
-        })?
+        })
     }
 
     /// [MS-SMB2] 3.3.5.9.8: a lease key stays with its file, unless that is to be deleted. `of` is the place and name
@@ -194,12 +199,12 @@ impl Files {
     /// Records whether an open file may lack FILE_ATTRIBUTE_ARCHIVE, so that the next change sets it. The caller must
     /// call this after the attribute was cleared or seen to be clear, and before it is set.
     pub fn lacks_archive(&self, key: FileKey, lacks: bool) {
-        self.with(key, false, |inode| inode.lacks_archive(lacks));
+        self.with(key, |inode| inode.lacks_archive(lacks));
     }
 
     /// Whether changes through an open leave times as they are; see [`super::Quick::keeps_times`].
     pub fn keep_times(&self, place: &Place, open: OpenId, keeps: bool) {
-        self.with(place.key, false, |inode| {
+        self.with(place.key, |inode| {
             if let Some((stream, open)) = inode.stream_of(open) {
                 stream.count_time_keeper(open, keeps);
             }
@@ -212,7 +217,7 @@ impl Files {
     /// Its FILE_DELETE_ON_CLOSE acts on behalf of `deletes`; with `None` it does not act, because the disk refused the
     /// open after the engine had granted it.
     pub fn close(&self, place: &Place, open: OpenId, deletes: Option<&Deleter>) -> Closed {
-        let closing = self.with(place.key, false, |inode| {
+        let closing = self.with(place.key, |inode| {
             let closing = inode.close(open, deletes, self.site(place));
             if let Some(Owner::Lease(client, key)) = closing.released {
                 let mut leases = self.leases.lock();
@@ -226,7 +231,6 @@ impl Files {
             }
             closing
         });
-        let closing = closing.unwrap_or_default();
         let mut closed = closing.closed;
         if closed.remove.is_some() {
             self.paths.lock().leave(open);
@@ -244,7 +248,7 @@ impl Files {
     /// of it is allowed. Returns false if somebody has it open; then it stays.
     #[must_use]
     pub fn take_out(&self, place: &Place, remove: &Remove) -> bool {
-        self.with(place.key, true, |inode| {
+        self.with_inode(place.key, true, |inode| {
             inode.take_out(&place.stream, remove)
         })
         .unwrap_or(false)
@@ -265,7 +269,7 @@ impl Files {
         outcome: Result<bool, VfsError>,
     ) {
         self.name_gone(place.key);
-        self.with(place.key, false, |inode| {
+        self.with(place.key, |inode| {
             inode.removal_ended(&place.stream, remove, by, outcome)
         });
         if let Some(open) = by {
@@ -293,7 +297,7 @@ impl Files {
     ) -> Result<Effects, Status> {
         let mut effects = Effects::default();
         let site = self.site(place);
-        self.with(place.key, false, |inode| {
+        self.with_inode(place.key, false, |inode| {
             inode.set_delete_pending(open, posix, who)?;
             inode.operate(Actor::Open(open), Cause::Handle, site, &mut effects);
             // A lease of a file that is to be deleted may be bound again elsewhere.
@@ -323,78 +327,69 @@ impl Files {
     ) -> Result<(), Status> {
         self.with_open(place, open, |open| {
             (open.delete_on_close, open.posix_on_close) = (on, posix);
+            Some(())
         })
         .ok_or(Status::FILE_CLOSED)
     }
 
     /// Whether a named stream is itself marked for deletion, or is being removed.
     pub fn is_stream_deleted(&self, place: &Place) -> bool {
-        self.with_stream(place, |stream| Some(stream.deletion.is_some()))
-            .unwrap_or(false)
+        self.with_stream(place, |stream| stream.deletion.is_some())
     }
 
     /// Whether the name of an open is gone, or a close is removing it: no path leads to it any more.
     pub fn is_unlinked(&self, place: &Place, open: OpenId) -> bool {
         self.with_open(place, open, |open| open.unlinked)
-            .unwrap_or(false)
     }
 
     /// Whether an inode is marked for deletion by any of its names, or a close is removing it:
     /// nothing is added to such a directory ([MS-FSA] 2.1.5.1.1).
     pub fn is_to_be_deleted(&self, key: FileKey) -> bool {
-        self.with(key, false, |inode| inode.is_to_be_deleted())
-            .unwrap_or(false)
+        self.with(key, |inode| inode.is_to_be_deleted())
     }
 
     /// Whether this name of an inode is marked for deletion, or a close is removing it.
     pub fn is_going(&self, key: FileKey, link: &Link) -> bool {
-        self.with(key, false, |inode| inode.is_going(link))
-            .unwrap_or(false)
+        self.with(key, |inode| inode.is_going(link))
     }
 
     /// Whether the close of the open `by` is removing a name that the inode still has, as far as the engine knows.
     pub fn is_removed_by(&self, key: FileKey, by: OpenId) -> bool {
-        self.with(key, false, |inode| inode.is_removed_by(by))
-            .unwrap_or(false)
+        self.with(key, |inode| inode.is_removed_by(by))
     }
 
     /// How many opens an inode has: by one of its names, or by all.
     pub fn count(&self, key: FileKey, link: Option<&Link>) -> usize {
-        self.with(key, false, |inode| {
+        self.with(key, |inode| {
             let links = inode.opens.values().map(|open| &open.link);
             links.filter(|it| link.is_none_or(|of| *it == of)).count()
         })
-        .unwrap_or(0)
     }
 
     /// Whether a named stream of the inode is open: its file cannot be renamed then.
     pub fn has_open_streams(&self, key: FileKey) -> bool {
-        self.with(key, false, |inode| {
+        self.with(key, |inode| {
             inode.opens.values().any(|open| open.stream.is_some())
         })
-        .unwrap_or(false)
     }
 
     /// The named streams of the inode that somebody has open.
     pub fn open_streams(&self, key: FileKey) -> Vec<Place> {
-        let names = self.with(key, false, |inode| inode.open_streams());
+        let names = self.with(key, |inode| inode.open_streams());
         let place = |stream| Place { key, stream };
-        names.unwrap_or_default().into_iter().map(place).collect()
+        names.into_iter().map(place).collect()
     }
 
     /// Whether anybody has the stream open.
     pub fn is_stream_open(&self, place: &Place) -> bool {
-        self.with(place.key, false, |inode| {
-            inode.is_stream_open(&place.stream)
-        })
-        .unwrap_or(false)
+        self.with(place.key, |inode| inode.is_stream_open(&place.stream))
     }
 
     /// The directory that holds the name an open was opened by, wherever that was moved; none if the name is gone.
     pub fn parent_of(&self, place: &Place, open: OpenId) -> Option<FileKey> {
         self.with_open(place, open, |open| {
             (!open.unlinked).then_some(open.link.parent)
-        })?
+        })
     }
 
     /// The path an open has now.
@@ -442,7 +437,7 @@ impl Files {
 
     fn relinked(&self, key: FileKey, by: OpenId, from: &Link, to: &Link) {
         self.name_gone(key);
-        self.with(key, false, |inode| {
+        self.with(key, |inode| {
             inode.rename_link(from, to);
             let own = inode.stream_of(by);
             let own = own.and_then(|(stream, _)| stream.holder_of(by)?.owner.lease());
@@ -460,12 +455,11 @@ impl Files {
     /// Withdraws a parked request, except a blocked lock. Returns true if it was still parked: then no wake-up comes
     /// and the caller answers CANCELLED. With false its wake-up is under way, or it was never parked here.
     pub fn cancel(&self, place: &Place, waiter: WaiterId) -> bool {
-        self.with(place.key, false, |inode| {
+        self.with(place.key, |inode| {
             let before = inode.waiting.len();
             inode.waiting.retain(|parked| parked.id != waiter);
             before != inode.waiting.len()
         })
-        .unwrap_or(false)
     }
 
     /// Lease.FileDeleteOnClose: the lease's file is to be deleted.

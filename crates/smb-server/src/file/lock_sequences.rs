@@ -86,7 +86,6 @@ impl Files {
     /// Whether a LOCK was carried out before, so that it does nothing now. Changes nothing; [`Files::lock`] decides.
     pub fn is_lock_replayed(&self, place: &Place, open: OpenId, sequence: LockSequence) -> bool {
         self.with_open(place, open, |open| open.sequences.knows(sequence))
-            .unwrap_or(false)
     }
 
     /// Asks whether a replayed LOCK may be answered with success. If so, the first request keeps its locks
@@ -94,6 +93,5 @@ impl Files {
     #[must_use]
     pub fn answer_replay(&self, place: &Place, open: OpenId, sequence: LockSequence) -> bool {
         self.with_open(place, open, |open| open.sequences.answer(sequence))
-            .unwrap_or(false)
     }
 }

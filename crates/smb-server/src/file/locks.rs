@@ -456,7 +456,7 @@ impl Files {
         bounds: LockBounds,
     ) -> (Locking, Effects) {
         let mut effects = Effects::default();
-        let locking = self.with(place.key, false, |inode| {
+        let locking = self.with(place.key, |inode| {
             let (stream, known) = inode.stream_of(open)?;
             if sequence.is_some_and(|sequence| known.sequences.is_replay(sequence)) {
                 return Some(Locking::Replayed);
@@ -476,7 +476,6 @@ impl Files {
             inode.record(&granted);
             Some(locking)
         });
-        let locking = locking.flatten();
         (
             locking.unwrap_or(Locking::Done(Status::FILE_CLOSED)),
             effects,
@@ -493,7 +492,7 @@ impl Files {
         sequence: Option<LockSequence>,
     ) -> Option<Effects> {
         let mut effects = Effects::default();
-        let undone = self.with(place.key, false, |inode| {
+        let undone = self.with(place.key, |inode| {
             let (stream, known) = inode.stream_of(open)?;
             if sequence.is_some_and(|sequence| !known.sequences.forget(sequence)) {
                 return Some(false);
@@ -507,26 +506,25 @@ impl Files {
             inode.record(&granted);
             Some(true)
         });
-        undone.flatten().unwrap_or(true).then_some(effects)
+        undone.unwrap_or(true).then_some(effects)
     }
 
     /// Withdraws a blocked lock of an open, unless it has left the queue: because it was granted, or with the open.
     #[must_use]
     pub fn withdraw_lock(&self, place: &Place, open: OpenId, waiter: WaiterId) -> Withdrawal {
-        let found = self.with(place.key, false, |inode| {
+        let found = self.with(place.key, |inode| {
             let (stream, _) = inode.stream_of(open)?;
             Some(match stream.locks.cancel(waiter) {
                 true => Withdrawal::InTime,
                 false => Withdrawal::Granted,
             })
         });
-        found.flatten().unwrap_or(Withdrawal::Ended)
+        found.unwrap_or(Withdrawal::Ended)
     }
 
     /// How many ranges an open holds or waits for.
     pub fn locks_of(&self, place: &Place, open: OpenId) -> usize {
-        self.with_stream(place, |stream| Some(stream.locks.count_of(open)))
-            .unwrap_or(0)
+        self.with_stream(place, |stream| stream.locks.count_of(open))
     }
 
     /// Checks whether byte-range locks allow `open` to read or write a range. Needed only while

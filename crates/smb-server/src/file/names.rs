@@ -432,7 +432,7 @@ impl Files {
     /// `open` stands for a request by which another file takes the place of this one. Until it is closed, opens of
     /// named streams wait: their handles would lose their name, and what is written by them would be lost.
     pub fn replaces(&self, place: &Place, open: OpenId) {
-        self.with(place.key, false, |inode| {
+        self.with(place.key, |inode| {
             if let Some(open) = inode.opens.get_mut(&open)
                 && !std::mem::replace(&mut open.replaces, true)
             {
@@ -446,7 +446,7 @@ impl Files {
     /// has the name. A deletion mark is dropped with the name.
     pub fn replaced(&self, key: FileKey, link: &Link) {
         self.name_gone(key);
-        self.with(key, false, |inode| {
+        self.with(key, |inode| {
             self.each_lease(inode, |_, bound| {
                 bound.delete_on_close |= bound.place.key == key && bound.link == *link;
             });
@@ -466,11 +466,10 @@ impl Files {
 
     /// How many names of an inode are marked deleted and still on disk, whichever opens marked them.
     pub fn pending_links(&self, key: FileKey) -> usize {
-        self.with(key, false, |inode| {
+        self.with(key, |inode| {
             let links = inode.links.values();
             links.filter(|deletion| deletion.is_pending()).count()
         })
-        .unwrap_or(0)
     }
 
     /// Called when a directory has got another name on disk, before [`Files::arrived`].

@@ -188,7 +188,7 @@ impl Files {
         place: &Place,
         open: OpenId,
     ) -> Option<(SavedOpen, Option<(Owner, SavedLease)>)> {
-        self.with(place.key, false, |inode| {
+        self.with(place.key, |inode| {
             let (marked_deleted, link_marked) = (inode.is_marked(open), inode.is_file_marked(open));
             let (stream, known) = inode.stream_of(open)?;
             let (mut cache, mut lease) = (SavedCache::None, None);
@@ -222,7 +222,7 @@ impl Files {
                 sequences: known.sequences.valid(),
             };
             Some((kept, lease))
-        })?
+        })
     }
 
     /// The break that the client of a restored open has not acknowledged, to be sent when it is back.
@@ -267,10 +267,9 @@ impl Files {
             (SavedCache::Lease, None) => return None,
         };
         let leased = matches!(kept.cache, SavedCache::Lease);
-        let granted = self.with(request.place.key, true, |inode| {
+        let granted = self.with_inode(request.place.key, true, |inode| {
             inode.put_back(request, kept, holder, who)
-        });
-        let granted = granted.flatten()?;
+        })??;
         self.enter(request, leased);
         Some(granted)
     }

@@ -27,7 +27,7 @@ impl StreamRename<'_> {
     pub fn done(self) -> Place {
         // A request that looked the old name up before looks again.
         self.files.name_gone(self.to.key);
-        self.files.with(self.to.key, false, |inode| {
+        self.files.with(self.to.key, |inode| {
             let open = inode.opens.get_mut(&self.open)?;
             let mut stream = inode.streams.remove(&open.stream)?;
             stream.renaming = false;
@@ -50,7 +50,7 @@ impl StreamRename<'_> {
 impl Drop for StreamRename<'_> {
     fn drop(&mut self) {
         let mut effects = Effects::default();
-        self.files.with(self.to.key, false, |inode| {
+        self.files.with(self.to.key, |inode| {
             // After a rename that was carried out there is nothing left to release.
             if inode.is_reserved(&self.to.stream) {
                 inode.streams.remove(&self.to.stream);
@@ -77,7 +77,7 @@ impl Files {
         to: Place,
         perform: impl Fn(Effects) + 'a,
     ) -> Result<StreamRename<'a>, Status> {
-        self.with(to.key, false, |inode| {
+        self.with_inode(to.key, false, |inode| {
             Status::INVALID_PARAMETER.when(inode.streams.contains_key(&to.stream))?;
             let name = inode.open_mut(open).ok_or(Status::FILE_CLOSED)?;
             let name = name.stream.clone();
@@ -103,14 +103,11 @@ impl Files {
 
     /// With `Step::Wait`, `waiter` is woken at the end of the rename for which the name of the stream is reserved.
     pub fn after_stream_rename(&self, place: &Place, waiter: Waiter) -> Step {
-        let step = self.with(place.key, false, |inode| {
-            match inode.is_reserved(&place.stream) {
-                false => Step::Go,
-                true if inode.park(waiter) => Step::Wait,
-                true => Step::Refused(Status::INSUFFICIENT_RESOURCES),
-            }
-        });
-        step.unwrap_or(Step::Go)
+        self.with(place.key, |inode| match inode.is_reserved(&place.stream) {
+            false => Step::Go,
+            true if inode.park(waiter) => Step::Wait,
+            true => Step::Refused(Status::INSUFFICIENT_RESOURCES),
+        })
     }
 }
 

@@ -358,10 +358,11 @@ pub enum Actor {
 }
 
 /// How to proceed with an operation that the caching of others may delay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[must_use]
 pub enum Step {
     /// The operation may proceed.
+    #[default]
     Go,
     /// The caller waits for its waiter to be woken and asks again.
     Wait,

@@ -384,7 +384,7 @@ impl Files {
     /// FILE_LIST_DIRECTORY.
     pub fn watch(&self, request: &WatchRequest) -> Watching {
         // This runs under the inode's lock, so that no watcher is made after its open was closed.
-        let watching = self.with(request.place.key, false, |inode| {
+        let watching = self.with_inode(request.place.key, false, |inode| {
             if inode.open_mut(request.open).is_none() {
                 return Watching::Done(Outcome::Failed(Status::FILE_CLOSED));
             }
