@@ -43,10 +43,7 @@ use crate::{
     limits::LISTINGS_PER_CONNECTION_MAX,
     link::{credits::CreditWindow, misbehaved::Misbehaved, outbound::Frame},
     memory::Account,
-    state::{
-        Channel, ConnectionId, LineAbout, Mail, Purpose, Server, Session, SessionPhase, Setup,
-        line_due,
-    },
+    state::{Channel, ConnectionId, LineAbout, Mail, Purpose, Server, Session, Setup, line_due},
     transport::{Direct, HeldLogin},
     turn::Turn,
 };
@@ -287,7 +284,7 @@ impl<V: Vfs> Connection<V> {
     fn count_sessions(&self, counts: impl Fn(&Session<V>) -> bool) -> usize {
         let channels = self.channels.borrow();
         let sessions = channels.values().map(|channel| &channel.session);
-        let live = sessions.filter(|session| session.phase() != SessionPhase::Closed);
+        let live = sessions.filter(|session| !session.has_ended());
         live.filter(|session| counts(session)).count()
     }
 
@@ -298,7 +295,7 @@ impl<V: Vfs> Connection<V> {
         self.requester.set(requester(self.peer.ip(), Some(user)));
         let mut channels = self.channels.borrow_mut();
         if channels.len() >= CHANNELS_KEPT_MAX {
-            channels.retain(|_, channel| channel.session.phase() != SessionPhase::Closed);
+            channels.retain(|_, channel| !channel.session.has_ended());
         }
         channels.insert(id, channel);
     }

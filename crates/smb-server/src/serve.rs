@@ -437,7 +437,7 @@ fn notify<V: Vfs>(
     };
     let channel = connection.channel(session);
     let seal = match &channel {
-        Some(channel) if encrypted || channel.session.encrypts() => {
+        Some(channel) if encrypted || channel.session.encrypt_data => {
             Some(channel.session.seal().ok_or(Unsendable)?)
         }
         // The session has ended here since the message was posted, and its opens with it.

@@ -226,7 +226,7 @@ impl<V: Vfs> Chain<V> {
         // This holds even if the request's signature is wrong: clients do not accept an unsigned refusal of a signed
         // request.
         let asked = call.header.flags.contains(HeaderFlags::SIGNED);
-        let wanted = asked || channel.session.must_sign();
+        let wanted = asked || channel.session.signing_required;
         channel.signing.clone().filter(|_| wanted)
     }
 

@@ -183,7 +183,7 @@ fn look_at<V: Vfs>(
         return end_session(server, session, ended);
     }
     let peers = server.addresses_of(&session.channels());
-    let sealed = session.encrypts();
+    let sealed = session.encrypt_data;
     let refused = |tree: &TreeConnect<V>| {
         users.iter().all(|(rules, user)| {
             let user = user.as_ref();

@@ -65,8 +65,8 @@ impl<V: Vfs> AccessRules<V> {
     /// Whether a session is signed and encrypted as a new one would have to be now.
     pub(super) fn protects(&self, session: &Session<V>) -> bool {
         let has_keys = session.signing.is_some() && !session.established.anonymous;
-        let encrypted = !self.config.encryption_required || session.encrypts();
-        let signed = !self.config.signing_required || !has_keys || session.must_sign();
+        let encrypted = !self.config.encryption_required || session.encrypt_data;
+        let signed = !self.config.signing_required || !has_keys || session.signing_required;
         encrypted && signed
     }
 

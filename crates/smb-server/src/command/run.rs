@@ -34,7 +34,7 @@ use crate::{
         outbound::{self, HEADROOM},
     },
     race::{First, race},
-    state::{Session, SessionPhase},
+    state::Session,
     turn::WAITING_WORK,
 };
 
@@ -146,7 +146,7 @@ fn sealer<V: Vfs>(call: &Call<V>) -> Option<&Arc<Session<V>>> {
     let session = call.session().ok().filter(|_| !call.encrypted)?;
     let command = call.header.command;
     let demanded = match &call.tree {
-        _ if session.encrypts() => command != Command::SESSION_SETUP,
+        _ if session.encrypt_data => command != Command::SESSION_SETUP,
         Some(tree) => tree.encrypted,
         None if table::needs_tree::<V>(command) => {
             let tables = session.tables();
@@ -155,7 +155,7 @@ fn sealer<V: Vfs>(call: &Call<V>) -> Option<&Arc<Session<V>>> {
         }
         None => false,
     };
-    let can = || session.phase() == SessionPhase::Valid && session.sealing.is_some();
+    let can = || !session.has_ended() && session.sealing.is_some();
     (demanded && can()).then_some(session)
 }
 
@@ -317,11 +317,8 @@ fn check_session<V: Vfs>(call: &Call<V>, signature: Signature) -> Result<(), Fai
         }
         session => session?,
     };
-    match session.phase() {
-        SessionPhase::Closed => Err(Status::USER_SESSION_DELETED.into()),
-        _ if session.encrypts() && !call.encrypted => Err(Status::ACCESS_DENIED.into()),
-        _ => Ok(()),
-    }
+    session.check()?;
+    Ok(Status::ACCESS_DENIED.when(session.encrypt_data && !call.encrypted)?)
 }
 
 /// [MS-SMB2] 3.3.5.2.4: whether a request without a signature names a session of another connection that requires one.
@@ -329,7 +326,7 @@ fn lacks_signature_elsewhere<V: Vfs>(call: &Call<V>, signature: Signature) -> bo
     let session = || call.server().session(call.header.session_id);
     signature == Signature::Absent
         && !call.encrypted
-        && session().is_some_and(|session| session.must_sign())
+        && session().is_some_and(|session| session.signing_required)
 }
 
 /// [MS-SMB2] 3.3.5.2.9: these commands are processed in a session that is in setup. CLOSE and LOCK find no tree connect
@@ -359,7 +356,7 @@ fn check_signature<V: Vfs>(
         }
         Signature::NoSession => Err(Status::USER_SESSION_DELETED.into()),
         Signature::Absent => match call.session() {
-            Ok(session) if needs_session && session.must_sign() && !call.encrypted => {
+            Ok(session) if needs_session && session.signing_required && !call.encrypted => {
                 Err(Status::ACCESS_DENIED.into())
             }
             _ => Ok(()),

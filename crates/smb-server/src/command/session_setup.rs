@@ -28,8 +28,7 @@ use crate::{
     link::sealing::Sealing,
     race::race,
     state::{
-        Channel, LineAbout, Login, Purpose, QuotaPlace, QuotaUser, Session, SessionPhase, Setup,
-        Terms, line_due,
+        Channel, LineAbout, Login, Purpose, QuotaPlace, QuotaUser, Session, Setup, Terms, line_due,
     },
     token::Token,
 };
@@ -125,11 +124,11 @@ fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Fa
 /// send these legs unsigned.
 fn check_again<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
     let session = call.session()?;
-    if session.phase() == SessionPhase::Closed {
+    if session.has_ended() {
         call.connection.setups.borrow_mut().remove(&session.id);
         return Err(Status::USER_SESSION_DELETED.into());
     }
-    let protects = session.must_sign() || session.encrypts();
+    let protects = session.signing_required || session.encrypt_data;
     Ok(Status::ACCESS_DENIED.when(protects && !call.signed && !call.encrypted)?)
 }
 
@@ -188,7 +187,7 @@ fn answer<V: Vfs>(
         revoke::look_again(call.server(), session);
     }
     // The rules, or a request on another channel, may have just ended the session.
-    Status::USER_SESSION_DELETED.when(session.phase() == SessionPhase::Closed)?;
+    session.check()?;
     // [MS-SMB2] 3.3.5.5.3: the success is signed with the new key. Guests have none, and clients
     // expect no signature for an anonymous session.
     if !call.encrypted && !done.channel.session.established.anonymous {
@@ -242,7 +241,7 @@ fn again<V: Vfs>(call: &Call<V>, token: Token) -> Result<Done<V>, Failure> {
     let channel = call.channel.clone();
     let channel = channel.ok_or(Status::USER_SESSION_DELETED)?;
     let session = &channel.session;
-    Status::USER_SESSION_DELETED.when(session.phase() == SessionPhase::Closed)?;
+    session.check()?;
     let established = &session.established;
     let same_user = token.user_sid == established.user_sid;
     let turns_anonymous = token.anonymous && !established.guest;
@@ -262,7 +261,7 @@ fn again<V: Vfs>(call: &Call<V>, token: Token) -> Result<Done<V>, Failure> {
     // The user may have left a group, or be another identity now, so the rules are checked again.
     revoke::look_again(call.server(), session);
     Ok(Done {
-        flags: SessionFlags::ENCRYPT_DATA.when(session.encrypts()),
+        flags: SessionFlags::ENCRYPT_DATA.when(session.encrypt_data),
         channel,
     })
 }

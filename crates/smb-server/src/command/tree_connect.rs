@@ -20,7 +20,7 @@ use crate::{
     failure::Failure,
     limits::{LISTING_TREES, TREE_MEMORY, TREES_UNCHARGED},
     link::misbehaved::Misbehaved,
-    state::{Due, LineAbout, Session, SessionPhase, Share, TreeConnect, line_due},
+    state::{Due, LineAbout, Session, Share, TreeConnect, line_due},
     token::Token,
 };
 
@@ -80,7 +80,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let id = {
         let mut tables = session.tables();
         // Another channel ended it meanwhile; its tables have been emptied.
-        Status::USER_SESSION_DELETED.when(session.phase() == SessionPhase::Closed)?;
+        session.check()?;
         Status::INSUFFICIENT_RESOURCES.when(tables.trees.len() >= most)?;
         let charged = tables.trees.len() >= TREES_UNCHARGED;
         tree._memory = charged.then(|| call.keep(TREE_MEMORY)).transpose()?;
@@ -125,7 +125,7 @@ fn pipes<V: Vfs>(session: &Session<V>) -> TreeConnect<V> {
         share: None,
         maximal_access: AccessMask::FILE_ALL_ACCESS,
         flags: ShareFlags::NO_CACHING,
-        encrypted: session.encrypts(),
+        encrypted: session.encrypt_data,
         limits_hosts: false,
     }
 }

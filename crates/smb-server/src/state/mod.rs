@@ -46,6 +46,6 @@ pub use requests::{CommandCount, Requests};
 pub(crate) use sequence::ChannelSequence;
 pub use server::Server;
 pub(crate) use server::{Login, Mail, Peer};
-pub(crate) use session::{Channel, Session, SessionPhase, Terms, TreeConnect};
+pub(crate) use session::{Channel, Session, Terms, TreeConnect};
 pub(crate) use setup::{Purpose, Setup};
 pub use share::{Share, Shares};

@@ -29,15 +29,6 @@ use crate::{
     transport::HeldLogin,
 };
 
-/// Session.State.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SessionPhase {
-    /// Usable.
-    Valid,
-    /// Logged off or lost: nothing finds it any more.
-    Closed,
-}
-
 /// The negotiated terms of the connection that made a session; every further channel must have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
@@ -53,9 +44,10 @@ pub(crate) struct Channel<V: Vfs> {
     pub(crate) signing: Option<Arc<SigningKey>>,
 }
 
-/// The phase of a session and its connections.
+/// Whether a session lives, and on which connections.
 struct Standing {
-    phase: SessionPhase,
+    /// Logged off or lost: nothing finds it any more.
+    ended: bool,
     /// Session.ChannelList, in the order in which they were added; the first is Session.Connection. The login of each
     /// ends with the session, and there is none in a session that only lists shares.
     channels: Vec<(ConnectionId, Option<HeldLogin>)>,
@@ -114,7 +106,7 @@ impl<V: Vfs> Session<V> {
             terms,
             signing: None,
             standing: Mutex::new(Standing {
-                phase: SessionPhase::Valid,
+                ended: false,
                 channels: vec![(connection, login)],
                 adopted: Vec::new(),
             }),
@@ -131,15 +123,21 @@ impl<V: Vfs> Session<V> {
         }
     }
 
-    pub(crate) fn phase(&self) -> SessionPhase {
-        self.standing.lock().phase
+    pub(crate) fn has_ended(&self) -> bool {
+        self.standing.lock().ended
+    }
+
+    /// # Errors
+    /// `USER_SESSION_DELETED`.
+    pub(crate) fn check(&self) -> Result<(), Status> {
+        Status::USER_SESSION_DELETED.when(self.has_ended())
     }
 
     /// Ends the session; returns true for exactly one caller, which must close its opens.
     pub(crate) fn end(&self) -> bool {
         let mut standing = self.standing.lock();
         let adopted = std::mem::take(&mut standing.adopted);
-        let before = std::mem::replace(&mut standing.phase, SessionPhase::Closed);
+        let before = std::mem::replace(&mut standing.ended, true);
         for (_, login) in &mut standing.channels {
             *login = None;
         }
@@ -147,7 +145,7 @@ impl<V: Vfs> Session<V> {
         for ender in adopted {
             ender.end(EndReason::Gone);
         }
-        before != SessionPhase::Closed
+        !before
     }
 
     /// Takes over a waiting request whose connection is lost, because the client can ask for the result on another
@@ -160,9 +158,7 @@ impl<V: Vfs> Session<V> {
             .channels
             .iter()
             .any(|(channel, _)| *channel != lost);
-        let adopted = standing.phase == SessionPhase::Valid
-            && others
-            && standing.adopted.len() < ADOPTED_PER_SESSION_MAX;
+        let adopted = !standing.ended && others && standing.adopted.len() < ADOPTED_PER_SESSION_MAX;
         if adopted {
             standing.adopted.push(Arc::clone(ender));
         }
@@ -180,7 +176,7 @@ impl<V: Vfs> Session<V> {
         login: HeldLogin,
     ) -> Result<(), Status> {
         let mut standing = self.standing.lock();
-        if standing.phase == SessionPhase::Closed || standing.channels.is_empty() {
+        if standing.ended || standing.channels.is_empty() {
             return Err(Status::USER_SESSION_DELETED);
         }
         let is_one = standing
@@ -238,23 +234,15 @@ impl<V: Vfs> Session<V> {
         sealing.map(|keys| Seal { session, keys })
     }
 
-    pub(crate) fn encrypts(&self) -> bool {
-        self.encrypt_data
-    }
-
     /// Whether it can only list shares: it is anonymous, and no share allows guests.
     pub(crate) fn lists_only(&self, server: &Server<V>) -> bool {
         self.established.anonymous && !server.welcomes_guests()
     }
 
-    pub(crate) fn must_sign(&self) -> bool {
-        self.signing_required
-    }
-
     /// # Errors
     /// `USER_SESSION_DELETED` and `NETWORK_NAME_DELETED` if the session or the tree connect has ended.
     pub(crate) fn check_tree(&self, tables: &Tables<V>, tree: TreeId) -> Result<(), Status> {
-        Status::USER_SESSION_DELETED.when(self.phase() == SessionPhase::Closed)?;
+        self.check()?;
         Status::NETWORK_NAME_DELETED.when(!tables.trees.contains_key(&tree))
     }
 

@@ -111,7 +111,7 @@ pub(super) fn ends<'a, V: Vfs>(
     let to = OnDisk::file(call, target)?;
     let from_share = source.tree.share.as_ref();
     let from_share = from_share.ok_or(Status::INVALID_DEVICE_REQUEST)?;
-    let sealed = to.share.config.encryption_required || call.session()?.encrypts();
+    let sealed = to.share.config.encryption_required || call.session()?.encrypt_data;
     // The source's share requires encryption, and a copy in this share could be read without it.
     Status::ACCESS_DENIED.when(from_share.config.encryption_required && !sealed)?;
     Ok(Ends {
