@@ -23,7 +23,7 @@ const DNS_DOMAIN: u16 = 12;
 
 pub(super) fn answer(world: &World, handles: &mut Handles, request: LsarpcRequest) -> Answer {
     Ok(match request {
-        LsarpcRequest::OpenPolicy { .. } => {
+        LsarpcRequest::OpenPolicy => {
             let opened = if world.may_look_up() {
                 handles.open(Object::Policy)
             } else {

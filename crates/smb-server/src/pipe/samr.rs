@@ -10,9 +10,9 @@ use smb_wire::{
     rpc::{
         ContextHandle, FaultStatus,
         samr::{
-            Enumerated, SamrRequest, SidNameUse, UserInfo, encode_connect5, encode_enumerate,
-            encode_groups_for_user, encode_handle, encode_lookup_domain, encode_lookup_ids,
-            encode_lookup_names, encode_query_display, encode_query_user,
+            Enumerated, SamrCall, SamrRequest, SidNameUse, UserInfo, encode_connect5,
+            encode_enumerate, encode_groups_for_user, encode_handle, encode_lookup_domain,
+            encode_lookup_ids, encode_lookup_names, encode_query_display, encode_query_user,
         },
     },
     status::Status,
@@ -38,21 +38,28 @@ const ACCOUNT_DISABLED: u32 = 0x01;
 
 pub(super) fn answer(world: &World, handles: &mut Handles, request: SamrRequest) -> Answer {
     Ok(match request {
-        SamrRequest::Connect { .. } => opened_or(connect(world, handles)),
-        SamrRequest::Connect5 { .. } => match connect(world, handles) {
+        SamrRequest::Connect => opened_or(connect(world, handles)),
+        SamrRequest::Connect5 => match connect(world, handles) {
             Ok(handle) => encode_connect5(&handle, Status::SUCCESS),
             Err(status) => encode_connect5(&ContextHandle::default(), status),
         },
-        SamrRequest::Close { handle } => {
-            handles.close(&handle)?;
+        SamrRequest::On(handle, call) => return on(world, handles, &handle, call),
+    })
+}
+
+/// The calls on open objects.
+fn on(world: &World, handles: &mut Handles, handle: &ContextHandle, call: SamrCall) -> Answer {
+    Ok(match call {
+        SamrCall::Close => {
+            handles.close(handle)?;
             encode_handle(&ContextHandle::default(), Status::SUCCESS)
         }
-        SamrRequest::LookupDomain { handle, name } => {
-            handles.check(&handle, Object::Server)?;
+        SamrCall::LookupDomain(name) => {
+            handles.check(handle, Object::Server)?;
             encode_lookup_domain(domain_named(world, &name).as_ref())
         }
-        SamrRequest::OpenDomain { handle, sid } => {
-            handles.check(&handle, Object::Server)?;
+        SamrCall::OpenDomain(sid) => {
+            handles.check(handle, Object::Server)?;
             let known = sid == world.config.machine_sid || sid == Sid::BUILTIN;
             opened_or(if known {
                 handles.open(Object::Domain(sid))
@@ -60,33 +67,22 @@ pub(super) fn answer(world: &World, handles: &mut Handles, request: SamrRequest)
                 Err(Status::NO_SUCH_DOMAIN)
             })
         }
-        SamrRequest::Enumerate {
-            handle,
-            what,
-            context,
-        } => {
+        SamrCall::Enumerate { what, context } => {
             let from = usize::try_from(context).unwrap_or(usize::MAX);
-            page(entries(world, handles, &handle, what, from)?, from)
+            page(entries(world, handles, handle, what, from)?, from)
         }
-        other => return accounts(world, handles, other),
-    })
-}
-
-/// The calls on accounts of an open domain, and on open users.
-fn accounts(world: &World, handles: &mut Handles, request: SamrRequest) -> Answer {
-    Ok(match request {
-        SamrRequest::LookupNames { handle, names } => {
-            let domain = domain(handles, &handle)?;
+        SamrCall::LookupNames(names) => {
+            let domain = domain(handles, handle)?;
             let found: Vec<_> = names.iter().map(|one| named(world, &domain, one)).collect();
             encode_lookup_names(&found)
         }
-        SamrRequest::LookupIds { handle, rids } => {
-            let domain = domain(handles, &handle)?;
+        SamrCall::LookupIds(rids) => {
+            let domain = domain(handles, handle)?;
             let found: Vec<_> = rids.iter().map(|id| of_rid(world, &domain, *id)).collect();
             encode_lookup_ids(&found)
         }
-        SamrRequest::OpenUser { handle, rid } => {
-            let domain = domain(handles, &handle)?;
+        SamrCall::OpenUser(rid) => {
+            let domain = domain(handles, handle)?;
             let known = domain == world.config.machine_sid && user(world, rid).is_ok();
             opened_or(if known {
                 handles.open(Object::User(rid))
@@ -94,44 +90,47 @@ fn accounts(world: &World, handles: &mut Handles, request: SamrRequest) -> Answe
                 Err(Status::NO_SUCH_USER)
             })
         }
-        SamrRequest::QueryUser { handle, class } => {
+        SamrCall::QueryUser(class) => {
             // The account may have been removed since it was opened.
-            let user = user(world, open_user(handles, &handle)?);
+            let user = user(world, open_user(handles, handle)?);
             encode_query_user(class, user.as_ref().map_err(|status| *status))
         }
-        SamrRequest::GroupsForUser { handle } => {
-            let rid = open_user(handles, &handle)?;
+        SamrCall::GroupsForUser => {
+            let rid = open_user(handles, handle)?;
             let account = world.users.by_rid(rid).filter(|account| !account.group);
             let mut rids = vec![NONE_RID];
             rids.extend(account.into_iter().flat_map(|account| account.group_rids));
             encode_groups_for_user(&rids)
         }
-        SamrRequest::QueryDisplay {
-            handle,
+        SamrCall::QueryDisplay {
             class,
             index,
             count,
         } => {
-            let domain = domain(handles, &handle)?;
-            let from = usize::try_from(index).unwrap_or(usize::MAX);
-            let most = usize::try_from(count).unwrap_or(usize::MAX).min(PAGE);
-            let mut users = if domain == world.config.machine_sid {
-                world.users.users(from, most + 1)
-            } else {
-                Vec::new()
-            };
-            // A client that asks for no entries gets none, so it must not ask for more for ever.
-            let status = if most > 0 && users.len() > most {
-                MORE_ENTRIES
-            } else {
-                Status::SUCCESS
-            };
-            users.truncate(most);
-            let users: Vec<_> = users.iter().map(info).collect();
+            let domain = domain(handles, handle)?;
+            let (users, status) = display(world, &domain, index, count);
             encode_query_display(class, index, &users, status)
         }
-        _ => return Err(FaultStatus::OP_RNG_ERROR),
     })
+}
+
+/// The users from an entry on, and whether there are more.
+fn display(world: &World, domain: &Sid, index: u32, count: u32) -> (Vec<UserInfo>, Status) {
+    let from = usize::try_from(index).unwrap_or(usize::MAX);
+    let most = usize::try_from(count).unwrap_or(usize::MAX).min(PAGE);
+    let mut users = if *domain == world.config.machine_sid {
+        world.users.users(from, most + 1)
+    } else {
+        Vec::new()
+    };
+    // A client that asks for no entries gets none, so it must not ask for more for ever.
+    let status = if most > 0 && users.len() > most {
+        MORE_ENTRIES
+    } else {
+        Status::SUCCESS
+    };
+    users.truncate(most);
+    (users.iter().map(info).collect(), status)
 }
 
 fn connect(world: &World, handles: &mut Handles) -> Result<ContextHandle, Status> {

@@ -204,12 +204,7 @@ fn lsarpc_policy() {
         LsarpcRequest, PolicyDomain, encode_get_user_name, encode_query_information_policy,
     };
     let request = LsarpcRequest::decode(6, &recorded("OPEN_POLICY_REQUEST"));
-    assert_eq!(
-        request,
-        Ok(LsarpcRequest::OpenPolicy {
-            desired_access: 0x0800
-        })
-    );
+    assert_eq!(request, Ok(LsarpcRequest::OpenPolicy));
     let request = LsarpcRequest::decode(7, &recorded("QUERY_POLICY_REQUEST"));
     let expected = LsarpcRequest::QueryInformationPolicy {
         handle: handle("QUERY_POLICY_REQUEST", 0),
@@ -304,10 +299,9 @@ fn lsarpc_lookups() {
 
 #[test]
 fn samr_domains() {
-    use samr::{Enumerated, SamrRequest};
+    use samr::{Enumerated, SamrCall, SamrRequest};
     let request = SamrRequest::decode(64, &recorded("CONNECT5_REQUEST"));
-    let desired_access = 0x0200_0000;
-    assert_eq!(request, Ok(SamrRequest::Connect5 { desired_access }));
+    assert_eq!(request, Ok(SamrRequest::Connect5));
     let server = handle("CONNECT5", 16);
     same(&samr::encode_connect5(&server, Status::SUCCESS), "CONNECT5");
     let domains = [(0, "CAPBOX".to_owned()), (1, "Builtin".to_owned())];
@@ -316,27 +310,21 @@ fn samr_domains() {
         "ENUM_DOMAINS",
     );
     let request = SamrRequest::decode(5, &recorded("LOOKUP_DOMAIN_REQUEST"));
-    let expected = SamrRequest::LookupDomain {
-        handle: handle("LOOKUP_DOMAIN_REQUEST", 0),
-        name: "CAPBOX".to_owned(),
-    };
+    let call = SamrCall::LookupDomain("CAPBOX".to_owned());
+    let expected = SamrRequest::On(handle("LOOKUP_DOMAIN_REQUEST", 0), call);
     assert_eq!(request, Ok(expected));
     same(
         &samr::encode_lookup_domain(Some(&domain())),
         "LOOKUP_DOMAIN",
     );
     let request = SamrRequest::decode(7, &recorded("OPEN_DOMAIN_REQUEST"));
-    let expected = SamrRequest::OpenDomain {
-        handle: handle("OPEN_DOMAIN_REQUEST", 0),
-        sid: domain(),
-    };
+    let call = SamrCall::OpenDomain(domain());
+    let expected = SamrRequest::On(handle("OPEN_DOMAIN_REQUEST", 0), call);
     assert_eq!(request, Ok(expected));
     let request = SamrRequest::decode(13, &recorded("ENUM_USERS_REQUEST"));
-    let expected = SamrRequest::Enumerate {
-        handle: handle("ENUM_USERS_REQUEST", 0),
-        what: Enumerated::Users,
-        context: 0,
-    };
+    let (what, context) = (Enumerated::Users, 0);
+    let call = SamrCall::Enumerate { what, context };
+    let expected = SamrRequest::On(handle("ENUM_USERS_REQUEST", 0), call);
     assert_eq!(request, Ok(expected));
     let users = [(1000, "root".to_owned()), (1001, "daemon".to_owned())];
     let ours = samr::encode_enumerate(2, &users, Status::SUCCESS);
@@ -345,14 +333,14 @@ fn samr_domains() {
 
 #[test]
 fn samr_users() {
-    use samr::{SamrRequest, SidNameUse, UserInfo};
+    use samr::{SamrCall, SamrRequest, SidNameUse, UserInfo};
     let request = SamrRequest::decode(40, &recorded("QUERY_DISPLAY_REQUEST"));
-    let expected = SamrRequest::QueryDisplay {
-        handle: handle("QUERY_DISPLAY_REQUEST", 0),
+    let call = SamrCall::QueryDisplay {
         class: 1,
         index: 0,
         count: 512,
     };
+    let expected = SamrRequest::On(handle("QUERY_DISPLAY_REQUEST", 0), call);
     assert_eq!(request, Ok(expected));
     let users = [(1000, "root"), (1001, "daemon")].map(|(rid, name)| UserInfo {
         rid,
@@ -370,27 +358,20 @@ fn samr_users() {
     assert_eq!(without_referent_ids(&ours), without_referent_ids(&expected));
 
     let request = SamrRequest::decode(17, &recorded("SAMR_LOOKUP_NAMES_REQUEST"));
-    let expected = SamrRequest::LookupNames {
-        handle: handle("SAMR_LOOKUP_NAMES_REQUEST", 0),
-        names: vec!["root".to_owned()],
-    };
+    let call = SamrCall::LookupNames(vec!["root".to_owned()]);
+    let expected = SamrRequest::On(handle("SAMR_LOOKUP_NAMES_REQUEST", 0), call);
     assert_eq!(request, Ok(expected));
     let found = samr::encode_lookup_names(&[Some((1000, SidNameUse::USER))]);
     same(&found, "SAMR_LOOKUP_NAMES");
     let request = SamrRequest::decode(18, &recorded("LOOKUP_IDS_REQUEST"));
-    let expected = SamrRequest::LookupIds {
-        handle: handle("LOOKUP_IDS_REQUEST", 0),
-        rids: vec![1000],
-    };
+    let call = SamrCall::LookupIds(vec![1000]);
+    let expected = SamrRequest::On(handle("LOOKUP_IDS_REQUEST", 0), call);
     assert_eq!(request, Ok(expected));
     let found = samr::encode_lookup_ids(&[Some(("root".to_owned(), SidNameUse::USER))]);
     same(&found, "LOOKUP_IDS");
 
     let request = SamrRequest::decode(36, &recorded("QUERY_USER_REQUEST"));
-    let expected = SamrRequest::QueryUser {
-        handle: handle("QUERY_USER_REQUEST", 0),
-        class: 21,
-    };
+    let expected = SamrRequest::On(handle("QUERY_USER_REQUEST", 0), SamrCall::QueryUser(21));
     assert_eq!(request, Ok(expected));
     let ours = without_referent_ids(&samr::encode_query_user(21, Ok(&users[0])));
     let captured = without_referent_ids(&recorded("QUERY_USER_21"));

@@ -46,10 +46,7 @@ pub enum LsarpcRequest {
     /// Opnum1NotUsedOnWire ([MS-LSAD] 3.1.4), which Windows reserves.
     Reserved,
     /// LsarOpenPolicy, opnum 6, and LsarOpenPolicy2, opnum 44.
-    OpenPolicy {
-        /// The requested rights.
-        desired_access: u32,
-    },
+    OpenPolicy,
     /// LsarQueryInformationPolicy, opnum 7. Its second form, opnum 46, is left to domain controllers, as in Samba:
     /// clients that get an answer assume that there is a domain with a SID.
     QueryInformationPolicy {
@@ -95,13 +92,9 @@ impl LsarpcRequest {
                 handle: reader.handle()?,
             }),
             1 => Ok(Self::Reserved),
-            6 | 44 => {
-                // Name and attributes are ignored ([MS-LSAD] 3.1.4.4.1); the rights come last.
-                let tail = stub.last_chunk::<4>().ok_or(FaultStatus::BAD_STUB_DATA)?;
-                Ok(Self::OpenPolicy {
-                    desired_access: u32::from_le_bytes(*tail),
-                })
-            }
+            // Name and attributes ([MS-LSAD] 3.1.4.4.1) and the rights, which come last, are ignored.
+            6 | 44 if stub.len() < 4 => Err(FaultStatus::BAD_STUB_DATA),
+            6 | 44 => Ok(Self::OpenPolicy),
             7 => Ok(Self::QueryInformationPolicy {
                 handle: reader.handle()?,
                 class: reader.u16()?,

@@ -30,80 +30,41 @@ pub enum Enumerated {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SamrRequest {
     /// SamrConnect, opnum 0, 2 (57) and 4 (62).
-    Connect {
-        /// The requested rights.
-        desired_access: u32,
-    },
+    Connect,
     /// SamrConnect5, opnum 64.
-    Connect5 {
-        /// The requested rights.
-        desired_access: u32,
-    },
+    Connect5,
+    /// A call on the server, domain or user that a handle stands for.
+    On(ContextHandle, SamrCall),
+}
+
+/// A call on an open object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SamrCall {
     /// SamrCloseHandle, opnum 1.
-    Close {
-        /// The handle to close.
-        handle: ContextHandle,
-    },
-    /// SamrLookupDomainInSamServer, opnum 5.
-    LookupDomain {
-        /// The server.
-        handle: ContextHandle,
-        /// The domain's name.
-        name: String,
-    },
+    Close,
+    /// SamrLookupDomainInSamServer, opnum 5, with the domain's name.
+    LookupDomain(String),
     /// One of the enumerations.
     Enumerate {
-        /// The server or domain.
-        handle: ContextHandle,
         /// The objects to list.
         what: Enumerated,
         /// The position to continue from.
         context: u32,
     },
     /// SamrOpenDomain, opnum 7.
-    OpenDomain {
-        /// The server.
-        handle: ContextHandle,
-        /// The domain.
-        sid: Sid,
-    },
+    OpenDomain(Sid),
     /// SamrLookupNamesInDomain, opnum 17.
-    LookupNames {
-        /// The domain.
-        handle: ContextHandle,
-        /// The names.
-        names: Vec<String>,
-    },
-    /// SamrLookupIdsInDomain, opnum 18.
-    LookupIds {
-        /// The domain.
-        handle: ContextHandle,
-        /// The relative ids.
-        rids: Vec<u32>,
-    },
-    /// SamrOpenUser, opnum 34.
-    OpenUser {
-        /// The domain.
-        handle: ContextHandle,
-        /// The relative id.
-        rid: u32,
-    },
-    /// SamrQueryInformationUser, opnum 36, and 2 (47).
-    QueryUser {
-        /// The user.
-        handle: ContextHandle,
-        /// Only 21 is supported.
-        class: u16,
-    },
+    LookupNames(Vec<String>),
+    /// SamrLookupIdsInDomain, opnum 18, with relative ids.
+    LookupIds(Vec<u32>),
+    /// SamrOpenUser, opnum 34, with a relative id.
+    OpenUser(u32),
+    /// SamrQueryInformationUser, opnum 36, and 2 (47), with a class of which only 21 is supported.
+    QueryUser(u16),
     /// SamrGetGroupsForUser, opnum 39.
-    GroupsForUser {
-        /// The user.
-        handle: ContextHandle,
-    },
+    GroupsForUser,
     /// SamrQueryDisplayInformation, opnum 40, 2 (48) and 3 (51).
     QueryDisplay {
-        /// The domain.
-        handle: ContextHandle,
         /// 1 users.
         class: u16,
         /// First entry.
@@ -121,86 +82,62 @@ impl SamrRequest {
     pub fn decode(opnum: u16, stub: &[u8]) -> Result<Self, FaultStatus> {
         let mut reader = NdrReader::new(stub);
         match opnum {
-            // The server's name is ignored; the rights come last.
-            0 | 57 | 62 => {
-                let tail = stub.last_chunk::<4>().ok_or(FaultStatus::BAD_STUB_DATA)?;
-                Ok(Self::Connect {
-                    desired_access: u32::from_le_bytes(*tail),
-                })
-            }
+            // The server's name and the requested rights, which come last, are ignored.
+            0 | 57 | 62 if stub.len() < 4 => Err(FaultStatus::BAD_STUB_DATA),
+            0 | 57 | 62 => Ok(Self::Connect),
             64 => {
                 reader.unique_wide_string()?;
-                Ok(Self::Connect5 {
-                    desired_access: reader.u32()?,
-                })
+                let _desired_access = reader.u32()?;
+                Ok(Self::Connect5)
             }
-            1 => Ok(Self::Close {
-                handle: reader.handle()?,
-            }),
-            6 => Self::enumerate(reader, Enumerated::Domains),
-            11 => Self::enumerate(reader, Enumerated::Groups),
-            13 => Self::enumerate(reader, Enumerated::Users),
-            15 => Self::enumerate(reader, Enumerated::Aliases),
-            5 | 7 | 17 | 18 | 34 | 36 | 39 | 40 | 47 | 48 | 51 => Self::decode_in(opnum, reader),
+            1 | 5 | 6 | 7 | 11 | 13 | 15 | 17 | 18 | 34 | 36 | 39 | 40 | 47 | 48 | 51 => {
+                let handle = reader.handle()?;
+                Ok(Self::On(handle, SamrCall::decode(opnum, reader)?))
+            }
             _ => Err(FaultStatus::OP_RNG_ERROR),
         }
     }
+}
 
-    /// Decodes an operation in a domain, or on an object of one.
-    fn decode_in(opnum: u16, mut reader: NdrReader<'_>) -> Result<Self, FaultStatus> {
-        let handle = reader.handle()?;
-        match opnum {
-            5 => Ok(Self::LookupDomain {
-                handle,
-                name: reader.unicode_string()?,
-            }),
+impl SamrCall {
+    fn decode(opnum: u16, mut reader: NdrReader<'_>) -> Result<Self, FaultStatus> {
+        Ok(match opnum {
+            1 => Self::Close,
+            5 => Self::LookupDomain(reader.unicode_string()?),
+            6 => Self::enumerate(reader, Enumerated::Domains)?,
+            11 => Self::enumerate(reader, Enumerated::Groups)?,
+            13 => Self::enumerate(reader, Enumerated::Users)?,
+            15 => Self::enumerate(reader, Enumerated::Aliases)?,
             7 => {
                 let _desired_access = reader.u32()?;
-                Ok(Self::OpenDomain {
-                    handle,
-                    sid: reader.sid()?,
-                })
+                Self::OpenDomain(reader.sid()?)
             }
             17 => {
                 let count = counted(&mut reader)?;
-                Ok(Self::LookupNames {
-                    handle,
-                    names: reader.unicode_strings(count)?,
-                })
+                Self::LookupNames(reader.unicode_strings(count)?)
             }
             18 => {
                 let count = counted(&mut reader)?;
-                let rids = (0..count).map(|_| reader.u32()).collect::<Result<_, _>>()?;
-                Ok(Self::LookupIds { handle, rids })
+                Self::LookupIds((0..count).map(|_| reader.u32()).collect::<Result<_, _>>()?)
             }
             34 => {
                 let _desired_access = reader.u32()?;
-                Ok(Self::OpenUser {
-                    handle,
-                    rid: reader.u32()?,
-                })
+                Self::OpenUser(reader.u32()?)
             }
-            36 | 47 => Ok(Self::QueryUser {
-                handle,
-                class: reader.u16()?,
-            }),
-            39 => Ok(Self::GroupsForUser { handle }),
-            40 | 48 | 51 => Ok(Self::QueryDisplay {
-                handle,
+            36 | 47 => Self::QueryUser(reader.u16()?),
+            39 => Self::GroupsForUser,
+            40 | 48 | 51 => Self::QueryDisplay {
                 class: reader.u16()?,
                 index: reader.u32()?,
                 count: reader.u32()?,
-            }),
-            _ => Err(FaultStatus::OP_RNG_ERROR),
-        }
+            },
+            _ => return Err(FaultStatus::OP_RNG_ERROR),
+        })
     }
 
     fn enumerate(mut reader: NdrReader<'_>, what: Enumerated) -> Result<Self, FaultStatus> {
-        Ok(Self::Enumerate {
-            handle: reader.handle()?,
-            what,
-            context: reader.u32()?,
-        })
+        let context = reader.u32()?;
+        Ok(Self::Enumerate { what, context })
     }
 }
 
