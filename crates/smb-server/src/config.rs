@@ -114,8 +114,6 @@ pub struct ShareConfig {
     pub host_changes: bool,
     /// Addresses that may connect.
     pub hosts: HostRules,
-    /// Label of the volume as clients show it.
-    pub volume_label: String,
     /// The path of the folder on the host, without links, if it is known: shares that lie in one another are found by
     /// it.
     pub folder: Option<Vec<u8>>,
@@ -138,7 +136,6 @@ impl ShareConfig {
             access_based_enumeration: false,
             host_changes: true,
             hosts: HostRules::default(),
-            volume_label: name.to_owned(),
             folder: None,
         }
     }

@@ -170,18 +170,13 @@ fn device(
 }
 
 fn volume<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer, Failure> {
-    let label = if share.config.volume_label.is_empty() {
-        &share.config.name
-    } else {
-        &share.config.volume_label
-    };
     let volume = FileFsVolumeInformation {
         volume_creation_time: file_time(info.created),
         // The low half of the one in FileIdInformation, as Windows has it.
         volume_serial_number: share.vfs.volume_id() as u32,
         // [MS-FSA] 2.1.5.13.1.
         supports_objects: true,
-        volume_label: shortened(label),
+        volume_label: shortened(&share.config.name),
     };
     named!(max, FileFsVolumeInformation, volume)
 }
