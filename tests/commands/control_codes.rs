@@ -8,8 +8,8 @@ use smb_wire::access_mask::AccessMask;
 use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::{FileBasicInformation, FileInformationClass};
 use smb_wire::fsctl::{
-    AllocatedRange, CopyChunkResponse, DuplicateExtentsEx, DuplicateExtentsFlags, FsctlCode,
-    PipeWaitRequest, SetZeroData,
+    AllocatedRange, CopyChunkResponse, DuplicateExtents, DuplicateExtentsEx, DuplicateExtentsFlags,
+    FsctlCode, PipeWaitRequest, SetZeroData,
 };
 use smb_wire::ids::FileId;
 use smb_wire::msg::{Dialect, IoctlFlags, IoctlRequest, IoctlResponse};
@@ -323,10 +323,12 @@ fn the_source_of_extents_is_an_open_of_the_session() {
         let mut extended = BytesMut::new();
         DuplicateExtentsEx {
             structure_size: DuplicateExtentsEx::STRUCTURE_SIZE,
-            source_file_id,
-            source_file_offset: 0,
-            target_file_offset: 0,
-            byte_count: 4096,
+            extents: DuplicateExtents {
+                source_file_id,
+                source_file_offset: 0,
+                target_file_offset: 0,
+                byte_count: 4096,
+            },
             flags: DuplicateExtentsFlags::empty(),
         }
         .encode(&mut extended);

@@ -6,8 +6,8 @@ use smb_tests::{HoldfastServer, Outcome, SECOND, extents, outcome, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fsctl::{
-    CopyChunk, CopyChunkCopy, CopyChunkResponse, DuplicateExtentsEx, DuplicateExtentsFlags,
-    FsctlCode, MarkHandleInfo, RequestResumeKeyResponse,
+    CopyChunk, CopyChunkCopy, CopyChunkResponse, DuplicateExtents, DuplicateExtentsEx,
+    DuplicateExtentsFlags, FsctlCode, MarkHandleInfo, RequestResumeKeyResponse,
 };
 use smb_wire::ids::FileId;
 use smb_wire::msg::{Dialect, IoctlResponse, LockFlags};
@@ -450,10 +450,10 @@ fn an_unknown_structure_of_extents_is_not_supported() {
     let mut extents = BytesMut::new();
     DuplicateExtentsEx {
         structure_size: DuplicateExtentsEx::STRUCTURE_SIZE + 8,
-        source_file_id: source.id(),
-        source_file_offset: 0,
-        target_file_offset: 0,
-        byte_count: 0,
+        extents: DuplicateExtents {
+            source_file_id: source.id(),
+            ..DuplicateExtents::default()
+        },
         flags: DuplicateExtentsFlags::empty(),
     }
     .encode(&mut extents);

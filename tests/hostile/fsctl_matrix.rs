@@ -261,10 +261,12 @@ fn input(code: Code, source: &File, key: [u8; 24]) -> Vec<u8> {
         Code::DUPLICATE_EXTENTS_TO_FILE_EX => encoded(|out| {
             DuplicateExtentsEx {
                 structure_size: DuplicateExtentsEx::STRUCTURE_SIZE,
-                source_file_id: source.id(),
-                source_file_offset: 0,
-                target_file_offset: 0,
-                byte_count: BLOCK.into(),
+                extents: DuplicateExtents {
+                    source_file_id: source.id(),
+                    source_file_offset: 0,
+                    target_file_offset: 0,
+                    byte_count: BLOCK.into(),
+                },
                 flags: DuplicateExtentsFlags::empty(),
             }
             .encode(out);

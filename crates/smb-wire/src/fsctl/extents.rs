@@ -28,14 +28,8 @@ records! {
     DuplicateExtentsEx {
         /// 0x30, although the bytes are 56.
         structure_size: u64;
-        /// The source.
-        source_file_id: FileId;
-        /// The position of the range in the source.
-        source_file_offset: i64;
-        /// The position in the target.
-        target_file_offset: i64;
-        /// The length in bytes.
-        byte_count: i64;
+        /// The fields of the other form.
+        extents: DuplicateExtents;
         /// Flags.
         flags: DuplicateExtentsFlags, pad 4;
     }

@@ -37,12 +37,7 @@ pub(super) async fn duplicate<V: Vfs>(
         let asked = DuplicateExtentsEx::read(request.input)?;
         // [MS-FSA] 2.1.5.10.5.
         Status::NOT_SUPPORTED.when(asked.structure_size != DuplicateExtentsEx::STRUCTURE_SIZE)?;
-        DuplicateExtents {
-            source_file_id: asked.source_file_id,
-            source_file_offset: asked.source_file_offset,
-            target_file_offset: asked.target_file_offset,
-            byte_count: asked.byte_count,
-        }
+        asked.extents
     } else {
         DuplicateExtents::read(request.input)?
     };
