@@ -401,8 +401,8 @@ fn watch<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     }));
 }
 
-/// Ends a break without an acknowledgment.
-pub(crate) fn over<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
+/// Ends a break without an acknowledgment. The caller must hold [`crate::persistent::Persistence::breaking`].
+fn over<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
     server.pending_breaks.forget(broken);
     let after = (server.files).break_over(&broken.place, broken.owner, broken.ticket);
     records::caching_changed(server, broken.owner);

@@ -222,7 +222,8 @@ fn a_break_that_begins_to_wait_as_its_lease_is_opened_anew_leaves() {
 
 #[test]
 fn a_break_that_begins_to_wait_as_its_client_comes_back_leaves() {
-    for persistent in [true, false] {
+    // A durable open's break is decided before or after the answer has left.
+    for (persistent, before) in [(true, true), (false, true), (false, false)] {
         let (world, place, open, _mailbox) = world();
         let server = &world.server;
         if !persistent {
@@ -238,9 +239,13 @@ fn a_break_that_begins_to_wait_as_its_client_comes_back_leaves() {
         let granting = Granting::begin(server, OWNER);
         resume(server, OWNER);
         undelivered::undelivered(server, broken, true);
+        if before {
+            run_tasks();
+        }
         assert!(next.try_recv().is_err(), "the answer is under way");
         server.remove_connection(BY);
         drop(granting);
+        run_tasks();
         assert!(next.try_recv().is_ok());
         assert!(server.pending_breaks.is_sent(OWNER));
     }
@@ -271,7 +276,12 @@ fn a_break_of_a_resilient_open_whose_client_is_away_ends() {
     open.state().endurance = Endurance::Resilient { timeout };
     disconnect(server, &open);
     let broken = broken(server, &place, Operation::Write);
+    // As when the request that causes the break holds the guard.
+    let guard = server.persistence.breaking();
     deliver(server, broken.clone());
+    assert!(in_flight(server, &broken), "its loss could not be recorded");
+    drop(guard);
+    run_tasks();
     assert!(!in_flight(server, &broken));
     assert_eq!(server.pending_breaks.sizes(), (0, 0));
     assert!(server.durables.is_kept(open.engine), "the open stays");

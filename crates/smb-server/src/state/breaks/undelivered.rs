@@ -62,19 +62,12 @@ fn shut_all<V: Vfs>(
 /// Decides what happens to a break that nobody received, once the durable opens are closed.
 fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool) {
     if !waits_for_client(server, &broken) {
-        let broken = super::up_to_date(server, broken);
-        let is_back = |open: &OpenId| !server.durables.is_kept(*open);
-        // A client that has come back since is asked after the answer to its CREATE, which may already report caching.
-        // A resilient open may still wait for its client; its caching ends.
-        let asks = absent && broken.opens.iter().any(is_back) && super::in_flight(server, &broken);
-        // Opens of which none is kept are being closed, and their close ends the break. If it were over now, the
-        // request that waits for it would meet them.
-        let stays = !broken.opens.iter().all(is_back);
-        return match (asks, stays) {
-            (true, _) => super::deliver(server, broken),
-            (false, true) => super::over(server, &broken),
-            (false, false) => super::watch(server, broken),
-        };
+        // The loss of caching is recorded under a guard that the caller may hold, and that must not be taken twice.
+        let (server, env) = (Arc::clone(server), Arc::clone(&server.env));
+        return env.spawn(Box::pin(async move {
+            let _breaking = server.persistence.breaking();
+            decide(&server, broken, absent);
+        }));
     }
     let owner = broken.owner;
     if let Some(other) = server.pending_breaks.waits(broken.clone()) {
@@ -89,6 +82,28 @@ fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool) {
     let now = super::up_to_date(server, broken.clone());
     if !waits_for_client(server, &broken) || now.opens != broken.opens {
         super::resume(server, owner);
+    }
+}
+
+/// Ends a break that waits for no client, sends it after all, or leaves it to its time.
+fn decide<V: Vfs>(server: &Arc<Server<V>>, broken: Break, absent: bool) {
+    // The open of the last connection may have been disconnected since.
+    if waits_for_client(server, &broken) {
+        return unanswered(server, broken, absent);
+    }
+    let broken = super::up_to_date(server, broken);
+    let is_back = |open: &OpenId| !server.durables.is_kept(*open);
+    // A client that has come back since is asked after the answer to its CREATE, which may already report caching.
+    // A resilient open may still wait for its client; its caching ends.
+    let may_ask = absent || super::has_connected_open(server, &broken);
+    let asks = may_ask && broken.opens.iter().any(is_back) && super::in_flight(server, &broken);
+    // Opens of which none is kept are being closed, and their close ends the break. If it were over now, the
+    // request that waits for it would meet them.
+    let stays = !broken.opens.iter().all(is_back);
+    match (asks, stays) {
+        (true, _) => super::deliver(server, broken),
+        (false, true) => super::over(server, &broken),
+        (false, false) => super::watch(server, broken),
     }
 }
 
