@@ -172,9 +172,6 @@ pub(crate) struct Subject<'a, V: Vfs> {
 }
 
 /// [MS-FSA] 2.1.5.1.2.1: the rights that an open of an existing object is granted.
-///
-/// # Errors
-/// `ACCESS_DENIED`.
 pub(crate) async fn grant<V: Vfs>(
     subject: &Subject<'_, V>,
     token: &Token,
@@ -300,9 +297,6 @@ async fn rights_from_parent<V: Vfs>(
 /// right; the rule is that of Linux with `fs.protected_hardlinks` (proc_sys_fs(5)), even where that is not set: the
 /// owner may, and so may a user who can read and write a file that does not run as its owner. A user must not be
 /// able to preserve or change a file that the user cannot read.
-///
-/// # Errors
-/// `ACCESS_DENIED`.
 pub(crate) async fn may_link<V: Vfs>(
     subject: &Subject<'_, V>,
     token: &Token,
@@ -324,9 +318,6 @@ pub(crate) async fn may_link<V: Vfs>(
 }
 
 /// Whether the parent lets the token add a file or directory; if so, its stored descriptor where that is passed on.
-///
-/// # Errors
-/// `ACCESS_DENIED`.
 pub(crate) async fn may_add<V: Vfs>(
     vfs: &V,
     parent: Parent<'_, V>,
@@ -375,9 +366,6 @@ pub(crate) fn for_new(
 
 /// No user has SeRestorePrivilege: an owner or group can only be set to the user or one of the user's groups, or
 /// stay. `same` maps a SID to the SID by which clients see that account.
-///
-/// # Errors
-/// `INVALID_OWNER`, `INVALID_PRIMARY_GROUP`.
 pub(crate) fn may_own(
     old: &SecurityDescriptor,
     new: &SecurityDescriptor,

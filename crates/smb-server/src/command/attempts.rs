@@ -56,9 +56,6 @@ impl Count {
 }
 
 /// Makes attempts until one gives a result or no further one is allowed.
-///
-/// # Errors
-/// Those of the attempts.
 pub(super) async fn attempts<T>(
     mut one: impl AsyncFnMut() -> Result<Attempt<T>, Failure>,
 ) -> Result<T, Failure> {

@@ -276,17 +276,11 @@ impl<V: Vfs> Call<V> {
     }
 
     /// The user for whom the file engine counts what the request does.
-    ///
-    /// # Errors
-    /// The request has no session.
     pub(crate) fn counted(&self) -> Result<CountedUser, Failure> {
         Ok(self.counted_for(&self.session()?.token()))
     }
 
     /// The entry by which the file engine may park the request.
-    ///
-    /// # Errors
-    /// The request has no session.
     pub(super) fn parking(&self) -> Result<Parking<'_, V>, Failure> {
         Ok(Parking::new(self.server(), self.counted()?))
     }
@@ -350,9 +344,6 @@ impl<V: Vfs> Call<V> {
 
     /// Counts work of a long loop and waits for the connection's next turn where this one is used
     /// up.
-    ///
-    /// # Errors
-    /// Those of [`Self::check_connected`].
     pub(crate) async fn worked(&self, work: usize) -> Result<(), Failure> {
         let turn = &self.connection.turn;
         turn.did(work);

@@ -14,9 +14,6 @@ pub(super) const SIZE_MAX: u32 = 65_535;
 pub(super) type Ea = (String, Vec<u8>);
 
 /// The attributes to store, if there is room for all that the file has then. It has those of `known` before.
-///
-/// # Errors
-/// `INVALID_EA_NAME`, `EA_TOO_LARGE`.
 pub(super) fn changes(known: &[Ea], entries: Vec<EaEntry>) -> Result<Vec<Ea>, Failure> {
     let mut all = HashMap::new();
     for (name, value) in known {

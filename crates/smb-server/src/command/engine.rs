@@ -234,9 +234,6 @@ impl<'a, V: Vfs> Parking<'a, V> {
     }
 
     /// As [`Self::wait`], but for `patience` at most. Returns whether the wake-up came in time.
-    ///
-    /// # Errors
-    /// As [`Self::wait`].
     pub(super) async fn wait_at_most(
         mut self,
         call: &Call<V>,

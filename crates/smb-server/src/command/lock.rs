@@ -109,9 +109,6 @@ async fn break_late<V: Vfs>(on: &OnDisk<'_, V>) {
 
 /// Charges the ranges that the open holds or waits for, and `wanted` more, to the server's memory budget: each file may
 /// have thousands, and each user thousands of files.
-///
-/// # Errors
-/// `INSUFFICIENT_RESOURCES`.
 fn charge<V: Vfs>(on: &OnDisk<'_, V>, wanted: usize) -> Result<(), Failure> {
     let mut state = on.open.state();
     let ranges = (on.server.files).locks_of(&on.disk.place, on.open.engine) + wanted;

@@ -67,9 +67,6 @@ pub(super) async fn begin<'a, V: Vfs>(on: &OnDisk<'a, V>) -> Result<KeptTimes<'a
 }
 
 /// Begins a change that [MS-FSA] 2.1.4.18 does not count as a modification, so that only the change time moves.
-///
-/// # Errors
-/// As for [`begin`].
 pub(super) async fn begin_unmodified<'a, V: Vfs>(
     on: &OnDisk<'a, V>,
 ) -> Result<KeptTimes<'a>, Failure> {
@@ -109,9 +106,6 @@ async fn take_turn<'a, V: Vfs>(
 impl KeptTimes<'_> {
     /// Ends the change: sets the attribute if there was a change, restores the times that the handle keeps, and breaks
     /// the caching that others were granted meanwhile. Each of this is done whatever the others return.
-    ///
-    /// # Errors
-    /// The first of their errors.
     pub(super) async fn end<V: Vfs>(
         self,
         on: &OnDisk<'_, V>,
@@ -199,9 +193,6 @@ impl<'a> KeptChange<'a> {
     }
 
     /// Ends a change that sets the attribute.
-    ///
-    /// # Errors
-    /// Those of [`archive`] and [`Self::show`], both of which are done.
     pub(super) async fn end<V: Vfs>(self, on: &OnDisk<'_, V>) -> Result<(), Failure> {
         let archived = archive(on).await;
         let shown = self.show(on).await;
@@ -209,9 +200,6 @@ impl<'a> KeptChange<'a> {
     }
 
     /// Shows the time that the handle keeps, after everything that belongs to the change is done.
-    ///
-    /// # Errors
-    /// The error of the file system.
     pub(super) async fn show<V: Vfs>(self, on: &OnDisk<'_, V>) -> Result<(), Failure> {
         if let Some(before) = self.before {
             let now = Box::pin(on.vfs().attr(&on.disk.node)).await?;

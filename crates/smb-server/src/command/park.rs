@@ -49,9 +49,6 @@ impl<V: Vfs> Call<V> {
     }
 
     /// As [`Call::park`], but STATUS_PENDING is sent when `before` completes; the request can be ended from now on.
-    ///
-    /// # Errors
-    /// As [`Call::park`].
     pub(crate) async fn park_after<T>(
         &self,
         open: Option<&Open<V>>,
@@ -112,9 +109,6 @@ impl<V: Vfs> Call<V> {
     }
 
     /// Waits without sending STATUS_PENDING; the request can be ended nevertheless.
-    ///
-    /// # Errors
-    /// `INSUFFICIENT_RESOURCES` if too many requests wait.
     pub(super) async fn park_quietly<T>(
         &self,
         open: Option<&Open<V>>,

@@ -16,9 +16,6 @@ use crate::{
 
 impl Pipe {
     /// READ: as [`Pipe::take`], but it waits while there is nothing to read.
-    ///
-    /// # Errors
-    /// Those of [`Pipe::take`] and [`Call::park`], and `ACCESS_DENIED`.
     pub(super) async fn read<V: Vfs>(
         &self,
         call: &Call<V>,
@@ -44,9 +41,6 @@ impl Pipe {
     }
 
     /// WRITE: takes RPC requests, whole or in pieces. Their answers wait to be read.
-    ///
-    /// # Errors
-    /// Those of [`Pipe::check`] and [`Pipe::take_pdu`], and `ACCESS_DENIED`.
     pub(super) async fn write<V: Vfs>(
         &self,
         call: &Call<V>,
@@ -81,9 +75,6 @@ impl Pipe {
 
     /// FSCTL_PIPE_TRANSCEIVE: WRITE and READ in one. The input always produces an answer, and no reader on another
     /// channel takes it, so the call never waits for another request.
-    ///
-    /// # Errors
-    /// Those of both, and of [`Pipe::check_idle`].
     pub(super) async fn transceive<V: Vfs>(
         &self,
         call: &Call<V>,

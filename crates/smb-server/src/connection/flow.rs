@@ -201,9 +201,6 @@ impl<V: Vfs> Connection<V> {
 
     /// Makes room in the receive buffer for `missing` bytes of a frame, which may have to wait for
     /// memory. Returns how many bytes to read.
-    ///
-    /// # Errors
-    /// Those of [`Self::room`].
     pub(crate) async fn room_to_receive(
         &self,
         input: &mut ReceiveBuffer,

@@ -203,9 +203,6 @@ impl Link {
 
     /// Charges the memory held now to the server's budget; if that has no room, the pipe breaks as with
     /// [`UNREAD_BYTES_MAX`].
-    ///
-    /// # Errors
-    /// `INSUFFICIENT_RESOURCES`.
     pub(super) fn charge(&mut self, account: &Arc<Account>) -> Result<(), Failure> {
         let bytes = self.memory();
         if bytes == 0 {

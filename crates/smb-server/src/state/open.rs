@@ -312,17 +312,11 @@ impl<V: Vfs> Open<V> {
     }
 
     /// Checks that the handle was granted all of these rights.
-    ///
-    /// # Errors
-    /// `ACCESS_DENIED`.
     pub(crate) fn need(&self, rights: AccessMask) -> Result<(), Failure> {
         need(self.granted, rights)
     }
 
     /// Checks that the handle was granted one of these rights.
-    ///
-    /// # Errors
-    /// `ACCESS_DENIED`.
     pub(crate) fn need_any(&self, rights: AccessMask) -> Result<(), Failure> {
         Ok(Status::ACCESS_DENIED.when(!self.granted.intersects(rights))?)
     }
@@ -401,9 +395,6 @@ impl<V: Vfs> Open<V> {
 }
 
 /// Checks that all of these rights were granted.
-///
-/// # Errors
-/// `ACCESS_DENIED`.
 pub(crate) fn need(granted: AccessMask, rights: AccessMask) -> Result<(), Failure> {
     Ok(Status::ACCESS_DENIED.when(!granted.contains(rights))?)
 }

@@ -154,9 +154,6 @@ pub(crate) async fn moving<V: Vfs>(
 }
 
 /// Records the names of the opens below a directory that met its rename before it was announced again.
-///
-/// # Errors
-/// As of [`moving`].
 pub(crate) async fn moving_below<V: Vfs>(
     server: &Server<V>,
     rename: OpenId,
@@ -175,9 +172,6 @@ pub(crate) async fn moved<V: Vfs>(server: &Server<V>, key: FileKey, rename: Open
 
 /// Records both names of an open's stream before it is renamed. [`stream_moved`] must follow, whether or not the rename
 /// succeeds.
-///
-/// # Errors
-/// Those of [`moving`].
 pub(crate) async fn stream_moving<V: Vfs>(
     server: &Server<V>,
     open: &Open<V>,

@@ -127,8 +127,6 @@ impl<V: Vfs> Session<V> {
         self.standing.lock().ended
     }
 
-    /// # Errors
-    /// `USER_SESSION_DELETED`.
     pub(crate) fn check(&self) -> Result<(), Status> {
         Status::USER_SESSION_DELETED.when(self.has_ended())
     }
@@ -247,9 +245,6 @@ impl<V: Vfs> Session<V> {
     }
 
     /// Enters an open.
-    ///
-    /// # Errors
-    /// Those of [`Self::check_tree`].
     pub(crate) fn insert(&self, open: Arc<Open<V>>) -> Result<(), Status> {
         let mut tables = self.tables();
         self.check_tree(&tables, open.tree.id)?;

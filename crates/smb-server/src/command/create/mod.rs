@@ -179,9 +179,6 @@ fn take_place<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
 
 /// Charges what an open keeps of its path to the server's memory budget: a user may have many thousands of opens, and a
 /// path may have 64 KiB.
-///
-/// # Errors
-/// `INSUFFICIENT_RESOURCES`.
 pub(in crate::command) fn path_memory<V: Vfs>(
     call: &Call<V>,
     path: &[String],

@@ -79,9 +79,6 @@ fn check_path(text: &str) -> Result<(), Failure> {
 }
 
 /// Validates and parses a name.
-///
-/// # Errors
-/// Those of [`validated`] and [`parse`].
 pub(in crate::command) fn parse_name(text: &str) -> Result<Name, Failure> {
     check_path(text)?;
     parse(text)

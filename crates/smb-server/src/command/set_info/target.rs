@@ -56,9 +56,6 @@ pub(super) struct Wanted {
 
 /// Checks that the fixed part of the buffer is whole. This comes before rights and the kind of the object, which come
 /// before the fields.
-///
-/// # Errors
-/// `INFO_LENGTH_MISMATCH`.
 pub(super) fn check_length(buffer: &[u8]) -> Result<(), Failure> {
     match buffer.len() < FileRenameInformation::MIN {
         true => Err(Status::INFO_LENGTH_MISMATCH.into()),
