@@ -265,23 +265,14 @@ impl<V: Vfs> Connection<V> {
         setup.is_some_and(|setup| setup.purpose == Purpose::New)
     }
 
-    /// Sessions that live on this connection.
-    pub(crate) fn sessions(&self) -> usize {
-        self.count_sessions(|_| true)
-    }
-
     /// Connection.ConstrainedConnection: only anonymous users have authenticated here.
     pub(crate) fn is_constrained(&self) -> bool {
         let channels = self.channels.borrow();
         (channels.values()).all(|channel| channel.session.established.anonymous)
     }
 
-    /// Anonymous sessions that live on this connection.
-    pub(crate) fn anonymous_sessions(&self) -> usize {
-        self.count_sessions(|session| session.established.anonymous)
-    }
-
-    fn count_sessions(&self, counts: impl Fn(&Session<V>) -> bool) -> usize {
+    /// How many such sessions live on this connection.
+    pub(crate) fn count_sessions(&self, counts: impl Fn(&Session<V>) -> bool) -> usize {
         let channels = self.channels.borrow();
         let sessions = channels.values().map(|channel| &channel.session);
         let live = sessions.filter(|session| !session.has_ended());

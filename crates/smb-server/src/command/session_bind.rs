@@ -140,7 +140,7 @@ pub(super) fn finish<V: Vfs>(
     let token = Token::user(&config, &user, &*server.users());
     // The specification has NOT_SUPPORTED here; Windows and Samba answer ACCESS_DENIED.
     Status::ACCESS_DENIED.when(token.user_sid != session.token().user_sid)?;
-    if connection.sessions() >= config.limits.sessions_per_connection {
+    if connection.count_sessions(|_| true) >= config.limits.sessions_per_connection {
         return Err(Status::REQUEST_NOT_ACCEPTED.into());
     }
     let keys = derive(facts, setup, session_key)?;

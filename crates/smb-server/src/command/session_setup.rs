@@ -333,9 +333,12 @@ fn place<V: Vfs>(
     let (server, connection) = (call.server(), &call.connection);
     // The session that this one replaces may be one of the same connection.
     let going = replaced.is_some_and(|old| connection.channel(old.id).is_some());
-    let staying = connection.sessions().saturating_sub(usize::from(going));
+    let staying = connection
+        .count_sessions(|_| true)
+        .saturating_sub(usize::from(going));
+    let listing = || connection.count_sessions(|session| session.established.anonymous);
     if staying >= config.limits.sessions_per_connection
-        || (lists_only && connection.anonymous_sessions() >= LISTING_SESSIONS)
+        || (lists_only && listing() >= LISTING_SESSIONS)
     {
         return Err(Status::REQUEST_NOT_ACCEPTED.into());
     }

@@ -175,20 +175,6 @@ pub(crate) async fn moved<V: Vfs>(server: &Server<V>, key: FileKey, rename: Open
 pub(crate) async fn stream_moving<V: Vfs>(
     server: &Server<V>,
     open: &Open<V>,
-    to: &str,
-) -> Result<(), VfsError> {
-    stream_named(server, open, Some(to)).await
-}
-
-/// Called when the rename of an open's stream is over: either it is stable, or it failed.
-pub(crate) async fn stream_moved<V: Vfs>(server: &Server<V>, open: &Open<V>) {
-    // If this fails, the record still has both names, which is enough.
-    let _ = stream_named(server, open, None).await;
-}
-
-async fn stream_named<V: Vfs>(
-    server: &Server<V>,
-    open: &Open<V>,
     to: Option<&str>,
 ) -> Result<(), VfsError> {
     let Ok(disk) = open.disk() else {
@@ -196,6 +182,12 @@ async fn stream_named<V: Vfs>(
     };
     let names = (disk.node.stream(), to);
     stored((server.persistence).stream_named(&server.files, open.engine, names)).await
+}
+
+/// Called when the rename of an open's stream is over: either it is stable, or it failed.
+pub(crate) async fn stream_moved<V: Vfs>(server: &Server<V>, open: &Open<V>) {
+    // If this fails, the record still has both names, which is enough.
+    let _ = stream_moving(server, open, None).await;
 }
 
 /// Called as soon as the open has its stream under the new name.

@@ -85,7 +85,7 @@ pub(super) async fn rename<V: Vfs>(on: &OnDisk<'_, V>, to: &NewStream, replace: 
     check_target(on, to, replace).await?;
     make_last_rename_stable(on).await?;
     // If the record cannot be written, it may hold both names, but the rename is not made.
-    if let Err(error) = records::stream_moving(on.server, on.open, to).await {
+    if let Err(error) = records::stream_moving(on.server, on.open, Some(to)).await {
         records::stream_moved(on.server, on.open).await;
         return Err(error.into());
     }

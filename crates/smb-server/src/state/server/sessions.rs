@@ -55,9 +55,9 @@ impl<V: Vfs> Server<V> {
         self.sessions.lock().insert(session.id, (session, place));
     }
 
-    pub(crate) fn remove_session(&self, id: SessionId) -> Option<Arc<Session<V>>> {
-        let removed = self.sessions.lock().remove(&id);
-        removed.map(|(session, _)| session)
+    pub(crate) fn remove_session(&self, id: SessionId) {
+        // It is dropped without the lock.
+        let _removed = self.sessions.lock().remove(&id);
     }
 
     /// The channels of a session, `first` before the others; for break notifications ([MS-SMB2] 3.3.4.6).
