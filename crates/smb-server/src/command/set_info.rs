@@ -136,7 +136,7 @@ fn filesystem<V: Vfs>(open: &Open<V>, class: FsInformationClass, length: usize) 
     status.into()
 }
 
-/// Nothing on a read-only share is changed, whatever the handle says.
+/// Nothing on a read-only share is changed, whatever the handle says (docs/protocol-notes.md, "A read-only share").
 fn writable<'a, V: Vfs>(call: &'a Call<V>, open: &'a Open<V>) -> Result<OnDisk<'a, V>, Failure> {
     Status::ACCESS_DENIED.when(call.share()?.config.read_only)?;
     OnDisk::new(call, open)

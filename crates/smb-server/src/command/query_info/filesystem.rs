@@ -90,7 +90,8 @@ pub(super) async fn query<V: Vfs>(
             Answer::fixed(max, &sectors)
         }
         Class::CONTROL => {
-            // No quotas are tracked or enforced, so there are no limits.
+            // No quotas are tracked or enforced, so there are no limits (docs/protocol-notes.md, "The quotas of a
+            // volume").
             let control = FileFsControlInformation {
                 default_quota_threshold: u64::MAX,
                 default_quota_limit: u64::MAX,
