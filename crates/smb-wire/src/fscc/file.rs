@@ -4,12 +4,8 @@
 //! Sizes that a client *sets* are signed, as in the specification: the server refuses negative
 //! ones. Times are not interpreted: 0, -1 and -2 have special meanings ([MS-FSCC] 2.4.7).
 
-use bytes::BytesMut;
-
-use super::name::{put_name, read_name};
-use super::record::{Field, records};
+use super::record::{named_records, records};
 use crate::access_mask::AccessMask;
-use crate::codec::{Malformed, Reader};
 use crate::file_attributes::FileAttributes;
 use crate::ids::FileTime;
 
@@ -167,71 +163,35 @@ records! {
     }
 }
 
-/// FileAllInformation ([MS-FSCC] 2.4.2).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FileAllInformation {
-    /// Times and attributes.
-    pub basic: FileBasicInformation,
-    /// Sizes, links, kind.
-    pub standard: FileStandardInformation,
-    /// Id.
-    pub internal: FileInternalInformation,
-    /// Length of extended attributes.
-    pub ea: FileEaInformation,
-    /// Rights of the open.
-    pub access: FileAccessInformation,
-    /// Position of the open.
-    pub position: FilePositionInformation,
-    /// Mode of the open.
-    pub mode: FileModeInformation,
-    /// Alignment.
-    pub alignment: FileAlignmentInformation,
-    /// The name from the share's root, beginning with a backslash.
-    pub file_name: String,
-}
-
-impl FileAllInformation {
-    /// Least output buffer: the fixed part, one unit of the name, rounded up to 8 ([MS-FSA] 2.1.5.12.3).
-    pub const MIN: usize = 104;
-
-    /// Bytes before the name.
-    pub const FIXED: usize = 100;
-
-    /// Reads the structure.
-    ///
-    /// # Errors
-    /// [`Malformed`] when a part is missing or the name is not valid UTF-16.
-    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(bytes, "FileAllInformation");
-        Ok(Self {
-            basic: Field::get(&mut reader)?,
-            standard: Field::get(&mut reader)?,
-            internal: Field::get(&mut reader)?,
-            ea: Field::get(&mut reader)?,
-            access: Field::get(&mut reader)?,
-            position: Field::get(&mut reader)?,
-            mode: Field::get(&mut reader)?,
-            alignment: Field::get(&mut reader)?,
-            file_name: read_name(&mut reader)?,
-        })
-    }
-
-    /// Appends the structure with its whole name.
-    pub fn encode(&self, out: &mut BytesMut) {
-        self.basic.encode(out);
-        self.standard.encode(out);
-        self.internal.encode(out);
-        self.ea.encode(out);
-        self.access.encode(out);
-        self.position.encode(out);
-        self.mode.encode(out);
-        self.alignment.encode(out);
-        put_name(out, &self.file_name);
+named_records! {
+    /// FileAllInformation ([MS-FSCC] 2.4.2). The buffer of a query has room for one unit of the name, rounded up to 8
+    /// ([MS-FSA] 2.1.5.12.3).
+    FileAllInformation(104) {
+        /// Times and attributes.
+        basic: FileBasicInformation;
+        /// Sizes, links, kind.
+        standard: FileStandardInformation;
+        /// Id.
+        internal: FileInternalInformation;
+        /// Length of extended attributes.
+        ea: FileEaInformation;
+        /// Rights of the open.
+        access: FileAccessInformation;
+        /// Position of the open.
+        position: FilePositionInformation;
+        /// Mode of the open.
+        mode: FileModeInformation;
+        /// Alignment.
+        alignment: FileAlignmentInformation;
+        => /// The name from the share's root, beginning with a backslash.
+        file_name
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+
     use super::*;
 
     #[test]

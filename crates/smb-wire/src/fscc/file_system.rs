@@ -3,9 +3,8 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::name::{put_name, read_name};
 use super::object_id::FileObjectIdBuffer;
-use super::record::records;
+use super::record::{named_records, records};
 use crate::codec::{Malformed, Reader, size};
 use crate::ids::FileTime;
 use crate::utf16;
@@ -173,44 +172,16 @@ impl FileFsVolumeInformation {
     }
 }
 
-/// FileFsAttributeInformation ([MS-FSCC] 2.5.1).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FileFsAttributeInformation {
-    /// Capabilities of the file system.
-    pub file_system_attributes: FileSystemAttributes,
-    /// Longest name between two backslashes, in units of UTF-16 (Windows: 255).
-    pub maximum_component_name_length: i32,
-    /// The name of the file system (with "NTFS" clients use all features).
-    pub file_system_name: String,
-}
-
-impl FileFsAttributeInformation {
-    /// Smallest output buffer of a query: the fixed part and one unit of the name, rounded up to
-    /// 4 ([MS-FSA] 2.1.5.13.5).
-    pub const MIN: usize = 16;
-
-    /// Bytes before the name.
-    pub const FIXED: usize = 12;
-
-    /// Reads the structure.
-    ///
-    /// # Errors
-    /// [`Malformed`] when a part is missing or the name is not valid UTF-16.
-    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(bytes, "FileFsAttributeInformation");
-        Ok(Self {
-            file_system_attributes: FileSystemAttributes(reader.u32()?),
-            // The cast reinterprets the sign bit.
-            maximum_component_name_length: reader.u32()? as i32,
-            file_system_name: read_name(&mut reader)?,
-        })
-    }
-
-    /// Appends the structure with its whole name.
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.put_u32_le(self.file_system_attributes.0);
-        out.put_i32_le(self.maximum_component_name_length);
-        put_name(out, &self.file_system_name);
+named_records! {
+    /// FileFsAttributeInformation ([MS-FSCC] 2.5.1). The buffer of a query has room for one unit of the name, rounded
+    /// up to 4 ([MS-FSA] 2.1.5.13.5).
+    FileFsAttributeInformation(16) {
+        /// Capabilities of the file system.
+        file_system_attributes: FileSystemAttributes;
+        /// Longest name between two backslashes, in units of UTF-16 (Windows: 255).
+        maximum_component_name_length: i32;
+        => /// The name of the file system (with "NTFS" clients use all features).
+        file_system_name
     }
 }
 

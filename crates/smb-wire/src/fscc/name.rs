@@ -6,6 +6,7 @@
 
 use bytes::{BufMut, BytesMut};
 
+use super::record::named_records;
 use crate::codec::{Malformed, Reader, size};
 use crate::utf16;
 
@@ -38,136 +39,38 @@ pub(super) fn put_name(out: &mut BytesMut, name: &str) {
     utf16::put(out, name);
 }
 
-/// A name alone: FileNameInformation, FileAlternateNameInformation and
-/// FileNormalizedNameInformation share it ([MS-FSCC] 2.1.7).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FileNameInformation {
-    /// The name, in the form of the class (a path from the share's root, or the 8.3 name).
-    pub file_name: String,
-}
-
-impl FileNameInformation {
-    /// Smallest output buffer of a query ([MS-FSA] 2.1.5.12.5).
-    pub const MIN: usize = 8;
-
-    /// Bytes before the name.
-    pub const FIXED: usize = 4;
-
-    /// Reads the structure.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the name is missing or not valid UTF-16.
-    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let file_name = read_name(&mut Reader::new(bytes, "FileNameInformation"))?;
-        Ok(Self { file_name })
+named_records! {
+    /// A name alone: FileNameInformation, FileAlternateNameInformation and FileNormalizedNameInformation share it
+    /// ([MS-FSCC] 2.1.7; for the length of the buffer [MS-FSA] 2.1.5.12.5).
+    FileNameInformation(8) {
+        => /// The name, in the form of the class (a path from the share's root, or the 8.3 name).
+        file_name
     }
 
-    /// Appends the structure.
-    pub fn encode(&self, out: &mut BytesMut) {
-        put_name(out, &self.file_name);
+    /// FileRenameInformation for SMB2 ([MS-FSCC] 2.4.42.2): set. It is padded to 24 bytes. Many clients (go-smb2,
+    /// impacket, jcifs-ng) do not pad a name of one character, and Samba takes that as well.
+    FileRenameInformation(22, padded 24) {
+        /// Whether an existing file of that name may be replaced.
+        replace_if_exists: bool, pad 7;
+        /// Zero over the network; the server refuses other values.
+        root_directory: u64;
+        => /// The new name from the share's root, without a leading backslash.
+        file_name
     }
-}
 
-/// [MS-FSCC] 2.4.42.2: the structure is padded to this length. Many clients (go-smb2, impacket, jcifs-ng) do not pad a
-/// name of one character, and Samba takes that as well.
-const PADDED: usize = 24;
-
-/// Reads the common layout of rename and link: eight bytes whose meaning depends on the class, the
-/// root directory, the name.
-fn read_target(bytes: &[u8], what: &'static str) -> Result<(u32, u64, String), Malformed> {
-    if bytes.len() < FileRenameInformation::MIN {
-        return Err(Malformed { what });
+    /// FileRenameInformationEx ([MS-FSCC] 2.4.43), and FileLinkInformationEx: set. It is padded like the other form.
+    FileRenameInformationEx(22, padded 24) {
+        /// Flags.
+        flags: RenameFlags, pad 4;
+        /// Zero over the network; the server refuses other values.
+        root_directory: u64;
+        => /// The new name from the share's root, without a leading backslash.
+        file_name
     }
-    let mut reader = Reader::new(bytes, what);
-    let flags = reader.u32()?;
-    reader.skip(4)?;
-    let root_directory = reader.u64()?;
-    let file_name = read_name(&mut reader)?;
-    Ok((flags, root_directory, file_name))
-}
-
-fn encode_target(out: &mut BytesMut, flags: u32, root_directory: u64, file_name: &str) {
-    let start = out.len();
-    out.put_u32_le(flags);
-    out.put_u32_le(0);
-    out.put_u64_le(root_directory);
-    put_name(out, file_name);
-    let written = out.len() - start;
-    out.put_bytes(0, PADDED.saturating_sub(written));
-}
-
-/// FileRenameInformation for SMB2 ([MS-FSCC] 2.4.42.2): set.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FileRenameInformation {
-    /// Whether an existing file of that name may be replaced.
-    pub replace_if_exists: bool,
-    /// Zero over the network; the server refuses other values.
-    pub root_directory: u64,
-    /// The new name from the share's root, without a leading backslash.
-    pub file_name: String,
 }
 
 /// FileLinkInformation for SMB2 ([MS-FSCC] 2.4.28.2), which has the same layout: set.
 pub type FileLinkInformation = FileRenameInformation;
-
-impl FileRenameInformation {
-    /// Smallest input of a set: a name of one character, without padding.
-    pub const MIN: usize = 22;
-
-    /// Reads the structure.
-    ///
-    /// # Errors
-    /// [`Malformed`] when it is shorter than `MIN`, or the name is outside or not valid UTF-16.
-    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let (flags, root_directory, file_name) = read_target(bytes, "FileRenameInformation")?;
-        // The first byte is a boolean; the other three are reserved.
-        Ok(Self {
-            replace_if_exists: flags & 0xff != 0,
-            root_directory,
-            file_name,
-        })
-    }
-
-    /// Appends the structure, padded as [MS-FSCC] asks.
-    pub fn encode(&self, out: &mut BytesMut) {
-        let flags = u32::from(self.replace_if_exists);
-        encode_target(out, flags, self.root_directory, &self.file_name);
-    }
-}
-
-/// FileRenameInformationEx ([MS-FSCC] 2.4.43), and FileLinkInformationEx: set.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FileRenameInformationEx {
-    /// Flags.
-    pub flags: RenameFlags,
-    /// Zero over the network; the server refuses other values.
-    pub root_directory: u64,
-    /// The new name from the share's root, without a leading backslash.
-    pub file_name: String,
-}
-
-impl FileRenameInformationEx {
-    /// Smallest input of a set: a name of one character, without padding.
-    pub const MIN: usize = 22;
-
-    /// Reads the structure.
-    ///
-    /// # Errors
-    /// [`Malformed`] when it is shorter than `MIN`, or the name is outside or not valid UTF-16.
-    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let (flags, root_directory, file_name) = read_target(bytes, "FileRenameInformationEx")?;
-        Ok(Self {
-            flags: RenameFlags(flags),
-            root_directory,
-            file_name,
-        })
-    }
-
-    /// Appends the structure, padded as [MS-FSCC] asks.
-    pub fn encode(&self, out: &mut BytesMut) {
-        encode_target(out, self.flags.0, self.root_directory, &self.file_name);
-    }
-}
 
 #[cfg(test)]
 mod tests {

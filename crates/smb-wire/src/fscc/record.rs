@@ -43,6 +43,7 @@ number_fields! {
     u16, u16, put_u16_le;
     u32, u32, put_u32_le;
     u64, u64, put_u64_le;
+    i32, u32, put_i32_le;
     i64, u64, put_i64_le;
 }
 
@@ -166,6 +167,70 @@ macro_rules! records {
     )*};
 }
 pub(crate) use records;
+
+/// Generates structures of fixed fields, written as in `records!`, that end with a 32-bit length in bytes and a name of
+/// that length. The number behind the structure's name is that of the bytes that a query must have room for or a
+/// request must have; `padded` is the length up to which an encoded request is filled with zeros.
+macro_rules! named_records {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident($min:literal $(, padded $padded:literal)?) {
+            $( $(#[$fmeta:meta])* $field:ident: $ty:ty $(, pad $pad:literal)?; )*
+            => $(#[$nmeta:meta])* $text:ident
+        }
+    )*) => {$(
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq, Default)]
+        pub struct $name {
+            $( $(#[$fmeta])* pub $field: $ty, )*
+            $(#[$nmeta])*
+            pub $text: String,
+        }
+
+        impl $name {
+            /// Smallest output buffer of a query, or smallest request.
+            pub const MIN: usize = $min;
+
+            /// Bytes before the name.
+            pub const FIXED: usize =
+                4 $( + <$ty as $crate::fscc::record::Field>::SIZE $( + $pad )? )*;
+
+            /// Reads the structure.
+            ///
+            /// # Errors
+            /// [`Malformed`](crate::codec::Malformed) when a part is missing, the name is not valid UTF-16, or a
+            /// request is too short.
+            pub fn read(bytes: &[u8]) -> Result<Self, $crate::codec::Malformed> {
+                let mut reader = $crate::codec::Reader::new(bytes, stringify!($name));
+                $(
+                    if bytes.len() < Self::MIN.min($padded) {
+                        return Err(reader.malformed());
+                    }
+                )?
+                $(
+                    let $field = <$ty as $crate::fscc::record::Field>::get(&mut reader)?;
+                    $( reader.skip($pad)?; )?
+                )*
+                let $text = $crate::fscc::name::read_name(&mut reader)?;
+                Ok(Self { $( $field, )* $text })
+            }
+
+            /// Appends the structure with its whole name.
+            pub fn encode(&self, out: &mut bytes::BytesMut) {
+                $(
+                    $crate::fscc::record::Field::put(&self.$field, out);
+                    $( bytes::BufMut::put_bytes(out, 0, $pad); )?
+                )*
+                $crate::fscc::name::put_name(out, &self.$text);
+                $(
+                    let written = Self::FIXED + $crate::utf16::len_bytes(&self.$text);
+                    bytes::BufMut::put_bytes(out, 0, usize::saturating_sub($padded, written));
+                )?
+            }
+        }
+    )*};
+}
+pub(crate) use named_records;
 
 /// Iterator over a list that is chained by NextEntryOffset: each item is the bytes of one entry
 /// from its NextEntryOffset on, up to the next entry or the end of the list.
