@@ -53,8 +53,12 @@ pub(super) fn durable_write(
 
 /// Sets the size of a file.
 pub(super) fn truncate(fd: &LinuxFd, size: u64) -> DiskResult<()> {
-    if may_miss_data(fd) && (1..size).contains(&calls::stat(fd)?.size) {
-        calls::call(|| rustix::io::pwrite(fd, &[0], size))?;
+    if may_miss_data(fd) {
+        let there = calls::stat(fd)?;
+        // The kernel lets a file that became append-only be written, but not be cut off again.
+        if !there.fixed && (1..size).contains(&there.size) {
+            calls::call(|| rustix::io::pwrite(fd, &[0], size))?;
+        }
     }
     calls::truncate(fd, size)
 }

@@ -115,6 +115,22 @@ fn data_in_the_inode_are_stored_after_the_file_was_made_larger() {
     }
 }
 
+#[test]
+fn a_file_with_data_in_the_inode_keeps_its_length_where_it_may_not_be_truncated() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((ext4, disk, file)) = new(dir.path(), "inline_data") else {
+        return;
+    };
+    let (path, data) = (ext4.root.join("f"), Bytes::from_static(b"ABCDEFGHIJ"));
+    block_on(disk.write(&file, 0, data, false)).unwrap();
+    let chattr = |how: &str| run("chattr", &[how, path.to_str().unwrap()]).unwrap();
+    chattr("+a");
+    let refused = block_on(disk.truncate(&file, 300));
+    chattr("-a");
+    assert_eq!(refused, Err(Errno(libc::EPERM)));
+    assert_eq!(std::fs::read(&path).unwrap(), b"ABCDEFGHIJ");
+}
+
 /// A remount has made everything stable before. After an error the kernel itself fails the sync.
 #[test]
 fn a_sync_while_the_file_system_is_read_only_fails_only_after_an_error() {
