@@ -67,8 +67,10 @@ pub(super) fn truncate(fd: &LinuxFd, size: u64) -> DiskResult<()> {
 pub(super) fn allocate(fd: &LinuxFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
     if may_miss_data(fd) {
         let there = calls::stat(fd)?;
-        // On overlayfs a file with blocks has its data there, unless the block is one of attributes.
-        let lie_in_inode = fd.class().kind == super_block::EXT4 || there.blocks == 0;
+        // On overlayfs a file with blocks has its data there, unless they are those of attributes.
+        let lie_in_inode = there.blocks == 0
+            || fd.class().kind == super_block::EXT4
+            || data_lie_in_inode(fd) == Some(true);
         if there.size > 0 && lie_in_inode {
             return Err(Errno(libc::EOPNOTSUPP));
         }
@@ -78,11 +80,15 @@ pub(super) fn allocate(fd: &LinuxFd, how: Allocate, offset: u64, len: u64) -> Di
 
 fn may_miss_data(fd: &LinuxFd) -> bool {
     match fd.class().kind {
-        super_block::EXT4 => {
-            rustix::fs::ioctl_getflags(fd).map_or(true, |flags| flags.bits() & INLINE_DATA != 0)
-        }
-        // It may lie on ext4, and shows the flags of its own.
+        super_block::EXT4 => data_lie_in_inode(fd).unwrap_or(true),
+        // It may lie on ext4, whose flags it need not show.
         OVERLAY => calls::stat(fd).map_or(true, |stat| stat.size < INODE_MAX),
         _ => false,
     }
+}
+
+/// Whether the flags of a file on ext4 say that its data lie in the inode; `None` if they cannot be read.
+fn data_lie_in_inode(fd: &LinuxFd) -> Option<bool> {
+    let flags = rustix::fs::ioctl_getflags(fd).ok()?;
+    Some(flags.bits() & INLINE_DATA != 0)
 }

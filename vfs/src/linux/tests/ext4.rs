@@ -131,6 +131,30 @@ fn a_file_with_data_in_the_inode_keeps_its_length_where_it_may_not_be_truncated(
     assert_eq!(std::fs::read(&path).unwrap(), b"ABCDEFGHIJ");
 }
 
+/// The attributes take a block, so the file does not look like one without blocks of data.
+#[test]
+fn nothing_is_reserved_below_an_overlay_for_a_file_with_data_in_the_inode() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((ext4, ..)) = new(dir.path(), "inline_data") else {
+        return;
+    };
+    let Some(overlay) = xfs_log::Overlay::new(&ext4.root) else {
+        return crate::testing::missing("overlayfs on ext4");
+    };
+    let disk = LinuxDisk::open(&overlay.0).unwrap();
+    for (name, bytes) in [(&b"small"[..], 10), (b"large", 3000)] {
+        let file = block_on(conformance::new_file(&disk, &disk.root(), name));
+        let data = Bytes::from(vec![7; bytes]);
+        block_on(disk.write(&file, 0, data, false)).unwrap();
+        let (value, how) = ([7; 700], XattrSet::Create);
+        block_on(disk.set_xattr(&Identity::Service, &file, "user.x", &value, how)).unwrap();
+        block_on(disk.fsync(&file)).unwrap();
+        let allocated = block_on(disk.allocate(&file, Allocate::Reserve, 0, 8192));
+        let refused = Err(Errno(libc::EOPNOTSUPP));
+        assert_eq!(allocated, if bytes == 10 { refused } else { Ok(()) });
+    }
+}
+
 /// A remount has made everything stable before. After an error the kernel itself fails the sync.
 #[test]
 fn a_sync_while_the_file_system_is_read_only_fails_only_after_an_error() {
