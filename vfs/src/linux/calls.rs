@@ -103,7 +103,7 @@ fn device(x: &Statx) -> u64 {
 }
 
 /// Opens a name with `O_PATH`, even a link. EXDEV at a mount point.
-fn find(dir: impl AsFd, name: &[u8], how: ResolveFlags) -> rustix::io::Result<OwnedFd> {
+pub(super) fn find(dir: impl AsFd, name: &[u8], how: ResolveFlags) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | how;
     rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve)

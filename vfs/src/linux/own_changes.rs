@@ -23,7 +23,7 @@ use std::{
     },
 };
 
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, ResolveFlags, StatxFlags};
 
 use super::{LinuxFd, calls};
 use crate::lock;
@@ -59,15 +59,10 @@ pub struct InodeState {
 }
 
 impl InodeState {
-    /// The inode of a descriptor, as far as this machine knows; `None` if it cannot be queried.
-    pub fn of(fd: impl AsFd) -> Option<Self> {
-        Self::look(fd, c"", AtFlags::EMPTY_PATH)
-    }
-
-    /// The inode of an entry, links not followed; `None` if there is none. This may wait for a disk, but has nothing
-    /// mounted.
+    /// The inode of an entry, links not followed; `None` if there is none, or another file system is mounted there.
+    /// This may wait for a disk, but (since Linux 6.18) not for an automounter.
     pub fn at(dir: impl AsFd, name: &[u8]) -> Option<Self> {
-        Self::look(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
+        Self::of(calls::find(dir, name, ResolveFlags::empty()).ok()?)
     }
 
     /// As [`Self::at`], if the kernel has the entry in memory and need not ask anybody.
@@ -75,10 +70,11 @@ impl InodeState {
         Self::of(calls::find_cached(dir, name).ok()?)
     }
 
-    fn look(dir: impl AsFd, name: impl rustix::path::Arg, flags: AtFlags) -> Option<Self> {
-        let flags = flags | AtFlags::STATX_DONT_SYNC;
+    /// The inode of a descriptor, as far as this machine knows; `None` if it cannot be queried.
+    pub fn of(fd: impl AsFd) -> Option<Self> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let wanted = StatxFlags::INO | StatxFlags::CTIME | StatxFlags::NLINK;
-        let stat = rustix::fs::statx(dir, name, flags, wanted).ok()?;
+        let stat = rustix::fs::statx(fd, c"", flags, wanted).ok()?;
         Some(Self {
             inode: InodeId {
                 device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
