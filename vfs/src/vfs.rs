@@ -373,7 +373,12 @@ pub trait ClientAttributes: Volume {
     /// Sets extended attributes; an empty value removes one. Of several values of one name, in any case, the last
     /// counts. All are checked before the first is stored; if storing one fails, those before it have changed.
     /// `TooLarge` if the inode has no room for one.
-    async fn set_eas(&self, node: &Self::Node, eas: &[(String, Vec<u8>)]) -> VfsResult<()>;
+    async fn set_eas(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        eas: &[(String, Vec<u8>)],
+    ) -> VfsResult<()>;
 
     /// The size of the extended attributes ([`ea_size`](crate::ea_size)) of an inode whose attributes are `attr`.
     async fn ea_size(&self, node: &Self::Node, attr: &Attr) -> VfsResult<u32>;

@@ -255,7 +255,7 @@ impl<D: Disk> PosixVfs<D> {
         }
         if !new.eas.is_empty() {
             let node = PosixNode::path_only(fd.clone(), &made.stat, Named::default(), None);
-            let set = self.set_eas(&node, &new.eas).await;
+            let set = self.set_eas(who, &node, &new.eas).await;
             // The descriptor may be too large as well, and clients are to know which it is.
             set.map_err(|error| match error {
                 VfsError::TooLarge => VfsError::EasTooLarge,
@@ -265,11 +265,11 @@ impl<D: Disk> PosixVfs<D> {
         match &new.security {
             None => {}
             Some(NewSecurity::Given(descriptor)) => {
-                self.store_descriptor(fd, descriptor.clone()).await?;
+                self.store_descriptor(who, fd, descriptor.clone()).await?;
             }
             Some(NewSecurity::Of(describe)) => {
                 let descriptor = describe(Seen::from(&made.stat).permissions);
-                match self.store_descriptor(fd, descriptor).await {
+                match self.store_descriptor(who, fd, descriptor).await {
                     Err(VfsError::NotSupported) | Ok(()) => {}
                     Err(error) => return Err(error),
                 }

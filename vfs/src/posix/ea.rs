@@ -8,13 +8,13 @@ use std::collections::HashMap;
 
 use super::{
     PosixNode, PosixVfs, SERVICE,
-    attributes::Named,
+    attributes::{Named, service_or},
     errno::{UNSUPPORTED, unless},
     lookup::Child,
     samba_xattr::{DOS_ATTRIB, EA_PREFIX, XATTR_NAME_MAX, is_hidden},
 };
 use crate::{
-    Attr, ClientAttributes, DirName, Timestamp, VfsError, VfsResult,
+    Attr, ClientAttributes, DirName, Identity, Timestamp, VfsError, VfsResult,
     disk::{Disk, XattrSet},
     ea_size,
 };
@@ -62,7 +62,12 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
         Ok(eas)
     }
 
-    async fn set_eas(&self, node: &PosixNode<D>, eas: &[(String, Vec<u8>)]) -> VfsResult<()> {
+    async fn set_eas(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        eas: &[(String, Vec<u8>)],
+    ) -> VfsResult<()> {
         self.writable()?;
         let mut last = HashMap::with_capacity(eas.len());
         for (at, (ea, value)) in eas.iter().enumerate() {
@@ -104,14 +109,14 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
             let fd = node.fd();
             if value.is_empty() {
                 let attribute = existing.map_or("", String::as_str);
-                let gone = self.disk.remove_xattr(&SERVICE, fd, attribute).await;
+                let remove = async |by: &Identity| self.disk.remove_xattr(by, fd, attribute).await;
                 // Another process may have removed it since the listing.
-                unless(gone, &[libc::ENODATA])?;
+                unless(service_or(who, remove).await, &[libc::ENODATA])?;
                 continue;
             }
             let asked = format!("{EA_PREFIX}{ea}");
             let attribute = existing.unwrap_or(&asked);
-            self.set_xattr(fd, attribute, value, XattrSet::Either)
+            self.set_xattr_for(who, fd, attribute, value, XattrSet::Either)
                 .await?;
         }
         Ok(())

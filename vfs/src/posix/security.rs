@@ -1,12 +1,13 @@
 //! Security descriptors, stored as Samba's `acl_xattr` does.
 //!
-//! The caller decides by the descriptor in force whether `who` may set one; here the service stores
-//! it. A stored descriptor whose hash differs from that of the present POSIX permissions is stale
-//! and counts as absent. Versions 1 to 3 have no hash that could be checked without Samba's own
-//! mapping, so they count as valid.
+//! The caller decides by the descriptor in force whether `who` may set one; here the service stores it, or the user
+//! where the service may not. A stored descriptor whose hash differs from that of the present POSIX permissions is
+//! stale and counts as absent. Versions 1 to 3 have no hash that could be checked without Samba's own mapping, so they
+//! count as valid.
 
 use super::{
     AclNamespace, PosixNode, PosixVfs, SERVICE,
+    attributes::service_or,
     errno::{ABSENT, unless},
     samba_xattr::{NTACL_SECURITY, NTACL_USER, dos_attrib::to_nttime, ntacl::NtAcl, sys_acl},
 };
@@ -52,9 +53,9 @@ impl<D: Disk> Descriptors for PosixVfs<D> {
         Ok(Some(acl.descriptor))
     }
 
-    async fn set_security(&self, _who: &Identity, node: &PosixNode<D>, sd: &[u8]) -> VfsResult<()> {
+    async fn set_security(&self, who: &Identity, node: &PosixNode<D>, sd: &[u8]) -> VfsResult<()> {
         self.writable()?;
-        self.store_descriptor(node.fd(), sd.to_vec()).await
+        self.store_descriptor(who, node.fd(), sd.to_vec()).await
     }
 }
 
@@ -67,7 +68,12 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// Stores a descriptor, with the hash of the present POSIX permissions.
-    pub(super) async fn store_descriptor(&self, fd: &D::Fd, descriptor: Vec<u8>) -> VfsResult<()> {
+    pub(super) async fn store_descriptor(
+        &self,
+        who: &Identity,
+        fd: &D::Fd,
+        descriptor: Vec<u8>,
+    ) -> VfsResult<()> {
         let acl = NtAcl {
             descriptor,
             sys_acl_hash: Some(self.permissions_hash(fd).await?),
@@ -77,7 +83,7 @@ impl<D: Disk> PosixVfs<D> {
         // This is queried first, so that nothing can fail after the descriptor was stored.
         let key = self.disk.stat(fd).await?.key;
         let stored = self
-            .set_xattr(fd, self.ntacl(), &blob, XattrSet::Either)
+            .set_xattr_for(who, fd, self.ntacl(), &blob, XattrSet::Either)
             .await;
         // The cached attributes are dropped regardless of the times on this file system.
         self.attribs.forget(key);
@@ -109,7 +115,20 @@ impl<D: Disk> PosixVfs<D> {
         value: &[u8],
         how: XattrSet,
     ) -> VfsResult<()> {
-        let Err(errno) = self.disk.set_xattr(&SERVICE, fd, name, value, how).await else {
+        self.set_xattr_for(&SERVICE, fd, name, value, how).await
+    }
+
+    /// As [`Self::set_xattr`], by [`service_or`].
+    pub(super) async fn set_xattr_for(
+        &self,
+        who: &Identity,
+        fd: &D::Fd,
+        name: &str,
+        value: &[u8],
+        how: XattrSet,
+    ) -> VfsResult<()> {
+        let set = async |by: &Identity| self.disk.set_xattr(by, fd, name, value, how).await;
+        let Err(errno) = service_or(who, set).await else {
             return Ok(());
         };
         if errno.is(&[libc::ENOSPC])

@@ -449,7 +449,7 @@ fn attributes_that_an_inode_has_no_room_for_are_too_large() {
         let t = Case::new(disk, link).await;
         let file = t.file("f").await;
         let long = ("x".to_owned(), vec![0; 5000]);
-        let set = t.vfs.set_eas(&file, &[long]).await;
+        let set = t.vfs.set_eas(ME, &file, &[long]).await;
         assert_eq!(set.unwrap_err(), VfsError::TooLarge);
         assert!(t.vfs.eas(&file).await.unwrap().is_empty());
         let mut long = super::meta::descriptor(7);
@@ -468,13 +468,13 @@ fn a_name_that_is_given_again_and_again_is_stored_once() {
         let file = t.file("f").await;
         let many = |value: &[u8]| vec![("Name".to_owned(), value.to_vec()); 10_000];
         let calls = asked(&t, async {
-            t.vfs.set_eas(&file, &many(b"")).await.unwrap();
+            t.vfs.set_eas(ME, &file, &many(b"")).await.unwrap();
         });
         // The names of the attributes.
         let calls = calls.await;
         assert_eq!(calls.len(), 1, "{calls:?}");
         let calls = asked(&t, async {
-            t.vfs.set_eas(&file, &many(b"1")).await.unwrap();
+            t.vfs.set_eas(ME, &file, &many(b"1")).await.unwrap();
         });
         let calls = calls.await;
         assert_eq!(calls.len(), 2, "{calls:?}");
@@ -514,7 +514,7 @@ fn names_of_a_large_directory_are_worked_on_in_portions() {
         // Attributes and streams, which may be long.
         let file = t.file("f").await;
         let eas: Vec<_> = (0..40).map(|i| (format!("ea{i}"), vec![1])).collect();
-        t.vfs.set_eas(&file, &eas).await.unwrap();
+        t.vfs.set_eas(ME, &file, &eas).await.unwrap();
         assert_eq!(taken(), 2);
         assert_eq!(t.vfs.eas(&file).await.unwrap().len(), 40);
         assert_eq!(taken(), 2);
@@ -541,7 +541,7 @@ fn more_attributes_than_a_megabyte_are_not_read() {
         let file = t.file("f").await;
         let set = async |ea: usize| {
             let ea = (format!("ea{ea}"), vec![7; 60_000]);
-            t.vfs.set_eas(&file, &[ea]).await.unwrap();
+            t.vfs.set_eas(ME, &file, &[ea]).await.unwrap();
         };
         for ea in 0..17 {
             set(ea).await;

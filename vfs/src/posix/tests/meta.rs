@@ -266,7 +266,7 @@ async fn set_ea<D: Disk>(
     value: &[u8],
 ) -> VfsResult<()> {
     let ea = (name.to_owned(), value.to_vec());
-    t.vfs.set_eas(file, &[ea]).await
+    t.vfs.set_eas(ME, file, &[ea]).await
 }
 
 pub(super) async fn extended_attributes<D: Disk>(t: Case<D>) {
@@ -291,9 +291,9 @@ pub(super) async fn extended_attributes<D: Disk>(t: Case<D>) {
         ea("TWO", b""),
         ea("two", b"2"),
     ];
-    t.vfs.set_eas(&file, &several).await.unwrap();
+    t.vfs.set_eas(ME, &file, &several).await.unwrap();
     let refused = [ea("b", b"1"), ea("", b"1")];
-    let refused = t.vfs.set_eas(&file, &refused).await;
+    let refused = t.vfs.set_eas(ME, &file, &refused).await;
     assert_eq!(refused.unwrap_err(), VfsError::InvalidEaName);
     let expected = [ea("A", b"2"), ea("two", b"2")];
     assert_eq!(t.vfs.eas(&file).await.unwrap(), expected);

@@ -67,7 +67,40 @@ async fn without_rights() -> Case<SimDisk> {
         service: (65_534, 65_534),
         ..SimOptions::default()
     });
-    Case::new(disk, link).await
+    let options = PosixOptions {
+        acl: AclNamespace::User,
+        ..default_options()
+    };
+    Case::with(disk, link, options).await
+}
+
+#[test]
+fn a_user_describes_his_files_where_root_is_nobody() {
+    block_on(async {
+        let t = without_rights().await;
+        let (vfs, root, alice, bob) = (&t.vfs, t.vfs.root(), &user(4001, &[]), &user(4002, &[]));
+        let ea = |value: &[u8]| vec![("e".to_owned(), value.to_vec())];
+        let new = NewNode {
+            security: Some(NewSecurity::Given(descriptor(1))),
+            eas: ea(b"1"),
+            ..NewNode::default()
+        };
+        let file = vfs.create(alice, &root, "f", &new, false).await.unwrap().0;
+        assert_eq!(vfs.eas(&file).await, Ok(ea(b"1")));
+        assert_eq!(vfs.security(&file, None).await, Ok(Some(descriptor(1))));
+        vfs.set_security(alice, &file, &descriptor(2))
+            .await
+            .unwrap();
+        vfs.set_eas(alice, &file, &ea(b"2")).await.unwrap();
+        // Others may still set nothing.
+        let refused = Err(VfsError::AccessDenied);
+        assert_eq!(vfs.set_eas(bob, &file, &ea(b"3")).await, refused);
+        assert_eq!(vfs.set_security(bob, &file, &descriptor(3)).await, refused);
+        assert_eq!(vfs.eas(&file).await, Ok(ea(b"2")));
+        assert_eq!(vfs.security(&file, None).await, Ok(Some(descriptor(2))));
+        vfs.set_eas(alice, &file, &ea(b"")).await.unwrap();
+        assert_eq!(vfs.eas(&file).await, Ok(vec![]));
+    });
 }
 
 #[test]

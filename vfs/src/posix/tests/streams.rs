@@ -518,15 +518,15 @@ fn clients_give_a_file_no_more_names_than_can_be_listed() {
             .await;
         assert_eq!(renamed.map(drop), Err(VfsError::TooLarge));
         let ea = |name: u64, value: &[u8]| (format!("{name:0150}"), value.to_vec());
-        let refused = t.vfs.set_eas(&file, &[ea(1, b"1")]).await;
+        let refused = t.vfs.set_eas(ME, &file, &[ea(1, b"1")]).await;
         assert_eq!(refused, Err(VfsError::TooLarge));
         let all = t.vfs.streams(&file).await.unwrap();
         assert_eq!(all.len() as u64, made);
         // A name that goes makes room for another one.
         t.vfs.remove_stream(ME, &last).await.unwrap();
-        t.vfs.set_eas(&file, &[ea(1, b"1")]).await.unwrap();
+        t.vfs.set_eas(ME, &file, &[ea(1, b"1")]).await.unwrap();
         let change = [ea(1, b""), ea(2, b"2")];
-        t.vfs.set_eas(&file, &change).await.unwrap();
+        t.vfs.set_eas(ME, &file, &change).await.unwrap();
         assert_eq!(t.vfs.eas(&file).await, Ok(vec![ea(2, b"2")]));
     });
 }

@@ -190,8 +190,9 @@ impl<V: Vfs> Overwriting<'_, V> {
             .map(|(name, _)| (name.clone(), Vec::new()))
             .collect();
         self.eas.extend_from_slice(old);
-        let vfs = &self.call.share()?.vfs;
-        vfs.set_eas(self.node, &set).await.map_err(of_eas)
+        let (vfs, token) = (&self.call.share()?.vfs, self.call.token()?);
+        let set = vfs.set_eas(&token.identity, self.node, &set);
+        set.await.map_err(of_eas)
     }
 
     async fn set_attributes(&self, bits: u32) -> Result<(), Failure> {
@@ -204,13 +205,14 @@ impl<V: Vfs> Overwriting<'_, V> {
     }
 
     async fn take_back(mut self) -> Result<(), Failure> {
-        let share = self.call.share()?;
+        let (share, token) = (self.call.share()?, self.call.token()?);
         let mut back = Ok(());
         // Either change may have reached the disk, in any order, so the present state is marked dirty for the next
         // FLUSH. The client already gets the error, so nobody waits for this.
         let flags = RequestFlags::default();
         if !self.eas.is_empty() {
-            back = share.vfs.set_eas(self.node, &self.eas).await;
+            let set = share.vfs.set_eas(&token.identity, self.node, &self.eas);
+            back = set.await;
             // It is not known which were changed and restored.
             drop(self.begun.eas_doubtful(self.node, flags).await);
         }

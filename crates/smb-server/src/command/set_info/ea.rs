@@ -21,7 +21,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     on.open.need(AccessMask::FILE_WRITE_EA)?;
     // [MS-SMB2] 3.3.5.21.1: a list that is cut off is refused as any other of wrong form.
     let entries = read_ea_list(buffer).map_err(|_| Status::EA_LIST_INCONSISTENT)?;
-    let node = &on.disk.node;
+    let (node, token) = (&on.disk.node, on.token()?);
     let turn = on.disk.quick.turn().lock().await;
     // A list that is refused is undone, and this must not undo an attribute that another request sets meanwhile.
     // The attributes are those of the file, whichever of its streams is open ([MS-FSA] 2.1.1.3).
@@ -31,12 +31,15 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let changes = eas::changes(&known, entries)?;
     let kept = KeptChange::begin(on, Some(turn)).await;
     let flags = on.open.flags();
-    match on.vfs().set_eas(node, &changes).await {
+    match on.vfs().set_eas(&token.identity, node, &changes).await {
         Ok(()) => drop(merging),
         Err(error @ VfsError::NotSupported) => return Err(of_eas(error)),
         Err(error) => {
             // [MS-FSA] 2.1.5.15.6: nothing of a refused list stays, unless the disk refuses to restore the old values.
-            let _back = on.vfs().set_eas(node, &former(&known, &changes)).await;
+            let _back = on
+                .vfs()
+                .set_eas(&token.identity, node, &former(&known, &changes))
+                .await;
             drop((merging, kept));
             // It is not known which were changed and restored. The client gets this error, whatever the gate says.
             drop(begun.eas_doubtful(node, flags).await);
