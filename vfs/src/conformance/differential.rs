@@ -171,25 +171,22 @@ async fn tree<D: Disk>(disk: &D) -> BTreeMap<Vec<u8>, String> {
     let mut seen = BTreeMap::new();
     let mut todo = vec![(Vec::new(), disk.root())];
     while let Some((path, fd)) = todo.pop() {
-        for entry in disk.entries(&fd, 1000).await.unwrap() {
+        for entry in ok!(disk.entries(&fd, 1000)) {
             let here = [&path[..], b"/", &entry.name].concat();
-            let stat = disk.stat_at(&fd, &entry.name).await.unwrap();
+            let stat = ok!(disk.stat_at(&fd, &entry.name));
             let is_dir = stat.mode & libc::S_IFMT == libc::S_IFDIR;
             // btrfs does not count subdirectories.
             let links = if is_dir { 0 } else { stat.links };
             let mut text = format!("{:o} {links}", stat.mode);
-            let one = disk
-                .open_at(ME, &fd, &entry.name, how(true, false, None))
-                .await
-                .unwrap();
+            let one = ok!(disk.open_at(ME, &fd, &entry.name, how(true, false, None)));
             if is_dir {
                 todo.push((here.clone(), one));
             } else {
                 let bytes = get(disk, &one, 0, 1 << 20).await;
-                let mut xattrs = disk.list_xattr(&one).await.unwrap();
+                let mut xattrs = ok!(disk.list_xattr(&one));
                 xattrs.sort();
                 for name in xattrs.iter().filter(|n| n.starts_with("user.")) {
-                    let value = disk.get_xattr(&one, name).await.unwrap();
+                    let value = ok!(disk.get_xattr(&one, name));
                     text += &format!(" {name}={value:?}");
                 }
                 text += &format!(" {} {bytes:?}", stat.size);

@@ -77,20 +77,16 @@ fn owner() -> Identity {
 async fn program<D: Disk>(disk: &D, dir: &D::Fd, name: &[u8], mode: u32) -> D::Fd {
     let fd = new_file(disk, dir, name).await;
     put(disk, &fd, 0, &vec![7; 2 * 4096]).await;
-    disk.fsync(&fd).await.unwrap();
-    disk.set_owner(ME, &fd, Some(OWNER), Some(GROUP))
-        .await
-        .unwrap();
-    disk.set_mode(&owner(), &fd, mode).await.unwrap();
-    disk.set_xattr(ME, &fd, CAPABILITY_NAME, &CAPABILITY, XattrSet::Either)
-        .await
-        .unwrap();
+    ok!(disk.fsync(&fd));
+    ok!(disk.set_owner(ME, &fd, Some(OWNER), Some(GROUP)));
+    ok!(disk.set_mode(&owner(), &fd, mode));
+    ok!(disk.set_xattr(ME, &fd, CAPABILITY_NAME, &CAPABILITY, XattrSet::Either));
     fd
 }
 
 /// The permission bits, and whether there are file capabilities.
 async fn privileges<D: Disk>(disk: &D, fd: &D::Fd) -> (u32, bool) {
-    let mode = disk.stat(fd).await.unwrap().mode & 0o7777;
+    let mode = ok!(disk.stat(fd)).mode & 0o7777;
     (mode, disk.get_xattr(fd, CAPABILITY_NAME).await.is_ok())
 }
 
@@ -99,7 +95,7 @@ pub(crate) async fn set_ids<D: Disk>(disk: &D) {
     let dir = new_dir(disk, &disk.root(), b"set-ids", 0o755).await;
     let source = new_file(disk, &dir, b"source").await;
     put(disk, &source, 0, &vec![9; 2 * 4096]).await;
-    disk.fsync(&source).await.unwrap();
+    ok!(disk.fsync(&source));
     for change in CHANGES {
         for (mode, left) in MODES {
             let name = format!("{change:?} {mode:o}");
@@ -126,25 +122,17 @@ async fn unchanged<D: Disk>(disk: &D, dir: &D::Fd, source: &D::Fd) {
     let nothing = disk.write(&fd, 0, Bytes::new(), false).await;
     assert_eq!(nothing, Ok(0));
     assert_eq!(disk.copy_range((source, 0), (&fd, 0), 0).await, Ok(0));
-    disk.copy_range((&fd, 0), (source, 0), BLOCK).await.unwrap();
-    disk.set_times(ME, &fd, Some(Timestamp { secs: 5, nanos: 0 }), None)
-        .await
-        .unwrap();
-    disk.set_xattr(ME, &fd, "user.stream", b"bytes", XattrSet::Either)
-        .await
-        .unwrap();
+    ok!(disk.copy_range((&fd, 0), (source, 0), BLOCK));
+    ok!(disk.set_times(ME, &fd, Some(Timestamp { secs: 5, nanos: 0 }), None));
+    ok!(disk.set_xattr(ME, &fd, "user.stream", b"bytes", XattrSet::Either));
     assert_eq!(privileges(disk, &fd).await, (0o6775, true));
     // A directory's set-group-ID bit decides the group of its new entries; a directory is not executed.
     let below = new_dir(disk, dir, b"below", 0o755).await;
-    disk.set_owner(ME, &below, Some(OWNER), Some(GROUP))
-        .await
-        .unwrap();
-    disk.set_mode(&owner(), &below, 0o2775).await.unwrap();
+    ok!(disk.set_owner(ME, &below, Some(OWNER), Some(GROUP)));
+    ok!(disk.set_mode(&owner(), &below, 0o2775));
     new_file(disk, &below, b"f").await;
-    disk.set_owner(ME, &below, Some(64_303), None)
-        .await
-        .unwrap();
-    assert_eq!(disk.stat(&below).await.unwrap().mode & 0o7777, 0o2775);
+    ok!(disk.set_owner(ME, &below, Some(64_303), None));
+    assert_eq!(ok!(disk.stat(&below)).mode & 0o7777, 0o2775);
 }
 
 /// Checks that nobody can set the set-group-ID bit for a group that he is not in, not even root, which is the service
@@ -153,9 +141,9 @@ async fn chosen<D: Disk>(disk: &D, dir: &D::Fd) {
     let fd = program(disk, dir, b"chosen", 0o755).await;
     let outsider = stranger(OWNER);
     for who in [&outsider, ME] {
-        disk.set_mode(who, &fd, 0o6755).await.unwrap();
+        ok!(disk.set_mode(who, &fd, 0o6755));
         assert_eq!(privileges(disk, &fd).await.0, 0o4755);
     }
-    disk.set_mode(&owner(), &fd, 0o6755).await.unwrap();
+    ok!(disk.set_mode(&owner(), &fd, 0o6755));
     assert_eq!(privileges(disk, &fd).await.0, 0o6755);
 }
