@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 
 use super::{
-    effects::{Effect, Profile, Scope},
+    effects::{Edit, Profile, Scope},
     faults::SimOp,
     image::{BLOCK, BLOCK_LEN, Block, SECTOR},
     state::{State, err, err_if},
@@ -93,7 +93,7 @@ impl State {
     }
 
     fn set_block(&mut self, ino: u64, number: u64, block: Block) {
-        self.change(Effect::Page { ino, number, block });
+        self.change(ino, Edit::Page { number, block });
     }
 
     /// Writes until the space is used up; ENOSPC only if nothing fits.
@@ -137,7 +137,7 @@ impl State {
         }
         let end = offset + done as u64;
         if end > self.node(ino)?.size {
-            self.change(Effect::Size { ino, size: end });
+            self.change(ino, Edit::Size(end));
         }
         self.drop_privileges(ino)?;
         self.touch(ino, true);
@@ -155,7 +155,7 @@ impl State {
         {
             self.blank(ino, size, size.next_multiple_of(BLOCK))?;
         }
-        self.change(Effect::Size { ino, size });
+        self.change(ino, Edit::Size(size));
         self.drop_privileges(ino)?;
         self.touch(ino, true);
         Ok(())
@@ -336,10 +336,7 @@ impl State {
             self.set_block(to, base + index, block);
         }
         if to_end > self.node(to)?.size {
-            self.change(Effect::Size {
-                ino: to,
-                size: to_end,
-            });
+            self.change(to, Edit::Size(to_end));
         }
         self.drop_privileges(to)?;
         self.touch(to, true);

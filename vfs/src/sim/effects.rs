@@ -47,38 +47,35 @@ pub enum Profile {
 
 /// One change of one slot.
 #[derive(Debug, Clone)]
-pub(super) enum Effect {
+pub(super) struct Effect {
+    /// The inode whose own state it changes (for a name: the directory).
+    pub(super) ino: u64,
+    pub(super) edit: Edit,
+}
+
+/// The slot that changes, and what it holds then.
+#[derive(Debug, Clone)]
+pub(super) enum Edit {
     Page {
-        ino: u64,
         number: u64,
         block: Block,
     },
-    Size {
-        ino: u64,
-        size: u64,
-    },
-    Mode {
-        ino: u64,
-        mode: u32,
-    },
+    Size(u64),
+    Mode(u32),
     Owner {
-        ino: u64,
         uid: u32,
         gid: u32,
     },
     Times {
-        ino: u64,
         accessed: Option<Timestamp>,
         written: Option<Timestamp>,
     },
     Xattr {
-        ino: u64,
         name: Box<str>,
         value: Option<Arc<[u8]>>,
     },
     /// `about` is the inode that has the name, or had it if the name is removed.
     Name {
-        dir: u64,
         name: Box<[u8]>,
         ino: Option<u64>,
         about: u64,
@@ -86,96 +83,53 @@ pub(super) enum Effect {
 }
 
 impl Effect {
-    /// The inode whose own state it changes (for a name: the directory).
-    fn owner(&self) -> u64 {
-        match self {
-            Self::Page { ino, .. }
-            | Self::Size { ino, .. }
-            | Self::Mode { ino, .. }
-            | Self::Owner { ino, .. }
-            | Self::Times { ino, .. }
-            | Self::Xattr { ino, .. } => *ino,
-            Self::Name { dir, .. } => *dir,
-        }
-    }
-
     fn is_page(&self) -> bool {
-        matches!(self, Self::Page { .. })
+        matches!(self.edit, Edit::Page { .. })
     }
 
     /// Whether `self`, being newer, makes `old` meaningless.
     fn supersedes(&self, old: &Self) -> bool {
-        match (self, old) {
-            (
-                Self::Page { ino, number, .. },
-                Self::Page {
-                    ino: i, number: n, ..
-                },
-            ) => ino == i && number == n,
-            (Self::Size { ino, size }, Self::Page { ino: i, number, .. }) => {
-                ino == i && *number >= size.div_ceil(BLOCK)
-            }
-            (Self::Size { ino, .. }, Self::Size { ino: i, .. })
-            | (Self::Mode { ino, .. }, Self::Mode { ino: i, .. })
-            | (Self::Owner { ino, .. }, Self::Owner { ino: i, .. }) => ino == i,
-            (
-                Self::Xattr { ino, name, .. },
-                Self::Xattr {
-                    ino: i, name: n, ..
-                },
-            ) => ino == i && name == n,
-            (
-                Self::Name { dir, name, .. },
-                Self::Name {
-                    dir: d, name: n, ..
-                },
-            ) => dir == d && name == n,
+        let in_slot = match (&self.edit, &old.edit) {
+            (Edit::Page { number, .. }, Edit::Page { number: n, .. }) => number == n,
+            (Edit::Size(size), Edit::Page { number, .. }) => *number >= size.div_ceil(BLOCK),
+            (Edit::Size(_), Edit::Size(_))
+            | (Edit::Mode(_), Edit::Mode(_))
+            | (Edit::Owner { .. }, Edit::Owner { .. }) => true,
+            (Edit::Xattr { name, .. }, Edit::Xattr { name: n, .. }) => name == n,
+            (Edit::Name { name, .. }, Edit::Name { name: n, .. }) => name == n,
             _ => false,
-        }
+        };
+        in_slot && self.ino == old.ino
     }
 }
 
 impl Image {
     /// Applies one change. Returns the change of allocated blocks.
-    pub(super) fn apply(&mut self, effect: &Effect) -> i64 {
+    pub(super) fn apply(&mut self, Effect { ino, edit }: &Effect) -> i64 {
         let keeps_tails = self.keeps_tails;
-        let Some(node) = self.get_mut(effect.owner()) else {
+        let Some(node) = self.get_mut(*ino) else {
             return 0;
         };
-        match effect {
-            Effect::Page { number, block, .. } => return node.set_block(*number, block.clone()),
-            Effect::Size { size, .. } => return node.set_size(*size, keeps_tails),
-            Effect::Mode { mode, .. } => node.mode = *mode,
-            Effect::Owner { uid, gid, .. } => (node.uid, node.gid) = (*uid, *gid),
-            Effect::Times {
-                accessed, written, ..
-            } => {
+        match edit {
+            Edit::Page { number, block } => return node.set_block(*number, block.clone()),
+            Edit::Size(size) => return node.set_size(*size, keeps_tails),
+            Edit::Mode(mode) => node.mode = *mode,
+            Edit::Owner { uid, gid } => (node.uid, node.gid) = (*uid, *gid),
+            Edit::Times { accessed, written } => {
                 node.accessed = accessed.unwrap_or(node.accessed);
                 node.written = written.unwrap_or(node.written);
             }
-            Effect::Xattr {
-                name,
-                value: Some(value),
-                ..
-            } => {
-                node.xattrs.insert(name.clone(), Arc::clone(value));
+            Edit::Xattr { name, value } => {
+                match value {
+                    Some(value) => node.xattrs.insert(name.clone(), Arc::clone(value)),
+                    None => node.xattrs.remove(name),
+                };
             }
-            Effect::Xattr {
-                name, value: None, ..
-            } => {
-                node.xattrs.remove(name);
-            }
-            Effect::Name {
-                name,
-                ino: Some(ino),
-                ..
-            } => {
-                node.entries.insert(name.clone(), *ino);
-            }
-            Effect::Name {
-                name, ino: None, ..
-            } => {
-                node.entries.remove(name);
+            Edit::Name { name, ino, .. } => {
+                match ino {
+                    Some(ino) => node.entries.insert(name.clone(), *ino),
+                    None => node.entries.remove(name),
+                };
             }
         }
         0
@@ -253,14 +207,12 @@ impl Durable {
                 let logged = self.logged(target);
                 self.persist(|e| {
                     own(e, target, scope)
-                        || matches!(e, Effect::Name { about, .. } if logged.contains(about))
+                        || matches!(&e.edit, Edit::Name { about, .. } if logged.contains(about))
                 });
             }
             Profile::Journal => {
-                let grows = self
-                    .pending
-                    .iter()
-                    .any(|(_, e)| matches!(e, Effect::Size { ino, .. } if *ino == target));
+                let mut effects = self.pending.iter().map(|(_, effect)| effect);
+                let grows = effects.any(|e| e.ino == target && matches!(e.edit, Edit::Size(_)));
                 let dir = self
                     .image
                     .get(target)
@@ -273,9 +225,9 @@ impl Durable {
     /// Commits a transaction: the effects that the sync of `target` covers itself and, with `metadata`, all names and
     /// attributes. They are applied in order, so that a page written after a truncation stays after it.
     fn commit(&mut self, target: u64, scope: Scope, metadata: bool) {
-        self.persist(|e| match e {
-            Effect::Page { .. } => own(e, target, scope),
-            Effect::Size { ino, .. } => metadata && *ino == target,
+        self.persist(|e| match e.edit {
+            Edit::Page { .. } => own(e, target, scope),
+            Edit::Size(_) => metadata && e.ino == target,
             _ => metadata,
         });
     }
@@ -283,11 +235,8 @@ impl Durable {
     /// Whether a name was removed from a directory and no sync has covered that since: btrfs then commits, by itself or
     /// because the back end requests it (`linux/removed.rs`).
     fn was_left(&self, dir: u64) -> bool {
-        let mut names = self.pending.iter().filter_map(|(_, effect)| match effect {
-            Effect::Name { dir, ino: None, .. } => Some(*dir),
-            _ => None,
-        });
-        names.any(|left| left == dir)
+        let mut effects = self.pending.iter().map(|(_, effect)| effect);
+        effects.any(|e| e.ino == dir && matches!(e.edit, Edit::Name { ino: None, .. }))
     }
 
     /// Inodes whose names a log tree saves with a sync of `target`: its own, those of the directories above it that
@@ -298,19 +247,15 @@ impl Durable {
         let mut logged = BTreeSet::from([target]);
         let mut next = vec![target];
         while let Some(ino) = next.pop() {
-            for (_, effect) in &self.pending {
-                let Effect::Name {
-                    dir,
-                    name,
-                    ino: Some(_),
-                    about,
-                } = effect
-                else {
-                    continue;
+            for (_, Effect { ino: dir, edit }) in &self.pending {
+                let name = match edit {
+                    Edit::Name {
+                        name,
+                        ino: Some(_),
+                        about,
+                    } if *about == ino => name,
+                    _ => continue,
                 };
-                if *about != ino {
-                    continue;
-                }
                 let above = self.is_unreachable(*dir).then_some(*dir);
                 let names = self.image.get(*dir).map(|node| &node.entries);
                 let former = names.and_then(|names| names.get(name)).copied();
@@ -338,10 +283,10 @@ impl Durable {
         let mut rest = Vec::with_capacity(self.pending.len());
         let mut resized = false;
         for (group, effect) in std::mem::take(&mut self.pending) {
-            let size = matches!(effect, Effect::Size { .. });
-            resized |= size && effect.owner() == target;
+            let size = matches!(effect.edit, Edit::Size(_));
+            resized |= size && effect.ino == target;
             let lost = effect.is_page() || (all && !size);
-            if lost && effect.owner() == target {
+            if lost && effect.ino == target {
                 // No block is applied before an earlier change of size.
                 if rng.below(2) == 0 && !(resized && effect.is_page()) {
                     self.image.apply(&effect);
@@ -360,10 +305,8 @@ impl Durable {
 
     /// The first inode, in order of issue, that has blocks waiting.
     pub(super) fn first_dirty(&self) -> Option<u64> {
-        self.pending
-            .iter()
-            .find(|(_, e)| e.is_page())
-            .map(|(_, e)| e.owner())
+        let mut effects = self.pending.iter().map(|(_, effect)| effect);
+        effects.find(|e| e.is_page()).map(|e| e.ino)
     }
 
     /// The image after a power loss at this moment.
@@ -386,8 +329,8 @@ impl Durable {
         // A device tears only the write that it is carrying out, not those that are done.
         let mut last: BTreeMap<(u64, u64), usize> = BTreeMap::new();
         for (index, (_, effect)) in self.pending.iter().enumerate() {
-            if let Effect::Page { ino, number, .. } = effect {
-                last.insert((*ino, *number), index);
+            if let Edit::Page { number, .. } = effect.edit {
+                last.insert((effect.ino, number), index);
             }
         }
         for (index, (_, effect)) in self.pending.iter().enumerate() {
@@ -399,24 +342,18 @@ impl Durable {
             if !survives {
                 continue;
             }
-            if let (
-                Cut::Seed(_),
-                Effect::Page {
-                    ino,
-                    number,
-                    block: Block::Data(new),
-                },
-            ) = (cut, effect)
-                && last.get(&(*ino, *number)) == Some(&index)
+            if let Edit::Page {
+                number,
+                block: Block::Data(new),
+            } = &effect.edit
+                && let (Cut::Seed(_), ino, number) = (cut, effect.ino, *number)
+                && last.get(&(ino, number)) == Some(&index)
                 && rng.below(4) == 0
             {
-                let old = image.get(*ino).map_or(Block::Hole, |n| n.block(*number));
+                let old = image.get(ino).map_or(Block::Hole, |n| n.block(number));
                 let block = Block::Data(Arc::new(torn(&old, new, &mut rng)));
-                image.apply(&Effect::Page {
-                    ino: *ino,
-                    number: *number,
-                    block,
-                });
+                let edit = Edit::Page { number, block };
+                image.apply(&Effect { ino, edit });
             } else {
                 image.apply(effect);
             }
@@ -447,8 +384,8 @@ impl Durable {
                 .values()
                 .flat_map(|n| n.entries.values().copied()),
         );
-        named.extend(self.pending.iter().filter_map(|(_, e)| match e {
-            Effect::Name { about, .. } => Some(*about),
+        named.extend(self.pending.iter().filter_map(|(_, e)| match e.edit {
+            Edit::Name { about, .. } => Some(about),
             _ => None,
         }));
         self.image
@@ -459,17 +396,15 @@ impl Durable {
 
 /// Whether a sync of `target` itself covers an effect.
 fn own(effect: &Effect, target: u64, scope: Scope) -> bool {
-    if effect.owner() != target {
-        return false;
-    }
-    match effect {
-        Effect::Page { number, .. } => match scope {
-            Scope::Blocks(first, end) => (first..end).contains(number),
+    let is_covered = match effect.edit {
+        Edit::Page { number, .. } => match scope {
+            Scope::Blocks(first, end) => (first..end).contains(&number),
             _ => true,
         },
-        Effect::Size { .. } | Effect::Name { .. } => true,
+        Edit::Size(_) | Edit::Name { .. } => true,
         _ => scope == Scope::All,
-    }
+    };
+    is_covered && effect.ino == target
 }
 
 /// A block of which some sectors are new and the others old.

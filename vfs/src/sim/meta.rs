@@ -1,7 +1,7 @@
 //! Attributes of simulated inodes: state, permissions, times, extended attributes, space.
 
 use super::{
-    effects::{Effect, Profile},
+    effects::{Edit, Profile},
     faults::SimOp,
     image::{BLOCK, Inode},
     state::{Cred, State, err, err_if},
@@ -103,7 +103,7 @@ impl State {
         }
         let mode = (node.mode & libc::S_IFMT) | bits;
         self.step();
-        self.change(Effect::Mode { ino, mode });
+        self.change(ino, Edit::Mode(mode));
         self.touch(ino, false);
         Ok(())
     }
@@ -123,7 +123,7 @@ impl State {
         let (uid, gid) = (uid.unwrap_or(node.uid), gid.unwrap_or(node.gid));
         let mode = without_set_ids(cred, node);
         self.step();
-        self.change(Effect::Owner { ino, uid, gid });
+        self.change(ino, Edit::Owner { uid, gid });
         self.drop_to(ino, mode)?;
         self.touch(ino, false);
         Ok(())
@@ -141,7 +141,7 @@ impl State {
         let node = self.node(ino)?;
         let capable = !node.is_dir() && node.xattrs.contains_key(FILE_CAPABILITIES);
         if mode != node.mode {
-            self.change(Effect::Mode { ino, mode });
+            self.change(ino, Edit::Mode(mode));
         }
         if capable {
             self.change_xattr(ino, FILE_CAPABILITIES, None);
@@ -165,11 +165,7 @@ impl State {
         err_if(times.any(|t| t.nanos >= 1_000_000_000), libc::EINVAL)?;
         if accessed.is_some() || written.is_some() {
             self.step();
-            self.change(Effect::Times {
-                ino,
-                accessed,
-                written,
-            });
+            self.change(ino, Edit::Times { accessed, written });
             self.touch(ino, false);
         }
         Ok(())
@@ -186,11 +182,8 @@ impl State {
     }
 
     fn change_xattr(&mut self, ino: u64, name: &str, value: Option<&[u8]>) {
-        self.change(Effect::Xattr {
-            ino,
-            name: name.into(),
-            value: value.map(Into::into),
-        });
+        let (name, value) = (name.into(), value.map(Into::into));
+        self.change(ino, Edit::Xattr { name, value });
     }
 
     fn may_set_xattr(&mut self, who: &Identity, ino: u64, name: &str) -> DiskResult<()> {

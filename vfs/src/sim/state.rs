@@ -17,7 +17,7 @@ use libc::{S_IFDIR, S_IFMT, S_ISGID};
 use super::{
     SimOptions,
     deceit::Deceit,
-    effects::{Durable, Effect, Profile, Scope},
+    effects::{Durable, Edit, Effect, Profile, Scope},
     faults::{FaultAction, FaultPlan, SimOp},
     image::{Image, Inode, ROOT},
     rng::SimRng,
@@ -244,7 +244,8 @@ impl State {
         self.group += 1;
     }
 
-    pub(super) fn change(&mut self, effect: Effect) {
+    pub(super) fn change(&mut self, ino: u64, edit: Edit) {
+        let effect = Effect { ino, edit };
         let delta = self.live.apply(&effect);
         self.used = self.used.saturating_add_signed(delta);
         self.durable.push(self.group, effect);
@@ -441,12 +442,8 @@ impl State {
     }
 
     fn name(&mut self, dir: u64, name: &[u8], ino: Option<u64>, about: u64) {
-        self.change(Effect::Name {
-            dir,
-            name: name.into(),
-            ino,
-            about,
-        });
+        let name = name.into();
+        self.change(dir, Edit::Name { name, ino, about });
         self.touch(dir, true);
     }
 
