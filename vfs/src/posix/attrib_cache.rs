@@ -15,7 +15,7 @@
 
 use std::{
     collections::HashMap,
-    hash::{BuildHasher, Hasher, RandomState},
+    hash::{BuildHasherDefault, Hasher},
     sync::Mutex,
     time::Duration,
 };
@@ -58,29 +58,11 @@ struct Inner {
     old: HashMap<FileKey, Entry, KeyHash>,
 }
 
+type KeyHash = BuildHasherDefault<KeyHasher>;
+
 /// Hashes inodes with a fifth of the standard library's work, which listings need for each entry. It is weaker, but
-/// clients do not choose inode numbers, and the tables are bounded.
-#[derive(Clone, Copy)]
-struct KeyHash {
-    seed: u64,
-}
-
-impl Default for KeyHash {
-    fn default() -> Self {
-        let seed = RandomState::new().hash_one(0);
-        Self { seed }
-    }
-}
-
-impl BuildHasher for KeyHash {
-    type Hasher = KeyHasher;
-
-    fn build_hasher(&self) -> KeyHasher {
-        KeyHasher(self.seed)
-    }
-}
-
-/// The state of one hash: both halves of a product take part in the next.
+/// clients do not choose inode numbers, and the tables are bounded. Both halves of a product take part in the next.
+#[derive(Default)]
 struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
