@@ -71,28 +71,8 @@ struct Own {
     stat: Stat,
 }
 
-/// Attributes of names, in their order.
-struct Looked {
-    attrs: Vec<VfsResult<Attr>>,
-    /// The indexes of names that must be queried one by one; `attrs` has placeholders there.
-    again: Vec<usize>,
-}
-
-impl Looked {
-    fn with_capacity(names: usize) -> Self {
-        Self {
-            attrs: Vec::with_capacity(names),
-            again: Vec::new(),
-        }
-    }
-
-    fn push(&mut self, attr: Option<VfsResult<Attr>>) {
-        if attr.is_none() {
-            self.again.push(self.attrs.len());
-        }
-        self.attrs.push(attr.unwrap_or(Err(VfsError::NotFound)));
-    }
-}
+/// Attributes of names, in their order; none for those that must be queried one by one.
+type Looked = Vec<Option<VfsResult<Attr>>>;
 
 impl<D: Disk> Directories for PosixVfs<D> {
     async fn list(
@@ -126,9 +106,9 @@ impl<D: Disk> Directories for PosixVfs<D> {
         let now = self.options.clock.now();
         let wanted = self.wanted(now);
         let found = self.disk.entries_looked(&fd, limit, looked, wanted);
-        let (names, mut looked) = self.listed(dir, max, found.await, now).await?;
-        self.look_again(who, dir, &names, &mut looked).await;
-        Ok((names, looked.attrs))
+        let (names, looked) = self.listed(dir, max, found.await, now).await?;
+        let attrs = self.look_again(who, dir, &names, looked).await;
+        Ok((names, attrs))
     }
 
     async fn attrs_at(
@@ -148,12 +128,9 @@ impl<D: Disk> Directories for PosixVfs<D> {
         let names: Vec<_> = entries.iter().map(|entry| entry.on_disk().into()).collect();
         let now = self.options.clock.now();
         let looked = self.disk.entries_attrs(fd, names, self.wanted(now)).await;
-        let mut found = Looked::with_capacity(entries.len());
-        for (entry, looked) in entries.iter().zip(looked) {
-            found.push(self.attr_looked(dir, entry, looked, now));
-        }
-        self.look_again(who, dir, entries, &mut found).await;
-        found.attrs
+        let looked = entries.iter().zip(looked);
+        let looked = looked.map(|(entry, looked)| self.attr_looked(dir, entry, looked, now));
+        self.look_again(who, dir, entries, looked.collect()).await
     }
 
     #[allow(clippy::too_many_arguments)] // As in the contract.
@@ -451,13 +428,17 @@ impl<D: Disk> PosixVfs<D> {
         who: &Identity,
         dir: &PosixNode<D>,
         entries: &[DirName],
-        looked: &mut Looked,
-    ) {
-        for place in std::mem::take(&mut looked.again) {
-            if let (Some(entry), Some(attr)) = (entries.get(place), looked.attrs.get_mut(place)) {
-                *attr = self.attr_at(who, dir, entry).await;
+        mut looked: Looked,
+    ) -> Vec<VfsResult<Attr>> {
+        for (entry, attr) in entries.iter().zip(&mut looked) {
+            if attr.is_none() {
+                *attr = Some(self.attr_at(who, dir, entry).await);
             }
         }
+        let looked = looked.into_iter();
+        looked
+            .map(|attr| attr.unwrap_or(Err(VfsError::NotFound)))
+            .collect()
     }
 
     /// A user who may list a directory may see its entries' attributes, but not the target of a link.
