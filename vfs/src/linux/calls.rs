@@ -300,12 +300,7 @@ pub(super) fn set_times(
 
 pub(super) fn set_mode(fd: &LinuxFd, mode: u32) -> DiskResult<()> {
     let mode = Mode::from_raw_mode(mode & 0o7777);
-    if fd.is_path_only() {
-        return fd.by_link(|folder, link| {
-            call(|| rustix::fs::chmodat(folder, link, mode, AtFlags::empty()))
-        });
-    }
-    call(|| rustix::fs::fchmod(fd, mode))
+    fd.by_link(|folder, link| call(|| rustix::fs::chmodat(folder, link, mode, AtFlags::empty())))
 }
 
 pub(super) fn set_owner(fd: &LinuxFd, uid: Option<u32>, gid: Option<u32>) -> DiskResult<()> {

@@ -78,11 +78,6 @@ fn reach<T>(
     fd.by_link(call)
 }
 
-/// Calls `get` with a small buffer, then with the largest possible one.
-fn sized(get: impl FnMut(&mut Vec<u8>) -> DiskResult<()>) -> DiskResult<Vec<u8>> {
-    sized_to(XATTR_MAX, get)
-}
-
 /// Calls `get` with a small buffer, then with one of `most` bytes, if that is more. E2BIG if that is too small as well.
 fn sized_to(
     most: usize,
@@ -184,7 +179,7 @@ pub(super) fn lengths(
         path.extend_from_slice(name);
         let (c_name, at) = (c_text(name)?, dir.as_fd());
         let flags = libc::AT_SYMLINK_NOFOLLOW;
-        let listed = sized(|buf| match way {
+        let listed = sized_to(XATTR_MAX, |buf| match way {
             XattrAccess::At => raw::list_xattr_at(at, &c_name, flags, buf),
             XattrAccess::Path => {
                 Ok(rustix::fs::llistxattr(path.as_slice(), spare_capacity(buf)).map(drop)?)
@@ -220,15 +215,19 @@ fn texts(listed: &[u8]) -> impl Iterator<Item = String> {
 fn names(fd: &LinuxFd, way: XattrAccess) -> DiskResult<Vec<u8>> {
     let listed = |got: rustix::io::Result<usize>| Ok(got.map(drop)?);
     if !fd.is_path_only() {
-        return sized(|buf| listed(rustix::fs::flistxattr(fd, spare_capacity(buf))));
+        return sized_to(XATTR_MAX, |buf| {
+            listed(rustix::fs::flistxattr(fd, spare_capacity(buf)))
+        });
     }
     match way {
-        XattrAccess::At => {
-            sized(|buf| reach(fd, |dir, path| raw::list_xattr_at(dir, path, 0, buf)))
-        }
+        XattrAccess::At => sized_to(XATTR_MAX, |buf| {
+            reach(fd, |dir, path| raw::list_xattr_at(dir, path, 0, buf))
+        }),
         XattrAccess::Path => {
             let path = fd.proc_path();
-            sized(|buf| listed(rustix::fs::listxattr(&*path, spare_capacity(buf))))
+            sized_to(XATTR_MAX, |buf| {
+                listed(rustix::fs::listxattr(&*path, spare_capacity(buf)))
+            })
         }
     }
 }
