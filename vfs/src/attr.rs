@@ -36,7 +36,6 @@ impl Timestamp {
 pub struct FileKey {
     /// Device number of the file system.
     pub fs: u64,
-    /// Inode number.
     pub ino: u64,
     /// Distinguishes files that had the same inode number: see [`crate::disk::Stat::key`]. 0 if the
     /// file system has nothing of that kind.
@@ -46,9 +45,7 @@ pub struct FileKey {
 /// The kind of object that an inode is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A regular file.
     File,
-    /// A directory.
     Directory,
     /// A symbolic link (only where the policy shows links as such).
     SymbolicLink,
@@ -59,22 +56,19 @@ pub enum Kind {
 /// The attributes that [`crate::Volume::attr`] returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attr {
-    /// The inode.
     pub key: FileKey,
     /// The number by which clients know the file: unique below the root of the share, and the same after a restart.
     pub file_id: u64,
-    /// The kind of object.
     pub kind: Kind,
     /// End of file in bytes (of the stream, for a stream node); 0 for directories.
+    /// Size in bytes.
     pub size: u64,
     /// Bytes allocated on disk.
     pub allocated: u64,
-    /// Hard links.
     pub links: u32,
     /// Creation time: the stored one (`user.DOSATTRIB`), else the file system's birth time, else
     /// the oldest other time.
     pub created: Timestamp,
-    /// Last access.
     pub accessed: Timestamp,
     /// Last write of data.
     pub written: Timestamp,
@@ -106,9 +100,7 @@ impl Attr {
 pub struct SetAttr {
     /// Creation time (stored in `user.DOSATTRIB`).
     pub created: Option<Timestamp>,
-    /// Last access.
     pub accessed: Option<Timestamp>,
-    /// Last write.
     pub written: Option<Timestamp>,
     /// DOS attribute bits, replaced whole; bits that cannot be stored (DIRECTORY, NORMAL,
     /// SPARSE_FILE, REPARSE_POINT) are ignored.
@@ -124,7 +116,6 @@ pub struct SetAttr {
 pub struct StreamInfo {
     /// Name without colons and type (`x` of `:x:$DATA`).
     pub name: String,
-    /// Size in bytes.
     pub size: u64,
     /// Bytes allocated on disk.
     pub allocated: u64,
@@ -145,7 +136,6 @@ pub struct FsInfo {
     pub sparse: bool,
     /// The file system can share blocks between files ([`crate::Contents::clone_range`]).
     pub clones: bool,
-    /// The file system is mounted read-only.
     pub read_only: bool,
     /// When the file system (share root) was made.
     pub created: Timestamp,

@@ -70,7 +70,6 @@ pub(crate) fn remember_service() {
     service();
 }
 
-/// The process's own user.
 pub(crate) fn service_uid() -> u32 {
     service().uid
 }

@@ -49,12 +49,10 @@ impl fmt::Display for Errno {
     }
 }
 
-/// Result of a disk operation.
 pub type DiskResult<T> = Result<T, Errno>;
 
 /// The result of an attempt at an operation, after which another attempt (by the ring, by the pool) may follow.
 pub(crate) enum Attempt<T, B> {
-    /// It is done.
     Done(DiskResult<T>),
     /// It would have to wait, or cannot be done this way; its buffers are returned.
     Declined(B),
@@ -92,9 +90,7 @@ pub fn check_name(name: &[u8]) -> DiskResult<()> {
 pub struct OpenHow {
     /// `O_PATH`: no I/O, only identity. The others but `directory` are ignored then.
     pub path_only: bool,
-    /// Read access.
     pub read: bool,
-    /// Write access.
     pub write: bool,
     /// `O_CREAT | O_EXCL` with these permission bits.
     pub create: Option<u32>,
@@ -103,7 +99,6 @@ pub struct OpenHow {
 }
 
 impl OpenHow {
-    /// `O_PATH`.
     pub(crate) const PATH_ONLY: Self = Self {
         path_only: true,
         read: false,
@@ -112,7 +107,6 @@ impl OpenHow {
         directory: false,
     };
 
-    /// How to create a file for reading and writing.
     pub(crate) fn new_file(mode: u32) -> Self {
         Self {
             read: true,
@@ -132,19 +126,14 @@ pub struct Stat {
     pub key: FileKey,
     /// `st_mode`, type bits included.
     pub mode: u32,
-    /// Hard links.
     pub links: u32,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
     /// Size in bytes.
     pub size: u64,
     /// Allocated 512-byte blocks.
     pub blocks: u64,
-    /// Last access.
     pub accessed: Timestamp,
-    /// Last write.
     pub written: Timestamp,
     /// Last change.
     pub changed: Timestamp,
@@ -159,9 +148,7 @@ pub struct Stat {
 /// One entry of a directory as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawEntry {
-    /// Name.
     pub name: Box<[u8]>,
-    /// Inode number.
     pub ino: u64,
     /// `DT_*` type, `DT_UNKNOWN` (0) possible.
     pub kind: u8,
@@ -200,7 +187,6 @@ pub enum Allocate {
 /// How [`Disk::set_xattr`] works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XattrSet {
-    /// Create or replace.
     Either,
     /// Fail with EEXIST if there.
     Create,
@@ -234,7 +220,6 @@ pub type EntriesLooked = (Vec<RawEntry>, Vec<DiskResult<EntryAttrs>>);
 /// The attribute that [`Disk::entries_attrs`] reads.
 #[derive(Clone)]
 pub struct Wanted {
-    /// An extended attribute.
     pub attribute: &'static str,
     /// Whether the attribute of an inode in this state is known already, so that it is not read.
     pub known: Arc<dyn Fn(&Stat) -> bool + Send + Sync>,
@@ -425,7 +410,6 @@ pub trait Disk: Send + Sync + 'static {
         durable: bool,
     ) -> DiskResult<usize>;
 
-    /// `ftruncate`.
     async fn truncate(&self, fd: &Self::Fd, size: u64) -> DiskResult<()>;
 
     /// `fallocate`.
@@ -474,7 +458,6 @@ pub trait Disk: Send + Sync + 'static {
         let _ = (fd, offset, len);
     }
 
-    /// `mkdirat`.
     async fn make_dir(
         &self,
         who: &Identity,

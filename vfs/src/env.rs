@@ -75,12 +75,10 @@ impl Default for Pause {
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
-    /// A clock that calls `now`.
     pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// The time now.
     pub fn now(&self) -> Timestamp {
         (self.0)()
     }

@@ -15,9 +15,7 @@ pub enum Identity {
 /// A user as Linux knows it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalUser {
-    /// File-system user id.
     pub uid: u32,
-    /// File-system group id.
     pub gid: u32,
     /// Supplementary groups, without `gid`; at most 65,536 (NGROUPS_MAX).
     pub groups: Vec<u32>,

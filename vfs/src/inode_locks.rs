@@ -58,13 +58,11 @@ impl InodeLocks {
         self.depot.load(SeqCst)
     }
 
-    /// Waits for the lock of an inode.
     pub async fn inode(&self, inode: FileKey) -> OwnedMutexGuard<()> {
         let place = (inode.fs, inode.ino % SHARDS);
         self.shard(place).lock_owned().await
     }
 
-    /// Waits for the lock of a name.
     pub async fn name(&self, directory: FileKey, shown: &str) -> OwnedMutexGuard<()> {
         self.shard(of_name((directory, shown))).lock_owned().await
     }

@@ -6,7 +6,6 @@ use crate::{Attr, FileKey, Timestamp, VfsError};
 /// other tasks a turn.
 pub const PATH_DEPTH_MAX: usize = 256;
 
-/// Result of a file-system operation.
 pub type VfsResult<T> = Result<T, VfsError>;
 
 /// A held inode or stream.
@@ -42,9 +41,7 @@ pub struct Lookup<N> {
 /// An inode's owner and permission bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permissions {
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
     /// `st_mode`, type bits included.
     pub mode: u32,
@@ -72,9 +69,7 @@ impl From<&Attr> for Permissions {
 /// The attributes of an inode at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// Owner and permission bits.
     pub permissions: Permissions,
-    /// Time of the last write.
     pub written: Timestamp,
     /// Change time.
     pub changed: Timestamp,
@@ -90,7 +85,6 @@ pub struct IoAccess {
 }
 
 impl IoAccess {
-    /// Reads and writes.
     pub(crate) const BOTH: Self = Self {
         read: true,
         write: true,
@@ -103,11 +97,8 @@ impl IoAccess {
 pub struct NewNode<'a> {
     /// Permission bits before the share's mask; `None`: the share's default.
     pub mode: Option<u32>,
-    /// DOS attribute bits to store.
     pub dos_attributes: u32,
-    /// Security descriptor to store.
     pub security: Option<NewSecurity<'a>>,
-    /// Extended attributes to store.
     pub eas: Vec<(String, Vec<u8>)>,
     /// Bytes to reserve.
     pub allocation: u64,
@@ -139,13 +130,11 @@ pub enum StreamOpen {
 /// The name that a removal took away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemovedName {
-    /// One of the object's own names.
     Own,
     /// The name of a symbolic link that led to the object.
     SymbolicLink,
 }
 
-/// Options of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteMode {
     /// Data, and the metadata needed to read it back, are on stable storage before the call
@@ -172,7 +161,6 @@ pub struct DirName {
 }
 
 impl DirName {
-    /// A name that is the same on disk.
     #[must_use]
     pub fn same(name: String) -> Self {
         Self {
@@ -208,12 +196,9 @@ impl DirName {
 /// [`attrs_at`](crate::Directories::attrs_at) returns them.
 pub type Listed = (Vec<DirName>, Vec<VfsResult<Attr>>);
 
-/// A range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// First byte.
     pub offset: u64,
-    /// Bytes.
     pub len: u64,
 }
 

@@ -43,13 +43,11 @@ pub trait Volume: Send + Sync + 'static {
     /// A held inode or stream.
     type Node: Node;
 
-    /// The share's root directory.
     fn root(&self) -> Self::Node;
 
     /// The present attributes of the inode (or stream).
     async fn attr(&self, node: &Self::Node) -> VfsResult<Attr>;
 
-    /// The present number of names of the inode.
     async fn links(&self, node: &Self::Node) -> VfsResult<u32> {
         Ok(self.attr(node).await?.links)
     }
@@ -135,7 +133,6 @@ pub trait Paths: Volume {
     fn short_name(&self, name: &str, short: &mut String);
 }
 
-/// New files and directories.
 pub trait Creation: Volume {
     /// Creates an empty regular file, opened for reading and writing, or an empty directory. `Exists` if the name is
     /// taken (in any case).
@@ -152,7 +149,6 @@ pub trait Creation: Volume {
     fn new_modes(&self) -> NewModes;
 }
 
-/// The names in directories.
 pub trait Directories: Volume {
     /// The names in a directory, `.` and `..` left out, in an order that is stable while the
     /// directory does not change. At most `max`; a directory with more gives `TooLarge`.
@@ -220,7 +216,6 @@ pub trait Directories: Volume {
     ) -> VfsResult<RemovedName>;
 }
 
-/// The contents of files and streams.
 pub trait Contents: Volume {
     /// The same inode, opened for I/O. The kernel's permission check for `who` happens here.
     /// `Special` inodes give `NotSupported`.
@@ -289,7 +284,6 @@ pub trait Contents: Volume {
     ) -> VfsResult<()>;
 }
 
-/// The named streams of inodes.
 pub trait NamedStreams: Volume {
     /// Checks that a new stream can have this name.
     fn check_stream_name(&self, name: &str) -> VfsResult<()>;
@@ -328,10 +322,8 @@ pub trait Attributes: Volume {
     /// The present owner and permission bits of the inode.
     async fn permissions(&self, node: &Self::Node) -> VfsResult<Permissions>;
 
-    /// Whether READONLY is set at present.
     async fn is_readonly(&self, node: &Self::Node) -> VfsResult<bool>;
 
-    /// Changes attributes.
     async fn set_attr(&self, who: &Identity, node: &Self::Node, set: &SetAttr) -> VfsResult<()>;
 
     /// The kinds of I/O that the kernel would allow `who`, by permission bits and POSIX ACLs.
@@ -388,7 +380,6 @@ pub trait ClientAttributes: Volume {
     async fn ea_sizes_at(&self, dir: &Self::Node, names: &[(&DirName, &Attr)]) -> Vec<u32>;
 }
 
-/// Security descriptors.
 pub trait Descriptors: Volume {
     /// Whether the file system under `node` can store them.
     async fn keeps_descriptors(&self, node: &Self::Node) -> bool;

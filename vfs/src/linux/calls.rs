@@ -345,7 +345,6 @@ fn with_link<T>(fd: &LinuxFd, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
     Some(look(target))
 }
 
-/// Whether the kernel has marked the path.
 fn is_marked(fd: &LinuxFd, path: &[u8]) -> bool {
     path.ends_with(REMOVED) && !is_at(fd, path)
 }

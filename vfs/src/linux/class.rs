@@ -81,7 +81,6 @@ fn is_btrfs_or_over_it(kind: u64, inodes: u64) -> bool {
 /// The operations that a file system permits without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Class {
-    /// `f_type`.
     pub(crate) kind: u64,
     /// In memory: plain reads and writes are inline.
     pub(crate) memory: bool,

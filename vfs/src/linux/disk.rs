@@ -51,7 +51,6 @@ pub struct LinuxDisk {
 /// the range is started.
 const LOOKED_BACK: u64 = 64 << 20;
 
-/// The result of an open on the pool.
 enum Opened {
     Here(LinuxFd),
     /// The root of a file system that is mounted on the name, and its device number.
@@ -309,7 +308,6 @@ impl LinuxDisk {
             .await
     }
 
-    /// Opens on the pool.
     pub(super) async fn pool_open(
         &self,
         who: &Identity,

@@ -45,7 +45,6 @@ struct Inner {
     listing: Mutex<()>,
     /// `O_NONBLOCK` is still set from the open; see [`LinuxFd::for_ring`].
     nonblock: AtomicBool,
-    /// The file was truncated through it.
     truncated: AtomicBool,
     /// The number of open descriptors of this inode that share this count: this one and those opened again from it. It
     /// is made with the second one.
@@ -145,12 +144,10 @@ impl LinuxFd {
         fd
     }
 
-    /// The file system it is on.
     pub(super) fn file_system(&self) -> &Arc<FileSystem> {
         &self.0.file_system
     }
 
-    /// The class of its file system.
     pub(crate) fn class(&self) -> Class {
         self.0.file_system.class
     }

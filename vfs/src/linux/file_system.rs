@@ -80,7 +80,6 @@ impl FileSystem {
         Ok(new)
     }
 
-    /// A file system behind a network, for tests.
     #[cfg(test)]
     pub(super) fn remote(device: u64) -> Arc<Self> {
         let class = Class {
@@ -90,7 +89,6 @@ impl FileSystem {
         Self::with(device, class)
     }
 
-    /// A file system of any class, for tests.
     #[cfg(test)]
     pub(super) fn with(device: u64, class: Class) -> Arc<Self> {
         Arc::new(Self {

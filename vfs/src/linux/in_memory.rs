@@ -41,7 +41,6 @@ pub(super) struct Cached {
 }
 
 impl Cached {
-    /// The range, if all of it is in memory.
     pub(super) fn find(
         disk: &LinuxDisk,
         fd: &LinuxFd,

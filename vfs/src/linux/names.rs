@@ -13,11 +13,9 @@ use crate::{
     disk::{DiskResult, check_name},
 };
 
-/// A name and the directory that it is in.
 type Entry<'a> = (&'a LinuxFd, &'a [u8]);
 
 impl LinuxDisk {
-    /// Renames a name.
     pub(super) async fn move_name(
         &self,
         who: &Identity,

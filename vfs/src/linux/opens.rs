@@ -13,7 +13,6 @@ use super::{
 };
 use crate::disk::{DiskResult, Errno, OpenHow};
 
-/// `RESOLVE_*` of every open.
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_SYMLINKS);
@@ -28,7 +27,6 @@ fn resolve(how: OpenHow) -> ResolveFlags {
     }
 }
 
-/// `O_*` of an open.
 fn open_flags(how: OpenHow) -> OFlags {
     let mut flags = OFlags::CLOEXEC;
     if how.directory {

@@ -34,9 +34,7 @@ const KNOWN_MAX: usize = 65_536;
 /// An inode as `statx` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InodeId {
-    /// `st_dev`.
     pub device: u64,
-    /// `st_ino`.
     pub number: u64,
 }
 
@@ -50,11 +48,9 @@ impl InodeId {
 /// An inode and when it was last changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InodeState {
-    /// The inode.
     pub inode: InodeId,
     /// Seconds and nanoseconds of `stx_ctime`.
     changed: (i64, u32),
-    /// The number of its names.
     links: u32,
 }
 
@@ -146,7 +142,6 @@ impl OwnChanges {
         *lock(&self.wake) = Some(Box::new(wake));
     }
 
-    /// Sets whether anything is observed.
     pub fn observe(&self, on: bool) {
         self.observed.store(on, Ordering::SeqCst);
     }
@@ -187,12 +182,10 @@ impl OwnChanges {
         lock(&self.table).known.contains_key(&thing)
     }
 
-    /// The number of entries.
     pub fn len(&self) -> usize {
         lock(&self.table).known.len()
     }
 
-    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -246,7 +239,6 @@ impl OwnChanges {
         }
     }
 
-    /// Whether anything is observed.
     pub fn is_observed(&self) -> bool {
         self.observed.load(Ordering::SeqCst)
     }

@@ -81,7 +81,6 @@ impl ThreadGroup {
     }
 }
 
-/// The group and file system of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     group: ThreadGroup,
@@ -96,7 +95,6 @@ type Job = Box<dyn FnOnce() + Send>;
 /// The file system and the requester of a job that a thread has taken.
 type Owner = (u64, Requester);
 
-/// The purpose of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Request,

@@ -280,7 +280,6 @@ fn readable(dir: &LinuxFd) -> DiskResult<OwnedFd> {
     Ok(rustix::fs::openat(dir, c".", flags, Mode::empty())?)
 }
 
-/// Commits the file system.
 fn sync(dir: &OwnedFd) -> DiskResult<()> {
     match raw::btrfs_sync(dir.as_fd()) {
         // A sandbox may refuse this ioctl.

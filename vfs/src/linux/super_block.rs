@@ -45,7 +45,6 @@ const SLOTS: usize = 64;
 /// Whether the renames of a file system are atomic, by device number: `(dev + 1) << 1`, with [`ATOMIC`]; 0 is empty. If
 /// two numbers share a slot, the file system is asked again.
 static KNOWN: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
-/// Renames are atomic.
 const ATOMIC: u64 = 1;
 
 #[expect(
@@ -116,7 +115,6 @@ fn has_journal(dev: u64) -> bool {
 /// The identity of a file system across reboots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FsIdentity {
-    /// `f_type`.
     pub kind: u64,
     /// UUID; zero where there is none or the kernel does not report it.
     pub uuid: [u8; 16],
@@ -162,7 +160,6 @@ impl SuperBlock {
         self.dev
     }
 
-    /// Its identity across reboots.
     pub fn identity(&self) -> FsIdentity {
         self.identity
     }

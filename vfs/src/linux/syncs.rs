@@ -17,13 +17,11 @@ const INODE_MAX: u64 = 4096;
 /// The flag of an inode of ext4 that holds its data (`EXT4_INLINE_DATA_FL`).
 const INLINE_DATA: u32 = 0x1000_0000;
 
-/// `fsync`.
 pub(super) fn all(fd: &LinuxFd) -> DiskResult<()> {
     let _syncing = removed::Syncing::begin(fd);
     calls::call(|| rustix::fs::fsync(fd))
 }
 
-/// `fdatasync`.
 pub(super) fn data(fd: &LinuxFd) -> DiskResult<()> {
     if may_miss_data(fd) {
         return all(fd);

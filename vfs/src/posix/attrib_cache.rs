@@ -83,7 +83,6 @@ impl Hasher for KeyHasher {
     }
 }
 
-/// The attributes of one share's inodes.
 #[derive(Default)]
 pub(super) struct AttribCache(Mutex<Inner>);
 

@@ -301,7 +301,6 @@ impl<D: Disk> PosixVfs<D> {
         service_or(who, set).await
     }
 
-    /// Sets DOS attributes and the creation time.
     async fn set_dos(
         &self,
         who: &Identity,

@@ -33,18 +33,15 @@ const NAMES_MAX: usize = 100_000_000;
 pub struct Moved {
     /// Streams that are in the other place now.
     pub streams: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// The folder of its streams was moved to where Samba looks for it.
     pub folder: bool,
 }
 
-/// The result of a conversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Converted {
     /// Files and directories whose streams were moved.
     pub inodes: u64,
-    /// The sum of all moves.
     pub moved: Moved,
     /// Files and directories that could not be examined, or whose streams stay where they were.
     pub failed: u64,
@@ -52,7 +49,6 @@ pub struct Converted {
     pub depot: bool,
 }
 
-/// A directory that is being visited.
 struct Level<F> {
     fd: F,
     path: String,

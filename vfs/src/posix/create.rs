@@ -59,7 +59,6 @@ impl Temporary {
     }
 }
 
-/// An inode just made.
 struct Made<F> {
     fd: F,
     stat: Stat,
@@ -330,7 +329,6 @@ impl<D: Disk> PosixVfs<D> {
         self.child_of(service_or(who, open).await).await
     }
 
-    /// Removes a name that was just made.
     async fn take_back(&self, who: &Identity, parent: &PosixNode<D>, at: &[u8], directory: bool) {
         let unlink = async |by: &Identity| self.disk.unlink(by, parent.fd(), at, directory).await;
         let (changes, unlink) = ([Change::Remove(at)], service_or(who, unlink));

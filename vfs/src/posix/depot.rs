@@ -40,7 +40,6 @@ const FOLDERS_MAX: usize = 10_000;
 /// Depot folders, as Samba makes them.
 const FOLDER_MODE: u32 = 0o755;
 
-/// How folders are opened.
 pub(super) const FOLDER: OpenHow = OpenHow {
     directory: true,
     ..OpenHow::PATH_ONLY

@@ -65,7 +65,6 @@ impl<F> Entry<F> {
 /// A name that leads to a node.
 struct Own {
     on_disk: Box<[u8]>,
-    /// The name is a link that leads there.
     link: bool,
     /// The node's inode as it was just seen.
     stat: Stat,

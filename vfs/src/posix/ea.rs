@@ -208,7 +208,6 @@ impl<D: Disk> PosixVfs<D> {
     }
 }
 
-/// The length of a list of attributes' names.
 pub(super) fn names_length<'a>(names: impl IntoIterator<Item = &'a String>) -> usize {
     names.into_iter().map(|name| name.len() + 1).sum()
 }

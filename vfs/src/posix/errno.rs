@@ -100,7 +100,6 @@ impl VfsError {
 }
 
 impl Errno {
-    /// Whether the number is one of `any`.
     pub(super) fn is(self, any: &[i32]) -> bool {
         any.contains(&self.0)
     }

@@ -30,12 +30,10 @@ impl Via {
     }
 }
 
-/// The salts of the file systems below a root.
 #[derive(Debug)]
 pub(super) struct FileIds {
     /// The device number of the root's file system.
     root: u64,
-    /// Salts by device number.
     salts: Mutex<BTreeMap<u64, u64>>,
 }
 
@@ -70,7 +68,6 @@ impl FileIds {
         salts.insert(fs, salt);
     }
 
-    /// The id of an inode.
     pub(super) fn of(&self, inode: FileKey, kind: Kind, via: Via) -> u64 {
         let own = match inode.fs == self.root {
             true => inode.ino,

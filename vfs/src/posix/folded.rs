@@ -38,7 +38,6 @@ pub(super) struct Folded {
 /// A name that a lookup searches for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sought<'a> {
-    /// Its folded form.
     pub(super) folded: &'a str,
     /// Its code, if it may be the short form of a name.
     pub(super) code: Option<Code>,
@@ -60,7 +59,6 @@ impl Folded {
         self.names.into_iter()
     }
 
-    /// The number of names.
     pub(super) fn count(&self) -> usize {
         self.count
     }
@@ -81,7 +79,6 @@ impl Folded {
         codes.is_some_and(|codes| !codes.contains_key(&code))
     }
 
-    /// Adds a name as it is on disk.
     pub(super) fn add(&mut self, on_disk: &[u8]) {
         let shown = name::to_client(on_disk);
         let folded = crate::fold(&shown).into_boxed_str();
@@ -109,7 +106,6 @@ impl Folded {
         }
     }
 
-    /// Removes a name as it was on disk.
     pub(super) fn remove(&mut self, on_disk: &[u8]) {
         let shown = name::to_client(on_disk);
         let folded = crate::fold(&shown);

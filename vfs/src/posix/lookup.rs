@@ -96,7 +96,6 @@ impl From<&Stat> for Seen {
     }
 }
 
-/// The object that a name refers to.
 pub(super) enum Child<F> {
     Inode(F, Stat),
     Link,
@@ -401,7 +400,6 @@ impl<D: Disk> PosixVfs<D> {
         Ok(Some(child).filter(|child| !(hidden && matches!(child, Child::Link))))
     }
 
-    /// Whether a directory is hidden from clients.
     pub(super) fn hides(&self, directory: FileKey) -> bool {
         let inode = (directory.fs, directory.ino);
         self.options.hidden.contains(&inode)

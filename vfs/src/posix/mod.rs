@@ -126,12 +126,10 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    /// The disk beneath.
     pub fn disk(&self) -> &D {
         &self.disk
     }
 
-    /// The options it was made with.
     pub fn options(&self) -> &PosixOptions {
         &self.options
     }

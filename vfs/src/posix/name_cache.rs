@@ -70,9 +70,7 @@ pub(super) enum Known {
 /// A change of a directory's names by the server itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change<'a> {
-    /// A name was added.
     Add(&'a [u8]),
-    /// A name was removed.
     Remove(&'a [u8]),
 }
 
@@ -85,7 +83,6 @@ struct Inner {
     /// The number of own changes so far, and the number when `ours` was emptied.
     changes: u64,
     emptied: u64,
-    /// The memory of all snapshots together.
     bytes: usize,
     /// Snapshots that are no longer used and have to be dropped.
     forgotten: Vec<Folded>,
@@ -100,7 +97,6 @@ pub(super) struct Listing {
     changes: u64,
 }
 
-/// The snapshots of one share.
 #[derive(Default)]
 pub(super) struct NameCache(Mutex<Inner>);
 

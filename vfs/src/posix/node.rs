@@ -29,7 +29,6 @@ pub(super) struct Inner<D: Disk> {
     pub(super) io: IoAccess,
     /// The name at the lookup.
     pub(super) named: Named,
-    /// The trail of a directory.
     pub(super) trail: Option<Trail>,
     pub(super) stream: Option<Stream<D>>,
     /// A second descriptor of a file that is open for writing. It was opened for reading before the
@@ -117,7 +116,6 @@ impl<D: Disk> PosixNode<D> {
         self.changed(|inner| inner.named.via = via)
     }
 
-    /// A stream of this inode.
     pub(super) fn with_stream(&self, stream: Stream<D>) -> Self {
         self.changed(|inner| (inner.trail, inner.stream) = (None, Some(stream)))
     }
@@ -166,7 +164,6 @@ impl<D: Disk> std::fmt::Debug for PosixNode<D> {
     }
 }
 
-/// The kind in `st_mode`.
 pub(super) fn kind_of(mode: u32) -> Kind {
     match mode & libc::S_IFMT {
         libc::S_IFREG => Kind::File,

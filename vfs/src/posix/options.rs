@@ -66,13 +66,11 @@ pub enum StreamStore {
     Depot,
 }
 
-/// Options of a share's files.
 #[derive(Clone)]
 pub struct PosixOptions {
     /// The root's path on the host: an absolute target of a link that begins with it is within the share. If it is
     /// empty, no absolute target is.
     pub root_path: PathBuf,
-    /// Symbolic links.
     pub symlinks: SymlinkPolicy,
     /// A leading dot means HIDDEN, whatever DOS attributes are stored.
     pub hide_dot_files: bool,
@@ -91,9 +89,7 @@ pub struct PosixOptions {
     /// Directories, by device and inode, that are hidden from clients wherever they are below the
     /// root.
     pub hidden: Vec<(u64, u64)>,
-    /// Security descriptors.
     pub acl: AclNamespace,
-    /// Named streams.
     pub streams: StreamStore,
     /// Nothing may be changed through this share.
     pub read_only: bool,

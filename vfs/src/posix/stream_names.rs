@@ -104,7 +104,6 @@ impl<D: Disk> PosixVfs<D> {
         Ok(streams)
     }
 
-    /// The streams of an inode that lie in the depot.
     pub(super) async fn depot_streams(&self, node: &PosixNode<D>) -> VfsResult<Vec<StreamInfo>> {
         let Some(folder) = self.depot_folder(node).await? else {
             return Ok(Vec::new());

@@ -422,7 +422,6 @@ impl<D: Disk> PosixVfs<D> {
         gone.then_some(()).ok_or(VfsError::NotFound)
     }
 
-    /// The attribute that holds a stream, if one does.
     pub(super) async fn attribute_there(
         &self,
         node: &PosixNode<D>,

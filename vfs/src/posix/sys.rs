@@ -58,7 +58,6 @@ const LISTXATTRAT: libc::c_long = GETXATTRAT + 1;
 /// `cachestat` of Linux 6.5; its number is common to all architectures of the table above.
 const CACHESTAT: libc::c_long = if GETXATTRAT > 0 { 451 } else { -1 };
 
-/// `struct xattr_args`.
 #[repr(C, align(8))]
 struct XattrArgs {
     value: u64,
@@ -229,7 +228,6 @@ pub(crate) fn list_xattr_at(
     unsafe { appended(names, got) }
 }
 
-/// `ioctl(FICLONERANGE)`.
 pub(crate) fn clone_range(
     from: BorrowedFd<'_>,
     from_offset: u64,
@@ -278,7 +276,6 @@ pub(crate) fn fs_uuid(fd: BorrowedFd<'_>) -> DiskResult<[u8; 16]> {
 /// The result of `ioctl(XFS_IOC_FSGEOMETRY_V1)`.
 pub(crate) struct XfsGeometry {
     pub(crate) uuid: [u8; 16],
-    /// Files can share blocks.
     pub(crate) reflink: bool,
 }
 
@@ -344,7 +341,6 @@ pub(crate) fn swap_fs_uid(uid: u32) -> u32 {
     u32::from_ne_bytes(before.to_ne_bytes())
 }
 
-/// The calling thread's file-system uid.
 pub(crate) fn fs_uid() -> u32 {
     swap_fs_uid(NO_ID)
 }

@@ -9,7 +9,6 @@ use std::{collections::VecDeque, sync::Mutex, time::Duration};
 use super::name_cache::later;
 use crate::{FileKey, Timestamp, lock};
 
-/// Names remembered.
 const NAMES_MAX: usize = 64;
 /// How long a name is remembered ([MS-FSA] 2.1.1.2).
 const REMEMBERED_FOR: Duration = Duration::from_secs(15);
@@ -21,7 +20,6 @@ struct Name {
     until: Timestamp,
 }
 
-/// The names of one share.
 #[derive(Default)]
 pub(super) struct Tunnel(Mutex<VecDeque<Name>>);
 

@@ -40,7 +40,6 @@ pub enum Deceit {
 }
 
 impl Deceit {
-    /// Every deceit.
     pub const ALL: [Self; 10] = [
         Self::FsyncIsFdatasync,
         Self::FileSyncSkipped,
@@ -55,7 +54,6 @@ impl Deceit {
     ];
 }
 
-/// The result of a sync.
 pub(super) struct Synced {
     /// The result that the caller gets.
     pub(super) told: DiskResult<()>,

@@ -139,9 +139,7 @@ impl Image {
 /// The changes that a sync must cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// `fsync`.
     All,
-    /// `fdatasync`.
     Data,
     /// `RWF_DSYNC` of these blocks (first, one past the last).
     Blocks(u64, u64),

@@ -5,10 +5,8 @@ use std::{future::Future, pin::Pin, sync::Arc};
 /// At most this many faults may be planted at a time; further ones are refused.
 pub const FAULTS_MAX: usize = 1024;
 
-/// A kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SimOp {
-    /// `read`.
     Read,
     /// `write`, durable ones included, and `copy_range`.
     Write,
@@ -34,14 +32,11 @@ pub enum FaultAction {
     Short,
 }
 
-/// One planted fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// The operations that are counted.
     pub on: SimOp,
-    /// The number of them that pass first: 0 hits the next one.
+    /// The number of such operations that pass first: 0 hits the next one.
     pub after: u64,
-    /// The action on the one call it hits.
     pub action: FaultAction,
 }
 
@@ -53,23 +48,16 @@ pub type SimYield = Pin<Box<dyn Future<Output = ()>>>;
 /// interleaves, delays or counts operations supplies it.
 pub type SimHook = Arc<dyn Fn(SimOp) -> Option<SimYield> + Send + Sync>;
 
-/// A call that syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncKind {
-    /// `fsync`.
     All,
-    /// `fdatasync`.
     Data,
-    /// A durable write.
     Write,
 }
 
-/// One sync as it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncSeen {
-    /// The inode.
     pub ino: u64,
-    /// The call.
     pub kind: SyncKind,
     /// The error that the caller got, `None` for success.
     pub error: Option<i32>,

@@ -23,7 +23,6 @@ pub(super) const SECTOR: usize = 512;
 /// Inode number of the root directory.
 pub(super) const ROOT: u64 = 2;
 
-/// The bytes of one block.
 pub(super) type Page = Arc<[u8; BLOCK_LEN]>;
 
 /// The contents of a block's place. `None` as a map's value stands for a block that is reserved but never written.
@@ -33,11 +32,9 @@ pub(super) enum Block {
     Hole,
     /// Allocated, never written: reads as zeros.
     Reserved,
-    /// Written.
     Data(Page),
 }
 
-/// Everything about an inode.
 #[derive(Debug, Clone)]
 pub(super) struct Inode {
     pub(super) mode: u32,
@@ -92,7 +89,6 @@ impl Inode {
         self.mode & S_IFMT == S_IFLNK
     }
 
-    /// `DT_*` of the inode.
     pub(super) fn dirent_kind(&self) -> u8 {
         u8::try_from((self.mode & S_IFMT) >> 12).unwrap_or(0)
     }
@@ -144,7 +140,6 @@ impl Inode {
     }
 }
 
-/// All inodes of a disk.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Image {
     pub(super) inodes: BTreeMap<u64, Arc<Inode>>,

@@ -49,7 +49,6 @@ use effects::Scope;
 use image::ROOT;
 use state::{OpenName, State, err, err_if};
 
-/// The kind of disk to simulate.
 #[derive(Debug, Clone)]
 pub struct SimOptions {
     /// File-system number in every [`crate::FileKey`].
@@ -59,11 +58,9 @@ pub struct SimOptions {
     /// Space for the extended attributes of one inode in bytes (ext4 without `ea_inode`: about
     /// 4,000).
     pub xattr_space: usize,
-    /// Whether `FICLONERANGE` works.
     pub clones: bool,
     /// It looks like NFS, and its listings do not say which names are links.
     pub nfs: bool,
-    /// Mounted read-only.
     pub read_only: bool,
     /// The changes that a power loss may take. [`Profile::Untracked`] for a plain memory share.
     pub profile: Profile,
@@ -71,7 +68,6 @@ pub struct SimOptions {
     pub seed: u64,
     /// Time of changes; without one, a counter of milliseconds from September 2020 on.
     pub clock: Option<Clock>,
-    /// Owner of the root directory.
     pub root_owner: (u32, u32),
     /// Permission bits of the root directory.
     pub root_mode: u32,
@@ -191,7 +187,6 @@ impl Drop for Handle {
     }
 }
 
-/// An open descriptor of a [`SimDisk`].
 #[derive(Clone)]
 pub struct SimFd(Arc<Handle>);
 
@@ -202,7 +197,6 @@ impl fmt::Debug for SimFd {
 }
 
 impl SimFd {
-    /// The inode number behind the descriptor.
     #[must_use]
     pub fn ino(&self) -> u64 {
         self.0.ino
@@ -343,7 +337,6 @@ impl SimDisk {
         self.shared.lock().options.read_only = read_only;
     }
 
-    /// Sets or removes the observer of every sync.
     pub fn observe_syncs(&self, observer: Option<SyncObserver>) {
         *lock(&self.shared.observer) = observer;
     }

@@ -1,6 +1,5 @@
 //! The simulator's own random numbers: SplitMix64, seeded, never the system's.
 
-/// A deterministic stream of numbers.
 #[derive(Debug, Clone)]
 pub(super) struct SimRng(u64);
 

@@ -34,7 +34,6 @@ pub(super) const fn err<T>(errno: i32) -> DiskResult<T> {
     Err(Errno(errno))
 }
 
-/// Fails with `errno` if the condition holds.
 pub(super) const fn err_if(condition: bool, errno: i32) -> DiskResult<()> {
     if condition { err(errno) } else { Ok(()) }
 }
@@ -42,7 +41,6 @@ pub(super) const fn err_if(condition: bool, errno: i32) -> DiskResult<()> {
 /// The directory and the name by which a descriptor was opened.
 pub(super) type OpenName = (u64, Box<[u8]>);
 
-/// An open descriptor.
 #[derive(Debug, Clone)]
 pub(super) struct OpenFile {
     pub(super) ino: u64,

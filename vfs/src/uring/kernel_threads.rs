@@ -15,9 +15,7 @@ const PARTS: u32 = 4;
 pub(super) struct KernelThreads {
     /// By device number; it has no entry without operations.
     devices: BTreeMap<u64, u32>,
-    /// All of them together.
     total: u32,
-    /// The number of threads.
     most: u32,
 }
 

@@ -24,7 +24,6 @@ use crate::disk::{DiskResult, Errno};
 
 /// How often and how long a dropped ring waits for what is in flight.
 const DRAIN_ROUNDS: usize = 50;
-/// See [`DRAIN_ROUNDS`].
 const DRAIN_SPAN: Duration = Duration::from_millis(100);
 
 /// A descriptor that stays open while an operation uses it.
@@ -53,7 +52,6 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// See [`HeldFd::occupies`].
     fn occupies(&self) -> Option<u64> {
         match self {
             Self::Read { fd, .. } | Self::Write { fd, .. } => fd.occupies,
@@ -198,7 +196,6 @@ impl Ring {
             && codes.into_iter().all(|code| probe.is_supported(code))
     }
 
-    /// A duplicate of the eventfd.
     pub(super) fn event(&self) -> DiskResult<OwnedFd> {
         Ok(self.event.try_clone()?)
     }

@@ -14,7 +14,6 @@ use crate::{
     disk::{DiskResult, Errno},
 };
 
-/// Options of a worker's ring.
 #[derive(Debug, Clone, Copy)]
 pub struct UringOptions {
     /// Submission entries; four times as many operations may be in flight.
@@ -79,13 +78,11 @@ thread_local! {
     static LOCAL: RefCell<Option<Rc<ThreadRing>>> = const { RefCell::new(None) };
 }
 
-/// The calling thread's ring.
 pub(crate) fn local() -> Option<Rc<ThreadRing>> {
     LOCAL.with_borrow(Clone::clone)
 }
 
 impl ThreadRing {
-    /// See [`UringWorker::drive`].
     pub(crate) fn drive(&self) {
         let mut wakers: Vec<Waker> = Vec::new();
         let mut ring = self.ring.borrow_mut();

@@ -18,9 +18,7 @@ pub(super) struct Waiting {
     queues: BTreeMap<Requester, VecDeque<(Purpose, Job)>>,
     /// The requester, other than the server, whose turn was last.
     last: Requester,
-    /// The last turn was the server's.
     was_server: bool,
-    /// The number of jobs that wait.
     pub(super) jobs: usize,
 }
 
@@ -35,7 +33,6 @@ impl Waiting {
         self.jobs += 1;
     }
 
-    /// The number of jobs of a requester.
     pub(super) fn of(&self, requester: Requester) -> usize {
         let next = self.next.as_ref().is_some_and(|next| next.0 == requester);
         let queued = self.queues.get(&requester).map_or(0, VecDeque::len);

@@ -7,21 +7,16 @@
 use super::ndr::{Reader, Writer};
 use crate::{Timestamp, VfsError, VfsResult};
 
-/// `attrib` is valid.
 const VALID_ATTRIB: u32 = 0x1;
-/// `create_time` is valid.
 const VALID_CREATE_TIME: u32 = 0x10;
 /// No version is longer than this (version 2 carries a name).
 const BLOB_MAX: usize = 4096;
 /// 100-nanosecond steps from 1601 to 1970.
 const EPOCH: i64 = 116_444_736_000_000_000;
 
-/// The values of the attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DosAttrib {
-    /// DOS attribute bits, if stored.
     pub attributes: Option<u32>,
-    /// Creation time, if stored.
     pub created: Option<Timestamp>,
 }
 

@@ -4,7 +4,6 @@
 
 use crate::{VfsError, VfsResult};
 
-/// Reads fields in order.
 pub(super) struct Reader<'a> {
     blob: &'a [u8],
     at: usize,
@@ -75,7 +74,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes fields in order.
 #[derive(Default)]
 pub(super) struct Writer {
     pub(super) blob: Vec<u8>,

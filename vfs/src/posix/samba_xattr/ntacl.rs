@@ -10,7 +10,6 @@
 use super::ndr::{Reader, Writer};
 use crate::{VfsError, VfsResult};
 
-/// `XATTR_SD_HASH_TYPE_SHA256`.
 const HASH_SHA256: u16 = 1;
 const POINTER_FIRST: u32 = 0x0002_0000;
 const POINTER_SECOND: u32 = 0x0002_0004;
@@ -21,7 +20,6 @@ const DESCRIPTOR_HEADER: usize = 20;
 /// Longest descriptor kept: what an attribute can hold.
 pub const DESCRIPTOR_MAX: usize = 65_536 - 160;
 
-/// A parsed wrapper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NtAcl {
     /// The descriptor, self-relative with offsets from its own start.

@@ -13,7 +13,6 @@ pub const ACCESS: &str = "system.posix_acl_access";
 /// The kernel's attribute of a directory's default ACL.
 pub const DEFAULT: &str = "system.posix_acl_default";
 
-/// `POSIX_ACL_XATTR_VERSION`.
 const VERSION: u32 = 2;
 /// The most entries that a 64-KiB attribute can hold.
 const ENTRIES_MAX: usize = 8192;
@@ -33,7 +32,6 @@ const GROUP_OBJ: u16 = 4;
 const OTHER: u16 = 5;
 const MASK: u16 = 6;
 
-/// Parses the kernel's attribute into entries.
 fn parse(blob: &[u8]) -> VfsResult<Vec<Entry>> {
     let (version, entries) = blob.split_first_chunk().ok_or(VfsError::Corrupt)?;
     let (entries, rest) = entries.as_chunks::<8>();
