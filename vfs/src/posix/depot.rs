@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     VfsError, VfsResult,
-    disk::{Disk, Errno, OpenHow, Stat, XattrSet},
+    disk::{Disk, OpenHow, Stat, XattrSet},
 };
 
 /// The most streams of one inode that are listed or removed.
@@ -316,38 +316,25 @@ impl<D: Disk> PosixVfs<D> {
         self.mark(node).await?;
         let base = self.disk.stat(node.fd()).await?;
         let how = OpenHow::new_file(base.mode & 0o666);
-        let opened = async {
+        let made = async {
             let fd = self.disk.open_at(&SERVICE, &folder, &file, how).await?;
             let made = self.disk.stat(&fd).await?;
-            Ok::<_, Errno>((fd, made))
+            if (made.uid, made.gid) != (base.uid, base.gid) {
+                let (uid, gid) = (Some(base.uid), Some(base.gid));
+                let given = self.disk.set_owner(&SERVICE, &fd, uid, gid).await;
+                // Only root can do this; otherwise the file belongs to the service, as the inode does in most cases.
+                unless(given, &[libc::EPERM])?;
+            }
+            // One that may be planted could not be opened again.
+            VfsError::AccessDenied.when(self.may_be_planted(node, (&folder, &fd)).await?)?;
+            Ok::<_, VfsError>(fd)
         };
-        let (fd, made) = match opened.await {
-            Err(errno) if !errno.is(&[libc::EEXIST]) => {
-                // The kernel may have made the file and failed then.
-                let _ = self.disk.unlink(&SERVICE, &folder, &file, false).await;
-                return Err(errno.into());
-            }
-            opened => opened?,
-        };
-        if (made.uid, made.gid) != (base.uid, base.gid) {
-            // Only root can do this; otherwise the file belongs to the service, as the inode does in most cases.
-            let owner = (Some(base.uid), Some(base.gid));
-            match self.disk.set_owner(&SERVICE, &fd, owner.0, owner.1).await {
-                Err(errno) if !errno.is(&[libc::EPERM]) => {
-                    self.disk.unlink(&SERVICE, &folder, &file, false).await?;
-                    return Err(errno.into());
-                }
-                _ => {}
-            }
+        let made = made.await;
+        if made.as_ref().is_err_and(|error| *error != VfsError::Exists) {
+            // The kernel may have made the file and failed then.
+            let _ = self.disk.unlink(&SERVICE, &folder, &file, false).await;
         }
-        match self.may_be_planted(node, (&folder, &fd)).await {
-            Ok(false) => Ok(fd),
-            planted => {
-                // It could not be opened again.
-                self.disk.unlink(&SERVICE, &folder, &file, false).await?;
-                Err(planted.err().unwrap_or(VfsError::AccessDenied))
-            }
-        }
+        made
     }
 
     pub(super) async fn depot_remove(&self, node: &PosixNode<D>, stream: &str) -> VfsResult<bool> {
