@@ -23,7 +23,6 @@ use std::{
 use bytes::{Bytes, BytesMut};
 
 pub(crate) use self::entries::entry_attrs;
-use self::entries::entry_xattrs;
 pub use crate::inode_locks::InodeLocks;
 use crate::{FileKey, Identity, Timestamp, VfsResult};
 
@@ -350,7 +349,19 @@ pub trait Disk: Send + Sync + 'static {
     ) -> Vec<DiskResult<XattrLengths>> {
         let mut found = Vec::with_capacity(names.len());
         for name in &names {
-            found.push(entry_xattrs(self, dir, name, wanted).await);
+            let lengths = async {
+                let how = OpenHow::PATH_ONLY;
+                let fd = self.open_at(&Identity::Service, dir, name, how).await?;
+                let mut lengths = Vec::new();
+                for attribute in self.list_xattr(&fd).await? {
+                    if wanted(&attribute) {
+                        let length = self.get_xattr(&fd, &attribute).await?.len();
+                        lengths.push((attribute, length));
+                    }
+                }
+                Ok::<_, Errno>(lengths)
+            };
+            found.push(lengths.await);
         }
         found
     }

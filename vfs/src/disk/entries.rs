@@ -2,27 +2,8 @@
 //!
 //! Only the other operations of the disk are used. Links are not followed, and the service asks.
 
-use super::{Disk, DiskResult, EntryAttrs, Errno, OpenHow, Wanted, XattrLengths};
+use super::{Disk, DiskResult, EntryAttrs, Errno, OpenHow, Wanted};
 use crate::Identity;
-
-/// Does [`Disk::entries_xattrs`] for one name by the disk's other operations.
-pub(crate) async fn entry_xattrs<D: Disk + ?Sized>(
-    disk: &D,
-    dir: &D::Fd,
-    name: &[u8],
-    wanted: fn(&str) -> bool,
-) -> DiskResult<XattrLengths> {
-    let how = OpenHow::PATH_ONLY;
-    let fd = disk.open_at(&Identity::Service, dir, name, how).await?;
-    let mut found = Vec::new();
-    for attribute in disk.list_xattr(&fd).await? {
-        if wanted(&attribute) {
-            let length = disk.get_xattr(&fd, &attribute).await?.len();
-            found.push((attribute, length));
-        }
-    }
-    Ok(found)
-}
 
 /// Does [`Disk::entries_attrs`] for one name by the disk's other operations.
 pub(crate) async fn entry_attrs<D: Disk + ?Sized>(
