@@ -47,7 +47,7 @@ use crate::{
 };
 use effects::Scope;
 use image::ROOT;
-use state::{OpenName, State, err, err_if};
+use state::{OpenName, State, err_if};
 
 #[derive(Debug, Clone)]
 pub struct SimOptions {
@@ -176,9 +176,7 @@ struct Handle {
     shared: Arc<Shared>,
     serial: u64,
     ino: u64,
-    path_only: bool,
-    read: bool,
-    write: bool,
+    how: OpenHow,
 }
 
 impl Drop for Handle {
@@ -203,11 +201,13 @@ impl SimFd {
     }
 
     fn usable(&self, read: bool, write: bool) -> DiskResult<u64> {
-        let how = &self.0;
-        if how.path_only || (read && !how.read) || (write && !how.write) {
-            return err(libc::EBADF);
-        }
-        Ok(how.ino)
+        let how = self.0.how;
+        let reads = how.read || !how.write;
+        err_if(
+            how.path_only || (read && !reads) || (write && !how.write),
+            libc::EBADF,
+        )?;
+        Ok(self.0.ino)
     }
 }
 
@@ -247,9 +247,7 @@ impl SimDisk {
             shared: Arc::clone(&shared),
             serial,
             ino,
-            path_only: false,
-            read: true,
-            write: false,
+            how: OpenHow::default(),
         }));
         Self { shared, root }
     }
@@ -394,9 +392,7 @@ impl SimDisk {
             shared: Arc::clone(&self.shared),
             serial: state.hold(ino, name),
             ino,
-            path_only: how.path_only,
-            read: how.read || !how.write,
-            write: how.write,
+            how,
         }))
     }
 }
