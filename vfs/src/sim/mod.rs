@@ -126,22 +126,21 @@ impl Shared {
     async fn sync(&self, fd: &SimFd, scope: Scope) -> DiskResult<()> {
         let ino = fd.usable(false, false)?;
         self.pause(SimOp::Sync).await;
-        let synced = self.lock().sync_as_deceived(fd.0.serial, ino, scope);
+        let (answer, real) = self.lock().sync_as_deceived(fd.0.serial, ino, scope);
         let kind = match scope {
             Scope::All => SyncKind::All,
             _ => SyncKind::Data,
         };
         // A success is reported now, because it covers the present effects; a failure is reported when the call
         // returns.
-        let seen = synced.real.as_ref();
-        if let Some(real) = seen.filter(|real| real.is_ok()) {
+        if let Some(real @ Ok(())) = &real {
             self.synced(ino, kind, real);
         }
         self.pause(SimOp::Answer).await;
-        if let Some(real) = seen.filter(|real| real.is_err()) {
+        if let Some(real @ Err(_)) = &real {
             self.synced(ino, kind, real);
         }
-        synced.told
+        answer
     }
 
     async fn pause(&self, op: SimOp) {
