@@ -12,21 +12,23 @@ use crate::{
     testing::block_on,
 };
 
-/// One step. Files and directories are numbers below [`NAMES`].
+/// A directory and a name in it. Files and directories are numbers below [`NAMES`].
+type Spot = (u8, u8);
+
 #[derive(Debug, Clone)]
 enum Step {
-    Create(u8, u8),
-    MakeDir(u8, u8),
-    Unlink(u8, u8, bool),
-    Rename(u8, u8, u8, u8, bool),
-    Link(u8, u8, u8, u8),
-    Write(u8, u8, u32, u16),
-    Truncate(u8, u8, u32),
-    Punch(u8, u8, u32, u32),
-    Reserve(u8, u8, u32),
-    Copy(u8, u8, u32, u32, u32),
-    Xattr(u8, u8, u8, Option<u8>),
-    Mode(u8, u8, u16),
+    Create(Spot),
+    MakeDir(Spot),
+    Unlink(Spot, bool),
+    Rename(Spot, Spot, bool),
+    Link(Spot, Spot),
+    Write(Spot, u32, u16),
+    Truncate(Spot, u32),
+    Punch(Spot, u32, u32),
+    Reserve(Spot, u32),
+    Copy(Spot, u32, u32, u32),
+    Xattr(Spot, u8, Option<u8>),
+    Mode(Spot, u16),
     List(u8),
 }
 
@@ -34,25 +36,22 @@ enum Step {
 const NAMES: u8 = 5;
 
 fn step() -> impl Strategy<Value = Step> {
-    let d = || 0..3u8;
-    let n = || 0..NAMES;
+    let s = || (0..3u8, 0..NAMES);
     let at = || prop_oneof![0..20_000u32, Just(4096), Just(8192), Just(0)];
     prop_oneof![
-        4 => (d(), n()).prop_map(|(d, n)| Step::Create(d, n)),
-        3 => (d(), n()).prop_map(|(d, n)| Step::MakeDir(d, n)),
-        2 => (d(), n(), any::<bool>()).prop_map(|(d, n, k)| Step::Unlink(d, n, k)),
-        4 => (d(), n(), d(), n(), any::<bool>())
-            .prop_map(|(d, n, e, m, r)| Step::Rename(d, n, e, m, r)),
-        2 => (d(), n(), d(), n()).prop_map(|(d, n, e, m)| Step::Link(d, n, e, m)),
-        4 => (d(), n(), at(), 0..9000u16).prop_map(|(d, n, at, l)| Step::Write(d, n, at, l)),
-        2 => (d(), n(), at()).prop_map(|(d, n, at)| Step::Truncate(d, n, at)),
-        2 => (d(), n(), at(), at()).prop_map(|(d, n, at, l)| Step::Punch(d, n, at, l)),
-        1 => (d(), n(), at()).prop_map(|(d, n, l)| Step::Reserve(d, n, l)),
-        1 => (d(), n(), at(), at(), at()).prop_map(|(d, n, f, t, l)| Step::Copy(d, n, f, t, l)),
-        2 => (d(), n(), 0..3u8, any::<Option<u8>>())
-            .prop_map(|(d, n, k, v)| Step::Xattr(d, n, k, v)),
-        1 => (d(), n(), 0..0o10000u16).prop_map(|(d, n, m)| Step::Mode(d, n, m)),
-        1 => d().prop_map(Step::List),
+        4 => s().prop_map(Step::Create),
+        3 => s().prop_map(Step::MakeDir),
+        2 => (s(), any::<bool>()).prop_map(|(s, k)| Step::Unlink(s, k)),
+        4 => (s(), s(), any::<bool>()).prop_map(|(s, t, r)| Step::Rename(s, t, r)),
+        2 => (s(), s()).prop_map(|(s, t)| Step::Link(s, t)),
+        4 => (s(), at(), 0..9000u16).prop_map(|(s, at, l)| Step::Write(s, at, l)),
+        2 => (s(), at()).prop_map(|(s, at)| Step::Truncate(s, at)),
+        2 => (s(), at(), at()).prop_map(|(s, at, l)| Step::Punch(s, at, l)),
+        1 => (s(), at()).prop_map(|(s, l)| Step::Reserve(s, l)),
+        1 => (s(), at(), at(), at()).prop_map(|(s, f, t, l)| Step::Copy(s, f, t, l)),
+        2 => (s(), 0..3u8, any::<Option<u8>>()).prop_map(|(s, k, v)| Step::Xattr(s, k, v)),
+        1 => (s(), 0..0o10000u16).prop_map(|(s, m)| Step::Mode(s, m)),
+        1 => (0..3u8).prop_map(Step::List),
     ]
 }
 
@@ -68,54 +67,43 @@ async fn dir<D: Disk>(disk: &D, number: u8) -> Result<D::Fd, Errno> {
     disk.open_at(ME, &disk.root(), &[b'a' + number], how).await
 }
 
-async fn file<D: Disk>(disk: &D, d: u8, n: u8) -> Result<D::Fd, Errno> {
-    disk.open_at(ME, &dir(disk, d).await?, &[b'a' + n], how(true, true, None))
+async fn open<D: Disk>(disk: &D, (d, n): Spot, how: OpenHow) -> Result<D::Fd, Errno> {
+    disk.open_at(ME, &dir(disk, d).await?, &[b'a' + n], how)
         .await
+}
+
+async fn file<D: Disk>(disk: &D, spot: Spot) -> Result<D::Fd, Errno> {
+    open(disk, spot, how(true, true, None)).await
 }
 
 /// Carries out a step and returns the part of the result that can be compared.
 async fn apply<D: Disk>(disk: &D, step: &Step) -> Result<String, Errno> {
     match *step {
-        Step::Create(d, n) => {
-            let make = how(true, true, Some(0o644));
-            disk.open_at(ME, &dir(disk, d).await?, &[b'a' + n], make)
-                .await?;
+        Step::Create(spot) => drop(open(disk, spot, how(true, true, Some(0o644))).await?),
+        Step::MakeDir((d, n)) => {
+            let dir = dir(disk, d).await?;
+            disk.make_dir(ME, &dir, &[b'a' + n], 0o755).await?;
         }
-        Step::MakeDir(d, n) => {
-            disk.make_dir(ME, &dir(disk, d).await?, &[b'a' + n], 0o755)
-                .await?;
+        Step::Unlink((d, n), directory) => {
+            let dir = dir(disk, d).await?;
+            disk.unlink(ME, &dir, &[b'a' + n], directory).await?;
         }
-        Step::Unlink(d, n, k) => {
-            disk.unlink(ME, &dir(disk, d).await?, &[b'a' + n], k)
-                .await?;
-        }
-        Step::Rename(d, n, e, m, replace) => {
+        Step::Rename((d, n), (e, m), replace) => {
             let (from, to) = (dir(disk, d).await?, dir(disk, e).await?);
-            let moved = disk
-                .rename(ME, &from, &[b'a' + n], &to, &[b'a' + m], replace)
-                .await;
-            // rename(2) allows both errors for a directory that is not empty; XFS returns EEXIST.
-            moved.map_err(|e| {
-                Errno(if e.0 == libc::ENOTEMPTY {
-                    libc::EEXIST
-                } else {
-                    e.0
-                })
-            })?;
+            let (name, new) = ([b'a' + n], [b'a' + m]);
+            match disk.rename(ME, &from, &name, &to, &new, replace).await {
+                // rename(2) allows both errors for a directory that is not empty; XFS returns EEXIST.
+                Err(Errno(libc::ENOTEMPTY)) => return Err(Errno(libc::EEXIST)),
+                moved => moved?,
+            }
         }
-        Step::Link(d, n, e, m) => {
-            let only = OpenHow {
-                path_only: true,
-                ..OpenHow::default()
-            };
-            let fd = disk
-                .open_at(ME, &dir(disk, d).await?, &[b'a' + n], only)
-                .await?;
-            disk.link(ME, &fd, &dir(disk, e).await?, &[b'a' + m])
-                .await?;
+        Step::Link(spot, (e, m)) => {
+            let fd = open(disk, spot, OpenHow::PATH_ONLY).await?;
+            let dir = dir(disk, e).await?;
+            disk.link(ME, &fd, &dir, &[b'a' + m]).await?;
         }
-        Step::Xattr(d, n, k, value) => {
-            let fd = file(disk, d, n).await?;
+        Step::Xattr(spot, k, value) => {
+            let fd = file(disk, spot).await?;
             let name = format!("user.{k}");
             match value {
                 Some(v) => {
@@ -126,9 +114,9 @@ async fn apply<D: Disk>(disk: &D, step: &Step) -> Result<String, Errno> {
                 None => disk.remove_xattr(ME, &fd, &name).await?,
             }
         }
-        Step::Mode(d, n, mode) => {
-            disk.set_mode(ME, &file(disk, d, n).await?, u32::from(mode))
-                .await?;
+        Step::Mode(spot, mode) => {
+            let fd = file(disk, spot).await?;
+            disk.set_mode(ME, &fd, mode.into()).await?;
         }
         Step::List(d) => return Ok(names(disk, &dir(disk, d).await?).await.concat()),
         _ => return apply_data(disk, step).await,
@@ -138,25 +126,23 @@ async fn apply<D: Disk>(disk: &D, step: &Step) -> Result<String, Errno> {
 
 async fn apply_data<D: Disk>(disk: &D, step: &Step) -> Result<String, Errno> {
     match *step {
-        Step::Write(d, n, at, len) => {
+        Step::Write(spot, at, len) => {
             let data = Bytes::from(vec![(len % 255) as u8 + 1; usize::from(len)]);
-            let put = disk
-                .write(&file(disk, d, n).await?, u64::from(at), data, false)
-                .await?;
-            return Ok(put.to_string());
+            let fd = file(disk, spot).await?;
+            return Ok(disk.write(&fd, at.into(), data, false).await?.to_string());
         }
-        Step::Truncate(d, n, at) => disk.truncate(&file(disk, d, n).await?, at.into()).await?,
-        Step::Punch(d, n, at, len) => {
-            let fd = file(disk, d, n).await?;
+        Step::Truncate(spot, at) => disk.truncate(&file(disk, spot).await?, at.into()).await?,
+        Step::Punch(spot, at, len) => {
+            let fd = file(disk, spot).await?;
             disk.allocate(&fd, Allocate::Punch, at.into(), len.into())
                 .await?;
         }
-        Step::Reserve(d, n, len) => {
-            let fd = file(disk, d, n).await?;
+        Step::Reserve(spot, len) => {
+            let fd = file(disk, spot).await?;
             disk.allocate(&fd, Allocate::Reserve, 0, len.into()).await?;
         }
-        Step::Copy(d, n, from, to, len) => {
-            let fd = file(disk, d, n).await?;
+        Step::Copy(spot, from, to, len) => {
+            let fd = file(disk, spot).await?;
             let (from, to) = (u64::from(from), u64::from(to));
             let copied = disk.copy_range((&fd, from), (&fd, to), len.into()).await?;
             return Ok(copied.to_string());
