@@ -24,7 +24,7 @@ use super::{
     name_cache::{SETTLED, later},
     samba_xattr::dos_attrib::DosAttrib,
 };
-use crate::{FileKey, Timestamp, disk::Stat, lock};
+use crate::{FileKey, Timestamp, disk::Stat, fold::GOLDEN, lock};
 
 /// Inodes in a generation (about 150 bytes each, 2.5 MiB for both).
 const GENERATION_MAX: usize = 1 << 13;
@@ -67,8 +67,7 @@ struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
     fn write_u64(&mut self, word: u64) {
-        // The fractional part of the golden ratio, as an odd number.
-        let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
+        let product = u128::from(self.0 ^ word) * u128::from(GOLDEN);
         self.0 = (product as u64) ^ (product >> 64) as u64;
     }
 

@@ -11,7 +11,7 @@
 
 use std::{collections::BTreeMap, sync::Mutex};
 
-use crate::{FileKey, Kind, lock};
+use crate::{FileKey, Kind, fold::mix, lock};
 
 /// The most file systems whose salts are kept; inodes on others are known by their device number.
 const FILE_SYSTEMS_MAX: usize = 4096;
@@ -85,14 +85,6 @@ impl FileIds {
 
 fn salted(identity: u64) -> u64 {
     (mix(identity) >> INODE_BITS).max(1) << INODE_BITS
-}
-
-/// Spreads the bits of a number (the finalizer of SplitMix64): different numbers have different results.
-fn mix(number: u64) -> u64 {
-    let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The simulator's own random numbers: SplitMix64, seeded, never the system's.
 
+use crate::fold::{GOLDEN, mix};
+
 #[derive(Debug, Clone)]
 pub(super) struct SimRng(u64);
 
@@ -9,11 +11,9 @@ impl SimRng {
     }
 
     pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        let number = mix(self.0);
+        self.0 = self.0.wrapping_add(GOLDEN);
+        number
     }
 
     /// A number below `limit` (0 if `limit` is 0).
