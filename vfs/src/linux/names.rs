@@ -4,7 +4,7 @@ use super::{
     calls,
     disk::LinuxDisk,
     fd::LinuxFd,
-    own_changes::{InodeId, InodeState},
+    own_changes::InodeState,
     pool::{self, ThreadGroup},
     removed,
 };
@@ -25,7 +25,13 @@ impl LinuxDisk {
     ) -> DiskResult<()> {
         check_name(from_name)?;
         check_name(to_name)?;
-        let moved = self.renaming(from, from_name).await;
+        let mut moved = None;
+        if self.own.is_observed() {
+            let look = |dir: &LinuxFd, name: &[u8]| Ok(InodeState::at(dir, name));
+            let looked = self.run_at(&Identity::Service, from, from_name, look).await;
+            // An inode that cannot be queried cannot be renamed either.
+            moved = looked.ok().flatten().map(|found| found.inode);
+        }
         let _own = (self.own).rename((from, from_name), (to, to_name), moved);
         let noted = from.class().names_come_back;
         let (above, to_name) = (to.clone(), to_name.to_vec());
@@ -50,17 +56,5 @@ impl LinuxDisk {
             moved
         })
         .await
-    }
-
-    /// The inode that is about to be renamed, if an observer needs it.
-    async fn renaming(&self, dir: &LinuxFd, name: &[u8]) -> Option<InodeId> {
-        if !self.own.is_observed() {
-            return None;
-        }
-        let look =
-            |dir: &LinuxFd, name: &[u8]| Ok(InodeState::at(dir, name).map(|found| found.inode));
-        let looked = self.run_at(&Identity::Service, dir, name, look).await;
-        // An inode that cannot be queried cannot be renamed either.
-        looked.ok().flatten()
     }
 }

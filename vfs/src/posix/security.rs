@@ -22,7 +22,6 @@ impl<D: Disk> Descriptors for PosixVfs<D> {
         !asked.is_err_and(|errno| errno.unsupported())
     }
 
-    /// The descriptor at the time when the inode's change time was `changed`.
     async fn security(
         &self,
         node: &PosixNode<D>,

@@ -61,7 +61,6 @@ impl<D: Disk> Volume for PosixVfs<D> {
         wrote
     }
 
-    /// The attributes of a node (of the stream, for a stream node).
     async fn attr(&self, node: &PosixNode<D>) -> VfsResult<Attr> {
         let stat = self.disk.stat(node.fd()).await?;
         let named = node.0.named;
