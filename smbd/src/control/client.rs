@@ -27,7 +27,8 @@ const NOT_OBEYED: &str =
     "only root and the user who runs the server may ask it: use sudo, or become that user";
 /// The way out where the server has closed the connection.
 const CLOSED: &str = "only root and the user who runs the server may ask it: use sudo, or become that user; if it \
-                      obeys this one, it has ended meanwhile, and its log says why";
+                      obeys this one, it has ended meanwhile, and its log says why, or this program was silent too \
+                      long while others wanted its place";
 /// Folders below the state folder that are looked into for servers without configuration.
 const SERVERS_MAX: usize = 64;
 

@@ -2,9 +2,9 @@
 //!
 //! A Unix socket in the private state folder, mode 0600; in addition, the kernel is asked for the client's uid, and
 //! only root and this server's own user are served. Requests are answered on the main thread's runtime, one at a time
-//! for each client and for a few clients at once. A client that sends nothing, takes no answer or has left makes room
-//! for the next one. A request that was begun is carried out even if its client has left, because a reload must not end
-//! half-way.
+//! for each client and for a few clients at once. A client that takes no answer or has left makes room for the next one;
+//! so does the one that has sent nothing for longest if the next one finds no room, but not in its first second. A
+//! request that was begun is carried out even if its client has left, because a reload must not end half-way.
 
 mod caller;
 pub mod client;
@@ -16,7 +16,7 @@ use std::{
     io,
     os::unix::fs::PermissionsExt,
     path::Path,
-    pin::Pin,
+    pin::{Pin, pin},
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -29,7 +29,7 @@ use tokio::{
         UnixListener, UnixStream,
         unix::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::Semaphore,
+    sync::{Notify, Semaphore},
     time::timeout,
 };
 
@@ -42,6 +42,8 @@ use protocol::{REQUEST_BYTES_MAX, Request, answer_line, parse_request};
 const CLIENTS_MAX: usize = 16;
 /// A client that sends nothing for this long is disconnected.
 const IDLE_MAX: Duration = Duration::from_secs(60);
+/// A client that sends nothing keeps its place at least for so long.
+const SILENT_MIN: Duration = Duration::from_secs(1);
 /// How often a client that has ended its requests is checked for having left.
 const LEFT_AGAIN: Duration = Duration::from_secs(1);
 /// Longest path of a Unix socket, without the closing zero.
@@ -101,16 +103,23 @@ pub(crate) fn check_path(path: &Path) -> io::Result<()> {
 /// Serves clients until dropped; run on the front's runtime.
 pub async fn serve(listener: UnixListener, control: Rc<dyn Control>) {
     let places = Arc::new(Semaphore::new(CLIENTS_MAX));
+    // Ends the wait of the client that has waited longest for its next request.
+    let wanted = Rc::new(Notify::new());
     let mut errors = AcceptErrors::default();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let control = Rc::clone(&control);
+                if places.available_permits() == 0 {
+                    wanted.notify_one();
+                }
+                let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                    return;
+                };
+                // A place that came free otherwise leaves a notification, which must not end the next wait.
+                pin!(wanted.notified()).enable();
+                let (control, wanted) = (Rc::clone(&control), Rc::clone(&wanted));
                 tokio::task::spawn_local(async move {
-                    if let Err(error) = client(stream, control).await {
+                    if let Err(error) = client(stream, control, &wanted).await {
                         tracing::debug!(%error, "control client left");
                     }
                     drop(place);
@@ -121,7 +130,8 @@ pub async fn serve(listener: UnixListener, control: Rc<dyn Control>) {
     }
 }
 
-async fn client(stream: UnixStream, control: Rc<dyn Control>) -> io::Result<()> {
+/// Serves a client until it leaves, or until its place is `wanted` while it asks nothing.
+async fn client(stream: UnixStream, control: Rc<dyn Control>, wanted: &Notify) -> io::Result<()> {
     let told = stream.peer_cred()?;
     let (peer, pid) = (told.uid(), told.pid());
     if peer != 0 && peer != rustix::process::geteuid().as_raw() {
@@ -137,7 +147,11 @@ async fn client(stream: UnixStream, control: Rc<dyn Control>) -> io::Result<()> 
         let mut line = Vec::new();
         let bound = REQUEST_BYTES_MAX as u64 + 1;
         let mut bounded = (&mut read).take(bound);
-        timeout(IDLE_MAX, bounded.read_until(b'\n', &mut line)).await??;
+        tokio::select! {
+            biased;
+            read = timeout(IDLE_MAX, bounded.read_until(b'\n', &mut line)) => drop(read??),
+            () = async { tokio::time::sleep(SILENT_MIN).await; wanted.notified().await } => return Ok(()),
+        }
         let whole = line.pop_if(|last| *last == b'\n').is_some();
         if !whole && line.is_empty() {
             return Ok(());

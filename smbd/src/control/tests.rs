@@ -102,11 +102,19 @@ fn endless_lines_are_refused() {
 #[test]
 fn silent_clients_do_not_keep_others_out() {
     while_serving(|path| {
-        let silent: Vec<_> = (0..CLIENTS_MAX - 1)
-            .map(|_| net::UnixStream::connect(&path).unwrap())
-            .collect();
+        let silent = Vec::from_iter((0..2 * CLIENTS_MAX).map(|_| {
+            let mut stream = net::UnixStream::connect(&path).unwrap();
+            stream.write_all(b"{\"v\":1,\"cmd\":\"status\"}\n").unwrap();
+            let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
+            assert!(answers.next().unwrap().unwrap().contains("\"ok\":true"));
+            stream
+        }));
         assert!(client::ask::<Value>(&path, &Request::Status {}).is_ok());
-        drop(silent);
+        // The clients that have been silent longest have lost their places, and the last ones have kept theirs.
+        let is_served = |mut stream: &net::UnixStream| {
+            stream.write_all(b"rubbish\n").is_ok() && matches!(stream.read(&mut [0]), Ok(1))
+        };
+        assert!(!is_served(&silent[0]) && is_served(&silent[2 * CLIENTS_MAX - 1]));
     });
 }
 
