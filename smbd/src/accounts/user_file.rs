@@ -41,7 +41,7 @@ pub fn load(path: &Path) -> Result<Option<Zeroizing<String>>, Error> {
     Ok(Some(text))
 }
 
-/// An error of opening the file or its lock.
+/// An error of opening the file or its lock, or of writing it.
 fn not_opened(path: &Path, error: &io::Error) -> Error {
     let path = path.display();
     let text = match error.kind() {
@@ -54,7 +54,7 @@ fn not_opened(path: &Path, error: &io::Error) -> Error {
                 "{path}: {error}\n  = correct users_file or state_dir in [server], or --users-file"
             )
         }
-        _ => format!("{path}: {error}"),
+        _ => format!("{path}: {error}\n  = its disk must answer, have room and be writable"),
     };
     text.into()
 }
@@ -117,12 +117,7 @@ pub fn edit<T>(
 ) -> Result<T, Error> {
     // A link stays a link: the file behind it is locked and replaced.
     let path = &behind(path);
-    let failed = |error: io::Error| {
-        let path = path.display();
-        Error::from(format!(
-            "{path}: {error}\n  = its disk must answer, have room and be writable"
-        ))
-    };
+    let failed = |error: io::Error| not_opened(path, &error);
     let mut lock_path = path.as_os_str().to_owned();
     lock_path.push(".lock");
     let lock = File::options()
@@ -280,7 +275,8 @@ mod tests {
             let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
             let fifo = folder.path().join(name);
             rustix::fs::mkfifoat(rustix::fs::CWD, fifo, mode).unwrap();
-            append(&folder.path().join("users"), "a").unwrap_err();
+            let error = append(&folder.path().join("users"), "a").unwrap_err();
+            assert!(error.to_string().contains("\n  = "), "{name}: {error}");
         }
     }
 
