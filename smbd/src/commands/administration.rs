@@ -10,6 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::out;
 use crate::{
     Error,
+    accounts::users,
     answers::{
         ClearedLatches, ClosedObjects, EndedByReload, Explained, PolicyChange, PolicyOutcome,
         Reloaded, ShareStatus, StatusReport,
@@ -232,11 +233,12 @@ fn explain_open(place: &ServerPlace, args: ExplainArgs) -> Result<(), Error> {
 
 fn explain_by_file(file: &Path, question: &Question) -> Result<Explained, Error> {
     let config = config::load(file)?;
-    let located = explain::locate(&config, question)?;
+    let users = users::load(&config.server.users_file);
+    let located = explain::locate(&config, users, question)?;
     let share = config::share_named(&config.shares, &located.share)?;
     let mut answer = explain::by_settings(share, &located.opener);
     let note = "by the file: no server that runs with it answers this user".to_owned();
-    answer.notes.push(note);
+    answer.notes.extend([note].into_iter().chain(located.note));
     Ok(answer)
 }
 

@@ -99,8 +99,9 @@ impl<S: Service> Front<S> {
     /// Explains the policy of an open. Finding its share may wait for a disk.
     pub(super) async fn explain(&self, question: Question) -> Result<Explained, Error> {
         let config = self.config();
-        let known = Arc::clone(&config);
-        let locating = tokio::task::spawn_blocking(move || explain::locate(&known, &question));
+        let (known, users) = (Arc::clone(&config), self.users.borrow().clone());
+        let locating =
+            tokio::task::spawn_blocking(move || explain::locate(&known, Ok(users), &question));
         let located = locating.await??;
         let mut late = config.late.iter();
         let mut answer = match late.find(|share| share.name == located.share) {
@@ -111,6 +112,7 @@ impl<S: Service> Front<S> {
                 answer
             }
         };
+        answer.notes.extend(located.note);
         if answer.policy == Policy::TreatHostAsStableStorage.to_string() {
             answer.warning = Some(WARNING.to_owned());
         }

@@ -12,12 +12,12 @@ use std::{
 };
 
 use durability::{Opener, Policy, Rule, Rules, ShareDurability};
+use smb_auth::UserDb;
 use vfs::fold;
 
 use super::text::{Text, put};
 use crate::{
     Error,
-    accounts::users,
     answers::{Asked, Explained, InForceNow, InForcePolicy, RuleExplained},
     args::Question,
     config::{self, Config},
@@ -33,19 +33,29 @@ pub struct Located {
     pub share: String,
     /// The user, and how the file is opened.
     pub opener: Opener,
+    /// States that the user is not known.
+    pub note: Option<String>,
 }
 
 /// Finds the share that a question is about, also among those that are not served now, and the groups of its user.
-/// Reads the disk.
+/// Reads the disk. `users` are those of the server, or the reason why they are not known.
 ///
 /// # Errors
 /// The reason for the administrator: there is no such share, or more than one.
-pub fn locate(config: &Config, question: &Question) -> Result<Located, Error> {
+pub fn locate(
+    config: &Config,
+    users: Result<UserDb, Error>,
+    question: &Question,
+) -> Result<Located, Error> {
     let shares = [config.shares.as_slice(), config.late.as_slice()].concat();
     let (share, path) = place(&shares, question)?;
-    let groups = groups(config, &question.user);
+    let (groups, note) = match groups(users, &question.user) {
+        Ok(groups) => (groups, None),
+        Err(note) => (Vec::new(), Some(note)),
+    };
     Ok(Located {
         share: share.name.clone(),
+        note,
         opener: Opener {
             client: question.client,
             user: question.user.as_str().into(),
@@ -164,21 +174,28 @@ fn tidy(path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// The groups of a user, by name; none if they are not known.
-fn groups(config: &Config, user: &str) -> Vec<Box<str>> {
-    let Ok(db) = users::load(&config.server.users_file) else {
-        return Vec::new();
-    };
-    let Some(user) = db.user(user) else {
-        return Vec::new();
-    };
+/// The groups of a user, by name; an error says why they are not known.
+fn groups(users: Result<UserDb, Error>, user: &str) -> Result<Vec<Box<str>>, String> {
+    if user.is_empty() {
+        return Ok(Vec::new());
+    }
+    let db = users.map_err(|error| {
+        let error = error.to_string();
+        let first = error.lines().next().unwrap_or_default();
+        format!("the groups of {user} are not known: {first}")
+    })?;
+    let user = db.user(user).ok_or_else(|| {
+        format!(
+            "there is no user {user}: this is what one of that name and without groups would have"
+        )
+    })?;
     let groups = db
         .groups()
         .filter(|group| user.group_rids.contains(&group.rid));
-    groups
+    Ok(groups
         .take(GROUPS_MAX)
         .map(|group| group.name.as_str().into())
-        .collect()
+        .collect())
 }
 
 /// The policy of such an open of a share with this policy, `flush_times` and these rules.

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::answers::NotOpen;
+use crate::{accounts::users, answers::NotOpen};
 
 fn config(folder: &Path) -> Config {
     for name in ["data", "data/inner", "other"] {
@@ -90,12 +90,39 @@ fn a_share_that_is_late_is_explained_by_its_settings() {
     config.late.push(late);
     let host = folder.path().join("data/inner/x").display().to_string();
     for path in ["INNER/x", host.as_str()] {
-        let located = locate(&config, &question(path, folder.path())).unwrap();
+        let users = users::empty();
+        let located = locate(&config, users, &question(path, folder.path())).unwrap();
         let opener = &located.opener;
         assert_eq!((&*located.share, &*opener.path), ("inner", "x"));
         let answer = by_settings(&config.late[0], opener);
         assert_eq!((&*answer.share, &*answer.policy), ("inner", "honor"));
     }
+}
+
+#[test]
+fn a_user_who_is_not_known_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path());
+    let found = |user: &str, known: Result<UserDb, Error>| {
+        let mut question = question("data/x", folder.path());
+        question.user = user.to_owned();
+        let located = locate(&config, known, &question).unwrap();
+        (located.opener.groups.to_vec(), located.note)
+    };
+    let known = || {
+        let mut db = users::empty()?;
+        db.add_user("alice").unwrap();
+        db.add_group("staff").unwrap();
+        db.add_member("staff", "alice").unwrap();
+        Ok(db)
+    };
+    assert_eq!(found("ALICE", known()), (vec!["staff".into()], None));
+    assert_eq!(found("", known()), (Vec::new(), None));
+    let (groups, note) = found("zed", known());
+    assert!(groups.is_empty() && note.unwrap().contains("there is no user zed"));
+    let note = found("zed", Err("no file\n  = make it".into())).1;
+    let expected = "the groups of zed are not known: no file";
+    assert_eq!(note.as_deref(), Some(expected));
 }
 
 fn rules(text: &str) -> Rules {
