@@ -4,6 +4,7 @@
 mod building;
 mod contract;
 mod handler;
+mod opening;
 mod promises;
 mod revoking;
 mod spare_memory;
@@ -54,9 +55,6 @@ use tightening::{Tightening, Tightenings};
 /// How long the closes of disconnected opens may take when the server stops.
 const KEPT_CLOSE_MAX: Duration = Duration::from_secs(2);
 
-/// Longest time that a reload waits for the folders of new shares.
-const OPEN_MAX: Duration = Duration::from_secs(30);
-
 /// Completes when the server stops.
 fn stopping(worker: &WorkerHandle) -> impl Future<Output = ()> + use<> {
     let worker = worker.clone();
@@ -78,6 +76,8 @@ pub struct Holdfast {
     numbers: AtomicU32,
     /// Where connections arrive; a reload changes nothing about that.
     listeners: Arc<[config::Listener]>,
+    /// Held while the first stores of their kind are opened and put into force.
+    opening: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Holdfast {
@@ -139,6 +139,7 @@ impl Holdfast {
             tightenings: Tightenings::default(),
             numbers: AtomicU32::new(numbers),
             listeners,
+            opening: Arc::default(),
         }))
     }
 
@@ -212,20 +213,6 @@ pub(crate) fn choose_ring(config: &Config) -> io::Result<bool> {
     }
 }
 
-/// Waits for the folders that a reload opens. If it gives up, the opening has no effect any more, because only the
-/// caller puts its result into force.
-async fn opened<T>(opening: tokio::task::JoinHandle<io::Result<T>>) -> Result<T, Error> {
-    let opening = tokio::time::timeout(OPEN_MAX, opening).await;
-    opening
-        .map_err(|_| {
-            format!(
-                "the folder of a new or changed share does not answer within {OPEN_MAX:?}: \
-                 nothing has changed\n  = is its disk or server there?"
-            )
-        })??
-        .map_err(Error::from)
-}
-
 impl Service for Holdfast {
     type Handler = Handler;
 
@@ -283,13 +270,12 @@ impl Service for Holdfast {
         let stores = Arc::clone(&self.stores);
         let own = Arc::clone(&self.own);
         let wanted = Arc::clone(&config);
-        let stays = |share: &&config::ShareSettings| {
+        let is_served = |share: &config::ShareSettings| {
             let mut known = old.shares.iter();
             known.any(|was| was.name == share.name && was.path == share.path)
         };
-        let (same, new): (Vec<_>, Vec<_>) = config.shares.iter().partition(stays);
-        let same: Vec<config::ShareSettings> = same.into_iter().cloned().collect();
-        let mut new: Vec<config::ShareSettings> = new.into_iter().cloned().collect();
+        let all = config.shares.iter().cloned();
+        let (same, mut new): (Vec<_>, Vec<_>) = all.partition(is_served);
         let listeners = Arc::clone(&self.listeners);
         let numbers = self.numbers.load(Ordering::Relaxed);
         let me = Arc::clone(&self);
@@ -311,22 +297,24 @@ impl Service for Holdfast {
             // Another folder has latches of its own.
             let is_other = |share: &&config::ShareSettings| replaced.contains(&share.name);
             new.extend(wanted.shares.iter().filter(is_other).cloned());
-            let prepared = stores.prepare(&wanted.shares, &new)?;
-            let handles = persistent_store::open_first(&server, &wanted)?;
+            let look = stores.look(&new);
             interfaces::announce(&server, &listeners);
             let core = settings::server(&wanted, &users);
-            io::Result::Ok((built, users, core, prepared, handles))
+            io::Result::Ok((built, users, core, look))
         });
-        let (built, users, core, prepared, handles) = opened(building).await?;
+        let folders = "the folder of a new or changed share";
+        let (built, users, core, look) = opening::opened(building, folders).await?;
+        let first = self.first_stores(&config).await?;
         let not_stable = promises::first_terms_of_all(built.fresh).await;
         // From here on nothing fails: it is all in force, or none of it. Latches wake before
         // anybody can reach their inodes.
         let durability = &self.server.durability;
-        self.stores.adopt(prepared, &config.shares, durability);
+        self.stores
+            .adopt(look, first.journal, &config.shares, durability);
         let names = built.shares.iter();
         let names: Vec<String> = names.map(|share| share.config.name.clone()).collect();
         self.numbers.store(built.numbers, Ordering::Relaxed);
-        persistent_store::take_in(&self.server, handles, &built.shares).await;
+        persistent_store::take_in(&self.server, first.handles, &built.shares).await;
         // Nothing may wait between these: old shares with a new configuration could allow what neither allows.
         self.server.set_config(core);
         self.server.set_shares(built.shares);

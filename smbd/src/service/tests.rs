@@ -67,6 +67,37 @@ pub(super) fn run<T>(test: impl Future<Output = T>) -> T {
 const RULE: &str =
     "[[share.durability_rule]]\npaths = [\"*.db\"]\ndurability = \"bounded:1s,1MiB\"\n";
 
+/// An opening that hangs may still write in the state folder when its disk answers again.
+#[test]
+fn the_first_stores_are_not_opened_while_an_earlier_opening_hangs() {
+    let place = Place::new();
+    run(async {
+        let users = || users::empty().unwrap();
+        let holdfast = Holdfast::new(place.config(&["a"], ""), users()).unwrap();
+        let apply = |more: &str| {
+            let config = place.config(&["a"], more);
+            Arc::clone(&holdfast).apply(config, users(), ApplyReason::Reload)
+        };
+        let hangs = Arc::clone(&holdfast.opening).try_lock_owned().unwrap();
+        for first in ["flush_journal = true", "continuous_availability = true"] {
+            let Err(error) = apply(first).await else {
+                panic!("{first} is in force");
+            };
+            assert!(error.to_string().contains("the state folder /"), "{error}");
+            assert!(error.to_string().contains("\n  = is its disk"), "{error}");
+        }
+        apply("read_only = true").await.unwrap();
+        drop(hangs);
+        let both = "flush_journal = true\ncontinuous_availability = true";
+        apply(both).await.unwrap();
+        assert!(holdfast.server.persistent_opens().is_some());
+        assert!(holdfast.stores.status().flush_journal.is_some());
+        let hangs = Arc::clone(&holdfast.opening).try_lock_owned().unwrap();
+        apply(both).await.unwrap();
+        drop(hangs);
+    });
+}
+
 /// Latches from an earlier run are active when their share can be reached; a latch that is being stored meanwhile
 /// refuses no rules.
 #[test]

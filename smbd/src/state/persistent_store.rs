@@ -84,13 +84,21 @@ fn is_there(folder: &Path) -> bool {
     })
 }
 
-/// Opens the store at a reload; `None` if the server has one already.
+/// Whether these shares need a store, and the server has none. One of earlier runs was opened at the start.
+pub(crate) fn is_lacking(server: &Server<HostVfs>, shares: &[config::ShareSettings]) -> bool {
+    server.persistent_opens().is_none() && shares.iter().any(|share| share.continuous_availability)
+}
+
+/// Opens the store at a reload if these shares are the first to need one.
 pub(crate) fn open_first(server: &Server<HostVfs>, config: &Config) -> io::Result<Option<Opened>> {
-    if server.persistent_opens().is_some() {
-        return Ok(None);
+    match is_lacking(server, &config.shares) {
+        true => open(
+            &config.server.state_dir,
+            &config.shares,
+            Arc::clone(&server.env),
+        ),
+        false => Ok(None),
     }
-    let env = Arc::clone(&server.env);
-    open(&config.server.state_dir, &config.shares, env)
 }
 
 /// Prepares what a reload brings, before a client can reach its shares: a store for the first share that has

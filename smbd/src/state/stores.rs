@@ -2,8 +2,8 @@
 //! flushes, and the sentinel of the file systems.
 //!
 //! They are opened before the first connection, changed by a reload with everything else, and closed after the last
-//! sync. A reload first opens what it needs, where it may wait ([`Stores::prepare`]), and then puts it into force,
-//! where nothing fails ([`Stores::adopt`]).
+//! sync. A reload first examines and opens what it needs, where it may wait ([`Stores::look`], [`Stores::open_first`]),
+//! and then puts it into force, where nothing fails ([`Stores::adopt`]).
 
 use std::{
     collections::BTreeSet,
@@ -44,12 +44,6 @@ pub(crate) struct Stores {
     sentinels: Sentinels,
     /// Shares that a thread is looking at.
     looking: Mutex<BTreeSet<String>>,
-}
-
-/// The stores that a reload will put into force.
-pub(crate) struct Prepared {
-    look: Look,
-    journal: Option<Arc<Journal>>,
 }
 
 /// The facts about some shares' file systems.
@@ -110,51 +104,53 @@ impl Stores {
         lock(&self.journal).clone()
     }
 
-    /// Opens what these shares need, and examines the new ones. It is the last step of a reload that can fail, and may
-    /// wait for the disk.
+    /// Whether these shares need a journal, and there is none yet.
+    pub(crate) fn lack(&self, shares: &[config::ShareSettings]) -> bool {
+        self.journal().is_none() && !flush_journal::wanted(shares).is_empty()
+    }
+
+    /// Opens the journal if these shares are the first to need one. This may wait for the disk of the state folder.
     ///
     /// # Errors
-    /// A store could not be opened; nothing has changed then.
-    pub(crate) fn prepare(
+    /// It could not be opened.
+    pub(crate) fn open_first(
         &self,
         shares: &[config::ShareSettings],
-        new: &[config::ShareSettings],
-    ) -> io::Result<Prepared> {
-        let journal = match self.journal() {
-            Some(journal) => Some(journal),
-            None => flush_journal::open(&self.folder, shares, Arc::clone(&self.env))?,
-        };
-        let look = self.look(new);
-        Ok(Prepared { look, journal })
+    ) -> io::Result<Option<Arc<Journal>>> {
+        match self.lack(shares) {
+            true => flush_journal::open(&self.folder, shares, Arc::clone(&self.env)),
+            false => Ok(None),
+        }
     }
 
     /// Examines the file systems of shares. This may wait for their disks.
-    fn look(&self, shares: &[config::ShareSettings]) -> Look {
+    pub(crate) fn look(&self, shares: &[config::ShareSettings]) -> Look {
         Look {
             file_systems: sentinel::look(shares),
             located: latches::locate(&self.latches, shares),
         }
     }
 
-    /// Puts the stores of a reload into force, before clients can reach the new shares. Must be called on a worker.
+    /// Puts into force what a reload has examined, and the journal if it is the first, before clients can reach the new
+    /// shares. Must be called on a worker.
     pub(crate) fn adopt(
         &self,
-        prepared: Prepared,
+        look: Look,
+        first: Option<Arc<Journal>>,
         shares: &[config::ShareSettings],
         durability: &Arc<Durability<HostVfs>>,
     ) {
-        self.seen(prepared.look, shares, durability);
+        self.seen(look, shares, durability);
         // The names in the store are those of the shares through which the inode was changed.
         for record in self.latches.restore() {
             durability.extend_latch(record.key, &concerned(&record, &self.sentinels));
         }
-        if let Some(journal) = prepared.journal {
+        if let Some(journal) = first {
+            durability.keep_journal(Arc::clone(&journal.file) as _);
+            *lock(&self.journal) = Some(journal);
+        }
+        if let Some(journal) = self.journal() {
             journal.file.set_shares(flush_journal::wanted(shares));
-            let mut mine = lock(&self.journal);
-            if mine.is_none() {
-                durability.keep_journal(Arc::clone(&journal.file) as _);
-            }
-            *mine = Some(journal);
         }
     }
 
