@@ -12,7 +12,6 @@ use smbd::{
     daemon,
     service::Holdfast,
     state::{flush_journal, state_dir},
-    status,
 };
 
 fn main() -> ExitCode {
@@ -26,7 +25,7 @@ fn main() -> ExitCode {
                 };
                 read.map_err(|error| error.to_string())
             };
-            command.run(read_password, find_state, status::utc)
+            command.run(read_password, find_state)
         },
     )
 }

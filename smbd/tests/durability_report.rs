@@ -13,7 +13,6 @@ use holdfast_verify::{
 use smbd::{
     runtime::env::TokioEnv,
     state::{flush_journal, state_dir},
-    status::utc,
 };
 use vfs::{FileKey, Timestamp, linux::LinuxDisk};
 
@@ -155,13 +154,13 @@ fn files_are_held_against_what_was_promised() {
     assert_eq!(now("replaced"), FileNow::Gone);
     assert_eq!(share.suspect_files, 3);
     assert_eq!(report.run.flushes, 7);
-    let text = in_words(&report, 2, utc);
+    let text = in_words(&report, 2);
     assert!(
         text.contains("7 flushed files: 3 to be looked at"),
         "{text}"
     );
     assert!(text.contains("and 5 more"), "{text}");
-    let text = in_words(&report, 0, utc);
+    let text = in_words(&report, 0);
     assert!(
         text.contains(
             "cut  100 bytes, flushed 2026-11-21 16:22:40.005 UTC (stable): SMALLER: 99 bytes now"
@@ -208,7 +207,7 @@ fn a_folder_without_any_of_the_files_may_be_that_of_a_disk_that_is_not_mounted()
     let remark = "none of them is there: is the share's disk mounted at this folder?";
     for (file, is_remarked) in [("a", false), ("b", true)] {
         fs::remove_file(place.data.path().join(file)).unwrap();
-        let text = in_words(&place.report("b"), 0, utc);
+        let text = in_words(&place.report("b"), 0);
         assert_eq!(text.contains(remark), is_remarked, "{text}");
     }
 }
@@ -233,7 +232,7 @@ fn without_a_journal_the_way_to_one_is_reported() {
     // Any bytes under such a name.
     let file = place.state.path().join("flushes/00000000000000ff.flushes");
     fs::write(&file, [0x48, 0x46, 0x4A, 0x32, 1, 2, 3]).unwrap();
-    let text = in_words(&place.report("b"), 5, utc);
+    let text = in_words(&place.report("b"), 5);
     assert!(text.contains("another version"), "{text}");
     let only = Place::new();
     fs::copy(

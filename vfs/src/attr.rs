@@ -28,6 +28,15 @@ impl Timestamp {
         let number = |value: i64| u32::try_from(value).unwrap_or(0);
         (number(year), number(month), number(day))
     }
+
+    /// The time for people, to the second: `2026-11-21 16:22:40 UTC`.
+    #[must_use]
+    pub fn utc(self) -> String {
+        let (year, month, day) = self.date();
+        let rest = self.secs.rem_euclid(86_400);
+        let (h, min, s) = (rest / 3_600, rest / 60 % 60, rest % 60);
+        format!("{year:04}-{month:02}-{day:02} {h:02}:{min:02}:{s:02} UTC")
+    }
 }
 
 /// The identity of an inode, which renames keep: file system, inode number, generation. Inode
@@ -144,6 +153,17 @@ pub struct FsInfo {
 #[cfg(test)]
 mod tests {
     use super::Timestamp;
+
+    #[test]
+    fn times_are_written_for_people() {
+        let utc = |secs| Timestamp { secs, nanos: 0 }.utc();
+        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(-1), "1969-12-31 23:59:59 UTC");
+        assert_eq!(utc(951_782_399), "2000-02-28 23:59:59 UTC");
+        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00 UTC");
+        assert_eq!(utc(1_795_278_160), "2026-11-21 16:22:40 UTC");
+        assert_eq!(utc(4_107_542_400), "2100-03-01 00:00:00 UTC");
+    }
 
     #[test]
     fn times_have_dates() {

@@ -27,6 +27,7 @@ pub mod posix;
 #[path = "posix/sys.rs"]
 pub(crate) mod posix_sys;
 pub mod requester;
+mod shown;
 pub mod sim;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -42,5 +43,6 @@ pub use error::VfsError;
 pub use fold::{fold, fold_char};
 pub use identity::Identity;
 pub use lock::lock;
+pub use shown::shown;
 pub use types::*;
 pub use vfs::*;

@@ -93,19 +93,16 @@ pub struct StateFolder {
     pub boot: String,
 }
 
-/// Writes a time in seconds since 1970 for people, as the rest of the program does.
-pub type Utc = fn(u64) -> String;
-
 /// Finds the state folder: that of a configuration, this one, or the default one.
 pub type FindState = fn(Option<&Path>, Option<&Path>) -> Result<StateFolder, String>;
 
 /// Carries out the command; prints its own errors.
-pub(crate) fn run(command: DurabilityCommand, find: FindState, utc: Utc) -> ExitCode {
+pub(crate) fn run(command: DurabilityCommand, find: FindState) -> ExitCode {
     let DurabilityCommand::Report(args) = command;
     let found = find(args.config.as_deref(), args.state_dir.as_deref());
     let reported = found.and_then(|state| report(&state, args.share.as_deref()));
     let printed = reported.and_then(|report| {
-        let words = || in_words(&report, args.files, utc);
+        let words = || in_words(&report, args.files);
         print_answer(&report, args.json, words)
     });
     match printed {
@@ -118,8 +115,8 @@ pub(crate) fn run(command: DurabilityCommand, find: FindState, utc: Utc) -> Exit
 }
 
 /// The report in words, with so many files named of each share (0: all).
-pub fn in_words(report: &DurabilityReport, files_max: usize, utc: Utc) -> String {
-    words::Words::new(utc).report(report, files_max)
+pub fn in_words(report: &DurabilityReport, files_max: usize) -> String {
+    words::Words::default().report(report, files_max)
 }
 
 /// The report on what is in a state folder.

@@ -30,7 +30,7 @@ use clap::Subcommand;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-pub use durability_report::{FindState, StateFolder, Utc};
+pub use durability_report::{FindState, StateFolder};
 
 /// Reads a password from this file, or asks for it with this prompt if there is no file.
 pub type ReadPassword = fn(Option<&Path>, &str) -> Result<Zeroizing<String>, String>;
@@ -60,10 +60,10 @@ pub enum Command {
 impl Command {
     /// Carries the command out; prints its own errors.
     #[must_use]
-    pub fn run(self, password: ReadPassword, state: FindState, utc: Utc) -> ExitCode {
+    pub fn run(self, password: ReadPassword, state: FindState) -> ExitCode {
         match self {
             Self::VerifyFlush { command } => verify_flush::run(&command, password),
-            Self::Durability { command } => durability_report::run(command, state, utc),
+            Self::Durability { command } => durability_report::run(command, state),
             Self::Bench { command } => bench::run(command, password),
         }
     }

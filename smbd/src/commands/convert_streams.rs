@@ -21,7 +21,6 @@ use crate::{
     config::{self, Config, ShareSettings},
     runtime::settings,
     state::state_dir,
-    status::text::escaped,
 };
 
 /// `holdfast convert-streams SHARE --config FILE`
@@ -67,7 +66,7 @@ fn convert(config: &Config, share: &ShareSettings) -> Result<Converted, Error> {
                 Ok(moved) => moved_in_words(&moved),
                 Err(error) => format!("stays as it is: {}", reason(error)),
             };
-            let path = escaped(path);
+            let path = vfs::shown(path);
             // The conversion continues even if nobody reads this.
             let _ = writeln!(io::stdout(), "{path}: {said}");
         })

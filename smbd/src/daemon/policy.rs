@@ -19,7 +19,7 @@ use crate::{
     args::Question,
     config::{self, Policy},
     service::{PolicySetting, Service},
-    status::{explain, utc},
+    status::explain,
 };
 
 /// The line of `status` about a share whose promise ends with the host.
@@ -47,7 +47,11 @@ impl Changes {
                 was: change.was.clone(),
                 without_rules,
                 by: who.to_owned(),
-                at: utc(unix_s),
+                at: vfs::Timestamp {
+                    secs: i64::try_from(unix_s).unwrap_or(i64::MAX),
+                    nanos: 0,
+                }
+                .utc(),
                 unix_s,
             };
             changes.insert(key, change);

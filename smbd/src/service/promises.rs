@@ -25,10 +25,7 @@ use crate::{
     },
     config::{self, Config, policy},
     service::PolicySetting,
-    status::{
-        explain::{self, Located},
-        utc,
-    },
+    status::explain::{self, Located},
 };
 
 /// Poisoned inodes that the status of a share lists.
@@ -98,7 +95,7 @@ fn poisoned_status(one: &LatchRecord) -> PoisonedStatus {
         device: format!("{:#x}", one.key.fs),
         path: one.path.to_string(),
         error: one.error.to_string(),
-        since: utc(u64::try_from(one.at.secs).unwrap_or(0)),
+        since: one.at.utc(),
         unproven_bytes: (unproven != u64::MAX).then_some(unproven),
         metadata: one.metadata || one.size || one.entries,
         names: !one.names.is_empty(),

@@ -5,5 +5,3 @@ pub mod explain;
 pub(crate) mod overview;
 pub(crate) mod shares;
 pub(crate) mod text;
-
-pub use text::utc;

@@ -4,7 +4,7 @@
 
 use std::fmt::{Arguments, Write as _};
 
-use vfs::Timestamp;
+use vfs::shown;
 
 /// Adds a line to a `Text`, indented by so many steps and written as for `format!`.
 macro_rules! put {
@@ -21,7 +21,7 @@ pub(crate) struct Text(String);
 impl Text {
     /// Writes a line, indented by so many steps.
     pub(crate) fn line(&mut self, depth: usize, line: Arguments<'_>) {
-        let line = escaped(&line.to_string());
+        let line = shown(&line.to_string());
         // Writing to a string cannot fail.
         let _ = writeln!(self.0, "{}{}", "  ".repeat(depth), line.trim_end());
     }
@@ -45,7 +45,7 @@ impl Text {
         let mut widths = [0; N];
         for row in &mut rows {
             for (cell, width) in row.iter_mut().zip(&mut widths) {
-                *cell = escaped(cell);
+                *cell = shown(cell);
                 *width = cell.chars().count().max(*width);
             }
         }
@@ -59,27 +59,6 @@ impl Text {
     pub(crate) fn finish(self) -> String {
         self.0
     }
-}
-
-/// A text without characters that the terminal would obey.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c.is_control() || is_of_lines(c) {
-            true => out.extend(c.escape_default()),
-            false => out.push(c),
-        }
-    }
-    out
-}
-
-/// Whether a character ends a line or changes the direction of writing (Unicode's Bidi_Control): clients choose names,
-/// and the columns behind such a name would be shown elsewhere.
-fn is_of_lines(c: char) -> bool {
-    matches!(
-        c,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    )
 }
 
 /// A list in a line or a cell.
@@ -126,15 +105,6 @@ pub(crate) fn bytes(bytes: u64) -> String {
     }
 }
 
-/// `2026-11-21 16:22:40 UTC`
-pub fn utc(seconds: u64) -> String {
-    let secs = i64::try_from(seconds).unwrap_or(i64::MAX);
-    let (year, month, day) = Timestamp { secs, nanos: 0 }.date();
-    let rest = seconds % 86_400;
-    let (h, min, s) = (rest / 3_600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02} {h:02}:{min:02}:{s:02} UTC")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,15 +130,6 @@ mod tests {
 a\\nb\\u{202e}e\u{301}
 "
         );
-    }
-
-    #[test]
-    fn dates() {
-        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
-        assert_eq!(utc(951_782_399), "2000-02-28 23:59:59 UTC");
-        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00 UTC");
-        assert_eq!(utc(1_795_278_160), "2026-11-21 16:22:40 UTC");
-        assert_eq!(utc(4_107_542_400), "2100-03-01 00:00:00 UTC");
     }
 
     #[test]

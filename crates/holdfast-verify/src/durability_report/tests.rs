@@ -34,7 +34,7 @@ fn exposure_is_an_upper_bound_in_words() {
     assert_eq!(open.at_most_bytes, 1000);
     assert_eq!(open.at_most_ms, 5500);
     assert_eq!(open.stable_before_ms, 97_500);
-    let mut words = words::Words::new(|seconds| seconds.to_string());
+    let mut words = words::Words::default();
     words.exposure_in_words(&open, RunEnd::Machine);
     let text = words.text;
     assert!(
@@ -47,7 +47,7 @@ fn exposure_is_an_upper_bound_in_words() {
     let nothing = exposure_report(&record(0, 0));
     assert!(nothing.nothing);
     for (end, at) in [(RunEnd::Running, "now"), (RunEnd::Machine, "at the end")] {
-        let mut words = words::Words::new(|seconds| seconds.to_string());
+        let mut words = words::Words::default();
         words.exposure_in_words(&nothing, end);
         let line = format!("nothing was acknowledged and volatile {at}\n");
         assert!(words.text.contains(&line), "{}", words.text);
@@ -97,8 +97,7 @@ fn names_do_not_control_the_terminal() {
         now: FileNow::Renamed,
         suspect: false,
     };
-    let words = words::Words::new(|seconds| seconds.to_string());
-    let text = words.file_in_words(&file);
+    let text = words::file_in_words(&file);
     let shown = "a\\u{1b}\\n\\u{9b}\\u{202e}b";
     assert!(text.starts_with(&format!("{shown}:{shown}  ")), "{text}");
     assert!(text.ends_with(&format!("now {shown}")), "{text}");

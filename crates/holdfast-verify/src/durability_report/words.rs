@@ -1,11 +1,10 @@
 //! The report for people.
 
-use super::{
-    Utc,
-    report::{
-        DurabilityReport, ExposureReport, FailedFiles, FileNow, FileReport, RunEnd, RunReport,
-        ShareReport,
-    },
+use vfs::{Timestamp, shown};
+
+use super::report::{
+    DurabilityReport, ExposureReport, FailedFiles, FileNow, FileReport, RunEnd, RunReport,
+    ShareReport,
 };
 
 fn many(count: u64, one: &str, more: &str) -> String {
@@ -19,44 +18,48 @@ fn path_or_inode(path: &str, inode: u64) -> String {
     }
 }
 
-/// A name without control characters and those that end a line or change the direction of writing (Unicode's
-/// Bidi_Control): clients choose it, and the terminal would obey them.
-fn shown(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for c in name.chars() {
-        let is_of_lines = matches!(
-            c,
-            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-        );
-        match c.is_control() || is_of_lines {
-            true => out.extend(c.escape_default()),
-            false => out.push(c),
+fn when(secs: i64) -> String {
+    Timestamp { secs, nanos: 0 }.utc()
+}
+
+fn when_ms(millis: i64) -> String {
+    let text = when(millis.div_euclid(1000));
+    text.replace(" UTC", &format!(".{:03} UTC", millis.rem_euclid(1000)))
+}
+
+pub(super) fn file_in_words(file: &FileReport) -> String {
+    let path = path_or_inode(&file.path, file.inode);
+    let stream = match file.stream.as_str() {
+        "" => String::new(),
+        stream => format!(":{}", shown(stream)),
+    };
+    let now = match file.now {
+        FileNow::Present => "there".to_owned(),
+        FileNow::Renamed => {
+            format!(
+                "now {}",
+                shown(file.path_now.as_deref().unwrap_or("elsewhere"))
+            )
         }
-    }
-    out
+        FileNow::Smaller => format!("SMALLER: {} bytes now", file.size_now.unwrap_or(0)),
+        FileNow::Gone => "GONE: no longer in the share".to_owned(),
+        FileNow::NotFound => "NOT FOUND".to_owned(),
+    };
+    let promise = match file.before_the_disk {
+        true => "answered before the disk",
+        false => "stable",
+    };
+    let (size, flushed) = (file.size, when_ms(file.flushed_ms));
+    format!("{path}{stream}  {size} bytes, flushed {flushed} ({promise}): {now}")
 }
 
 /// The text being written.
+#[derive(Default)]
 pub(super) struct Words {
     pub(super) text: String,
-    utc: Utc,
 }
 
 impl Words {
-    pub(super) fn new(utc: Utc) -> Self {
-        let text = String::new();
-        Self { text, utc }
-    }
-
-    fn when(&self, secs: i64) -> String {
-        (self.utc)(u64::try_from(secs).unwrap_or(0))
-    }
-
-    fn when_ms(&self, millis: i64) -> String {
-        let text = self.when(millis.div_euclid(1000));
-        text.replace(" UTC", &format!(".{:03} UTC", millis.rem_euclid(1000)))
-    }
-
     /// The whole report, with so many files named of each share (0: all).
     pub(super) fn report(mut self, report: &DurabilityReport, files_max: usize) -> String {
         self.run_in_words(&report.run);
@@ -69,10 +72,10 @@ impl Words {
     }
 
     fn run_in_words(&mut self, run: &RunReport) {
-        let (server, started) = (&run.server, self.when(run.started_s));
+        let (server, started) = (&run.server, when(run.started_s));
         line!(self.text; "Holdfast {server} that started at {started}");
-        let ended = self.when(run.ended_s.unwrap_or(0));
-        let last = self.when(run.last_record_s);
+        let ended = when(run.ended_s.unwrap_or(0));
+        let last = when(run.last_record_s);
         let said = match run.end {
             RunEnd::Running => "is running; this is what it has promised so far.".to_owned(),
             RunEnd::Stable => format!(
@@ -153,7 +156,7 @@ impl Words {
         let (first, rest): (Vec<_>, Vec<_>) = share.files.iter().partition(|file| file.suspect);
         let shown = if files_max == 0 { count } else { files_max };
         for file in first.iter().chain(&rest).take(shown) {
-            let line = self.file_in_words(file);
+            let line = file_in_words(file);
             line!(self.text; "    {line}");
         }
         if count > shown {
@@ -162,32 +165,6 @@ impl Words {
         if let Some(exposure) = &share.exposure {
             self.exposure_in_words(exposure, end);
         }
-    }
-
-    pub(super) fn file_in_words(&self, file: &FileReport) -> String {
-        let path = path_or_inode(&file.path, file.inode);
-        let stream = match file.stream.as_str() {
-            "" => String::new(),
-            stream => format!(":{}", shown(stream)),
-        };
-        let now = match file.now {
-            FileNow::Present => "there".to_owned(),
-            FileNow::Renamed => {
-                format!(
-                    "now {}",
-                    shown(file.path_now.as_deref().unwrap_or("elsewhere"))
-                )
-            }
-            FileNow::Smaller => format!("SMALLER: {} bytes now", file.size_now.unwrap_or(0)),
-            FileNow::Gone => "GONE: no longer in the share".to_owned(),
-            FileNow::NotFound => "NOT FOUND".to_owned(),
-        };
-        let promise = match file.before_the_disk {
-            true => "answered before the disk",
-            false => "stable",
-        };
-        let (size, flushed) = (file.size, self.when_ms(file.flushed_ms));
-        format!("{path}{stream}  {size} bytes, flushed {flushed} ({promise}): {now}")
     }
 
     pub(super) fn exposure_in_words(&mut self, exposure: &ExposureReport, end: RunEnd) {
@@ -201,11 +178,11 @@ impl Words {
         } else {
             let (bytes, ms) = (exposure.at_most_bytes, exposure.at_most_ms);
             line!(self.text; "  {policy}: exposure {at} at most {bytes} bytes, {ms} ms");
-            let stable_before = self.when_ms(exposure.stable_before_ms);
-            let nothing_after = self.when_ms(exposure.nothing_after_ms);
+            let stable_before = when_ms(exposure.stable_before_ms);
+            let nothing_after = when_ms(exposure.nothing_after_ms);
             line!(self.text; "    stable is all that was acknowledged before {stable_before}; \
                   nothing was acknowledged after {nothing_after}");
-            let (measured, bytes) = (self.when(exposure.measured_s), exposure.measured_bytes);
+            let (measured, bytes) = (when(exposure.measured_s), exposure.measured_bytes);
             let files = many(exposure.measured_files, "file", "files");
             line!(self.text; "    measured at {measured}: {bytes} bytes in {files}");
             for file in &exposure.files {
