@@ -46,7 +46,7 @@ pub(crate) fn check_config(file: &Path) -> Result<(), Error> {
     for listener in &config.listeners {
         put!(out, 1; "listens on {}", listener.address);
     }
-    write_identities(&mut out, &config, users.as_ref());
+    write_identities(&mut out, file, &config, users.as_ref());
     let found = protection::of_config(&config);
     for (share, found) in config.shares.iter().zip(&found) {
         write_share(&mut out, share, found.as_ref());
@@ -130,12 +130,14 @@ fn closed_folder(share: &config::ShareSettings) -> Option<String> {
 }
 
 /// Names in the lists of shares that no account has.
-fn unknown_users(config: &Config, users: &UserDb) -> Vec<String> {
+fn unknown_users(file: &Path, config: &Config, users: &UserDb) -> Vec<String> {
     let shares = config.shares.iter();
     let unknown = shares.flat_map(|share| {
         settings::unknown_users(share, users).map(move |name| {
-            let share = &share.name;
-            format!("share {share} names user {name}, who does not exist: holdfast user add {name}")
+            let (share, file) = (&share.name, file.display());
+            format!(
+                "share {share} names user {name}, who does not exist: holdfast user add {name} --config {file}"
+            )
         })
     });
     unknown.collect()
@@ -153,14 +155,14 @@ fn state_folder(folder: &Path) -> io::Result<()> {
 }
 
 /// The identities on disk.
-fn write_identities(out: &mut Text, config: &Config, users: Option<&UserDb>) {
+fn write_identities(out: &mut Text, file: &Path, config: &Config, users: Option<&UserDb>) {
     let server = acting::Server::here();
     put!(out, 1; "on disk, if {} starts the server:", starter());
     let others = server.user(None, &config.server.guest_account);
     put!(out, 2; "a user without an owner acts as {others}");
     let lines = users.map(|users| {
         let mut lines = server.lines(config, users);
-        lines.extend(unknown_users(config, users));
+        lines.extend(unknown_users(file, config, users));
         lines
     });
     for line in lines.unwrap_or_default() {

@@ -161,7 +161,7 @@ pub(crate) fn share(share: &config::ShareSettings, users: &UserDb) -> io::Result
     for group in &share.groups {
         let record = users.group(group).ok_or_else(|| {
             io::Error::other(format!(
-                "share {}: no group `{group}`\n  = holdfast group add {group}",
+                "share {}: no group `{group}`\n  = holdfast group add {group} --config FILE",
                 share.name
             ))
         })?;

@@ -284,7 +284,7 @@ pub(crate) fn check_groups(config: &Config, users: &UserDb) -> io::Result<()> {
         && users.group(group).is_none()
     {
         return Err(io::Error::other(format!(
-            "[server] administrators: no group `{group}`\n  = holdfast group add {group}"
+            "[server] administrators: no group `{group}`\n  = holdfast group add {group} --config FILE"
         )));
     }
     for share in &config.shares {
@@ -292,7 +292,7 @@ pub(crate) fn check_groups(config: &Config, users: &UserDb) -> io::Result<()> {
             let mut groups = rule.groups.iter();
             if let Some(group) = groups.find(|group| users.group(group).is_none()) {
                 return Err(io::Error::other(format!(
-                    "share {}, {}: no group `{group}`\n  = holdfast group add {group}",
+                    "share {}, {}: no group `{group}`\n  = holdfast group add {group} --config FILE",
                     share.name, rule.name
                 )));
             }
