@@ -89,6 +89,7 @@ impl Accounts {
 /// Says as which local user an account bound to `owner` acts, for the administrator who has just
 /// set that.
 fn acts_as(
+    here: acting::Server,
     name: &str,
     owner: Option<config::LocalIds>,
     server: Option<&config::ServerSettings>,
@@ -97,9 +98,10 @@ fn acts_as(
     let guest = server.map_or_else(config::default_guest_account, |server| {
         server.guest_account.clone()
     });
-    let acts_as = acting::Server::here().user(owner, &guest);
+    let acts_as = here.user(owner, &guest);
     let mut text = format!("on disk {name} acts as {acts_as}\n");
-    if owner.is_none() {
+    // A server without root acts as its own user, whatever is set.
+    if owner.is_none() && here.is_root() {
         text += &format!(
             "  = for a local user of {name}'s own: holdfast user owner {name} UID:GID (`id NAME`)\n"
         );
@@ -147,13 +149,15 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Err
                 add(db)?;
                 users::set_password(db, &name, &password)
             })?;
-            out::print(&acts_as(&name, owner, accounts.server.as_ref()))?;
+            let here = acting::Server::here();
+            out::print(&acts_as(here, &name, owner, accounts.server.as_ref()))?;
             format!("user {name} added")
         }
         UserCommand::Owner { name, owner } => {
             let ids = owner.map(|owner| (owner.uid, owner.gid));
             accounts.edit(|db| db.set_uid_gid(&name, ids).map_err(named(&name)))?;
-            out::print(&acts_as(&name, owner, accounts.server.as_ref()))?;
+            let here = acting::Server::here();
+            out::print(&acts_as(here, &name, owner, accounts.server.as_ref()))?;
             format!("owner of {name} changed")
         }
         UserCommand::Passwd {
@@ -366,5 +370,15 @@ mod tests {
                 .to_string()
                 .contains("no such user")
         );
+    }
+
+    #[test]
+    fn only_root_is_advised_to_set_an_owner() {
+        for (uid, is_advised) in [(0, true), (1000, false)] {
+            let own = config::LocalIds { uid, gid: 100 };
+            let text = acts_as(acting::Server { own }, "ann", None, None);
+            assert!(text.starts_with("on disk ann acts as the "), "{text}");
+            assert_eq!(text.contains("user owner ann"), is_advised, "{text}");
+        }
     }
 }
