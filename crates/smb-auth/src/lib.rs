@@ -31,8 +31,6 @@ pub use params::{AcceptorParams, Credentials, InitiatorParams};
 pub use secret::{NtHash, SessionKey};
 pub use users::{GroupRecord, MachineSid, UserDb, UserDbError};
 
-use core::fmt;
-
 /// Size of the largest security blob that is parsed, in bytes. SESSION_SETUP can carry at most
 /// 65535.
 pub const MAX_TOKEN_LEN: usize = 65_535;
@@ -85,9 +83,10 @@ pub enum AuthStep {
 ///
 /// `UnknownUser`, `WrongPassword`, `NtlmV1Refused` and `TooManyFailures` must be indistinguishable
 /// on the wire: STATUS_LOGON_FAILURE and no token.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
     /// No such user. The server may map it to guest.
+    #[error("unknown user {name:?}")]
     UnknownUser {
         /// In the peer's spelling.
         name: String,
@@ -95,6 +94,7 @@ pub enum AuthError {
         domain: String,
     },
     /// The proof does not match the user's password, or the user has none.
+    #[error("wrong password for {name:?}")]
     WrongPassword {
         /// In the peer's spelling.
         name: String,
@@ -102,48 +102,37 @@ pub enum AuthError {
         domain: String,
     },
     /// The password is right, but the account is disabled (STATUS_ACCOUNT_DISABLED).
+    #[error("account {name:?} is disabled")]
     Disabled {
         /// Name in the database's spelling.
         name: String,
     },
     /// The client sent an LM or NTLMv1 response.
+    #[error("LM or NTLMv1 answer refused")]
     NtlmV1Refused,
     /// The [`LoginGate`] refused the attempt; no proof was computed.
+    #[error("too many failures for {name:?}")]
     TooManyFailures {
         /// In the peer's spelling.
         name: String,
     },
     /// The proof is right, but a message integrity code (NTLM MIC or SPNEGO mechListMIC) is wrong, or missing where it
     /// is required: somebody modified the exchange. The status on the wire is STATUS_LOGON_FAILURE.
+    #[error("message integrity code wrong or missing")]
     BadMic,
     /// The token is malformed (STATUS_INVALID_PARAMETER). The text describes the error and never contains token bytes.
+    #[error("malformed token: {0}")]
     InvalidToken(&'static str),
     /// There is no common mechanism, or the peer did not offer a required option.
+    #[error("not supported: {0}")]
     NotSupported(&'static str),
     /// The token came after the end of the exchange, or does not belong at this point.
+    #[error("token out of sequence")]
     OutOfSequence,
     /// The other side reported failure (initiator only).
+    #[error("rejected by the server")]
     Rejected,
 }
-
-impl fmt::Display for AuthError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownUser { name, .. } => write!(f, "unknown user {name:?}"),
-            Self::WrongPassword { name, .. } => write!(f, "wrong password for {name:?}"),
-            Self::Disabled { name } => write!(f, "account {name:?} is disabled"),
-            Self::NtlmV1Refused => f.write_str("LM or NTLMv1 answer refused"),
-            Self::TooManyFailures { name } => write!(f, "too many failures for {name:?}"),
-            Self::BadMic => f.write_str("message integrity code wrong or missing"),
-            Self::InvalidToken(what) => write!(f, "malformed token: {what}"),
-            Self::NotSupported(what) => write!(f, "not supported: {what}"),
-            Self::OutOfSequence => f.write_str("token out of sequence"),
-            Self::Rejected => f.write_str("rejected by the server"),
-        }
-    }
-}
-
-impl core::error::Error for AuthError {}
 
 /// The surroundings that a step needs: clock, randomness, user database, limiter.
 pub struct AuthEnv<'a> {

@@ -70,44 +70,35 @@ pub struct GroupRecord {
 }
 
 /// The reason why a mutation was refused or a text could not be parsed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserDbError {
     /// The text is not a user database; line numbers start at 1.
+    #[error("line {line}: {what}")]
     Line {
         line: usize,
         /// Description of the error.
         what: &'static str,
     },
     /// The text is longer than [`MAX_TEXT_LEN`].
+    #[error("user database is too long")]
     TooLong,
     /// The name is empty, too long, or contains a forbidden character.
+    #[error("not a usable name")]
     BadName,
     /// The full name is too long or contains a control character.
+    #[error("not a usable full name")]
     BadFullName,
     /// A user or group of this name already exists.
+    #[error("a user or group of this name exists")]
     Exists,
+    #[error("no such user")]
     NoUser,
+    #[error("no such group")]
     NoGroup,
     /// A named limit is reached.
+    #[error("the user database is full")]
     Full,
 }
-
-impl fmt::Display for UserDbError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Line { line, what } => write!(f, "line {line}: {what}"),
-            Self::TooLong => f.write_str("user database is too long"),
-            Self::BadName => f.write_str("not a usable name"),
-            Self::BadFullName => f.write_str("not a usable full name"),
-            Self::Exists => f.write_str("a user or group of this name exists"),
-            Self::NoUser => f.write_str("no such user"),
-            Self::NoGroup => f.write_str("no such group"),
-            Self::Full => f.write_str("the user database is full"),
-        }
-    }
-}
-
-impl core::error::Error for UserDbError {}
 
 pub use format::MAX_TEXT_LEN;
 
