@@ -319,16 +319,10 @@ pub(super) fn facts(folder: &Path) -> BTreeMap<String, String> {
 
 /// Source, file system and options of what is mounted where a folder is.
 fn mount_of<'a>(mounts: &'a str, folder: &Path) -> Option<[&'a str; 3]> {
-    let above = mounts.lines().filter_map(|line| {
-        let mut fields = line.split(' ');
-        let (source, place) = (fields.next()?, device::unescaped(fields.next()?));
-        let (system, options) = (fields.next()?, fields.next()?);
-        let is_above = folder.starts_with(&place);
-        is_above.then_some((place.len(), [source, system, options]))
-    });
+    let above = device::mounted(mounts).filter(|(_, place, ..)| folder.starts_with(place));
     // The last mount of the longest path is the one that is seen.
-    let seen = above.max_by_key(|(length, _)| *length);
-    seen.map(|(_, fields)| fields)
+    let seen = above.max_by_key(|(_, place, ..)| place.as_os_str().len());
+    seen.map(|(source, _, system, options)| [source, system, options])
 }
 
 /// Values of `vm.*` that were there before, in a file, so that the next run restores them if this one is killed. They

@@ -180,19 +180,25 @@ pub fn clear(scratch: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Source and place of what is mounted in a folder, the last one first: not in one whose name only begins alike.
-fn mounts_below<'a>(mounts: &'a str, folder: &Path) -> Vec<(&'a str, PathBuf)> {
-    let mounts = mounts.lines().rev().filter_map(|line| {
+/// Everything that is mounted: source, place, file system and options (proc_pid_mounts(5)).
+pub fn mounted(mounts: &str) -> impl DoubleEndedIterator<Item = (&str, PathBuf, &str, &str)> {
+    mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ');
-        Some((fields.next()?, PathBuf::from(unescaped(fields.next()?))))
-    });
-    mounts
-        .filter(|(_, place)| place.starts_with(folder))
-        .collect()
+        let (source, place) = (fields.next()?, unescaped(fields.next()?));
+        Some((source, place.into(), fields.next()?, fields.next()?))
+    })
 }
 
-/// A path as it is: the kernel's list of mounts has these characters in octal digits (proc_pid_mounts(5)).
-pub fn unescaped(field: &str) -> String {
+/// Source and place of what is mounted in a folder, the last one first: not in one whose name only begins alike.
+fn mounts_below<'a>(mounts: &'a str, folder: &Path) -> Vec<(&'a str, PathBuf)> {
+    let below = mounted(mounts)
+        .rev()
+        .filter(|(_, place, ..)| place.starts_with(folder));
+    below.map(|(source, place, ..)| (source, place)).collect()
+}
+
+/// A path as it is: the kernel's list has these characters in octal digits.
+fn unescaped(field: &str) -> String {
     let mut field = field.to_owned();
     for (digits, character) in [
         ("\\040", " "),

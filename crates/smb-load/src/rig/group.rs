@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Failure, left_behind};
+use super::{Failure, device::mounted, left_behind};
 
 /// How often a group is tried to be removed.
 const REMOVALS_MAX: u32 = 100;
@@ -28,16 +28,12 @@ impl Group {
     /// A new, empty group below this program's own; `None` where that is not to be had.
     pub fn make() -> Option<Self> {
         let mounts = fs::read_to_string("/proc/mounts").ok()?;
-        let mount = mounts.lines().find_map(|line| {
-            let mut fields = line.split(' ');
-            let place = fields.nth(1)?;
-            (fields.next()? == "cgroup2").then_some(place)
-        })?;
+        let (_, mount, ..) = mounted(&mounts).find(|(_, _, system, _)| *system == "cgroup2")?;
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("holdfast-compare-{}-{number}", std::process::id());
-        let this = Self(Path::new(mount).join(own).join(name));
+        let this = Self(mount.join(own).join(name));
         fs::create_dir(&this.0).ok()?;
         usage(&this.0).is_some().then_some(this)
     }
