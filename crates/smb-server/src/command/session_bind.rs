@@ -138,7 +138,7 @@ pub(super) fn finish<V: Vfs>(
         return Err(Status::ACCESS_DENIED.into());
     };
     let token = Token::user(&config, &user, &*server.users());
-    // The specification has NOT_SUPPORTED here; Windows and Samba answer ACCESS_DENIED.
+    // docs/protocol-notes.md, "Binding a session as another user".
     Status::ACCESS_DENIED.when(token.user_sid != session.token().user_sid)?;
     if connection.count_sessions(|_| true) >= config.limits.sessions_per_connection {
         return Err(Status::REQUEST_NOT_ACCEPTED.into());
