@@ -12,9 +12,10 @@ use crate::{
 /// Limits of a server's durability engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most dirty inodes, each of which holds a descriptor. Beyond it the oldest is synced in the background and
-    /// replies wait. A request marks before it waits: there are at most this many plus two for each request in flight.
-    /// Changes on a file system with no more than a sixteenth of the limit dirty do not wait even then.
+    /// Most descriptors that dirty inodes hold: each its own, two for each of its dirty streams, and one for each
+    /// directory with a dirty name of it. Beyond it the oldest inode is synced in the background and replies wait. A
+    /// request marks before it waits: there are at most this many plus a few for each request in flight. Changes on a
+    /// file system whose inodes hold no more than a sixteenth of the limit do not wait even then.
     pub dirty_inodes_max: usize,
     /// Longest time an inode stays dirty without a background sync, whatever the policy.
     pub dirty_age_max: Duration,

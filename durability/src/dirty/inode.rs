@@ -39,6 +39,8 @@ const DIRTY_STREAMS_MAX: usize = 256;
 const DIRTY_METADATA_MAX: usize = 256;
 /// The most directories with dirty names, each with a descriptor.
 const DIRTY_NAMES_MAX: usize = 16;
+/// The descriptors of a stream's node: the inode's, and that of a file for the stream's bytes.
+const OF_STREAM: usize = 2;
 
 pub(crate) struct Held<V: Volume> {
     pub(crate) vfs: Arc<V>,
@@ -151,6 +153,9 @@ impl<V: Volume> Default for Inode<V> {
 /// The facts about an inode that the table counts: it compares them before and after each step.
 pub(crate) struct InodeFacts {
     pub(crate) dirty: bool,
+    /// The descriptors that it holds because it is dirty: its own, those of its streams, and one for each directory
+    /// with a dirty name of it.
+    pub(crate) held: usize,
     /// Some of its names are dirty.
     pub(crate) named: bool,
     /// How often the latch has grown; `None` without one.
@@ -160,8 +165,11 @@ pub(crate) struct InodeFacts {
 
 impl<V: Volume> Inode<V> {
     pub(crate) fn facts(&self) -> InodeFacts {
+        let dirty = self.is_dirty();
+        let own = usize::from(self.node.is_some()) + OF_STREAM * self.streams.len();
         InodeFacts {
-            dirty: self.is_dirty(),
+            dirty,
+            held: if dirty { own + self.names.len() } else { 0 },
             named: !self.names.is_empty(),
             grown: self.latch.as_ref().map(|latch| latch.grown),
             unreachable: self.is_unreachable(),

@@ -5,7 +5,8 @@
 //!   over an await. [`Durability`] is shared by all workers.
 //! - An inode has an entry while anything of it is dirty, in flight, poisoned or open.
 //! - Sequence numbers order everything: a sync proves only what was marked with a lower number.
-//! - The counters of dirty and of poisoned inodes change in the same step as the inode.
+//! - The counters of dirty and of poisoned inodes, and of the descriptors that dirty ones hold, change in the same step
+//!   as the inode.
 //! - The guard is one flag that is read wherever a policy is: while the host runs on battery, each lazy
 //!   policy is in force as `honor`, and a bound is kept as well, because it promises something about
 //!   changes that no client flushed, which `honor` does not. The daemon decides when the guard is on.
@@ -26,7 +27,7 @@ use crate::{
     dirty::{Earlier, FailedSyncs, Failure, Inode, LatchEvent},
     report::{Exposure, Limits},
     settings::ShareDurability,
-    share::{Share, lock, read, uncount, write},
+    share::{Share, lock, read, write},
     store::{FlushJournal, LatchRecord, LatchStore},
     sync::barrier::Moves,
 };
@@ -34,7 +35,8 @@ use crate::{
 /// Shards of the table. More than there are workers, so that two rarely meet.
 const SHARDS: usize = 64;
 
-/// The part of [`crate::Limits::dirty_inodes_max`] that each file system may always have dirty: one in so many.
+/// The part of [`crate::Limits::dirty_inodes_max`] that the dirty inodes of each file system may always hold: one in so
+/// many.
 const RESERVE: usize = 16;
 
 /// Boxed: entries come and go with every open, and a node of the tree has room for eleven.
@@ -50,8 +52,9 @@ pub struct Durability<V: Volume> {
     pub(super) back_ends: Mutex<Vec<Weak<V>>>,
     sequence: AtomicU64,
     dirty: AtomicUsize,
-    /// The number of dirty inodes of each file system; `dirty` is their sum.
-    dirty_of: Mutex<BTreeMap<u64, usize>>,
+    /// The descriptors that dirty inodes hold, and those on each file system.
+    held: AtomicUsize,
+    held_of: Mutex<BTreeMap<u64, usize>>,
     poisoned: AtomicUsize,
     /// More inodes were poisoned than are remembered: no FLUSH can be answered with success.
     overflow: AtomicBool,
@@ -60,7 +63,7 @@ pub struct Durability<V: Volume> {
     last_failure: AtomicU64,
     /// Lazy policies are set aside.
     guard: Arc<AtomicBool>,
-    /// An inode became clean.
+    /// An inode holds fewer descriptors than before.
     pub(super) room: Notify,
     /// Moves of names that are not on disk yet.
     pub(crate) moves: Moves,
@@ -87,7 +90,8 @@ impl<V: Volume> Durability<V> {
             back_ends: Mutex::default(),
             sequence: AtomicU64::new(0),
             dirty: AtomicUsize::new(0),
-            dirty_of: Mutex::default(),
+            held: AtomicUsize::new(0),
+            held_of: Mutex::default(),
             poisoned: AtomicUsize::new(0),
             overflow: AtomicBool::new(false),
             failed_syncs: Mutex::default(),
@@ -143,17 +147,36 @@ impl<V: Volume> Durability<V> {
             .collect()
     }
 
-    /// The number of inodes that hold a descriptor because they are dirty.
+    /// The number of dirty inodes.
     pub fn dirty_inodes(&self) -> usize {
         self.dirty.load(SeqCst)
     }
 
-    /// Whether a change on the file system has to wait. It need not if the file system has few of the
-    /// dirty inodes: others fill the table then, and their disk may hang.
+    /// Whether a change on the file system has to wait. It need not if few of the descriptors of dirty
+    /// inodes are there: others fill the table then, and their disk may hang.
     pub(crate) fn is_too_dirty(&self, fs: u64) -> bool {
         let most = self.limits.dirty_inodes_max.max(1);
         let on = |all: &BTreeMap<u64, usize>| all.get(&fs).copied().unwrap_or(0);
-        self.dirty_inodes() > most && on(&lock(&self.dirty_of)) > most / RESERVE
+        self.held.load(SeqCst) > most && on(&lock(&self.held_of)) > most / RESERVE
+    }
+
+    /// Counts the descriptors of an inode of this file system.
+    fn count_held(&self, fs: u64, before: usize, now: usize) {
+        if before == now {
+            return;
+        }
+        let mut held_of = lock(&self.held_of);
+        let held = held_of.entry(fs).or_default();
+        *held = held.saturating_sub(before) + now;
+        if *held == 0 {
+            held_of.remove(&fs);
+        }
+        if now > before {
+            self.held.fetch_add(now - before, SeqCst);
+        } else {
+            self.held.fetch_sub(before - now, SeqCst);
+            self.room.notify_waiters();
+        }
     }
 
     /// Whether everything acknowledged is on stable storage: nothing is dirty, in flight or unproven.
@@ -240,17 +263,11 @@ impl<V: Volume> Durability<V> {
         let out = step(inode);
         let mut now = inode.facts();
         match (before.dirty, now.dirty) {
-            (false, true) => {
-                self.dirty.fetch_add(1, SeqCst);
-                *lock(&self.dirty_of).entry(key.fs).or_default() += 1;
-            }
-            (true, false) => {
-                self.dirty.fetch_sub(1, SeqCst);
-                uncount(&mut lock(&self.dirty_of), key.fs);
-                self.room.notify_waiters();
-            }
+            (false, true) => _ = self.dirty.fetch_add(1, SeqCst),
+            (true, false) => _ = self.dirty.fetch_sub(1, SeqCst),
             _ => {}
         }
+        self.count_held(key.fs, before.held, now.held);
         if before.named && !now.named {
             self.moves.not_outstanding(key);
         }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use vfs::{Env, VfsError};
 
 use super::{
-    fake::{dir, file, key},
+    fake::{FakeNode, dir, file, key, stream},
     flush::{PLAIN, honor, world},
     sim::{join, ms},
 };
@@ -45,6 +45,34 @@ fn no_more_inodes_are_dirty_than_may_be() {
         let syncs: Vec<_> = log.iter().filter(|line| line.starts_with("all")).collect();
         assert_eq!(syncs.len(), 16);
         assert_eq!(syncs[0], "all 100", "the oldest first");
+    });
+}
+
+#[test]
+fn names_and_streams_count_because_they_hold_descriptors() {
+    let limits = Limits {
+        dirty_inodes_max: 8,
+        ..Limits::default()
+    };
+    world("treat-host-as-stable-storage", limits, |w| async move {
+        let folders: Vec<_> = (10..14).map(dir).collect();
+        let mut nodes = folders.clone();
+        for ino in 100..120 {
+            let (f, s) = (file(ino), stream(ino, "s"));
+            w.create(&f, &folders[0]).await.unwrap();
+            for folder in &folders[1..] {
+                w.gate.linked(&f, folder, PLAIN).await.unwrap();
+            }
+            w.write(&s, 0, 1).await.unwrap();
+            nodes.extend([f, s]);
+            // Syncs that have just ended release what they held.
+            w.env.sleep(ms(100)).await;
+            let clones = |node: &FakeNode| node.held() - 1;
+            let of_files: usize = nodes[folders.len()..].iter().map(clones).sum();
+            let of_folders: usize = folders.iter().map(|dir| dir.held() - 2).sum();
+            assert!(of_files + of_folders <= 8, "{of_files} and {of_folders}");
+        }
+        assert!(w.engine.dirty_inodes() > 0);
     });
 }
 

@@ -48,8 +48,8 @@ const OPENS_MAX: u64 = 262_144;
 /// The server does not start with fewer connections, opens or dirty inodes than this.
 const LEAST: u32 = 16;
 
-/// The use of the descriptors that the process may have (RLIMIT_NOFILE): each connection and each dirty inode holds
-/// one, each open up to two.
+/// The use of the descriptors that the process may have (RLIMIT_NOFILE): each connection holds one, each open up to two,
+/// and a dirty inode as many as it counts ([`durability::Limits`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Descriptors {
     pub(crate) connections: u32,

@@ -6,9 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::BytesMut;
 use smb_client::{Client, Connection, CreateArgs, Options, Request, Tree};
 use smb_wire::{
-    Status, file_attributes::FileAttributes, fscc::FileInformationClass, msg::EchoRequest,
+    Status,
+    file_attributes::FileAttributes,
+    fscc::{FileInformationClass, FileRenameInformation},
+    msg::EchoRequest,
 };
 
 use socket2::{Domain, Socket, Type};
@@ -372,6 +376,45 @@ fn writers_leave_descriptors_to_the_others() {
     }
     for file in all.iter().flat_map(|(files, _)| files) {
         file.write_all(0, b"more").unwrap();
+    }
+}
+
+/// A name holds a descriptor of its folder until it is on disk.
+#[test]
+fn links_in_many_folders_leave_descriptors_to_the_others() {
+    let plan = Plan {
+        users: vec![(USER, OWN), ("bob", OWN)],
+        prefix: ["prlimit", "--nofile=600:600"].map(str::to_owned).to_vec(),
+        ..Plan::default()
+    };
+    let daemon = plan.start();
+    let tree = |user: &str| {
+        let session = daemon.client().login(user, PASSWORD, "").unwrap();
+        session.tree("data").unwrap()
+    };
+    let alice = tree(USER);
+    for folder in 0..12 {
+        alice.mkdir(&folder.to_string()).unwrap();
+    }
+    for number in 0..60 {
+        let name = format!("file{number}");
+        let file = alice.create(&CreateArgs::create(&name)).unwrap();
+        for folder in 0..12 {
+            let mut link = BytesMut::new();
+            let info = FileRenameInformation {
+                replace_if_exists: false,
+                root_directory: 0,
+                file_name: format!("{folder}\\{name}"),
+            };
+            info.encode(&mut link);
+            file.set(FileInformationClass::LINK, &link).unwrap();
+        }
+    }
+    let bob = tree("bob");
+    for number in 0..20 {
+        let name = format!("bob{number}");
+        bob.write_file(&name, b"works on").unwrap();
+        assert_eq!(bob.read_file(&name).unwrap(), b"works on");
     }
 }
 
