@@ -79,7 +79,8 @@ fn derived(table: &raw::LimitsTable, l: &mut LimitSettings, findings: &mut Findi
             1..=SOME,
         ),
         (&table.opens, &mut l.opens, 16..=MANY),
-        (&table.opens_per_user, &mut l.opens_per_user, 1..=MANY),
+        // A rename needs three: the open that it is made through, and two for its names.
+        (&table.opens_per_user, &mut l.opens_per_user, 3..=MANY),
     ];
     for (field, value, range) in fields {
         if let Some(at) = field {

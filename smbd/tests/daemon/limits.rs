@@ -10,8 +10,10 @@ use bytes::BytesMut;
 use smb_client::{Client, Connection, CreateArgs, Options, Request, Tree};
 use smb_wire::{
     Status,
+    create_context::LeaseState,
     file_attributes::FileAttributes,
     fscc::{FileInformationClass, FileRenameInformation},
+    ids::LeaseKey,
     msg::EchoRequest,
 };
 
@@ -416,6 +418,23 @@ fn links_in_many_folders_leave_descriptors_to_the_others() {
         bob.write_file(&name, b"works on").unwrap();
         assert_eq!(bob.read_file(&name).unwrap(), b"works on");
     }
+}
+
+/// A rename holds descriptors of the folders while it waits for a client that caches the handle.
+#[test]
+fn renames_that_wait_count_as_opens() {
+    let daemon = limited("opens_per_user = 6").start();
+    let (holder, other) = (daemon.tree(), daemon.tree());
+    let leased = CreateArgs::create("f").lease(LeaseKey([7; 16]), LeaseState(3));
+    let held = holder.create(&leased).unwrap();
+    let file = other.create(&CreateArgs::open("f")).unwrap();
+    let rename = |name| other.send(Request::rename(file.id(), name, false)).unwrap();
+    let [first, second, third] = ["g", "h", "i"].map(rename);
+    let status = |id| other.client().wait(id).unwrap().status();
+    assert_eq!(status(third), Status::INSUFFICIENT_RESOURCES);
+    held.close().unwrap();
+    assert_eq!([first, second].map(status), [Status::SUCCESS; 2]);
+    file.rename("i", false).unwrap();
 }
 
 #[test]

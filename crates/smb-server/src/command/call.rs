@@ -280,6 +280,17 @@ impl<V: Vfs> Call<V> {
         Ok(self.counted_for(&self.session()?.token()))
     }
 
+    /// A place among the opens of the server for what the request opens; `None` if there is none for its user.
+    ///
+    /// # Errors
+    /// The request has no session.
+    pub(super) fn place_of_open(&self) -> Result<Option<QuotaPlace>, Failure> {
+        let (server, config) = (self.server(), self.server().config());
+        let who = QuotaUser::of(&self.session()?.token(), self.connection.peer.ip());
+        let (all, each) = (config.limits.opens, config.limits.opens_per_user);
+        Ok(server.opens.enter(who, all, each))
+    }
+
     /// The entry by which the file engine may park the request.
     pub(super) fn parking(&self) -> Result<Parking<'_, V>, Failure> {
         Ok(Parking::new(self.server(), self.counted()?))

@@ -54,7 +54,7 @@ use crate::{
     limits::{PATH_MEMORY, ServerLimits},
     memory::Held,
     state::{
-        Open, QuotaUser,
+        Open,
         breaks::{Holder, perform},
         notices,
     },
@@ -166,13 +166,8 @@ fn check_session<V: Vfs>(call: &Call<V>, limits: &ServerLimits) -> Result<(), Fa
 
 /// Takes a place under the limit for the new open.
 fn take_place<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
-    let server = call.server();
-    let config = server.config();
-    check_session(call, &config.limits)?;
-    let who = QuotaUser::of(&call.session()?.token(), call.connection.peer.ip());
-    let place = server
-        .opens
-        .enter(who, config.limits.opens, config.limits.opens_per_user);
+    check_session(call, &call.server().config().limits)?;
+    let place = call.place_of_open()?;
     *call.place.borrow_mut() = Some(place.ok_or(Status::TOO_MANY_OPENED_FILES)?);
     Ok(())
 }

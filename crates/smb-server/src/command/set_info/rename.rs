@@ -90,6 +90,7 @@ async fn attempt<V: Vfs>(
     on: &OnDisk<'_, V>,
     wanted: &Wanted,
 ) -> Result<Attempt<Completion>, Failure> {
+    let _place = target::place(on.call)?;
     let source = on.lookup().await?;
     let Some(parent) = &source.parent else {
         // The root of the share.

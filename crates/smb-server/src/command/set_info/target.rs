@@ -14,13 +14,14 @@ use super::stream::NewStream;
 use crate::{
     access,
     command::{
+        Call,
         attempts::{Attempt, attempts},
         create::{NameStream, parse_name, path_memory},
         engine::{self, OnDisk},
     },
     failure::Failure,
     file::{Link, OpenId, Place, SharePath},
-    state::Server,
+    state::{QuotaPlace, Server},
 };
 
 /// Flags that need SeManageVolumePrivilege ([MS-FSCC] 2.4.43), which nobody has.
@@ -160,6 +161,7 @@ pub(super) struct Target<V: Vfs> {
     pub(super) existing: Option<(V::Node, Attr)>,
     /// The name as it is stored now.
     pub(super) stored: String,
+    _place: QuotaPlace,
 }
 
 impl<V: Vfs> Target<V> {
@@ -189,6 +191,17 @@ impl<V: Vfs> Target<V> {
         let names = above.iter().map(|name| &**name);
         SharePath::new(path.share, names.chain([&*self.stored]))
     }
+}
+
+/// A place for a lookup of a name: as an open does, it holds up to two descriptors, of the directory and of what has
+/// the name, while the request waits for other clients or for the disk.
+///
+/// # Errors
+/// `INSUFFICIENT_RESOURCES` if the user has no place left.
+pub(super) fn place<V: Vfs>(call: &Call<V>) -> Result<QuotaPlace, Failure> {
+    Ok(call
+        .place_of_open()?
+        .ok_or(Status::INSUFFICIENT_RESOURCES)?)
 }
 
 /// Finds the directory of a new name, and checks whether something may be added to it.
@@ -237,7 +250,7 @@ async fn look_up<V: Vfs>(
     path: &[String],
     directory: bool,
 ) -> Result<Target<V>, Failure> {
-    let token = on.token()?;
+    let (token, place) = (on.token()?, place(on.call)?);
     let lookup = on.vfs().lookup(&token.identity, path).await?;
     let whole = whole(on.share.id, path, lookup.path);
     let (Some(parent), Some(name), Some(whole)) = (lookup.parent, path.last(), whole) else {
@@ -247,9 +260,9 @@ async fn look_up<V: Vfs>(
     Status::DELETE_PENDING.when(files.is_to_be_deleted(parent.key()))?;
     let directly_above = access::Parent::seen(&parent, lookup.parent_seen.as_ref());
     access::may_add(on.vfs(), directly_above, &token, directory).await?;
-    let place = Place::of(&parent);
-    let ask = |waiter| files.admit_entry(&place, directory, waiter);
-    engine::wait_for(on.call, Some(on.open), &place, ask).await?;
+    let above = Place::of(&parent);
+    let ask = |waiter| files.admit_entry(&above, directory, waiter);
+    engine::wait_for(on.call, Some(on.open), &above, ask).await?;
     let whole = whole.charged(path_memory(on.call, path)?);
     Ok(Target {
         parent,
@@ -258,6 +271,7 @@ async fn look_up<V: Vfs>(
         path: whole,
         existing: lookup.found,
         stored: lookup.name,
+        _place: place,
     })
 }
 
