@@ -235,14 +235,17 @@ impl<D: Disk> Directories for PosixVfs<D> {
         let at = &existing.on_disk;
         let rename = self.disk.rename(who, dir, &temporary, dir, at, true);
         let changes = [Change::Remove(&temporary), Change::Add(at)];
-        if let Err(errno) = self.changing(to_parent, &changes, rename).await {
-            let unlink = self.disk.unlink(who, dir, &temporary, false);
-            let gone = self
-                .changing(to_parent, &[Change::Remove(&temporary)], unlink)
-                .await;
-            gone.unwrap_or_else(|left| tracing::debug!(errno = left.0, "a temporary link stays"));
-            return Err(errno.into());
+        let renamed = self.changing(to_parent, &changes, rename).await;
+        // Another program may have made `at` a name of this inode meanwhile. Then rename(2) has succeeded and done
+        // nothing.
+        let unlink = self.disk.unlink(who, dir, &temporary, false);
+        let gone = self
+            .changing(to_parent, &[Change::Remove(&temporary)], unlink)
+            .await;
+        if let Err(left) = unless(gone, &[libc::ENOENT]) {
+            tracing::debug!(%left, "a temporary link stays");
         }
+        renamed?;
         let cased = self.fix_case(who, to_parent, at, &wanted).await;
         // As in `remove`.
         drop(turn);

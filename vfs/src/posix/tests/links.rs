@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, os::unix::fs::symlink, path::Path, process::Command};
 
-use super::*;
+use super::{cuts::pending_once, *};
 use crate::posix::SymlinkPolicy;
 
 fn open(path: &Path, options: PosixOptions) -> Case<LinuxDisk> {
@@ -318,4 +318,38 @@ fn the_depot_of_a_share_within_another_is_hidden_from_both() {
     }
     drop(share);
     assert_eq!(found(), Ok(true));
+}
+
+/// Another program may make the name that a link replaces a name of the same file: rename(2) then does nothing.
+#[test]
+fn a_link_beside_the_same_link_leaves_no_other_name() {
+    let mut met = 0;
+    for steps in 0..40 {
+        block_on(async {
+            let (disk, link) = sim(SimOptions::default());
+            let t = Case::new(disk, link).await;
+            let (dir, file) = (t.dir("d").await, t.file("d/f").await);
+            t.file("d/g").await;
+            let replaced = t.key("d/g").await;
+            let disk = t.vfs.disk();
+            disk.set_hook(Some(Arc::new(|_| Some(pending_once()))));
+            let mut linked = std::pin::pin!(t.vfs.link(ME, &file, &dir, "g", replaced));
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            let ended = (0..steps).any(|_| linked.as_mut().poll(&mut context).is_ready());
+            disk.set_hook(None);
+            if ended {
+                return;
+            }
+            disk.unlink(ME, dir.fd(), b"g", false).await.unwrap();
+            disk.link(ME, file.fd(), dir.fd(), b"g").await.unwrap();
+            // Whether it succeeds depends on what it has seen.
+            let _ = linked.await;
+            for path in ["d/f", "d/g", "d"] {
+                let removed = t.remove(path).await;
+                assert_eq!(removed, Ok(()), "{path} at step {steps}");
+            }
+            met += 1;
+        });
+    }
+    assert!(met > 5, "{met}");
 }
