@@ -110,6 +110,13 @@ pub const RANGE_MEMORY: usize = 80;
 /// Byte-range locks of each open that are not in the budget: few programs hold more.
 pub const RANGES_UNCHARGED: usize = 16;
 
+/// Memory that each waiting request of a connection beyond the first [`PARKED_UNCHARGED`] is charged to the server's
+/// budget, in bytes; one for which there is no room gets INSUFFICIENT_RESOURCES.
+pub const PARKED_MEMORY: usize = 4 << 10;
+
+/// Waiting requests of each connection that are not in the budget: a client watches a few folders.
+pub const PARKED_UNCHARGED: usize = 64;
+
 /// Anonymous sessions of a connection that may only list shares; one more gives REQUEST_NOT_ACCEPTED.
 pub const LISTING_SESSIONS: usize = 1;
 

@@ -1,6 +1,6 @@
 //! One budget for the buffers of the whole server: received bytes, READ buffers, answers that wait for their
-//! clients, and the memory that opens keep (names of listings, changes to report, byte-range locks, long paths, answers
-//! and handles of pipes).
+//! clients, many requests that wait, and the memory that opens keep (names of listings, changes to report, byte-range
+//! locks, long paths, answers and handles of pipes).
 //!
 //! Every connection has an [`Account`]; those of one network also count together. A connection may hold at
 //! most half of what is free to it (all of it after a long wait), and its network at most half of what is free to the

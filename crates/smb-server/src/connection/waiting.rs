@@ -18,7 +18,8 @@ use vfs::Vfs;
 
 use super::Connection;
 use crate::{
-    limits::EARLY_CANCELS_MAX,
+    limits::{EARLY_CANCELS_MAX, PARKED_MEMORY, PARKED_UNCHARGED},
+    memory::Held,
     state::{EndReason, Ender, Session},
 };
 
@@ -29,6 +30,7 @@ pub(crate) struct Waiting<V: Vfs> {
     pub(crate) ender: Arc<Ender>,
     /// If the connection is lost, the request continues with this session.
     pub(crate) session: Option<Arc<Session<V>>>,
+    _memory: Option<Held>,
 }
 
 /// The last requests for which a CANCEL came while they did not wait, by their ids. Most were answered meanwhile.
@@ -57,7 +59,7 @@ impl EarlyCancels {
 }
 
 impl<V: Vfs> Connection<V> {
-    /// Registers a waiting request; `None` when there are too many.
+    /// Registers a waiting request; `None` when there are too many, or no memory for more.
     pub(crate) fn register(
         &self,
         request: &Header,
@@ -68,6 +70,10 @@ impl<V: Vfs> Connection<V> {
         if self.is_closed() || waiting.len() >= self.server.config().limits.parked_per_connection {
             return None;
         }
+        let memory = match waiting.len() < PARKED_UNCHARGED {
+            true => None,
+            false => Some(self.account().keep(PARKED_MEMORY)?),
+        };
         let id = AsyncId(self.next_async.get());
         self.next_async.set(id.0 + 1);
         if self.early_cancels.take(request.message_id) {
@@ -78,6 +84,7 @@ impl<V: Vfs> Connection<V> {
             session_id: request.session_id,
             ender,
             session,
+            _memory: memory,
         };
         waiting.insert(id, entry);
         Some(id)
@@ -131,5 +138,31 @@ impl<V: Vfs> Connection<V> {
             None if self.credits.borrow().is_used(id.0) => self.early_cancels.note(id),
             None => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        limits::ServerLimits,
+        restore::world::{World, connection},
+    };
+
+    #[test]
+    fn requests_that_wait_beyond_a_few_are_charged() {
+        let server = World::new(false, ServerLimits::default()).server;
+        let connection = connection(&server, None);
+        let used = || server.memory.figures().used;
+        let before = used();
+        let register = || connection.register(&Header::default(), Ender::new(false).0, None);
+        assert!((0..PARKED_UNCHARGED).all(|_| register().is_some()));
+        assert_eq!(used(), before);
+        let last = register().unwrap();
+        assert_eq!(used(), before + PARKED_MEMORY);
+        connection.answered(last);
+        assert_eq!(used(), before);
+        server.memory.set_limit(0);
+        assert_eq!(register(), None);
     }
 }
