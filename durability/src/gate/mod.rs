@@ -328,7 +328,9 @@ impl<V: Volume> Gate<V> {
             }
             Wait::Inode => core.barrier_unless_clean(self.held(node)).await?,
         }
-        core.limit_dirty(&self.share, key.fs).await;
+        if core.is_too_dirty(key.fs) {
+            Box::pin(core.limit_dirty(&self.share, key)).await;
+        }
         if judged.kind.is_lazy() {
             self.cover(key).await?;
         }

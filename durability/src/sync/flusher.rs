@@ -29,6 +29,9 @@ use crate::{
 /// Longest sleep of a flusher, so that a clock that jumps forward cannot hold it back for long.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
+/// How long a change that is held back waits for the syncs of older ones before its own inode is synced.
+const OTHERS_FIRST: Duration = Duration::from_millis(250);
+
 /// Pause before a background sync that could not be begun is asked for again.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -153,18 +156,37 @@ impl<V: Volume> Durability<V> {
         }));
     }
 
-    /// Holds the caller back while more inodes are dirty than may be, after a change on this file system.
-    pub(crate) async fn limit_dirty(&self, share: &Share, fs: u64) {
-        let mut held_back = false;
-        while self.is_too_dirty(fs) {
+    /// Holds the caller back after a change of this inode while dirty inodes hold more descriptors than they may. The
+    /// oldest ones are synced first. Where that makes no room, because a program on the host or a slow disk delays the
+    /// syncs of other users' inodes, the caller's own is synced, and then it need not wait.
+    pub(crate) async fn limit_dirty(&self, share: &Share, key: FileKey) {
+        if self.has_room_for(key) {
+            return;
+        }
+        count(&share.metrics.backpressure);
+        let older = self.room_for(key, || self.sync_oldest(key.fs));
+        race(older, self.env.sleep(OTHERS_FIRST)).await;
+        let own = async {
+            while self.barrier(key, None).await == Err(VfsError::NotStarted) {
+                self.env.sleep(RETRY).await;
+            }
+        };
+        race(self.room_for(key, || ()), own).await;
+    }
+
+    /// Whether nothing has to be synced for a change of this inode to be answered: also if it is clean by now.
+    fn has_room_for(&self, key: FileKey) -> bool {
+        !self.is_too_dirty(key.fs) || self.peek(key, Inode::is_dirty) != Some(true)
+    }
+
+    /// Waits until there is room; before each wait it takes a step to make some.
+    async fn room_for(&self, key: FileKey, step: impl Fn()) {
+        loop {
             let room = self.room.notified();
-            if !self.is_too_dirty(fs) {
+            if self.has_room_for(key) {
                 return;
             }
-            if !std::mem::replace(&mut held_back, true) {
-                count(&share.metrics.backpressure);
-            }
-            self.sync_oldest(fs);
+            step();
             room.await;
         }
     }

@@ -1,6 +1,9 @@
 //! Background work: age, number of dirty inodes, changes of policy, the server's stop.
 
-use std::{cell::RefCell, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
 
 use bytes::Bytes;
 use vfs::{Env, VfsError};
@@ -73,6 +76,34 @@ fn names_and_streams_count_because_they_hold_descriptors() {
             assert!(of_files + of_folders <= 8, "{of_files} and {of_folders}");
         }
         assert!(w.engine.dirty_inodes() > 0);
+    });
+}
+
+#[test]
+fn a_change_waits_no_longer_than_its_own_sync_where_others_hang() {
+    let limits = Limits {
+        dirty_inodes_max: 4,
+        ..Limits::default()
+    };
+    world("treat-host-as-stable-storage", limits, |w| async move {
+        for ino in 100..104 {
+            w.write(&file(ino), 0, 1).await.unwrap();
+        }
+        let syncs_take = |time| lock(&w.fake.times).sync = time;
+        syncs_take(ms(3_600_000));
+        let answered = Rc::new(Cell::new(false));
+        let (held_back, answer) = (Rc::clone(&w), Rc::clone(&answered));
+        w.env.spawn(Box::pin(async move {
+            held_back.write(&file(104), 0, 1).await.unwrap();
+            answer.set(true);
+        }));
+        w.env.sleep(ms(50)).await;
+        syncs_take(ms(10));
+        w.env.sleep(ms(150)).await;
+        assert!(!answered.get(), "older ones come first");
+        w.env.sleep(ms(200)).await;
+        assert!(answered.get());
+        assert_eq!(w.engine.dirty_inodes(), 4);
     });
 }
 
