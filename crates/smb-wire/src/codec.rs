@@ -275,6 +275,13 @@ impl Place {
             length: number(buffer.len()),
         }
     }
+
+    pub(crate) fn none_if_empty(self) -> Self {
+        match self.length {
+            0 => Self::default(),
+            _ => self,
+        }
+    }
 }
 
 /// Offset and length, of 32 bits each, of a buffer that is appended later.

@@ -281,11 +281,12 @@ macro_rules! empty_message {
 }
 
 /// Defines messages whose bodies are StructureSize, fields of fixed width as in `records!`, and one buffer that follows
-/// them; offset and length of the buffer are where the square brackets are. `$put` appends the buffer.
+/// them; offset and length of the buffer are where the square brackets are. `$put` appends the buffer. With
+/// `none_if_empty`, the offset of an empty buffer is zero.
 macro_rules! buffer_messages {
     ($(
         $(#[$meta:meta])*
-        $name:ident($size:literal, $put:path) {
+        $name:ident($size:literal, $put:path $(, $none:ident)?) {
             $( $(#[$bmeta:meta])* $before:ident: $before_ty:ty $(, pad $before_pad:literal)?; )*
             [ $( $part:ident: $part_ty:ty $(, pad $part_pad:literal)?; )+ ]
             $( $(#[$ameta:meta])* $after:ident: $after_ty:ty $(, pad $after_pad:literal)?; )*
@@ -339,7 +340,7 @@ macro_rules! buffer_messages {
                 use crate::fscc::record::Field;
                 // An odd StructureSize counts a byte of the buffer.
                 const FIXED: usize = $size & !1;
-                let place = crate::codec::Place::behind(FIXED, self.$buffer);
+                let place = crate::codec::Place::behind(FIXED, self.$buffer)$( .$none() )?;
                 crate::codec::put_fixed::<FIXED>(out, |out| {
                     bytes::BufMut::put_u16_le(out, Self::STRUCTURE_SIZE);
                     $(

@@ -8,10 +8,10 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::access_mask::AccessMask;
-use crate::codec::{Buffer, Malformed, Patch, Reader, fitting_u16, offset_u16, pad_to, put_fixed};
+use crate::codec::{Buffer, Malformed, Patch, Reader, fitting_u16, offset_u16, pad_to};
 use crate::create_context::CreateContexts;
 use crate::file_attributes::FileAttributes;
-use crate::fscc::{Field, FileFacts};
+use crate::fscc::FileFacts;
 use crate::ids::FileId;
 
 enum_of_the_wire! {
@@ -180,7 +180,10 @@ impl<'a> CreateRequest<'a> {
         let contexts = Buffer::reserve(out);
         name_offset.set_u16(out, offset_u16(out, start));
         out.put_slice(name);
-        put_contexts(out, start, contexts, self.contexts);
+        if !self.contexts.is_empty() {
+            pad_to(out, start, 8);
+            contexts.put(out, start, self.contexts);
+        }
         if name.is_empty() && self.contexts.is_empty() {
             // [MS-SMB2] 2.2.13: the buffer of a request has at least one byte.
             out.put_u8(0);
@@ -188,74 +191,28 @@ impl<'a> CreateRequest<'a> {
     }
 }
 
-fn put_contexts(out: &mut BytesMut, start: usize, place: Buffer, contexts: &[u8]) {
-    if !contexts.is_empty() {
-        pad_to(out, start, 8);
-        place.put(out, start, contexts);
+buffer_messages! {
+    /// The CREATE response ([MS-SMB2] 2.2.14). The contexts are not parsed.
+    CreateResponse(89, BytesMut::extend_from_slice, none_if_empty) {
+        /// The oplock granted.
+        oplock_level: OplockLevel;
+        /// Flags (3.x).
+        flags: CreateResponseFlags;
+        /// The action taken.
+        create_action: CreateAction;
+        /// The file after the open.
+        facts: FileFacts, pad 4;
+        /// The handle.
+        file_id: FileId;
+        [offset: u32; length: u32;]
+        => /// The create contexts as raw bytes; see `contexts()`.
+        contexts
     }
-}
-
-/// The CREATE response ([MS-SMB2] 2.2.14).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CreateResponse<'a> {
-    /// The oplock granted.
-    pub oplock_level: OplockLevel,
-    /// Flags (3.x).
-    pub flags: CreateResponseFlags,
-    /// The action taken.
-    pub create_action: CreateAction,
-    /// The file after the open.
-    pub facts: FileFacts,
-    /// The handle.
-    pub file_id: FileId,
-    /// The create contexts as raw bytes; see `contexts()`.
-    pub contexts: &'a [u8],
 }
 
 impl<'a> CreateResponse<'a> {
-    /// StructureSize.
-    pub const STRUCTURE_SIZE: u16 = 89;
-
-    /// Reads the response, from its SMB2 header on. The contexts are not parsed.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the contexts are outside the message.
-    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
-        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "CREATE response")?;
-        let oplock_level = OplockLevel(body.u8()?);
-        let flags = CreateResponseFlags(body.u8()?);
-        let create_action = CreateAction(body.u32()?);
-        let facts = FileFacts::get(&mut body)?;
-        body.skip(4)?;
-        let file_id = FileId::get(&mut body)?;
-        let (contexts_offset, contexts_len) = (body.u32()?, body.u32()?);
-        Ok(Self {
-            oplock_level,
-            flags,
-            create_action,
-            facts,
-            file_id,
-            contexts: body.buffer(message, contexts_offset, contexts_len)?,
-        })
-    }
-
     /// Returns an iterator over the create contexts.
     pub const fn contexts(&self) -> CreateContexts<'a> {
         CreateContexts::new(self.contexts)
-    }
-
-    /// Appends the body; `start` is the position of the header in `out`.
-    pub fn encode(&self, out: &mut BytesMut, start: usize) {
-        put_fixed::<64>(out, |out| {
-            out.put_u16_le(Self::STRUCTURE_SIZE);
-            out.put_u8(self.oplock_level.0);
-            out.put_u8(self.flags.bits());
-            out.put_u32_le(self.create_action.0);
-            self.facts.put(out);
-            out.put_u32_le(0);
-        });
-        self.file_id.put(out);
-        let contexts = Buffer::reserve(out);
-        put_contexts(out, start, contexts, self.contexts);
     }
 }
