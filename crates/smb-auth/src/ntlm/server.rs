@@ -105,11 +105,12 @@ impl Challenged {
         if parsed.nt.is_empty() && parsed.lm.len() < message::MAX_LM {
             return Err(without_password(parsed, env));
         }
+        // A client that knows NTLMv1 alone often sends no flags either; its answer is the reason to name.
+        let answer = NtAnswer::parse(parsed.nt)?;
         let needed = self.flags & (self.charset.flag() | flags::EXTENDED_SESSIONSECURITY);
         if negotiated & needed != needed {
             return Err(AuthError::InvalidToken("NTLM: flags taken back"));
         }
-        let answer = NtAnswer::parse(parsed.nt)?;
         // The form is checked before the password, so that its result reveals nothing about the password.
         answer.av_pairs().flags()?;
         let key_exchange = negotiated & flags::KEY_EXCH != 0;

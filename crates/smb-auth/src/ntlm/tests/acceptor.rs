@@ -301,6 +301,13 @@ fn lm_answers_and_missing_flags_never_authenticate() {
             ..right.clone()
         };
         assert!(matches!(f.raw(&forge), Err(AuthError::InvalidToken(_))));
+        // An NTLMv1 answer is refused as one, whatever the flags are.
+        let version_1 = Forge {
+            nt_len: Some(24),
+            lm: vec![3; 24],
+            ..forge
+        };
+        assert_eq!(f.raw(&version_1).unwrap_err(), AuthError::NtlmV1Refused);
     }
     let mut acceptor = Acceptor::new(f.params.clone());
     let negotiate = message::build_negotiate(0xe208_8297 & !flags::UNICODE & !flags::OEM);
