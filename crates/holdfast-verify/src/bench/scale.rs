@@ -9,6 +9,7 @@
 
 use std::{
     fs,
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicUsize, Ordering},
@@ -156,21 +157,16 @@ pub(super) fn run(args: &ScaleArgs) -> Result<bool, String> {
     inside(args).map_err(|error| error.to_string())
 }
 
-/// Runs this program anew in a network namespace.
+/// Runs this program anew in a network namespace, in place of this process; returns only why it could not.
 fn outside() -> Result<bool, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let ended = Command::new("unshare")
+    let failed = Command::new("unshare")
         .args(["--net", "--"])
         .arg(program)
         .args(std::env::args_os().skip(1))
         .env(INSIDE, "1")
-        .status()
-        .map_err(|error| format!("unshare: {error}"))?;
-    match ended.code() {
-        Some(0) => Ok(true),
-        Some(1) => Ok(false),
-        _ => Err("it ended in its network namespace".to_owned()),
-    }
+        .exec();
+    Err(format!("unshare: {failed}"))
 }
 
 /// The options that all results of a folder share, in place of a plan. Shapes and rounds may be added later.
