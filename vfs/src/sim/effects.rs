@@ -187,7 +187,15 @@ impl Durable {
         for (group, effect) in std::mem::take(&mut self.pending) {
             if covered(&effect) {
                 self.image.apply(&effect);
-                rest.retain(|(_, old)| !effect.supersedes(old));
+                let mut dropped = Vec::new();
+                rest.retain(|(step, old)| {
+                    let is_old = effect.supersedes(old);
+                    if let (true, Edit::Name { ino, about, .. }) = (is_old, &old.edit) {
+                        dropped.push((*step, *about, ino.is_some()));
+                    }
+                    !is_old
+                });
+                join_steps(&mut rest, &dropped);
             } else {
                 rest.push((group, effect));
             }
@@ -389,6 +397,30 @@ impl Durable {
         self.image
             .inodes
             .retain(|ino, _| named.contains(ino) || live.inodes.contains_key(ino));
+    }
+}
+
+/// Makes one step of all between two, of which one gave an inode a name that a later sync has taken, and the other took
+/// it away. A commit between them would have made that name durable, and the sync would have covered the inode's other
+/// names (`Durable::logged`); now it would leave the inode without any. `dropped` has each lost change of such a name:
+/// its step, the inode, and whether the change gave the name.
+fn join_steps(pending: &mut [(u64, Effect)], dropped: &[(u64, u64, bool)]) {
+    for (index, (first, moved, is_given)) in dropped.iter().enumerate() {
+        let mut later = dropped.iter().skip(index);
+        let taken = later.find(|(_, about, given)| about == moved && !given);
+        let Some((last, ..)) = taken.filter(|_| *is_given) else {
+            continue;
+        };
+        let steps = *first..=*last;
+        let names =
+            |effect: &Effect| matches!(effect.edit, Edit::Name { about, .. } if about == *moved);
+        if pending
+            .iter()
+            .any(|(step, effect)| steps.contains(step) && names(effect))
+        {
+            let between = pending.iter_mut().filter(|(step, _)| steps.contains(step));
+            between.for_each(|(step, _)| *step = *last);
+        }
     }
 }
 
