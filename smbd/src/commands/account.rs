@@ -66,10 +66,43 @@ impl Accounts {
 
     /// Says what was changed, and in which file, because a server may read another one.
     fn report(&self, done: &str) -> Result<(), Error> {
-        let file = self.file.display();
+        let (file, config) = (self.file.display(), self.config());
         out::print(&format!(
-            "{done} in {file} (a running server learns it by: holdfast reload)\n"
+            "{done} in {file} (a running server learns it by: holdfast reload{config})\n"
         ))
+    }
+
+    /// The option that names the configuration, for commands that are advised.
+    fn config(&self) -> String {
+        let file = self.config_file.as_ref();
+        file.map_or_else(String::new, |file| format!(" --config {}", file.display()))
+    }
+
+    /// The option by which another command finds the same user file.
+    fn option(&self) -> String {
+        match self.folder {
+            Some(_) => self.config(),
+            None => format!(" --users-file {}", self.file.display()),
+        }
+    }
+
+    /// Says as which local user an account bound to `owner` acts, for the administrator who has just set that.
+    fn acts_as(&self, here: acting::Server, name: &str, owner: Option<config::LocalIds>) -> String {
+        let owner = owner.map(|owner| (owner.uid, owner.gid));
+        let server = self.server.as_ref();
+        let guest = server.map_or_else(config::default_guest_account, |server| {
+            server.guest_account.clone()
+        });
+        let acts_as = here.user(owner, &guest);
+        let mut text = format!("on disk {name} acts as {acts_as}\n");
+        // A server without root acts as its own user, whatever is set.
+        if owner.is_none() && here.is_root() {
+            let option = self.option();
+            text += &format!(
+                "  = for a local user of {name}'s own: holdfast user owner {name} UID:GID{option} (`id NAME`)\n"
+            );
+        }
+        text
     }
 
     /// Warns of the parts of the configuration that name a group which has gone: they keep a reload and a start from
@@ -84,29 +117,6 @@ impl Accounts {
         }
         Ok(())
     }
-}
-
-/// Says as which local user an account bound to `owner` acts, for the administrator who has just
-/// set that.
-fn acts_as(
-    here: acting::Server,
-    name: &str,
-    owner: Option<config::LocalIds>,
-    server: Option<&config::ServerSettings>,
-) -> String {
-    let owner = owner.map(|owner| (owner.uid, owner.gid));
-    let guest = server.map_or_else(config::default_guest_account, |server| {
-        server.guest_account.clone()
-    });
-    let acts_as = here.user(owner, &guest);
-    let mut text = format!("on disk {name} acts as {acts_as}\n");
-    // A server without root acts as its own user, whatever is set.
-    if owner.is_none() && here.is_root() {
-        text += &format!(
-            "  = for a local user of {name}'s own: holdfast user owner {name} UID:GID (`id NAME`)\n"
-        );
-    }
-    text
 }
 
 fn named(name: &str) -> impl Fn(UserDbError) -> Error {
@@ -129,7 +139,8 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Err
             let add = |db: &mut UserDb| -> Result<(), Error> {
                 if db.user(&name).is_some() {
                     return fail!(
-                        "there is a user {name} already\n  = holdfast user passwd {name}"
+                        "there is a user {name} already\n  = holdfast user passwd {name}{}",
+                        accounts.option()
                     );
                 }
                 db.add_user(&name).map_err(named(&name))?;
@@ -150,14 +161,14 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Err
                 users::set_password(db, &name, &password)
             })?;
             let here = acting::Server::here();
-            out::print(&acts_as(here, &name, owner, accounts.server.as_ref()))?;
+            out::print(&accounts.acts_as(here, &name, owner))?;
             format!("user {name} added")
         }
         UserCommand::Owner { name, owner } => {
             let ids = owner.map(|owner| (owner.uid, owner.gid));
             accounts.edit(|db| db.set_uid_gid(&name, ids).map_err(named(&name)))?;
             let here = acting::Server::here();
-            out::print(&acts_as(here, &name, owner, accounts.server.as_ref()))?;
+            out::print(&accounts.acts_as(here, &name, owner))?;
             format!("owner of {name} changed")
         }
         UserCommand::Passwd {
@@ -376,9 +387,16 @@ mod tests {
     fn only_root_is_advised_to_set_an_owner() {
         for (uid, is_advised) in [(0, true), (1000, false)] {
             let own = config::LocalIds { uid, gid: 100 };
-            let text = acts_as(acting::Server { own }, "ann", None, None);
+            let accounts = Accounts {
+                file: "there/users".into(),
+                folder: Some("there".into()),
+                config_file: Some("h.toml".into()),
+                server: None,
+            };
+            let text = accounts.acts_as(acting::Server { own }, "ann", None);
             assert!(text.starts_with("on disk ann acts as the "), "{text}");
-            assert_eq!(text.contains("user owner ann"), is_advised, "{text}");
+            let advice = "user owner ann UID:GID --config h.toml";
+            assert_eq!(text.contains(advice), is_advised, "{text}");
         }
     }
 }
