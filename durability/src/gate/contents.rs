@@ -262,6 +262,7 @@ impl<V: Volume> PendingContents<'_, V> {
             error = gate.core.latch_error(node.key()).unwrap_or(error);
         } else {
             self.end_write(Outcome::Doubtful);
+            Box::pin(gate.core.limit_dirty(&gate.share, node.key())).await;
         }
         gate.core.latches_stored().await;
         Err(error)

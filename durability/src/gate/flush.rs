@@ -143,6 +143,9 @@ impl<V: Volume> Gate<V> {
         if self.covers_name(target) && !marked {
             Box::pin(self.mark_found_name(node, moved)).await?;
         }
+        if self.core.is_too_dirty(key.fs) {
+            Box::pin(self.core.limit_dirty(&self.share, key)).await;
+        }
         if target == FlushTarget::ShareRoot && judged.barriers.bounded {
             // The bound may not hold yet for changes through other shares, and may be that of another share, through
             // which the root is open.

@@ -79,6 +79,27 @@ fn names_and_streams_count_because_they_hold_descriptors() {
     });
 }
 
+/// It changes nothing, but the name of the file counts as dirty from then on.
+#[test]
+fn a_flush_that_is_answered_at_once_is_held_back_like_a_change() {
+    let limits = Limits {
+        dirty_inodes_max: 8,
+        ..Limits::default()
+    };
+    world("treat-host-as-stable-storage", limits, |w| async move {
+        for ino in 100..120 {
+            {
+                let mut state = lock(&w.fake.state);
+                state.parents.insert(ino, 10);
+                state.paths.insert(ino, ino.to_string().into_bytes());
+            }
+            w.flush(&file(ino)).await.unwrap();
+        }
+        let dirty = w.engine.dirty_inodes();
+        assert!((1..=8).contains(&dirty), "{dirty}");
+    });
+}
+
 #[test]
 fn a_change_waits_no_longer_than_its_own_sync_where_others_hang() {
     let limits = Limits {
