@@ -141,6 +141,7 @@ def main():
     asked = parser.parse_args()
     report = Report("Linux client", asked.allow_missing, asked.only)
     if lacks := missing(asked.kernel):
+        report.wanted = True
         report.missing("a virtual machine", ", ".join(lacks))
         report.end()
     image, version = image_of(asked.kernel)

@@ -70,7 +70,6 @@ pub struct Attr {
     pub file_id: u64,
     pub kind: Kind,
     /// End of file in bytes (of the stream, for a stream node); 0 for directories.
-    /// Size in bytes.
     pub size: u64,
     /// Bytes allocated on disk.
     pub allocated: u64,
@@ -125,6 +124,7 @@ pub struct SetAttr {
 pub struct StreamInfo {
     /// Name without colons and type (`x` of `:x:$DATA`).
     pub name: String,
+    /// Size in bytes.
     pub size: u64,
     /// Bytes allocated on disk.
     pub allocated: u64,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::policy::Bound;
 
-/// The syncs whose times are remembered.
+/// The number of syncs whose durations are remembered.
 const REMEMBERED: usize = 16;
 
 /// The longest background sync is remembered for at least this long, and for at most twice as long.
