@@ -106,8 +106,8 @@ impl Class {
         let fs = calls::call(|| rustix::fs::fstatfs(&fd))?;
         let kind = fs.f_type as u64;
         let remote = is_remote(kind);
-        let (clones, uuid) = match remote {
-            true => (false, None),
+        let facts = match remote {
+            true => super_block::Facts::default(),
             false => super_block::facts(fd, kind),
         };
         Ok(Self {
@@ -122,8 +122,8 @@ impl Class {
                 ZFS | REISERFS => 0,
                 _ => XATTR_MAX,
             },
-            clones,
-            uuid,
+            clones: facts.clones,
+            uuid: facts.uuid,
         })
     }
 }

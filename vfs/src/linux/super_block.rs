@@ -180,17 +180,27 @@ impl SuperBlock {
     }
 }
 
-/// Queries what only an ioctl on a directory reports: whether `FICLONERANGE` works between files, as on btrfs and on
-/// XFS with reflinks, and the halves of the UUID, combined by XOR.
-pub(super) fn facts(fd: impl AsFd, kind: u64) -> (bool, Option<u64>) {
+/// The facts that only an ioctl reports.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Facts {
+    /// `FICLONERANGE` works between files, as on btrfs and on XFS with reflinks.
+    pub(super) clones: bool,
+    /// The halves of the UUID, combined by XOR.
+    pub(super) uuid: Option<u64>,
+}
+
+/// Queries a file system by a directory on it.
+pub(super) fn facts(fd: impl AsFd, kind: u64) -> Facts {
     // A descriptor opened with `O_PATH` takes no ioctl.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(fd, c".", flags, Mode::empty()).ok();
     let fd = opened.as_ref().map(AsFd::as_fd);
     let reflink = |fd| raw::xfs_geometry(fd).is_ok_and(|xfs| xfs.reflink);
     let uuid = fd.and_then(|fd| uuid(fd, kind)).map(u128::from_le_bytes);
-    let clones = kind == BTRFS || (kind == XFS && fd.is_some_and(reflink));
-    (clones, uuid.map(|uuid| uuid as u64 ^ (uuid >> 64) as u64))
+    Facts {
+        clones: kind == BTRFS || (kind == XFS && fd.is_some_and(reflink)),
+        uuid: uuid.map(|uuid| uuid as u64 ^ (uuid >> 64) as u64),
+    }
 }
 
 fn identity(fd: &LinuxFd) -> DiskResult<FsIdentity> {

@@ -73,8 +73,14 @@ type Opened<F> = Option<DiskResult<F>>;
 /// The remaining components, as far as they were opened ahead.
 type Ahead<F> = std::vec::IntoIter<Opened<F>>;
 
-/// The directory of the last component with the path to it, the names of that as stored, and the limits left for links.
-type Above<F> = (Stack<F>, Vec<String>, LinkBudget);
+/// The directory of the last component, with the path to it.
+struct Above<F> {
+    stack: Stack<F>,
+    /// Its names as stored.
+    stored: Vec<String>,
+    /// The limits left for links.
+    left: LinkBudget,
+}
 
 impl From<&Stat> for Seen {
     fn from(stat: &Stat) -> Self {
@@ -116,8 +122,11 @@ impl<D: Disk> Paths for PosixVfs<D> {
             });
         };
         let mut ahead = self.ahead(who, path);
-        let above = self.walk_above(who, before, &mut ahead).await?;
-        let (mut stack, mut stored, mut left) = above;
+        let Above {
+            mut stack,
+            mut stored,
+            mut left,
+        } = self.walk_above(who, before, &mut ahead).await?;
         // The parent is the directory that the client named, even if the last component is a link to another place.
         let parent = self.node_of(&stack)?;
         let mut seen = seen_on_top(&stack);
@@ -165,8 +174,8 @@ impl<D: Disk> Paths for PosixVfs<D> {
             return Ok(None);
         };
         let ahead = &mut self.ahead(who, before);
-        let (stack, ..) = self.walk_above(who, before, ahead).await?;
-        Ok(Some(self.node_of(&stack)?))
+        let above = self.walk_above(who, before, ahead).await?;
+        Ok(Some(self.node_of(&above.stack)?))
     }
 
     fn short_name(&self, name: &str, short: &mut String) {
@@ -216,7 +225,11 @@ impl<D: Disk> PosixVfs<D> {
             stored.push(shown);
             push(&mut stack, step)?;
         }
-        Ok((stack, stored, left))
+        Ok(Above {
+            stack,
+            stored,
+            left,
+        })
     }
 
     /// Walks one component that a client named and that may have been opened ahead; links are followed. At the end,

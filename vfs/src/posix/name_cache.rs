@@ -90,8 +90,12 @@ struct Inner {
     listings: u64,
 }
 
-/// The number of own changes when a listing began.
-pub(super) type Listing = u64;
+/// A listing under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Listing {
+    /// The number of own changes when it began.
+    changes: u64,
+}
 
 #[derive(Default)]
 pub(super) struct NameCache(Mutex<Inner>);
@@ -129,7 +133,9 @@ impl NameCache {
 
     /// To be called before a listing starts, and before its first query of the directory's state.
     pub(super) fn begin_listing(&self) -> Listing {
-        lock(&self.0).changes
+        Listing {
+            changes: lock(&self.0).changes,
+        }
     }
 
     /// Keeps a listing. `before` and `after` are the directory's state around it, `now` the time
@@ -150,7 +156,7 @@ impl NameCache {
         let ours = last.is_some_and(|(left, _)| *left == stamp);
         // An own change in the same tick of the kernel's clock does not show in the times.
         let ended = last.map_or(inner.emptied, |(_, number)| *number);
-        let moved = ended > listing || stamp_of(before) != stamp;
+        let moved = ended > listing.changes || stamp_of(before) != stamp;
         if moved || (young && !ours) || folded.bytes() > BYTES_MAX {
             inner.forgotten.push(folded);
             return;

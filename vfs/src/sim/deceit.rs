@@ -54,14 +54,24 @@ impl Deceit {
     ];
 }
 
-/// The result that the caller of a sync gets, and the true one; `None` if nothing happened.
-type Synced = (DiskResult<()>, Option<DiskResult<()>>);
+pub(super) struct Synced {
+    /// The result that the caller gets.
+    pub(super) told: DiskResult<()>,
+    /// The true result; `None` if nothing happened.
+    pub(super) real: Option<DiskResult<()>>,
+}
 
 impl State {
     /// Carries out `fsync` or `fdatasync`, subject to the disk's deceit.
     pub(super) fn sync_as_deceived(&mut self, serial: u64, ino: u64, scope: Scope) -> Synced {
-        let honest = |real| (real, Some(real));
-        let skipped = (Ok(()), None);
+        let honest = |real| Synced {
+            told: real,
+            real: Some(real),
+        };
+        let skipped = Synced {
+            told: Ok(()),
+            real: None,
+        };
         let directory = self.live.get(ino).is_some_and(|node| node.is_dir());
         match self.deceit {
             Some(Deceit::FsyncIsFdatasync) if !directory => {
@@ -79,7 +89,10 @@ impl State {
                 self.release(fresh);
                 honest(real)
             }
-            Some(Deceit::SyncErrorSwallowed) => (Ok(()), Some(self.sync(serial, ino, scope))),
+            Some(Deceit::SyncErrorSwallowed) => Synced {
+                told: Ok(()),
+                real: Some(self.sync(serial, ino, scope)),
+            },
             Some(Deceit::OneSyncLate) => {
                 let late = self.late.replace((serial, ino, scope));
                 if let Some((serial, ino, scope)) = late {

@@ -47,7 +47,7 @@ use crate::{
 };
 use effects::Scope;
 use image::ROOT;
-use state::{OpenName, State, err_if};
+use state::{OpenName, State, err, err_if};
 
 #[derive(Debug, Clone)]
 pub struct SimOptions {
@@ -126,21 +126,22 @@ impl Shared {
     async fn sync(&self, fd: &SimFd, scope: Scope) -> DiskResult<()> {
         let ino = fd.usable(false, false)?;
         self.pause(SimOp::Sync).await;
-        let (answer, real) = self.lock().sync_as_deceived(fd.0.serial, ino, scope);
+        let synced = self.lock().sync_as_deceived(fd.0.serial, ino, scope);
         let kind = match scope {
             Scope::All => SyncKind::All,
             _ => SyncKind::Data,
         };
         // A success is reported now, because it covers the present effects; a failure is reported when the call
         // returns.
-        if let Some(real @ Ok(())) = &real {
+        let seen = synced.real.as_ref();
+        if let Some(real) = seen.filter(|real| real.is_ok()) {
             self.synced(ino, kind, real);
         }
         self.pause(SimOp::Answer).await;
-        if let Some(real @ Err(_)) = &real {
+        if let Some(real) = seen.filter(|real| real.is_err()) {
             self.synced(ino, kind, real);
         }
-        answer
+        synced.told
     }
 
     async fn pause(&self, op: SimOp) {
@@ -175,7 +176,9 @@ struct Handle {
     shared: Arc<Shared>,
     serial: u64,
     ino: u64,
-    how: OpenHow,
+    path_only: bool,
+    read: bool,
+    write: bool,
 }
 
 impl Drop for Handle {
@@ -200,13 +203,11 @@ impl SimFd {
     }
 
     fn usable(&self, read: bool, write: bool) -> DiskResult<u64> {
-        let how = self.0.how;
-        let reads = how.read || !how.write;
-        err_if(
-            how.path_only || (read && !reads) || (write && !how.write),
-            libc::EBADF,
-        )?;
-        Ok(self.0.ino)
+        let how = &self.0;
+        if how.path_only || (read && !how.read) || (write && !how.write) {
+            return err(libc::EBADF);
+        }
+        Ok(how.ino)
     }
 }
 
@@ -246,7 +247,9 @@ impl SimDisk {
             shared: Arc::clone(&shared),
             serial,
             ino,
-            how: OpenHow::default(),
+            path_only: false,
+            read: true,
+            write: false,
         }));
         Self { shared, root }
     }
@@ -391,7 +394,9 @@ impl SimDisk {
             shared: Arc::clone(&self.shared),
             serial: state.hold(ino, name),
             ino,
-            how,
+            path_only: how.path_only,
+            read: how.read || !how.write,
+            write: how.write,
         }))
     }
 }
