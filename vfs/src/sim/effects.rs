@@ -191,7 +191,8 @@ impl Durable {
                 rest.retain(|(step, old)| {
                     let is_old = effect.supersedes(old);
                     if let (true, Edit::Name { ino, about, .. }) = (is_old, &old.edit) {
-                        dropped.push((*step, *about, ino.is_some()));
+                        let (step, about, given) = (*step, *about, ino.is_some());
+                        dropped.push(LostName { step, about, given });
                     }
                     !is_old
                 });
@@ -400,26 +401,31 @@ impl Durable {
     }
 }
 
+/// A waiting change of a name that a later sync of the name has made meaningless.
+struct LostName {
+    step: u64,
+    about: u64,
+    /// The change gave the name to the inode; otherwise it took it away.
+    given: bool,
+}
+
 /// Makes one step of all between two, of which one gave an inode a name that a later sync has taken, and the other took
 /// it away. A commit between them would have made that name durable, and the sync would have covered the inode's other
-/// names (`Durable::logged`); now it would leave the inode without any. `dropped` has each lost change of such a name:
-/// its step, the inode, and whether the change gave the name.
-fn join_steps(pending: &mut [(u64, Effect)], dropped: &[(u64, u64, bool)]) {
-    for (index, (first, moved, is_given)) in dropped.iter().enumerate() {
+/// names (`Durable::logged`); now it would leave the inode without any.
+fn join_steps(pending: &mut [(u64, Effect)], dropped: &[LostName]) {
+    for (index, first) in dropped.iter().enumerate().filter(|(_, one)| one.given) {
+        let moved = first.about;
         let mut later = dropped.iter().skip(index);
-        let taken = later.find(|(_, about, given)| about == moved && !given);
-        let Some((last, ..)) = taken.filter(|_| *is_given) else {
+        let Some(last) = later.find(|one| one.about == moved && !one.given) else {
             continue;
         };
-        let steps = *first..=*last;
+        let steps = first.step..=last.step;
         let names =
-            |effect: &Effect| matches!(effect.edit, Edit::Name { about, .. } if about == *moved);
-        if pending
-            .iter()
-            .any(|(step, effect)| steps.contains(step) && names(effect))
-        {
+            |effect: &Effect| matches!(effect.edit, Edit::Name { about, .. } if about == moved);
+        let between = || pending.iter().filter(|(step, _)| steps.contains(step));
+        if between().any(|(_, effect)| names(effect)) {
             let between = pending.iter_mut().filter(|(step, _)| steps.contains(step));
-            between.for_each(|(step, _)| *step = *last);
+            between.for_each(|(step, _)| *step = last.step);
         }
     }
 }
