@@ -19,7 +19,7 @@ use smb_wire::{
 
 use socket2::{Domain, Socket, Type};
 
-use crate::support::{OWN, PASSWORD, Plan, USER, closed, eventually};
+use crate::support::{Daemon, OWN, PASSWORD, Plan, USER, closed, eventually};
 
 fn limited(lines: &str) -> Plan {
     Plan {
@@ -295,22 +295,37 @@ fn the_size_of_a_transfer_is_what_was_agreed_on() {
     assert!(tree.read_file("large").unwrap() == data);
 }
 
-/// One user opens what he can, in two sessions; with few descriptors for the whole server.
-#[test]
-fn one_user_leaves_descriptors_to_the_others() {
+/// A server that may have 600 descriptors in all.
+fn with_few_descriptors(users: &[&'static str]) -> Daemon {
     let plan = Plan {
-        users: vec![(USER, OWN), ("bob", OWN)],
+        users: users.iter().map(|user| (*user, OWN)).collect(),
         prefix: ["prlimit", "--nofile=600:600"].map(str::to_owned).to_vec(),
         ..Plan::default()
     };
-    let daemon = plan.start();
+    plan.start()
+}
+
+fn tree_of(daemon: &Daemon, user: &str) -> Tree {
+    let session = daemon.client().login(user, PASSWORD, "").unwrap();
+    session.tree("data").unwrap()
+}
+
+fn works_on(tree: &Tree) {
+    for number in 0..20 {
+        let name = format!("bob{number}");
+        tree.write_file(&name, b"works on").unwrap();
+        assert_eq!(tree.read_file(&name).unwrap(), b"works on");
+    }
+}
+
+/// One user opens what he can, in two sessions; with few descriptors for the whole server.
+#[test]
+fn one_user_leaves_descriptors_to_the_others() {
+    let daemon = with_few_descriptors(&[USER, "bob"]);
     for number in 0..400 {
         std::fs::write(daemon.path(&format!("data/{number}")), b"x").unwrap();
     }
-    let tree = |user: &str| {
-        let session = daemon.client().login(user, PASSWORD, "").unwrap();
-        session.tree("data").unwrap()
-    };
+    let tree = |user: &str| tree_of(&daemon, user);
     let opens = |tree: &Tree| {
         let mut files = Vec::new();
         for number in 0..400 {
@@ -329,11 +344,7 @@ fn one_user_leaves_descriptors_to_the_others() {
     let count = taken.iter().map(Vec::len).sum::<usize>();
     assert!((50..=70).contains(&count), "{count}");
     let bob = tree("bob");
-    for number in 0..20 {
-        let name = format!("bob{number}");
-        bob.write_file(&name, b"works on").unwrap();
-        assert_eq!(bob.read_file(&name).unwrap(), b"works on");
-    }
+    works_on(&bob);
     assert!(opens(&bob).len() > 20);
     // A descriptor that is given back can be taken again.
     drop((taken, alices));
@@ -346,18 +357,8 @@ fn one_user_leaves_descriptors_to_the_others() {
 /// A file that was written and closed is not synced for a while, and its writer holds two descriptors.
 #[test]
 fn writers_leave_descriptors_to_the_others() {
-    let plan = Plan {
-        users: ["u1", "u2", "u3", "u4", "last"]
-            .map(|user| (user, OWN))
-            .to_vec(),
-        prefix: ["prlimit", "--nofile=600:600"].map(str::to_owned).to_vec(),
-        ..Plan::default()
-    };
-    let daemon = plan.start();
-    let tree = |user: &str| {
-        let session = daemon.client().login(user, PASSWORD, "").unwrap();
-        session.tree("data").unwrap()
-    };
+    let daemon = with_few_descriptors(&["u1", "u2", "u3", "u4", "last"]);
+    let tree = |user: &str| tree_of(&daemon, user);
     let all = ["u1", "u2", "u3", "u4"].map(|user| {
         let tree = tree(user);
         let open = |number| {
@@ -384,16 +385,8 @@ fn writers_leave_descriptors_to_the_others() {
 /// A name holds a descriptor of its folder until it is on disk.
 #[test]
 fn links_in_many_folders_leave_descriptors_to_the_others() {
-    let plan = Plan {
-        users: vec![(USER, OWN), ("bob", OWN)],
-        prefix: ["prlimit", "--nofile=600:600"].map(str::to_owned).to_vec(),
-        ..Plan::default()
-    };
-    let daemon = plan.start();
-    let tree = |user: &str| {
-        let session = daemon.client().login(user, PASSWORD, "").unwrap();
-        session.tree("data").unwrap()
-    };
+    let daemon = with_few_descriptors(&[USER, "bob"]);
+    let tree = |user: &str| tree_of(&daemon, user);
     let alice = tree(USER);
     for folder in 0..12 {
         alice.mkdir(&folder.to_string()).unwrap();
@@ -413,11 +406,7 @@ fn links_in_many_folders_leave_descriptors_to_the_others() {
         }
     }
     let bob = tree("bob");
-    for number in 0..20 {
-        let name = format!("bob{number}");
-        bob.write_file(&name, b"works on").unwrap();
-        assert_eq!(bob.read_file(&name).unwrap(), b"works on");
-    }
+    works_on(&bob);
 }
 
 /// A rename holds descriptors of the folders while it waits for a client that caches the handle.
