@@ -10,11 +10,7 @@ use std::{
 
 use tokio::sync::{Mutex as TurnLock, OwnedMutexGuard};
 
-use crate::{
-    FileKey,
-    fold::{fnv_1a, fold},
-    lock,
-};
+use crate::{FileKey, fold::fold, hash::fnv_1a, lock};
 
 /// Locks that the inodes of a file system share; its names share as many.
 const SHARDS: u64 = 64;

@@ -18,6 +18,7 @@ pub mod disk;
 pub mod env;
 pub mod error;
 mod fold;
+mod hash;
 pub mod identity;
 mod inode_locks;
 pub mod linux;

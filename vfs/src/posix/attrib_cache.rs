@@ -24,7 +24,7 @@ use super::{
     name_cache::{SETTLED, later},
     samba_xattr::dos_attrib::DosAttrib,
 };
-use crate::{FileKey, Timestamp, disk::Stat, fold::GOLDEN, lock};
+use crate::{FileKey, Timestamp, disk::Stat, hash::GOLDEN, lock};
 
 /// Inodes in a generation (about 150 bytes each, 2.5 MiB for both).
 const GENERATION_MAX: usize = 1 << 13;

@@ -11,7 +11,7 @@
 
 use std::{collections::BTreeMap, sync::Mutex};
 
-use crate::{FileKey, Kind, fold::mix, lock};
+use crate::{FileKey, Kind, hash::mix, lock};
 
 /// The most file systems whose salts are kept; inodes on others are known by their device number.
 const FILE_SYSTEMS_MAX: usize = 4096;

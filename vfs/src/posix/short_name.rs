@@ -4,7 +4,7 @@
 //! the same after restarts. If two long names of a directory share a short form, which is rare, it
 //! leads to neither.
 
-use crate::fold::{fnv_1a, fold};
+use crate::{fold::fold, hash::fnv_1a};
 
 /// Characters of the long name at the beginning of a short one.
 const PREFIX_CHARS: usize = 1;

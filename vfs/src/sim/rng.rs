@@ -1,6 +1,6 @@
 //! The simulator's own random numbers: SplitMix64, seeded, never the system's.
 
-use crate::fold::{GOLDEN, mix};
+use crate::hash::{GOLDEN, mix};
 
 #[derive(Debug, Clone)]
 pub(super) struct SimRng(u64);
