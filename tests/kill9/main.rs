@@ -154,7 +154,7 @@ fn main() -> ExitCode {
             continue;
         }
         failed += 1;
-        println!("round {round}:");
+        println!("FAIL round {round}:");
         for what in wrong.iter().take(SHOWN_MAX) {
             println!("  {what}");
         }
@@ -175,7 +175,7 @@ fn main() -> ExitCode {
         ]
         .contains(&0)
     {
-        println!("nothing was there to lose: the run proves nothing");
+        println!("FAIL: nothing was there to lose: the run proves nothing");
         failed += 1;
     }
     println!("{}", run.store);
