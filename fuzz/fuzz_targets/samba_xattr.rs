@@ -20,7 +20,10 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(NtAcl::parse(&built), Ok(read));
         }
     }
-    let directory = Stat { mode: 0o040_755, ..Stat::default() };
+    let directory = Stat {
+        mode: 0o040_755,
+        ..Stat::default()
+    };
     let _ = sys_acl::hash(&directory, Some(data), Some(data));
     if let Ok(text) = std::str::from_utf8(data) {
         let _ = stream_of_attribute(text);
@@ -29,7 +32,13 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(name::to_client(&on_disk), text);
         }
     }
-    if !data.is_empty() && data.len() <= 255 && !data.contains(&0) && !data.contains(&b'/') && data != b"." && data != b".." {
+    if !data.is_empty()
+        && data.len() <= 255
+        && !data.contains(&0)
+        && !data.contains(&b'/')
+        && data != b"."
+        && data != b".."
+    {
         assert_eq!(name::to_disk(&name::to_client(data)).as_deref(), Ok(data));
     }
 });
