@@ -91,6 +91,6 @@ fn commit_titles_are_short() {
 }
 
 #[test]
-fn the_oldest_rust_is_named_once_and_builds() {
+fn the_oldest_rust_is_named_and_not_newer_than_the_compiler() {
     hold("rust-version", rules::rust_version(&Tree::read()));
 }
