@@ -9,6 +9,7 @@
 
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::panic))]
+#![cfg_attr(not(test), deny(clippy::iter_over_hash_type))]
 
 pub mod attr;
 #[cfg(test)]

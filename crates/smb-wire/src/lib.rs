@@ -14,6 +14,7 @@
 #![deny(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::panic))]
+#![cfg_attr(not(test), deny(clippy::iter_over_hash_type))]
 
 #[macro_use]
 mod macros;

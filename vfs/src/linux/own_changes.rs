@@ -160,6 +160,7 @@ impl OwnChanges {
         table
             .known
             .retain(|_, known| known.running > 0 || known.ended >= drain);
+        #[expect(clippy::iter_over_hash_type, reason = "each is changed by itself")]
         for known in table.known.values_mut() {
             known.foreign = known.foreign.filter(|noticed| *noticed >= drain);
         }

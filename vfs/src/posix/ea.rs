@@ -4,7 +4,7 @@
 //! is the one that is changed. Attributes of the host that no client can have are not shown: those whose names have
 //! other characters, those without a value, and those of 65,536 bytes, which Linux allows.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{
     PosixNode, PosixVfs, SERVICE,
@@ -69,7 +69,7 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
         eas: &[(String, Vec<u8>)],
     ) -> VfsResult<()> {
         self.writable()?;
-        let mut last = HashMap::with_capacity(eas.len());
+        let mut last = BTreeMap::new();
         for (at, (ea, value)) in eas.iter().enumerate() {
             check_ea(ea, value)?;
             last.insert(crate::fold(ea), at);

@@ -1,7 +1,7 @@
 //! The extended attributes that a request gives a file: those of FileFullEaInformation ([MS-FSA] 2.1.5.15.6), and those
 //! that a CREATE brings ([MS-SMB2] 3.3.5.9.1), by the same rules.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use smb_wire::{fscc::EaEntry, status::Status};
 
@@ -15,7 +15,7 @@ pub(super) type Ea = (String, Vec<u8>);
 
 /// The attributes to store, if there is room for all that the file has then. It has those of `known` before.
 pub(super) fn changes(known: &[Ea], entries: Vec<EaEntry>) -> Result<Vec<Ea>, Failure> {
-    let mut all = HashMap::new();
+    let mut all = BTreeMap::new();
     for (name, value) in known {
         all.insert(vfs::fold(name), (name.len(), value.len()));
     }
