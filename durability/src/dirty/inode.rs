@@ -29,7 +29,7 @@ pub(crate) use syncs::{FoundAt, Job, Name};
 
 use super::extents::{Changed, ChangedRange, Extents, WriteBackHint, rename_size};
 use crate::{
-    share::{Account, Charge, Opens, Reservation, Share},
+    share::{Account, Charge, Opens, Reservation, Share, distinct},
     tasks::Waiter,
 };
 
@@ -229,6 +229,13 @@ impl<V: Volume> Inode<V> {
         if !self.shares.contains(share) {
             self.shares.push(Arc::clone(share));
         }
+    }
+
+    /// The shares other than `own` that are charged with a change through `own`: those with a bounded open, and those
+    /// that have promised it while it was under way.
+    pub(crate) fn charged_beside(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
+        let promised = self.promised_to.iter().filter(|share| *share != own);
+        distinct(self.opens.bounded_elsewhere(own).iter().chain(promised))
     }
 
     /// Holds the node, and charges the shares of `account` from now on.

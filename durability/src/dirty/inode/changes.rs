@@ -97,13 +97,6 @@ impl<V: Volume> Inode<V> {
         !self.in_flight.is_empty() || !self.queued.is_empty()
     }
 
-    /// The shares other than `own` that are charged with a change through `own`: those with a bounded open, and those
-    /// that have promised it while it was under way.
-    pub(crate) fn charged_beside(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
-        let promised = self.promised_to.iter().filter(|share| *share != own);
-        distinct(self.opens.bounded_elsewhere(own).iter().chain(promised))
-    }
-
     /// Records that a FLUSH is answered before the disk: the policy of `account` acknowledges everything that is dirty
     /// now or being written. A bound also applies to changes made through other shares.
     pub(crate) fn promised(&mut self, account: &Account<'_>, key: FileKey) {
