@@ -26,7 +26,7 @@ use std::{
 
 use vfs::{Env, Timestamp, env::LocalTask};
 
-use crate::rng::SimRng;
+use vfs::sim::SimRng;
 
 /// When a simulation begins: 2024-01-01 00:00:00 UTC.
 const EPOCH_SECS: i64 = 1_704_067_200;

@@ -15,14 +15,13 @@ pub mod crashes;
 mod executor;
 pub mod oracle;
 pub mod pipe;
-mod rng;
 mod server;
 mod trace;
 
 pub use client::{Message, SimClient, write_request};
 pub use executor::{Sim, SimEnv, Stuck};
-pub use rng::SimRng;
 pub use server::{
     MemoryOptions, MemoryVfs, PASSWORD, SHARE, SimServer, USER, memory_disk, memory_server,
 };
 pub use trace::{Direction, Passage, Trace};
+pub use vfs::sim::SimRng;

@@ -35,6 +35,7 @@ pub use faults::{
     FAULTS_MAX, Fault, FaultAction, SimHook, SimOp, SimYield, SyncKind, SyncObserver, SyncSeen,
 };
 pub use image::BLOCK;
+pub use rng::SimRng;
 
 use crate::{
     Identity, Timestamp,

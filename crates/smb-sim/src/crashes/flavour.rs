@@ -15,7 +15,7 @@ use super::{
     step::{Kind, Step, lot},
     world::NAMES,
 };
-use crate::rng::SimRng;
+use vfs::sim::SimRng;
 
 /// The subject of a random case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

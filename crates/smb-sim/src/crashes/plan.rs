@@ -10,7 +10,7 @@ use super::{
     ledger::SETS,
     step::{Kind, Step},
 };
-use crate::rng::SimRng;
+use vfs::sim::SimRng;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speech {

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::rng::SimRng;
+use vfs::sim::SimRng;
 
 /// Kinds to draw from; one that stands there twice comes up twice as often.
 macro_rules! lot {
