@@ -2,6 +2,7 @@
 //! attributes, tokens, remote procedure calls.
 
 use bytes::BytesMut;
+use fastrand::Rng;
 use smb_client::{CreateArgs, Options, Request};
 use smb_tests::{HoldfastServer, USER, rpc};
 use smb_wire::access_mask::AccessMask;
@@ -12,7 +13,7 @@ use smb_wire::fsctl::FsctlCode;
 use smb_wire::ids::SessionId;
 use smb_wire::msg::{InfoType, SessionSetupResponse, WriteFlags};
 
-use crate::random::Random;
+use crate::random::{bytes, spoil};
 use crate::requests::{Attacker, End, Precious, end};
 
 /// Sends `count` requests that `make` builds from one seed each.
@@ -20,12 +21,12 @@ fn many(
     server: &HoldfastServer,
     count: u64,
     what: &str,
-    make: impl Fn(&Attacker, &mut Random) -> Request,
+    make: impl Fn(&Attacker, &mut Rng) -> Request,
 ) {
     let precious = Precious::new(server);
     let mut attacker = Attacker::new(server, Options::default());
     for seed in 1..=count {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut random = Rng::with_seed(seed);
         let request = make(&attacker, &mut random);
         let what = format!("{what}, seed {seed}");
         let ended = end(&attacker, request, &what);
@@ -85,19 +86,19 @@ fn create_contexts() {
     let all = contexts();
     many(&server, 1500, "create contexts", |attacker, random| {
         let mut args = CreateArgs::open_if("playground");
-        for _ in 0..=random.below(3) {
-            let (name, data) = &all[random.below(all.len())];
-            args = args.context(name, &random.spoil(data));
+        for _ in 0..=random.usize(..3) {
+            let (name, data) = &all[random.usize(..all.len())];
+            args = args.context(name, &spoil(random, data));
         }
         // Sometimes the chain itself is corrupted too.
         let request = attacker.tree.address(args.request());
-        if random.below(2) == 0 {
+        if random.usize(..2) == 0 {
             return request;
         }
         request.mutate(|message| {
             let start = 64 + 56;
-            let at = start + random.below(message.len() - start);
-            message[at] = random.next().to_le_bytes()[0];
+            let at = start + random.usize(..message.len() - start);
+            message[at] = random.u8(..);
         })
     });
 }
@@ -121,12 +122,12 @@ fn names() {
             "a",
         ];
         let mut args = CreateArgs::open("").access(AccessMask::FILE_READ_ATTRIBUTES);
-        let text: String = (0..random.below(8))
-            .map(|_| PARTS[random.below(PARTS.len())])
+        let text: String = (0..random.usize(..8))
+            .map(|_| PARTS[random.usize(..PARTS.len())])
             .collect();
         args.name = smb_wire::utf16::encode(&text);
-        if random.below(4) == 0 {
-            args.name = random.spoil(&args.name.clone());
+        if random.usize(..4) == 0 {
+            args.name = spoil(random, &args.name.clone());
         }
         attacker.tree.address(args.request())
     });
@@ -143,9 +144,9 @@ fn information_to_be_set() {
     }
     .encode(&mut rename);
     many(&server, 2000, "SET_INFO", |attacker, random| {
-        let class = match random.below(3) {
-            0 => FileInformationClass(random.next().to_le_bytes()[0]),
-            _ => FileInformationClass::KNOWN[random.below(FileInformationClass::KNOWN.len())],
+        let class = match random.usize(..3) {
+            0 => FileInformationClass(random.u8(..)),
+            _ => FileInformationClass::KNOWN[random.usize(..FileInformationClass::KNOWN.len())],
         };
         let names = [
             FileInformationClass::RENAME,
@@ -153,14 +154,14 @@ fn information_to_be_set() {
             FileInformationClass::LINK_EX,
             FileInformationClass::LINK,
         ];
-        let len = random.below(120);
+        let len = random.usize(..120);
         let buffer = if names.contains(&class) {
-            random.spoil(&rename)
+            spoil(random, &rename)
         } else if class == FileInformationClass::ALLOCATION {
             // Larger than any file, so that the disk is not filled.
-            (1u64 << (60 + random.below(4))).to_le_bytes().to_vec()
+            (1u64 << (60 + random.usize(..4))).to_le_bytes().to_vec()
         } else {
-            random.bytes(len)
+            bytes(random, len)
         };
         let request = attacker
             .file
@@ -180,8 +181,8 @@ fn security_descriptors() {
             SecurityInformation::SACL,
             SecurityInformation(u32::MAX),
         ];
-        let part = parts[random.below(parts.len())].bits();
-        let buffer = random.spoil(&good);
+        let part = parts[random.usize(..parts.len())].bits();
+        let buffer = spoil(random, &good);
         let request = attacker
             .file
             .set_info_request(InfoType::SECURITY, 0, part, &buffer);
@@ -198,10 +199,10 @@ fn queries_with_input() {
             InfoType::FILESYSTEM,
             InfoType::SECURITY,
             InfoType::QUOTA,
-        ][random.below(4)];
-        let class = random.next().to_le_bytes()[0] % 90;
-        let len = random.below(60);
-        let max = [0, 1, 8, 24, 100, 65_536][random.below(6)];
+        ][random.usize(..4)];
+        let class = random.u8(..) % 90;
+        let len = random.usize(..60);
+        let max = [0, 1, 8, 24, 100, 65_536][random.usize(..6)];
         let mut request = smb_wire::msg::QueryInfoRequest {
             info_type: kind,
             info_class: class,
@@ -211,7 +212,7 @@ fn queries_with_input() {
             file_id: attacker.file.id(),
             input: &[],
         };
-        let input = random.bytes(len);
+        let input = bytes(random, len);
         request.input = &input;
         attacker.tree.address(Request::new(&request))
     });
@@ -221,26 +222,26 @@ fn queries_with_input() {
 fn fsctl_inputs() {
     let server = HoldfastServer::new();
     many(&server, 2500, "IOCTL", |attacker, random| {
-        let code = match random.below(8) {
-            0 => FsctlCode(u32::try_from(random.next() >> 32).unwrap()),
-            _ => FsctlCode::KNOWN[random.below(FsctlCode::KNOWN.len())],
+        let code = match random.usize(..8) {
+            0 => FsctlCode(random.u32(..)),
+            _ => FsctlCode::KNOWN[random.usize(..FsctlCode::KNOWN.len())],
         };
-        let len = random.below(130);
-        let mut input = random.bytes(len);
+        let len = random.usize(..130);
+        let mut input = bytes(random, len);
         // Small numbers pass more checks than large ones.
-        if random.below(2) == 0 {
+        if random.usize(..2) == 0 {
             for chunk in input.chunks_mut(8) {
                 if let Some(rest) = chunk.get_mut(2..) {
                     rest.fill(0);
                 }
             }
         }
-        let file = if random.below(4) == 0 {
+        let file = if random.usize(..4) == 0 {
             &attacker.root
         } else {
             &attacker.file
         };
-        let max = [0, 1, 12, 32, 4096, 65_536][random.below(6)];
+        let max = [0, 1, 12, 32, 4096, 65_536][random.usize(..6)];
         attacker.tree.address(file.ioctl_request(code, &input, max))
     });
 }
@@ -253,16 +254,16 @@ fn patterns() {
     }
     many(&server, 600, "patterns", |attacker, random| {
         const PARTS: [&str; 9] = ["*", "?", "<", ">", "\"", "a", ".", "\\", "*a"];
-        let count = if random.below(10) == 0 { 120 } else { 10 };
-        let text: String = (0..random.below(count))
-            .map(|_| PARTS[random.below(PARTS.len())])
+        let count = if random.usize(..10) == 0 { 120 } else { 10 };
+        let text: String = (0..random.usize(..count))
+            .map(|_| PARTS[random.usize(..PARTS.len())])
             .collect();
         let request = Request::query_directory(
             attacker.root.id(),
-            FileInformationClass::KNOWN[random.below(FileInformationClass::KNOWN.len())],
+            FileInformationClass::KNOWN[random.usize(..FileInformationClass::KNOWN.len())],
             &text,
-            smb_wire::msg::QueryDirectoryFlags(random.next().to_le_bytes()[0]),
-            [0, 1, 12, 100, 65_536][random.below(5)],
+            smb_wire::msg::QueryDirectoryFlags(random.u8(..)),
+            [0, 1, 12, 100, 65_536][random.usize(..5)],
         );
         attacker.tree.address(request)
     });
@@ -295,8 +296,8 @@ fn tokens() {
     last.resize(198, 2);
     let mut client = server.client(Options::default());
     for seed in 1..=400 {
-        let mut random = Random(seed);
-        let begun = client.call(setup(&random.spoil(&first), SessionId(0)));
+        let mut random = Rng::with_seed(seed);
+        let begun = client.call(setup(&spoil(&mut random, &first), SessionId(0)));
         let id = match &begun {
             Ok(reply) => reply.header.session_id,
             Err(ClientError::Disconnected) => {
@@ -310,7 +311,7 @@ fn tokens() {
         {
             SessionSetupResponse::read(&reply.message).unwrap();
         }
-        match client.call(setup(&random.spoil(&last), id)) {
+        match client.call(setup(&spoil(&mut random, &last), id)) {
             Ok(reply) => assert!(!reply.status().is_success(), "seed {seed} logged in"),
             Err(ClientError::Disconnected) => client = server.client(Options::default()),
             Err(other) => panic!("seed {seed}: {other}"),
@@ -329,19 +330,19 @@ fn remote_procedure_calls() {
     let session = server.session(Options::default());
     for pipe in ["srvsvc", "wkssvc", "lsarpc", "samr", "nothing-of-the-kind"] {
         for seed in 1..=60 {
-            let mut random = Random(seed);
+            let mut random = Rng::with_seed(seed);
             let tree = session.tree("IPC$").unwrap();
             let access = AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA;
             let Ok(pipe) = tree.create(&CreateArgs::open(pipe).access(access)) else {
                 break;
             };
             for good in [&bind, &call, &call] {
-                let bytes = if random.below(3) == 0 {
+                let bytes = if random.usize(..3) == 0 {
                     good.clone()
                 } else {
-                    random.spoil(good)
+                    spoil(&mut random, good)
                 };
-                let request = if random.below(2) == 0 {
+                let request = if random.usize(..2) == 0 {
                     pipe.write_request(0, &bytes, WriteFlags::empty())
                 } else {
                     pipe.ioctl_request(FsctlCode::PIPE_TRANSCEIVE, &bytes, 4096)

@@ -5,12 +5,13 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use fastrand::Rng;
 use smb_client::Options;
 use smb_tests::{HoldfastServer, SOON};
 use smb_wire::header::{NETBIOS_POSITIVE_RESPONSE, transport_header};
 use smb_wire::smb1::{DIALECT_SMB_2_WILDCARD, Smb1NegotiateRequest};
 
-use crate::random::Random;
+use crate::random::bytes;
 use crate::requests::Precious;
 
 /// Sends bytes and waits until the server closes the connection or has been silent for `quiet`.
@@ -175,23 +176,23 @@ fn garbage_behind_a_valid_header_is_survived() {
     let server = HoldfastServer::new();
     let precious = Precious::new(&server);
     for seed in 1..=60 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let session = server.session(Options::default());
         let mut connection = session.client().connection();
         connection.set_timeout(Duration::from_millis(20));
         for _ in 0..20 {
-            let len = 4 + usize::try_from(random.next() % 300).unwrap();
-            let mut message = random.bytes(len);
-            message[..4].copy_from_slice(match random.next() % 8 {
+            let len = 4 + random.usize(..300);
+            let mut message = bytes(&mut random, len);
+            message[..4].copy_from_slice(match random.u8(..8) {
                 0 => b"\xfdSMB",
                 1 => b"\xfcSMB",
                 2 => b"\xffSMB",
                 _ => b"\xfeSMB",
             });
-            if message.len() >= 64 && !random.next().is_multiple_of(4) {
+            if message.len() >= 64 && random.u8(..4) != 0 {
                 // The bytes look like a header of a known command with the next id.
                 message[4..6].copy_from_slice(&64u16.to_le_bytes());
-                message[12..14].copy_from_slice(&u16::to_le_bytes((random.next() % 20) as u16));
+                message[12..14].copy_from_slice(&u16::to_le_bytes(random.u16(..20)));
                 message[16..24].fill(0);
                 let id = connection.core().next_message_id().0;
                 message[24..32].copy_from_slice(&id.to_le_bytes());

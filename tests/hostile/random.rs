@@ -1,50 +1,36 @@
-//! A small random generator, so that a failure can be repeated from its seed, and the sample of large matrices.
+//! Spoilt bytes, which a seed repeats, and the sample of large matrices.
 
-/// xorshift64*; the seed is not zero.
-pub(crate) struct Random(pub(crate) u64);
+use fastrand::Rng;
 
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
+/// Returns that many bytes.
+pub(crate) fn bytes(random: &mut Rng, len: usize) -> Vec<u8> {
+    (0..len).map(|_| random.u8(..)).collect()
+}
 
-    /// Returns a number below `end`.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() >> 33).unwrap() % end
-    }
-
-    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next().to_le_bytes()[3]).collect()
-    }
-
-    /// Returns a copy with a few bytes changed, most often to an extreme, and sometimes truncated.
-    pub(crate) fn spoil(&mut self, good: &[u8]) -> Vec<u8> {
-        let mut bad = good.to_vec();
-        for _ in 0..=self.below(3) {
-            if !bad.is_empty() {
-                let at = self.below(bad.len());
-                bad[at] = match self.below(5) {
-                    0 => 0,
-                    1 => 0xff,
-                    2 => 0x7f,
-                    3 => bad[at].wrapping_add(1),
-                    _ => self.next().to_le_bytes()[3],
-                };
-            }
+/// Returns a copy with a few bytes changed, most often to an extreme, and sometimes truncated.
+pub(crate) fn spoil(random: &mut Rng, good: &[u8]) -> Vec<u8> {
+    let mut bad = good.to_vec();
+    for _ in 0..=random.usize(..3) {
+        if !bad.is_empty() {
+            let at = random.usize(..bad.len());
+            bad[at] = match random.usize(..5) {
+                0 => 0,
+                1 => 0xff,
+                2 => 0x7f,
+                3 => bad[at].wrapping_add(1),
+                _ => random.u8(..),
+            };
         }
-        match self.below(6) {
-            0 => bad.truncate(self.below(good.len() + 1)),
-            1 => {
-                let more = self.below(40);
-                bad.extend(self.bytes(more));
-            }
-            _ => {}
-        }
-        bad
     }
+    match random.usize(..6) {
+        0 => bad.truncate(random.usize(..=good.len())),
+        1 => {
+            let more = random.usize(..40);
+            bad.extend(bytes(random, more));
+        }
+        _ => {}
+    }
+    bad
 }
 
 /// Whether large matrices are played as a whole.

@@ -1,26 +1,23 @@
-//! Random numbers from a seed (xorshift64*). The same seed produces a similar load, not the same
-//! one: the results depend on the timing of the clients.
+//! Random numbers from a seed. The same seed produces a similar load, not the same one: the results depend on the
+//! timing of the clients.
 
 /// The generator.
-pub struct Rng(u64);
+pub struct Rng(fastrand::Rng);
 
 impl Rng {
     /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     /// Returns any number.
     pub fn draw(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.0.u64(..)
     }
 
     /// Returns a number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
-        (self.draw() >> 16) % end.max(1)
+        self.0.u64(..end.max(1))
     }
 
     /// Returns true once in `times` calls on average.

@@ -25,7 +25,6 @@ mod page;
 pub mod pieces;
 pub mod programs;
 mod protection;
-mod random;
 pub mod redirector;
 pub mod rig;
 mod share;

@@ -5,7 +5,7 @@
 //! the sum of the weights, and the pick goes to an account that is high. After any number of picks each count is within
 //! about two of what its weight asks for, as long as an alternative is not infeasible for ever.
 
-use crate::random::Random;
+use fastrand::Rng;
 
 /// A table of weighted alternatives.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ impl<const N: usize> Share<N> {
     /// A random part of half a pick is added to each account, so that the order is irregular.
     pub(crate) fn pick(
         &mut self,
-        random: &mut Random,
+        random: &mut Rng,
         is_feasible: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let jitter = self.whole.unsigned_abs() / 2;
@@ -45,7 +45,7 @@ impl<const N: usize> Share<N> {
             .filter(|which| self.credit(*which) > 0 && is_feasible(*which))
             .max_by_key(|which| {
                 self.account(*which).saturating_add(self.credit(*which))
-                    + random.below(jitter) as i64
+                    + random.u64(..jitter.max(1)) as i64
             })?;
         self.count(picked);
         Some(picked)
@@ -81,7 +81,7 @@ mod tests {
     fn counts_follow_the_weights_after_any_number_of_picks() {
         let weights = [700, 250, 45, 5];
         let mut share = Share::new(weights);
-        let mut random = Random::new(1);
+        let mut random = Rng::with_seed(1);
         let mut counts = [0_u64; 4];
         for picks in 1..=20_000_u64 {
             let picked = share.pick(&mut random, |_| true).unwrap();
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn an_alternative_that_was_infeasible_catches_up() {
         let mut share = Share::new([1, 1]);
-        let mut random = Random::new(1);
+        let mut random = Rng::with_seed(1);
         for _ in 0..10 {
             assert_eq!(share.pick(&mut random, |which| which == 0), Some(0));
         }

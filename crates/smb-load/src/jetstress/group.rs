@@ -6,6 +6,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use fastrand::Rng;
 use smb_client::{CreateArgs, Tree};
 
 use super::{Profile, preset::Model};
@@ -13,7 +14,6 @@ use crate::{
     Home, LoadError,
     error::refused,
     page::{self, PAGE},
-    random::Random,
     share::Share,
 };
 
@@ -34,7 +34,7 @@ struct State {
     log_writes: u64,
     /// The writes that the server has acknowledged and that are not overwritten.
     logged: Vec<LogWrite>,
-    random: Random,
+    random: Rng,
     transactions: Share<4>,
     sizes: Share<2>,
     records: Share<4>,
@@ -130,7 +130,7 @@ impl Group {
                 log_offset: 0,
                 log_writes: base,
                 logged: Vec::new(),
-                random: Random::new(number),
+                random: Rng::with_seed(number),
                 transactions: Share::new(model.transactions),
                 sizes: Share::new(model.sizes),
                 records: Share::new(model.record_parts),
@@ -262,7 +262,7 @@ impl Group {
         let size = state.sizes.pick(&mut state.random, all).unwrap_or(0);
         let count = self.model.pages.get(size).copied().unwrap_or(1);
         let runs = state.busy.len() as u64 / count;
-        let start = state.random.below(runs);
+        let start = state.random.u64(..runs.max(1));
         let free = (0..runs).map(|step| (start + step) % runs * count);
         let mut free = free.filter(|first| {
             let run = state.busy.get(*first as usize..(*first + count) as usize);

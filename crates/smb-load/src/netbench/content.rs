@@ -2,7 +2,7 @@
 //! without a memory of what was written.
 
 use super::operation::Name;
-use crate::random::Random;
+use fastrand::Rng;
 
 /// Bytes of the longest WRITE of the mix.
 pub(super) const LONGEST: usize = 65_536;
@@ -21,9 +21,9 @@ pub(super) struct Content(Vec<u8>);
 impl Content {
     /// Enough of them for pieces of at most `longest` bytes.
     pub(super) fn new(longest: usize) -> Self {
-        let mut random = Random::new(PERIOD);
+        let mut random = Rng::with_seed(PERIOD);
         // None is 0, as those of a hole are.
-        let period = (0..PERIOD).map(|_| random.below(255) as u8 + 1);
+        let period = (0..PERIOD).map(|_| random.u8(1..));
         let period: Vec<u8> = period.collect();
         let repeated = period.iter().copied().cycle();
         Self(repeated.take(PERIOD as usize + longest).collect())

@@ -1,7 +1,7 @@
 //! The files that one client of the mix has open and has created, after the operations that it was given.
 
 use super::operation::{Handle, Name};
-use crate::random::Random;
+use fastrand::Rng;
 
 /// Files that one client has open at most; so many has the load file.
 pub(crate) const OPEN_MAX: usize = 23;
@@ -84,7 +84,7 @@ impl Files {
         (name, self.opened(name, 0))
     }
 
-    pub(crate) fn open_document(&mut self, random: &mut Random) -> (Name, Handle) {
+    pub(crate) fn open_document(&mut self, random: &mut Rng) -> (Name, Handle) {
         let name = self.document(random);
         let Name::Old(number) = name else {
             return (name, 0);
@@ -92,26 +92,26 @@ impl Files {
         (name, self.opened(name, document_bytes(number)))
     }
 
-    pub(crate) fn document(&self, random: &mut Random) -> Name {
-        Name::Old(random.below(u64::from(self.documents)) as u32)
+    pub(crate) fn document(&self, random: &mut Rng) -> Name {
+        Name::Old(random.u32(..self.documents.max(1)))
     }
 
-    pub(crate) fn close(&mut self, random: &mut Random) -> Option<Handle> {
+    pub(crate) fn close(&mut self, random: &mut Rng) -> Option<Handle> {
         let kept = KEPT_OPEN as usize;
-        let spare = self.open.len().checked_sub(kept)? as u64;
-        let closed = self.open.swap_remove(kept + random.below(spare) as usize);
+        let spare = self.open.len().checked_sub(kept)?;
+        let closed = self.open.swap_remove(kept + random.usize(..spare));
         if matches!(closed.name, Name::New(_)) {
             self.closed.push(closed.name);
         }
         Some(closed.handle)
     }
 
-    pub(crate) fn unlink(&mut self, random: &mut Random) -> Option<Name> {
-        let which = random.below(self.closed.len() as u64) as usize;
+    pub(crate) fn unlink(&mut self, random: &mut Rng) -> Option<Name> {
+        let which = random.usize(..self.closed.len().max(1));
         (which < self.closed.len()).then(|| self.closed.swap_remove(which))
     }
 
-    pub(crate) fn rename(&mut self, random: &mut Random) -> Option<(Name, Name)> {
+    pub(crate) fn rename(&mut self, random: &mut Rng) -> Option<(Name, Name)> {
         let from = self.unlink(random)?;
         let to = Name::New(self.next_new);
         self.next_new += 1;
@@ -120,9 +120,9 @@ impl Files {
     }
 
     /// Any open file of at least so many bytes.
-    pub(crate) fn any(&mut self, bytes: u64, random: &mut Random) -> Option<&mut Open> {
+    pub(crate) fn any(&mut self, bytes: u64, random: &mut Rng) -> Option<&mut Open> {
         let fit = self.open.iter().filter(|open| open.bytes >= bytes).count();
-        let which = random.below(fit as u64) as usize;
+        let which = random.usize(..fit.max(1));
         let mut fitting = self.open.iter_mut().filter(|open| open.bytes >= bytes);
         fitting.nth(which)
     }
@@ -135,14 +135,14 @@ impl Files {
 
 impl Open {
     /// The offset of the next READ of a file that has so many bytes.
-    pub(crate) fn read(&mut self, length: u32, follows: bool, random: &mut Random) -> u64 {
+    pub(crate) fn read(&mut self, length: u32, follows: bool, random: &mut Rng) -> u64 {
         let offset = place(self.next_read, self.bytes, length, follows, random);
         self.next_read = offset + u64::from(length);
         offset
     }
 
     /// The offset of the next WRITE; a new file grows by it.
-    pub(crate) fn write(&mut self, length: u32, follows: bool, random: &mut Random) -> u64 {
+    pub(crate) fn write(&mut self, length: u32, follows: bool, random: &mut Rng) -> u64 {
         let grows = matches!(self.name, Name::New(_));
         let length = u64::from(length);
         let offset = match length {
@@ -159,11 +159,11 @@ impl Open {
 }
 
 /// Where a piece goes that `follows` the one before, or lies anywhere.
-fn place(next: u64, bytes: u64, length: u32, follows: bool, random: &mut Random) -> u64 {
+fn place(next: u64, bytes: u64, length: u32, follows: bool, random: &mut Rng) -> u64 {
     let room = bytes.saturating_sub(u64::from(length));
     match (follows, next <= room) {
         (true, true) => next,
         (true, false) => 0,
-        (false, _) => random.below(room + 1),
+        (false, _) => random.u64(..=room),
     }
 }

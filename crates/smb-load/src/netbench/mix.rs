@@ -8,13 +8,14 @@
 //!
 //! The mix holds no connection; [`super::client`] carries out what is dealt.
 
+use fastrand::Rng;
 use smb_wire::msg::{CreateDisposition, CreateOptions};
 
 use super::{
     files::{Files, OPEN_AT_START},
     operation::{Handle, Kind, Name, Operation},
 };
-use crate::{random::Random, share::Share};
+use crate::share::Share;
 
 /// Counts of the load file, in the order of [`Kind::ALL`].
 pub const COUNTS: [u64; 14] = [
@@ -88,7 +89,7 @@ pub struct Mix {
     writes: Share<6>,
     reads_follow: Share<2>,
     writes_follow: Share<2>,
-    random: Random,
+    random: Rng,
 }
 
 impl Mix {
@@ -107,7 +108,7 @@ impl Mix {
             writes: Share::new(WRITE_PARTS),
             reads_follow: Share::new(READS_FOLLOW),
             writes_follow: Share::new(WRITES_FOLLOW),
-            random: Random::new(clients as u64),
+            random: Rng::with_seed(clients as u64),
         }
     }
 
