@@ -37,7 +37,7 @@ pub(crate) fn frame(magic: &Magic, segment: u64, number: u32, payload: &[u8]) ->
     (payload.len() as u32, (segment, number)).put(&mut head);
     let mut out = magic.to_vec();
     out.extend(&head);
-    crc32c(crc32c(0, &head), payload).put(&mut out);
+    crc32c([&head, payload]).put(&mut out);
     out.extend(payload);
     out.resize(aligned(out.len()), 0);
     out
@@ -64,7 +64,7 @@ fn parse<'a>(magic: &Magic, mut from: &'a [u8], cost: &mut usize) -> Option<Fram
     }
     let payload = bytes(&mut from, len)?;
     *cost += len;
-    (crc32c(crc32c(0, head), payload) == crc).then_some(Frame {
+    (crc32c([head, payload]) == crc).then_some(Frame {
         segment,
         number,
         payload,

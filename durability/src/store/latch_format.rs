@@ -112,7 +112,7 @@ pub(super) fn read_old_latches(file: &[u8]) -> Result<ReadMap, Refusal> {
         };
         // The value of a map begins with its file systems.
         let value = [systems, body].concat();
-        let why = if crc32c(0, body) != crc {
+        let why = if crc32c([body]) != crc {
             "an entry's checksum is wrong"
         } else if body
             .get(FLAGS_AT)
@@ -146,7 +146,7 @@ fn old_head<'a>(from: &mut &'a [u8]) -> Option<(u32, &'a [u8])> {
     let start = *from;
     let _: Vec<System> = Field::take(from)?;
     let systems = start.get(..start.len() - from.len())?;
-    (crc32c(crc32c(0, &count.to_le_bytes()), systems) == crc).then_some((count, systems))
+    (crc32c([&count.to_le_bytes(), systems]) == crc).then_some((count, systems))
 }
 
 fn old_entry<'a>(from: &mut &'a [u8]) -> Option<(&'a [u8], u32)> {

@@ -29,10 +29,10 @@ fn old_latches(records: &[LatchRecord], fs: &KnownFs, overflow: bool) -> Vec<u8>
     let count = (records.len() + usize::from(overflow)) as u32;
     let mut out = b"HFLATCH1".to_vec();
     count.put(&mut out);
-    crc32c(crc32c(0, &count.to_le_bytes()), &systems).put(&mut out);
+    crc32c([&count.to_le_bytes(), &systems]).put(&mut out);
     out.extend(&systems);
     let mut entry = |body: &[u8]| {
-        (body.len() as u32, crc32c(0, body)).put(&mut out);
+        (body.len() as u32, crc32c([body])).put(&mut out);
         out.extend(body);
     };
     for record in records {

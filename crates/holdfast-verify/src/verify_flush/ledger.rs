@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     plan::{Kind, Plan},
-    record::Crc64,
+    record::crc64,
 };
 
 /// Longest line, bytes.
@@ -88,14 +88,14 @@ impl Line {
     /// The line, with its checksum and line feed.
     pub(super) fn encode(&self) -> Result<String, String> {
         let text = serde_json::to_string(self).map_err(|error| error.to_string())?;
-        Ok(format!("{text} {:016x}\n", Crc64::of(text.as_bytes())))
+        Ok(format!("{text} {:016x}\n", crc64([text.as_bytes()])))
     }
 
     /// Reads a line without its line feed; `None` for anything that is not whole.
     fn decode(line: &[u8]) -> Option<Self> {
         let line = std::str::from_utf8(line).ok()?;
         let (text, sum) = line.rsplit_once(' ')?;
-        if sum != format!("{:016x}", Crc64::of(text.as_bytes())) {
+        if sum != format!("{:016x}", crc64([text.as_bytes()])) {
             return None;
         }
         serde_json::from_str(text).ok()
@@ -288,7 +288,7 @@ mod tests {
     /// The first format, of early builds: without times, and without a line for the end.
     #[test]
     fn older_ledgers_are_read() {
-        let line = |text: &str| format!("{text} {:016x}\n", Crc64::of(text.as_bytes()));
+        let line = |text: &str| format!("{text} {:016x}\n", crc64([text.as_bytes()]));
         for (why, cut) in [
             ("then the connection broke (TimedOut)", true),
             ("ended as asked", false),

@@ -19,6 +19,8 @@
 
 use std::{fmt, str::FromStr};
 
+use crc::{CRC_64_XZ, Crc};
+
 /// Bytes before the payload.
 const HEAD: usize = 64;
 /// Where the checksum lies.
@@ -141,10 +143,8 @@ fn whole(bytes: &[u8]) -> Option<Record> {
 
 /// The checksum of everything but its own field.
 fn checksum(bytes: &[u8]) -> u64 {
-    let mut sum = Crc64::new();
-    sum.update(bytes.get(..SUM_AT).unwrap_or_default());
-    sum.update(bytes.get(HEAD..).unwrap_or_default());
-    sum.finish()
+    let part = |of| bytes.get(of).unwrap_or_default();
+    crc64([part(0..SUM_AT), part(HEAD..bytes.len())])
 }
 
 /// Steele, Lea and Flood's generator; its state.
@@ -160,54 +160,13 @@ impl SplitMix {
     }
 }
 
-/// CRC-64/XZ (ECMA-182, reflected).
-pub(super) struct Crc64(u64);
+static CRC: Crc<u64> = Crc::<u64>::new(&CRC_64_XZ);
 
-static TABLE: [u64; 256] = table();
-
-const fn table() -> [u64; 256] {
-    let mut table = [0; 256];
-    let mut index = 0;
-    while index < 256 {
-        let mut value = index as u64;
-        let mut bit = 0;
-        while bit < 8 {
-            let poly = if value & 1 == 1 {
-                0xc96c_5795_d787_0f42
-            } else {
-                0
-            };
-            value = (value >> 1) ^ poly;
-            bit += 1;
-        }
-        table[index] = value;
-        index += 1;
-    }
-    table
-}
-
-impl Crc64 {
-    pub(super) fn new() -> Self {
-        Self(!0)
-    }
-
-    pub(super) fn update(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            let index = (self.0 as u8 ^ byte) as usize;
-            let entry = TABLE.get(index).copied().unwrap_or_default();
-            self.0 = entry ^ (self.0 >> 8);
-        }
-    }
-
-    pub(super) fn finish(&self) -> u64 {
-        !self.0
-    }
-
-    pub(super) fn of(bytes: &[u8]) -> u64 {
-        let mut sum = Self::new();
-        sum.update(bytes);
-        sum.finish()
-    }
+/// The CRC-64/XZ of these bytes, one after the other.
+pub(super) fn crc64<const N: usize>(parts: [&[u8]; N]) -> u64 {
+    let mut digest = CRC.digest();
+    parts.iter().for_each(|part| digest.update(part));
+    digest.finalize()
 }
 
 #[cfg(test)]
@@ -227,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_checksum_is_the_published_one() {
-        assert_eq!(Crc64::of(b"123456789"), 0x995d_c9bb_df19_39fa);
+        assert_eq!(crc64([b"123456789"]), 0x995d_c9bb_df19_39fa);
     }
 
     #[test]
