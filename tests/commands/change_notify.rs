@@ -78,7 +78,7 @@ fn a_rename_reports_both_names() {
 }
 
 /// A server with a share `all`, and a share `one` of the folder `d` in it.
-fn one_in_all() -> (tempfile::TempDir, HoldfastServer, [Tree; 2]) {
+pub(crate) fn one_in_all() -> (tempfile::TempDir, HoldfastServer, [Tree; 2]) {
     let folder = tempfile::tempdir().unwrap();
     let below = folder.path().join("d");
     std::fs::create_dir(&below).unwrap();

@@ -21,7 +21,7 @@ use super::breaks::Bound;
 use super::caching::{Cause, Site};
 use super::inode::Inode;
 use super::locks::CountedUser;
-use super::names::{Claims, Moves, Paths, Renamed, SharePath};
+use super::names::{Claims, Moves, Paths, SharePath};
 use super::types::{
     Actor, CacheGrant, CacheRequest, Closed, Decision, Effects, Link, OpenId, OpenRequest, Owner,
     Place, Remove, WaiterId,
@@ -385,11 +385,16 @@ impl Files {
         self.with(place.key, |inode| inode.is_stream_open(&place.stream))
     }
 
-    /// The directory that holds the name an open was opened by, wherever that was moved; none if the name is gone.
-    pub fn parent_of(&self, place: &Place, open: OpenId) -> Option<FileKey> {
+    /// The link that an open is of ([MS-FSA] 2.1.1.6), wherever that was moved; none if the name is gone.
+    pub fn link_of(&self, place: &Place, open: OpenId) -> Option<Link> {
         self.with_open(place, open, |open| {
-            (!open.unlinked).then_some(open.link.parent)
+            (!open.unlinked).then(|| open.link.clone())
         })
+    }
+
+    /// The directory that holds the link of an open.
+    pub fn parent_of(&self, place: &Place, open: OpenId) -> Option<FileKey> {
+        self.link_of(place, open).map(|link| link.parent)
     }
 
     /// The path an open has now.
@@ -400,56 +405,6 @@ impl Files {
     /// The opens of a path, of all its streams.
     pub fn opens_at(&self, path: &SharePath) -> Vec<OpenId> {
         self.paths.lock().at(path)
-    }
-
-    /// Follows a rename that happened on disk, announced by [`Files::expect`]. Moves the entry from the present path of
-    /// the open to the present path of the new name, and returns both paths, because directories above may have moved
-    /// meanwhile. Everything below a directory moves along.
-    pub fn arrived(&self, done: &Renamed) -> Option<(SharePath, SharePath)> {
-        let key = done.key;
-        self.relinked(key, done.open, &done.from, &done.to);
-        let mut paths = self.paths.lock();
-        let (from, to) = (paths.path_of(done.open)?, paths.coming(done.rename)?);
-        paths.rename(key, &from, &to);
-        // Only directories are watched, or are folders of shares. Opens and watches must follow renames in the same
-        // order.
-        if done.directory {
-            self.watches.lock().rename(key, &from, &to);
-        }
-        Some((from, to))
-    }
-
-    /// Announces that a rename will create this path. Until [`Files::dismiss`], the path moves along with the
-    /// directories above it. A request that looked the path up earlier then checks [`Files::has_directory_moved`].
-    pub fn expect(&self, rename: OpenId, path: &SharePath) {
-        self.paths.lock().expect(rename, path.clone());
-    }
-
-    /// Called when the rename is over, whether or not it succeeded.
-    pub fn dismiss(&self, rename: OpenId) {
-        self.paths.lock().dismiss(rename);
-    }
-
-    /// The present path of the rename's new name.
-    pub fn coming(&self, rename: OpenId) -> Option<SharePath> {
-        self.paths.lock().coming(rename)
-    }
-
-    fn relinked(&self, key: FileKey, by: OpenId, from: &Link, to: &Link) {
-        self.name_gone(key);
-        self.with(key, |inode| {
-            inode.rename_link(from, to);
-            let own = inode.stream_of(by);
-            let own = own.and_then(|(stream, _)| stream.holder_of(by)?.owner.lease());
-            // [MS-SMB2] 3.3.5.21.1: the lease follows its file's name. The lease of the open that renames the file
-            // stays bound to it (Lease.FileDeleteOnClose is cleared), unless the name is already going.
-            self.each_lease(inode, |lease, bound| {
-                if bound.place.key == key && bound.link == *from {
-                    bound.link = to.clone();
-                    bound.delete_on_close &= own != Some(lease) || inode.is_going(to);
-                }
-            });
-        });
     }
 
     /// Withdraws a parked request, except a blocked lock. Returns true if it was still parked: then no wake-up comes
@@ -472,14 +427,6 @@ impl Files {
 
 #[cfg(test)]
 impl Files {
-    /// As [`Files::arrived`], for a directory or file, with the given paths. The first open at `from` renames it.
-    pub(crate) fn renamed(&self, key: FileKey, from: (&SharePath, &Link), to: (&SharePath, &Link)) {
-        let by = self.opens_at(from.0).first().copied().unwrap_or_default();
-        self.relinked(key, by, from.1, to.1);
-        self.paths.lock().rename(key, from.0, to.0);
-        self.watches.lock().rename(key, from.0, to.0);
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| shard.lock().is_empty())
             && self.leases.lock().is_empty()

@@ -2,7 +2,7 @@
 //!
 //! Owns one index per engine: (share, folded components) of every open, so that "any open below this directory"
 //! ([MS-FSA] 2.1.4.2) and the renaming of a directory are range scans. Paths are share-relative; two shares over one
-//! directory do not see each other's opens here.
+//! directory do not see each other's opens here, but a rename moves the paths in both.
 //!
 //! An open whose close removes its name is leaving: it is no longer found among the opens, but a rename of a directory
 //! above it takes it into account and moves its path, until the name is off the disk.
@@ -350,22 +350,6 @@ impl Files {
         }
         effects
     }
-}
-
-/// A rename that happened on disk.
-pub struct Renamed {
-    /// The object that has the new name.
-    pub key: FileKey,
-    /// It is a directory.
-    pub directory: bool,
-    /// The name that it had.
-    pub from: Link,
-    /// The name that it has.
-    pub to: Link,
-    /// The open that renamed it.
-    pub open: OpenId,
-    /// The number under which the new name was announced.
-    pub rename: OpenId,
 }
 
 /// The moment at which a request looked at the names on disk.

@@ -1,7 +1,7 @@
 //! Tests of the index of paths, and of moves of names.
 
 use super::super::{
-    Remove,
+    OpenRequest, Remove,
     tests::{READ, Rig, key, link},
 };
 use super::*;
@@ -97,6 +97,35 @@ fn renames_move_everything_below_and_keep_the_case_of_the_rest() {
     assert!(paths.remove(OpenId(2)).is_some());
     assert!(paths.remove(OpenId(2)).is_none());
     assert_eq!(paths.by_path.len(), paths.by_open.len());
+}
+
+/// The folder of share 1 is `\in` in share 0.
+#[test]
+fn opens_through_every_share_that_shows_both_names_follow_a_rename() {
+    let rig = Rig::new();
+    (rig.files).set_same_folders(vec![(path(0, "in"), path(1, ""))]);
+    let at = |share, text| OpenRequest {
+        path: path(share, text),
+        link: link(0, "F"),
+        ..rig.request(1, READ)
+    };
+    let (outer, inner) = (at(0, "in\\F"), at(1, "F"));
+    rig.open(&outer);
+    rig.open(&inner);
+    let renamed = |from: SharePath, to: SharePath, links: [&str; 2]| {
+        let [old, new] = links.map(|name| link(0, name));
+        rig.files.renamed(key(1), (&from, &old), (&to, &new));
+        [&outer, &inner].map(|open| rig.files.path_of(open.open).unwrap().text())
+    };
+    let paths = renamed(path(1, "f"), path(1, "d\\G"), ["F", "G"]);
+    assert_eq!(paths, ["in\\d\\G", "d\\G"]);
+    let paths = renamed(path(0, "in\\d\\g"), path(0, "in\\H"), ["G", "H"]);
+    assert_eq!(paths, ["in\\H", "H"]);
+    // Share 1 does not show the new name.
+    let paths = renamed(path(0, "in\\h"), path(0, "out"), ["H", "OUT"]);
+    assert_eq!(paths, ["out", "H"]);
+    let left = rig.files.link_of(&inner.place, inner.open);
+    assert_eq!(left, Some(link(0, "OUT")));
 }
 
 #[test]

@@ -314,12 +314,10 @@ impl Watches {
     /// Records that watched directories at or below `from` are at or below `to` now, also in other shares that show
     /// both, and so are the folders of other shares.
     pub(super) fn rename(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
-        let targets = self.elsewhere(to);
-        for source in self.elsewhere(from) {
-            let target = targets.iter().find(|target| target.share == source.share);
-            match target {
-                Some(target) => self.follow(key, &source, target),
-                None => self.move_folders(&source, None),
+        for (from, to) in self.elsewhere_moved(from, to) {
+            match to {
+                Some(to) => self.follow(key, &from, &to),
+                None => self.move_folders(&from, None),
             }
         }
         self.follow(key, from, to);

@@ -444,8 +444,8 @@ impl<V: Vfs> Removal<'_, V> {
     }
 
     /// Removes a name whose path leads nowhere although no rename is under way. The name is gone, or it was renamed
-    /// without this path being moved. If that was done on another share over the same folder, the engine has the
-    /// directory and the new name: the name is removed there if the directory is still where the path says.
+    /// without this path being moved. If another share has moved it out of the folder of this one and back, the engine
+    /// has the directory and the new name: the name is removed there if the directory is still where the path says.
     async fn attempt_by_link(
         &self,
         path: &SharePath,

@@ -41,6 +41,22 @@ impl Watches {
             .collect()
     }
 
+    /// The paths that had led in other shares to what moves from one path to another, each with the one that leads to
+    /// it then, if that share shows it.
+    pub(in crate::file) fn elsewhere_moved(
+        &self,
+        from: &SharePath,
+        to: &SharePath,
+    ) -> Vec<(SharePath, Option<SharePath>)> {
+        let targets = self.elsewhere(to);
+        let with_target = |source: SharePath| {
+            let mut targets = targets.iter();
+            let target = targets.find(|target| target.share == source.share);
+            (source, target.cloned())
+        };
+        self.elsewhere(from).into_iter().map(with_target).collect()
+    }
+
     /// Records that a directory at `from` is at `to` now, or is not in this share any more, and so are the folders at
     /// or below it that other shares show.
     pub(super) fn move_folders(&mut self, from: &SharePath, to: Option<&SharePath>) {
