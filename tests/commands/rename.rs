@@ -8,6 +8,8 @@ use smb_wire::access_mask::AccessMask;
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::msg::{CreateOptions, OplockLevel, ShareAccess};
 
+use crate::change_notify::one_in_all;
+
 const ALL: ShareAccess = ShareAccess(7);
 const NO_DELETE: ShareAccess = ShareAccess(3);
 
@@ -251,4 +253,33 @@ fn a_name_of_one_letter_needs_no_padding() {
     assert!(server.path("1").exists());
     let refused = status(file.set(class, &buffer[..21]));
     assert_eq!(refused, Status::INFO_LENGTH_MISMATCH);
+}
+
+/// [MS-FSA] 2.1.1.6: an open is of a link, also when that has moved and another one has its former name.
+#[test]
+fn a_rename_moves_the_link_of_the_handle_wherever_another_share_has_moved_it() {
+    let (folder, _server, [all, one]) = one_in_all();
+    let at = |name: &str| folder.path().join(name);
+    let link = |from: &str, to: &str| std::fs::hard_link(at(from), at(to)).unwrap();
+    one.mkdir("e").unwrap();
+    all.write_file("d\\f", b"x").unwrap();
+    let file = with_delete(&all, "d\\f", ALL);
+    one.rename("f", "e\\g", false).unwrap();
+    link("d/e/g", "d/f");
+    file.rename("d\\h", false).unwrap();
+    assert!(at("d/f").exists() && at("d/h").exists() && !at("d/e/g").exists());
+    // The directory above moves, too.
+    one.rename("h", "e\\h", false).unwrap();
+    one.rename("e", "i", false).unwrap();
+    file.rename("top", false).unwrap();
+    assert!(at("top").exists() && !at("d/i/h").exists());
+    file.close().unwrap();
+    // The share of the handle does not show where its link went.
+    let file = with_delete(&one, "f", ALL);
+    all.rename("d\\f", "out", false).unwrap();
+    link("out", "d/f");
+    let refused = status(file.rename("g", false));
+    assert_eq!(refused, Status::OBJECT_NAME_NOT_FOUND);
+    assert!(at("d/f").exists() && at("out").exists() && !at("d/g").exists());
+    file.close().unwrap();
 }

@@ -12,7 +12,7 @@ use vfs::{Attr, FileKey, Lookup, Node, Vfs, VfsError};
 use super::Call;
 use crate::{
     failure::Failure,
-    file::{Actor, CountedUser, Effects, Operation, Outcome, Place, SharePath, Step, Waiter},
+    file::{Actor, CountedUser, Effects, Link, Operation, Outcome, Place, SharePath, Step, Waiter},
     race::{First, race},
     state::{Disk, Open, Server, Share, breaks::perform},
     token::Token,
@@ -137,13 +137,14 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         Ok(())
     }
 
-    /// Looks up where the name of the open is now. The inode must still be the same.
+    /// Looks up where the link of the open is now. Another link to the same inode that got its path since is not it.
     ///
     /// A rename is on disk before the engine's paths follow it. So a lookup that does not find the name waits until the
     /// paths have followed, and looks again if any has moved. The caller must not hold a turn of the renames.
     ///
     /// # Errors
-    /// `OBJECT_NAME_NOT_FOUND`, `OBJECT_PATH_NOT_FOUND`: a program on the host moved it, or a request on another share.
+    /// `OBJECT_NAME_NOT_FOUND`, `OBJECT_PATH_NOT_FOUND`: a program on the host moved it, or a request on another share,
+    /// out of the folder of this one.
     pub(super) async fn lookup(&self) -> Result<Lookup<V::Node>, Failure> {
         let (server, open, place) = (self.server, self.open, &self.disk.place);
         for _ in 0..LOOKS_MAX {
@@ -172,16 +173,23 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         Ok(self.lookup_at(&path).await??)
     }
 
-    /// The inner error means that nothing, or another object, has the name.
+    /// The inner error means that nothing, another object or another link has the name.
     async fn lookup_at(
         &self,
         path: &SharePath,
     ) -> Result<Result<Lookup<V::Node>, VfsError>, Failure> {
         let (names, token) = (path.to_names(), self.token()?);
         let key = self.disk.node.key();
-        let is_it = |(node, _): &(V::Node, Attr)| node.key() == key;
+        let is_it = |lookup: &Lookup<V::Node>| {
+            let link = (self.server.files).link_of(&self.disk.place, self.open.engine);
+            let same = lookup
+                .found
+                .as_ref()
+                .is_some_and(|(node, _)| node.key() == key);
+            same && link.is_none_or(|link| link == Link::of(lookup))
+        };
         match self.vfs().lookup(&token.identity, &names).await {
-            Ok(lookup) if lookup.found.as_ref().is_some_and(is_it) => Ok(Ok(lookup)),
+            Ok(lookup) if is_it(&lookup) => Ok(Ok(lookup)),
             Ok(_) => Ok(Err(VfsError::NotFound)),
             Err(absent @ (VfsError::NotFound | VfsError::PathNotFound)) => Ok(Err(absent)),
             Err(error) => Err(error.into()),
