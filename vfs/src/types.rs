@@ -202,8 +202,19 @@ pub struct Range {
     pub len: u64,
 }
 
-/// Called with a failed sync: its inode, the error, and whether a write reported it that may have failed by itself.
-pub type FailedSync<N> = Box<dyn Fn(&N, VfsError, bool) + Send + Sync>;
+/// The call that reported a failed sync, which decides what may be lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailedBy {
+    /// A write, which may also have failed by itself. Then nothing is lost.
+    Write,
+    /// A sync of the inode.
+    Sync,
+    /// A sync of the inode's whole file system, of which anything dirty may be lost.
+    FileSystemSync,
+}
+
+/// Called with a failed sync: its inode, the error, and the call that reported it.
+pub type FailedSync<N> = Box<dyn Fn(&N, VfsError, FailedBy) + Send + Sync>;
 
 /// The size of an inode's extended attributes as NTFS counts it ([MS-FSCC] 2.4.13): a header of four bytes, then each
 /// attribute with five bytes besides its name and value; 0 if there are none. `lengths` has the length of each name and

@@ -67,10 +67,11 @@ pub trait Volume: Send + Sync + 'static {
     async fn sync(&self, node: &Self::Node, scope: SyncScope) -> VfsResult<()>;
 
     /// Sets the listener for failed syncs that a method other than [`Volume::sync`] and a durable [`Volume::write`]
-    /// makes by itself, for those of further inodes that a sync needs, and for a failed write-back that no sync will
-    /// report because a write of a stream has done so. It is called before the method returns.
-    /// Dirty state of that inode may be lost, even if the method succeeds or its own error says less. A new listener
-    /// replaces the old one. A file system whose other methods sync nothing need not do anything.
+    /// makes by itself, for those of further inodes that a sync needs, for those of a whole file system by any method,
+    /// and for a failed write-back that no sync will report because a write of a stream has done so. It is called
+    /// before the method returns. Dirty state of that inode, or of all inodes of its file system, may be lost, even if
+    /// the method succeeds or its own error says less. A new listener replaces the old one. A file system whose other
+    /// methods sync nothing need not do anything.
     fn on_failed_sync(&self, listener: FailedSync<Self::Node>) {
         drop(listener);
     }

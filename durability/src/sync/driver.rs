@@ -12,13 +12,16 @@
 //! - The syncs that a back end makes inside other operations ([`vfs::Volume::on_failed_sync`]) count as syncs of the
 //!   engine: the kernel reports a failed write-back only once, and it concerns everything that was dirty.
 
-use std::sync::{Arc, Weak};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Weak},
+};
 
 use tokio::sync::oneshot;
-use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume, requester};
+use vfs::{FailedBy, FileKey, Node, SyncScope, VfsError, VfsResult, Volume, requester};
 
 use crate::{
-    dirty::{Failure, Held, Inode, Job, LatchEvent},
+    dirty::{FailedSyncs, Failure, Held, Inode, Job, LatchEvent},
     metrics::count,
     planted::Planted,
     share::Share,
@@ -30,15 +33,20 @@ impl<V: Volume> Durability<V> {
     /// Observes from now on the syncs of `vfs` that fail inside its other methods.
     pub(crate) fn listen(&self, vfs: &V, share: &Arc<Share>) {
         let (me, share) = (Weak::clone(&self.me), Arc::downgrade(share));
-        vfs.on_failed_sync(Box::new(move |node, error, by_write| {
-            if let (Some(me), Some(share)) = (me.upgrade(), share.upgrade()) {
+        vfs.on_failed_sync(Box::new(move |node, error, by| {
+            let (Some(me), Some(share)) = (me.upgrade(), share.upgrade()) else {
+                return;
+            };
+            let key = node.key();
+            let more = || me.peek(key, Inode::has_more_than_one_write) == Some(true);
+            match by {
+                FailedBy::FileSystemSync => me.lost_on_file_system(key.fs, error),
                 // A write that failed by itself has lost nothing. It is in flight.
-                let more = || me.peek(node.key(), Inode::has_more_than_one_write);
-                if by_write && more() != Some(true) {
-                    return;
+                FailedBy::Write if !more() => {}
+                FailedBy::Write | FailedBy::Sync => {
+                    let file = node.stream().is_none() && !node.is_directory();
+                    me.lost_in_sync(key, file, vec![share], error);
                 }
-                let file = node.stream().is_none() && !node.is_directory();
-                me.lost_in_sync(node.key(), file, vec![share], error);
             }
         }));
     }
@@ -200,6 +208,23 @@ impl<V: Volume> Durability<V> {
         });
         if directory {
             self.directory_failed(key, failure);
+        }
+    }
+
+    /// A sync of a whole file system failed. The kernel does not report which inodes have lost something, so it counts
+    /// as a failed sync of everything dirty there.
+    fn lost_on_file_system(&self, fs: u64, error: VfsError) {
+        self.note_failure(FailedSyncs::whole(fs), error);
+        let dirs = self.find(|_, inode| {
+            let dirs = inode.names().iter().map(|name| name.dir.key());
+            Some(dirs.filter(|dir| dir.fs == fs).collect::<Vec<_>>())
+        });
+        let dirs: BTreeSet<FileKey> = dirs.into_iter().flatten().collect();
+        let mut others = self.keys(|key, inode| key.fs == fs && inode.is_dirty());
+        others.retain(|key| !dirs.contains(key));
+        // The directories come first, because each needs to know that names in it were dirty.
+        for key in dirs.into_iter().chain(others) {
+            self.lost_in_sync(key, false, Vec::new(), error);
         }
     }
 

@@ -303,6 +303,46 @@ fn a_full_disk_poisons_no_stream_on_nfs_that_is_clean() {
     }
 }
 
+/// The first folder of the depot needs a sync of the whole file system. That reports the failed write-back of any file,
+/// and no later server process sees it.
+#[test]
+fn a_failed_sync_of_the_file_system_poisons_everything_dirty_on_it() {
+    for policy in lazy() {
+        let env = Arc::new(TestEnv::default());
+        let at = Arc::clone(&env);
+        run(&env, async move {
+            let options = PosixOptions {
+                streams: StreamStore::Depot,
+                ..PosixOptions::default()
+            };
+            let place = Place::on(disk(Profile::Journal), options, &at, policy).await;
+            let root = place.vfs.root();
+            let new = Default::default();
+            let clean = place.vfs.create(ME, &root, "clean", &new, false).await;
+            let clean = clean.unwrap().0;
+            place.disk.sync_all();
+            let (file, open) = place.open().await;
+            place.change(&file, 0).await;
+            let under_way = place.gate.begin(&clean);
+            place.fail(SimOp::Sync, EIO);
+            let made = place.vfs.open_stream(ME, &file, "s", StreamOpen::New).await;
+            assert_eq!(made.err(), Some(VfsError::Io));
+            let unproven = |node: &File| {
+                let all = place.gate.poisoned().into_iter();
+                let mut own = all.filter(|poisoned| poisoned.key == node.key());
+                own.next().map(|poisoned| poisoned.unproven_bytes())
+            };
+            assert_eq!((unproven(&file), unproven(&clean)), (Some(4096), None));
+            // It may have dropped a change that nobody had marked yet.
+            under_way
+                .metadata_changed(&clean, Meta::Attributes, PLAIN)
+                .await;
+            assert_eq!(unproven(&clean), Some(0), "{policy}");
+            drop(open);
+        });
+    }
+}
+
 #[test]
 fn a_sync_beside_a_change_leaves_what_is_held() {
     placed(|place| async move {

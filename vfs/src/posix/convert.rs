@@ -119,8 +119,8 @@ impl<D: Disk> PosixVfs<D> {
         if self.options.streams == StreamStore::Xattr {
             done.depot = !self.depot_prune().await?;
         }
-        let root = self.disk.reopen(&SERVICE, root.fd(), true, false).await?;
-        self.disk.sync_fs(&root).await.map_err(VfsError::of_sync)?;
+        let fd = self.disk.reopen(&SERVICE, root.fd(), true, false).await?;
+        self.sync_file_system(&root, &fd).await?;
         Ok(done)
     }
 

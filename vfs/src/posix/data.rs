@@ -392,7 +392,7 @@ impl<D: Disk> PosixVfs<D> {
             fd => fd,
         };
         let fd = fd.map_err(VfsError::before_sync)?;
-        self.disk.sync_fs(&fd).await.map_err(VfsError::of_sync)
+        self.sync_file_system(&above, &fd).await
     }
 
     /// A descriptor of the inode that nobody else uses.

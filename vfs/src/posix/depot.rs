@@ -217,18 +217,21 @@ impl<D: Disk> PosixVfs<D> {
         let made = self.disk.make_dir(&SERVICE, above, name, FOLDER_MODE);
         unless(made.await, &[libc::EEXIST])?;
         // A sync of the root would also make stable that names were moved out of it, perhaps before their new places
-        // are stable, and the order is not known here. `sync_fs` makes all of it stable in one step.
+        // are stable, and the order is not known here. That of the file system makes all of it stable in one step.
         let synced = match in_root {
-            true => self.disk.sync_fs(&listener).await,
-            false => self.disk.sync_dir(&listener).await,
+            true => self.sync_file_system(&self.root, &listener).await,
+            false => {
+                let synced = self.disk.sync_dir(&listener).await;
+                synced.map_err(VfsError::of_sync)
+            }
         };
-        if let Err(errno) = synced {
+        if let Err(error) = synced {
             if let Err(left) = self.disk.unlink(&SERVICE, above, name, true).await {
                 let (errno, name) = (left.0, String::from_utf8_lossy(name));
                 tracing::error!(errno, %name, "a folder of .streams that is not stable stays");
                 self.depot_broken.store(true, SeqCst);
             }
-            return Err(VfsError::of_sync(errno));
+            return Err(error);
         }
         Ok(self.disk.open_at(&SERVICE, above, name, FOLDER).await?)
     }
@@ -416,8 +419,9 @@ impl<D: Disk> PosixVfs<D> {
         };
         // The name may have been on a file system that is mounted below the root.
         let is_here = node.0.key.fs == self.root.0.key.fs;
-        let on = self.own_fd(if is_here { &self.root } else { node }).await?;
-        self.disk.sync_fs(&on).await.map_err(VfsError::of_sync)?;
+        let on = if is_here { &self.root } else { node };
+        let fd = self.own_fd(on).await?;
+        self.sync_file_system(on, &fd).await?;
         self.empty_folder(&found.folder).await?;
         // The hash folders stay, as with Samba.
         let (above, name) = (&found.above, found.name.as_bytes());

@@ -48,7 +48,7 @@ pub use node::PosixNode;
 pub use options::{AclNamespace, PosixOptions, StreamStore, SymlinkPolicy};
 
 use crate::{
-    FailedSync, FileKey, Identity, VfsError, VfsResult,
+    FailedBy, FailedSync, FileKey, Identity, VfsError, VfsResult,
     disk::{Disk, InodeLocks},
 };
 use attrib_cache::AttribCache;
@@ -115,15 +115,22 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// Reports a failed sync, perhaps one that a write has reported, unless it never began and so lost nothing.
-    fn sync_failed(&self, node: &PosixNode<D>, error: VfsError, by_write: bool) {
+    fn sync_failed(&self, node: &PosixNode<D>, error: VfsError, by: FailedBy) {
         if error == VfsError::NotStarted {
             return;
         }
         let listener = self.failed_sync.read();
         let listener = listener.unwrap_or_else(PoisonError::into_inner);
         if let Some(tell) = &*listener {
-            tell(node, error, by_write);
+            tell(node, error, by);
         }
+    }
+
+    /// Syncs the file system of `node` through `fd`, which is on it. The kernel reports the failed write-back of any
+    /// file there to this descriptor, and to none that is opened later, such as those of the next server process.
+    async fn sync_file_system(&self, node: &PosixNode<D>, fd: &D::Fd) -> VfsResult<()> {
+        let synced = self.disk.sync_fs(fd).await.map_err(VfsError::of_sync);
+        synced.inspect_err(|error| self.sync_failed(node, *error, FailedBy::FileSystemSync))
     }
 
     pub fn disk(&self) -> &D {

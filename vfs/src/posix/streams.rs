@@ -24,7 +24,7 @@ use super::{
     stream_names::Stored,
 };
 use crate::{
-    Identity, IoAccess, NamedStreams, StreamInfo, StreamOpen, VfsError, VfsResult,
+    FailedBy, Identity, IoAccess, NamedStreams, StreamInfo, StreamOpen, VfsError, VfsResult,
     disk::{Disk, NOW, XattrSet},
 };
 
@@ -268,7 +268,7 @@ impl<D: Disk> PosixVfs<D> {
             self.write_all(fd, 0, data, false).await?;
         }
         let synced = self.depot_sync(node, Some(fd)).await;
-        synced.inspect_err(|error| self.sync_failed(node, *error, false))?;
+        synced.inspect_err(|error| self.sync_failed(node, *error, FailedBy::Sync))?;
         self.sync_base(node, true).await
     }
 
@@ -286,11 +286,10 @@ impl<D: Disk> PosixVfs<D> {
         // A sync of a directory alone would also make stable that names were moved out of it, perhaps before their new
         // places are stable.
         let synced = match stat.mode & libc::S_IFMT == libc::S_IFDIR {
-            true => self.disk.sync_fs(&fd).await,
-            false => self.disk.fsync(&fd).await,
+            true => self.sync_file_system(node, &fd).await,
+            false => self.disk.fsync(&fd).await.map_err(VfsError::of_sync),
         };
-        let synced = synced.map_err(VfsError::of_sync);
-        synced.inspect_err(|error| self.sync_failed(node, *error, false))
+        synced.inspect_err(|error| self.sync_failed(node, *error, FailedBy::Sync))
     }
 
     pub(super) async fn stream_read(
@@ -357,7 +356,7 @@ impl<D: Disk> PosixVfs<D> {
             && Box::pin(self.takes_failures(&fd, error)).await
         {
             // The sync of the stream goes through this descriptor, too.
-            self.sync_failed(node, error, true);
+            self.sync_failed(node, error, FailedBy::Write);
         }
         // A part may have been written.
         self.stream_modified(node).await;

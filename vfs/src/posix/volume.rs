@@ -163,7 +163,7 @@ impl<D: Disk> Volume for PosixVfs<D> {
             return Ok(());
         }
         let fd = self.own_fd(node).await.map_err(VfsError::before_sync)?;
-        self.disk.sync_fs(&fd).await.map_err(VfsError::of_sync)
+        self.sync_file_system(node, &fd).await
     }
 
     /// The directory that holds the present name of a node, as the kernel reports it. No client named it, so nothing is

@@ -191,14 +191,23 @@ impl FailedSyncs {
         }
     }
 
-    /// The last failure, if a sync of the inode may have failed after `sequence`.
+    /// The last failure, if a sync of the inode, or of its whole file system, may have failed after `sequence`.
     pub(crate) fn since(&self, key: FileKey, sequence: u64) -> Option<Failure> {
-        let last = newest([self.known.get(&key).copied(), self.forgotten])?;
+        let known = |key| self.known.get(&key).copied();
+        let last = newest([known(key), known(Self::whole(key.fs)), self.forgotten])?;
         (last.sequence > sequence).then_some(last)
+    }
+
+    /// The key of a failure that concerns every inode of a file system; none has the number 0.
+    pub(crate) fn whole(fs: u64) -> FileKey {
+        FileKey {
+            fs,
+            ..FileKey::default()
+        }
     }
 }
 
-fn newest(failures: [Option<Failure>; 2]) -> Option<Failure> {
+fn newest<const N: usize>(failures: [Option<Failure>; N]) -> Option<Failure> {
     let known = failures.into_iter().flatten();
     known.max_by_key(|failure| failure.sequence)
 }

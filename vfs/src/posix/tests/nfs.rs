@@ -19,15 +19,15 @@ fn a_stream_that_cannot_be_written_on_nfs_may_have_lost_earlier_data() {
             t.write(&stream, 0, &[7; 6000]).await;
             let lost = Arc::new(std::sync::Mutex::new(Vec::new()));
             let noted = Arc::clone(&lost);
-            t.vfs.on_failed_sync(Box::new(move |node, error, by_write| {
-                noted.lock().unwrap().push((node.key(), error, by_write));
+            t.vfs.on_failed_sync(Box::new(move |node, error, by| {
+                noted.lock().unwrap().push((node.key(), error, by));
             }));
             fail_once(&disk, SimOp::Write, 0, libc::ENOSPC);
             let (data, mode) = (Bytes::from_static(b"more"), WriteMode::default());
             let failed = t.vfs.write(&stream, 6000, data, mode).await;
             assert_eq!(failed, Err(VfsError::NoSpace));
             let expected: Vec<_> = nfs
-                .then_some((file.key(), VfsError::NoSpace, true))
+                .then_some((file.key(), VfsError::NoSpace, FailedBy::Write))
                 .into_iter()
                 .collect();
             assert_eq!(*lost.lock().unwrap(), expected);
