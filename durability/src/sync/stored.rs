@@ -91,6 +91,9 @@ impl<V: Volume> Durability<V> {
     pub fn write_back_lost(&self, share: &str) -> bool {
         let mut news = false;
         for share in self.shares().iter().filter(|one| one.is_named(share)) {
+            // No later process sees this failure. The held descriptors do: if a dirty inode has lost something, its sync
+            // fails.
+            share.hurry();
             if share.trip(true) {
                 count(&share.metrics.trips);
                 news = true;

@@ -127,6 +127,19 @@ fn a_trip_ends_with_the_latches_that_caused_it() {
     });
 }
 
+/// The descriptors that are held may report a loss that no descriptor of a later server does.
+#[test]
+fn everything_dirty_is_synced_when_an_unknown_file_has_lost_something() {
+    honor(|w| async move {
+        w.write(&file(5), 0, 1).await.unwrap();
+        w.env.sleep(ms(100)).await;
+        assert_eq!(w.engine.dirty_inodes(), 1);
+        assert!(!w.engine.write_back_lost("share"), "nothing is lazy");
+        w.env.sleep(ms(100)).await;
+        assert_eq!(w.engine.dirty_inodes(), 0);
+    });
+}
+
 #[test]
 fn a_durable_write_whose_end_nobody_saw_counts_as_failed() {
     honor(|w| async move {

@@ -9,7 +9,9 @@
 //! Such an error names no inode. So no inode is poisoned, and no later FLUSH fails for it: a sync through the
 //! server's own descriptors is proven, whatever happened elsewhere. But the disk is failing, so there is an event, a
 //! metric, and every share of the file system with a lazy policy honors flushes from now on, as after a failed sync,
-//! until its policy is set or its latches are cleared. An error that also poisoned an inode is reported twice.
+//! until its policy is set or its latches are cleared. Everything dirty of the shares is synced at once, because the
+//! descriptors that the engine holds report what was lost of it, and those of a later server would not. An error that
+//! also poisoned an inode is reported twice.
 
 use std::{
     sync::{
