@@ -3,7 +3,7 @@
 //! The strictest of an inode's opens decides. An open that matched no rule follows the current policy of
 //! its share; one that matched a rule follows the rule, as `honor` while its share is tripped or guarded.
 //! A request through a share without an open of the inode counts as an open that follows the share. Opens
-//! are counted by share and rule, so a decision takes a few steps however many there are.
+//! are grouped by share and rule, so a decision takes a few steps however many there are.
 //!
 //! Invariants:
 //! - A [`Charge`] is owned by the dirty state that it stands for, and dropping it is the only way to
@@ -199,36 +199,33 @@ impl Effective {
     }
 }
 
-pub(crate) struct OpenEntry {
+/// The opens of an inode through one share that matched one rule: they ask for the same terms.
+pub(crate) struct Alike {
     pub(crate) share: Arc<Share>,
-    pub(crate) opener: Arc<Opener>,
-    pub(crate) rule: Option<Arc<Rule>>,
-}
-
-/// The number of opens through one share that matched one rule.
-struct Counted {
-    share: Arc<Share>,
     /// `None`: they follow the share.
-    rule: Option<Arc<Rule>>,
-    number: usize,
+    pub(crate) rule: Option<Arc<Rule>>,
+    /// The opens in the order of their numbers; never empty.
+    pub(crate) openers: Vec<Opened>,
 }
 
-impl Counted {
-    fn has(&self, open: &OpenEntry) -> bool {
-        self.share == open.share && self.rule == open.rule
-    }
+/// An open and who has it.
+pub(crate) struct Opened {
+    pub(crate) id: u64,
+    pub(crate) opener: Arc<Opener>,
+}
 
-    fn asked(&self) -> Effective {
+impl Alike {
+    pub(crate) fn asked(&self) -> Effective {
         self.share.asked(self.rule.as_deref())
     }
 }
 
+/// The opens of an inode.
 #[derive(Default)]
 pub(crate) struct Opens {
-    by_id: BTreeMap<u64, OpenEntry>,
+    alike: Vec<Alike>,
     /// Since the inode last had no open, its opens did not all come by one path of one share.
     several_names: bool,
-    counted: Vec<Counted>,
     /// The path by which the last of all opens reached the inode, once all are closed.
     last: Option<Arc<Opener>>,
 }
@@ -236,7 +233,7 @@ pub(crate) struct Opens {
 impl Opens {
     /// The terms that the opens ask for; `None` without opens.
     pub(crate) fn strictest(&self) -> Option<Effective> {
-        let asked = self.counted.iter().map(Counted::asked);
+        let asked = self.alike.iter().map(Alike::asked);
         asked.reduce(Effective::join)
     }
 
@@ -244,7 +241,7 @@ impl Opens {
     pub(crate) fn effective(&self, own: &Arc<Share>) -> Effective {
         let asked = self.strictest();
         if let Some(asked) = asked
-            && self.counted.iter().any(|counted| counted.share == *own)
+            && self.alike.iter().any(|some| some.share == *own)
         {
             return asked;
         }
@@ -254,9 +251,9 @@ impl Opens {
 
     /// Shares other than `own` with a bounded open. They are charged with changes through `own`, to sync them in time.
     pub(crate) fn bounded_elsewhere(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
-        let others = self.counted.iter().filter(|one| one.share != *own);
-        let bounded = others.filter(|one| one.asked().bound.is_some());
-        distinct(bounded.map(|one| &one.share))
+        let others = self.alike.iter().filter(|some| some.share != *own);
+        let bounded = others.filter(|some| some.asked().bound.is_some());
+        distinct(bounded.map(|some| &some.share))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
     policy::Policy,
     report::{InForce, SetAside, StopReport},
     rules::{Opener, PolicyDecision, Rules},
+    share::Alike,
     sync::Durability,
 };
 
@@ -108,18 +109,16 @@ impl<V: Volume> Gate<V> {
     pub fn in_force(&self, key: FileKey) -> Option<InForce> {
         self.core.peek(key, |inode| {
             let asked = inode.opens.strictest()?;
-            let because = inode.opens.iter().find(|open| {
-                let terms = open.share.asked(open.rule.as_deref());
-                terms.policy.kind() == asked.policy.kind()
-            })?;
+            let decides = |some: &&Alike| some.asked().policy.kind() == asked.policy.kind();
+            let because = inode.opens.iter().find(decides)?;
             Some(InForce {
                 policy: asked.policy,
                 bound: asked.bound,
                 flush_times: asked.times,
-                because: Arc::clone(&because.opener),
+                because: Arc::clone(&because.openers.first()?.opener),
                 share: because.share.name.clone(),
                 rule: because.rule.clone(),
-                opens: inode.opens.iter().count(),
+                opens: inode.opens.iter().map(|some| some.openers.len()).sum(),
             })
         })?
     }
@@ -129,10 +128,10 @@ impl<V: Volume> Gate<V> {
     pub fn in_force_at(&self, path: &str) -> Option<InForce> {
         let folded = vfs::fold(path);
         let found = self.core.find(|key, inode| {
-            let mut opens = inode.opens.iter().filter(|open| open.share == self.share);
-            opens
-                .any(|open| vfs::fold(&open.opener.path) == folded)
-                .then_some(key)
+            let mine = inode.opens.iter().filter(|some| some.share == self.share);
+            let mut openers = mine.flat_map(|some| &some.openers).map(|one| &one.opener);
+            let found = openers.any(|opener| vfs::fold(&opener.path) == folded);
+            found.then_some(key)
         });
         self.in_force(*found.first()?)
     }

@@ -213,7 +213,7 @@ impl<V: Volume> Durability<V> {
     /// The inodes that were changed, or are open, through a share that is `wanted`, and those with which one is
     /// charged: its bound holds also for changes through other shares.
     fn keys_of(&self, wanted: impl Fn(&Arc<Share>) -> bool) -> BTreeSet<FileKey> {
-        let opened = |inode: &Inode<V>| inode.opens.iter().any(|open| wanted(&open.share));
+        let opened = |inode: &Inode<V>| inode.opens.iter().any(|some| wanted(&some.share));
         let keys = self.keys(|_, inode| inode.is_of(&wanted) || opened(inode));
         let mut charged = self.shares();
         charged.retain(|share| wanted(share));
