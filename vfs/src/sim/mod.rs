@@ -564,7 +564,15 @@ impl Disk for SimDisk {
 
     async fn sync_fs(&self, fd: &SimFd) -> DiskResult<()> {
         fd.usable(false, false)?;
-        self.shared.begin(SimOp::Sync).await.sync_fs(fd.0.serial)
+        let mut lost = None;
+        let synced = {
+            let mut state = self.shared.begin(SimOp::Sync).await;
+            state.sync_fs(fd.0.serial, &mut lost)
+        };
+        if let Some(ino) = lost {
+            self.shared.synced(ino, SyncKind::All, &synced);
+        }
+        synced
     }
 
     async fn make_dir(

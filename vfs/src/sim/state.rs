@@ -357,11 +357,12 @@ impl State {
     }
 
     /// `syncfs`: returns the failures of any inode since the descriptor was opened or last used for this. A fault hits
-    /// the inode that has waited longest.
-    pub(super) fn sync_fs(&mut self, serial: u64) -> DiskResult<()> {
+    /// the inode that has waited longest, which `lost` is then.
+    pub(super) fn sync_fs(&mut self, serial: u64, lost: &mut Option<u64>) -> DiskResult<()> {
         self.syncs += 1;
         if let Err(Errno(errno)) = self.fault(SimOp::Sync) {
-            match self.durable.first_dirty() {
+            *lost = self.durable.first_dirty();
+            match *lost {
                 Some(ino) => self.lose(ino, errno),
                 None => self.all_errors = (self.all_errors.0 + 1, errno),
             }
