@@ -66,6 +66,15 @@ impl<V: Volume> Held<V> {
     }
 }
 
+/// How a change of contents is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Made {
+    AtOnce,
+    /// In one write with a sync of its own (`RWF_DSYNC`).
+    Durably,
+    InParts,
+}
+
 pub(crate) struct Inode<V: Volume> {
     node: Option<Held<V>>,
     /// `node` was open before contents changed, so it observes a failed write-back. If not, [`Inode::keep`] is due.
@@ -87,8 +96,8 @@ pub(crate) struct Inode<V: Volume> {
     gone: bool,
     /// [`Inode::earlier_names`] when the last name was removed.
     left: BTreeMap<FileKey, u64>,
-    /// Writes in flight: tickets, a node of each, and whether the change is made in several parts.
-    in_flight: BTreeMap<u64, (Held<V>, bool)>,
+    /// Writes in flight: tickets, a node of each, and how the change is made.
+    in_flight: BTreeMap<u64, (Held<V>, Made)>,
     /// Writes that were accepted and are not in flight: tickets, with the open if it is known.
     queued: BTreeMap<u64, Option<u64>>,
     /// Shares that have promised, under a bound, what was being written: they are charged with it when it is dirty.
@@ -253,10 +262,9 @@ impl<V: Volume> Inode<V> {
         account.charge(&mut self.pending.charges, held.key());
     }
 
-    /// Records that a write through `held` is in flight from now on, and no longer queued. `in_parts`: the change is
-    /// made in several parts.
-    pub(crate) fn start_write(&mut self, ticket: u64, held: &Held<V>, in_parts: bool) {
-        self.in_flight.insert(ticket, (held.clone(), in_parts));
+    /// Records that a write through `held` is in flight from now on, and no longer queued.
+    pub(crate) fn start_write(&mut self, ticket: u64, held: &Held<V>, made: Made) {
+        self.in_flight.insert(ticket, (held.clone(), made));
         self.queued.remove(&ticket);
     }
 

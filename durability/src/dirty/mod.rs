@@ -9,7 +9,7 @@ mod latency;
 pub(crate) mod share;
 
 pub(crate) use extents::{Changed, ChangedRange};
-pub(crate) use inode::{FailedSyncs, Failure, FoundAt, Held, Inode, Job, LatchEvent, Name};
+pub(crate) use inode::{FailedSyncs, Failure, FoundAt, Held, Inode, Job, LatchEvent, Made, Name};
 pub(crate) use share::{Account, Effective};
 
 /// The queued writes that a FLUSH waits for. It always waits for those in flight.

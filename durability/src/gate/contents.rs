@@ -20,7 +20,7 @@ use vfs::{Node, Range, VfsError, VfsResult, Volume, WriteMode};
 
 use super::{Asked, Completion, Gate, Judged, Receipt, Unchanged};
 use crate::{
-    dirty::{Account, ChangedRange, Held, Inode},
+    dirty::{Account, ChangedRange, Held, Inode, Made},
     metrics::count,
     planted::Planted,
     policy::{Barriers, Bound, Event, PolicyKind, RequestFlags},
@@ -141,7 +141,7 @@ impl<V: Volume> PendingContents<'_, V> {
         let ticket = core.with(self.held.key(), |inode| {
             inode.seen_through(&gate.share);
             let ticket = known.unwrap_or_else(|| core.tick());
-            inode.start_write(ticket, &self.held, true);
+            inode.start_write(ticket, &self.held, Made::InParts);
             ticket
         });
         self.ticket = Some(ticket);
@@ -345,7 +345,11 @@ impl<V: Volume> PendingContents<'_, V> {
             };
             inode.seen_through(share);
             let ticket = known.unwrap_or_else(|| core.tick());
-            inode.start_write(ticket, &self.held, false);
+            let made = match writing.durable {
+                true => Made::Durably,
+                false => Made::AtOnce,
+            };
+            inode.start_write(ticket, &self.held, made);
             // A durable write leaves nothing to be synced later.
             let watch = !writing.durable && inode.wants_keeper();
             Ok((judged, writing, ticket, watch))

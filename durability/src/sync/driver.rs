@@ -8,6 +8,8 @@
 //!   the first one's queue may be full.
 //! - A failed sync latches the inode, and for a directory every inode whose name depended on it. The
 //!   latch is stored before anybody receives the error.
+//! - A sync that succeeds counts when the durable writes beside it have ended: one of them may have got, through the
+//!   same descriptor, the failure that the sync would have reported.
 //! - If the task of a driver is dropped, its sync counts as failed.
 //! - The syncs that a back end makes inside other operations ([`vfs::Volume::on_failed_sync`]) count as syncs of the
 //!   engine: the kernel reports a failed write-back only once, and it concerns everything that was dirty.
@@ -298,6 +300,9 @@ impl<V: Volume> Durability<V> {
                 self.finish(key, Ok(()));
             }
             let result = self.run(&job).await;
+            if result.is_ok() {
+                self.wait_for_durable_writes(key).await;
+            }
             self.finish(key, result);
             if result.is_err() {
                 self.latches_stored().await;

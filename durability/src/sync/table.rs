@@ -374,7 +374,19 @@ impl<V: Volume> Durability<V> {
     /// Waits for the writes to the inode that came before now: those in flight, and those queued that `queued` names.
     pub(crate) async fn wait_for_writes(&self, key: FileKey, queued: Option<Earlier>) {
         let now = self.tick();
-        let is_pending = |inode: &Inode<V>| inode.has_earlier(now, queued);
+        self.wait_for(key, |inode| inode.has_earlier(now, queued))
+            .await;
+    }
+
+    /// Waits for the writes to the inode that are in flight with a sync of their own.
+    pub(crate) async fn wait_for_durable_writes(&self, key: FileKey) {
+        let now = self.tick();
+        self.wait_for(key, |inode| inode.has_durable_write(now))
+            .await;
+    }
+
+    /// Waits for ends of writes until none that is waited for is pending.
+    async fn wait_for(&self, key: FileKey, is_pending: impl Fn(&Inode<V>) -> bool) {
         loop {
             let ended = {
                 let mut shard = lock(self.shard(key));
@@ -384,7 +396,7 @@ impl<V: Volume> Durability<V> {
                 inode.write_end()
             };
             let ended = ended.notified();
-            if self.peek(key, is_pending) == Some(true) {
+            if self.peek(key, &is_pending) == Some(true) {
                 ended.await;
             }
         }

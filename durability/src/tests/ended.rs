@@ -5,7 +5,7 @@ use std::{
     rc::Rc,
 };
 
-use vfs::{Range, VfsError};
+use vfs::{Env, Range, VfsError};
 
 use super::{
     fake::{dir, file},
@@ -156,5 +156,29 @@ fn what_a_panic_leaves_unreported_is_dirty() {
         assert_eq!(w.flush(&f).await, Ok(()), "repaired");
         drop_by_a_panic(begun);
         assert_eq!(w.flush(&f).await, IO);
+    });
+}
+
+/// The write got the failure that the sync of the FLUSH would have reported, and its answer comes later.
+#[test]
+fn a_sync_that_ends_before_a_durable_write_beside_it_fails_is_no_success() {
+    honor(|w| async move {
+        let f = file(5);
+        w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
+        lock(&w.fake.times).write = ms(40);
+        w.fake.script(5, &[Ok(()), IO]);
+        let task = |at: u64| {
+            let (w, f) = (Rc::clone(&w), f.clone());
+            Box::pin(async move {
+                w.env.sleep(ms(at)).await;
+                match at {
+                    0 => assert_eq!(w.flush(&f).await, IO),
+                    _ => assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO),
+                }
+            }) as vfs::env::LocalTask
+        };
+        join(&w.env, vec![task(0), task(4)]).await;
+        let poisoned = w.gate.poisoned();
+        assert!(poisoned[0].metadata, "what the sync had covered");
     });
 }

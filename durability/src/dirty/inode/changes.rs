@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::Notify;
 use vfs::{FileKey, Node, Volume};
 
-use super::{Held, Inode, Latch};
+use super::{Held, Inode, Latch, Made};
 use crate::{
     dirty::{Earlier, extents::Changed},
     policy::PolicyKind,
@@ -79,6 +79,12 @@ impl<V: Volume> Inode<V> {
         self.in_flight.range(..now).next().is_some() || earlier.any(|(_, open)| waits(open))
     }
 
+    /// Whether a write with a ticket below `now` that carries a sync of its own is in flight.
+    pub(crate) fn has_durable_write(&self, now: u64) -> bool {
+        let mut earlier = self.in_flight.range(..now);
+        earlier.any(|(_, (_, made))| *made == Made::Durably)
+    }
+
     /// The time at which the running sync began, if there is one and it does not cover everything that was marked by
     /// `marked`.
     pub(crate) fn begun_before(&self, marked: u64) -> Option<Duration> {
@@ -149,7 +155,8 @@ impl<V: Volume> Inode<V> {
 
     /// Whether a failed write-back may concern more than the one write in flight. Call this while it is in flight.
     pub(crate) fn has_more_than_one_write(&self) -> bool {
-        let in_parts = self.in_flight.values().any(|(_, in_parts)| *in_parts);
+        let mut in_flight = self.in_flight.values();
+        let in_parts = in_flight.any(|(_, made)| *made == Made::InParts);
         self.is_dirty() || self.queued.len() + self.in_flight.len() > 1 || in_parts
     }
 
