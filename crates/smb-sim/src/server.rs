@@ -75,6 +75,10 @@ pub struct MemoryOptions {
     pub rules: Arc<Rules>,
     /// A security descriptor is stable before its answer.
     pub durable_acl: bool,
+    /// Whether a FLUSH covers times, on [`SHARE`] and on the second share.
+    pub flush_times: [bool; 2],
+    /// A full sync counts as a FLUSH.
+    pub ignore_full_sync: bool,
     /// Local users whom users act as on the disks, by name; empty: all are (0, 0) and nobody switches.
     pub owners: BTreeMap<String, (u32, u32)>,
     /// Shares besides [`SHARE`], each on a disk of its own.
@@ -100,6 +104,8 @@ impl Default for MemoryOptions {
             depot: false,
             rules: Arc::default(),
             durable_acl: false,
+            flush_times: [true; 2],
+            ignore_full_sync: false,
             owners: BTreeMap::new(),
             shares: Vec::new(),
             state: None,
@@ -139,14 +145,18 @@ pub async fn memory_server(
         (config, folder.map_or(disk.clone(), |ino| disk.below(ino)))
     };
     let others = options.shares.iter().cloned();
-    let second = |policy| (over(SECOND, options.folder), policy);
-    let all = std::iter::once((over(SHARE, None), options.policy))
+    let first = settings(options, options.policy, false);
+    let second = |policy| {
+        let how = settings(options, policy, true);
+        (over(SECOND, options.folder), how)
+    };
+    let all = std::iter::once((over(SHARE, None), first))
         .chain(options.second.map(second))
-        .chain(others.map(|share| (share, options.policy)));
+        .chain(others.map(|share| (share, first)));
     let mut shares = Vec::new();
-    for (id, (of, policy)) in (1..).zip(all) {
+    for (id, (of, how)) in (1..).zip(all) {
         shares.push(Arc::new(
-            share(&env, &durability, id, of, policy, options).await?,
+            share(&env, &durability, id, of, how, options).await?,
         ));
     }
     if let (Some(state), Some(first)) = (&options.state, shares.first()) {
@@ -173,12 +183,25 @@ pub async fn memory_server(
     ))
 }
 
+/// The settings that the engine is given for a share with this policy.
+fn settings(options: &MemoryOptions, policy: Policy, second: bool) -> ShareDurability {
+    let configured = ShareDurability {
+        durable_acl: options.durable_acl,
+        flush_times: options.flush_times[usize::from(second)],
+        ignore_full_sync: options.ignore_full_sync,
+        ..ShareDurability::with_policy(policy)
+    };
+    options
+        .planted
+        .map_or(configured, |fault| fault.given(configured))
+}
+
 async fn share(
     env: &Arc<dyn Env>,
     durability: &Arc<Durability<MemoryVfs>>,
     id: u32,
     (config, disk): (ShareConfig, SimDisk),
-    policy: Policy,
+    how: ShareDurability,
     options: &MemoryOptions,
 ) -> Result<Share<MemoryVfs>, VfsError> {
     let clock = Arc::clone(env);
@@ -192,11 +215,6 @@ async fn share(
         ..PosixOptions::default()
     };
     let vfs = Arc::new(PosixVfs::new(disk, posix).await?);
-    let policy = options.planted.map_or(policy, |fault| fault.given(policy));
-    let how = ShareDurability {
-        durable_acl: options.durable_acl,
-        ..ShareDurability::with_policy(policy)
-    };
     let gate = durability.share(&config.name, Arc::clone(&vfs), how);
     if !options.rules.is_empty() {
         gate.set_rules(Arc::clone(&options.rules), "simulator")

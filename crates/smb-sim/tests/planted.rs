@@ -8,13 +8,13 @@ use durability::{Planted, Policy};
 use smb_client::{CreateArgs, Options, Signing};
 use smb_sim::{
     MemoryOptions, Sim, SimClient, SimServer,
-    crashes::{Fault, Plan, run_planted},
+    crashes::{Fault, Neglect, Plan, run_planted},
     memory_disk,
 };
 use smb_wire::msg::Dialect;
 use vfs::{
     Env,
-    sim::{Cut, FaultAction, Profile, SimOp},
+    sim::{Cut, Deceit, FaultAction, Profile, SimOp},
 };
 
 /// Within so many cases each fault must show.
@@ -85,6 +85,36 @@ fn each_planted_fault_is_found() {
         missed.is_empty(),
         "not found within {CASES} cases: {missed:?}"
     );
+}
+
+/// The losses that the oracle finds in so many cases with this fault and with this setting of both shares.
+fn losses(fault: Fault, flush_times: bool, count: usize) -> Vec<String> {
+    let plans = cases(Policy::Honor).take(count);
+    let losses = plans.flat_map(|mut plan| {
+        (plan.flush_times, plan.rule_times) = ([flush_times; 2], None);
+        run_planted(&plan, Some(fault)).violations
+    });
+    losses.map(|miss| miss.what).collect()
+}
+
+#[test]
+fn a_flush_with_times_covers_them_and_one_without_covers_data_size_and_name() {
+    let (data, name) = (Deceit::DataSyncSkipped, Deceit::DirectorySyncSkipped);
+    let (data, name) = (Fault::Disk(data), Fault::Disk(name));
+    let times = Fault::Start(Neglect::TimesLeftOut);
+    for (fault, flush_times, miss) in [
+        (times, true, "Written of "),
+        (data, false, "Object("),
+        (data, false, "size of "),
+        (name, false, "name "),
+    ] {
+        let found = losses(fault, flush_times, 300);
+        let starts = found.iter().any(|what| what.starts_with(miss));
+        assert!(starts, "{fault}: {miss}: {found:?}");
+    }
+    for (fault, flush_times) in [(times, false), (data, true)] {
+        assert_eq!(losses(fault, flush_times, 100), Vec::<String>::new());
+    }
 }
 
 #[test]

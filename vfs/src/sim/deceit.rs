@@ -20,6 +20,8 @@ pub enum Deceit {
     FsyncIsFdatasync,
     /// `fsync` and `fdatasync` of a file are not done.
     FileSyncSkipped,
+    /// `fdatasync` of a file is not done.
+    DataSyncSkipped,
     /// `fsync` of a directory is not done.
     DirectorySyncSkipped,
     /// Syncs of files in the depot, where large streams are kept, are not done.
@@ -40,9 +42,10 @@ pub enum Deceit {
 }
 
 impl Deceit {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::FsyncIsFdatasync,
         Self::FileSyncSkipped,
+        Self::DataSyncSkipped,
         Self::DirectorySyncSkipped,
         Self::DepotFileSyncSkipped,
         Self::DepotDirectorySyncSkipped,
@@ -78,6 +81,7 @@ impl State {
                 honest(self.sync(serial, ino, Scope::Data))
             }
             Some(Deceit::FileSyncSkipped) if !directory => skipped,
+            Some(Deceit::DataSyncSkipped) if !directory && scope == Scope::Data => skipped,
             Some(Deceit::DirectorySyncSkipped) if directory => skipped,
             Some(Deceit::DepotFileSyncSkipped) if !directory && self.live.in_depot(ino) => skipped,
             Some(Deceit::DepotDirectorySyncSkipped) if directory && self.live.in_depot(ino) => {

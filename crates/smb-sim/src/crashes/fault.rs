@@ -9,7 +9,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 #[cfg(feature = "planted-faults")]
 use durability::Planted;
-use durability::{Bound, Policy};
+use durability::{Bound, Policy, ShareDurability};
 use vfs::sim::Deceit;
 
 use super::plan::Plan;
@@ -21,6 +21,10 @@ pub enum Neglect {
     HostStableTakenForHonor,
     /// The engine is given a bound that is never reached.
     BoundExceeded,
+    /// The engine is given `flush_times = false` where it is on.
+    TimesLeftOut,
+    /// The engine is given `ignore_full_sync = true` where it is off.
+    FullSyncIgnored,
     /// Stored latches are not given back to the engine when the server starts.
     LatchesForgottenAtStart,
     LatchesNotStored,
@@ -29,9 +33,11 @@ pub enum Neglect {
 }
 
 impl Neglect {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 7] = [
         Self::HostStableTakenForHonor,
         Self::BoundExceeded,
+        Self::TimesLeftOut,
+        Self::FullSyncIgnored,
         Self::LatchesForgottenAtStart,
         Self::LatchesNotStored,
         Self::NoSyncAtStart,
@@ -67,22 +73,31 @@ impl Fault {
     pub fn policy(self) -> Policy {
         match self {
             Self::Start(Neglect::BoundExceeded) => Plan::policies()[2],
+            Self::Start(Neglect::FullSyncIgnored) => Policy::TreatHostAsStableStorage,
             _ => Policy::Honor,
         }
     }
 
-    /// The policy that the engine is given in place of the configured one.
-    pub(crate) fn given(self, configured: Policy) -> Policy {
-        match (self, configured) {
-            (Self::Start(Neglect::HostStableTakenForHonor), Policy::Honor) => {
-                Policy::TreatHostAsStableStorage
+    /// The settings that the engine is given in place of the configured ones.
+    pub(crate) fn given(self, mut settings: ShareDurability) -> ShareDurability {
+        let Self::Start(neglect) = self else {
+            return settings;
+        };
+        match (neglect, settings.policy) {
+            (Neglect::HostStableTakenForHonor, Policy::Honor) => {
+                settings.policy = Policy::TreatHostAsStableStorage;
             }
-            (Self::Start(Neglect::BoundExceeded), Policy::Bounded(_)) => Policy::Bounded(Bound {
-                max_delay: Duration::from_secs(3600),
-                max_bytes: 1 << 40,
-            }),
-            (_, configured) => configured,
+            (Neglect::BoundExceeded, Policy::Bounded(_)) => {
+                settings.policy = Policy::Bounded(Bound {
+                    max_delay: Duration::from_secs(3600),
+                    max_bytes: 1 << 40,
+                });
+            }
+            (Neglect::TimesLeftOut, _) => settings.flush_times = false,
+            (Neglect::FullSyncIgnored, _) => settings.ignore_full_sync = true,
+            _ => {}
         }
+        settings
     }
 }
 

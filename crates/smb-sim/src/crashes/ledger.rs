@@ -4,7 +4,8 @@
 //! they were set, and the handles that clients have. From these each request gets two policies:
 //! it is treated no laxer than the first and no more strictly than the second. The truth lies
 //! between: handles come and go while a request is under way, and nobody sees those that a lost
-//! connection left behind. It makes no use of the server's own matching of rules.
+//! connection left behind. In the same way a FLUSH is known to cover times, or may not. It makes no
+//! use of the server's own matching of rules.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,15 +23,27 @@ struct Ruled {
     names: &'static str,
     /// Opened with FILE_WRITE_THROUGH.
     through: bool,
-    policy: Policy,
+    ruling: Ruling,
 }
 
-fn set(number: u8) -> Vec<Ruled> {
+/// The decision of a rule about an open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ruling {
+    policy: Policy,
+    /// Whether a FLUSH covers times; `None`: as the share has it.
+    times: Option<bool>,
+}
+
+/// A set of rules, with this setting for times in each of them where it has an effect.
+fn set((number, times): (u8, Option<bool>)) -> Vec<Ruled> {
     let [honor, strict, bounded, host] = Plan::policies();
     let rule = |names, through, policy| Ruled {
         names,
         through,
-        policy,
+        ruling: Ruling {
+            policy,
+            times: times.filter(|_| policy != strict),
+        },
     };
     match number {
         1 => vec![rule("a", false, strict), rule("b", false, host)],
@@ -45,11 +58,12 @@ fn set(number: u8) -> Vec<Ruled> {
 }
 
 /// The same for a server.
-pub(super) fn rules(number: u8) -> Rules {
-    let rules = set(number).into_iter().enumerate().map(|(index, rule)| {
+pub(super) fn rules(plan: &Plan) -> Rules {
+    let rules = set((plan.rules, plan.rule_times)).into_iter().enumerate();
+    let rules = rules.map(|(index, rule)| {
         let names = rule.names.chars().map(String::from);
         Rule {
-            name: format!("{number}.{index}"),
+            name: format!("{}.{index}", plan.rules),
             clients: Vec::new(),
             users: Vec::new(),
             groups: Vec::new(),
@@ -57,22 +71,22 @@ pub(super) fn rules(number: u8) -> Rules {
             paths: names.filter_map(|name| name.parse().ok()).collect(),
             write_through: rule.through.then_some(true),
             unbuffered: None,
-            policy: rule.policy,
-            flush_times: None,
+            policy: rule.ruling.policy,
+            flush_times: rule.ruling.times,
         }
     });
     Rules::new(rules.collect()).unwrap_or_default()
 }
 
-/// The rule for an open; `None`: it follows the share.
-fn decide(number: u8, path: &str, through: bool) -> Option<Policy> {
+/// The decision about an open; `None`: it follows the share.
+fn decide(rules: (u8, Option<bool>), path: &str, through: bool) -> Option<Ruling> {
     let path = path.split(':').next().unwrap_or_default();
     let name = path.rsplit('\\').next().unwrap_or_default();
-    let found = set(number).into_iter().find(|rule| {
+    let found = set(rules).into_iter().find(|rule| {
         let named = rule.names.is_empty() || (!name.is_empty() && rule.names.contains(name));
         named && (through || !rule.through)
     });
-    found.map(|rule| rule.policy)
+    found.map(|rule| rule.ruling)
 }
 
 fn laxer(a: Policy, b: Policy) -> Policy {
@@ -103,8 +117,8 @@ pub(super) struct Watch {
 struct Held {
     object: Object,
     second: bool,
-    /// The rule for it; `None`: it follows the share.
-    rule: Option<Policy>,
+    /// The decision about it; `None`: it follows the share.
+    rule: Option<Ruling>,
     /// The client that has asked for it and has no answer yet. To others it may not be there when
     /// the server treats what they ask.
     asked_by: Option<usize>,
@@ -113,9 +127,12 @@ struct Held {
 /// Policies and handles of a case.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    set: u8,
+    /// The set of rules, and their setting for times.
+    rules: (u8, Option<bool>),
     /// The first share's, then the second's.
     shares: [Vec<Policy>; 2],
+    /// Whether a FLUSH covers times by the setting of each share.
+    times: [bool; 2],
     /// A plan without rules, changes and a second share needs no ledger.
     mixed: bool,
     handles: BTreeMap<u64, Held>,
@@ -125,8 +142,9 @@ pub(super) struct Ledger {
 impl Ledger {
     pub(super) fn new(plan: &Plan) -> Self {
         Self {
-            set: plan.rules,
+            rules: (plan.rules, plan.rule_times),
             shares: [vec![plan.policy], Vec::from_iter(plan.second)],
+            times: plan.flush_times,
             mixed: plan.is_mixed(),
             handles: BTreeMap::new(),
             next: 0,
@@ -148,7 +166,7 @@ impl Ledger {
         let held = Held {
             object,
             second,
-            rule: decide(self.set, path, through),
+            rule: decide(self.rules, path, through),
             asked_by: None,
         };
         self.handles.insert(self.next, held);
@@ -221,20 +239,42 @@ impl Ledger {
         handles.filter(|held| held.object == watch.object)
     }
 
+    /// The laxest policy of a share since a request was issued.
+    fn laxest(&self, watch: &Watch, second: bool) -> Policy {
+        let policies = self.since(watch, second).iter().copied();
+        policies.reduce(laxer).unwrap_or_default()
+    }
+
     /// Between which policies it was treated, if it is answered now.
     pub(super) fn between(&self, watch: &Watch) -> (Policy, Policy) {
-        let laxest = |second| {
-            let policies = self.since(watch, second).iter().copied();
-            policies.reduce(laxer).unwrap_or_default()
+        let ruled = || set(self.rules).into_iter().map(|rule| rule.ruling.policy);
+        let of = |held: &Held| match held.rule {
+            Some(ruling) => ruling.policy,
+            None => self.laxest(watch, held.second),
         };
-        let ruled = || set(self.set).into_iter().map(|rule| rule.policy);
-        let held = self.held(watch);
-        let held = held.map(|held| held.rule.unwrap_or_else(|| laxest(held.second)));
-        let low = held.reduce(Policy::stricter);
-        let low = low.unwrap_or_else(|| ruled().fold(laxest(watch.second), laxer));
+        let low = self.held(watch).map(of).reduce(Policy::stricter);
+        let low = low.unwrap_or_else(|| ruled().fold(self.laxest(watch, watch.second), laxer));
         let shares = [false, true].map(|second| self.since(watch, second));
         let high = shares.into_iter().flatten().copied().chain(ruled());
         (low, high.reduce(Policy::stricter).unwrap_or(low))
+    }
+
+    /// Whether it certainly covers times if it is a FLUSH: because one of the handles asks for it, or all that could be
+    /// there do.
+    pub(super) fn covers_times(&self, watch: &Watch) -> bool {
+        let asks = |rule: Option<Ruling>, second: bool| {
+            let share = self.times[usize::from(second)];
+            let policy = rule.map_or_else(|| self.laxest(watch, second), |ruling| ruling.policy);
+            policy.flushes_times(rule.and_then(|ruling| ruling.times).unwrap_or(share))
+        };
+        let rules = || set(self.rules).into_iter().map(|rule| Some(rule.ruling));
+        let all = |second| {
+            std::iter::once(None)
+                .chain(rules())
+                .all(|rule| asks(rule, second))
+        };
+        let mut held = self.held(watch);
+        held.any(|held| asks(held.rule, held.second)) || (all(false) && all(true))
     }
 
     /// The time within which each share makes stable what the request changed, because the object was open through
@@ -242,7 +282,7 @@ impl Ledger {
     pub(super) fn within(&self, watch: &Watch) -> [Option<Duration>; 2] {
         let longest = |held: &Held| {
             let policies = match &held.rule {
-                Some(rule) => std::slice::from_ref(rule),
+                Some(ruling) => std::slice::from_ref(&ruling.policy),
                 None => self.since(watch, held.second),
             };
             let delays = policies.iter().map(delay);
@@ -287,7 +327,11 @@ mod tests {
 
     #[test]
     fn the_server_decides_the_same() {
-        for number in 0..SETS {
+        let sets =
+            (0..SETS).flat_map(|set| [None, Some(true), Some(false)].map(|times| (set, times)));
+        for (number, times) in sets {
+            let mut plan = Plan::empty(1, Policy::Honor, vfs::sim::Profile::PosixMin);
+            (plan.rules, plan.rule_times) = (number, times);
             for path in ["", "a", "b", "c\\a", "a\\d", "c\\d\\c", "e", "b\\e:s"] {
                 for through in [false, true] {
                     let opener = Opener {
@@ -295,9 +339,13 @@ mod tests {
                         write_through: through,
                         ..Opener::default()
                     };
-                    let told = rules(number).decide(Policy::Honor, &opener);
-                    let told = told.rule.map(|rule| rule.policy);
-                    assert_eq!(decide(number, path, through), told, "{number} {path}");
+                    let found = rules(&plan).decide(Policy::Honor, &opener).rule;
+                    let found = found.map(|rule| Ruling {
+                        policy: rule.policy,
+                        times: rule.flush_times,
+                    });
+                    let decided = decide((number, times), path, through);
+                    assert_eq!(decided, found, "{number} {times:?} {path}");
                 }
             }
         }
@@ -330,6 +378,36 @@ mod tests {
         let watch = ledger.watch((0, false), &flush).unwrap();
         assert_eq!(ledger.between(&watch).0, strict);
         ledger.let_go(named_a);
+    }
+
+    #[test]
+    fn one_handle_that_asks_for_times_is_enough() {
+        let mut plan = Plan::empty(1, Policy::Honor, vfs::sim::Profile::PosixMin);
+        (plan.rules, plan.rule_times) = (2, Some(true));
+        plan.flush_times = [false, true];
+        let mut ledger = Ledger::new(&plan);
+        let flush = Request::flush(Covers::Object(Object(1)));
+        let covers_times = |ledger: &Ledger| {
+            let watch = ledger.watch((0, false), &flush).unwrap();
+            ledger.covers_times(&watch)
+        };
+        // Nobody knows which handles there are.
+        assert!(!covers_times(&ledger));
+        ledger.hold(false, Object(1), "c", false);
+        assert!(!covers_times(&ledger));
+        for (second, path, through) in [
+            (false, "a", false),
+            // Under `strict-sync` every answer covers them.
+            (false, "c", true),
+            (true, "c", false),
+        ] {
+            let handle = ledger.hold(second, Object(1), path, through);
+            assert!(covers_times(&ledger), "{second} {path} {through}");
+            ledger.let_go(handle);
+        }
+        assert!(!covers_times(&ledger));
+        ledger.change(false, Policy::StrictSync);
+        assert!(covers_times(&ledger));
     }
 
     #[test]

@@ -38,6 +38,17 @@ impl fmt::Display for Plan {
         if self.durable_acl {
             f.write_str("acl=1 ")?;
         }
+        for (key, on) in ["times", "times2"].into_iter().zip(self.flush_times) {
+            if !on {
+                write!(f, "{key}=0 ")?;
+            }
+        }
+        if let Some(on) = self.rule_times {
+            write!(f, "ruletimes={} ", u8::from(on))?;
+        }
+        if self.ignore_full_sync {
+            f.write_str("fullsync=0 ")?;
+        }
         if self.stores {
             f.write_str("stores=1 ")?;
         }
@@ -106,6 +117,10 @@ impl Plan {
             "depot" => self.depot = value == "1",
             "rules" => self.rules = value.parse().ok().filter(|set| *set < SETS)?,
             "acl" => self.durable_acl = value == "1",
+            "times" => self.flush_times[0] = value == "1",
+            "times2" => self.flush_times[1] = value == "1",
+            "ruletimes" => self.rule_times = Some(value == "1"),
+            "fullsync" => self.ignore_full_sync = value == "0",
             "stores" => self.stores = value == "1",
             "end" if value == "done" => self.end = End::Done,
             "end" => self.end = End::Call(value.parse().ok()?),

@@ -93,6 +93,12 @@ pub struct Plan {
     pub rules: u8,
     /// A security descriptor is stable before its answer.
     pub durable_acl: bool,
+    /// Whether a FLUSH covers times, by the setting of the first and of the second share.
+    pub flush_times: [bool; 2],
+    /// The same setting of each rule but those to `strict-sync`; `None`: as the share has it.
+    pub rule_times: Option<bool>,
+    /// A full sync counts as a FLUSH.
+    pub ignore_full_sync: bool,
     /// Latches are stored and outlive the server's process.
     pub stores: bool,
     pub end: End,
@@ -118,6 +124,9 @@ impl Plan {
             depot: false,
             rules: 0,
             durable_acl: false,
+            flush_times: [true; 2],
+            rule_times: None,
+            ignore_full_sync: false,
             stores: false,
             end: End::Done,
             crash: Crash::Power(Cut::Nothing),
@@ -169,7 +178,19 @@ impl Plan {
                 plan.add_reload(&mut rng);
             }
         }
+        plan.vary_flushes(seed);
         plan
+    }
+
+    /// Sets what a FLUSH covers, by chance, in a quarter of the cases otherwise than by default.
+    fn vary_flushes(&mut self, seed: u64) {
+        let mut rng = SimRng::new(seed ^ 0x0066_6c75_7368_6573);
+        let mut rarely = || rng.below(4) == 0;
+        self.ignore_full_sync = rarely();
+        self.flush_times = [!rarely(), self.second.is_none() || !rarely()];
+        if self.rules > 0 && rng.below(2) == 0 {
+            self.rule_times = Some(rng.below(2) == 0);
+        }
     }
 
     /// Has the second share lie over a folder in that of the first; with `used`, everything that was to be in the

@@ -128,8 +128,10 @@ impl<'a> Case<'a> {
             signing_required: false,
             capacity_blocks: 1 << 14,
             depot: plan.depot,
-            rules: Arc::new(ledger::rules(plan.rules)),
+            rules: Arc::new(ledger::rules(plan)),
             durable_acl: plan.durable_acl,
+            flush_times: plan.flush_times,
+            ignore_full_sync: plan.ignore_full_sync,
             ..MemoryOptions::default()
         };
         Self {
@@ -514,6 +516,8 @@ impl<'a> Case<'a> {
         terms.exposure = exposure;
         terms.mixed = self.plan.is_mixed();
         terms.durable_acl = self.plan.durable_acl;
+        terms.flush_times = self.plan.flush_times[0];
+        terms.ignore_full_sync = self.plan.ignore_full_sync;
         terms.renames_atomic = self.plan.profile == Profile::Journal;
         terms.renames_synced = self.plan.profile != Profile::PosixMin
             || self.plan.crash == Crash::Power(vfs::sim::Cut::Nothing);

@@ -43,6 +43,9 @@ fn simplify(best: &mut Plan, holds: &mut impl FnMut(&Plan) -> bool) {
     attempt(&|plan| plan.nested = false);
     attempt(&|plan| (plan.second, plan.nested) = (None, false));
     attempt(&|plan| plan.durable_acl = false);
+    attempt(&|plan| plan.rule_times = None);
+    attempt(&|plan| plan.flush_times = [true; 2]);
+    attempt(&|plan| plan.ignore_full_sync = false);
     // Without stores nobody knows after a restart what failed before: another case.
     let restarts = |step: &Step| step.kind() == Kind::Kill;
     attempt(&|plan| plan.stores &= plan.is_faulty() && plan.steps.iter().any(restarts));

@@ -341,7 +341,8 @@ impl World {
         if let Some(watch) = self.watched.borrow_mut().remove(&op) {
             let ledger = self.ledger.borrow();
             let (between, within) = (ledger.between(&watch), ledger.within(&watch));
-            self.history().decided(op, between, within);
+            let times = ledger.covers_times(&watch);
+            self.history().decided(op, between, within, times);
         }
         self.history().answer(op, at, answer);
         let mut counts = self.counts.borrow_mut();

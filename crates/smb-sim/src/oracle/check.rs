@@ -76,7 +76,7 @@ pub struct Terms {
     pub ignore_full_sync: bool,
     /// A security descriptor is stable before its answer.
     pub durable_acl: bool,
-    /// A FLUSH covers the time of last write, and so does a write-through change other than a WRITE.
+    /// A FLUSH covers the time of last write, as a write-through change other than a WRITE always does.
     pub flush_times: bool,
     pub cut: Cut,
     /// The last exposures reported before the end, if any.

@@ -10,7 +10,8 @@ use super::{
 
 impl Covered {
     /// Adds what a FLUSH covers of that which was answered before it was issued, with or without the changes by the
-    /// host.
+    /// host. One that covers no times need not cover attributes either that the host set (docs/durability.md, "Changes
+    /// made on the host").
     pub(super) fn add_flush(
         &mut self,
         registers: &Registers<'_>,
@@ -62,7 +63,8 @@ impl Covered {
                             }
                     }
                 };
-                if own && (times || !is_time(effect)) {
+                let hosts = op.request.host && matches!(effect, Effect::Meta { .. });
+                if own && (times || !(hosts || is_time(effect))) {
                     self.add((number, index));
                 }
             }

@@ -435,6 +435,7 @@ impl History {
             answered: None,
             between: None,
             within: [None; 2],
+            times: None,
         });
         OpId(self.ops.len() - 1)
     }
@@ -450,11 +451,16 @@ impl History {
     }
 
     /// The request was treated no laxer and no more strictly than under these policies (without, the terms' policy
-    /// decided), and each share makes it stable within such a time if it has one.
-    pub fn decided(&mut self, op: OpId, between: (Policy, Policy), within: [Option<Duration>; 2]) {
+    /// decided), and each share makes it stable within such a time if it has one. With `times`, a FLUSH covers times.
+    pub fn decided(
+        &mut self,
+        op: OpId,
+        between: (Policy, Policy),
+        within: [Option<Duration>; 2],
+        times: bool,
+    ) {
         if let Some(op) = self.ops.get_mut(op.0) {
-            op.between = Some(between);
-            op.within = within;
+            (op.between, op.within, op.times) = (Some(between), within, Some(times));
         }
     }
 

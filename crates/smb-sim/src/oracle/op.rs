@@ -18,6 +18,8 @@ pub(super) struct Op {
     pub(super) between: Option<(Policy, Policy)>,
     /// The time within which each share makes it stable, where its object is open through that share under a bound.
     pub(super) within: [Option<Duration>; 2],
+    /// Whether it certainly covers times if it is a FLUSH; `None`: by the terms.
+    pub(super) times: Option<bool>,
 }
 
 impl Op {

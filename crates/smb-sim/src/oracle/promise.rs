@@ -24,6 +24,8 @@ pub(super) struct Known<'h> {
     between: Option<(Policy, Policy)>,
     /// Each share makes it stable within this time, if it has a bound for it.
     within: [Option<Duration>; 2],
+    /// Whether it certainly covers times if it is a FLUSH; `None`: by the terms.
+    times: Option<bool>,
 }
 
 impl Known<'_> {
@@ -78,6 +80,7 @@ impl<'h> Registers<'h> {
                 answered: op.answered.filter(|(at, _, _)| *at <= cut.answered),
                 between: op.between,
                 within: op.within,
+                times: op.times,
             })
             .collect();
         let mut this = Self {
@@ -277,7 +280,8 @@ impl Covered {
         }
         let honors = matches!(policy, Policy::Honor | Policy::StrictSync);
         let is_dated = honors && dated.is_some_and(|before| at < before);
-        let times = is_dated || policy.flushes_times(terms.flush_times);
+        let asked = op.times.unwrap_or(terms.flush_times && !terms.mixed);
+        let times = is_dated || policy.flushes_times(asked);
         match &op.request.ask {
             Ask::Flush { covers, full } if honors || (*full && !terms.ignore_full_sync) => {
                 self.add_flush(registers, covers, (op, true), times);
@@ -287,9 +291,8 @@ impl Covered {
                 self.add_flush(registers, covers, (op, false), times);
             }
             Ask::Through if honors || due => {
-                // `RWF_DSYNC` stores no time.
-                let times = is_dated || times && !writes(op.request);
-                self.add_through(registers, number, times);
+                // `RWF_DSYNC` stores no time; any other sync does.
+                self.add_through(registers, number, is_dated || !writes(op.request));
             }
             _ => {}
         }
@@ -306,7 +309,7 @@ impl Covered {
             && cannot_be_bounded(op, policy)
             && op.request.effects.iter().any(security)
         {
-            self.add_through(registers, number, times);
+            self.add_through(registers, number, true);
         }
     }
 

@@ -385,7 +385,8 @@ fn write_through_covers_the_time_of_last_write_but_for_a_write() {
     );
     let mut terms = tale.terms(Policy::Honor);
     terms.flush_times = false;
-    assert_eq!(check(&tale.history, &found(old, 99), &terms), []);
+    let broken = check(&tale.history, &found(old, 99), &terms);
+    assert_eq!(rules(&broken), [Rule::Acknowledged]);
     let new = tale.history.version();
     let write = Request::write(file, "", 0..4, new).written(file, 200);
     tale.done(write.through());
@@ -401,6 +402,28 @@ fn write_through_covers_the_time_of_last_write_but_for_a_write() {
     }
     terms.device_keeps_up = false;
     assert_eq!(check(&tale.history, &found(new, 100), &terms), []);
+}
+
+#[test]
+fn a_flush_without_times_leaves_attributes_of_the_host_to_their_age() {
+    let mut tale = Tale::default();
+    let (file, _) = tale.file("f");
+    tale.flush(file);
+    let key = Key::Ea("HOST".to_owned());
+    let set = Request::meta(file, key.clone(), Value::Bytes(vec![1]));
+    tale.done(set.by_host());
+    let version = tale.write(file, 0..16);
+    tale.flush(file);
+    let mut found = with(&fill(file, "", 0, 16, version));
+    found.meta.push((key, Value::Nothing));
+    let view = one("f", found);
+    assert_eq!(tale.broken(&view, Policy::Honor), [Rule::Acknowledged]);
+    let mut terms = tale.terms(Policy::Honor);
+    terms.flush_times = false;
+    assert_eq!(check(&tale.history, &view, &terms), []);
+    terms.cut.at += ms(31_000);
+    let broken = check(&tale.history, &view, &terms);
+    assert_eq!(rules(&broken), [Rule::Acknowledged]);
 }
 
 #[test]
