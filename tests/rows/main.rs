@@ -8,6 +8,7 @@
 mod errors;
 mod events;
 mod order;
+mod times;
 mod world;
 
 use std::time::Duration;
@@ -24,6 +25,8 @@ use world::{Actor, Times, contents, flush, prepared, served_with};
 /// Long enough that a share whose syncs are not known yet begins none at once.
 const BOUNDED: &str = "bounded:1s,4MiB";
 const HOST: &str = "treat-host-as-stable-storage";
+/// A FLUSH need not store times.
+const CHEAP: &str = "honor, flush_times = false";
 
 /// The step between the event and the cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +71,9 @@ const CASES: &[(&str, bool, Then, Left)] = &[
     (BOUNDED, false, Then::Stop, Left::All),
     ("honor", false, Then::GoneAndStop, Left::All),
     (HOST, false, Then::LogoffAndStop, Left::All),
+    (CHEAP, false, Then::Flush, Left::All),
+    (CHEAP, true, Then::Nothing, Left::All),
+    (CHEAP, false, Then::Stop, Left::All),
 ];
 
 /// The orderly end of the daemon.
@@ -90,6 +96,7 @@ fn one(
     // A write-through WRITE leaves the time to later, and nothing is said of what nobody asked for.
     let times = match (special, left) {
         (Special::Times, _) => Times::All,
+        _ if policy == CHEAP && then == Then::Flush => Times::No,
         (_, Left::All) if !through => Times::Written,
         _ => Times::No,
     };
@@ -192,4 +199,7 @@ cases! {
     bounded_syncs_on_stop: 14;
     what_a_lost_client_left_is_synced_on_stop: 15;
     what_a_logoff_closed_is_synced_on_stop: 16;
+    honor_flushes_without_times: 17;
+    honor_writes_through_without_times: 18;
+    honor_syncs_times_on_stop: 19;
 }

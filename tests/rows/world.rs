@@ -144,9 +144,12 @@ pub(crate) fn descriptor(mask: u32) -> Vec<u8> {
     out.to_vec()
 }
 
+/// A server's options for a policy; `, flush_times = false` may follow it.
 pub(crate) fn with_policy(policy: &str, depot: bool) -> MemoryOptions {
+    let cheap = policy.strip_suffix(", flush_times = false");
     MemoryOptions {
-        policy: policy.parse().unwrap(),
+        policy: cheap.unwrap_or(policy).parse().unwrap(),
+        flush_times: [cheap.is_none(), true],
         depot,
         ..MemoryOptions::default()
     }

@@ -493,27 +493,36 @@ class Cheap:
         ("write-through", "W f"),
         ("flush after write-through", "D f"),
         ("flush after attributes", "F f"),
-        ("flush after the host moved it", "F g, F ."),
-        ("flush after that and an overwrite", "D g"),
+        ("flush after a rename", "F g, F ."),
+        ("write-through end of file", "F g"),
+        ("flush after the host moved it", "F h, F ."),
+        ("flush after that and an overwrite", "D h"),
     ]
 
     def __init__(self, peer, root):
         self.steps = Steps(peer, root)
         self.file = self.steps.open("f", CREATE)
+        self.through = None
 
     def prepare(self, name):
         if name == "flush after attributes":
             self.steps.basic(self.file, 0, 0x22)
         elif name == "flush after end of file":
             self.steps.end(self.file, 5000)
+        elif name == "flush after a rename":
+            self.steps.target(self.file, "g")
+        elif name == "write-through end of file":
+            self.through = self.steps.open("g", OPEN, PLAIN | THROUGH)
         elif name == "flush after the host moved it":
-            (self.steps.root / "f").rename(self.steps.root / "g")
+            (self.steps.root / "g").rename(self.steps.root / "h")
         if name not in ("write-through", "flush after write-through"):
             self.file.write(b"data", 0)
 
     def run(self, name):
         if name == "write-through":
             return self.file.write(b"through", 0, write_through=True)
+        if name == "write-through end of file":
+            return self.steps.end(self.through, 6000)
         return self.steps.flush(self.file)
 
 
