@@ -31,6 +31,8 @@ struct Track {
 /// A history, sorted by cells.
 pub(crate) struct Judge<'a> {
     pub(crate) history: &'a History,
+    /// A FLUSH covers times, as a write-through change other than a WRITE always does.
+    flush_times: bool,
     tracks: Vec<Track>,
     index: BTreeMap<Cell, usize>,
     /// Of each operation, what it covers: number of the track, of the version.
@@ -81,9 +83,10 @@ pub(crate) struct Verdict {
 }
 
 impl<'a> Judge<'a> {
-    pub(crate) fn new(history: &'a History) -> Self {
+    pub(crate) fn new(history: &'a History, flush_times: bool) -> Self {
         let mut this = Self {
             history,
+            flush_times,
             tracks: Vec::new(),
             index: BTreeMap::new(),
             own: vec![Vec::new(); history.operations.len()],
@@ -133,6 +136,9 @@ impl<'a> Judge<'a> {
                     self.cover_names(number, path, &mut covered);
                 }
             }
+        }
+        if !self.flush_times && !matches!(operation.promise, Promise::Itself(_)) {
+            covered.retain(|track, _| !matches!(self.tracks[*track].cell, Cell::Written(_)));
         }
         covered.into_iter().collect()
     }

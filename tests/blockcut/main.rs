@@ -55,6 +55,7 @@ tests/blockcut/run [options]
   --peer holdfast|samba   whose server (holdfast)
   --policy P;P            Holdfast: honor;strict-sync;bounded:50ms,4MiB;treat-host-as-stable-storage
                           Samba: strict-sync-yes;strict-sync-no;sync-always
+  --no-flush-times        with flush_times = false: a FLUSH need not store times
   --cuts N                cuts for each file system and policy (40)
   --cuts-per-round N      a round is a new file system and a new run of the clients (20)
   --clients N             connections (4)
@@ -73,6 +74,7 @@ struct Arguments {
     fs: Vec<FileSystem>,
     peer: Peer,
     policies: Vec<String>,
+    flush_times: bool,
     cuts: usize,
     cuts_per_round: usize,
     clients: usize,
@@ -97,6 +99,7 @@ fn arguments() -> Result<Arguments, String> {
         fs: FileSystem::ALL.to_vec(),
         peer: Peer::Holdfast(Path::new(&target).join("debug/holdfast")),
         policies: Vec::new(),
+        flush_times: true,
         cuts: 40,
         cuts_per_round: 20,
         clients: 4,
@@ -125,6 +128,7 @@ fn arguments() -> Result<Arguments, String> {
             },
             "--binary" => out.peer = Peer::Holdfast(value()?.into()),
             "--policy" => out.policies = value()?.split(';').map(str::to_owned).collect(),
+            "--no-flush-times" => out.flush_times = false,
             "--cuts" => out.cuts = number(&value()?)?,
             "--cuts-per-round" => out.cuts_per_round = number(&value()?)?.max(1),
             "--clients" => out.clients = number(&value()?)?.max(1),
@@ -171,6 +175,7 @@ fn rounds(arguments: &Arguments, fs: FileSystem, policy: &str) -> Result<Tally, 
             fs,
             peer: arguments.peer.clone(),
             policy: policy.to_owned(),
+            flush_times: arguments.flush_times,
             plan: Plan {
                 seed,
                 clients: arguments.clients,
@@ -237,7 +242,12 @@ fn all(arguments: &Arguments) -> Result<(usize, usize), String> {
     for policy in &arguments.policies {
         for fs in &arguments.fs {
             let expected = Expected::of(policy).ok_or(format!("{policy} is no policy"))?;
-            let name = format!("{server} {policy} on {}", fs.name());
+            let times = match arguments.flush_times {
+                true => "",
+                false => ", flush_times = false",
+            };
+            let shown = format!("{policy}{times}");
+            let name = format!("{server} {shown} on {}", fs.name());
             match rounds(arguments, *fs, policy) {
                 Ok(tally) => {
                     let ok = tally.passed(expected);
@@ -266,8 +276,8 @@ fn all(arguments: &Arguments) -> Result<(usize, usize), String> {
                     }
                     passed += usize::from(ok);
                     failed += usize::from(!ok);
-                    results.push(tally.json(fs.name(), server, policy));
-                    rows.push(tally.row(fs.name(), server, policy));
+                    results.push(tally.json(fs.name(), server, &shown));
+                    rows.push(tally.row(fs.name(), server, &shown));
                 }
                 Err(error) => {
                     println!("FAIL {name}: {error}");

@@ -24,6 +24,8 @@ use crate::workload::{OBJECTS, SHARED, SHARED_EACH};
 /// A record in the oracle's words.
 pub(crate) struct Oracle {
     history: oracle::History,
+    /// A FLUSH covers times.
+    flush_times: bool,
     /// Order of each moment, and its sequence number in `history`.
     sequence: Vec<(u64, u64)>,
     /// The number that a stamp has for each stream.
@@ -85,7 +87,7 @@ impl<'a> Places<'a> {
 }
 
 impl Oracle {
-    pub(crate) fn new(record: &History) -> Self {
+    pub(crate) fn new(record: &History, flush_times: bool) -> Self {
         let mut events: Vec<(Moment, Event<'_>)> = Vec::new();
         for (number, operation) in record.operations.iter().enumerate() {
             events.push((operation.issued, Event::Issued(number, operation)));
@@ -96,6 +98,7 @@ impl Oracle {
         events.sort_by_key(|(moment, _)| moment.order);
         let mut this = Self {
             history: oracle::History::new(),
+            flush_times,
             sequence: Vec::new(),
             streams: STREAMS.map(|name| {
                 match sectors_of(&fill(oracle::Object(1), name, 0, 1, 1)).first() {
@@ -155,6 +158,7 @@ impl Oracle {
         };
         let mut terms = Terms::new(policy, cut);
         terms.device_keeps_up = keeps_up;
+        terms.flush_times = self.flush_times;
         // On all three file systems no rename takes the only stable name away (ARCHITECTURE.md, Renames).
         terms.renames_synced = true;
         let exposed = gauge.map(|gauge| Exposed {

@@ -32,6 +32,8 @@ pub(crate) struct Task {
     pub(crate) fs: FileSystem,
     pub(crate) peer: Peer,
     pub(crate) policy: String,
+    /// A FLUSH covers times.
+    pub(crate) flush_times: bool,
     pub(crate) plan: Plan,
     pub(crate) cuts: usize,
     /// Images that are also read through a server.
@@ -236,7 +238,7 @@ pub(crate) fn judge(
     died: impl FnOnce(&Judge<'_>, Verdict),
     mut each: impl FnMut(&Judge<'_>, Result<Outcome, String>),
 ) -> Result<(), String> {
-    let judge = Judge::new(&recorded.history);
+    let judge = Judge::new(&recorded.history, task.flush_times);
     let end = Cut {
         entry: recorded.end,
         order: u64::MAX,
@@ -244,7 +246,7 @@ pub(crate) fn judge(
     };
     died(&judge, judge.judge(&recorded.left, end));
     let policy: Option<Policy> = task.policy.parse().ok();
-    let oracle = Oracle::new(&recorded.history);
+    let oracle = Oracle::new(&recorded.history, task.flush_times);
     let keeps_up = recorded.timeliness.exceeded == 0;
     let bench = Bench::new(task.fs, dir)?;
     let base = dir.join("base");

@@ -54,12 +54,11 @@ fn free_address() -> Result<SocketAddr, String> {
 impl Server {
     /// Starts a server for `share` with its state in `dir`.
     pub(crate) fn start(task: &Task, share: &Path, dir: &Path) -> Result<Self, String> {
-        let (policy, depot) = (task.policy.as_str(), task.plan.depot);
         std::fs::create_dir_all(dir).map_err(|error| error.to_string())?;
         let addr = free_address()?;
         let mut server = match &task.peer {
-            Peer::Holdfast(binary) => holdfast(binary, policy, depot, share, dir, addr)?,
-            Peer::Samba => samba(policy, share, dir, addr)?,
+            Peer::Holdfast(binary) => holdfast(binary, task, share, dir, addr)?,
+            Peer::Samba => samba(&task.policy, share, dir, addr)?,
         };
         let until = Instant::now() + START_MAX;
         while TcpStream::connect(addr).is_err() {
@@ -186,13 +185,13 @@ fn spawn(command: &mut Command, dir: &Path) -> Result<Child, String> {
 
 fn holdfast(
     binary: &Path,
-    policy: &str,
-    depot: bool,
+    task: &Task,
     share: &Path,
     dir: &Path,
     addr: SocketAddr,
 ) -> Result<Server, String> {
-    let streams = if depot { "depot" } else { "xattr" };
+    let (policy, flush_times) = (&task.policy, task.flush_times);
+    let streams = if task.plan.depot { "depot" } else { "xattr" };
     let state = dir.join("state");
     let accept = if policy == "treat-host-as-stable-storage" {
         "accept_loss = true\n"
@@ -204,6 +203,7 @@ fn holdfast(
     let text = format!(
         "[server]\nname = \"CUT\"\nstate_dir = \"{}\"\n[[listener]]\naddress = \"{addr}\"\n\
          [metrics]\nlisten = \"{metrics}\"\n\
+         [durability]\nflush_times = {flush_times}\n\
          [[share]]\nname = \"data\"\npath = \"{}\"\ndurability = \"{policy}\"\n\
          streams = \"{streams}\"\n{accept}",
         state.display(),

@@ -20,6 +20,8 @@ const DIRECTORY: Object = 13;
 struct Tale {
     history: History,
     now: u64,
+    /// Served with `flush_times = false`.
+    is_cheap: bool,
 }
 
 impl Tale {
@@ -104,8 +106,10 @@ impl Tale {
             order: self.now,
             at: Duration::from_millis(self.now),
         };
-        let promised = Judge::new(&self.history).judge(&view, cut).promised;
-        let oracle = Oracle::new(&self.history);
+        let promised = Judge::new(&self.history, !self.is_cheap)
+            .judge(&view, cut)
+            .promised;
+        let oracle = Oracle::new(&self.history, !self.is_cheap);
         let broken = oracle.check(&view, cut, None, Policy::Honor, true);
         assert_eq!(
             promised.is_empty(),
@@ -299,6 +303,29 @@ fn what_is_written_through_is_there_with_its_time_but_for_a_write() {
     assert!(!tale.is_broken_as(bytes.clone(), 60, 2));
     assert!(!tale.is_broken_as(bytes, 50, 2));
     assert!(tale.is_broken_as(zeros, 60, 2));
+}
+
+#[test]
+fn without_flush_times_a_flush_covers_size_and_name_alone() {
+    let mut tale = Tale {
+        is_cheap: true,
+        ..Tale::default()
+    };
+    tale.create(FILE, "f");
+    let end = (Cell::Size(FILE, DATA), Value::Size(UNIT as u32));
+    let effects = vec![end, (Cell::Written(FILE), Value::Written(50))];
+    tale.issue(Kind::SetEof, effects.clone(), Promise::Nothing);
+    tale.answer();
+    tale.flush(FILE);
+    let zeros = vec![0; UNIT];
+    assert!(!tale.is_broken_as(zeros.clone(), 49, 0));
+    assert!(tale.is_broken_as(Vec::new(), 50, 0));
+    assert!(tale.is_broken(&[]));
+    tale.is_cheap = false;
+    assert!(tale.is_broken_as(zeros.clone(), 49, 0));
+    tale.is_cheap = true;
+    tale.write_through(Kind::SetEof, effects);
+    assert!(tale.is_broken_as(zeros, 49, 0));
 }
 
 #[test]
