@@ -238,12 +238,14 @@ fn command(
     match kind {
         ServerKind::Holdfast {
             policy,
+            flush_times,
             file_io,
             sync_threads,
             ..
         } => {
             let settings = Holdfast {
                 policy,
+                flush_times: *flush_times,
                 file_io: file_io.as_deref(),
                 metrics,
                 connections,

@@ -293,6 +293,7 @@ fn start(shape: Shape, clients: usize, place: &Folder, namespace: &str) -> Resul
     let listeners = shape.listeners();
     let settings = Holdfast {
         policy: POLICY,
+        flush_times: None,
         file_io: None,
         metrics: None,
         connections: connections(clients),

@@ -192,6 +192,8 @@ pub struct Listener {
 pub struct Holdfast<'a> {
     /// The policy of the share.
     pub policy: &'a str,
+    /// Whether a FLUSH covers times; the default, unless given.
+    pub flush_times: Option<bool>,
     /// How files are read and written; the default, unless given.
     pub file_io: Option<&'a str>,
     /// The port of the metrics page.
@@ -208,6 +210,9 @@ pub fn holdfast_config(holdfast: Holdfast<'_>, place: &Place) -> String {
     let io = holdfast
         .file_io
         .map_or_else(String::new, |io| format!("file_io = \"{io}\"\n"));
+    let times = holdfast
+        .flush_times
+        .map_or_else(String::new, |times| format!("flush_times = {times}\n"));
     let metrics = holdfast.metrics.map_or_else(String::new, |port| {
         format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n")
     });
@@ -242,7 +247,7 @@ name = \"{SHARE}\"
 path = \"{folder}\"
 durability = \"{policy}\"
 accept_loss = {loss}
-[log]
+{times}[log]
 filter = \"warn\"
 ",
         state = place.home.join("state").display(),
@@ -279,6 +284,28 @@ pub fn configured(binary: &Path, place: &Place, text: &str) -> Result<Command, F
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_setting_that_is_not_given_is_not_in_the_configuration() {
+        let scratch = tempfile::tempdir().unwrap();
+        let place = Place::new(scratch.path().join("home"), scratch.path().join("share")).unwrap();
+        let text = |flush_times| {
+            let settings = Holdfast {
+                policy: "honor",
+                flush_times,
+                file_io: None,
+                metrics: None,
+                connections: 1,
+                listeners: &[],
+            };
+            holdfast_config(settings, &place)
+        };
+        assert!(!text(None).contains("flush_times"));
+        let cheap = text(Some(false));
+        let (_, share) = cheap.split_once("[[share]]").unwrap();
+        let (share, _) = share.split_once("[log]").unwrap();
+        assert!(share.contains("\nflush_times = false\n"), "{share}");
+    }
 
     #[test]
     fn a_program_of_an_unpacked_root_finds_its_folders_there() {

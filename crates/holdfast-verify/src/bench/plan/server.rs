@@ -32,6 +32,9 @@ pub(in crate::bench) enum ServerKind {
     /// A Holdfast that is started on this machine.
     Holdfast {
         policy: String,
+        /// Whether a FLUSH covers times; the server's default, unless given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        flush_times: Option<bool>,
         /// Instead of the program that runs the matrix.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         binary: Option<PathBuf>,
@@ -80,6 +83,7 @@ impl ServerKind {
     pub(in crate::bench) fn holdfast(policy: &str) -> Self {
         Self::Holdfast {
             policy: policy.to_owned(),
+            flush_times: None,
             binary: None,
             file_io: None,
             sync_threads: None,
@@ -102,14 +106,25 @@ impl ServerKind {
         const IGNORED: &str = "ignored";
         const UNKNOWN: &str = "not known";
         match self {
-            Self::Holdfast { policy, .. } => {
+            Self::Holdfast {
+                policy,
+                flush_times,
+                ..
+            } => {
+                let is_cheap = *flush_times == Some(false);
                 let flush = match policy.as_str() {
+                    "honor" if is_cheap => "honoured but for times",
                     "strict-sync" | "honor" => HONOURED,
                     "treat-host-as-stable-storage" => IGNORED,
                     bounded if bounded.starts_with("bounded") => "honoured later, within the bound",
                     _ => UNKNOWN,
                 };
-                (policy.clone(), flush)
+                let times = if is_cheap {
+                    ", flush_times = false"
+                } else {
+                    ""
+                };
+                (format!("{policy}{times}"), flush)
             }
             // Without `strict sync` neither a FLUSH nor `sync always` has an effect.
             Self::Samba {
@@ -128,10 +143,14 @@ impl ServerKind {
         }
     }
 
-    /// The policy of a Holdfast.
-    pub(in crate::bench) fn policy(&self) -> Option<&str> {
+    /// The policy of a Holdfast, and whether a FLUSH covers times.
+    pub(in crate::bench) fn policy(&self) -> Option<(&str, bool)> {
         match self {
-            Self::Holdfast { policy, .. } => Some(policy),
+            Self::Holdfast {
+                policy,
+                flush_times,
+                ..
+            } => Some((policy, *flush_times != Some(false))),
             _ => None,
         }
     }

@@ -127,7 +127,7 @@ fn the_plans_that_come_along_are_right() {
     for (name, minutes) in [
         ("short", 8.0),
         ("hour", 100.0),
-        ("price", 25.0),
+        ("price", 30.0),
         ("dip", 65.0),
     ] {
         let plan = Plan::parse(&Plan::text(name).unwrap()).unwrap();
@@ -135,6 +135,11 @@ fn the_plans_that_come_along_are_right() {
         let each = plan.seconds + plan.warm_up + 4.0;
         let seconds = plan.cells().len() as f64 * each;
         assert!(seconds < (minutes + 3.0) * 60.0, "{name}: {seconds} s");
+    }
+    let price = Plan::parse(&Plan::text("price").unwrap()).unwrap();
+    for times in [true, false] {
+        let is_so = |server: &&ServerPlan| server.kind.policy() == Some(("honor", times));
+        assert_eq!(price.servers.iter().filter(is_so).count(), 1);
     }
     let long = Plan::parse(&Plan::text("long").unwrap()).unwrap();
     let clients: BTreeSet<_> = long.cells().iter().map(|cell| cell.clients).collect();

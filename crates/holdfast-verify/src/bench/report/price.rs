@@ -20,6 +20,8 @@ struct Prices {
     names: Vec<String>,
     holdfast: Vec<Point>,
     samba: Vec<Point>,
+    /// Holdfast with a FLUSH that does not cover times.
+    cheap: Vec<Point>,
     rows: Vec<Vec<String>>,
     /// The places at which a setting is that of several servers.
     unclear: Vec<String>,
@@ -56,13 +58,14 @@ impl Sections<'_> {
             );
         }
         prices.shorten(old.len());
-        page.figures(&[price_figure(
-            prices.names,
-            prices.holdfast,
-            prices.samba,
-            old,
-        )])?;
-        page.table(" | class of disk | Holdfast | Samba", &prices.rows);
+        let mut head = " | class of disk | Holdfast | Samba".to_owned();
+        match prices.cheap.is_empty() {
+            true => prices.rows.iter_mut().for_each(|row| drop(row.pop())),
+            false => head += " | Holdfast, flush_times = false",
+        }
+        let rows = std::mem::take(&mut prices.rows);
+        page.figures(&[price_figure(prices, old)])?;
+        page.table(&head, &rows);
         Ok(())
     }
 
@@ -75,8 +78,12 @@ impl Sections<'_> {
         };
         let first = counted().next().map(|group| group.title);
         let is_one_workload = counted().all(|group| Some(group.title) == first);
-        let policy = |wanted: &'static str| move |of: &ServerKind| of.policy() == Some(wanted);
-        let (honor, lazy) = (policy("honor"), policy("treat-host-as-stable-storage"));
+        let honor = |of: &ServerKind| of.policy() == Some(("honor", true));
+        let cheap = |of: &ServerKind| of.policy() == Some(("honor", false));
+        let lazy = |of: &ServerKind| {
+            of.policy()
+                .is_some_and(|(policy, _)| policy == "treat-host-as-stable-storage")
+        };
         let (strict, lax) = (
             |of: &ServerKind| of.is_samba(true),
             |of: &ServerKind| of.is_samba(false),
@@ -85,11 +92,12 @@ impl Sections<'_> {
             let name = format!("{} on {}", group.title, group.disk);
             let is_unclear =
                 |one: IsSo<'_>, other: IsSo<'_>| group.count(one) * group.count(other) > 1;
-            if is_unclear(&honor, &lazy) || is_unclear(&strict, &lax) {
+            if is_unclear(&honor, &lazy) || is_unclear(&strict, &lax) || is_unclear(&cheap, &lazy) {
                 prices.unclear.push(name.clone());
             }
             let (ours, theirs) = (group.ratio(&honor, &lazy), group.ratio(&strict, &lax));
-            if ours.is_none() && theirs.is_none() {
+            let without = group.ratio(&cheap, &lazy);
+            if ours.is_none() && theirs.is_none() && without.is_none() {
                 continue;
             }
             let place = prices.names.len() as f64;
@@ -101,8 +109,10 @@ impl Sections<'_> {
             prices.holdfast.extend(points);
             let points = theirs.map(|value| value.point(place + ASIDE));
             prices.samba.extend(points);
+            let points = without.map(|value| value.point(place));
+            prices.cheap.extend(points);
             let class = group.class().map(DiskClass::name).unwrap_or_default();
-            let row = vec![name, class, text(ours), text(theirs)];
+            let row = vec![name, class, text(ours), text(theirs), text(without)];
             prices.rows.push(row);
         }
         prices
@@ -127,12 +137,8 @@ impl Prices {
 }
 
 /// The parts that are left, beside those of 2004 if they are comparable.
-fn price_figure(
-    mut names: Vec<String>,
-    holdfast: Vec<Point>,
-    samba: Vec<Point>,
-    beside: &[&str],
-) -> Figure {
+fn price_figure(prices: Prices, beside: &[&str]) -> Figure {
+    let mut names = prices.names;
     let old = names.len();
     names.extend(beside.iter().map(|name| (*name).to_owned()));
     let point = |place: usize, aside: f64, y: f64| Point {
@@ -152,10 +158,18 @@ fn price_figure(
             "Holdfast: honor / treat-host-as-stable-storage",
             0,
             false,
-            holdfast,
+            prices.holdfast,
         ),
-        series("Samba: strict sync yes / no", 5, true, samba),
+        series("Samba: strict sync yes / no", 5, true, prices.samba),
     ];
+    if !prices.cheap.is_empty() {
+        all.push(series(
+            "Holdfast: honor with flush_times = false / treat-host-as-stable-storage",
+            1,
+            false,
+            prices.cheap,
+        ));
+    }
     if !beside.is_empty() {
         all.push(series(
             "Windows Server 2003, 2004",

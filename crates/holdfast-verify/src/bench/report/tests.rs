@@ -294,6 +294,26 @@ fn the_price_of_other_workloads_does_not_stand_beside_that_of_the_reports() {
 }
 
 #[test]
+fn a_flush_that_covers_no_times_has_a_price_of_its_own() {
+    let mut runs = fixed();
+    assert!(!html(&runs).unwrap().contains("flush_times"));
+    for (round, clients) in [(0, 1), (0, 8), (1, 1), (1, 8)] {
+        let mut setting = ServerKind::holdfast("honor");
+        if let ServerKind::Holdfast { flush_times, .. } = &mut setting {
+            *flush_times = Some(false);
+        }
+        let mbps = 600.0 + 1.5 * round as f64;
+        runs.push(run("no times", setting, round, clients, mbps));
+    }
+    let page = html(&runs).unwrap();
+    let row = "<td>netbench on raw</td><td>raw</td><td>0.5 (0.5 to 0.5)</td><td>-</td>\
+               <td>0.75 (0.75 to 0.75)</td>";
+    assert!(page.contains(row), "{page}");
+    let promise = "<td>honor, flush_times = false</td><td>honoured but for times</td>";
+    assert!(page.contains(promise), "{page}");
+}
+
+#[test]
 fn two_servers_of_one_setting_have_no_ratio() {
     let mut runs = fixed();
     for (round, clients) in [(0, 1), (0, 8), (1, 1), (1, 8)] {
