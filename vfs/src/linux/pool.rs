@@ -141,13 +141,25 @@ enum Need {
 impl GroupState {
     /// The jobs that threads may take.
     fn ready(&self, most: usize) -> usize {
-        self.file_systems.values().map(|fs| fs.ready(most)).sum()
+        let is_crowded = self.is_crowded(most);
+        let each = self.file_systems.values();
+        each.map(|fs| fs.may_begin(most, is_crowded)).sum()
+    }
+
+    /// The threads that work for any file system.
+    fn running(&self) -> usize {
+        self.file_systems.values().map(FsJobs::running).sum()
+    }
+
+    /// Whether all file systems together have as many threads as they may: each gets only the few then that it must
+    /// get. Otherwise each thread that becomes free would take one more job of a file system that hangs.
+    fn is_crowded(&self, most: usize) -> bool {
+        self.running() >= most * BUSY_FILE_SYSTEMS_MAX
     }
 
     /// The threads that are idle, or about to take a job.
     fn free(&self) -> usize {
-        let running: usize = self.file_systems.values().map(FsJobs::running).sum();
-        self.threads.saturating_sub(running)
+        self.threads.saturating_sub(self.running())
     }
 
     /// Whether the waiting jobs need one more thread.
@@ -191,15 +203,16 @@ impl GroupState {
 
     /// Whether there is a job that a thread may take.
     fn is_wanted(&self, most: usize) -> bool {
-        self.file_systems.values().any(|fs| fs.ready(most) > 0)
+        self.ready(most) > 0
     }
 
     /// The next job, of the file system that has the fewest threads.
     fn take(&mut self, most: usize) -> Option<(Owner, Job)> {
+        let is_crowded = self.is_crowded(most);
         let ready = self
             .file_systems
             .iter_mut()
-            .filter(|(_, fs)| fs.ready(most) > 0);
+            .filter(|(_, fs)| fs.may_begin(most, is_crowded) > 0);
         let (device, fs) = ready.min_by_key(|(_, fs)| fs.running())?;
         let (requester, job) = fs.begin(most)?;
         Some(((*device, requester), job))

@@ -33,6 +33,14 @@ impl FsJobs {
         self.waiting.jobs.min(free + without.take(spare).count())
     }
 
+    /// As [`FsJobs::ready`]; where it is crowded, only those for which there must be a thread.
+    pub(super) fn may_begin(&self, most: usize, is_crowded: bool) -> usize {
+        match is_crowded {
+            true => self.wanted(most),
+            false => self.ready(most),
+        }
+    }
+
     /// Takes the next job. Once the usual threads are busy, it is one of a requester that no thread works for.
     pub(super) fn begin(&mut self, most: usize) -> Option<(Requester, Job)> {
         let is_full = self.usual.len() >= most;

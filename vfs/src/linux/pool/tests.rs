@@ -111,6 +111,36 @@ fn jobs_that_take_long_leave_a_thread_to_each_other_requester() {
     assert!(CROWDED.lock().file_systems.is_empty());
 }
 
+/// File systems that hang have a bounded number of threads in all, however often others use theirs.
+#[test]
+fn a_thread_that_becomes_free_is_not_lost_to_a_file_system_that_hangs() {
+    static ALL: GroupThreads = GroupThreads::with_start("all", || 8, |_| Ok(()));
+    const BUSY: u64 = BUSY_FILE_SYSTEMS_MAX as u64;
+    let submit = |device: u64, jobs: usize| {
+        (0..jobs).for_each(|_| ALL.submit(device, Box::new(|| {})).unwrap());
+    };
+    let begin = || ALL.lock().take(8).map(|((device, _), _)| device);
+    let begin_all = || std::iter::from_fn(begin).collect::<Vec<_>>();
+    let end = |device| ALL.lock().ended((device, Requester::SERVER));
+    (1..=BUSY).for_each(|device| submit(device, 20));
+    assert_eq!(begin_all().len(), 8 * BUSY_FILE_SYSTEMS_MAX);
+    submit(50, 20);
+    assert_eq!(begin_all(), [50; THREADS_MIN]);
+    for _ in 0..20 {
+        submit(60, 1);
+        assert_eq!(begin_all(), [60]);
+        end(60);
+        assert_eq!(begin_all(), [0; 0], "it waits for a job of another one");
+    }
+    // File systems that answer again make room, first for the one that has fewest threads.
+    (0..THREADS_MIN).for_each(|_| end(1));
+    assert_eq!(begin_all(), [0; 0]);
+    end(1);
+    assert_eq!(begin_all(), [1], "it has no more than its few");
+    (0..2).for_each(|_| end(2));
+    assert_eq!(begin_all(), [1, 50]);
+}
+
 /// However many requesters have no thread, the usual ones go by turns: every second one is the server's.
 #[test]
 fn many_requesters_take_no_turn_from_the_server() {
@@ -221,12 +251,8 @@ fn threads_of(device: u64) -> usize {
 
 /// Waits until the file system has this many threads.
 fn until(device: u64, threads: usize) {
-    until_it(device, |now| now == threads);
-}
-
-fn until_it(device: u64, is: impl Fn(usize) -> bool) {
     for _ in 0..1000 {
-        if is(threads_of(device)) {
+        if threads_of(device) == threads {
             return;
         }
         thread::sleep(Duration::from_millis(10));
@@ -364,8 +390,7 @@ fn file_systems_that_hang_hold_up_no_other_one() {
         assert_eq!(on(device), Ok(device));
     }
     let more: Vec<_> = (2001..2010).map(|device| hang(device, 20)).collect();
-    // There may be more, if an earlier thread was idle by then.
-    (2001..2010).for_each(|device| until_it(device, |now| now >= THREADS_MIN));
+    (2001..2010).for_each(|device| until(device, THREADS_MIN));
     assert_eq!(on(3000), Ok(3000));
     for (release, hung) in stuck.into_iter().chain(more) {
         drop(release);
