@@ -115,8 +115,8 @@ FULL_LATE = {"full sync": "F a/f, F a, F ."}
 HALVED = {"rename to another directory", "rename to a link of its own in another case",
           "rename of a write-through open", "full sync after it"}
 # There, too: the rename before is on disk before the next, and the other names before one of several goes.
-BEFORE = {("bounded", "rename to a link of its own in another case"): "F f, F ., F a, F here, F a, F .",
-          (HOST, "rename to a link of its own in another case"): "F f, F ., F a",
+BEFORE = {("bounded", "rename to a link of its own in another case"): "F here, F ., F a, F here, F a, F .",
+          (HOST, "rename to a link of its own in another case"): "F here, F ., F a",
           (HOST, "rename of a write-through open"): "F f, F ., F a",
           (HOST, "delete"): "F f, F ., F a"}
 

@@ -77,9 +77,10 @@ pub trait Volume: Send + Sync + 'static {
     }
 
     /// A node of the same inode to be held for a later [`Volume::sync`] in place of one that
-    /// [`Node::forbids_execution`], which this one does not. It gets failures of write-back as that node does, if this
-    /// is called before the write; a second call for the same node returns the same descriptor. `None` if there is
-    /// nothing better to hold than the node itself.
+    /// [`Node::forbids_execution`], which this one does not, or that the sync would have to open first. It gets
+    /// failures of write-back as that node does, if this is called before the write; a second call for the same node
+    /// returns the same descriptor. `None` if there is nothing better to hold than the node itself. It may wait for a
+    /// program on the host that has a lease on the file.
     async fn keeper(&self, node: &Self::Node) -> Option<Self::Node> {
         let _ = node;
         None

@@ -24,6 +24,8 @@ pub(super) struct FakeNode {
     pub(super) ino: u64,
     pub(super) directory: bool,
     pub(super) stream: Option<Arc<str>>,
+    /// A sync has to open it first.
+    unopened: bool,
     _open: Arc<()>,
 }
 
@@ -55,7 +57,16 @@ pub(super) fn file(ino: u64) -> FakeNode {
         ino,
         directory: false,
         stream: None,
+        unopened: false,
         _open: Arc::default(),
+    }
+}
+
+/// A file that was found, and not opened.
+pub(super) fn unopened(ino: u64) -> FakeNode {
+    FakeNode {
+        unopened: true,
+        ..file(ino)
     }
 }
 
@@ -64,6 +75,7 @@ pub(super) fn dir(ino: u64) -> FakeNode {
         ino,
         directory: true,
         stream: None,
+        unopened: false,
         _open: Arc::default(),
     }
 }
@@ -73,6 +85,7 @@ pub(super) fn stream(ino: u64, name: &str) -> FakeNode {
         ino,
         directory: false,
         stream: Some(name.into()),
+        unopened: false,
         _open: Arc::default(),
     }
 }
@@ -133,6 +146,8 @@ pub(super) struct Fake {
 pub(super) struct Times {
     pub(super) sync: Duration,
     pub(super) write: Duration,
+    /// The open of a file for its sync.
+    pub(super) open: Duration,
     /// A look for the directory of a file, after which it may be elsewhere.
     pub(super) look: Duration,
     pub(super) rng: Option<Rng>,
@@ -155,6 +170,7 @@ impl Fake {
         let times = Mutex::new(Times {
             sync,
             write,
+            open: Duration::ZERO,
             look: Duration::ZERO,
             rng: None,
             fail_one_in: 0,
@@ -312,6 +328,7 @@ impl Volume for Fake {
     }
 
     async fn sync(&self, node: &FakeNode, scope: SyncScope) -> VfsResult<()> {
+        self.keeper(node).await;
         let (dirty, names, meta) = {
             let mut state = lock(&self.state);
             state.requesters.push(requester::current());
@@ -368,6 +385,15 @@ impl Volume for Fake {
         let bad = if result.is_ok() { "" } else { "!" };
         state.log.push(format!("{word} {}{on}{bad}", node.ino));
         result
+    }
+
+    async fn keeper(&self, node: &FakeNode) -> Option<FakeNode> {
+        if !node.unopened {
+            return None;
+        }
+        let open = lock(&self.times).open;
+        self.env.sleep(open).await;
+        Some(file(node.ino))
     }
 
     async fn attr(&self, node: &FakeNode) -> VfsResult<Attr> {

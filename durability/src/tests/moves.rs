@@ -14,7 +14,7 @@ use vfs::{
 };
 
 use super::{
-    fake::{ELSEWHERE, Fake, FakeNode, dir, file, key, stream},
+    fake::{ELSEWHERE, Fake, FakeNode, dir, file, key, stream, unopened},
     flush::{PLAIN, THROUGH, World, honor, world},
     opens::opener,
     sim::{TestEnv, ms},
@@ -73,6 +73,29 @@ fn a_rename_that_may_be_halved_is_on_disk_before_its_answer_the_new_directory_fi
     honor(|w| async move {
         w.rename(&file(5), &dir(10), &dir(11)).await.unwrap();
         assert!(w.fake.take_log().is_empty(), "renames are atomic");
+    });
+}
+
+/// A program on the host that has a lease on a file delays the open for its sync.
+#[test]
+fn a_file_that_cannot_be_opened_yet_delays_no_other_rename() {
+    halves(|w| async move {
+        lock(&w.fake.times).open = ms(45_000);
+        let beside = Rc::clone(&w);
+        w.env.spawn(Box::pin(async move {
+            let (leased, old, new) = (unopened(5), dir(10), dir(11));
+            let open = beside.gate.opened(&leased, opener("f"));
+            beside.gate.prepare_rename(&leased, &old, &new).await;
+            beside.rename(&leased, &old, &new).await.unwrap();
+            drop(open);
+        }));
+        w.env.sleep(ms(100)).await;
+        let begun = w.env.monotonic();
+        w.rename(&file(6), &dir(12), &dir(13)).await.unwrap();
+        assert!(w.env.monotonic() < begun + ms(1000));
+        w.fake.take_log();
+        w.env.sleep(ms(46_000)).await;
+        assert_eq!(w.fake.take_log(), ["all 5", "all 11", "all 10"]);
     });
 }
 

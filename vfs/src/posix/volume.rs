@@ -132,7 +132,9 @@ impl<D: Disk> Volume for PosixVfs<D> {
     /// As root, the service may read every file. Otherwise, a file that it may write but not read is kept open by the
     /// descriptor that writes.
     async fn keeper(&self, node: &PosixNode<D>) -> Option<PosixNode<D>> {
-        if !node.forbids_execution() {
+        let is_file = node.0.kind == Kind::File && node.0.stream.is_none();
+        let is_unopened = is_file && node.0.io == IoAccess::default();
+        if !node.forbids_execution() && !is_unopened {
             return None;
         }
         if let Some(known) = node.0.keeper.get() {

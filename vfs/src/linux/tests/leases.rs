@@ -16,7 +16,8 @@ use tokio::{
 
 use super::*;
 use crate::{
-    Attributes, Contents, IoAccess, NamedStreams, SetAttr, StreamOpen, WriteMode,
+    Attributes, Contents, IoAccess, NamedStreams, SetAttr, StreamOpen, SyncScope, Volume,
+    WriteMode,
     linux::file_system::FileSystem,
     posix::{PosixNode, StreamStore},
 };
@@ -142,6 +143,34 @@ pub(super) fn in_depot(dir: &Path) -> PathBuf {
         at = within.next().unwrap().unwrap().path();
     }
     at
+}
+
+/// A rename on a file system whose renames are not atomic is synced under a lock, and waits for the lease before that.
+#[test]
+fn the_descriptor_for_a_sync_can_be_opened_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), b"x").unwrap();
+    let disk = LinuxDisk::open(dir.path()).unwrap();
+    let vfs = Rc::new(block_on(PosixVfs::new(disk, PosixOptions::default())).unwrap());
+    let found = block_on(vfs.lookup(ME, &["f".to_owned()])).unwrap();
+    let (file, _) = found.found.unwrap();
+    let Some(holder) = Holder::of(&dir.path().join("f")) else {
+        crate::testing::missing("python3, or leases");
+        return;
+    };
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let run = async move {
+        let (opener, unopened) = (Rc::clone(&vfs), file.clone());
+        let opening = spawn_local(async move { opener.keeper(&unopened).await });
+        sleep(Duration::from_millis(200)).await;
+        assert!(!opening.is_finished());
+        drop(holder);
+        let opened = timeout(Duration::from_secs(20), opening).await;
+        let keeper = opened.unwrap().unwrap().unwrap();
+        assert_eq!(vfs.sync(&keeper, SyncScope::All).await, Ok(()));
+        assert!(vfs.keeper(&keeper).await.is_none(), "it is open");
+    };
+    LocalSet::new().block_on(&runtime, run);
 }
 
 /// Other files share the lock under which a file's attributes are changed.

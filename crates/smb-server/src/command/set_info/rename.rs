@@ -266,16 +266,17 @@ async fn begin<'a, V: Vfs>(
     one: &Move<'a, V>,
 ) -> Result<(Renaming, PendingRename<'a, V>, bool), VfsError> {
     let (server, to) = (on.server, one.target);
+    let (gate, node) = (&on.share.gate, &on.disk.node);
+    Box::pin(gate.prepare_rename(node, one.parent, &to.parent)).await;
     let replaced = to.existing.as_ref().map(|(node, _)| node);
     let mut recorded = to.path_now();
-    let (key, rename) = (on.disk.node.key(), to.announced.id);
+    let (key, rename) = (node.key(), to.announced.id);
     (server.persistence).renaming(key, rename, [&one.from, &recorded]);
     let mut is_recorded = records::moving(server, key, rename, &recorded).await?;
     for _ in 0..RECORDED_MAX {
         // Removals that do not find their name wait for this turn, and so until the paths have followed.
         let turn = server.name_turns.rename(one.from.share).await;
-        let moving = (on.share.gate).begin_rename(one.parent, &to.parent, replaced);
-        let moving = moving.await?;
+        let moving = gate.begin_rename(one.parent, &to.parent, replaced).await?;
         let now = to.path_now();
         if now == recorded {
             return Ok((turn, moving, is_recorded));
