@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vfs::{Env, VfsError};
 
 use super::{
-    fake::{dir, file, stream},
+    fake::{Fake, dir, file, key, stream},
     flush::{PLAIN, honor},
     latch::IO,
     sim::ms,
@@ -215,6 +215,40 @@ fn many_extended_attributes_are_synced_before_their_answer() {
         }
         assert_eq!(w.flush(&f).await, IO);
         assert_eq!(w.gate.clear_latches(), 1);
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+/// Long names are not all remembered while they are dirty, and nothing is proven of any then.
+#[test]
+fn long_names_of_extended_attributes_take_a_bounded_amount_of_memory() {
+    honor(|w| async move {
+        let f = file(5);
+        let names: Vec<String> = (0..200).map(|n| format!("{n:0>255}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let known = || {
+            let count = |inode: &crate::dirty::Inode<Fake>| inode.pending.set_meta.len();
+            w.engine.peek(key(5), count)
+        };
+        w.gate.eas_changed(&f, &names[..16]).await.unwrap();
+        assert_eq!(known(), Some(16));
+        w.gate.eas_changed(&f, &names).await.unwrap();
+        assert_eq!(known(), Some(1));
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        for some in names.chunks(16) {
+            w.gate.eas_changed(&f, some).await.unwrap();
+            assert_eq!(w.flush(&f).await, IO, "there may have been others");
+        }
+        w.gate.overwritten(&f).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+        // A latch that names one is ended by the same name, unless so many are set with it.
+        w.gate.eas_changed(&f, &names[..1]).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.eas_changed(&f, &names).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.eas_changed(&f, &names[..1]).await.unwrap();
         assert_eq!(w.flush(&f).await, Ok(()));
     });
 }
