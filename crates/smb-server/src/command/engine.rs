@@ -157,13 +157,13 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
                 return Err(absent.into());
             }
             // The turn is given back at once, because the renames of the whole share wait behind it.
-            drop(server.name_turns.still(path.share).await);
+            drop(server.name_turns.still(path.share, &*server.env).await);
             if server.path_of(open)? == path && !server.files.has_moved(place.key, look) {
                 return Err(absent.into());
             }
         }
         let share = server.path_of(open)?.share;
-        let _still = server.name_turns.still(share).await;
+        let _still = server.name_turns.still(share, &*server.env).await;
         self.lookup_once().await
     }
 

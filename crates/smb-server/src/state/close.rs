@@ -4,7 +4,7 @@
 //! Exactly one request or task closes an open: the one that has marked it as closing. Requests under way on it are
 //! waited for, and new ones are refused. The handle is gone whatever the disk answers; an error is reported or logged.
 
-use std::{collections::BTreeMap, pin::pin, rc::Rc, sync::Arc};
+use std::{cell::Cell, collections::BTreeMap, pin::pin, rc::Rc, sync::Arc};
 
 use durability::{Completion, Receipt, RequestFlags, Unchanged};
 use smb_wire::{
@@ -15,12 +15,13 @@ use tokio::sync::mpsc;
 use vfs::{FileKey, Identity, Node, Vfs, VfsError};
 
 use super::{
-    EndReason, LineAbout, Open, OpenKind, Server, Session, Share, Still,
+    EndReason, LineAbout, Open, OpenKind, STILL_MAX, Server, Session, Share, Still,
     breaks::{self, perform},
     disconnected, notices, records, share_line_due,
 };
 use crate::{
-    file::{Change, Closed, Deleter, Going, Link, OpenId, Place, Remove, SharePath},
+    file::{Change, Closed, Deleter, Going, Link, OpenId, Place, Remove, ShareId, SharePath},
+    race::{First, race},
     turn::{NAME_WORK, Turn},
 };
 
@@ -363,14 +364,13 @@ impl<V: Vfs> Removal<'_, V> {
             return begun.stream_removed(self.node, self.flags).await.map(Some);
         };
         let now = || server.files.leaving(open).unwrap_or_else(|| path.clone());
-        let mut tried = self.attempt(&path, None).await;
+        let mut tried = self.attempt(&path, &Cell::new(None)).await;
         if let Err(error) = &tried
             && !matches!(error, VfsError::NotEmpty)
             && (is_elsewhere(error) || !now().same(&path))
         {
             // A directory above may have moved since the path was read, or may be moving now: ask the disk first.
-            let still = server.name_turns.still(path.share).await;
-            tried = self.attempt(&now(), Some(still)).await;
+            tried = self.attempt_in_turn(path.share, now).await;
         }
         if let Err(error) = &tried
             && is_absent(error)
@@ -402,12 +402,32 @@ impl<V: Vfs> Removal<'_, V> {
         }
     }
 
+    /// As [`Removal::attempt`] at the path `now`, between the renames of the share, which wait for it no longer than
+    /// [`STILL_MAX`].
+    async fn attempt_in_turn(
+        &self,
+        share: ShareId,
+        now: impl Fn() -> SharePath,
+    ) -> Result<Result<Receipt, VfsError>, VfsError> {
+        let env = &*self.server.env;
+        let still = Cell::new(self.server.name_turns.still(share, env).await);
+        let path = now();
+        let mut attempt = pin!(self.attempt(&path, &still));
+        match race(attempt.as_mut(), env.sleep(STILL_MAX)).await {
+            First::Left(tried) => tried,
+            First::Right(()) => {
+                drop(still.take());
+                attempt.await
+            }
+        }
+    }
+
     /// Removes the name at `path`. The outer error means that the name still exists or was not found; the inner result
     /// is the gate's for a name that was removed.
     async fn attempt(
         &self,
         path: &SharePath,
-        still: Option<Still>,
+        still: &Cell<Option<Still>>,
     ) -> Result<Result<Receipt, VfsError>, VfsError> {
         let (server, node, who) = (self.server, self.node, self.who);
         let (vfs, gate) = (&self.share.vfs, &self.share.gate);
@@ -427,7 +447,7 @@ impl<V: Vfs> Removal<'_, V> {
         };
         let begun = gate.begin_removal(&file, parent).await?;
         let removed = vfs.remove(who, &file, parent, name).await?;
-        drop(still);
+        drop(still.take());
         let filter = notices::name_filter(file.is_directory());
         let gone = notices::change(path.clone(), Some(parent.key()), Change::REMOVED, filter);
         notices::report(server, &[gone]);
@@ -463,7 +483,7 @@ impl<V: Vfs> Removal<'_, V> {
             return Err(absent);
         }
         let path = SharePath::of(path.share.0, &lookup.path);
-        self.attempt(&path, None).await
+        self.attempt(&path, &Cell::new(None)).await
     }
 }
 

@@ -16,7 +16,7 @@ use super::*;
 use crate::{
     file::Link,
     limits::ServerLimits,
-    restore::world::{World, run, run_tasks},
+    restore::world::{HASTE, World, run, run_tasks},
 };
 
 /// How the removal ends that the first of two closes carries out.
@@ -145,4 +145,33 @@ fn a_close_whose_name_another_file_takes_has_nothing_left_to_remove() {
     assert_eq!(close_of_a_name_taken(true), Ok(()));
     // Nobody knows whether the host has given the file another name.
     assert_eq!(close_of_a_name_taken(false), Err(VfsError::NotFound));
+}
+
+/// A removal that did not find its name has a turn between the renames of the share, and then its disk hangs.
+#[test]
+fn renames_do_not_wait_for_a_removal_whose_disk_hangs() {
+    let world = World::new(false, ServerLimits::default());
+    world.changes_seen(true);
+    let _back = world.bring_back(&[world.record(10)]);
+    let (server, disk) = (&world.server, &world.disk);
+    let open = server.durables.find(10).unwrap();
+    let place = open.disk().unwrap().place;
+    let who = Deleter::new(&Identity::Service, None, false);
+    let marked = (server.files).set_delete_pending(&place, open.engine, true, &who);
+    assert!(marked.is_ok());
+    let (me, root) = (&Identity::Service, disk.root());
+    run(disk.rename(me, &root, b"f", &root, b"g", false)).unwrap();
+    let (turns, share) = (&server.name_turns, ShareId(1));
+    let under_way = run(turns.rename(share));
+    let mut close = Box::pin(finish(server, None, &open));
+    waits(&mut close);
+    waits(&mut Box::pin(turns.rename(share)));
+    let slow = held(&world, SimOp::Look);
+    HASTE.set(true);
+    drop(under_way);
+    waits(&mut close);
+    HASTE.set(false);
+    drop(run(turns.rename(share)));
+    slow.store(false, Ordering::Relaxed);
+    assert_eq!(answered(close).map(drop), Err(VfsError::NotFound));
 }

@@ -35,7 +35,7 @@ pub(crate) use ender::{EndReason, Ender, ParkedRequest, ParkedRequests};
 pub(crate) use ids::ConnectionId;
 pub(crate) use large_listings::LargeListings;
 pub(crate) use log_throttle::{Due, LineAbout, LogThrottle, line_due, share_line_due};
-pub(crate) use name_turns::{NameTurns, Renaming, Still};
+pub(crate) use name_turns::{NameTurns, Renaming, STILL_MAX, Still};
 pub(crate) use open::{
     At, DirectoryCursor, Disk, InFlight, KeepsTimes, NewOpen, Open, OpenKind, need,
 };

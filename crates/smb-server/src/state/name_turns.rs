@@ -8,13 +8,24 @@
 //! Invariant: a removal that has the turn waits for no rename; so a turn of either kind is taken before one at the
 //! durability gate, and released before another is taken.
 //!
+//! A rename on a file system that hangs keeps its turn. Other file systems may be mounted in the same share, and
+//! renames there wait behind a removal that waits for a turn, so it waits no longer than [`STILL_MAX`].
+//!
 //! Bounded by the number of shares that ever existed: their numbers survive reloads.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use vfs::Env;
 
-use crate::{file::ShareId, locks::Mutex};
+use crate::{
+    file::ShareId,
+    locks::Mutex,
+    race::{First, race},
+};
+
+/// How long a removal waits for the renames under way, and later renames with it; and how long those wait for it.
+pub(crate) const STILL_MAX: Duration = Duration::from_secs(5);
 
 /// The turns of each share.
 #[derive(Debug, Default)]
@@ -44,8 +55,48 @@ impl NameTurns {
         Renaming(self.of(share).read_owned().await)
     }
 
-    /// Waits until the engine has followed all changes under way; later ones wait until the result is dropped.
-    pub(crate) async fn still(&self, share: ShareId) -> Still {
-        Still(self.of(share).write_owned().await)
+    /// Waits until the engine has followed all changes under way; later ones wait until the result is dropped. `None`
+    /// if that takes too long: then the engine may be wrong about a path.
+    pub(crate) async fn still(&self, share: ShareId, env: &dyn Env) -> Option<Still> {
+        // The timer is made only if there is something to wait for.
+        let patience = async { env.sleep(STILL_MAX).await };
+        match race(self.of(share).write_owned(), patience).await {
+            First::Left(still) => Some(Still(still)),
+            First::Right(()) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::pin,
+        task::{Context, Waker},
+    };
+
+    use super::*;
+    use crate::{
+        limits::ServerLimits,
+        restore::world::{HASTE, World, run},
+    };
+
+    #[test]
+    fn a_rename_that_hangs_holds_up_other_renames_for_a_limited_time() {
+        let server = World::new(false, ServerLimits::default()).server;
+        let (turns, env, share) = (&server.name_turns, &*server.env, ShareId(1));
+        let hangs = run(turns.rename(share));
+        let mut context = Context::from_waker(Waker::noop());
+        {
+            let mut removal = pin!(turns.still(share, env));
+            assert!(removal.as_mut().poll(&mut context).is_pending());
+            let mut later = pin!(turns.rename(share));
+            assert!(later.as_mut().poll(&mut context).is_pending());
+        }
+        HASTE.set(true);
+        assert!(run(turns.still(share, env)).is_none(), "it waits no more");
+        HASTE.set(false);
+        drop(run(turns.rename(share)));
+        drop(hangs);
+        assert!(run(turns.still(share, env)).is_some());
     }
 }
