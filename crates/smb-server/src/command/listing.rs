@@ -1,7 +1,7 @@
 //! Takes the names of a directory when its user may list one more large directory
 //! ([`crate::state::LargeListings`]).
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use smb_wire::status::Status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
@@ -10,12 +10,49 @@ use vfs::{Vfs, VfsError, VfsResult};
 use super::Call;
 use crate::{
     failure::Failure,
-    limits::{DIRECTORY_NAMES_MAX, SMALL_DIRECTORY_NAMES},
+    limits::{DIRECTORY_NAMES_MAX, LISTING_PERMIT_MAX, SMALL_DIRECTORY_NAMES},
+    race::{First, race},
     state::{EndReason, Open},
 };
 
 /// The result of a listing, and the permit for that of a large directory, to be held until its memory is charged.
 pub(super) type Permitted<T> = (T, Option<OwnedSemaphorePermit>);
+
+/// Waits for a permit of the connection to take the names of a directory.
+///
+/// # Errors
+/// Those of [`Call::park_quietly`]; `CANCELLED` if the request is ended while it waits.
+pub(super) async fn permit<'a, V: Vfs>(
+    call: &'a Call<V>,
+    open: Option<&Open<V>>,
+) -> Result<Option<SemaphorePermit<'a>>, Failure> {
+    let permits = &call.connection.listings;
+    if let Ok(permit) = permits.try_acquire() {
+        return Ok(Some(permit));
+    }
+    let waited = call.park_quietly(open, permits.acquire()).await?;
+    // The semaphore is never closed.
+    Ok(waited.map_err(ended)?.ok())
+}
+
+/// Waits for the disk with `few`, the permit of the connection, and gives it up if that takes long: listings on other
+/// disks must not wait for one that hangs.
+pub(super) async fn promptly<V: Vfs, T>(
+    call: &Call<V>,
+    few: &mut Option<SemaphorePermit<'_>>,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    // The timer is made only if the disk is waited for.
+    let patience = async { call.server().env.sleep(LISTING_PERMIT_MAX).await };
+    match race(work.as_mut(), patience).await {
+        First::Left(done) => done,
+        First::Right(()) => {
+            *few = None;
+            work.await
+        }
+    }
+}
 
 /// Calls `list` with the most names that it may return: first as for a small directory, and for a larger one again
 /// with one of `permits`, those of the user. While the request waits for it, it gives up `few`, the permit of its
@@ -31,7 +68,7 @@ pub(super) async fn list<'a, V: Vfs, T>(
     few: &mut Option<SemaphorePermit<'a>>,
     list: impl AsyncFn(usize) -> VfsResult<T>,
 ) -> Result<Permitted<T>, Failure> {
-    match list(SMALL_DIRECTORY_NAMES).await {
+    match promptly(call, few, list(SMALL_DIRECTORY_NAMES)).await {
         Err(VfsError::TooLarge) => {}
         listed => return Ok((listed?, None)),
     }
@@ -44,11 +81,12 @@ pub(super) async fn list<'a, V: Vfs, T>(
             Ok(permit) => permit.ok(),
             Err(reason) => return Err(ended(reason)),
         };
-        *few = call.connection.listings.acquire().await.ok();
+        *few = self::permit(call, open).await?;
     }
     // Nothing is listed for a client that is gone.
     call.check_connected()?;
-    Ok((Box::pin(list(DIRECTORY_NAMES_MAX)).await?, permit))
+    let listed = Box::pin(promptly(call, few, list(DIRECTORY_NAMES_MAX)));
+    Ok((listed.await?, permit))
 }
 
 /// The failure of a listing whose wait was ended.
@@ -72,6 +110,7 @@ mod tests {
     use crate::{
         command::park,
         limits::{LARGE_LISTINGS_PER_USER_MAX, LISTINGS_PER_CONNECTION_MAX},
+        restore::world::HASTE,
     };
 
     const LARGE: usize = SMALL_DIRECTORY_NAMES + 1;
@@ -82,6 +121,42 @@ mod tests {
             true => Ok(names),
             false => Err(VfsError::TooLarge),
         }
+    }
+
+    #[test]
+    fn a_disk_that_hangs_keeps_no_permit() {
+        let call = park::tests::call();
+        let free = || call.connection.listings.available_permits();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut few = call.connection.listings.try_acquire().ok();
+        {
+            let soon = pin!(promptly(&call, &mut few, std::future::ready(7)));
+            assert_eq!(soon.poll(&mut context), Poll::Ready(7));
+        }
+        assert_eq!(free(), LISTINGS_PER_CONNECTION_MAX - 1);
+        HASTE.set(true);
+        let hung = pin!(promptly(&call, &mut few, std::future::pending::<()>()));
+        assert!(hung.poll(&mut context).is_pending());
+        HASTE.set(false);
+        assert_eq!(free(), LISTINGS_PER_CONNECTION_MAX);
+    }
+
+    #[test]
+    fn a_listing_that_waits_for_others_of_its_connection_can_be_cancelled() {
+        let call = park::tests::call();
+        let mut context = Context::from_waker(Waker::noop());
+        let all = u32::try_from(LISTINGS_PER_CONNECTION_MAX).unwrap();
+        let others = call.connection.listings.try_acquire_many(all).unwrap();
+        let mut waits = pin!(permit(&call, None));
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        call.connection.cancel(call.header.message_id);
+        match waits.as_mut().poll(&mut context) {
+            Poll::Ready(Err(Failure::Status(Status::CANCELLED))) => {}
+            _ => panic!("not cancelled"),
+        }
+        drop(others);
+        let free = pin!(permit(&call, None)).poll(&mut context);
+        assert!(matches!(free, Poll::Ready(Ok(Some(_)))));
     }
 
     #[test]

@@ -172,10 +172,10 @@ async fn start<V: Vfs>(
     let (call, vfs, node) = (on.call, on.vfs(), &on.disk.node);
     let who = &on.token()?.identity;
     let pattern = Pattern::new(&text).ok_or(Status::OBJECT_NAME_INVALID)?;
-    let mut few = call.connection.listings.acquire().await.ok();
+    let mut few = listing::permit(call, Some(on.open)).await?;
     call.check_connected()?;
     let found = match pattern.is_plain() {
-        true => plain(on, &text).await?,
+        true => listing::promptly(call, &mut few, plain(on, &text)).await?,
         false => None,
     };
     let (user, share) = (call.counted()?, on.share.id);
@@ -201,7 +201,7 @@ async fn start<V: Vfs>(
         }
     }
     let held = kept(call, &names)?;
-    drop(permit);
+    drop((permit, few));
     *cursor = DirectoryCursor {
         held: Some(held),
         pattern: Some(text),
