@@ -2,9 +2,10 @@
 //!
 //! A Unix socket in the private state folder, mode 0600; in addition, the kernel is asked for the client's uid, and
 //! only root and this server's own user are served. Requests are answered on the main thread's runtime, one at a time
-//! for each client and for a few clients at once. A client that takes no answer or has left makes room for the next one;
-//! so does the one that has sent nothing for longest if the next one finds no room, but not in its first second. A
-//! request that was begun is carried out even if its client has left, because a reload must not end half-way.
+//! for each client and for a few clients at once. A client that takes no answer or has left makes room for the next
+//! one; so does, if the next one finds no room, the one that has sent nothing or has waited for its answer for longest,
+//! but not in its first seconds: the disks of several requests may hang. A request that was begun is carried out even
+//! if its client has left, because a reload must not end half-way.
 
 mod caller;
 pub mod client;
@@ -44,6 +45,11 @@ const CLIENTS_MAX: usize = 16;
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// A client that sends nothing keeps its place at least for so long.
 const SILENT_MIN: Duration = Duration::from_secs(1);
+/// A client that waits for an answer keeps its place at least for so long.
+const ANSWERED_MIN: Duration = Duration::from_secs(3);
+/// The answer to a client that has lost its place.
+const STILL_UNDER_WAY: &str = "others ask as well, and this request has not ended: it goes on, and the log will say \
+                               how it ends\n  = a disk may hang; `holdfast status` says what is in force";
 /// How often a client that has ended its requests is checked for having left.
 const LEFT_AGAIN: Duration = Duration::from_secs(1);
 /// Longest path of a Unix socket, without the closing zero.
@@ -150,7 +156,7 @@ async fn client(stream: UnixStream, control: Rc<dyn Control>, wanted: &Notify) -
         tokio::select! {
             biased;
             read = timeout(IDLE_MAX, bounded.read_until(b'\n', &mut line)) => drop(read??),
-            () = async { tokio::time::sleep(SILENT_MIN).await; wanted.notified().await } => return Ok(()),
+            () = makes_room(SILENT_MIN, wanted) => return Ok(()),
         }
         let whole = line.pop_if(|last| *last == b'\n').is_some();
         if !whole && line.is_empty() {
@@ -171,12 +177,22 @@ async fn client(stream: UnixStream, control: Rc<dyn Control>, wanted: &Notify) -
                         answer.unwrap_or_else(|error| Err(error.into()))
                     }
                     () = left(&mut read, &write) => return Ok(()),
+                    () = makes_room(ANSWERED_MIN, wanted) => {
+                        let line = answer_line(&Err(STILL_UNDER_WAY.into()));
+                        return timeout(IDLE_MAX, write.write_all(line.as_bytes())).await?;
+                    }
                 }
             }
             Err(error) => Err(error),
         };
         timeout(IDLE_MAX, write.write_all(answer_line(&answer).as_bytes())).await??;
     }
+}
+
+/// Completes when the place of the client is wanted, but not before `least` is over.
+async fn makes_room(least: Duration, wanted: &Notify) {
+    tokio::time::sleep(least).await;
+    wanted.notified().await;
 }
 
 /// Completes when the client has closed the connection; one that has only ended its requests waits for the answer.

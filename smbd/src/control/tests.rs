@@ -138,6 +138,27 @@ fn clients_that_leave_without_an_answer_make_room() {
     });
 }
 
+/// Disks that hang keep commands waiting, and their callers wait on.
+#[test]
+fn clients_whose_requests_hang_do_not_keep_others_out() {
+    while_serving(|path| {
+        let what = protocol::Closing::Session(1);
+        let unanswered = protocol::request_line(&Request::Close { what });
+        let hung = Vec::from_iter((0..CLIENTS_MAX).map(|_| {
+            let mut stream = net::UnixStream::connect(&path).unwrap();
+            stream.write_all(unanswered.as_bytes()).unwrap();
+            stream
+        }));
+        assert!(client::ask::<Value>(&path, &Request::Status {}).is_ok());
+        let answers = hung.into_iter().filter(|stream| {
+            stream.set_nonblocking(true).unwrap();
+            let answer = BufReader::new(stream).lines().next();
+            answer.is_some_and(|line| line.is_ok_and(|line| line.contains("it goes on")))
+        });
+        assert_eq!(answers.count(), 1);
+    });
+}
+
 #[test]
 fn a_command_that_panics_is_answered() {
     while_serving(|path| {
