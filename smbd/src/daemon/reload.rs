@@ -26,6 +26,9 @@ use crate::{
 /// How often a reload checks whether a new share's folder has answered.
 const ASKED_AGAIN: Duration = Duration::from_millis(20);
 
+/// How long a reload waits for the disks of the configuration, of the users, or of the state folder.
+const DISK_MAX: Duration = Duration::from_secs(30);
+
 impl<S: Service> Front<S> {
     pub(super) async fn reload(&self) -> Result<Reloaded, Error> {
         self.bring_into_force().await?.stable().await
@@ -39,14 +42,15 @@ impl<S: Service> Front<S> {
         )?;
         let _reloading = self.reloading.lock().await;
         let (old, sandbox) = (self.config(), self.sandbox.clone());
-        let reading = tokio::task::spawn_blocking(move || read_again(&file, &old, &sandbox));
-        let (config, users, needs_restart) = reading.await??;
+        let read = move || read_again(&file, &old, &sandbox);
+        let read = in_time("the configuration or the user file", DISK_MAX, read);
+        let (config, users, needs_restart) = read.await?;
         let needs_restart = needs_restart.into_iter().map(str::to_owned).collect();
         let shares = config.shares.iter();
         let folders: Vec<_> = shares.map(|share| share.path.clone()).collect();
         let (mark, wanted) = (Arc::clone(&self.mark), folders.clone());
-        let named = move || mark.name(wanted.iter().map(PathBuf::as_path));
-        tokio::task::spawn_blocking(named).await??;
+        let name = move || Ok(mark.name(wanted.iter().map(PathBuf::as_path))?);
+        in_time("the state folder", DISK_MAX, name).await?;
         // Until here disks may have hung. Shares that were late may have been taken in meanwhile, which changes nothing
         // of what was read.
         let _applying = self.applying.lock().await;
@@ -108,6 +112,22 @@ impl<S: Service> Front<S> {
     }
 }
 
+/// Runs a step that waits for a disk, on a thread of its own. It may hang for ever, and later reloads, which wait for
+/// this one, may take rights away.
+async fn in_time<T: Send + 'static>(
+    whose: &str,
+    most: Duration,
+    step: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    match tokio::time::timeout(most, tokio::task::spawn_blocking(step)).await {
+        Ok(done) => done?,
+        Err(_) => fail!(
+            "the disk of {whose} has not answered for {most:?}\n  = `holdfast close` ends what a \
+             user has open, without that disk"
+        ),
+    }
+}
+
 /// A reload that is in force.
 pub(super) struct ReloadInForce {
     applied: Applied,
@@ -156,4 +176,30 @@ fn read_again(
     })?;
     sandbox.reaches(config.shares.iter().map(|share| share.path.as_path()))?;
     Ok((config, users, needs_restart))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_hangs_ends_a_reload() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let (release, hangs) = std::sync::mpsc::channel::<()>();
+        let most = Duration::from_millis(50);
+        let said = runtime.block_on(async {
+            assert_eq!(in_time("x", Duration::MAX, || Ok(7)).await, Ok(7));
+            let hangs = move || {
+                let _ = hangs.recv();
+                Ok(())
+            };
+            in_time("x", most, hangs).await
+        });
+        let said = said.unwrap_err().to_string();
+        assert!(said.contains("the disk of x has not answered for 50ms"));
+        drop(release);
+    }
 }

@@ -47,6 +47,8 @@ pub(crate) struct Mark {
     left: Mutex<BTreeSet<PathBuf>>,
     /// Folders of this one, which the file names besides those.
     named: Mutex<BTreeSet<PathBuf>>,
+    /// Held while the file is written.
+    writing: Mutex<()>,
 }
 
 /// The contents of the mark.
@@ -96,32 +98,40 @@ impl Mark {
             boot,
             left: Mutex::new(left),
             named: Mutex::default(),
+            writing: Mutex::default(),
         };
         mark.name(shares.iter().copied())?;
         mark.serve(shares.iter().copied());
         Ok((mark, late))
     }
 
-    /// Names folders, too, that are to be served. Nothing is written if all are named already: a full disk must not
-    /// keep a reload from taking rights away.
+    /// Names folders, too, that are to be served. Nothing is written or waited for if all are named already: a disk
+    /// that is full or hangs must not keep a reload from taking rights away.
     ///
     /// # Errors
     /// The mark could not be written. It does not name the folders then, so they must not be served.
     pub(crate) fn name<'a>(&self, folders: impl Iterator<Item = &'a Path>) -> io::Result<()> {
-        let mut named = lock(&self.named);
-        // The disk may hang, so the lock of these is not held while it is written to.
-        let left = lock(&self.left).clone();
-        let mut all = named.clone();
-        all.extend(folders.map(Path::to_path_buf));
-        if named.is_empty()
-            || !all
-                .iter()
-                .all(|one| named.contains(one) || left.contains(one))
-        {
-            self.write(all.union(&left).cloned().collect())?;
+        let folders: BTreeSet<PathBuf> = folders.map(Path::to_path_buf).collect();
+        if self.names(&folders) {
+            lock(&self.named).extend(folders);
+            return Ok(());
         }
-        *named = all;
+        // The disk may hang, so the locks of the sets are not held while it is written to.
+        let _writing = lock(&self.writing);
+        let mut all = lock(&self.named).clone();
+        all.extend(folders);
+        let left = lock(&self.left).clone();
+        self.write(all.union(&left).cloned().collect())?;
+        lock(&self.named).extend(all);
         Ok(())
+    }
+
+    /// Whether the file names all these folders; it names those of earlier servers, too, from the first time on that it
+    /// is written.
+    fn names(&self, folders: &BTreeSet<PathBuf>) -> bool {
+        let (named, left) = (lock(&self.named), lock(&self.left));
+        let mut folders = folders.iter();
+        !named.is_empty() && folders.all(|one| named.contains(one) || left.contains(one))
     }
 
     /// Takes note that folders are served, and that they have been synced if the last server did not end in order.
@@ -259,6 +269,9 @@ mod tests {
         fs::create_dir(state.path()).unwrap();
         name(&[&a, &b]).unwrap();
         assert!(state.path().join(MARK).exists());
+        // The disk hangs, and another reload waits for it.
+        let _writing = lock(&mark.writing);
+        name(&[&b]).unwrap();
     }
 
     #[test]
