@@ -162,7 +162,8 @@ fn from_file(file: &Path, config: Config) -> Result<Setup, Error> {
     });
     let metrics = metrics.transpose()?;
     let sockets = config.listeners.iter().map(listener::bind);
-    let sockets = sockets.collect::<Result<_, _>>()?;
+    let sockets = sockets.collect::<Result<_, _>>();
+    let sockets = sockets.map_err(|error| not_listening(error, &config.server.state_dir))?;
     // A relative path would mean another file after a change of folder.
     let config_file = std::path::absolute(file)?;
     Ok(Setup {
@@ -202,11 +203,14 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), Error> {
         Some(file) => (password::read(file)?, false),
         None => (password::generate()?, true),
     };
-    let (socket, why_not_445) = bind(args.listen)?;
+    let state_of = |port: u16| line.state_dir.join(format!("serve-{port}"));
+    let (socket, why_not_445) = bind(args.listen).map_err(|error| {
+        let port = args.listen.and_then(|at| at.port).unwrap_or_default();
+        not_listening(error, &state_of(port))
+    })?;
     let address = socket.local_addr()?;
     config.listeners = vec![Listener::at(address)];
-    let state_dir = line.state_dir.join(format!("serve-{}", address.port()));
-    config.server.state_dir = state_dir;
+    config.server.state_dir = state_of(address.port());
     let text = banner::text(&banner::Facts {
         address,
         host: &places::host_name(),
@@ -252,7 +256,7 @@ fn owner(folder: &Path, asked: Option<LocalIds>, guest: LocalIds) -> Result<Loca
     })
 }
 
-fn bind(listen: Option<ListenAt>) -> Result<(TcpListener, Option<String>), Error> {
+fn bind(listen: Option<ListenAt>) -> io::Result<(TcpListener, Option<String>)> {
     let at = listen.unwrap_or(ListenAt {
         address: (Ipv4Addr::LOCALHOST, 0).into(),
         port: None,
@@ -262,11 +266,25 @@ fn bind(listen: Option<ListenAt>) -> Result<(TcpListener, Option<String>), Error
         address.set_port(port);
         listener::bind(&Listener::at(address))
     };
-    let bound = match at.port {
+    match at.port {
         Some(port) => try_bind(port).map(|socket| (socket, None)),
         None => listener::bind_some_port(try_bind),
-    };
-    Ok(bound?)
+    }
+}
+
+/// The error of a listener. If another server has both the port and the state folder that this one would have, it is a
+/// Holdfast with the same configuration.
+fn not_listening(error: io::Error, state_dir: &Path) -> Error {
+    if error.kind() != io::ErrorKind::AddrInUse || !state_dir::is_owned(state_dir) {
+        return error.into();
+    }
+    let text = error.to_string();
+    format!(
+        "{}\n  = another Holdfast with this state folder runs already: `holdfast status --socket {}` asks it",
+        text.lines().next().unwrap_or_default(),
+        state_dir.join(places::CONTROL_SOCKET).display()
+    )
+    .into()
 }
 
 fn one_user(name: &str, password: &Password) -> Result<UserDb, Error> {
@@ -385,6 +403,24 @@ mod tests {
         let error = from_file(&file, config).unwrap_err().to_string();
         let named = format!("[metrics]: cannot listen on {address}: ");
         assert!(error.starts_with(&named), "{error}");
+    }
+
+    #[test]
+    fn a_second_server_is_referred_to_the_first() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = Listener::at(taken.local_addr().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let refused = || {
+            let error = listener::bind(&listener).unwrap_err();
+            not_listening(error, folder.path()).to_string()
+        };
+        assert!(refused().contains("\n  = another server listens there"));
+        let _owned = state_dir::own(folder.path()).unwrap();
+        let said = refused();
+        assert!(said.starts_with("cannot listen on 127.0.0.1:"), "{said}");
+        let socket = folder.path().join("control.sock");
+        assert!(said.contains(&format!("--socket {}", socket.display())));
+        assert_eq!(said.lines().count(), 2, "{said}");
     }
 
     #[test]
