@@ -463,8 +463,7 @@ impl<S: Service> Front<S> {
                 },
                 Some(stable) = syncing.join_next() => match flat(stable) {
                     Ok(done) => {
-                        let done = requests::to_value(&done).unwrap_or_default();
-                        tracing::info!(%done, "reloaded");
+                        tracing::info!(done = requests::in_a_line(&done), "reloaded");
                     }
                     Err(error) => tracing::error!(%error, "reloaded, but not all is on disk"),
                 },

@@ -16,6 +16,7 @@ use crate::{
         protocol::{Closing, Request},
     },
     service::{PolicySetting, Service},
+    status::changes,
 };
 
 impl<S: Service> Control for Front<S> {
@@ -50,6 +51,13 @@ pub(super) fn to_value(answer: &impl Serialize) -> Result<Value, Error> {
     Ok(serde_json::to_value(answer)?)
 }
 
+/// The result of a reload in words, for the log.
+pub(super) fn in_a_line(done: &Reloaded) -> String {
+    let (text, _) = changes::reloaded_in_words(done);
+    let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+    lines.join("; ")
+}
+
 /// The caller in words; finding his name may wait for a disk.
 async fn described(caller: Caller) -> String {
     let describing = tokio::task::spawn_blocking(move || caller.describe());
@@ -63,8 +71,8 @@ impl<S: Service> Front<S> {
         let who = described(caller).await;
         match &reloaded {
             Ok(done) => {
-                let done = to_value(done).unwrap_or_default();
-                tracing::warn!(who, %done, "reloaded by control socket");
+                let done = in_a_line(done);
+                tracing::info!(who, done, "reloaded by control socket");
             }
             Err(error) => tracing::error!(who, %error, "not reloaded by control socket"),
         }
@@ -78,7 +86,7 @@ impl<S: Service> Front<S> {
         let closed = closing.await.flatten();
         let who = described(caller).await;
         match closed.is_ok() {
-            true => tracing::warn!(?what, who, "closed by control socket"),
+            true => tracing::info!(?what, who, "closed by control socket"),
             false => tracing::warn!(?what, who, "not closed by control socket"),
         }
         closed

@@ -126,7 +126,7 @@ fn one_session() {
     alice.client().login(USER, PASSWORD, "").unwrap();
     let log = daemon.log();
     let who = format!("(uid {}", rustix::process::geteuid().as_raw());
-    for said in ["WARN closed by control", "WARN not closed by control"] {
+    for said in ["INFO closed by control", "WARN not closed by control"] {
         let line = log.lines().find(|line| line.contains(said));
         assert!(line.is_some_and(|line| line.contains(&who)), "{log}");
     }
