@@ -43,7 +43,12 @@ pub enum UserCommand {
         #[arg(long, value_name = "FILE")]
         password_file: Option<PathBuf>,
         /// Name to show
-        #[arg(long, value_name = "TEXT", default_value = "")]
+        #[arg(
+            long,
+            value_name = "TEXT",
+            default_value = "",
+            hide_default_value = true
+        )]
         full_name: String,
         /// Local user and group as whom the new user acts on disk (`id NAME` prints the numbers;
         /// default: the guest account)
@@ -211,7 +216,12 @@ pub struct Question {
     #[arg(skip)]
     pub host_path: PathBuf,
     /// The user who opens it
-    #[arg(long, value_name = "USER", default_value = "")]
+    #[arg(
+        long,
+        value_name = "USER",
+        default_value = "",
+        hide_default_value = true
+    )]
     #[serde(default)]
     pub user: String,
     /// The address of the client

@@ -125,7 +125,12 @@ pub struct Access {
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
     /// Domain of the user
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub domain: String,
     /// First line is the password; - is standard input. Without it, it is asked for
     #[arg(long, value_name = "FILE")]
