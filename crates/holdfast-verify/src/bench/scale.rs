@@ -178,8 +178,6 @@ fn settings(args: &ScaleArgs) -> String {
 }
 
 fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
-    let results = std::path::absolute(&args.to)?;
-    let (scratch, _lock) = matrix::begin(&results, &settings(args))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     for workers in args.workers.iter().filter(|workers| **workers > cores) {
         remark(format_args!(
@@ -187,6 +185,10 @@ fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
         ));
     }
     let shapes = shapes(args, cores);
+    let most = shapes.iter().map(|shape| shape.nics).max();
+    let most = most.ok_or("no shape has as many workers as network cards")?;
+    let results = std::path::absolute(&args.to)?;
+    let (scratch, _lock) = matrix::begin(&results, &settings(args))?;
     let setting = ServerKind::holdfast(POLICY);
     let build = program::builds(std::iter::once(&setting))?.pop();
     let build = build.unwrap_or_default();
@@ -194,8 +196,7 @@ fn inside(args: &ScaleArgs) -> Result<bool, Failure> {
     for shape in &shapes {
         program::check(&before, &shape.name(), &build)?;
     }
-    let most = shapes.iter().map(|shape| shape.nics).max();
-    let cards = Cards::make(most.ok_or("no shape has as many workers as network cards")?)?;
+    let cards = Cards::make(most)?;
     for round in 0..usize::from(args.rounds) {
         for turn in 0..shapes.len() {
             let Some(shape) = shapes.get((round + turn) % shapes.len()) else {
@@ -407,6 +408,22 @@ mod tests {
         let left = abandoned(namespaces.path(), processes.path());
         assert_eq!(left, ["holdfast-bench-8"]);
         assert!(abandoned(&namespaces.path().join("none"), processes.path()).is_empty());
+    }
+
+    #[test]
+    fn without_a_shape_that_fits_no_folder_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let args = ScaleArgs {
+            workers: vec![1],
+            nics: vec![2],
+            clients: 1,
+            seconds: 1,
+            rounds: 1,
+            to: folder.path().join("results"),
+        };
+        let error = inside(&args).unwrap_err().to_string();
+        assert!(error.contains("no shape"), "{error}");
+        assert!(!args.to.exists());
     }
 
     #[test]
