@@ -98,7 +98,7 @@ impl Drop for Inner {
         let others = beside.is_some_and(|beside| beside.fetch_sub(1, AcqRel) > 1);
         let remote = self.file_system.class.remote;
         if remote && !self.path_only {
-            pool::close(ThreadGroup::Io.of(self.file_system.device), fd);
+            pool::close(self.file_system.place(ThreadGroup::Io), fd);
             return;
         }
         let truncated = *self.truncated.get_mut();
@@ -118,7 +118,7 @@ impl Drop for Inner {
         let is_ext4 = self.file_system.class.kind == super_block::EXT4 && !self.path_only;
         let writes_back = || truncated || (is_ext4 && raw::ext4_close_writes_back(fd.as_fd()));
         if stat.stx_blocks > CLOSE_BLOCKS_MAX && (stat.stx_nlink == 0 || writes_back()) {
-            pool::close(ThreadGroup::Io.of(self.file_system.device), fd);
+            pool::close(self.file_system.place(ThreadGroup::Io), fd);
         }
     }
 }
@@ -154,7 +154,7 @@ impl LinuxFd {
 
     /// The place on the pool for a call that waits for its file system.
     pub(super) fn place(&self, group: ThreadGroup) -> Place {
-        group.of(self.0.file_system.device)
+        self.0.file_system.place(group)
     }
 
     /// The place for walks to what automounters mount on names of the descriptor's file system: that of a device number

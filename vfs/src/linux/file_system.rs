@@ -19,7 +19,12 @@ use std::{
     },
 };
 
-use super::{calls, class::Class, super_block};
+use super::{
+    calls,
+    class::Class,
+    pool::{Place, ThreadGroup},
+    super_block,
+};
 use crate::{disk::DiskResult, lock};
 
 /// The most file systems in the table; those beyond it are queried at each mount point that is crossed.
@@ -49,6 +54,11 @@ impl FileSystem {
     /// The file system with a device number, if a descriptor on it is open.
     pub(super) fn known(device: u64) -> Option<Arc<Self>> {
         lock(&OPEN).get(&device)?.upgrade()
+    }
+
+    /// The place on the pool for a call that waits for it.
+    pub(super) fn place(&self, group: ThreadGroup) -> Place {
+        group.of(self.device).local(!self.class.remote)
     }
 
     /// The file system of a descriptor. This may wait for it.

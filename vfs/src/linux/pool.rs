@@ -52,7 +52,8 @@ pub const BUSY_FILE_SYSTEMS_MAX: usize = 4;
 pub const THREADS_MIN: usize = 4;
 /// Threads that one file system may have beyond those, for requesters that none of them works for.
 pub const SPARE_THREADS_MAX: usize = 8;
-/// File systems that a group distinguishes at once; all others share one queue.
+/// File systems that a group distinguishes at once. Beyond that, those behind a network or another process, of which
+/// many may hang at once, share one queue.
 pub const FILE_SYSTEMS_MAX: usize = 256;
 /// Most jobs of requesters waiting in a group for one file system, and most of the server itself, beside descriptors
 /// that wait to be closed. One more gives EAGAIN, which clients get as STATUS_INSUFFICIENT_RESOURCES.
@@ -74,9 +75,11 @@ pub(crate) enum ThreadGroup {
 impl ThreadGroup {
     /// The place for a job that waits for this file system (given by its device number) and no other.
     pub(crate) fn of(self, device: u64) -> Place {
+        let (group, local) = (self, false);
         Place {
-            group: self,
+            group,
             device,
+            local,
         }
     }
 }
@@ -85,6 +88,14 @@ impl ThreadGroup {
 pub(crate) struct Place {
     group: ThreadGroup,
     device: u64,
+    /// The file system is known to be on this machine, and not in another process.
+    local: bool,
+}
+
+impl Place {
+    pub(crate) fn local(self, local: bool) -> Self {
+        Self { local, ..self }
+    }
 }
 
 /// A device number that no file system has, for the jobs of those beyond [`FILE_SYSTEMS_MAX`].
@@ -283,18 +294,14 @@ impl GroupThreads {
         lock(&self.state)
     }
 
-    fn submit(&'static self, device: u64, job: Job) -> DiskResult<()> {
-        self.submit_for(Purpose::Request, device, job)
-    }
-
     /// Queues a job. One of a request is refused if as many wait for its file system as may, in all or for its
     /// requester.
-    fn submit_for(&'static self, purpose: Purpose, device: u64, job: Job) -> DiskResult<()> {
+    fn submit_for(&'static self, purpose: Purpose, place: Place, job: Job) -> DiskResult<()> {
         let most = (self.threads_max)();
         let mut state = self.lock();
-        let known = state.file_systems.contains_key(&device);
+        let known = place.local || state.file_systems.contains_key(&place.device);
         let device = match known || state.file_systems.len() < FILE_SYSTEMS_MAX {
-            true => device,
+            true => place.device,
             false => ANY,
         };
         let fs = state.file_systems.entry(device).or_default();
@@ -436,19 +443,20 @@ fn threads_of(group: ThreadGroup) -> &'static GroupThreads {
 
 /// Runs `call`, which creates nothing, on a thread of the group as the service, without waiting for it. If the queue is
 /// full it is dropped here.
-pub(crate) fn post(Place { group, device }: Place, call: impl FnOnce() + Send + 'static) {
+pub(crate) fn post(place: Place, call: impl FnOnce() + Send + 'static) {
     let call = Box::new(move || {
         if credentials::assume_to_look().is_ok() {
             call();
         }
     });
-    let _ = threads_of(group).submit(device, call);
+    let _ = threads_of(place.group).submit_for(Purpose::Request, place, call);
 }
 
 /// Closes a descriptor on a thread of the group. A full queue takes it, too, because it must not be closed here; its
 /// limit is that of descriptors.
-pub(crate) fn close(Place { group, device }: Place, fd: OwnedFd) {
-    let _ = threads_of(group).submit_for(Purpose::Close, device, Box::new(move || drop(fd)));
+pub(crate) fn close(place: Place, fd: OwnedFd) {
+    let job = Box::new(move || drop(fd));
+    let _ = threads_of(place.group).submit_for(Purpose::Close, place, job);
 }
 
 /// Runs `call` on a thread of the group as `who` and returns its result. EAGAIN if the group's queue is full or no
@@ -470,7 +478,7 @@ pub(crate) async fn look<T: Send + 'static>(
 }
 
 async fn run_under<T: Send + 'static>(
-    Place { group, device }: Place,
+    place: Place,
     assume: impl FnOnce() -> DiskResult<()> + Send + 'static,
     call: impl FnOnce() -> DiskResult<T> + Send + 'static,
 ) -> DiskResult<T> {
@@ -482,7 +490,7 @@ async fn run_under<T: Send + 'static>(
         });
         let _ = send.send(answer);
     });
-    threads_of(group).submit(device, call)?;
+    threads_of(place.group).submit_for(Purpose::Request, place, call)?;
     // The sender is dropped only with a job that was not begun.
     receive.await.unwrap_or(Err(Errno(libc::EAGAIN)))
 }

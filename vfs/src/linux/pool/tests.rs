@@ -11,7 +11,15 @@ use super::*;
 const IO_ANY: Place = Place {
     group: ThreadGroup::Io,
     device: ANY,
+    local: false,
 };
+
+impl GroupThreads {
+    /// Queues a job of a request for a file system that may be anywhere.
+    fn submit(&'static self, device: u64, job: Job) -> DiskResult<()> {
+        self.submit_for(Purpose::Request, ThreadGroup::Io.of(device), job)
+    }
+}
 
 /// Posts jobs that occupy threads of a group until the result is dropped.
 pub(in crate::linux) fn hold_up(place: Place, jobs: usize) -> mpsc::Sender<()> {
@@ -139,6 +147,27 @@ fn a_thread_that_becomes_free_is_not_lost_to_a_file_system_that_hangs() {
     assert_eq!(begin_all(), [1], "it has no more than its few");
     (0..2).for_each(|_| end(2));
     assert_eq!(begin_all(), [1, 50]);
+}
+
+/// A server with hundreds of homes of another machine, which does not answer any more.
+#[test]
+fn however_many_remote_file_systems_hang_a_local_one_is_served() {
+    static HOMES: GroupThreads = GroupThreads::with_start("homes", || 8, |_| Ok(()));
+    const MOST: u64 = FILE_SYSTEMS_MAX as u64;
+    let begin = || HOMES.lock().take(8).map(|((device, _), _)| device);
+    for device in 1..=MOST + 100 {
+        HOMES.submit(device, Box::new(|| {})).unwrap();
+    }
+    while begin().is_some() {}
+    // All that are beyond the limit have the queue of one.
+    let any = HOMES.lock().file_systems[&ANY].running();
+    assert_eq!(any, THREADS_MIN);
+    assert_eq!(HOMES.lock().file_systems.len(), FILE_SYSTEMS_MAX + 1);
+    let local = ThreadGroup::Io.of(1000).local(true);
+    HOMES
+        .submit_for(Purpose::Request, local, Box::new(|| {}))
+        .unwrap();
+    assert_eq!(begin(), Some(1000));
 }
 
 /// However many requesters have no thread, the usual ones go by turns: every second one is the server's.
