@@ -152,6 +152,10 @@ fn files_are_held_against_what_was_promised() {
     assert_eq!(now("moved"), FileNow::Renamed);
     assert_eq!(now("deleted"), FileNow::Gone);
     assert_eq!(now("replaced"), FileNow::Gone);
+    let device = format!("{:#x}", fs::metadata(data).unwrap().dev());
+    for file in &share.files {
+        assert_eq!(file.device.as_deref(), Some(&*device), "{}", file.path);
+    }
     assert_eq!(share.suspect_files, 3);
     assert_eq!(report.run.flushes, 7);
     let text = in_words(&report, 2);
@@ -231,7 +235,7 @@ fn without_a_journal_the_way_to_one_is_reported() {
     assert_eq!(found.shares[0].share, "data");
     // Any bytes under such a name.
     let file = place.state.path().join("flushes/00000000000000ff.flushes");
-    fs::write(&file, [0x48, 0x46, 0x4A, 0x32, 1, 2, 3]).unwrap();
+    fs::write(&file, b"HFJ3\x01\x02\x03").unwrap();
     let text = in_words(&place.report("b"), 5);
     assert!(text.contains("another version"), "{text}");
     let only = Place::new();

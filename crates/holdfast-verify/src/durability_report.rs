@@ -246,7 +246,6 @@ fn failed_files(read: &StoredLatches, share: Option<&str>) -> Vec<FailedFile> {
     let known = read.records.iter().filter(wanted).map(|record| FailedFile {
         path: record.path.clone(),
         inode: Some(record.key.ino),
-        device: Some(device(record.key)),
         shares: Some(record.shares.clone()),
         error: record.error.to_string(),
         since_s: Some(record.at.secs),
@@ -304,9 +303,9 @@ fn share_report(run: &runs::Run, name: &str, root: &str) -> ShareReport {
     }
 }
 
-/// The device of an inode's file system: another one may have an inode of the same number.
-fn device(key: FileKey) -> String {
-    format!("{:#x}", key.fs)
+/// The device of an inode's file system, if it is known: another one may have an inode of the same number.
+fn device(key: FileKey) -> Option<String> {
+    (key.fs != 0).then(|| format!("{:#x}", key.fs))
 }
 
 /// The most that a crash of the machine could take under this record.

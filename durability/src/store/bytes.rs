@@ -171,7 +171,7 @@ macro_rules! fields {
 }
 pub(super) use fields;
 
-// The device number is left out, because it does not outlive a reboot.
+// The device number is left out, because it does not outlive a reboot. The journal appends it to its records.
 fields! { FileKey { ino, generation, ..FileKey::default() } }
 
 /// Errors as numbers that never change; an error that is not in this list is stored and read as `Io`.

@@ -1,7 +1,8 @@
 //! The records of the journal of acknowledged flushes, their bytes, and a reader that takes nothing on trust.
 //!
-//! The journal is a row of segments (`segments.rs`) of frames (`frames.rs`, with `HFJ1`), whose payload
+//! The journal is a row of segments (`segments.rs`) of frames (`frames.rs`, with `HFJ2`), whose payload
 //! is records, each: u8 kind ([`JournalRecord`]; others are skipped), u32 length, body (`bytes.rs`).
+//! A body ends with the device (u64) of each inode that it names, in their order; early builds (`HFJ1`) left these out.
 //! Frame 0 of a segment begins with a start record.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -22,7 +23,9 @@ const SHARES_BYTES_MAX: usize = 24 << 10;
 const EXPOSED_FILES_MAX: usize = 32;
 /// Most bytes of a path that are recorded; only people read it.
 const PATH_MAX: usize = 1024;
-pub(crate) const MAGIC: &Magic = b"HFJ1";
+pub(crate) const MAGIC: &Magic = b"HFJ2";
+/// The magic of early builds, which is still read.
+const EARLY_MAGIC: &Magic = b"HFJ1";
 
 /// One share of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +60,7 @@ pub struct FlushRecord {
     pub at: Timestamp,
     /// The share.
     pub share: String,
-    /// Which inode.
+    /// Which inode; its `fs` is 0 in a record of an early build.
     pub key: FileKey,
     /// The stream flushed, empty for the unnamed one.
     pub stream: String,
@@ -97,7 +100,7 @@ pub struct ExposureRecord {
 /// One dirty file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExposedFile {
-    /// Which inode.
+    /// Which inode; its `fs` is 0 in a record of an early build.
     pub key: FileKey,
     /// Where it is, from the root of the share; empty if unknown.
     pub path: String,
@@ -145,6 +148,7 @@ macro_rules! kinds {
                         $kind
                     })+
                 };
+                self.put_devices(&mut body);
                 let mut out = Vec::new();
                 (kind, body.len() as u32).put(&mut out);
                 out.extend(body);
@@ -156,10 +160,13 @@ macro_rules! kinds {
             pub(crate) fn read(from: &mut &[u8]) -> Option<Option<Self>> {
                 let (kind, len): (u8, u32) = Field::take(from)?;
                 let mut body = bytes(from, usize::try_from(len).ok()?)?;
-                let record = match kind {
+                let mut record = match kind {
                     $($kind => Self::$name { $($field: Field::take(&mut body)?),+ },)+
                     _ => return Some(None),
                 };
+                if !body.is_empty() {
+                    record.take_devices(&mut body)?;
+                }
                 body.is_empty().then_some(Some(record))
             }
         }
@@ -173,6 +180,29 @@ kinds! {
     4 Exposure { 0: exposure };
     5 Stop { at: at, stable: stable };
     6 Gap { at: at, lost: lost };
+}
+
+impl JournalRecord {
+    fn put_devices(&self, body: &mut Vec<u8>) {
+        match self {
+            Self::Flushed(flush) | Self::Promised(flush) => flush.key.fs.put(body),
+            Self::Exposure(record) => record.files.iter().for_each(|file| file.key.fs.put(body)),
+            Self::Start(_) | Self::Stop { .. } | Self::Gap { .. } => {}
+        }
+    }
+
+    fn take_devices(&mut self, body: &mut &[u8]) -> Option<()> {
+        match self {
+            Self::Flushed(flush) | Self::Promised(flush) => flush.key.fs = Field::take(body)?,
+            Self::Exposure(record) => {
+                for file in &mut record.files {
+                    file.key.fs = Field::take(body)?;
+                }
+            }
+            Self::Start(_) | Self::Stop { .. } | Self::Gap { .. } => {}
+        }
+        Some(())
+    }
 }
 
 fields! { ShareRoot { name, root } }
@@ -228,13 +258,13 @@ pub struct Segment {
 /// Reads a segment; the bytes may be anything.
 pub fn read_segment(file: &[u8]) -> Segment {
     let mut out = Segment::default();
-    if let Some([b'H', b'F', b'J', digit]) = file.get(..4)
-        && *digit != MAGIC[3]
-    {
+    let mut known = [MAGIC, EARLY_MAGIC].into_iter();
+    let magic = known.find(|magic| file.starts_with(*magic));
+    if magic.is_none() && file.starts_with(b"HFJ") {
         out.other_version = true;
         return out;
     }
-    let ending = frames::read(MAGIC, file, |mut from, _| {
+    let ending = frames::read(magic.unwrap_or(MAGIC), file, |mut from, _| {
         while !from.is_empty() {
             out.records.extend(JournalRecord::read(&mut from)?);
         }

@@ -6,7 +6,7 @@ use vfs::{FileKey, Timestamp, VfsError, linux::FsIdentity};
 
 use crate::{
     Bound, ExposedFile, Exposure, ExposureRecord, FlushRecord, JournalRecord, LatchRecord, Policy,
-    ShareRoot, StartRecord, UnprovenStream,
+    ShareRoot, StartRecord, UnprovenStream, read_segment, store::testing::frame,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -19,7 +19,7 @@ fn at(secs: i64) -> Timestamp {
 
 fn key(ino: u64) -> FileKey {
     FileKey {
-        fs: 0,
+        fs: 0x1f,
         ino,
         generation: 9,
     }
@@ -95,24 +95,24 @@ fn journal() -> Vec<(JournalRecord, &'static str)> {
         (
             JournalRecord::Flushed(flush()),
             "\
-             025500000005000000000000004d000000040064617461030000000000000009000000\
+             025d00000005000000000000004d000000040064617461030000000000000009000000\
              000000000100730400642fc3a40a000000000000000b00000000000000000000000000\
-             00000000000000000000000c0000000000000001",
+             00000000000000000000000c00000000000000011f00000000000000",
         ),
         (
             JournalRecord::Promised(flush()),
             "\
-             035500000005000000000000004d000000040064617461030000000000000009000000\
+             035d00000005000000000000004d000000040064617461030000000000000009000000\
              000000000100730400642fc3a40a000000000000000b00000000000000000000000000\
-             00000000000000000000000c0000000000000001",
+             00000000000000000000000c00000000000000011f00000000000000",
         ),
         (
             JournalRecord::Exposure(exposure),
             "\
-             047800000006000000000000004d000000040064617461033200000000000000000040\
+             048000000006000000000000004d000000040064617461033200000000000000000040\
              0000000000010000000000000002000000000000000300000000000000040000000000\
              000005000000000000000000000200000000b80b000000000000010008000000000000\
-             0009000000000000000100700600000000000000",
+             00090000000000000001007006000000000000001f00000000000000",
         ),
         (
             stop,
@@ -133,6 +133,28 @@ fn journal_records_have_the_captured_bytes() {
         assert_eq!(hex(&record.encode()), captured, "{record:?}");
         let read = JournalRecord::read(&mut &*record.encode());
         assert_eq!(read, Some(Some(record)));
+    }
+}
+
+/// The bodies of early builds end before the devices.
+#[test]
+fn journal_records_of_early_builds_name_no_device() {
+    for (record, _) in journal() {
+        let mut without = record.clone();
+        let key = match &mut without {
+            JournalRecord::Flushed(flush) | JournalRecord::Promised(flush) => &mut flush.key,
+            JournalRecord::Exposure(exposure) => &mut exposure.files[0].key,
+            _ => continue,
+        };
+        key.fs = 0;
+        let mut early = record.encode();
+        early.truncate(early.len() - 8);
+        let len = early.len() as u32 - 5;
+        early[1..5].copy_from_slice(&len.to_le_bytes());
+        assert_eq!(
+            read_segment(&frame(b"HFJ1", 1, 0, &early)).records,
+            [without]
+        );
     }
 }
 

@@ -570,7 +570,7 @@ fn a_bad_middle_is_reported_and_the_rest_is_read() {
     old[middle..middle + strange.len()].copy_from_slice(&strange);
     assert_eq!(read_segment(&old).damage.len(), 1);
     let mut newer = segment(1).0;
-    newer[3] = b'2';
+    newer[3] = b'3';
     assert!(read_segment(&newer).other_version);
 }
 
@@ -600,10 +600,11 @@ proptest! {
     /// One changed byte loses at most its frame, and never makes up a record.
     #[test]
     fn one_byte_costs_one_frame(at in 0usize..2048, flip in 1u8..) {
+        // The digit of the version.
+        prop_assume!(at != 3);
         let (mut bytes, records) = segment(4);
         bytes[at] ^= flip;
         let read = read_segment(&bytes);
-        prop_assume!(!read.other_version);
         prop_assert!(read.records.len() + 3 >= records.len());
         prop_assert!(read.records.iter().all(|record| records.contains(record)));
         if read.records.len() < records.len() {

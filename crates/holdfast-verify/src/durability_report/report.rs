@@ -106,8 +106,8 @@ pub struct FileReport {
     pub stream: String,
     /// Its inode.
     pub inode: u64,
-    /// The device of its file system at the time of the flush, as in "0x1f".
-    pub device: String,
+    /// The device of its file system at the time of the flush, as in "0x1f"; null if an early build wrote the journal.
+    pub device: Option<String>,
     /// The time of the flush, in seconds since 1970.
     pub flushed_s: i64,
     /// The same, in milliseconds.
@@ -185,8 +185,8 @@ pub struct ExposedFileReport {
     pub path: String,
     /// Its inode.
     pub inode: u64,
-    /// The device of its file system then, as in "0x1f".
-    pub device: String,
+    /// The device of its file system then, as in "0x1f"; null if an early build wrote the journal.
+    pub device: Option<String>,
     /// Bytes.
     pub bytes: u64,
 }
@@ -211,9 +211,6 @@ pub struct FailedFile {
     /// Its inode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inode: Option<u64>,
-    /// The device of its file system, as in "0x1f".
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub device: Option<String>,
     /// The shares it was in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shares: Option<Vec<String>>,

@@ -86,7 +86,7 @@ fn names_do_not_control_the_terminal() {
         path: odd.clone(),
         stream: odd.clone(),
         inode: 1,
-        device: "0x1".to_owned(),
+        device: Some("0x1".to_owned()),
         flushed_s: 0,
         flushed_ms: 0,
         policy: "honor".to_owned(),
@@ -139,4 +139,5 @@ fn a_renamed_file_is_found_beside_a_lost_one_with_its_inode_number() {
         "{lines:?}"
     );
     assert_ne!(lines[0].device, lines[1].device);
+    assert_eq!(device(FileKey::default()), None);
 }
