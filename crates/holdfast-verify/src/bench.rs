@@ -490,4 +490,9 @@ mod tests {
         let refused = named::<Preset>("oracle").unwrap_err();
         assert!(refused.contains("`sql-server`"), "{refused}");
     }
+
+    #[test]
+    fn the_schema_is_that_of_a_line_of_output() {
+        crate::schemas::is_in_file::<Record>("bench-output");
+    }
 }

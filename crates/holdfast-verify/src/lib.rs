@@ -17,6 +17,8 @@ macro_rules! line {
 
 pub mod bench;
 pub mod durability_report;
+#[cfg(test)]
+mod schemas;
 pub mod verify_flush;
 
 use std::{

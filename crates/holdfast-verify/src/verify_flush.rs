@@ -72,6 +72,7 @@ type Failure = String;
 
 /// The result of `check`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 enum Verdict {
     /// Nothing that was acknowledged before the cut is lost.

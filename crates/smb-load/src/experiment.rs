@@ -36,6 +36,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 /// The result of a step that did not fail.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outcome {
     /// The figures of the measured time.
     pub measured: Measured,
@@ -63,6 +64,7 @@ impl From<Measured> for Outcome {
 
 /// One line of a file of results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Record {
     /// The version of Holdfast's client.
     pub version: String,
@@ -70,7 +72,7 @@ pub struct Record {
     pub server: String,
     #[serde(flatten)]
     pub workload: Workload,
-    /// The shares over which databases and logs were dealt out ([`Preset::shares_of`]), if there were several.
+    /// The shares over which databases and logs were dealt out, if there were several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<String>,
     /// How many clients ran it.

@@ -67,6 +67,7 @@ fn micros(latency: Duration) -> u64 {
 /// Latencies in numbers: all but the count in microseconds. A percentile is there only if the operations are so many that
 /// it is not simply the longest latency: 10 for 90 percent, 20 for 95, 100 for 99 and 1,000 for 99.9.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Operations.
     pub count: u64,

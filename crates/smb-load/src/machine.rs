@@ -8,11 +8,13 @@ use crate::rig::memory::kib;
 
 /// The machine on which the client ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Machine {
     /// The processor, as Linux names it.
     pub cpu: String,
     /// Cores that the client could use.
     pub cores: usize,
+    /// The release of its kernel.
     pub kernel: String,
     /// The load average of the last minute when the step began.
     pub load: String,

@@ -15,6 +15,7 @@ use crate::{Measured, Watch, cpu, rig::Failure, rig::server::Access};
 
 /// A client that is no part of this project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Program {
     /// The work that is measured.
     pub command: String,

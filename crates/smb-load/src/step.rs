@@ -126,6 +126,7 @@ impl Watch for () {
 
 /// The figures of all workers of a step in the measured time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Measured {
     /// The measured time, seconds.
     pub seconds: f64,

@@ -15,6 +15,7 @@ const MAILBOXES_MAX: u64 = 10_000_000;
 
 /// The workload that a step runs, with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "workload", rename_all = "kebab-case")]
 pub enum Workload {
     /// NetBench's Enterprise Disk Mix; a client is one of its clients.
@@ -28,11 +29,13 @@ pub enum Workload {
     },
     /// The load file of dbench, line by line; a client is one of its clients.
     Replay {
+        /// Its path.
         #[serde(default = "load_file")]
         load_file: PathBuf,
     },
     /// The I/O of a mail store; a client is one thread of each group.
     Jetstress {
+        /// Storage groups.
         #[serde(default = "one")]
         groups: usize,
         /// Their databases and how stability is asked for.
@@ -60,6 +63,7 @@ pub enum Workload {
     Metadata,
     /// READs at random places of cached files.
     Read {
+        /// Bytes of each.
         bytes: u32,
         /// Outstanding on each connection.
         #[serde(default = "one")]
@@ -70,11 +74,13 @@ pub enum Workload {
     },
     /// WRITEs at random places of a cached file.
     Write {
+        /// Bytes of each.
         bytes: u32,
         /// Outstanding.
         #[serde(default = "one")]
         depth: usize,
     },
+    /// ECHO requests.
     Echo,
     /// CREATE and CLOSE of files that stay.
     OpenClose {
@@ -122,6 +128,7 @@ fn mebibytes() -> u64 {
 
 /// The work of a client that disturbs another one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Noise {
     /// Reads 1 MiB pieces, four outstanding.

@@ -1,4 +1,6 @@
 //! The findings of `check`, in words and as JSON.
+//!
+//! The fields of [`Findings`] are an interface for scripts, with a schema as those of `durability report`.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +21,9 @@ macro_rules! losses {
     ($($loss:ident: $word:literal, $meaning:literal;)*) => {
         /// How an acknowledged record was lost.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
         #[serde(rename_all = "kebab-case")]
-        pub(super) enum Loss { $($loss,)* }
+        pub(super) enum Loss { $(#[doc = $meaning] $loss,)* }
 
         impl Loss {
             const ALL: &[Self] = &[$(Self::$loss,)*];
@@ -44,50 +47,72 @@ losses! {
     Absent: "absent", "its file or stream has no name";
     OldName: "old-name", "the name before an acknowledged rename is still there";
     Unreadable: "unreadable", "cannot be read";
-    OldTime: "old-time", "the file's modification time is older than the one told after its FLUSH";
+    OldTime: "old-time", "the file's modification time is older than the one returned after its FLUSH";
 }
 
 /// A record that is lost.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Item {
+    /// How it was lost.
     pub(super) loss: Loss,
+    /// The file or stream, below the place.
     pub(super) name: String,
+    /// The number of the file in the run.
     file: u32,
+    /// The number of the record in its file.
     pub(super) sequence: u64,
+    /// Whether there are only zeros in its place.
     zeros: bool,
 }
 
 /// The output of `check --json`.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Findings<'a> {
     #[serde(flatten)]
     report: &'a Report,
+    /// The result.
     pub(super) verdict: Verdict,
+    /// Records and times that were acknowledged and are lost.
     pub(super) lost: u64,
+    /// Their number by kind of loss; each kind is there.
     losses: BTreeMap<Loss, u64>,
+    /// Microseconds from the acknowledgement of the oldest of the listed losses to the last acknowledgement.
     pub(super) oldest_lost_us: Option<u64>,
+    /// Why `write` ended; null if the ledger does not say.
     write_ended: Option<&'a str>,
+    /// Whether that may have been a cut.
     ended_by_cut: Option<bool>,
+    /// The losses, at most 10,000.
     pub(super) items: Vec<LostRecord<'a>>,
+    /// Losses that are not listed.
     items_left_out: u64,
 }
 
 /// One of its losses.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct LostRecord<'a> {
     #[serde(flatten)]
     pub(super) item: &'a Item,
+    /// When it was acknowledged, in microseconds since 1970, if the ledger says so.
     acknowledged_us: Option<u64>,
 }
 
 /// All that was found.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Report {
+    /// The id of the run.
     run: String,
+    /// The place that `write` wrote to.
     place: String,
+    /// Records that were acknowledged.
     acknowledged: u64,
     #[serde(skip)]
     last_time: u64,
+    /// Whether the ledger's last line was being written when it ended.
     #[serde(rename = "ledger_tail_torn")]
     torn_ledger: bool,
     #[serde(skip)]
@@ -285,5 +310,15 @@ impl Item {
             text += &format!(", acknowledged {before:.1} ms before the last");
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_that_of_the_type() {
+        crate::schemas::is_in_file::<Findings<'_>>("verify-flush-check");
     }
 }

@@ -33,6 +33,7 @@ const PAGES: u64 = 16_384;
 
 /// How a client asks that data are stable before the answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Stability {
     #[default]
@@ -44,7 +45,9 @@ pub enum Stability {
 
 /// The sizes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Profile {
+    /// The application whose I/O is imitated.
     #[serde(default)]
     pub preset: Preset,
     /// Pages of the database of each group; as many as the mailboxes need, unless given.
@@ -53,7 +56,7 @@ pub struct Profile {
     /// How stability is asked for.
     #[serde(default)]
     pub stability: Stability,
-    /// Mailboxes that all groups together must carry: each wants [`MAILBOX_IOPS`].
+    /// Mailboxes that all groups together must carry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mailboxes: Option<u64>,
     /// MiB of each mailbox.

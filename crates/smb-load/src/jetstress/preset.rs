@@ -8,7 +8,9 @@
 use serde::{Deserialize, Serialize};
 use smb_wire::msg::CreateOptions;
 
+/// An application whose I/O is imitated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
     /// The mail store of the Jetstress report of 2008.

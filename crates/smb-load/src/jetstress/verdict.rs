@@ -15,6 +15,7 @@ pub const MAILBOX_IOPS: f64 = 0.5;
 
 /// Whether the latencies of a run are those of a mail store that users can live with.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verdict {
     /// The mean of the reads of the database, milliseconds.
     pub read_ms: f64,

@@ -12,6 +12,7 @@ use crate::{LoadError, Sample, Worker};
 
 /// How much a client of the mix caches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// Nothing: every operation is a request to the server.
