@@ -223,7 +223,8 @@ To permit it:
   User:      alice
   Password:  aaaa-bbbb-cccc-dddd   (made up for this run)
   Traffic:   signed always, encrypted when the client asks
-  Durability \"honor\": when a client's flush or write-through succeeds, that data and its name survive a power failure.
+  Durability \"honor\": when a client's flush succeeds, the file's data, size, times, attributes and name survive \
+a power failure; when a write-through succeeds, its data and the file's name do.
 
 Connect:
   smbclient     smbclient //127.0.0.1/data -U alice -p 4450
@@ -290,6 +291,7 @@ Stop with Ctrl-C; dirty data are synced first.
             policy: "bounded:50ms,4MiB".parse().unwrap(),
             ..facts(&shares, "127.0.0.1:445")
         };
-        assert!(text(&bounded).contains("at most the last 50ms or 4MiB of acknowledged changes"));
+        let bounds = "changes of the last 50ms, and at most 4MiB of them.";
+        assert!(text(&bounded).contains(bounds));
     }
 }

@@ -100,13 +100,16 @@ pub fn one_word(name: &str) -> String {
 pub fn promise(policy: &Policy, flush_times: bool) -> String {
     match policy {
         Policy::Honor if !flush_times => {
-            "when a client's flush or write-through succeeds, that data and its name survive a \
-             power failure; its modification time may be an older one (flush_times = false)"
+            "when a client's flush succeeds, the file's data, size, attributes and name survive a \
+             power failure; when a write-through succeeds, its data and the file's name do; the \
+             modification time may be an older one (flush_times = false)"
                 .to_owned()
         }
-        Policy::Honor => "when a client's flush or write-through succeeds, that data and its \
-                          name survive a power failure"
-            .to_owned(),
+        Policy::Honor => {
+            "when a client's flush succeeds, the file's data, size, times, attributes and name \
+             survive a power failure; when a write-through succeeds, its data and the file's name do"
+                .to_owned()
+        }
         Policy::TreatHostAsStableStorage => {
             "a flush is answered at once: acknowledged data survives a crash of Holdfast, \
              but NOT a crash or power failure of this machine"
@@ -120,8 +123,8 @@ pub fn promise(policy: &Policy, flush_times: bool) -> String {
             let bounds = text.split_once(':').map_or("", |(_, bounds)| bounds);
             let (delay, bytes) = bounds.split_once(',').unwrap_or((bounds, ""));
             format!(
-                "a flush is answered at once: a power failure can take at most the last {delay} \
-                 or {bytes} of acknowledged changes"
+                "a flush is answered at once: a power failure can take at most the acknowledged \
+                 changes of the last {delay}, and at most {bytes} of them"
             )
         }
     }
@@ -156,9 +159,12 @@ mod tests {
     #[test]
     fn promises_name_the_bounds() {
         let bounded = parse("bounded:50ms,4MiB").unwrap();
-        assert!(promise(&bounded, true).contains("at most the last 50ms or 4MiB of"));
+        let bounds = "changes of the last 50ms, and at most 4MiB of them";
+        assert!(promise(&bounded, true).contains(bounds));
         assert!(promise(&Policy::TreatHostAsStableStorage, true).contains("but NOT a crash"));
+        assert!(promise(&Policy::Honor, true).contains("data, size, times, attributes and name"));
         let cheap = promise(&Policy::Honor, false);
+        assert!(cheap.contains("data, size, attributes and name"), "{cheap}");
         assert!(
             cheap.contains("modification time may be an older one"),
             "{cheap}"

@@ -24,7 +24,7 @@ fn everything_that_goes_on_is_shown() {
         "file I/O by ",
         "connections: 1 from 1 addresses, 0 without a login",
         "workers:\n  worker  core  listeners",
-        "honor: when a client's flush or write-through succeeds",
+        "honor: when a client's flush succeeds, the file's data, size, times, attributes and name",
         "bounded:60000ms,1GiB: a flush is answered at once: a power failure can take",
         "acknowledged and not known to be stable: 20 KiB in ",
         "sessions: 1",
