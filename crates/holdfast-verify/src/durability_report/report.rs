@@ -163,9 +163,10 @@ pub struct ExposureReport {
     pub measured_files: u64,
     /// Whether nothing could be lost.
     pub nothing: bool,
-    /// Bytes that could be lost at most; no more were acknowledged.
+    /// Bytes that could be lost at most. While changes are acknowledged, this is the limit that the journal stored in
+    /// advance; the bound of the policy applies as well.
     pub at_most_bytes: u64,
-    /// The same as a span of time.
+    /// The span of time of what could be lost, likewise.
     pub at_most_ms: i64,
     /// All that was acknowledged before this time is stable.
     pub stable_before_ms: i64,

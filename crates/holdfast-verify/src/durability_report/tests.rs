@@ -42,6 +42,21 @@ fn exposure_is_an_upper_bound_in_words() {
         "{text}"
     );
     assert!(text.contains("big  400 bytes"), "{text}");
+    // The policy has no bound of its own.
+    let limit = "the limit that the journal stored in advance; the bound of the policy applies";
+    assert!(!text.contains(limit), "{text}");
+    let bounded = |lease| {
+        let mut words = words::Words::default();
+        let report = exposure_report(&ExposureRecord {
+            policy: "bounded:50ms,4MiB".parse().unwrap(),
+            ..record(lease, 400)
+        });
+        words.exposure_in_words(&report, RunEnd::Running);
+        words.text
+    };
+    assert!(bounded(3000).contains(limit), "{}", bounded(3000));
+    // The exposure that was measured is below the bound.
+    assert!(!bounded(0).contains(limit), "{}", bounded(0));
     let closed = exposure_report(&record(0, 400));
     assert_eq!((closed.at_most_bytes, closed.at_most_ms), (400, 2500));
     let nothing = exposure_report(&record(0, 0));

@@ -178,6 +178,10 @@ impl Words {
         } else {
             let (bytes, ms) = (exposure.at_most_bytes, exposure.at_most_ms);
             line!(self.text; "  {policy}: exposure {at} at most {bytes} bytes, {ms} ms");
+            if policy.starts_with("bounded") && exposure.at_most_bytes > exposure.measured_bytes {
+                line!(self.text; "    this is the limit that the journal stored in advance; \
+                      the bound of the policy applies as well");
+            }
             let stable_before = when_ms(exposure.stable_before_ms);
             let nothing_after = when_ms(exposure.nothing_after_ms);
             line!(self.text; "    stable is all that was acknowledged before {stable_before}; \
