@@ -1,7 +1,8 @@
 //! The orderly end: the server first stops accepting; then connections finish or are closed after the grace period,
-//! dirty data are synced, threads end, and the report is logged. Only then does `run` return. A hanging disk does not
-//! delay the end: the sync is given up when no part of it has completed for as long as the grace period, threads that
-//! have not ended by then are abandoned, and the mark of an unclean end stays.
+//! dirty data are synced, threads end, and the report is logged. Only then does `run` return. A hanging disk delays the
+//! end by six grace periods at most: two for the connections, two for the sync, which is given up when no part of it
+//! has completed for as long as the grace period, and one for each later step. Threads that have not ended by then are
+//! abandoned, and the mark of an unclean end stays.
 
 use std::{
     pin::pin,

@@ -299,13 +299,13 @@ impl<C: Send + 'static> Worker<C> {
     /// Ends the thread and waits for it, but no longer than `wait`: a thread that the kernel
     /// holds is left to the end of the process.
     pub async fn end(&self, wait: Duration) {
-        // Without a receiver the thread has ended already; if the queue is full, it is not reading it.
-        let _ = tokio::time::timeout(wait, self.inbox.sender.send(Message::End)).await;
         let Some(thread) = self.thread.borrow_mut().take() else {
             return;
         };
         // A thread that panics ends the process.
         let ended = async {
+            // Without a receiver the thread has ended already; if the queue is full, it is not reading it.
+            let _ = self.inbox.sender.send(Message::End).await;
             while !thread.is_finished() {
                 tokio::time::sleep(END_POLL).await;
             }

@@ -366,6 +366,29 @@ fn no_stop_begins_while_a_connection_is_given_away() {
 }
 
 #[test]
+fn a_thread_that_hangs_with_a_full_queue_is_waited_for_once() {
+    let (worker, _stop) = start(|_| Ok(Echo::default())).unwrap();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (hangs, hung) = std::sync::mpsc::channel();
+    block_on(worker.run(move || async move {
+        tokio::task::spawn_local(async move {
+            let _ = hangs.send(());
+            let _ = released.recv();
+        });
+    }));
+    hung.recv().unwrap();
+    for _ in 0..MESSAGES_MAX {
+        worker.ask_to_end();
+    }
+    assert!(worker.is_behind());
+    let begun = std::time::Instant::now();
+    block_on(worker.end(Duration::from_secs(1)));
+    let took = begun.elapsed();
+    assert!(took < Duration::from_millis(1_900), "{took:?}");
+    drop(release);
+}
+
+#[test]
 fn a_stop_waits_for_the_cleanup_of_connections_that_came_just_before() {
     let admission = Admission::new(&config());
     let cleaned = Arc::new(AtomicU32::new(0));
