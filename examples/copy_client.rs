@@ -19,15 +19,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut parts = remote.strip_prefix("//").ok_or(HELP)?.splitn(3, '/');
     let mut part = || parts.next().filter(|part| !part.is_empty()).ok_or(HELP);
     let (host, share, name) = (part()?, part()?, part()?.replace('/', "\\"));
-    let host = if host.contains(':') {
-        host.to_owned()
-    } else {
-        format!("{host}:445")
-    };
     let user = std::env::var("SMB_USER").map_err(|_| HELP)?;
     let password = std::env::var("SMB_PASSWORD").map_err(|_| HELP)?;
 
-    let client = Client::connect(host, Options::default())?;
+    let client = Client::connect(copy::address(host), Options::default())?;
     let session = client.login(&user, &password, "")?;
     let tree = session.tree(share)?;
     let bytes = match verb.as_str() {

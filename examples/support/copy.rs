@@ -18,6 +18,16 @@ const DEPTH: usize = 4;
 /// Bytes of one request, unless the server takes less.
 const PIECE_BYTES: u32 = 1 << 20;
 
+/// The address of a host, which ends with a port or has SMB's; an IPv6 address is in brackets.
+pub fn address(host: &str) -> String {
+    // Colons in brackets are those of an IPv6 address.
+    let behind = host.rsplit(']').next().unwrap_or(host);
+    match behind.contains(':') {
+        true => host.to_owned(),
+        false => format!("{host}:445"),
+    }
+}
+
 /// Copies all of `from` to a file that is made or replaced, and flushes it. Returns its size.
 ///
 /// # Errors

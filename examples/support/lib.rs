@@ -12,6 +12,18 @@ mod tests {
     use smb_client::{Client, ClientError, Options};
 
     #[test]
+    fn a_host_without_a_port_has_that_of_smb() {
+        for (host, address) in [
+            ("nas", "nas:445"),
+            ("nas:4450", "nas:4450"),
+            ("[::1]", "[::1]:445"),
+            ("[::1]:4450", "[::1]:4450"),
+        ] {
+            assert_eq!(copy::address(host), address);
+        }
+    }
+
+    #[test]
     fn what_is_copied_to_memory_comes_back() {
         let share = memory::Share::start("127.0.0.1:0".parse().unwrap()).unwrap();
         let client = Client::connect(share.address(), Options::default()).unwrap();
