@@ -101,10 +101,12 @@ enum Command<T: Subcommand> {
     },
     /// Let a running server read its configuration and users again
     ///
-    /// Clients keep all that the new configuration allows. Sessions of users who were removed or disabled end, and so
-    /// do connections to shares that are gone, have another path or owner, became read-only, require encryption, or do
-    /// not let their user in any more: at once, or after `revocation_grace`. The answer names the keys that need a
-    /// restart.
+    /// Clients keep all that the new configuration allows. The rest ends at once, or after `revocation_grace`:
+    /// connections from addresses that `[server]` no longer admits; sessions of users who were removed or disabled, or
+    /// that are not signed or encrypted as `[server]` now requires. A connection to a share ends, together with its
+    /// open files, if the share is gone, has another path or owner, became read-only, now requires encryption, now has
+    /// `access_based_enumeration` or stricter `symlinks`, or no longer admits the user or address. The answer names the
+    /// keys that need a restart.
     Reload {
         #[command(flatten)]
         server: ServerPlace,
