@@ -7,18 +7,11 @@
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 
+use base16ct::{lower::encode_string as hex, mixed::decode_vec};
 use smb_auth::*;
 
-fn unhex(text: &str) -> Vec<u8> {
-    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
-    digits
-        .chunks_exact(2)
-        .filter_map(|p| u8::try_from(p.iter().fold(0, |a, d| a * 16 + d)).ok())
-        .collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+fn unhex(text: &str) -> Result<Vec<u8>, AuthError> {
+    decode_vec(text).map_err(|_| AuthError::NotSupported("a line that is not hexadecimal"))
 }
 
 fn say(line: &str) {
@@ -54,7 +47,7 @@ fn accept(user: &str, password: &str) -> Result<(), AuthError> {
             random: &mut source,
             gate: &OpenGate,
         };
-        match acceptor.step(&unhex(&line), &mut env)? {
+        match acceptor.step(&unhex(&line)?, &mut env)? {
             AuthStep::Continue(token) => say(&format!("token {}", hex(&token))),
             AuthStep::Done {
                 token,
@@ -87,7 +80,7 @@ fn initiate(user: &str, password: &str) -> Result<(), AuthError> {
     });
     let mut source = random;
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        match initiator.step(&unhex(&line), 134_000_000_000_000_000, &mut source)? {
+        match initiator.step(&unhex(&line)?, 134_000_000_000_000_000, &mut source)? {
             Some(token) => say(&format!("token {}", hex(&token))),
             None => {
                 let key = initiator.session_key().map(|k| hex(k.as_bytes()));
