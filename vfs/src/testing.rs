@@ -105,11 +105,3 @@ pub(crate) fn on_ring<F: Future<Output = ()>>(
     assert!(in_memory || worker.completed() > 0, "the ring was not used");
     Some(worker)
 }
-
-/// The bytes that hexadecimal digits stand for.
-pub(crate) fn bytes(hex: &str) -> Vec<u8> {
-    let digits = hex.as_bytes().chunks_exact(2);
-    digits
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-        .collect()
-}

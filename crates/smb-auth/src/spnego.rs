@@ -241,10 +241,11 @@ mod tests {
     fn hint_is_the_one_windows_clients_know() {
         // The NegTokenInit2 of an NTLM-only server, taken from captures of Windows and Samba.
         let hint = build_init2(&[Mech::Ntlmssp]);
-        let expected = "604806062b0601050502a03e303ca00e300c060a2b06010401823702020aa32a3028a026\
-                        1b246e6f745f646566696e65645f696e5f5246433431373840706c656173655f69676e6f7265";
-        let hex: String = hint.iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex, expected);
+        let expected = hex_literal::hex!(
+            "604806062b0601050502a03e303ca00e300c060a2b06010401823702020aa32a3028a026
+             1b246e6f745f646566696e65645f696e5f5246433431373840706c656173655f69676e6f7265"
+        );
+        assert_eq!(hint, expected);
         let init = parse_init(&hint).unwrap();
         assert_eq!((init.mechs, init.mech_token), (vec![Mech::Ntlmssp], None));
     }

@@ -109,31 +109,26 @@ fn doubled(block: &[u8; BLOCK]) -> [u8; BLOCK] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hex_literal::hex;
 
     /// All four examples of RFC 4493, 4, each also split into two segments.
     #[test]
     fn rfc_4493() {
-        let bytes = |text: &str| {
-            let digits = (0..text.len()).step_by(2).map(|at| &text[at..at + 2]);
-            let bytes = digits.map(|two| u8::from_str_radix(two, 16).unwrap());
-            bytes.collect::<Vec<u8>>()
-        };
-        let secret = bytes("2b7e151628aed2a6abf7158809cf4f3c");
-        let key = Key::new(secret.as_slice().try_into().unwrap()).unwrap();
-        let text = bytes(
+        let key = Key::new(&hex!("2b7e151628aed2a6abf7158809cf4f3c")).unwrap();
+        let text = hex!(
             "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51\
-             30c81c46a35ce411e5fbc1191a0a52eff69f2445df4f9b17ad2b417be66c3710",
+             30c81c46a35ce411e5fbc1191a0a52eff69f2445df4f9b17ad2b417be66c3710"
         );
         for (length, expected) in [
-            (0, "bb1d6929e95937287fa37d129b756746"),
-            (16, "070a16b46b4d4144f79bdd9dd04a287c"),
-            (40, "dfa66747de9ae63030ca32611497c827"),
-            (64, "51f0bebf7e3b9d92fc49741779363cfe"),
+            (0, hex!("bb1d6929e95937287fa37d129b756746")),
+            (16, hex!("070a16b46b4d4144f79bdd9dd04a287c")),
+            (40, hex!("dfa66747de9ae63030ca32611497c827")),
+            (64, hex!("51f0bebf7e3b9d92fc49741779363cfe")),
         ] {
             for cut in [0, length / 2, length] {
                 let segments = [&text[..cut], &text[cut..length]];
                 let tag = key.tag(segments.into_iter()).unwrap();
-                assert_eq!(tag.as_slice(), bytes(expected));
+                assert_eq!(tag.as_slice(), expected);
             }
         }
     }

@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn captured_both_ways() {
         // impacket 0.13.1 to Samba, November 2026.
-        let bytes = crate::testing::hex(
+        let bytes = hex_literal::hex!(
             "ff534d4272000000001801c8000000000000000000000000ffff000000000000002200
-             024e54204c4d20302e31320002534d4220322e3030320002534d4220322e3f3f3f00",
+             024e54204c4d20302e31320002534d4220322e3030320002534d4220322e3f3f3f00"
         );
         let request = Smb1NegotiateRequest::read(&bytes).unwrap();
         let dialects: Vec<_> = request.dialects().collect();

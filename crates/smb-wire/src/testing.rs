@@ -1,22 +1,8 @@
-//! Shared by the tests of this crate: bytes from hex, and a message around a body.
+//! Shared by the tests of this crate: a message around a body, and the check of captured messages.
 
 use bytes::BytesMut;
 
 use crate::header::{Command, Header};
-
-/// The bytes of a hex string with any white space in it.
-pub(crate) fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text
-        .chars()
-        .filter(|c| !c.is_whitespace())
-        .map(|c| u8::try_from(c.to_digit(16).unwrap()).unwrap())
-        .collect();
-    assert!(digits.len().is_multiple_of(2), "odd number of digits");
-    digits
-        .chunks(2)
-        .map(|pair| pair[0] << 4 | pair[1])
-        .collect()
-}
 
 /// Builds a message: a header (not at the start of the output, so that wrong offsets are detected)
 /// and the body that `encode` appends to it.
@@ -34,8 +20,8 @@ pub(crate) fn message(encode: impl FnOnce(&mut BytesMut, usize)) -> Vec<u8> {
 
 /// Asserts that a captured message decodes to `$value`, and that encoding `$value` yields the captured body again.
 macro_rules! captured {
-    ($type:ty, $hex:expr, $value:expr) => {{
-        let bytes = crate::testing::hex($hex);
+    ($type:ty, $bytes:expr, $value:expr) => {{
+        let bytes = $bytes;
         let value = $value;
         let read = <$type>::read(&bytes).unwrap();
         assert_eq!(read, value);

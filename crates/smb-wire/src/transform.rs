@@ -83,7 +83,7 @@ impl TransformHeader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::hex;
+    use hex_literal::hex;
 
     #[test]
     fn the_fields_have_the_specified_positions() {
@@ -94,9 +94,9 @@ mod tests {
             flags: TransformHeader::ENCRYPTED,
             session_id: SessionId(0x1122_3344_5566_7788),
         };
-        let bytes = hex(
+        let bytes = hex!(
             "fd534d42 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb
-            04030201 0000 0100 8877665544332211",
+             04030201 0000 0100 8877665544332211"
         );
         assert_eq!(header.to_bytes()[..], bytes);
         assert_eq!(TransformHeader::read(&bytes), Ok(header));
@@ -112,8 +112,10 @@ mod tests {
     #[test]
     fn captured_both_ways() {
         // smbtorture to Samba 4.17.12, AES-128-GCM, November 2026.
-        let bytes = hex("fd534d42 3d8b439b0f438378e2c797081bef334b
-            0700000000000000bd07f75800000000 44000000 0000 0100 bf13edc300000000");
+        let bytes = hex!(
+            "fd534d42 3d8b439b0f438378e2c797081bef334b
+             0700000000000000bd07f75800000000 44000000 0000 0100 bf13edc300000000"
+        );
         let header = TransformHeader::read(&bytes).unwrap();
         assert_eq!(header.to_bytes()[..], bytes);
         assert_eq!(header.original_message_size, 68);

@@ -15,15 +15,6 @@ use crate::*;
 
 const UNICODE: Charset = Charset::Unicode;
 
-pub(super) fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    let nibble = |d: u8| char::from(d).to_digit(16).unwrap() as u8;
-    digits
-        .chunks(2)
-        .map(|p| nibble(p[0]) << 4 | nibble(p[1]))
-        .collect()
-}
-
 pub(crate) struct Fixture {
     pub(crate) db: UserDb,
     pub(crate) params: Arc<AcceptorParams>,

@@ -3,6 +3,7 @@
 use std::{cell::Cell, rc::Rc, sync::Arc};
 
 use bytes::BytesMut;
+use hex_literal::hex;
 use smb_auth::{MachineSid, UserDb};
 use smb_wire::{
     dtyp::Sid,
@@ -27,23 +28,19 @@ use crate::{
 };
 
 /// A bind of rpcclient 4.17 to srvsvc, and what Samba answered.
-const BIND: &str = "\
-    05000b03100000004800000001000000b810b810000000000100000000000100c84f324b7016d30112785a47\
-    bf6ee18803000000045d888aeb1cc9119fe808002b10486002000000";
-const BIND_ACK: &str = "\
-    05000c03100000004400000001000000b810b810f05300000d005c706970655c737276737663000001000000\
-    00000000045d888aeb1cc9119fe808002b10486002000000";
+const BIND: &[u8] = &hex!(
+    "05000b03100000004800000001000000b810b810000000000100000000000100c84f324b7016d30112785a47
+     bf6ee18803000000045d888aeb1cc9119fe808002b10486002000000"
+);
+const BIND_ACK: &[u8] = &hex!(
+    "05000c03100000004400000001000000b810b810f05300000d005c706970655c737276737663000001000000
+     00000000045d888aeb1cc9119fe808002b10486002000000"
+);
 /// NetrShareEnum at level 1 as rpcclient sends it.
-const SHARE_ENUM: &str = "\
-    000002000a000000000000000a0000003100320037002e0030002e0030002e00310000000100000001000000\
-    040002000000000000000000ffffffff0800020000000000";
-
-fn hex(text: &str) -> Vec<u8> {
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
-        .collect()
-}
+const SHARE_ENUM: &[u8] = &hex!(
+    "000002000a000000000000000a0000003100320037002e0030002e0030002e00310000000100000001000000
+     040002000000000000000000ffffffff0800020000000000"
+);
 
 fn share(name: &str, open: bool, admitted: bool) -> SeenShare {
     SeenShare {
@@ -188,18 +185,18 @@ fn holds(stub: &[u8], text: &str) -> bool {
 fn a_captured_bind_gets_the_captured_answer() {
     let mut link = Link::new(Interface::Srvsvc);
     // Byte by byte: the pipe puts PDUs together itself.
-    for byte in hex(BIND) {
+    for byte in BIND {
         assert!(!link.is_readable());
-        write(&mut link, &[byte], &world(false)).unwrap();
+        write(&mut link, &[*byte], &world(false)).unwrap();
     }
-    assert_eq!(message(&mut link).unwrap(), hex(BIND_ACK));
+    assert_eq!(message(&mut link).unwrap(), BIND_ACK);
 }
 
 #[test]
 fn shares_are_listed_as_the_client_may_see_them() {
     let world = world(false);
     let mut link = bound(Interface::Srvsvc, &world);
-    let stub = call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
+    let stub = call(&mut link, &world, 15, SHARE_ENUM).unwrap();
     assert!(holds(&stub, "data") && holds(&stub, "IPC$"));
     assert!(!holds(&stub, "hers"));
     assert!(stub.ends_with(&[0; 4]));
@@ -220,7 +217,7 @@ fn the_use_of_the_server_is_listed_once_and_only_for_a_call_that_asks() {
     };
     let mut link = bound(Interface::Srvsvc, &world);
     call(&mut link, &world, 28, &[0; 4]).unwrap();
-    call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
+    call(&mut link, &world, 15, SHARE_ENUM).unwrap();
     assert_eq!(lists.get(), 0);
     // NetrFileClose, to this server, of the open 1.
     for _ in 0..2 {
@@ -233,12 +230,12 @@ fn the_use_of_the_server_is_listed_once_and_only_for_a_call_that_asks() {
 fn nobody_in_particular_learns_nothing_unless_guests_are_welcome() {
     let mut world = world(true);
     let mut link = bound(Interface::Srvsvc, &world);
-    let stub = call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
+    let stub = call(&mut link, &world, 15, SHARE_ENUM).unwrap();
     assert!(stub.ends_with(&[5, 0, 0, 0]));
     assert!(!holds(&stub, "IPC$"));
     world.guests_welcome = true;
     world.shares.push(share("open", true, true));
-    let stub = call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
+    let stub = call(&mut link, &world, 15, SHARE_ENUM).unwrap();
     assert!(holds(&stub, "open") && !holds(&stub, "data"));
 
     let mut link = bound(Interface::Samr, &world);
@@ -259,14 +256,14 @@ fn nobody_in_particular_lists_what_all_users_may_use_and_learns_nothing_else() {
     });
     world.shares[0].open = true;
     let mut link = bound(Interface::Srvsvc, &world);
-    let stub = call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
+    let stub = call(&mut link, &world, 15, SHARE_ENUM).unwrap();
     assert!(holds(&stub, "data") && holds(&stub, "IPC$") && !holds(&stub, "hers"));
     let stub = [0, 0, 0, 0, 101, 0, 0, 0];
     let told = call(&mut link, &world, SERVER_GET_INFO, &stub);
     assert_eq!(told, Err(FaultStatus::ACCESS_DENIED));
     // The caller is a guest, and none of these shares admits guests.
     world.token = Arc::new(Token::guest(&world.config));
-    let stub = call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
+    let stub = call(&mut link, &world, 15, SHARE_ENUM).unwrap();
     assert!(!holds(&stub, "data"));
 }
 
@@ -276,7 +273,7 @@ fn long_answers_come_in_fragments_and_short_reads_in_pieces() {
     let many = (0..200).map(|n| share(&format!("a share with a long name {n}"), false, true));
     world.shares = many.collect();
     let mut link = bound(Interface::Srvsvc, &world);
-    write(&mut link, &request(15, &hex(SHARE_ENUM)), &world).unwrap();
+    write(&mut link, &request(15, SHARE_ENUM), &world).unwrap();
     let (overflows, peeked) = link.peek(10);
     assert!(overflows && peeked.number_of_messages > 1);
     assert_eq!((peeked.data.len(), peeked.named_pipe_state), (10, 3));
@@ -288,7 +285,7 @@ fn long_answers_come_in_fragments_and_short_reads_in_pieces() {
         link.read(1 << 20).unwrap();
     }
     assert_eq!(link.peek(0).1.read_data_available, 0);
-    let stub = call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
+    let stub = call(&mut link, &world, 15, SHARE_ENUM).unwrap();
     assert!(holds(&stub, "a share with a long name 199"));
 }
 
@@ -552,13 +549,13 @@ fn what_cannot_be_answered_is_a_fault_and_the_pipe_lives_on() {
         call(&mut link, &world, 15, &[0; 3]),
         Err(FaultStatus::BAD_STUB_DATA)
     );
-    assert!(call(&mut link, &world, 15, &hex(SHARE_ENUM)).is_ok());
+    assert!(call(&mut link, &world, 15, SHARE_ENUM).is_ok());
 }
 
 #[test]
 fn who_does_not_speak_rpc_breaks_the_pipe() {
     let world = world(false);
-    let early = request(15, &hex(SHARE_ENUM));
+    let early = request(15, SHARE_ENUM);
     let zeros = [0; 64];
     for bytes in [
         &early[..],
@@ -586,7 +583,7 @@ fn answers_nobody_reads_do_not_pile_up() {
     let many = (0..500).map(|n| share(&format!("a share with a long name {n}"), false, true));
     world.shares = many.collect();
     let mut link = bound(Interface::Srvsvc, &world);
-    let one = request(15, &hex(SHARE_ENUM));
+    let one = request(15, SHARE_ENUM);
     let broke = (0..1000).any(|_| write(&mut link, &one, &world).is_err());
     assert!(broke);
     assert_eq!(link.peek(0).1.read_data_available, 0);
@@ -600,7 +597,7 @@ fn answers_nobody_reads_are_in_the_budget() {
     let memory = crate::Memory::new(1 << 20);
     let account = memory.account(std::net::Ipv4Addr::LOCALHOST.into());
     let mut link = bound(Interface::Srvsvc, &world);
-    let one = request(15, &hex(SHARE_ENUM));
+    let one = request(15, SHARE_ENUM);
     write(&mut link, &one, &world).unwrap();
     link.charge(&account).unwrap();
     assert!(memory.figures().used > 0);

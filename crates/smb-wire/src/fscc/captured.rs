@@ -1,39 +1,41 @@
 //! Payloads that Samba 4.17 and smbclient exchanged over the loopback, and random bytes and values.
 
 use bytes::BytesMut;
+use hex_literal::hex;
 use proptest::prelude::*;
 
 use super::*;
 use crate::file_attributes::FileAttributes;
-use crate::testing::hex;
 
-const ALL_INFORMATION: &str = "\
-    d047e203ba79dd01d047e203ba79dd01e672e203ba79dd01e672e203ba79dd01210000000000000000100000 \
-    000000000600000000000000010000000000000011439800000000000000000080000000000000000000000021 \
-    000000000000000c0000005c0066002e00740078007400";
-const VOLUME: &str = "534ce203ba79dd01b3a832b006000000000074006d007000";
-const SIZE: &str = "748ebf0f000000001c9ee904000000000200000000020000";
-const STREAMS: &str =
-    "000000000e000000060000000000000000100000000000003a003a0024004400410054004100";
-const ALTERNATE_NAME: &str = "0a00000066002e00740078007400";
-const BASIC_SET: &str =
-    "ffffffffffffffffffffffffffffffff0000000000000000ffffffffffffffff2100000000000000";
-const RENAME: &str = "000000000000000000000000000000000a00000067002e00740078007400";
-const ID_BOTH_DIRECTORY: &str = "\
-    700000000000000022ad4701ba79dd0122ad4701ba79dd01d047e203ba79dd01d047e203ba79dd01 \
-    00000000000000000000000000000000100000000200000000000000000000000000000000000000 \
-    000000000000000000000000000000006c409800000000002e000000000000007000000000000000 \
-    1df99cf1b979dd011df99cf1b979dd0100cc77ffb979dd0100cc77ffb979dd010000000000000000 \
-    00000000000000001000000004000000000000000000000000000000000000000000000000000000 \
-    000000000000000060409800000000002e002e00000000000000000000000000d047e203ba79dd01 \
-    d047e203ba79dd01e672e203ba79dd01e672e203ba79dd0106000000000000000010000000000000 \
-    200000000a0000000000000000000000000000000000000000000000000000000000000000000000 \
-    114398000000000066002e00740078007400";
+const ALL_INFORMATION: &[u8] = &hex!(
+    "d047e203ba79dd01d047e203ba79dd01e672e203ba79dd01e672e203ba79dd01210000000000000000100000
+     000000000600000000000000010000000000000011439800000000000000000080000000000000000000000021
+     000000000000000c0000005c0066002e00740078007400"
+);
+const VOLUME: &[u8] = &hex!("534ce203ba79dd01b3a832b006000000000074006d007000");
+const SIZE: &[u8] = &hex!("748ebf0f000000001c9ee904000000000200000000020000");
+const STREAMS: &[u8] =
+    &hex!("000000000e000000060000000000000000100000000000003a003a0024004400410054004100");
+const ALTERNATE_NAME: &[u8] = &hex!("0a00000066002e00740078007400");
+const BASIC_SET: &[u8] =
+    &hex!("ffffffffffffffffffffffffffffffff0000000000000000ffffffffffffffff2100000000000000");
+const RENAME: &[u8] = &hex!("000000000000000000000000000000000a00000067002e00740078007400");
+const ID_BOTH_DIRECTORY: &[u8] = &hex!(
+    "700000000000000022ad4701ba79dd0122ad4701ba79dd01d047e203ba79dd01d047e203ba79dd01
+     00000000000000000000000000000000100000000200000000000000000000000000000000000000
+     000000000000000000000000000000006c409800000000002e000000000000007000000000000000
+     1df99cf1b979dd011df99cf1b979dd0100cc77ffb979dd0100cc77ffb979dd010000000000000000
+     00000000000000001000000004000000000000000000000000000000000000000000000000000000
+     000000000000000060409800000000002e002e00000000000000000000000000d047e203ba79dd01
+     d047e203ba79dd01e672e203ba79dd01e672e203ba79dd0106000000000000000010000000000000
+     200000000a0000000000000000000000000000000000000000000000000000000000000000000000
+     114398000000000066002e00740078007400"
+);
 
 macro_rules! captured {
-    ($type:ty, $hex:expr) => {{
-        let bytes = hex($hex);
-        let value = <$type>::read(&bytes).unwrap();
+    ($type:ty, $bytes:expr) => {{
+        let bytes: &[u8] = $bytes;
+        let value = <$type>::read(bytes).unwrap();
         let mut out = BytesMut::new();
         value.encode(&mut out);
         assert_eq!(out[..], bytes[..]);
@@ -71,27 +73,26 @@ fn classes_read_and_write_the_same_bytes() {
         (false, "g.txt")
     );
 
-    let streams = read_stream_list(&hex(STREAMS)).unwrap();
+    let streams = read_stream_list(STREAMS).unwrap();
     assert_eq!(streams[0].name, "::$DATA");
     let mut writer = StreamWriter::new(usize::MAX);
     assert!(streams.iter().all(|stream| writer.push(stream)));
-    assert_eq!(writer.finish()[..], hex(STREAMS)[..]);
+    assert_eq!(writer.finish()[..], *STREAMS);
 }
 
 #[test]
 fn a_listing_is_written_as_it_was_read() {
     let format = DirectoryFormat::of(FileInformationClass::ID_BOTH_DIRECTORY).unwrap();
-    let bytes = hex(ID_BOTH_DIRECTORY);
-    let entries: Vec<_> = DirectoryEntries::new(format, &bytes)
+    let entries: Vec<_> = DirectoryEntries::new(format, ID_BOTH_DIRECTORY)
         .collect::<Result<_, _>>()
         .unwrap();
     let names: Vec<_> = entries.iter().map(|entry| &entry.file_name[..]).collect();
     assert_eq!(names, [".", "..", "f.txt"]);
-    let mut writer = DirectoryWriter::new(format, bytes.len());
+    let mut writer = DirectoryWriter::new(format, ID_BOTH_DIRECTORY.len());
     for entry in &entries {
         assert_eq!(writer.push(&borrowed(entry)), Pushed::Pushed);
     }
-    assert_eq!(writer.finish()[..], bytes[..]);
+    assert_eq!(writer.finish()[..], *ID_BOTH_DIRECTORY);
 }
 
 fn borrowed(entry: &OwnedDirectoryEntry) -> DirectoryEntry<&str> {

@@ -264,29 +264,26 @@ pub fn encode_ended(ended: Result<(), Win32Error>) -> BytesMut {
 mod tests {
     use super::*;
     use crate::rpc::srvsvc::SrvsvcRequest;
+    use hex_literal::hex;
 
     /// Requests as impacket 0.13 encodes them; it fills padding with any bytes.
-    const SESSION_ENUM: &str = "\
-        00000000423300000b000000000000000b0000005c005c00310030002e0030002e0030002e0035000000bfbf\
-        000000000a0000000a0000003ffa00000000000000000000ffffffff5bee000007000000";
-    const FILE_ENUM: &str = "\
-        00000000715c000008000000000000000800000043003a005c006400610074006100000013d8000005000000\
-        000000000500000061006e006e0061000000abab03000000030000009e5a0000000000000000000000100000\
-        00000000";
-    const CONNECTION_ENUM: &str = "\
-        00000000963d000005000000000000000500000064006100740061000000abab0100000001000000647d0000\
-        000000000548000000000000ffffffff8bd3000000000000";
-    const FILE_GET_INFO: &str = "000000000403020103000000";
-    const FILE_CLOSE: &str = "0000000004030201";
-    const SESSION_DEL: &str = "\
-        00000000000000008823000005000000000000000500000061006e006e0061000000";
-
-    fn hex(text: &str) -> Vec<u8> {
-        (0..text.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
-            .collect()
-    }
+    const SESSION_ENUM: &[u8] = &hex!(
+        "00000000423300000b000000000000000b0000005c005c00310030002e0030002e0030002e0035000000bfbf
+         000000000a0000000a0000003ffa00000000000000000000ffffffff5bee000007000000"
+    );
+    const FILE_ENUM: &[u8] = &hex!(
+        "00000000715c000008000000000000000800000043003a005c006400610074006100000013d8000005000000
+         000000000500000061006e006e0061000000abab03000000030000009e5a0000000000000000000000100000
+         00000000"
+    );
+    const CONNECTION_ENUM: &[u8] = &hex!(
+        "00000000963d000005000000000000000500000064006100740061000000abab0100000001000000647d0000
+         000000000548000000000000ffffffff8bd3000000000000"
+    );
+    const FILE_GET_INFO: &[u8] = &hex!("000000000403020103000000");
+    const FILE_CLOSE: &[u8] = &hex!("0000000004030201");
+    const SESSION_DEL: &[u8] =
+        &hex!("00000000000000008823000005000000000000000500000061006e006e0061000000");
 
     fn listing(level: u32, length: u32, resume_handle: Option<u32>) -> Listing {
         Listing {
@@ -350,9 +347,8 @@ mod tests {
                 },
             ),
         ] {
-            let stub = hex(stub);
             assert_eq!(
-                SrvsvcRequest::decode(opnum, &stub),
+                SrvsvcRequest::decode(opnum, stub),
                 Ok(SrvsvcRequest::Activity(expected))
             );
             for cut in 0..stub.len() {
@@ -375,21 +371,23 @@ mod tests {
         let one = [entry];
         let asked = listing(3, 0, Some(0));
         let stub = encode_enumeration(&asked, Some(&one), 2, 1, Win32Error::MORE_DATA);
-        let expected = hex("\
-            03000000030000000000020001000000040002000100000007000000080002000c0002000300000000000000\
-            030000006100620000000000010000000000000001000000000000000200000010000200\
-            01000000ea000000");
-        assert_eq!(stub[..], expected[..]);
+        let expected = hex!(
+            "03000000030000000000020001000000040002000100000007000000080002000c0002000300000000000000
+             030000006100620000000000010000000000000001000000000000000200000010000200
+             01000000ea000000"
+        );
+        assert_eq!(stub[..], expected);
         let refused = encode_enumeration(&asked, None, 0, 0, Win32Error::ACCESS_DENIED);
-        let expected = hex("03000000030000000000000000000000000002000000000005000000");
-        assert_eq!(refused[..], expected[..]);
+        let expected = hex!("03000000030000000000000000000000000002000000000005000000");
+        assert_eq!(refused[..], expected);
         let stub = encode_info(3, Ok(one[0].clone()));
-        let expected = hex("\
-            030000000000020007000000040002000800020003000000000000000300000061006200000000000100000000\
-            000000010000000000000000000000");
-        assert_eq!(stub[..], expected[..]);
+        let expected = hex!(
+            "030000000000020007000000040002000800020003000000000000000300000061006200000000000100000000
+             000000010000000000000000000000"
+        );
+        assert_eq!(stub[..], expected);
         let gone = encode_info(3, Err(Win32Error::FILE_NOT_FOUND));
-        assert_eq!(gone[..], hex("030000000000000002000000")[..]);
+        assert_eq!(gone[..], hex!("030000000000000002000000"));
         assert_eq!(encode_ended(Ok(()))[..], [0; 4]);
     }
 }

@@ -8,7 +8,6 @@ use super::*;
 use crate::dtyp::{SecurityDescriptor, Sid};
 use crate::ids::FileTime;
 use crate::status::Status;
-use crate::testing::hex;
 
 /// The bytes of each message, in paragraphs under its name.
 const RECORDED: &str = include_str!("captured.txt");
@@ -16,9 +15,9 @@ const RECORDED: &str = include_str!("captured.txt");
 /// The bytes of the message of this name.
 fn recorded(name: &str) -> Vec<u8> {
     let mut all = RECORDED.split("\n\n");
-    hex(all
-        .find_map(|one| one.strip_prefix(name)?.strip_prefix('\n'))
-        .unwrap())
+    let digits = all.find_map(|one| one.strip_prefix(name)?.strip_prefix('\n'));
+    let digits: String = digits.unwrap().split_whitespace().collect();
+    base16ct::lower::decode_vec(digits).unwrap()
 }
 
 /// Removes referent ids. Those of both servers have the same form: a word of 0x0002____ at a multiple of four.

@@ -125,13 +125,13 @@ pub fn to_nttime(time: Timestamp) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::bytes;
+    use hex_literal::hex;
     use proptest::prelude::*;
 
     #[test]
     fn what_samba_wrote_is_read_and_written_again_alike() {
         // `setmode a.txt +hs` by smbd 4.17.12; the file's birth was 2026-11-21 13:23:08.914235837.
-        let blob = bytes("0000050005000000110000002600000056c62c73bb79dd01");
+        let blob = hex!("0000050005000000110000002600000056c62c73bb79dd01");
         let read = DosAttrib::parse(&blob).unwrap();
         assert_eq!(read.attributes, Some(0x26));
         assert_eq!(
@@ -148,15 +148,19 @@ mod tests {
     fn older_versions() {
         let time = from_nttime(0x1122_3344_5566_7788);
         // These were encoded by Samba's own NDR code.
-        let v1 = "3078323200000100010000002200000007000000080000000000000009000000000000008877665544332211aa00000000000000";
-        let v3 = "307832320000030003000000110000002200000007000000080000000000000009000000000000008877665544332211aa00000000000000";
-        let v4 = "0000040004000000110000002200000099000000000000008877665544332211";
-        for blob in [v1, v3, v4] {
-            let read = DosAttrib::parse(&bytes(blob)).unwrap();
+        let v1 = hex!(
+            "3078323200000100010000002200000007000000080000000000000009000000000000008877665544332211aa00000000000000"
+        );
+        let v3 = hex!(
+            "307832320000030003000000110000002200000007000000080000000000000009000000000000008877665544332211aa00000000000000"
+        );
+        let v4 = hex!("0000040004000000110000002200000099000000000000008877665544332211");
+        for blob in [&v1[..], &v3, &v4] {
+            let read = DosAttrib::parse(blob).unwrap();
             assert_eq!(
                 (read.attributes, read.created),
                 (Some(0x22), time),
-                "{blob}"
+                "{blob:02x?}"
             );
         }
         for text in [&b"0x27\0"[..], b"0x27"] {
@@ -164,15 +168,16 @@ mod tests {
             assert_eq!((text.attributes, text.created), (Some(0x27), None));
         }
         // The first number of version 2 does not say which values are valid.
-        for flag in ["00000000", "01000000", "11000000"] {
-            let v2 = v3.replacen("03000300", "02000200", 1);
-            let v2 = v2.replacen("11000000", flag, 1) + "bb000000000000006e00";
-            let read = DosAttrib::parse(&bytes(&v2)).unwrap();
+        for flag in [0, 1, 0x11] {
+            let mut v2 = v3.to_vec();
+            (v2[6], v2[8], v2[12]) = (2, 2, flag);
+            v2.extend(hex!("bb000000000000006e00"));
+            let read = DosAttrib::parse(&v2).unwrap();
             assert_eq!((read.attributes, read.created), (Some(0x22), None));
         }
         // The flags say that only the attributes are valid.
-        let some = "00000500050000000100000022000000ffffffffffffffff";
-        assert_eq!(DosAttrib::parse(&bytes(some)).unwrap().created, None);
+        let some = hex!("00000500050000000100000022000000ffffffffffffffff");
+        assert_eq!(DosAttrib::parse(&some).unwrap().created, None);
     }
 
     #[test]

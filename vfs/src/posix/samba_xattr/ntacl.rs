@@ -118,58 +118,61 @@ fn rebase(descriptor: &[u8], from: usize, to: usize) -> VfsResult<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::bytes;
+    use hex_literal::hex;
     use proptest::prelude::*;
 
     /// O:S-1-22-1-5 G:S-1-22-2-6 D:(A;;0x1f01ff;;;WD), as Samba's NDR code encodes it.
-    const PLAIN: &str = "0100048014000000240000000000000034000000010200000000001601000000050000000102000000000016020000000600000004001c000100000000001400ff011f00010100000000000100000000";
-    const V1: &str = "0100010000000200010004801c0000002c000000000000003c000000010200000000001601000000050000000102000000000016020000000600000004001c000100000000001400ff011f00010100000000000100000000";
-    const V2: &str = "020002000000020004000200aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa0100048030000000400000000000000050000000010200000000001601000000050000000102000000000016020000000600000004001c000100000000001400ff011f00010100000000000100000000";
+    const PLAIN: &[u8] = &hex!(
+        "0100048014000000240000000000000034000000010200000000001601000000050000000102000000000016020000000600000004001c000100000000001400ff011f00010100000000000100000000"
+    );
+    const V1: &[u8] = &hex!(
+        "0100010000000200010004801c0000002c000000000000003c000000010200000000001601000000050000000102000000000016020000000600000004001c000100000000001400ff011f00010100000000000100000000"
+    );
+    const V2: &[u8] = &hex!(
+        "020002000000020004000200aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa0100048030000000400000000000000050000000010200000000001601000000050000000102000000000016020000000600000004001c000100000000001400ff011f00010100000000000100000000"
+    );
     /// Written by smbd 4.17.12 (acl_xattr) on a new file.
-    const REAL: &str = "0400040000000200040002000100ea4b34d45dff288eee4054e094022d76f77eec1b6fae3396c7dde6fc7b9129990000000000000000000000000000000000000000000000000000000000000000706f7369785f61636c00e8172d73bb79dd01d32d5649300db1c38cc3b45723f0e49b60a170cce2e37db414b378695ff066dc000000000000000000000000000000000000000000000000000000000000000001000480b4000000d000000000000000ec000000010500000000000515000000bdbbc1c081bff4118eb9e458e8030000010500000000000515000000bdbbc1c081bff4118eb9e45801020000020064000300000000002400ff011f00010500000000000515000000bdbbc1c081bff4118eb9e458e803000000002400a9001200010500000000000515000000bdbbc1c081bff4118eb9e4580102000000001400a9001200010100000000000100000000";
+    const REAL: &[u8] = &hex!(
+        "0400040000000200040002000100ea4b34d45dff288eee4054e094022d76f77eec1b6fae3396c7dde6fc7b9129990000000000000000000000000000000000000000000000000000000000000000706f7369785f61636c00e8172d73bb79dd01d32d5649300db1c38cc3b45723f0e49b60a170cce2e37db414b378695ff066dc000000000000000000000000000000000000000000000000000000000000000001000480b4000000d000000000000000ec000000010500000000000515000000bdbbc1c081bff4118eb9e458e8030000010500000000000515000000bdbbc1c081bff4118eb9e45801020000020064000300000000002400ff011f00010500000000000515000000bdbbc1c081bff4118eb9e458e803000000002400a9001200010500000000000515000000bdbbc1c081bff4118eb9e4580102000000001400a9001200010100000000000100000000"
+    );
 
     #[test]
     fn versions_one_and_two_are_read() {
         for blob in [V1, V2] {
-            let read = NtAcl::parse(&bytes(blob)).unwrap();
-            assert_eq!(read.descriptor, bytes(PLAIN));
+            let read = NtAcl::parse(blob).unwrap();
+            assert_eq!(read.descriptor, PLAIN);
             assert_eq!(read.sys_acl_hash, None);
         }
-        let v3 = format!("03000300000002000400020001 00{}0000{}", "aa".repeat(64), {
-            // The descriptor lies at 80: offsets 100, 116, 0, 132.
-            PLAIN
-                .replacen("14000000", "64000000", 1)
-                .replacen("24000000", "74000000", 1)
-                .replacen("34000000", "84000000", 1)
-        })
-        .replace(' ', "");
-        assert_eq!(NtAcl::parse(&bytes(&v3)).unwrap().descriptor, bytes(PLAIN));
+        // The descriptor lies at 80: offsets 100, 116, 0, 132.
+        let mut moved = PLAIN.to_vec();
+        (moved[4], moved[8], moved[16]) = (100, 116, 132);
+        let head = hex!("0300030000000200040002000100");
+        let v3 = [&head[..], &[0xaa; 64], &[0; 2], &moved].concat();
+        assert_eq!(NtAcl::parse(&v3).unwrap().descriptor, PLAIN);
     }
 
     #[test]
     fn what_samba_wrote_is_written_again_alike_but_for_the_old_hash() {
-        let real = bytes(REAL);
-        let read = NtAcl::parse(&real).unwrap();
+        let read = NtAcl::parse(REAL).unwrap();
         assert_eq!(read.sys_acl_hash.unwrap()[..2], [0xd3, 0x2d]);
-        let now = u64::from_le_bytes(real[88..96].try_into().unwrap());
+        let now = u64::from_le_bytes(REAL[88..96].try_into().unwrap());
         let wrote = read.build(now).unwrap();
-        assert_eq!(wrote[..14], real[..14]);
-        assert_eq!(wrote[78..], real[78..]);
+        assert_eq!(wrote[..14], REAL[..14]);
+        assert_eq!(wrote[78..], REAL[78..]);
         assert_eq!(NtAcl::parse(&wrote).unwrap(), read);
     }
 
     #[test]
     fn nonsense_is_corrupt() {
-        let real = bytes(REAL);
         for cut in 0..180 {
             assert_eq!(
-                NtAcl::parse(&real[..cut]),
+                NtAcl::parse(&REAL[..cut]),
                 Err(VfsError::Corrupt),
                 "cut at {cut}"
             );
         }
         for (place, value) in [(0, 9), (2, 3), (165, 0xff), (168, 0x02)] {
-            let mut bad = real.clone();
+            let mut bad = REAL.to_vec();
             bad[place] = value;
             assert_eq!(NtAcl::parse(&bad), Err(VfsError::Corrupt), "byte {place}");
         }
@@ -178,7 +181,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_survived(at in 0usize..320, value in any::<u8>(), cut in 0usize..400) {
-            let mut blob = bytes(REAL);
+            let mut blob = REAL.to_vec();
             if let Some(byte) = blob.get_mut(at) { *byte = value; }
             blob.truncate(cut);
             if let Ok(read) = NtAcl::parse(&blob) {

@@ -110,10 +110,12 @@ pub fn hash(stat: &Stat, access: Option<&[u8]>, default: Option<&[u8]>) -> VfsRe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::bytes;
+    use hex_literal::hex;
 
     /// user::rwx user:20001:rwx group::r-x group:20100:r-x mask::rwx other::r-x
-    const ACL: &str = "0200000001000700ffffffff02000700214e000004000500ffffffff08000500844e000010000700ffffffff20000500ffffffff";
+    const ACL: &[u8] = &hex!(
+        "0200000001000700ffffffff02000700214e000004000500ffffffff08000500844e000010000700ffffffff20000500ffffffff"
+    );
 
     fn stat(mode: u32) -> Stat {
         Stat {
@@ -126,22 +128,15 @@ mod tests {
 
     #[test]
     fn the_hash_is_that_of_samba() {
-        let acl = bytes(ACL);
         // Stored by smbd 4.17.12 for a file and a directory with these permissions.
-        let file = "d32d5649300db1c38cc3b45723f0e49b60a170cce2e37db414b378695ff066dc";
-        let directory = "f4224faceae0eb4aaa2d05ef990367103dd5fcd2b80cb1a388e8f14a9cbd41c3";
-        assert_eq!(
-            hash(&stat(0o100_775), Some(&acl), None).unwrap()[..],
-            bytes(file)
-        );
-        let got = hash(&stat(0o040_775), Some(&acl), Some(&acl)).unwrap();
-        assert_eq!(got[..], bytes(directory));
+        let file = hex!("d32d5649300db1c38cc3b45723f0e49b60a170cce2e37db414b378695ff066dc");
+        let directory = hex!("f4224faceae0eb4aaa2d05ef990367103dd5fcd2b80cb1a388e8f14a9cbd41c3");
+        assert_eq!(hash(&stat(0o100_775), Some(ACL), None).unwrap()[..], file);
+        let got = hash(&stat(0o040_775), Some(ACL), Some(ACL)).unwrap();
+        assert_eq!(got[..], directory);
         // A directory without a default ACL: an empty one (value from Samba's NDR code).
-        let bare = "f6d0fb90e5e2443a7a9783e6d4608a52e51a8fefbee54bf1f9fdf19e8aed5c7b";
-        assert_eq!(
-            hash(&stat(0o040_775), Some(&acl), None).unwrap()[..],
-            bytes(bare)
-        );
+        let bare = hex!("f6d0fb90e5e2443a7a9783e6d4608a52e51a8fefbee54bf1f9fdf19e8aed5c7b");
+        assert_eq!(hash(&stat(0o040_775), Some(ACL), None).unwrap()[..], bare);
     }
 
     #[test]

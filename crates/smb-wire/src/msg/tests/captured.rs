@@ -17,7 +17,7 @@ use crate::negotiate_context::{
     CipherId, EncryptionCapabilities, NegotiateContextList, NegotiateContextType,
     PreauthIntegrityCapabilities, SigningCapabilities,
 };
-use crate::testing::{hex, message};
+use crate::testing::message;
 use crate::{Malformed, Status};
 
 /// Decodes the body as a message of type `kind` and encodes it again.
@@ -54,7 +54,7 @@ pub(super) fn all(kind: &str) -> Vec<Vec<u8>> {
     let found: Vec<_> = CAPTURED
         .iter()
         .filter(|(k, _)| *k == kind)
-        .map(|(_, h)| hex(h))
+        .map(|(_, bytes)| bytes.to_vec())
         .collect();
     assert!(!found.is_empty(), "no captured {kind}");
     found
@@ -71,9 +71,8 @@ fn without_padding(bytes: &[u8]) -> &[u8] {
 
 #[test]
 fn every_captured_message_is_written_as_it_was_read() {
-    for (kind, text) in CAPTURED {
-        let bytes = hex(text);
-        let mut written = rewrite(kind, &bytes).unwrap_or_else(|error| panic!("{kind}: {error}"));
+    for (kind, bytes) in CAPTURED {
+        let mut written = rewrite(kind, bytes).unwrap_or_else(|error| panic!("{kind}: {error}"));
         if *kind == "ErrorResponse" && bytes[68..72] == [0; 4] {
             // Samba fills the one byte of data of an interim response with 0x21.
             written[72] = bytes[72];
@@ -88,9 +87,8 @@ fn every_captured_message_is_written_as_it_was_read() {
 
 #[test]
 fn every_captured_header_is_written_as_it_was_read() {
-    for (kind, text) in CAPTURED {
-        let bytes = hex(text);
-        let header = Header::read(&bytes).unwrap();
+    for (kind, bytes) in CAPTURED {
+        let header = Header::read(bytes).unwrap();
         let mut written = bytes::BytesMut::new();
         header.encode(&mut written);
         assert_eq!(written[..], bytes[..HEADER_SIZE], "{kind}");

@@ -9,8 +9,15 @@
 //! .nulldacl, AAPL of vfs.fruit, BUFFER_TOO_SMALL of smb2.getinfo.qsec_buffercheck. The requests
 //! with AppInstanceVersion and with a parent's lease key are smbprotocol's.
 
-/// The messages: the type of each, and its bytes in hex.
-pub(super) const CAPTURED: &[(&str, &str)] = &[
+/// The table of messages, with the bytes that the digits of each stand for.
+macro_rules! messages {
+    ($(($kind:literal, $digits:literal $(,)?)),* $(,)?) => {
+        &[$(($kind, &hex_literal::hex!($digits))),*]
+    };
+}
+
+/// The messages: the type of each, and its bytes.
+pub(super) const CAPTURED: &[(&str, &[u8])] = messages![
     (
         "CancelRequest",
         "fe534d4240000000000000000c00000010000000000000000800000000000000000000000000000030cb \

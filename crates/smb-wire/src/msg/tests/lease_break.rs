@@ -110,9 +110,9 @@ fn captured_errors_of_3_1_1_are_bare() {
 /// A header with arbitrary content.
 macro_rules! after_header {
     ($body:literal) => {
-        concat!(
-            "fe534d42 4000 0000 00000000 1200 0000 00000000 00000000 ffffffffffffffff",
-            "00000000 00000000 0000000000000000 00000000000000000000000000000000",
+        hex_literal::hex!(
+            "fe534d42 4000 0000 00000000 1200 0000 00000000 00000000 ffffffffffffffff"
+            "00000000 00000000 0000000000000000 00000000000000000000000000000000"
             $body
         )
     };

@@ -7,7 +7,6 @@ use super::data::CAPTURED;
 use crate::create_context::CreateContexts;
 use crate::header::Header;
 use crate::msg::{CreateRequest, ErrorResponse, NegotiateRequest};
-use crate::testing::hex;
 
 /// Decodes `bytes` with every decoder.
 fn read_everything(bytes: &[u8]) {
@@ -39,8 +38,7 @@ fn read_contexts(list: &[u8]) {
 
 #[test]
 fn truncated_messages_are_refused() {
-    for (kind, text) in CAPTURED {
-        let bytes = hex(text);
+    for (kind, bytes) in CAPTURED {
         for len in 0..bytes.len() {
             let read = rewrite(kind, &bytes[..len]);
             if len < 66 {
@@ -69,7 +67,7 @@ proptest! {
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in any::<prop::sample::Index>(),
     ) {
-        let mut bytes = hex(which.get(CAPTURED).1);
+        let mut bytes = which.get(CAPTURED).1.to_vec();
         for (at, value) in flips {
             let at = at.index(bytes.len());
             bytes[at] = value;
