@@ -464,8 +464,8 @@ impl<W: World> Case<'_, W> {
                 }
             }
             self.connections.retain(|connection| !connection.gone);
-            let mut owing = self.connections.iter();
-            if owing
+            let mut connections = self.connections.iter();
+            if connections
                 .all(|connection| connection.ledger.lenient || connection.ledger.unanswered() == 0)
             {
                 return Ok(());

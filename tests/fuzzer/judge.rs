@@ -22,7 +22,7 @@ struct Asked {
 /// The requests of one connection and their answers, by MessageId.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    owed: BTreeMap<u64, Vec<Asked>>,
+    awaited: BTreeMap<u64, Vec<Asked>>,
     answered: BTreeMap<u64, u64>,
     /// Messages were sent that end a connection, or that the server reads otherwise than they are
     /// counted here: it may leave requests unanswered.
@@ -32,7 +32,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// A request was sent, one of `many` in its message.
     pub(crate) fn asked(&mut self, id: u64, at: Duration, what: String, many: u32) {
-        self.owed.entry(id).or_default().push(Asked {
+        self.awaited.entry(id).or_default().push(Asked {
             at,
             what,
             pending: false,
@@ -42,7 +42,7 @@ impl Ledger {
 
     /// STATUS_PENDING came.
     pub(crate) fn interim(&mut self, id: u64) -> Result<(), String> {
-        match self.owed.get_mut(&id).and_then(|asked| asked.last_mut()) {
+        match self.awaited.get_mut(&id).and_then(|asked| asked.last_mut()) {
             Some(asked) if !asked.pending => {
                 asked.pending = true;
                 Ok(())
@@ -56,7 +56,7 @@ impl Ledger {
 
     /// A final answer came; whether it is to something that was asked here.
     pub(crate) fn answered(&mut self, id: u64) -> Result<(), String> {
-        let Some(asked) = self.owed.get_mut(&id) else {
+        let Some(asked) = self.awaited.get_mut(&id) else {
             return match self.answered.get(&id) {
                 Some(_) => Err(format!("a second answer to {id}")),
                 None if self.lenient => Ok(()),
@@ -65,7 +65,7 @@ impl Ledger {
         };
         asked.pop();
         if asked.is_empty() {
-            self.owed.remove(&id);
+            self.awaited.remove(&id);
         }
         *self.answered.entry(id).or_default() += 1;
         if self.answered.len() > ANSWERED_MAX {
@@ -79,7 +79,7 @@ impl Ledger {
         if self.lenient {
             return Ok(());
         }
-        for (id, asked) in &self.owed {
+        for (id, asked) in &self.awaited {
             for asked in asked.iter().filter(|asked| !asked.pending) {
                 let Asked { at, what, many, .. } = asked;
                 let patience = patience * *many;
@@ -93,12 +93,12 @@ impl Ledger {
 
     /// How many requests are not finally answered.
     pub(crate) fn unanswered(&self) -> usize {
-        self.owed.values().map(Vec::len).sum()
+        self.awaited.values().map(Vec::len).sum()
     }
 
     /// Fails if a request still waits for its answer, at a time when none may.
     pub(crate) fn settled(&self) -> Result<(), String> {
-        match self.owed.first_key_value() {
+        match self.awaited.first_key_value() {
             Some((id, asked)) if !self.lenient => {
                 let what = asked.last().map_or("", |asked| &asked.what);
                 let pending = asked.iter().any(|asked| asked.pending);

@@ -197,16 +197,16 @@ impl<V: Volume> Durability<V> {
     ) {
         let failure = self.note_failure(key, error);
         let directory = !file && self.peek(key, Inode::is_file) != Some(true);
-        let owing = match directory {
+        let named = match directory {
             true => self.names_in(key),
             false => Vec::new(),
         };
         // The failure also affects the shares through which these inodes were changed.
         let shares_of = |key: &FileKey| self.peek(*key, |inode| inode.shares().to_vec());
-        shares.extend(owing.iter().filter_map(shares_of).flatten());
+        shares.extend(named.iter().filter_map(shares_of).flatten());
         self.with(key, |inode| {
             shares.iter().for_each(|share| inode.seen_through(share));
-            inode.failed(failure, !owing.is_empty());
+            inode.failed(failure, !named.is_empty());
         });
         if directory {
             self.directory_failed(key, failure);

@@ -197,12 +197,12 @@ impl<V: Volume> Durability<V> {
         let oldest = shares.iter().filter_map(|share| {
             let ages = lock(&share.ages);
             let in_background = lock(&self.in_background);
-            let mut owed = ages.charges.iter();
-            let waits = |owed: &Charged| !in_background.contains_key(&owed.key);
-            let charge = (owed.clone())
-                .find(|(_, owed)| owed.key.fs == fs && waits(owed))
-                .or_else(|| owed.find(|(_, owed)| waits(owed)));
-            charge.map(|((since, _), owed)| (*since, owed.key, share))
+            let mut charges = ages.charges.iter();
+            let waits = |charge: &Charged| !in_background.contains_key(&charge.key);
+            let charge = (charges.clone())
+                .find(|(_, charge)| charge.key.fs == fs && waits(charge))
+                .or_else(|| charges.find(|(_, charge)| waits(charge)));
+            charge.map(|((since, _), charge)| (*since, charge.key, share))
         });
         let first = |(since, key, _): &(Duration, FileKey, _)| (key.fs != fs, *since, *key);
         if let Some((_, key, share)) = oldest.min_by_key(first) {

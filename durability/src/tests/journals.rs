@@ -50,10 +50,10 @@ async fn open(disk: &SimDisk, env: &Arc<TestEnv>, shape: Shape) -> Arc<JournalFi
         .unwrap()
 }
 
-/// As [`open`], with the exposure of a share to write down.
+/// As [`open`], with the exposure of a share to record.
 async fn open_with_source(disk: &SimDisk, env: &Arc<TestEnv>) -> Arc<JournalFile<SimDisk>> {
     let journal = open(disk, env, SMALL).await;
-    let source = Owing(Mutex::default(), Arc::clone(env));
+    let source = DirtySource(Mutex::default(), Arc::clone(env));
     journal.set_source(Arc::new(source));
     journal
 }
@@ -299,9 +299,9 @@ fn promised_flushes_are_noted_soon_and_wait_for_nobody() {
 
 /// A share with the exposure that the test sets.
 #[derive(Default)]
-struct Owing(Mutex<(u64, Duration)>, Arc<TestEnv>);
+struct DirtySource(Mutex<(u64, Duration)>, Arc<TestEnv>);
 
-impl ExposureSource for Owing {
+impl ExposureSource for DirtySource {
     fn exposure_of(&self, share: &str) -> Option<ExposureRecord> {
         let (bytes, since) = *lock(&self.0);
         Some(ExposureRecord {
@@ -348,22 +348,22 @@ fn what_is_acknowledged_is_always_within_the_last_durable_record() {
         let (on, inner) = (disk.clone(), Arc::clone(&env));
         run(&env, async move {
             let journal = open(&on, &inner, SMALL).await;
-            let owing = Arc::new(Owing(Mutex::default(), Arc::clone(&inner)));
-            journal.set_source(Arc::clone(&owing) as _);
+            let source = Arc::new(DirtySource(Mutex::default(), Arc::clone(&inner)));
+            journal.set_source(Arc::clone(&source) as _);
             let mut waited = 0;
             // Writes of 1 MiB, 20 ms apart, with syncs and with pauses longer than the lease.
             for n in 0..400_u64 {
                 let now = inner.monotonic();
                 let bytes = {
-                    let mut owed = lock(&owing.0);
+                    let mut dirty = lock(&source.0);
                     if n % 90 == 89 {
-                        *owed = (0, now);
+                        *dirty = (0, now);
                     }
-                    if owed.0 == 0 {
-                        owed.1 = now;
+                    if dirty.0 == 0 {
+                        dirty.1 = now;
                     }
-                    owed.0 += 1 << 20;
-                    owed.0
+                    dirty.0 += 1 << 20;
+                    dirty.0
                 };
                 if let Some(task) = journal.cover("data", bytes, now) {
                     waited += 1;
@@ -378,7 +378,7 @@ fn what_is_acknowledged_is_always_within_the_last_durable_record() {
                 let (allowance, oldest, until) = bound(&all).expect("a record");
                 assert!(bytes <= allowance, "{profile:?} {n}: {bytes} > {allowance}");
                 assert!(now <= until, "{n}: {now:?} > {until:?}");
-                assert!(oldest <= lock(&owing.0).1 + ms(1), "{n}: {oldest:?}");
+                assert!(oldest <= lock(&source.0).1 + ms(1), "{n}: {oldest:?}");
                 inner.sleep(ms(20)).await;
                 if n % 130 == 129 {
                     inner.sleep(LEASE * 2).await;
@@ -386,7 +386,7 @@ fn what_is_acknowledged_is_always_within_the_last_durable_record() {
             }
             assert!((1..60).contains(&waited), "{waited}");
             // Everything is synced: the last record says so, and after it no more are written.
-            *lock(&owing.0) = (0, inner.monotonic());
+            *lock(&source.0) = (0, inner.monotonic());
             inner.sleep(LEASE * 4).await;
             let mut all = Vec::new();
             for segment in segments(&on.cut(Cut::Nothing)).await {

@@ -302,18 +302,21 @@ impl<V: Volume> Inode<V> {
         until: impl Fn(FileKey) -> u64,
         failed: &BTreeSet<FileKey>,
     ) {
-        let owed = |name: &Name<V>| {
+        let unsynced = |name: &Name<V>| {
             let dir = name.dir.key();
             name.seq > until(dir) || failed.contains(&dir)
         };
         if let Some(latch) = &mut self.latch {
             // The name moved after the failure, and the move is on disk. Another name proves nothing about a lost one.
-            let left = self.names.iter().filter(|name| name.left && !owed(name));
+            let left = self
+                .names
+                .iter()
+                .filter(|name| name.left && !unsynced(name));
             for name in left.filter(|name| name.seq > latch.mark) {
                 latch.names.remove(&name.dir.key());
             }
         }
-        self.names.retain(owed);
+        self.names.retain(unsynced);
         self.release_at_rest();
         self.end_latch();
     }

@@ -28,7 +28,7 @@ impl Charge {
 
     pub(crate) fn change(&mut self, kind: PolicyKind) {
         let mut ages = lock(&self.share.ages);
-        ages.update(self.at, |owed| owed.kind = kind);
+        ages.update(self.at, |charge| charge.kind = kind);
         *ages.bytes_of(self.kind) -= self.bytes;
         *ages.bytes_of(kind) += self.bytes;
         self.kind = kind;
@@ -36,12 +36,14 @@ impl Charge {
 
     /// Of a directory: one more name was removed from it.
     pub(crate) fn name_removed(&self) {
-        self.update(|owed| owed.removed = owed.removed.saturating_add(1));
+        self.update(|charge| charge.removed = charge.removed.saturating_add(1));
     }
 
     pub(crate) fn removed(&self) -> u64 {
         let ages = lock(&self.share.ages);
-        ages.charges.get(&self.at).map_or(0, |owed| owed.removed)
+        ages.charges
+            .get(&self.at)
+            .map_or(0, |charge| charge.removed)
     }
 
     fn update(&self, change: impl FnOnce(&mut Charged)) {
@@ -50,7 +52,7 @@ impl Charge {
 
     /// Moves the charge to the state of `key`: it ends when that is clean.
     pub(crate) fn move_to(&mut self, key: FileKey) {
-        self.update(|owed| owed.key = key);
+        self.update(|charge| charge.key = key);
     }
 
     /// Takes over another charge of the same share. The result stands for `key` and is as old as the older of the two.
@@ -60,9 +62,9 @@ impl Charge {
             std::mem::swap(&mut self.at, &mut other.at);
         }
         let removed = other.removed();
-        self.update(|owed| {
-            owed.key = key;
-            owed.removed = owed.removed.saturating_add(removed);
+        self.update(|charge| {
+            charge.key = key;
+            charge.removed = charge.removed.saturating_add(removed);
         });
     }
 }

@@ -164,7 +164,7 @@ impl Share {
     /// The inodes of which anything is dirty, the oldest first; one may appear more than once.
     pub(crate) fn dirty(&self) -> Vec<FileKey> {
         let ages = lock(&self.ages);
-        ages.charges.values().map(|owed| owed.key).collect()
+        ages.charges.values().map(|charge| charge.key).collect()
     }
 
     pub(crate) fn exposure(&self, now: Duration) -> Exposure {
@@ -180,13 +180,13 @@ impl Share {
             ..Exposure::default()
         };
         let mut seen = BTreeSet::new();
-        for ((since, _), owed) in &ages.charges {
+        for ((since, _), charge) in &ages.charges {
             let age = now.saturating_sub(*since);
-            let mut inodes = |of| u64::from(seen.insert((of, owed.key))) + owed.removed;
+            let mut inodes = |of| u64::from(seen.insert((of, charge.key))) + charge.removed;
             all.inodes += inodes(None);
             all.oldest_age = all.oldest_age.max(age);
-            if let Some(one) = all.by_policy.get_mut(owed.kind as usize) {
-                one.inodes += inodes(Some(owed.kind));
+            if let Some(one) = all.by_policy.get_mut(charge.kind as usize) {
+                one.inodes += inodes(Some(charge.kind));
                 one.oldest_age = one.oldest_age.max(age);
             }
         }
