@@ -233,8 +233,8 @@ fn a_refused_open_changes_nothing() {
     assert_eq!(std::fs::read(server.path("f")).unwrap(), b"precious");
 }
 
-/// Nothing is made and taken away again for it: the times of the file and of its folder, and who
-/// watches on the host, would tell.
+/// Nothing is made and taken away again for it: the times of the file and of its folder would show
+/// this, and so would a watch on the host.
 #[test]
 fn what_is_refused_is_not_made_first() {
     let server = HoldfastServer::new();

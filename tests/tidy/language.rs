@@ -1,16 +1,10 @@
-//! Counts words and sentences that docs/glossary.md replaces: in comments and pages, and in the names of items.
+//! Counts words and sentences that docs/glossary.md replaces: in comments, pages and messages, and in the names of items.
 
 use crate::known::Findings;
-use crate::source::Tree;
+use crate::source::{Source, Tree};
 
-/// Words that the glossary replaces; `told` and `heard` stand for the verbs that they are forms of.
-const WORDS: [&str; 17] = [
-    "owed", "owes", "owe", "debt", "debts", "unpaid", "payer", "payers", "nameless", "whoever",
-    "whomever", "told", "tells", "heard", "hears", "latched", "doomed",
-];
-
-/// Further words that no item is named by; sentences use them in idioms.
-const VERBS: [&str; 2] = ["tell", "hear"];
+/// Words of no row of the glossary, which its last paragraph names.
+const WITHOUT_ROW: &str = "whoever, whomever";
 
 /// The keywords before the name of an item.
 const ITEMS: [&str; 8] = [
@@ -58,16 +52,73 @@ fn prose(tree: &Tree) -> impl Iterator<Item = (String, String)> {
     comments.chain(pages.map(|(path, text)| (path.clone(), text.replace("\n\n", ".\n"))))
 }
 
+/// The messages in the programs' string literals. A literal without a space is a key or the name of a file.
+fn messages(tree: &Tree) -> impl Iterator<Item = (String, String)> {
+    let programs = tree.rust.iter().filter(|source| !source.is_test());
+    programs.flat_map(|source| {
+        let literals = source.literals.iter().filter(|text| text.contains(' '));
+        literals.map(move |text| (source.package().to_owned(), text.replace("\\n", " ")))
+    })
+}
+
+/// The words and phrases of the glossary's last column, each as its words.
+fn replaced(glossary: &str) -> Vec<Vec<String>> {
+    let rows = glossary
+        .lines()
+        .skip_while(|line| !line.starts_with("| word | meaning | not used |"))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    let cells = rows.filter_map(|row| row.trim_end_matches('|').rsplit('|').next());
+    cells
+        .chain([WITHOUT_ROW])
+        .flat_map(|cell| cell.split(','))
+        .map(words_of_text)
+        .filter(|words| !words.is_empty())
+        .collect()
+}
+
+fn replaced_in(tree: &Tree) -> Vec<Vec<String>> {
+    let mut pages = tree.pages.iter();
+    let glossary = pages.find(|(path, _)| path == "docs/glossary.md");
+    replaced(&glossary.expect("docs/glossary.md is there").1)
+}
+
+/// The words of a text, in lower case.
+fn words_of_text(text: &str) -> Vec<String> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect()
+}
+
+/// How often a phrase, or its plural, is among the words.
+fn uses(words: &[String], phrase: &[String]) -> usize {
+    let Some((last, before)) = phrase.split_last() else {
+        return 0;
+    };
+    words
+        .windows(phrase.len())
+        .filter(|part| {
+            part.starts_with(before)
+                && part.last().is_some_and(|word| {
+                    word == last || word.strip_suffix('s') == Some(last.as_str())
+                })
+        })
+        .count()
+}
+
 /// Each word and the number of its uses, for each crate and page.
 pub(crate) fn forbidden_words(tree: &Tree) -> Findings {
+    let replaced = replaced_in(tree);
     let mut findings = Findings::new();
-    for (place, text) in prose(tree) {
-        for word in text
-            .split(|c: char| !c.is_alphanumeric() && c != '_')
-            .map(str::to_lowercase)
-        {
-            if WORDS.contains(&word.as_str()) {
-                *findings.entry(format!("{place} {word}")).or_default() += 1;
+    for (place, text) in prose(tree).chain(messages(tree)) {
+        let words = words_of_text(&text);
+        for phrase in &replaced {
+            let count = uses(&words, phrase);
+            if count > 0 {
+                *findings
+                    .entry(format!("{place} {}", phrase.join(" ")))
+                    .or_default() += count;
             }
         }
     }
@@ -76,12 +127,12 @@ pub(crate) fn forbidden_words(tree: &Tree) -> Findings {
 
 /// Items whose name has one of the words: functions, types, constants and modules.
 pub(crate) fn forbidden_names(tree: &Tree) -> Findings {
+    let replaced = replaced_in(tree);
     let mut findings = Findings::new();
     for source in &tree.rust {
         for name in source.code.lines().filter_map(item) {
-            let word =
-                |word: &String| WORDS.contains(&word.as_str()) || VERBS.contains(&word.as_str());
-            if words_of(name).iter().any(word) {
+            let words = words_of(name);
+            if replaced.iter().any(|phrase| uses(&words, phrase) > 0) {
                 *findings
                     .entry(format!("{}: {name}", source.path))
                     .or_default() += 1;
@@ -146,6 +197,40 @@ fn is_headless(sentence: &str) -> bool {
             .strip_prefix(opening)
             .is_some_and(|rest| rest.starts_with(' '))
     })
+}
+
+#[test]
+fn words_of_the_last_column_are_found() {
+    let page = "`a` | text\n\n| word | meaning | not used |\n|---|---|---|\n\
+                | dirty | Changed. | owed, paid up |\n| gate | The `x`. | |\n\ntold | old |\n";
+    let replaced = replaced(page);
+    let found = |text: &str| -> Vec<String> {
+        let words = words_of_text(text);
+        let of = |phrase: &&Vec<String>| uses(&words, phrase) > 0;
+        replaced
+            .iter()
+            .filter(of)
+            .map(|phrase| phrase.join(" "))
+            .collect()
+    };
+    assert_eq!(
+        found("Owed is what was\npaid up; whoever"),
+        ["owed", "paid up", "whoever"]
+    );
+    assert!(found("paid, told up gate").is_empty());
+    let tree = Tree {
+        paths: Vec::new(),
+        rust: vec![Source::new(
+            "vfs/src/a.rs".into(),
+            "f(\"\\nis owed: {x}\", \"owed\")".into(),
+        )],
+        pages: vec![("docs/glossary.md".into(), page.into())],
+    };
+    let words = forbidden_words(&tree);
+    assert_eq!(
+        words.into_iter().collect::<Vec<_>>(),
+        [("vfs owed".to_owned(), 1)]
+    );
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub(crate) struct Source {
     pub(crate) code: String,
     /// Comments without their slashes, one entry for each line that has one: the line's number, from 0, and the text.
     pub(crate) comments: Vec<(usize, String)>,
+    /// The string literals with their quotes, as they stand in the text.
+    pub(crate) literals: Vec<String>,
 }
 
 pub(crate) fn root() -> PathBuf {
@@ -93,12 +95,13 @@ impl Tree {
 
 impl Source {
     pub(crate) fn new(path: String, text: String) -> Self {
-        let (code, comments) = split(&text);
+        let (code, comments, literals) = split(&text);
         Source {
             path,
             code: without_test_modules(&code),
             text,
             comments,
+            literals,
         }
     }
 
@@ -123,11 +126,12 @@ impl Source {
     }
 }
 
-/// Blanks comments and the contents of strings, and collects the comments.
-fn split(text: &str) -> (String, Vec<(usize, String)>) {
+/// Blanks comments and the contents of strings, and collects both.
+fn split(text: &str) -> (String, Vec<(usize, String)>, Vec<String>) {
     let chars: Vec<char> = text.chars().collect();
     let mut code = String::with_capacity(text.len());
     let mut comments = Vec::new();
+    let mut literals = Vec::new();
     let mut line = 0;
     let mut at = 0;
     while at < chars.len() {
@@ -151,6 +155,9 @@ fn split(text: &str) -> (String, Vec<(usize, String)>) {
             _ => 0,
         };
         let taken = skipped.max(1);
+        if skipped > 0 && matches!(rest[0], 'r' | '"') {
+            literals.push(rest[..skipped].iter().collect());
+        }
         for &c in &rest[..taken] {
             if c == '\n' {
                 line += 1;
@@ -159,7 +166,7 @@ fn split(text: &str) -> (String, Vec<(usize, String)>) {
         }
         at += taken;
     }
-    (code, comments)
+    (code, comments, literals)
 }
 
 fn is_word_before(chars: &[char], at: usize) -> bool {
@@ -249,5 +256,6 @@ fn comments_and_strings_are_no_code() {
     );
     assert!(source.code.contains("fn g()") && !source.code.contains("fn f()"));
     assert_eq!(source.comments, [(0, "one".to_owned())]);
+    assert_eq!(source.literals, ["\"// {\"", "r#\"\"}\"#"]);
     assert_eq!(source.code.lines().count(), source.text.lines().count());
 }

@@ -130,7 +130,7 @@ pub fn report(state: &StateFolder, share: Option<&str>) -> Result<DurabilityRepo
         ),
         io::ErrorKind::NotFound => format!(
             "{journal}: there is no journal of flushes\n  = set flush_journal = true for a share; \
-             from then on its flushes are written down"
+             from then on its flushes are recorded"
         ),
         io::ErrorKind::PermissionDenied => format!(
             "{journal}: {error}\n  = only root and the user who runs the server may read it: use sudo, or become that \

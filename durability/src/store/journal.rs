@@ -31,7 +31,7 @@ pub const FLUSHES: Shape = Shape {
     kind: "flushes",
     magic: MAGIC,
     title: "the journal of flushes",
-    risk: "flushes are honored, and from now on not written down",
+    risk: "flushes are honored, and from now on not recorded",
     segment_bytes: 8 << 20,
     segments: 8,
     is_snapshot: false,
@@ -71,9 +71,9 @@ pub(super) struct Run {
     env: Arc<dyn Env>,
     /// The start record; in the first segment it says that no segment of this run was there before.
     start: StartRecord,
-    /// Lost flushes that no gap record reports yet; `telling` counts those of them that the next one reports.
-    untold: u64,
-    telling: u64,
+    /// Lost flushes that no gap record reports yet; `reporting` counts those of them that the next one reports.
+    unreported: u64,
+    reporting: u64,
 }
 
 impl Run {
@@ -89,9 +89,9 @@ impl Run {
 impl Contents for Run {
     fn head(&mut self) -> Vec<Vec<u8>> {
         let mut payload = self.start_record().encode();
-        self.telling = self.untold;
-        if self.telling > 0 {
-            let (at, lost) = (self.env.realtime(), self.telling);
+        self.reporting = self.unreported;
+        if self.reporting > 0 {
+            let (at, lost) = (self.env.realtime(), self.reporting);
             payload.extend(JournalRecord::Gap { at, lost }.encode());
         }
         vec![payload]
@@ -99,11 +99,11 @@ impl Contents for Run {
 
     fn begun(&mut self) {
         self.start.first = false;
-        self.untold -= self.telling;
+        self.unreported -= self.reporting;
     }
 
     fn lost(&mut self, weight: u64) {
-        self.untold += weight;
+        self.unreported += weight;
     }
 }
 
@@ -132,8 +132,8 @@ impl<D: Disk> JournalFile<D> {
         let run = Run {
             env: Arc::clone(&env),
             start,
-            untold: 0,
-            telling: 0,
+            unreported: 0,
+            reporting: 0,
         };
         let segments = Segments::find(disk, shape).await?;
         segments.folder.remove(OLD_SPARE).await?;

@@ -369,7 +369,7 @@ fn flushes(records: &[JournalRecord], node: &FakeNode) -> usize {
 }
 
 #[test]
-fn a_flush_is_written_down_before_its_answer_and_after_its_sync() {
+fn a_flush_is_recorded_before_its_answer_and_after_its_sync() {
     honor(|w| async move {
         let disk = disk(Profile::PosixMin);
         let journal = journal(&w, &disk).await;

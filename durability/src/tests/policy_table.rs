@@ -1,4 +1,4 @@
-//! The event table of the design, written down a second time and compared with the function
+//! The event table of the design, written a second time and compared with the function
 //! for every event, policy, option and combination of request flags.
 
 use crate::*;

@@ -36,7 +36,7 @@ pub struct JournalStatus {
     pub records: u64,
     /// Durable writes that they took.
     pub writes: u64,
-    /// Flushes that could not be written down.
+    /// Flushes that could not be recorded.
     pub lost: u64,
 }
 

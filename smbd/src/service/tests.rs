@@ -462,7 +462,7 @@ fn the_folder_of_the_user_file_behind_a_link_is_hidden() {
 
 /// Without the sync at the end, too.
 #[test]
-fn the_end_is_written_down() {
+fn the_end_is_recorded() {
     let place = Place::new();
     let journal = place.state.path().join(flush_journal::FOLDER);
     run(async {

@@ -88,7 +88,7 @@ fn what_is_under_a_share_is_reported_at_start_and_in_status() {
     let share = &json["server"]["shares"][0];
     assert_eq!(share["protection"]["verdict"], verdict);
     assert_eq!(share["device"], device);
-    // In a chroot the mount table does not tell what the root directory is on.
+    // In a chroot the mount table does not say what the root directory is on.
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     if mounts
         .lines()

@@ -56,12 +56,12 @@ struct Level<F> {
 }
 
 impl<D: Disk> PosixVfs<D> {
-    /// Moves all streams to the place that the options name. `tell` is called for every inode whose streams were moved
+    /// Moves all streams to the place that the options name. `report` is called for every inode whose streams were moved
     /// or could not be moved, with the path below the root; a failure does not stop the others. When this returns, all
     /// of it is stable.
     pub async fn convert_streams(
         &self,
-        mut tell: impl FnMut(&str, VfsResult<Moved>),
+        mut report: impl FnMut(&str, VfsResult<Moved>),
     ) -> VfsResult<Converted> {
         self.writable()?;
         let mut done = Converted::default();
@@ -76,7 +76,7 @@ impl<D: Disk> PosixVfs<D> {
                 }
                 Err(_) => done.failed += 1,
             }
-            tell(path, moved);
+            report(path, moved);
         };
         let root = self.root.clone();
         count(".", self.convert(&root).await);

@@ -121,8 +121,8 @@ impl<D: Disk> PosixVfs<D> {
         }
         let listener = self.failed_sync.read();
         let listener = listener.unwrap_or_else(PoisonError::into_inner);
-        if let Some(tell) = &*listener {
-            tell(node, error, by);
+        if let Some(report) = &*listener {
+            report(node, error, by);
         }
     }
 

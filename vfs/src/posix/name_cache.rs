@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outside_change_before_ours_is_not_covered() {
+    fn a_host_change_before_ours_is_not_covered() {
         let cache = NameCache::default();
         let begun = cache.begin_listing();
         cache.listed(begun, (&stat(1, 5), &stat(1, 5)), entries(&["a"]), at(9));

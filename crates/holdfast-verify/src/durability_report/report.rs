@@ -39,7 +39,7 @@ pub struct RunReport {
     pub begins_in_journal: bool,
     /// Flushes in the journal.
     pub flushes: u64,
-    /// Flushes that could not be written down.
+    /// Flushes that could not be recorded.
     pub lost_records: u64,
     /// Whether the last record was being written at the end.
     pub torn_end: bool,

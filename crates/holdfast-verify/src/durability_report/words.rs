@@ -108,7 +108,7 @@ impl Words {
         }
         if run.lost_records > 0 {
             let lost = many(run.lost_records, "flush", "flushes");
-            line!(self.text; "{lost} could not be written down: the journal's disk failed at times.");
+            line!(self.text; "{lost} could not be recorded: the journal's disk failed at times.");
         }
         for damage in &run.damage {
             let (segment, offset, what) = (damage.segment, damage.offset, &damage.what);
@@ -120,7 +120,7 @@ impl Words {
     fn failed_in_words(&mut self, failed: &FailedFiles) {
         let files = match failed {
             FailedFiles::Unknown(error) => {
-                line!(self.text; "\nfiles whose sync failed cannot be told: {error}");
+                line!(self.text; "\nfiles whose sync failed are not known: {error}");
                 return;
             }
             FailedFiles::Known(files) if files.is_empty() => return,

@@ -155,7 +155,7 @@ impl Charset {
     }
 }
 
-/// Decodes a name in an OEM character set. The protocol does not tell which one it is; the difference matters only
+/// Decodes a name in an OEM character set. The protocol does not say which one it is; the difference matters only
 /// beyond ASCII. Clients of today that send OEM strings write UTF-8 or Latin-1, so these two are tried. A wrong guess
 /// cannot admit anybody: the proof is computed over the name in Unicode ([MS-NLMP] 3.3.2).
 fn oem(bytes: &[u8]) -> String {

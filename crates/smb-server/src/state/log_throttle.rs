@@ -180,6 +180,6 @@ mod tests {
         assert_eq!((0..10).filter(|_| written(1)).count(), 3);
         assert_eq!(throttle.take_left_out(()), 7);
         assert_eq!(throttle.take_left_out(()), 0);
-        assert_eq!(throttle.due((), at(61)), Due::Write(0), "told already");
+        assert_eq!(throttle.due((), at(61)), Due::Write(0), "reported already");
     }
 }

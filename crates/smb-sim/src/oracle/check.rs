@@ -448,38 +448,38 @@ impl<'a> Walk<'a> {
                 ));
             }
         }
-        for told in &terms.exposure {
-            out.extend(self.above(told));
+        for reported in &terms.exposure {
+            out.extend(self.above(reported));
         }
         out
     }
 
     /// The loss of the requests through one share, as far as it is beyond the exposure of that share.
-    fn above(&self, told: &Exposed) -> Vec<Violation> {
+    fn above(&self, reported: &Exposed) -> Vec<Violation> {
         let mut out = Vec::new();
-        let answered = Covered::answered(self.registers, told.at, Some(told.second));
+        let answered = Covered::answered(self.registers, reported.at, Some(reported.second));
         let lost = self.loss(&answered);
         let mut over = |what: String| out.push(Violation::new(Rule::Exposure, what));
-        if lost.bytes > told.bytes.saturating_add(told.unproven_bytes) {
+        if lost.bytes > reported.bytes.saturating_add(reported.unproven_bytes) {
             over(format!(
-                "{} bytes are lost, told was {told:?}: {:?}",
+                "{} bytes are lost, reported was {reported:?}: {:?}",
                 lost.bytes, lost.what
             ));
         }
         let inodes = lost.inodes.len() as u64;
-        if inodes > told.inodes.saturating_add(told.poisoned_inodes) {
+        if inodes > reported.inodes.saturating_add(reported.poisoned_inodes) {
             over(format!(
-                "{inodes} inodes lost something, told was {told:?}: {:?}",
+                "{inodes} inodes lost something, reported was {reported:?}: {:?}",
                 lost.what
             ));
         }
         if let Some(oldest) = lost.oldest
-            && told.poisoned_inodes == 0
-            && told.at.saturating_sub(oldest) > told.oldest_age
+            && reported.poisoned_inodes == 0
+            && reported.at.saturating_sub(oldest) > reported.oldest_age
         {
             over(format!(
-                "lost is what was answered {:?} before, told was {told:?}: {:?}",
-                told.at.saturating_sub(oldest),
+                "lost is what was answered {:?} before, reported was {reported:?}: {:?}",
+                reported.at.saturating_sub(oldest),
                 lost.what
             ));
         }

@@ -28,7 +28,7 @@ pub enum Key {
 pub enum Value {
     Nothing,
     Bytes(Vec<u8>),
-    /// There is no telling: anything found is right.
+    /// Nothing is known: anything found is right.
     Unknown,
     /// A time no earlier than this; as found, this time.
     NotBefore(u64),

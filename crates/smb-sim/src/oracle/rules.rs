@@ -538,7 +538,7 @@ fn page_states(
 }
 
 /// Whether each sector is from one of two states of the page. Requests that overlapped in time,
-/// and copies, make it impossible to tell: then yes.
+/// and copies, leave it open: then yes.
 fn mixes_two(
     registers: &Registers<'_>,
     places: &[Place],

@@ -1,4 +1,4 @@
-//! Compares inheritance with the tables of [MS-DTYP] 2.5.3.4, written down row by row: every kind
+//! Compares inheritance with the tables of [MS-DTYP] 2.5.3.4, copied row by row: every kind
 //! of child, every combination of flags, lists of parent and creator, protected or not,
 //! auto-inherited or not.
 

@@ -53,7 +53,7 @@ kinds! {
          REACH THE DISK";
     /// The kernel assumes "write through", the drive itself reports "write back".
     CacheContradicts: Unprotected, "cache-contradicts",
-        " says that its cache is volatile, but the kernel was told to send no flush \
+        " says that its cache is volatile, but the kernel is set to send no flush \
          (queue/write_cache): SYNCS DO NOT REACH THE DISK";
     /// The device is memory.
     Memory: Unprotected, "memory", " is memory: nothing survives the host";

@@ -124,7 +124,7 @@ fn check_kind(wanted: &Wanted, attr: &Attr, root: bool) -> Result<bool, Failure>
         return Err(Status::ACCESS_DENIED.into());
     }
     // [MS-FSA] 2.1.5.1, phase 7: the kind is checked before the disposition, so that a client that makes a file can
-    // tell a directory of that name from another file.
+    // distinguish a directory of that name from another file.
     if directory && wanted.options.contains(CreateOptions::NON_DIRECTORY_FILE) {
         return Err(Status::FILE_IS_A_DIRECTORY.into());
     }

@@ -412,7 +412,7 @@ fn who_stands_behind_a_disk() {
     assert_eq!(tree.words("/"), "write-through,no-fua,protected");
     tree.file(host, "megaraid_sas");
     assert_eq!(tree.words("/"), seen("raid-controller"));
-    // A guest cannot tell a real disk from another.
+    // A guest cannot distinguish a real disk from another.
     let (tree, _) = through("8:0", SATA);
     tree.file(
         "proc/cpuinfo",
