@@ -3,7 +3,7 @@
 //! A path must be the end of a path in the repository. A section of a specification must be a number.
 
 use crate::known::Findings;
-use crate::source::{Source, Tree};
+use crate::source::{PRODUCT, Source, Tree};
 
 /// Endings of names that are taken for paths.
 const ENDINGS: [&str; 4] = [".rs", ".md", ".py", ".toml"];
@@ -137,6 +137,51 @@ fn misshapen(text: &str) -> Option<String> {
     (!name_is_right || !section_is_right).then(|| format!("[MS-{name}] {section}"))
 }
 
+/// Citations of paragraphs that docs/protocol-notes.md does not have, and its paragraphs that no code of the product
+/// cites.
+pub(crate) fn protocol_notes(tree: &Tree) -> Findings {
+    let mut pages = tree.pages.iter();
+    let notes = pages.find(|(path, _)| path == "docs/protocol-notes.md");
+    let notes = &notes.expect("docs/protocol-notes.md is there").1;
+    let titles: Vec<&str> = notes
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("**")?.split_once(".**")?.0))
+        .collect();
+    let mut findings = Findings::new();
+    let mut uncited: Vec<&str> = titles.clone();
+    for source in &tree.rust {
+        let is_product = !source.is_test() && PRODUCT.contains(&source.package());
+        for cited in cited_notes(source) {
+            if is_product {
+                uncited.retain(|title| *title != cited);
+            }
+            if !titles.contains(&cited.as_str()) {
+                findings.insert(format!("{}: {cited}", source.path), 1);
+            }
+        }
+    }
+    findings.extend(
+        uncited
+            .into_iter()
+            .map(|title| (format!("no code cites {title}"), 1)),
+    );
+    findings
+}
+
+/// The titles that follow `docs/protocol-notes.md, ` in the comments of a file.
+fn cited_notes(source: &Source) -> Vec<String> {
+    let comments: Vec<&str> = source
+        .comments
+        .iter()
+        .map(|(_, text)| text.as_str())
+        .collect();
+    let text = comments.join(" ");
+    text.split("docs/protocol-notes.md, \"")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()))
+        .collect()
+}
+
 /// The tests that the tables of docs/attacks.md name behind a file that does not have them.
 pub(crate) fn missing_tests(tree: &Tree) -> Findings {
     let pages = tree.pages.iter();
@@ -214,6 +259,25 @@ fn variables_that_no_page_names_or_no_program_reads_are_found() {
     assert_eq!(unnamed.collect::<Vec<_>>(), ["a.rs: HOLDFAST_ONE"]);
     let unread = unread_variables(&tree).into_keys();
     assert_eq!(unread.collect::<Vec<_>>(), ["docs/a.md: HOLDFAST_GONE"]);
+}
+
+#[test]
+fn wrong_citations_of_notes_are_found() {
+    let text =
+        "// See docs/protocol-notes.md, \"One\n// thing\", and docs/protocol-notes.md, \"Two\".\n";
+    let tree = Tree {
+        paths: Vec::new(),
+        rust: vec![Source::new("vfs/src/a.rs".into(), text.into())],
+        pages: vec![(
+            "docs/protocol-notes.md".into(),
+            "**One thing.** A.\n\n**Three.** C.\n".into(),
+        )],
+    };
+    let found = protocol_notes(&tree).into_keys();
+    assert_eq!(
+        found.collect::<Vec<_>>(),
+        ["no code cites Three", "vfs/src/a.rs: Two"]
+    );
 }
 
 #[test]

@@ -34,6 +34,11 @@ fn citations_resolve() {
 }
 
 #[test]
+fn protocol_notes_are_cited_where_they_are_obeyed() {
+    hold("protocol-notes", citations::protocol_notes(&Tree::read()));
+}
+
+#[test]
 fn tests_against_attacks_are_where_the_page_says() {
     hold("missing-tests", citations::missing_tests(&Tree::read()));
 }

@@ -11,7 +11,8 @@ use vfs::Vfs;
 use super::{Call, Handled, Reply, engine::OnDisk};
 use crate::{failure::Failure, file::Operation, state::OpenKind};
 
-/// Makes the file as stable as the share's policy says.
+/// Makes the file as stable as the share's policy says, also through a persistent open (docs/protocol-notes.md, "A
+/// FLUSH of a persistent open").
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = FlushRequest::read(&call.message)?;
     let open = call.open(request.file_id)?;

@@ -8,8 +8,8 @@
 //! The kernel moves the times with each change, so they are restored after it, to their values before the change and
 //! not to those that this handle once set, because another handle may have written since. Where a handle of the file
 //! keeps times, changes of its data take turns, so that restoring the times hides no other change. A change of data
-//! does not move the access time, and READs through a handle that keeps it do not either
-//! (`Contents::keep_access_time`).
+//! does not move the access time (docs/protocol-notes.md, "The time of last access"), and READs through a handle that
+//! keeps it do not either (`Contents::keep_access_time`).
 //!
 //! For a change of a named stream it is the file system that moves the write time of the file, unless the handle keeps
 //! it (`Contents::keep_write_time`), so only the change time is restored after it. It takes no turn with changes of the

@@ -15,8 +15,8 @@ use crate::{
     state::{InFlight, OpenKind},
 };
 
-/// READs from this size on are sent from the page cache. This saves a copy, but the kernel must be asked first, and
-/// answers are sent one by one.
+/// READs from this size on are sent from the page cache (docs/protocol-notes.md, "What a READ shows of a change made
+/// meanwhile"). This saves a copy, but the kernel must be asked first, and answers are sent one by one.
 const FROM_FILE_MIN: usize = 64 << 10;
 
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {

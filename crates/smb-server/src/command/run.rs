@@ -102,7 +102,8 @@ fn may_run<V: Vfs>(
     call.check_connected()?;
     admitted.inspect_err(|_| {
         let failed = &call.chain.failed;
-        // [MS-SMB2] 3.3.5.2.7.2: without a session or tree a related element cannot take any over.
+        // [MS-SMB2] 3.3.5.2.7.2: without a session or tree a related element cannot take any over
+        // (docs/protocol-notes.md, "Related requests after one whose ids name nothing").
         failed.set(failed.get().or(Some(Status::INVALID_PARAMETER)));
     })?;
     Status::INVALID_PARAMETER.when(too_many)?;

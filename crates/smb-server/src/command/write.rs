@@ -32,8 +32,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         pipe.write(call, &open, request.data).await?;
         return Ok(Reply::unchanged(&response, "a pipe has no file"));
     }
-    // [MS-SMB2] appendix A on 3.3.5.13: Windows accepts either right, for writes within the file
-    // and beyond its end.
+    // As Windows does (docs/protocol-notes.md, "Rights for a WRITE").
     open.need_any(AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA)?;
     let receipt = file(call, &open, &request).await?;
     Ok(Reply::changed(&response, receipt))
@@ -50,8 +49,7 @@ async fn file<V: Vfs>(
     let end = range_end(request.offset, length)?;
     let flags = flags(call, open, request.flags);
     if length == 0 {
-        // [MS-FSA] 2.1.5.4: a write of no bytes extends nothing and succeeds before locks and
-        // oplocks are examined.
+        // It succeeds before locks and oplocks are examined (docs/protocol-notes.md, "A WRITE of no bytes").
         return Ok(Unchanged::because("a write of no bytes").into());
     }
     file_end(end)?;

@@ -398,7 +398,7 @@ impl Holder {
 }
 
 /// The status of an acknowledgment of an oplock that is not breaking. [MS-SMB2] 3.3.5.22.1 has one for all levels;
-/// Windows examines the level first, which Microsoft's test suite demands (OplockOnShareWithoutForceLevel2OrSOFS).
+/// Windows examines the level first (docs/protocol-notes.md, "An acknowledgment that nobody awaits").
 pub(super) fn not_breaking(held: OplockLevel, level: OplockLevel) -> Status {
     match (held, level) {
         (_, OplockLevel::LEASE) => Status::INVALID_PARAMETER,

@@ -144,8 +144,8 @@ impl Files {
     /// are disconnected. A lease that could not keep others from opening the file while the client was away has ended
     /// with the connection. Such a lease is granted anew from the client's epoch, as Windows and Samba do ([MS-SMB2]
     /// 3.3.5.9.12 <353>). As at any grant, read caching alone is not granted beside byte-range locks in the allocated
-    /// bytes. A lease that has other opens in use, or caches nothing, stays as it is. Returns true if the lease
-    /// changed.
+    /// bytes (docs/protocol-notes.md, "The lease of a persistent open with byte-range locks"). A lease that has other
+    /// opens in use, or caches nothing, stays as it is. Returns true if the lease changed.
     pub fn take_anew(
         &self,
         place: &Place,

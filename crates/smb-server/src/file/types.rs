@@ -121,7 +121,7 @@ impl Place {
 pub enum Owner {
     /// The oplock of one open.
     Oplock(OpenId),
-    /// A lease: client and key.
+    /// A lease: client and key (docs/protocol-notes.md, "Equal lease keys of two clients").
     Lease(Guid, LeaseKey),
 }
 

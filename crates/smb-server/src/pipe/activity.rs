@@ -22,7 +22,8 @@ use smb_wire::{
 use super::world::World;
 use crate::administration::{OpenReport, Report, SessionReport, Target};
 
-/// Most bytes of entries in an answer, whatever the client prefers; it asks for the others by the resume handle.
+/// Most bytes of entries in an answer, whatever the client prefers; it asks for the others by the resume handle
+/// (docs/protocol-notes.md, "Enumerations of srvsvc above 1 MiB").
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Longest name of a computer, user, share or path in a request, in UTF-16 units without its NUL ([MS-SRVS] 3.1.4.1).

@@ -448,7 +448,8 @@ async fn forget(store: &dyn HandleStore, mut gone: Vec<MapChange>) {
 
 type NamedLease = Option<((Guid, LeaseKey), SavedLease)>;
 
-/// The record without its caching, as after a break that was not acknowledged.
+/// The record without its caching, as after a break that was not acknowledged; so is every one of a directory
+/// (docs/protocol-notes.md, "The directory lease of a persistent open").
 fn without_cache(record: &OpenRecord, lease: NamedLease) -> (OpenRecord, NamedLease) {
     tracing::info!(
         share = record.share,

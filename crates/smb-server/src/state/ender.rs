@@ -13,7 +13,7 @@ pub(crate) enum EndReason {
     Cancelled,
     /// Its handle was closed.
     Closed,
-    /// Its session, tree connect or connection ended.
+    /// Its session, tree connect or connection ended (docs/protocol-notes.md, "A CREATE whose session ends").
     Gone,
 }
 

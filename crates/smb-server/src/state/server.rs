@@ -390,7 +390,7 @@ impl<V: Vfs> Server<V> {
     /// Called when a user logs in on a connection. Returns false if the connection is gone, or the user has a login on
     /// another one of the client with another dialect; connections of 2.0.2 do not count ([MS-SMB2] 3.3.5.5.3). Another
     /// user's login does not count either: it may be that of an attacker, because everybody on the way can read the
-    /// ClientGuid.
+    /// ClientGuid (docs/protocol-notes.md, "One dialect for each client").
     pub(crate) fn logged_in(&self, id: ConnectionId, user: Sid) -> bool {
         let mut connections = self.connections.lock();
         let Some(peer) = connections.get(&id) else {

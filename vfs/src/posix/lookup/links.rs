@@ -1,7 +1,7 @@
 //! Symbolic links on the way of a lookup: followed within the root, and only so many of them.
 //!
 //! The target is walked from the directory that holds the link, on the stack of the directories above it; an absolute
-//! one from the root, if it begins with the path of the root.
+//! one from the root, if it begins with the path of the root (docs/protocol-notes.md, "Symbolic links").
 
 use std::os::unix::ffi::OsStrExt;
 

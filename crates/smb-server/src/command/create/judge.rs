@@ -32,7 +32,8 @@ use crate::{
 };
 
 /// How long an open that will delete waits for cached handles. [MS-FSA] 2.1.5.1.2 has no such wait. If the client gives
-/// up its handle in time, this open's close removes the name; otherwise the name stays until the handle is closed.
+/// up its handle in time, this open's close removes the name; otherwise the name stays until the handle is closed
+/// (docs/protocol-notes.md, "Cached handles of a file that an open will delete").
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The engine's answer to an open.
@@ -186,7 +187,8 @@ pub(super) async fn open<V: Vfs>(
 }
 
 /// [MS-SMB2] 3.3.5.9 <301>: a persistent open whose client is disconnected and caches no handle cannot be asked to give
-/// way. A client that does cache the handle is asked when it reconnects.
+/// way. A client that does cache the handle is asked when it reconnects. This is examined again after a break
+/// (docs/protocol-notes.md, "A persistent open whose client is away").
 fn is_unavailable<V: Vfs>(call: &Call<V>, place: &Place) -> bool {
     let server = call.server();
     let is_mute = |open| server.durables.is_kept(open) && !server.files.holds_handle(place, open);

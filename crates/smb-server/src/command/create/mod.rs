@@ -394,6 +394,7 @@ fn enter_policy<V: Vfs>(
         dialect: on.connection.dialect().0,
         path: lookup.path.join("/").into(),
         write_through: asks(CreateOptions::WRITE_THROUGH),
+        // Requests of any size are served all the same (docs/protocol-notes.md, "Unaligned access without buffering").
         unbuffered: asks(CreateOptions::NO_INTERMEDIATE_BUFFERING),
     };
     Ok(on.share()?.gate.opened(node, opener.into()))

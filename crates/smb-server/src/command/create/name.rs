@@ -62,7 +62,7 @@ pub(super) fn validated(bytes: &[u8]) -> Result<String, Failure> {
 }
 
 /// [MS-FSCC] 2.1.5.1, note 303 on [MS-SMB2] 3.3.5.9: a path that leads up again is refused, with another status where
-/// it leads above the root.
+/// it leads above the root (docs/protocol-notes.md, "Names of directories").
 fn check_path(text: &str) -> Result<(), Failure> {
     Status::OBJECT_NAME_INVALID.when(is_longer(text, PATH_MAX))?;
     Status::INVALID_PARAMETER.when(text.starts_with('\\'))?;
@@ -84,7 +84,7 @@ pub(in crate::command) fn parse_name(text: &str) -> Result<Name, Failure> {
     parse(text)
 }
 
-/// Parses a name whose path is valid.
+/// Parses a name whose path is valid. `CON` is a name like others (docs/protocol-notes.md, "Names of DOS devices").
 ///
 /// # Errors
 /// `OBJECT_NAME_INVALID` for a name that is invalid or too deep, `OBJECT_PATH_NOT_FOUND` for the index of a directory

@@ -117,7 +117,8 @@ pub(super) async fn begin<V: Vfs>(
 }
 
 /// Whether the request has the lease of the open, but the name of another file. [MS-SMB2] 3.3.5.9.8, 3.3.5.9.11: a
-/// lease stays with its file; Windows examines this before the CreateGuid.
+/// lease stays with its file; Windows examines this before the CreateGuid (docs/protocol-notes.md, "A replay for
+/// another file").
 fn moves_lease<V: Vfs>(on: &Opening<'_, V>, name: &Name, open: &Open<V>) -> Result<bool, Failure> {
     let asked = on.contexts.lease.map(|lease| lease.lease_key);
     let key = open.origin.lease.map(|lease| lease.key);

@@ -57,7 +57,7 @@ const OPTIONS_OF_FILES: u32 = CreateOptions::SEQUENTIAL_ONLY.bits()
     | CreateOptions::OPEN_NO_RECALL.bits();
 /// Attribute bits that [MS-FSCC] 2.6 does not define. It has unsupported ones ignored, such as those for the cloud.
 const ATTRIBUTES_UNDEFINED: u32 = 0xffa1_0048;
-/// Attributes that a new file may be given (docs/protocol-notes.md, as above).
+/// Attributes that a new file may be given (docs/protocol-notes.md, "Bits of a CREATE that mean nothing").
 const ATTRIBUTES_STORED: u32 = 0x5127;
 
 /// The request in the server's own terms.
@@ -294,6 +294,7 @@ fn check_combinations(wanted: &Wanted) -> Result<(), Failure> {
     {
         return Err(Status::INVALID_PARAMETER.into());
     }
+    // docs/protocol-notes.md, "FILE_DELETE_ON_CLOSE without the right to delete".
     if wanted.delete_on_close() && !wanted.access.contains(AccessMask::DELETE) {
         return Err(Status::INVALID_PARAMETER.into());
     }
@@ -344,7 +345,8 @@ pub(super) fn contexts<V: Vfs>(
             continue;
         }
         match context {
-            // [MS-SMB2] 2.2.13: a client that knows no extended attributes sends none.
+            // [MS-SMB2] 2.2.13: a client that knows no extended attributes sends none. No file is refused to it
+            // (docs/protocol-notes.md, "Extended attributes that a client must know").
             RequestContext::ExtendedAttributes(_)
                 if request.options.contains(CreateOptions::NO_EA_KNOWLEDGE) =>
             {

@@ -87,6 +87,7 @@ const WRITE_OR_APPEND: AccessMask =
 const SPARSE: AccessMask = AccessMask(WRITE_OR_APPEND.0 | AccessMask::FILE_WRITE_ATTRIBUTES.0);
 
 const FORBIDDEN: Does = Does::Refuse(Status::NOT_SUPPORTED);
+/// A file that has no reparse point (docs/protocol-notes.md, "Control codes for what no file has").
 const NO_REPARSE: Does = Does::Refuse(Status::NOT_A_REPARSE_POINT);
 const UNSUPPORTED: Does = Does::Refuse(Status::INVALID_DEVICE_REQUEST);
 const NO_DFS: Does = Does::Alone(Alone::Refuse(Status::FS_DRIVER_REQUIRED));

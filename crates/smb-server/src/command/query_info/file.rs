@@ -107,7 +107,7 @@ fn of_the_open<V: Vfs>(
 }
 
 /// [MS-SMB2] 3.3.5.20.1: the status for a class that is not queried. Notes 415 and 416 list the classes for which
-/// Windows has another status than the text.
+/// Windows has another status than the text (docs/protocol-notes.md, "Statuses of information classes").
 fn refusal(class: FileInformationClass) -> Status {
     match (class.0, class.class_use()) {
         // [MS-FSA] 2.1.5.12.24: quotas have an information type of their own.
@@ -224,6 +224,7 @@ fn alternate_name<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Fail
     named!(max, FileNameInformation, short)
 }
 
+/// The name is the path (docs/protocol-notes.md, "The name in FileAllInformation").
 async fn all<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> {
     let attr = on.attr().await?;
     let all = FileAllInformation {

@@ -104,7 +104,8 @@ pub(super) async fn query<V: Vfs>(
 }
 
 /// [MS-SMB2] 3.3.5.20.2: the status for a class that is not queried. Microsoft's FSA test suite has Windows' statuses
-/// where they differ from the text: those for a label (2), short buffers, and a class that has no document (12).
+/// where they differ from the text: those for a label (2), short buffers, and a class that has no document (12); see
+/// docs/protocol-notes.md, "Statuses of information classes".
 fn refusal(class: FsInformationClass, max: usize) -> Option<Status> {
     let fixed = match class.0 {
         2 => return Some(Status::INVALID_INFO_CLASS),

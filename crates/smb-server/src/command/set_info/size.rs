@@ -37,7 +37,7 @@ pub(super) async fn end_of_file<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Ch
 }
 
 /// FileAllocationInformation: truncates at the cluster or reserves space. Space that is already
-/// reserved is given back only when data are truncated.
+/// reserved is given back only when data are truncated (docs/protocol-notes.md, "The allocation of a file").
 pub(super) async fn allocation<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     on.open.need(AccessMask::FILE_WRITE_DATA)?;
     let info = parse!(FileAllocationInformation, buffer);

@@ -49,7 +49,7 @@ impl NewStream {
         Ok(Self {
             name: name.to_owned(),
             kind: match kind {
-                // [MS-FSA] refuses even a name without a type, but clients send such names, and Samba takes them.
+                // Clients send names without a type (docs/protocol-notes.md, "The new name of a stream").
                 None => For::Data,
                 Some(kind) if kind.eq_ignore_ascii_case("$DATA") => For::Data,
                 Some(kind) if kind.eq_ignore_ascii_case("$INDEX_ALLOCATION") => For::Index,

@@ -307,7 +307,8 @@ pub(crate) fn acknowledge_oplock<V: Vfs>(
 
 /// Takes a client's acknowledgment of a lease break ([MS-SMB2] 3.3.5.22.2) and returns the state for the reply. A
 /// client sends it in the session of an open of the lease (3.2.5.19.2), so where none of the session's `users` has one,
-/// the notification was not for this client: it was seen on the way.
+/// the notification was not for this client: it was seen on the way (docs/protocol-notes.md, "Who acknowledges a lease
+/// break").
 pub(crate) fn acknowledge_lease<V: Vfs>(
     server: &Arc<Server<V>>,
     users: &[Sid],

@@ -21,7 +21,7 @@ use crate::{
 ///
 /// An oplock break is encrypted as the answers on its open are ([MS-SMB2] 3.3.4.1.4). A lease break never is: it
 /// belongs to no session, so its SessionId must be 0 (3.3.4.7), and clients must disconnect when an encrypted message
-/// has another SessionId than its transform header (3.2.5.1.1.1).
+/// has another SessionId than its transform header (3.2.5.1.1.1; docs/protocol-notes.md, "Encryption of breaks").
 pub(super) fn send<V: Vfs>(
     server: &Server<V>,
     broken: &Break,
