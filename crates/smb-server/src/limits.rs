@@ -1,7 +1,8 @@
-//! Every limit of the protocol core, by name, with the status it yields.
+//! The limits of the protocol core that an administrator may change, and those on messages, memory and requests, with
+//! the status that each yields.
 //!
 //! [`ServerLimits`] holds the limits that an administrator may change; the constants hold those that follow from the
-//! protocol or that nobody should need to change.
+//! protocol or that nobody should need to change. A limit of one table or queue may be a constant beside it instead.
 
 use std::time::Duration;
 
@@ -185,6 +186,10 @@ pub const LOCKS_PER_REQUEST_MAX: usize = 1024;
 /// Largest file, in bytes ([MS-FSA] 2.1.1.1 MaxFileSize, as in NTFS with 4 KiB clusters). A write beyond it gives
 /// `INVALID_PARAMETER`.
 pub const FILE_BYTES_MAX: u64 = 0x0fff_ffff_0000;
+
+/// Bytes of data in a request or an answer that one credit is enough for ([MS-SMB2] 3.3.5.2.5). Too small a
+/// CreditCharge gives `INVALID_PARAMETER`.
+pub const CREDIT_BYTES: usize = 65_536;
 
 /// Bytes of a request besides its data ([MS-SMB2] 3.3.5.2). A longer one closes the connection.
 pub const REQUEST_OVERHEAD_MAX: usize = 256;

@@ -29,6 +29,12 @@ const STALLED: u32 = 8;
 /// A disk counts as quick enough again after it was never judged too slow for this long.
 const QUIET: Duration = Duration::from_secs(5);
 
+/// How long a sync is taken to last at most while none was seen.
+const GUESSED_SYNC_MAX: Duration = Duration::from_millis(25);
+
+/// How long a round of background syncs is taken to last at most while that is not known.
+const GUESSED_ROUND_MAX: Duration = Duration::from_millis(100);
+
 /// The last spans, with the values that are read often; all zero before the first one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Recent {
@@ -151,7 +157,7 @@ impl SyncLatency {
     pub(crate) fn keeping(&mut self, bound: &Bound, syncs: usize, now: Duration) -> Keeping {
         self.syncs.note(syncs, now, window(Some(bound)));
         let delay = bound.max_delay;
-        let guess = (delay / 8).min(Duration::from_millis(25));
+        let guess = (delay / 8).min(GUESSED_SYNC_MAX);
         let (sync, longest) = match self.sync.entry {
             0 => (guess, guess),
             _ => (self.sync.usual, self.sync.longest),
@@ -210,7 +216,7 @@ impl SyncLatency {
         let chain = times(sync, self.syncs.known().unwrap_or(1));
         match self.sync.is_known(now) {
             true => chain,
-            false => chain.max((delay / 2).min(Duration::from_millis(100))),
+            false => chain.max((delay / 2).min(GUESSED_ROUND_MAX)),
         }
     }
 

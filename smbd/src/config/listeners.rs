@@ -11,6 +11,8 @@ use super::{
 
 /// Most cores one listener can name.
 const CORES_MAX: usize = 1_024;
+/// Longest name of an interface: IFNAMSIZ without the closing zero.
+const INTERFACE_NAME_MAX: usize = 15;
 /// Most listeners.
 const LISTENERS_MAX: usize = 256;
 
@@ -87,8 +89,7 @@ fn listener(table: &raw::ListenerTable, findings: &mut Findings) -> Listener {
     cores.dedup();
     if let Some(interface) = &table.interface {
         let name = interface.get_ref();
-        // IFNAMSIZ is 16 with the closing zero.
-        if name.is_empty() || name.len() > 15 || name.contains(['/', ' ']) {
+        if name.is_empty() || name.len() > INTERFACE_NAME_MAX || name.contains(['/', ' ']) {
             let message = format!("`{name}` is no interface name");
             let way_out = "`ip link` lists the interfaces";
             findings.add(Some(interface.span()), message, way_out);

@@ -14,6 +14,8 @@ use super::are_apart;
 pub const USERS_FILE: &str = "users";
 /// Name of the control socket in the state folder.
 pub const CONTROL_SOCKET: &str = "control.sock";
+/// Longest NetBIOS name of a computer; the 16th byte is its kind.
+const NETBIOS_NAME_MAX: usize = 15;
 
 /// The folder for this process's user.
 pub fn default() -> PathBuf {
@@ -91,7 +93,7 @@ pub fn host_name() -> String {
         .unwrap_or("")
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || *c == '-')
-        .take(15)
+        .take(NETBIOS_NAME_MAX)
         .collect();
     if label.is_empty() {
         "HOLDFAST".to_owned()

@@ -22,6 +22,7 @@ use crate::{
     connection::Connection,
     failure::Failure,
     file::CountedUser,
+    limits::CREDIT_BYTES,
     link::outbound::{self, HEADROOM},
     memory::Held,
     state::{Channel, InFlight, QuotaPlace, QuotaUser, Server, Session, Share, TreeConnect},
@@ -380,7 +381,7 @@ impl<V: Vfs> Call<V> {
     pub(crate) fn check_charge(&self, sent: usize, asked: usize) -> Result<(), Failure> {
         let facts = self.connection.negotiated();
         let facts = facts.ok_or(Status::INVALID_PARAMETER)?;
-        let needed = sent.max(asked).saturating_sub(1) / 65536 + 1;
+        let needed = sent.max(asked).saturating_sub(1) / CREDIT_BYTES + 1;
         if facts.multi_credit && usize::from(self.header.credit_charge.max(1)) < needed {
             return Err(Status::INVALID_PARAMETER.into());
         }

@@ -6,7 +6,7 @@ use super::files::Files;
 use super::types::{OpenId, Place};
 
 /// Buckets of Open.LockSequenceArray ([MS-SMB2] 3.3.1.10).
-const BUCKETS: u32 = 64;
+pub(crate) const LOCK_SEQUENCES_MAX: u32 = 64;
 
 /// LockSequence of a LOCK request, if it is to be verified (the caller knows the dialect and
 /// whether the open is durable).
@@ -76,7 +76,7 @@ impl LockSequences {
 
     /// Records the number of a request that succeeded.
     pub(super) fn succeeded(&mut self, sequence: LockSequence) {
-        if (1..=BUCKETS).contains(&sequence.index) {
+        if (1..=LOCK_SEQUENCES_MAX).contains(&sequence.index) {
             self.valid.insert(sequence.index, (sequence.number, false));
         }
     }

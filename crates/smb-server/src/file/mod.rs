@@ -40,6 +40,7 @@ pub use below::{Below, Clearing, OpensBelow};
 pub use breaks::Acknowledged;
 pub use deleter::Deleter;
 pub use files::Files;
+pub(crate) use lock_sequences::LOCK_SEQUENCES_MAX;
 pub use lock_sequences::LockSequence;
 pub(crate) use lock_series::can_lock;
 pub use locks::{CountedUser, LockBounds, Locking};

@@ -19,7 +19,7 @@ use smb_wire::{
 
 use super::{misbehaved::Misbehaved, sealing::Sealing};
 use crate::limits::{
-    COPY_MEMORY, DECODED_FROM, DECODED_MAX, DECODED_MEMORY, EA_MEMORY, STREAMS_MEMORY,
+    COPY_MEMORY, CREDIT_BYTES, DECODED_FROM, DECODED_MAX, DECODED_MEMORY, EA_MEMORY, STREAMS_MEMORY,
 };
 
 /// Longest request of a command that carries no data, and longest message where CreditCharge has no meaning ([MS-SMB2]
@@ -90,9 +90,9 @@ impl Inbound {
                     false => 1,
                 };
                 let answer = match request.header.command {
-                    Command::READ | Command::QUERY_DIRECTORY => charge * 65_536,
-                    Command::QUERY_INFO | Command::IOCTL if charge > 1 => charge * 65_536,
-                    Command::QUERY_INFO | Command::IOCTL => asked(request).min(65_536),
+                    Command::READ | Command::QUERY_DIRECTORY => charge * CREDIT_BYTES,
+                    Command::QUERY_INFO | Command::IOCTL if charge > 1 => charge * CREDIT_BYTES,
+                    Command::QUERY_INFO | Command::IOCTL => asked(request).min(CREDIT_BYTES),
                     _ => 0,
                 };
                 request.message.len().max(answer.min(answer_max))

@@ -18,7 +18,7 @@ use smb_wire::{
     msg::{CreateAction, CreateOptions, ShareAccess},
 };
 
-use crate::file::{LeaseState, SavedCache, SavedLease, SavedLock, SavedOpen};
+use crate::file::{LOCK_SEQUENCES_MAX, LeaseState, SavedCache, SavedLease, SavedLock, SavedOpen};
 
 const OPEN: u8 = b'O';
 const LEASE: u8 = b'l';
@@ -293,9 +293,9 @@ fn encode_engine(out: &mut BytesMut, engine: &SavedOpen) {
         out.put_u64_le(lock.length);
         out.put_u8(if lock.exclusive { EXCLUSIVE } else { 0 });
     }
-    // At most one for each of the 64 buckets.
-    out.put_u8(engine.sequences.len().min(64) as u8);
-    for (bucket, number) in engine.sequences.iter().take(64) {
+    let most = LOCK_SEQUENCES_MAX as usize;
+    out.put_u8(engine.sequences.len().min(most) as u8);
+    for (bucket, number) in engine.sequences.iter().take(most) {
         out.put_u8(*bucket as u8);
         out.put_u8(*number);
     }
@@ -340,7 +340,7 @@ fn decode_engine(from: &mut Reader<'_>) -> Option<SavedOpen> {
     let mut sequences = Vec::new();
     for _ in 0..from.u8().ok()? {
         let (bucket, number) = (u32::from(from.u8().ok()?), from.u8().ok()?);
-        if !(1..=64).contains(&bucket) || number > 15 {
+        if !(1..=LOCK_SEQUENCES_MAX).contains(&bucket) || number > 15 {
             return None;
         }
         sequences.push((bucket, number));
