@@ -20,6 +20,9 @@ const STEP: usize = 50;
 /// Characters of a commit's title.
 const MOST_OF_TITLE: usize = 72;
 
+/// Words that the first sentence of a file has at least.
+const HEAD_WORDS_MIN: usize = 4;
+
 /// Later commits than this one have short titles.
 const BASE_OF_TITLES: &str = "faa185912bcd961efe61685987fde4fd2225af1f";
 
@@ -39,24 +42,45 @@ pub(crate) fn file_sizes(tree: &Tree) -> Findings {
     findings
 }
 
-/// Files whose head is missing, is no sentence, or opens with a word that leaves it without a main clause.
+/// Files whose head is missing, is no sentence, opens with a word that leaves it without a main clause, or has hardly a
+/// word beside names and citations.
 pub(crate) fn heads(tree: &Tree) -> Findings {
+    let wrong = tree.product().filter(|source| !has_purpose(&source.text));
+    wrong.map(|source| (source.path.clone(), 1)).collect()
+}
+
+fn has_purpose(text: &str) -> bool {
     let openings = [
         "What ", "Who ", "Whose ", "Whoever ", "That ", "Those ", "Which ",
     ];
-    let is_right = |text: &str| {
-        let head: Vec<&str> = text
-            .lines()
-            .take_while(|line| line.starts_with("//!"))
-            .collect();
-        let head = head.join(" ").replace("//!", "");
-        let head = head.trim();
-        !head.is_empty()
-            && head.contains('.')
-            && !openings.iter().any(|opening| head.starts_with(opening))
+    let head: Vec<&str> = text
+        .lines()
+        .take_while(|line| line.starts_with("//!"))
+        .collect();
+    let head = head.join(" ").replace("//!", "");
+    let head = head.trim();
+    words_of_purpose(head) >= HEAD_WORDS_MIN
+        && !openings.iter().any(|opening| head.starts_with(opening))
+}
+
+/// The words of the first sentence that have lower-case letters and are not in parentheses.
+fn words_of_purpose(head: &str) -> usize {
+    let mut depth = 0_usize;
+    let beside = |c: &char| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => return depth == 0,
+        }
+        false
     };
-    let wrong = tree.product().filter(|source| !is_right(&source.text));
-    wrong.map(|source| (source.path.clone(), 1)).collect()
+    let text: String = head.chars().filter(beside).collect();
+    let text = text + " ";
+    let first = text.split_once(". ").map_or("", |(first, _)| first);
+    let words = first.split_whitespace();
+    words
+        .filter(|word| word.contains(|c: char| c.is_ascii_lowercase()))
+        .count()
 }
 
 /// Compares the dependencies in each Cargo.toml with the table "Who may name whom" of ARCHITECTURE.md.
@@ -208,4 +232,17 @@ pub(crate) fn rust_version(tree: &Tree) -> Findings {
         findings.insert(format!("{} is older than {named}", compiler.trim()), 1);
     }
     findings
+}
+
+#[test]
+fn heads_without_a_purpose_are_found() {
+    assert!(has_purpose(
+        "//! READ returns data of a file\n//! ([MS-SMB2] 3.3.5.12).\n\nuse a;\n"
+    ));
+    assert!(!has_purpose("//! READ ([MS-SMB2] 3.3.5.12).\n"));
+    assert!(!has_purpose(
+        "//! READ (of data, in a file or pipe).\n//!\n//! All of it is read once more.\n"
+    ));
+    assert!(!has_purpose("//! What is left of all of the files.\n"));
+    assert!(!has_purpose("use std::all::of::it;\n"));
 }

@@ -1,4 +1,4 @@
-//! Message signatures ([MS-SMB2] 3.1.4.1, 3.1.5.1): HMAC-SHA256, AES-CMAC, AES-GMAC.
+//! Signs messages and verifies their signatures ([MS-SMB2] 3.1.4.1, 3.1.5.1): HMAC-SHA256, AES-CMAC, AES-GMAC.
 //!
 //! A message is one element of a compound: its SMB2 header, its body and the padding up to the next
 //! element, without the transport length. The 16-byte signature is at bytes 48..64 of the header

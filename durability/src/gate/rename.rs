@@ -1,4 +1,4 @@
-//! Renames and removals.
+//! Renames and removals at the gate: their guards, their locks and their promises.
 //!
 //! Invariants, on a file system whose renames are not atomic:
 //! - A rename between two directories is made stable before the next one starts, and none of its

@@ -1,4 +1,4 @@
-//! The NTLM acceptor: NEGOTIATE → CHALLENGE → AUTHENTICATE → identity ([MS-NLMP] 3.2.5.1).
+//! The NTLM acceptor, which answers NEGOTIATE with CHALLENGE and AUTHENTICATE with an identity ([MS-NLMP] 3.2.5.1).
 //!
 //! Invariants: a server challenge is valid for one AUTHENTICATE only; the NTLMv2 proof is always
 //! compared, in constant time, and it alone admits a user (a MIC can only refuse); a user who does

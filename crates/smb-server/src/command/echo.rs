@@ -1,4 +1,4 @@
-//! ECHO ([MS-SMB2] 3.3.5.17).
+//! ECHO shows a client that the server still answers ([MS-SMB2] 3.3.5.17).
 
 use smb_wire::msg::{EchoRequest, EchoResponse};
 use vfs::Vfs;

@@ -1,4 +1,4 @@
-//! LOCK ([MS-SMB2] 3.3.5.14).
+//! LOCK locks and unlocks ranges of bytes, and may wait for other locks ([MS-SMB2] 3.3.5.14).
 
 use smb_wire::{
     access_mask::AccessMask,

@@ -1,4 +1,4 @@
-//! NEGOTIATE ([MS-SMB2] 3.3.5.3, 3.3.5.4): dialect, capabilities, algorithms.
+//! NEGOTIATE chooses the dialect, the capabilities and the algorithms of a connection ([MS-SMB2] 3.3.5.3, 3.3.5.4).
 
 use std::rc::Rc;
 

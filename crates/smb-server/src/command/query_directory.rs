@@ -1,4 +1,4 @@
-//! QUERY_DIRECTORY ([MS-SMB2] 3.3.5.18, [MS-FSA] 2.1.5.6.3).
+//! QUERY_DIRECTORY lists the entries of a directory ([MS-SMB2] 3.3.5.18, [MS-FSA] 2.1.5.6.3).
 //!
 //! The names are taken as a snapshot when the enumeration starts, so positions are stable while
 //! clients delete what they list; attributes are read as each entry is answered.

@@ -1,4 +1,4 @@
-//! READ ([MS-SMB2] 3.3.5.12).
+//! READ returns data of a file or a pipe ([MS-SMB2] 3.3.5.12).
 
 use smb_wire::{
     access_mask::AccessMask,

@@ -1,4 +1,4 @@
-//! TREE_CONNECT ([MS-SMB2] 3.3.5.7).
+//! TREE_CONNECT gives a session access to a share ([MS-SMB2] 3.3.5.7).
 
 use std::sync::Arc;
 

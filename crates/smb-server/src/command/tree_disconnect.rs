@@ -1,4 +1,4 @@
-//! TREE_DISCONNECT ([MS-SMB2] 3.3.5.8).
+//! TREE_DISCONNECT ends a tree connect and closes its opens ([MS-SMB2] 3.3.5.8).
 
 use std::sync::Arc;
 

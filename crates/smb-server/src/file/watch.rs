@@ -1,4 +1,4 @@
-//! Watchers of directories: CHANGE_NOTIFY ([MS-FSA] 2.1.4.1, 2.1.5.11; [MS-SMB2] 3.3.5.19).
+//! The watchers of directories that CHANGE_NOTIFY makes ([MS-FSA] 2.1.4.1, 2.1.5.11; [MS-SMB2] 3.3.5.19).
 //!
 //! Owns one watcher for each open that ever sent the request, with the changes that have not been reported to it
 //! and the requests it has parked. Filter, tree flag and queue bound are those of the first request. Changes of one

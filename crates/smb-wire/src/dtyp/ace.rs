@@ -1,4 +1,4 @@
-//! Access control entries ([MS-DTYP] 2.4.4).
+//! The layout of access control entries ([MS-DTYP] 2.4.4).
 //!
 //! Entries whose layout is header, mask, SID (allowed, denied, audit, their callback forms, the
 //! integrity label) are decoded; all others, including object entries, survive a round trip as

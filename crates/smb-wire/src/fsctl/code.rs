@@ -1,4 +1,4 @@
-//! The FSCTL numbers ([MS-SMB2] 2.2.31, [MS-FSCC] 2.3). Unknown numbers are preserved.
+//! The numbers of the control codes ([MS-SMB2] 2.2.31, [MS-FSCC] 2.3). Unknown numbers are preserved.
 
 enum_of_the_wire! {
     /// A file system control code.

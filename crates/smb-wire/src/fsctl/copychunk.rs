@@ -1,4 +1,4 @@
-//! Server-side copy: SRV_REQUEST_RESUME_KEY and SRV_COPYCHUNK(_WRITE) ([MS-SMB2] 2.2.31.1,
+//! The messages of a copy on the server: SRV_REQUEST_RESUME_KEY and SRV_COPYCHUNK(_WRITE) ([MS-SMB2] 2.2.31.1,
 //! 2.2.32.1, 2.2.32.3).
 //!
 //! The limits are those of Windows; a request that exceeds them is answered INVALID_PARAMETER

@@ -1,4 +1,4 @@
-//! VALIDATE_NEGOTIATE_INFO ([MS-SMB2] 2.2.31.4, 2.2.32.6) and NETWORK_INTERFACE_INFO
+//! The messages that validate a NEGOTIATE ([MS-SMB2] 2.2.31.4, 2.2.32.6) and list the server's network interfaces
 //! ([MS-SMB2] 2.2.32.5).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,4 +1,5 @@
-//! FSCTL_PIPE_WAIT and FSCTL_PIPE_PEEK ([MS-FSCC] 2.3.46, 2.3.49). TRANSCEIVE has no structure.
+//! The messages of the control codes FSCTL_PIPE_WAIT and FSCTL_PIPE_PEEK ([MS-FSCC] 2.3.46, 2.3.49). TRANSCEIVE has no
+//! structure.
 
 use bytes::{BufMut, BytesMut};
 

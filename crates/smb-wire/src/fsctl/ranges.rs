@@ -1,4 +1,4 @@
-//! Lists of ranges: QUERY_ALLOCATED_RANGES ([MS-FSCC] 2.3.51, 2.3.52).
+//! Lists of ranges of a file, as in QUERY_ALLOCATED_RANGES ([MS-FSCC] 2.3.51, 2.3.52).
 //!
 //! The server checks signs and overlaps.
 

@@ -1,4 +1,4 @@
-//! CHANGE_NOTIFY ([MS-SMB2] 2.2.35, 2.2.36).
+//! The layout of the request and response of CHANGE_NOTIFY ([MS-SMB2] 2.2.35, 2.2.36).
 //!
 //! The FILE_NOTIFY_INFORMATION list of the response is decoded in `fscc`.
 

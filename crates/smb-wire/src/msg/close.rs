@@ -1,4 +1,4 @@
-//! CLOSE ([MS-SMB2] 2.2.15, 2.2.16).
+//! The layout of the request and response of CLOSE ([MS-SMB2] 2.2.15, 2.2.16).
 //!
 //! The attributes of the response are zero unless the request has POSTQUERY_ATTRIB.
 

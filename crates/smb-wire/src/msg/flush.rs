@@ -1,4 +1,4 @@
-//! FLUSH ([MS-SMB2] 2.2.17, 2.2.18).
+//! The layout of the request and response of FLUSH ([MS-SMB2] 2.2.17, 2.2.18).
 //!
 //! The first reserved field is decoded: Apple's clients write 0xFFFF there to request a full sync.
 

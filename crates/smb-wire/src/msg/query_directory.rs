@@ -1,4 +1,4 @@
-//! QUERY_DIRECTORY ([MS-SMB2] 2.2.33, 2.2.34).
+//! The layout of the request and response of QUERY_DIRECTORY ([MS-SMB2] 2.2.33, 2.2.34).
 //!
 //! The pattern is raw UTF-16LE; the entries of the response are decoded in `fscc`.
 

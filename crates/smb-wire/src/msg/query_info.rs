@@ -1,4 +1,4 @@
-//! QUERY_INFO ([MS-SMB2] 2.2.37, 2.2.38).
+//! The layout of the request and response of QUERY_INFO ([MS-SMB2] 2.2.37, 2.2.38).
 //!
 //! The buffers contain structures of [MS-FSCC] or a security descriptor, decoded in `fscc` and
 //! `dtyp`.

@@ -1,4 +1,4 @@
-//! READ ([MS-SMB2] 2.2.19, 2.2.20).
+//! The layout of the request and response of READ ([MS-SMB2] 2.2.19, 2.2.20).
 //!
 //! The caller can append the data of a response after [`ReadResponse::encode_head`], so that they
 //! are copied only once, from the file into the message.

@@ -1,4 +1,4 @@
-//! SET_INFO ([MS-SMB2] 2.2.39, 2.2.40).
+//! The layout of the request and response of SET_INFO ([MS-SMB2] 2.2.39, 2.2.40).
 //!
 //! The buffer contains a structure of [MS-FSCC] or a security descriptor, decoded in `fscc` and
 //! `dtyp`.

@@ -1,4 +1,4 @@
-//! WRITE ([MS-SMB2] 2.2.21, 2.2.22).
+//! The layout of the request and response of WRITE ([MS-SMB2] 2.2.21, 2.2.22).
 
 use bytes::{BufMut, BytesMut};
 

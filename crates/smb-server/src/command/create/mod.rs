@@ -1,4 +1,4 @@
-//! CREATE ([MS-SMB2] 3.3.5.9, [MS-FSA] 2.1.5.1).
+//! CREATE opens or makes a file, a directory, a stream or a pipe ([MS-SMB2] 3.3.5.9, [MS-FSA] 2.1.5.1).
 //!
 //! The order matters: names and parameters are checked first, then access, then sharing and caching (waiting for
 //! breaks), and only then is anything created or truncated. A refused CREATE leaves nothing behind.

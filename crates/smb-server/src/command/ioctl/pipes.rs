@@ -1,4 +1,4 @@
-//! FSCTL_PIPE_TRANSCEIVE, _PEEK and _WAIT ([MS-SMB2] 3.3.5.15.3, 3.3.5.15.4, 3.3.5.15.10).
+//! The control codes for pipes: FSCTL_PIPE_TRANSCEIVE, _PEEK and _WAIT ([MS-SMB2] 3.3.5.15.3, 3.3.5.15.4, 3.3.5.15.10).
 
 use bytes::BytesMut;
 use smb_wire::{

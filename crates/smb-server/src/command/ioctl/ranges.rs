@@ -1,4 +1,4 @@
-//! Sparse files: FSCTL_SET_SPARSE, _SET_ZERO_DATA, _QUERY_ALLOCATED_RANGES
+//! The control codes for sparse files: FSCTL_SET_SPARSE, _SET_ZERO_DATA, _QUERY_ALLOCATED_RANGES
 //! ([MS-FSA] 2.1.5.10.22, 2.1.5.10.38, 2.1.5.10.39).
 
 use bytes::BytesMut;

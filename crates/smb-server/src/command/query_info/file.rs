@@ -1,4 +1,4 @@
-//! File information classes ([MS-FSCC] 2.4, [MS-FSA] 2.1.5.12).
+//! QUERY_INFO of the file information classes ([MS-FSCC] 2.4, [MS-FSA] 2.1.5.12).
 //!
 //! SMB2 has the classes listed in [MS-SMB2] 2.2.37. Other classes of [MS-FSCC] get NOT_SUPPORTED,
 //! and unknown numbers get INVALID_INFO_CLASS.

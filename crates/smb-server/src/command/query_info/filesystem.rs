@@ -1,4 +1,4 @@
-//! File system information classes ([MS-FSCC] 2.5, [MS-FSA] 2.1.5.13).
+//! QUERY_INFO of the file system information classes ([MS-FSCC] 2.5, [MS-FSA] 2.1.5.13).
 //!
 //! The volume reports its file system as NTFS: with another name Windows clients do not try
 //! streams, security descriptors and the like. All sizes come from one `FsInfo` so that they agree. A share is one

@@ -1,5 +1,5 @@
-//! The security descriptor ([MS-SMB2] 3.3.5.20.3, [MS-FSA] 2.1.5.14). It is never truncated: if the buffer is too
-//! small, the answer says how much is needed.
+//! QUERY_INFO of an object's security descriptor ([MS-SMB2] 3.3.5.20.3, [MS-FSA] 2.1.5.14). It is never truncated: if
+//! the buffer is too small, the answer says how much is needed.
 
 use bytes::{Bytes, BytesMut};
 use smb_wire::{access_mask::AccessMask, dtyp::SecurityInformation, status::Status};

@@ -1,5 +1,5 @@
-//! FileFullEaInformation ([MS-FSA] 2.1.5.15.6). The whole list is checked before the first
-//! attribute is stored.
+//! FileFullEaInformation sets and removes extended attributes ([MS-FSA] 2.1.5.15.6). The whole list is checked before
+//! the first attribute is stored.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! FileRenameInformation ([MS-FSA] 2.1.5.15.12; which operations break handle caching: 2.1.4.12).
+//! FileRenameInformation gives a file or a directory another name ([MS-FSA] 2.1.5.15.12; which operations break handle
+//! caching: 2.1.4.12).
 //!
 //! The steps in order: rights and names are checked, handle caching of other clients is broken, the
 //! opens that remain decide whether the rename is allowed, the name changes on disk, the engine's

@@ -1,4 +1,4 @@
-//! FileAllocationInformation and FileEndOfFileInformation ([MS-FSA] 2.1.5.15.1, 2.1.5.15.5).
+//! FileAllocationInformation and FileEndOfFileInformation change the size of a file ([MS-FSA] 2.1.5.15.1, 2.1.5.15.5).
 //! Neither examines byte-range locks (docs/protocol-notes.md, "Truncation and byte-range locks").
 
 use durability::{PendingChange, Unchanged};
