@@ -83,7 +83,7 @@ fn words_of_purpose(head: &str) -> usize {
         .count()
 }
 
-/// Compares the dependencies in each Cargo.toml with the table "Who may name whom" of ARCHITECTURE.md.
+/// Compares the dependencies in each Cargo.toml with the table of ARCHITECTURE.md that says which crate may name which.
 pub(crate) fn borders(tree: &Tree) -> Findings {
     let page = &tree
         .pages
