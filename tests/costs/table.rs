@@ -21,7 +21,7 @@ use std::process::Command;
 pub(crate) const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/costs/expected.toml");
 
 const HEAD: &str = "\
-# What an operation may need: system calls of the server with io_uring and with threads (an operation
+# The most that an operation may need: system calls of the server with io_uring and with threads (an operation
 # is what the client does, so create-close is two requests), allocations of the server in memory.
 # Written by `cargo run --bin costs -- --update`; held to by the same without --update.
 # Lower a number whenever it can be; raise one only with a reason in the commit.

@@ -64,7 +64,7 @@ def output(*command, **more):
 
 
 def bench(workload, folder, port, user, *options):
-    """What a step of `holdfast bench` measured."""
+    """Runs a step of `holdfast bench` and returns its measurements."""
     secret, results = folder / "secret", folder / "results.jsonl"
     secret.write_text(PASSWORD + "\n")
     secret.chmod(0o600)

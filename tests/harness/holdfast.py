@@ -32,7 +32,7 @@ def free_port():
 
 
 class Failure(Exception):
-    """What a test found wrong."""
+    """A fault that a test found."""
 
 
 class Holdfast:

@@ -1,7 +1,7 @@
 """One line per check, and a count at the end: `ok NAME`, `FAIL NAME: why`, `missing NAME: what`.
 
-The last line is "N passed, N failed". Something missing counts as a failure unless the run was
-told `--allow-missing`; then it is named and not counted.
+The last line is "N passed, N failed". Something missing counts as a failure unless the run has
+the option `--allow-missing`; then it is named and not counted.
 """
 import sys
 import time

@@ -1,7 +1,7 @@
 """`holdfast bench` against Holdfast and Debian's smbd: every workload measures, and a server that ends is an error.
 
-What is checked is that each workload is carried out without a refusal, what its records say, and the exit status; how
-fast a server is is not judged here. Samba needs root.
+Each workload must be carried out without a refusal, with the records and the exit status that it should have; how fast
+a server is is not judged here. Samba needs root.
 """
 import json
 import os
@@ -95,7 +95,7 @@ def measured(bench, workload, options, kinds):
         counted = sum(kind["count"] for kind in said["latencies"].values())
         expect(counted == said["operations"], f"{counted} of {said['operations']}")
         for kind in said["latencies"].values():
-            # Those that the count does not support are missing.
+            # Percentiles that the count does not support are missing.
             latencies = [kind[name] for name in ("p50", "p90", "p95", "p99", "p999", "max") if name in kind]
             expect(latencies == sorted(latencies), f"{kind}")
             expect(("p99" in kind) == (kind["count"] >= 100), f"{kind}")
@@ -180,7 +180,7 @@ def found(server, folder):
 
 
 def refused(bench):
-    """What cannot begin ends with exit status 2 and one line; damage is found."""
+    """A workload that cannot begin ends with exit status 2 and one line; damage is found."""
     for options in (["--clients", "0"], ["--clients", "5000"]):
         status, text, records = bench.run("netbench", *options)
         expect(status == 2 and not records, f"exit {status}: {text}")

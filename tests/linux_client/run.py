@@ -26,7 +26,7 @@ from holdfast import PASSWORD, REPO, USER, Failure, Holdfast  # noqa: E402
 from report import Report, arguments  # noqa: E402
 
 KERNEL = REPO / "target" / "linux_client" / "kernel"
-# What the guest needs before it has a root folder.
+# Modules that the guest needs before it has a root folder.
 MODULES = ["virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_net"]
 # The guest ends by itself sooner; a kernel that hangs does not.
 SECONDS_MAX = 600

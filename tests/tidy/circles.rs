@@ -321,6 +321,7 @@ fn circles_are_found_through_reexports() {
             source("c.rs", "use crate::a::Other;"),
         ],
         pages: Vec::new(),
+        scripts: Vec::new(),
     };
     let edges = graph(&files(&tree, "vfs"));
     assert!(

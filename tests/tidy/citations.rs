@@ -254,6 +254,7 @@ fn variables_that_no_page_names_or_no_program_reads_are_found() {
             "docs/a.md".into(),
             "`HOLDFAST_TWO` `HOLDFAST_GONE=1`".into(),
         )],
+        scripts: Vec::new(),
     };
     let unnamed = unnamed_variables(&tree).into_keys();
     assert_eq!(unnamed.collect::<Vec<_>>(), ["a.rs: HOLDFAST_ONE"]);
@@ -272,6 +273,7 @@ fn wrong_citations_of_notes_are_found() {
             "docs/protocol-notes.md".into(),
             "**One thing.** A.\n\n**Three.** C.\n".into(),
         )],
+        scripts: Vec::new(),
     };
     let found = protocol_notes(&tree).into_keys();
     assert_eq!(
@@ -288,6 +290,7 @@ fn tests_that_are_elsewhere_are_found() {
         paths: Vec::new(),
         rust: vec![source("a.rs", "fn one()"), source("b.rs", "fn two()")],
         pages: vec![("docs/attacks.md".into(), row.into())],
+        scripts: Vec::new(),
     };
     let missing = missing_tests(&tree).into_keys();
     assert_eq!(missing.collect::<Vec<_>>(), ["a.rs: two", "c.rs: one"]);
@@ -299,6 +302,7 @@ fn wrong_citations_are_found() {
         paths: vec!["vfs/src/sys/pool.rs".into()],
         rust: Vec::new(),
         pages: Vec::new(),
+        scripts: Vec::new(),
     };
     let found = |line: &str| wrong(&tree, "docs/a.md", line);
     assert!(

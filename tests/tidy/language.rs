@@ -1,4 +1,5 @@
-//! Counts words and sentences that docs/glossary.md replaces: in comments, pages and messages, and in the names of items.
+//! Counts words and sentences that docs/glossary.md replaces: in comments (of scripts as well), pages and messages, and
+//! in the names of items.
 
 use crate::known::Findings;
 use crate::source::{Source, Tree};
@@ -28,28 +29,30 @@ fn prose(tree: &Tree) -> impl Iterator<Item = (String, String)> {
         .rust
         .iter()
         .filter(|source| !source.path.starts_with("tests/tidy/"))
-        .map(|source| {
-            let mut text = String::new();
-            let mut last = None;
-            for (line, comment) in &source.comments {
-                // A blank line of a comment, or code between two comments, ends a sentence.
-                text.push_str(
-                    if last.is_some_and(|last| last + 1 == *line) && !comment.is_empty() {
-                        " "
-                    } else {
-                        ".\n"
-                    },
-                );
-                text.push_str(comment);
-                last = Some(*line);
-            }
-            (source.package().to_owned(), text)
-        });
+        .map(|source| (source.package().to_owned(), joined(&source.comments)));
+    let scripts = tree
+        .scripts
+        .iter()
+        .map(|(path, comments)| (path.clone(), joined(comments)));
     let pages = tree
         .pages
         .iter()
         .filter(|(path, _)| path != "docs/glossary.md");
-    comments.chain(pages.map(|(path, text)| (path.clone(), text.replace("\n\n", ".\n"))))
+    let pages = pages.map(|(path, text)| (path.clone(), text.replace("\n\n", ".\n")));
+    comments.chain(scripts).chain(pages)
+}
+
+/// The lines of comments as one text. A blank line of a comment, or code between two comments, ends a sentence.
+fn joined(comments: &[(usize, String)]) -> String {
+    let mut text = String::new();
+    let mut last = None;
+    for (line, comment) in comments {
+        let goes_on = last.is_some_and(|last| last + 1 == *line) && !comment.is_empty();
+        text.push_str(if goes_on { " " } else { ".\n" });
+        text.push_str(comment);
+        last = Some(*line);
+    }
+    text
 }
 
 /// The messages in the programs' string literals. A literal without a space is a key or the name of a file.
@@ -225,6 +228,7 @@ fn words_of_the_last_column_are_found() {
             "f(\"\\nis owed: {x}\", \"owed\")".into(),
         )],
         pages: vec![("docs/glossary.md".into(), page.into())],
+        scripts: Vec::new(),
     };
     let words = forbidden_words(&tree);
     assert_eq!(

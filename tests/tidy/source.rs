@@ -20,6 +20,8 @@ pub(crate) struct Tree {
     pub(crate) rust: Vec<Source>,
     /// Paths and texts.
     pub(crate) pages: Vec<(String, String)>,
+    /// Scripts and TOML files: paths and comments, with the numbers of their lines.
+    pub(crate) scripts: Vec<(String, Vec<(usize, String)>)>,
 }
 
 /// One file of Rust.
@@ -50,6 +52,7 @@ impl Tree {
             paths: Vec::new(),
             rust: Vec::new(),
             pages: Vec::new(),
+            scripts: Vec::new(),
         };
         let root = root();
         let mut folders = vec![PathBuf::new()];
@@ -76,12 +79,16 @@ impl Tree {
                         path.clone(),
                         fs::read_to_string(entry.path()).unwrap_or_default(),
                     ));
+                } else if let Some(text) = script(&entry.path()) {
+                    let comments = comments_of_script(&text);
+                    tree.scripts.push((path.clone(), comments));
                 }
                 tree.paths.push(path);
             }
         }
         tree.rust.sort_by(|a, b| a.path.cmp(&b.path));
         tree.pages.sort();
+        tree.scripts.sort();
         tree
     }
 
@@ -124,6 +131,53 @@ impl Source {
             .or_else(|| of("/tests/"))
             .unwrap_or_else(|| self.path.split('/').next().unwrap_or_default())
     }
+}
+
+/// The text of a file whose name or first line makes it a script or TOML.
+fn script(path: &Path) -> Option<String> {
+    let is_named = path
+        .extension()
+        .is_some_and(|end| end == "py" || end == "toml");
+    if path.extension().is_some() && !is_named {
+        return None;
+    }
+    let text = fs::read_to_string(path).ok()?;
+    (is_named || text.starts_with("#!")).then_some(text)
+}
+
+/// Comments that begin with `# `, and the docstrings of Python. `#key = 1` is no comment: examples show settings so.
+fn comments_of_script(text: &str) -> Vec<(usize, String)> {
+    const QUOTES: &str = "\"\"\"";
+    let mut comments = Vec::new();
+    // Whether the text in three quotes that has begun is a docstring.
+    let mut begun: Option<bool> = None;
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        let is_docstring = begun.unwrap_or(line.starts_with(QUOTES));
+        let is_quoted = begun.is_some() || is_docstring;
+        if is_docstring {
+            comments.push((number, line.replace(QUOTES, "").trim().to_owned()));
+        }
+        if !line.matches(QUOTES).count().is_multiple_of(2) {
+            begun = match begun {
+                None => Some(is_docstring),
+                Some(_) => None,
+            };
+        }
+        if is_quoted {
+            continue;
+        }
+        let comment = match line.strip_prefix("# ") {
+            None if line == "#" => Some(""),
+            None => line
+                .split_once(" # ")
+                .filter(|(code, _)| code.matches(['"', '\'']).count().is_multiple_of(2))
+                .map(|(_, comment)| comment),
+            whole => whole,
+        };
+        comments.extend(comment.map(|comment| (number, comment.trim().to_owned())));
+    }
+    comments
 }
 
 /// Blanks comments and the contents of strings, and collects both.
@@ -241,6 +295,15 @@ fn closing(code: &str, open: usize) -> usize {
         }
     }
     code.len()
+}
+
+#[test]
+fn comments_of_scripts_are_found() {
+    let text = "#!/bin/sh\n# One\n#key = 1\na = '# b'  # two\n\"\"\"Three\nfour\n\"\"\"\nb = 1\n\"\"\"Five\"\"\"\nc = \"\"\"\n# no\n\"\"\"\n# Six\n";
+    let comments = comments_of_script(text);
+    let texts: Vec<&str> = comments.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(texts, ["One", "two", "Three", "four", "", "Five", "Six"]);
+    assert_eq!(comments[1].0, 3);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-"""What the drivers in Python have in common: a line asks, a line answers (libraries.py)."""
+"""The common part of the drivers in Python: a line asks, a line answers (libraries.py)."""
 import sys
 
 

@@ -1,4 +1,4 @@
-"""libsmbclient by Debian's python3-smbc, told what to do line by line (libraries.py)."""
+"""libsmbclient by Debian's python3-smbc, which carries out one operation for each line (libraries.py)."""
 import fnmatch
 import os
 import urllib.parse

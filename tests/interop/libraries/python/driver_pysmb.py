@@ -1,4 +1,4 @@
-"""pysmb, told what to do line by line (libraries.py)."""
+"""pysmb, which carries out one operation for each line (libraries.py)."""
 import driver
 from smb.SMBConnection import SMBConnection
 
