@@ -66,7 +66,7 @@ pub trait FlushJournal: Send + Sync + 'static {
     fn set_source(&self, source: Arc<dyn ExposureSource>);
 }
 
-/// The state from which the first frame of each segment is made.
+/// The state from which the first group of each segment is made.
 pub(super) struct Run {
     env: Arc<dyn Env>,
     /// The start record; in the first segment it says that no segment of this run was there before.

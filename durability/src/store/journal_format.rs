@@ -1,9 +1,9 @@
 //! The records of the journal of acknowledged flushes, their bytes, and a reader that takes nothing on trust.
 //!
-//! The journal is a row of segments (`segments.rs`) of frames (`frames.rs`, with `HFJ2`), whose payload
+//! The journal is a row of segments (`segments.rs`) of groups (`groups.rs`, with `HFJ2`), whose payload
 //! is records, each: u8 kind ([`JournalRecord`]; others are skipped), u32 length, body (`bytes.rs`).
 //! A body ends with the device (u64) of each inode that it names, in their order; early builds (`HFJ1`) left these out.
-//! Frame 0 of a segment begins with a start record.
+//! Group 0 of a segment begins with a start record.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +11,7 @@ use vfs::{FileKey, Timestamp};
 
 use super::{
     bytes::{Field, bytes, fields},
-    frames::{self, Damage, Magic},
+    groups::{self, Damage, Magic},
 };
 use crate::{policy::Policy, report::Exposure};
 
@@ -243,13 +243,13 @@ pub(super) fn fitting(shares: &[ShareRoot]) -> Vec<ShareRoot> {
 /// The contents of a segment, as far as they can be read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Segment {
-    /// Its number by its first good frame; `None` without one.
+    /// Its number by its first good group; `None` without one.
     pub number: Option<u64>,
     /// Every record that could be read, in order.
     pub records: Vec<JournalRecord>,
     /// Parts that cannot be read, with something good behind them.
     pub damage: Vec<Damage>,
-    /// The offset of a frame that was being written when the server or the power failed.
+    /// The offset of a group that was being written when the server or the power failed.
     pub torn: Option<u64>,
     /// It was written by a version of the server that this one does not know; nothing was read.
     pub other_version: bool,
@@ -264,7 +264,7 @@ pub fn read_segment(file: &[u8]) -> Segment {
         out.other_version = true;
         return out;
     }
-    let ending = frames::read(magic.unwrap_or(MAGIC), file, |mut from, _| {
+    let ending = groups::read(magic.unwrap_or(MAGIC), file, |mut from, _| {
         while !from.is_empty() {
             out.records.extend(JournalRecord::read(&mut from)?);
         }

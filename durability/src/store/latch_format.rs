@@ -18,7 +18,7 @@ use vfs::{FileKey, linux::FsIdentity};
 
 use super::{
     bytes::{Field, bytes, crc32c, fields},
-    frames::Damage,
+    groups::Damage,
     latch_record::{LatchRecord, UnprovenStream},
     map::{Entries, Refusal},
     map_format::{MapEntry, ReadMap, read_log_map},

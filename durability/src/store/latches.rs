@@ -18,7 +18,7 @@ use std::{
 use vfs::{Disk, Env, FileKey, linux::FsIdentity, lock};
 
 use super::{
-    frames::Damage,
+    groups::Damage,
     latch_format::{OVERFLOW_KEY, System, has_overflow, holding, key_of, read_old_latches},
     latch_record::{LatchRecord, LatchStore},
     log::StoreTask,

@@ -1,7 +1,7 @@
 //! A log: records in the order of the calls, one writer, group commit.
 //!
-//! Records that come while a frame is being written share the next one, so one durable write serves
-//! all requests that wait. A new segment (`segments.rs`) begins with the frames that the log's [`Contents`] give.
+//! Records that come while a group is being written share the next one, so one durable write serves
+//! all requests that wait. A new segment (`segments.rs`) begins with the groups that the log's [`Contents`] give.
 //!
 //! **Failure.** Records that could not be written are written anew to another segment. If none can be made, the
 //! contents note the loss, waiters get an error, and a new segment is tried with the next record ([`BACK_OFF`] later at
@@ -29,7 +29,7 @@ use vfs::{
 };
 
 use super::{
-    frames::PAYLOAD_MAX,
+    groups::PAYLOAD_MAX,
     segments::{Segments, Shape},
 };
 use crate::tasks::{OnDrop, Waiter, answer_all, race};
@@ -40,7 +40,7 @@ const BACK_OFF: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(10);
 /// Longest time that a record is waited for.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long a record that nobody waits for may wait to share a frame.
+/// How long a record that nobody waits for may wait to share a group.
 const LAZY_DELAY: Duration = Duration::from_millis(200);
 /// Most records waiting to be written, and most of their bytes.
 pub(crate) const QUEUE_MAX: usize = 65_536;
@@ -50,7 +50,7 @@ const QUEUE_BYTES_MAX: usize = 16 << 20;
 /// dropped. It is not `Send`: poll it on the worker that made it.
 pub type StoreTask = Pin<Box<dyn Future<Output = VfsResult<()>>>>;
 
-/// The state that a log stores: it gives the frames that a new segment begins with.
+/// The state that a log stores: it gives the groups that a new segment begins with.
 pub(super) trait Contents: Send + 'static {
     fn head(&mut self) -> Vec<Vec<u8>>;
     /// The segment that begins with the last [`Contents::head`] is stable.
@@ -131,7 +131,7 @@ impl<C: Contents> State<C> {
         true
     }
 
-    /// The first records of the queue that one frame holds.
+    /// The first records of the queue that one group holds.
     fn next(&mut self, payload_max: usize) -> Vec<Queued> {
         let (mut bytes, mut count) = (0, 0);
         for one in &self.queue {
@@ -399,7 +399,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
         }
     }
 
-    /// Stores a batch: in a frame, or in a new segment.
+    /// Stores a batch: in a group, or in a new segment.
     async fn write(&self, place: &mut Segments<D>, batch: &mut Vec<Queued>) -> DiskResult<()> {
         let records: Vec<&[u8]> = batch.iter().map(|one| one.bytes.as_slice()).collect();
         let payload = records.concat();

@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, mem, sync::Arc};
 use vfs::{Disk, Env, VfsError, disk::Errno};
 
 use super::{
-    frames::{Damage, PAYLOAD_MAX},
+    groups::{Damage, PAYLOAD_MAX},
     log::{Contents, Log, LogCounts, StoreTask},
     map_format::{MAGIC, MapEntry, ReadMap, encode, read, read_log_map},
     segments::{Segments, Shape},
@@ -25,8 +25,8 @@ pub const KEY_MAX: usize = 64;
 /// Longest value in bytes.
 pub const VALUE_MAX: usize = 128 << 10;
 const FILE_MAX: u64 = 512 << 20;
-/// Bytes of a snapshot's frame after which the next frame begins.
-const SNAPSHOT_FRAME: usize = 256 << 10;
+/// Bytes of a snapshot's group after which the next group begins.
+const SNAPSHOT_GROUP: usize = 256 << 10;
 
 /// A reader of one kind of file.
 pub(crate) type ReadFile = fn(&[u8]) -> Result<ReadMap, Refusal>;
@@ -183,15 +183,15 @@ impl Live {
 
 impl Contents for Live {
     fn head(&mut self) -> Vec<Vec<u8>> {
-        let (mut frames, mut out) = (Vec::new(), Vec::new());
+        let (mut groups, mut out) = (Vec::new(), Vec::new());
         for (key, value) in &self.all {
             encode(&mut out, key, Some(value));
-            if out.len() >= SNAPSHOT_FRAME {
-                frames.push(mem::take(&mut out));
+            if out.len() >= SNAPSHOT_GROUP {
+                groups.push(mem::take(&mut out));
             }
         }
-        frames.push(out);
-        frames
+        groups.push(out);
+        groups
     }
 
     fn overflow_entry(&mut self) -> Option<Vec<u8>> {

@@ -1,17 +1,17 @@
 //! The bytes of a [`LogMap`](super::map::LogMap), and a reader that takes nothing on trust.
 //!
-//! A segment is a row of frames (`frames.rs`, with `HFM1`), then zeros. The first frames are the whole map as it was
+//! A segment is a row of groups (`groups.rs`, with `HFM1`), then zeros. The first groups are the whole map as it was
 //! when the segment was made; every later one is a group of changes. A payload is records: u8 kind (1 put, 2 removed),
 //! u8 length of the key, key, and for *put* u32 length of the value, value. All little-endian.
 //!
-//! A damaged frame may have changed any key known so far: every entry from before it that is not put
+//! A damaged group may have changed any key known so far: every entry from before it that is not put
 //! again after it is [`MapEntry::doubtful`]. The owner decides what such an entry means.
 
 use std::collections::BTreeMap;
 
 use super::{
     bytes::{Field, bytes},
-    frames::{self, ALIGN, Damage, Magic},
+    groups::{self, ALIGN, Damage, Magic},
     map::{KEY_MAX, Refusal, VALUE_MAX},
 };
 
@@ -26,7 +26,7 @@ pub struct MapEntry {
     pub key: Vec<u8>,
     /// The value that was put last, as far as can be read.
     pub value: Vec<u8>,
-    /// A frame that is lost may have changed or removed it.
+    /// A group that is lost may have changed or removed it.
     pub doubtful: bool,
 }
 
@@ -37,7 +37,7 @@ pub struct ReadMap {
     pub entries: Vec<MapEntry>,
     /// Parts that cannot be read, with something good behind them.
     pub damage: Vec<Damage>,
-    /// The offset of a frame that was being written when the server or the power failed.
+    /// The offset of a group that was being written when the server or the power failed.
     pub torn: Option<u64>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
 /// Reads a segment; the bytes may be anything.
 ///
 /// # Errors
-/// Its first frame is none that this version writes.
+/// Its first group is none that this version writes.
 pub fn read_log_map(file: &[u8]) -> Result<ReadMap, Refusal> {
     read(file, false)
 }
@@ -70,7 +70,7 @@ pub(super) fn read(file: &[u8], padded: bool) -> Result<ReadMap, Refusal> {
     }
     // Each value stands with the number of damaged parts before it.
     let mut all = BTreeMap::new();
-    let mut ending = frames::read(MAGIC, file, |mut from, damaged| {
+    let mut ending = groups::read(MAGIC, file, |mut from, damaged| {
         while !from.is_empty() {
             let (kind, len): (u8, u8) = Field::take(&mut from)?;
             let key = bytes(&mut from, usize::from(len))

@@ -1,13 +1,13 @@
 //! Stores the state that outlives the process, over any [`vfs::Disk`], so that it can be simulated.
 //!
-//! One log (`log.rs`, `segments.rs`, `frames.rs`); on it the journal of acknowledged flushes (`journal.rs`,
+//! One log (`log.rs`, `segments.rs`, `groups.rs`); on it the journal of acknowledged flushes (`journal.rs`,
 //! `exposure.rs`) and a map (`map.rs`), in which persistent handles and error latches (`latches.rs`) are values.
 //! `bytes.rs` and `folder.rs` are fields and files. The engine's side is `sync/stored.rs`.
 
 mod bytes;
 mod exposure;
 mod folder;
-mod frames;
+mod groups;
 mod journal;
 mod journal_format;
 mod latch_format;
@@ -19,7 +19,7 @@ mod map_format;
 mod segments;
 
 pub use exposure::LEASE;
-pub use frames::Damage;
+pub use groups::Damage;
 pub use journal::{ExposureSource, FLUSHES, FlushJournal, JournalFile};
 pub(crate) use journal_format::most_exposed;
 pub use journal_format::{
@@ -44,7 +44,7 @@ pub use segments::{Shape, segment_name, segment_number};
 pub(crate) mod testing {
     pub(crate) use super::{
         bytes::{Field, crc32c},
-        frames::{ALIGN, PAYLOAD_MAX, frame},
+        groups::{ALIGN, PAYLOAD_MAX, group_bytes},
         journal_format::MAGIC as JOURNAL,
         latch_format::{FLAGS_AT, OVERFLOW},
         map_format::{MAGIC, encode},

@@ -1,13 +1,13 @@
 //! The segment files of a log: numbered, in one folder, the newest of them written to.
 //!
-//! A segment is filled with zeros when it is made, so that a frame changes data only and needs no room of the file
+//! A segment is filled with zeros when it is made, so that a group changes data only and needs no room of the file
 //! system. It is made as `spare.KIND`, whole and synced, and only then gets its name (`0123456789abcdef.KIND`); then
 //! older ones go. Nothing more is written to a segment after a write to it failed, because its pages may hold anything.
 //!
 //! **Room.** A log whose head repeats its whole state (a *snapshot*) keeps a second file of the same
 //! size: the next segment overwrites it in place, and the segment before that becomes the next
 //! spare. So a full file system stops such a log only when the snapshot outgrows the spare. Then the old
-//! segment takes one more frame, in a sector that is kept free for it ([`Segments::say_last`]).
+//! segment takes one more group, in a sector that is kept free for it ([`Segments::say_last`]).
 //!
 //! `log.rs` decides when a segment begins and what is tried again.
 
@@ -20,7 +20,7 @@ use vfs::{
 
 use super::{
     folder::Folder,
-    frames::{ALIGN, HEAD, Magic, aligned, frame},
+    groups::{ALIGN, HEAD, Magic, aligned, group_bytes},
 };
 
 /// Most names looked at in the folder.
@@ -31,7 +31,7 @@ const NAMES_MAX: usize = 100_000;
 pub struct Shape {
     /// The ending of the names of its files; early builds had one file of that name.
     pub kind: &'static str,
-    /// The first bytes of each frame.
+    /// The first bytes of each group.
     pub magic: &'static Magic,
     /// Its name in messages.
     pub title: &'static str,
@@ -62,12 +62,12 @@ pub fn segment_number(name: &[u8], kind: &str) -> Option<u64> {
 struct Newest<F> {
     fd: F,
     number: u64,
-    /// The number of the next frame, and the place that it goes to.
-    frame: u32,
+    /// The number of the next group, and the place that it goes to.
+    group: u32,
     offset: u64,
-    /// Where frames end. Then there is a sector for a last word, and one of zeros; a file without these was cut off.
+    /// Where groups end. Then there is a sector for a last word, and one of zeros; a file without these was cut off.
     end: u64,
-    /// The mark behind the last frame is not written yet.
+    /// The mark behind the last group is not written yet.
     unmarked: bool,
 }
 
@@ -148,21 +148,21 @@ impl<D: Disk> Segments<D> {
             .extend(self.newest.take().map(|newest| newest.number));
     }
 
-    /// Whether there is a newest segment, with room for a frame of this payload (an empty one needs no frame).
+    /// Whether there is a newest segment, with room for a group of this payload (an empty one needs none).
     pub(super) fn fits(&self, payload: usize) -> bool {
         let room = aligned(HEAD + payload) as u64;
         let newest = self.newest.as_ref();
         newest.is_some_and(|newest| payload == 0 || newest.offset + room <= newest.end)
     }
 
-    /// Writes a frame durably; where that fails nothing more is written to the segment.
+    /// Writes a group durably; where that fails nothing more is written to the segment.
     pub(super) async fn write(&mut self, payload: &[u8]) -> DiskResult<()> {
         let Some(newest) = &mut self.newest else {
             return Err(Errno(libc::EIO));
         };
-        let bytes = frame(self.shape.magic, newest.number, newest.frame, payload);
+        let bytes = group_bytes(self.shape.magic, newest.number, newest.group, payload);
         let (at, len) = (newest.offset, bytes.len() as u64);
-        newest.frame += 1;
+        newest.group += 1;
         newest.offset += len;
         newest.unmarked = self.shape.is_snapshot;
         let written = self.folder.put(&newest.fd, at, bytes.into(), true).await;
@@ -172,7 +172,7 @@ impl<D: Disk> Segments<D> {
         written
     }
 
-    /// Writes an empty frame behind the last one, which the next one overwrites. A bad frame before
+    /// Writes an empty group behind the last one, which the next one overwrites. A bad group before
     /// this mark has decayed and was not torn by a power cut; the mark need not be stable for that.
     async fn mark(&mut self) {
         let newest = self.newest.as_mut();
@@ -181,17 +181,17 @@ impl<D: Disk> Segments<D> {
             return;
         };
         newest.unmarked = false;
-        let mark = frame(self.shape.magic, newest.number, newest.frame, &[]);
+        let mark = group_bytes(self.shape.magic, newest.number, newest.group, &[]);
         let written = self
             .folder
             .put(&newest.fd, newest.offset, mark.into(), false);
         if written.await.is_err() {
-            // The next frame goes to another segment.
+            // The next group goes to another segment.
             self.give_up();
         }
     }
 
-    /// Writes a frame of one sector if no new segment could be made, and closes what a restart may find.
+    /// Writes a group of one sector if no new segment could be made, and closes what a restart may find.
     pub(super) async fn say_last(&mut self, payload: &[u8]) -> DiskResult<()> {
         let mut said = Ok(());
         self.doubtful.extend(self.newest.take());
@@ -208,14 +208,14 @@ impl<D: Disk> Segments<D> {
     pub(super) async fn begin(&mut self, mut payloads: Vec<Vec<u8>>) -> DiskResult<()> {
         let count = payloads.len() as u32;
         if self.shape.is_snapshot {
-            // Without a mark behind it, a last frame that decayed would pass for a torn one.
+            // Without a mark behind it, a last group that decayed would pass for a torn one.
             payloads.push(Vec::new());
         }
         let last = self.numbers.last();
         let number = last.map_or(1, |last| last.saturating_add(1));
-        let frames = payloads.iter().zip(0..);
-        let frames = frames.map(|(payload, at)| frame(self.shape.magic, number, at, payload));
-        let bytes = frames.collect::<Vec<_>>().concat();
+        let groups = payloads.iter().zip(0..);
+        let groups = groups.map(|(payload, at)| group_bytes(self.shape.magic, number, at, payload));
+        let bytes = groups.collect::<Vec<_>>().concat();
         let mark = if self.shape.is_snapshot { ALIGN } else { 0 };
         let offset = (bytes.len() - mark) as u64;
         let reuse = mem::take(&mut self.has_spare);
@@ -232,7 +232,7 @@ impl<D: Disk> Segments<D> {
         self.doubtful.push(Newest {
             fd,
             number,
-            frame: count,
+            group: count,
             offset,
             end: size - 2 * ALIGN as u64,
             unmarked: false,

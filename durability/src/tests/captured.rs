@@ -7,7 +7,7 @@ use vfs::{FileKey, Timestamp, VfsError, linux::FsIdentity};
 
 use crate::{
     Bound, ExposedFile, Exposure, ExposureRecord, FlushRecord, JournalRecord, LatchRecord, Policy,
-    ShareRoot, StartRecord, UnprovenStream, read_segment, store::testing::frame,
+    ShareRoot, StartRecord, UnprovenStream, read_segment, store::testing::group_bytes,
 };
 
 fn at(secs: i64) -> Timestamp {
@@ -148,7 +148,7 @@ fn journal_records_of_early_builds_name_no_device() {
         let len = early.len() as u32 - 5;
         early[1..5].copy_from_slice(&len.to_le_bytes());
         assert_eq!(
-            read_segment(&frame(b"HFJ1", 1, 0, &early)).records,
+            read_segment(&group_bytes(b"HFJ1", 1, 0, &early)).records,
             [without]
         );
     }

@@ -75,7 +75,7 @@ fn reopen(disk: &SimDisk) -> Reopened {
     })
 }
 
-/// A segment with three latches in frames of their own, and where its zeros begin.
+/// A segment with three latches in groups of their own, and where its zeros begin.
 fn three() -> (Vec<u8>, usize) {
     let (disk, env) = (disk(Profile::Untracked), Arc::new(TestEnv::default()));
     let inner = Arc::clone(&env);

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     share::lock,
-    store::testing::{ALIGN, JOURNAL, PAYLOAD_MAX, frame},
+    store::testing::{ALIGN, JOURNAL, PAYLOAD_MAX, group_bytes},
     *,
 };
 
@@ -283,12 +283,12 @@ fn promised_flushes_are_noted_soon_and_wait_for_nobody() {
     let (on, inner) = (disk.clone(), Arc::clone(&env));
     run(&env, async move {
         let journal = open(&on, &inner, SMALL).await;
-        let frames = journal.counts().writes;
+        let groups = journal.counts().writes;
         for n in 0..20 {
             journal.promised(flush(n));
         }
         inner.sleep(ms(300)).await;
-        assert_eq!(journal.counts().writes - frames, 1);
+        assert_eq!(journal.counts().writes - groups, 1);
     });
     let all = records(&disk.cut(Cut::Nothing));
     let promised = all
@@ -395,9 +395,9 @@ fn what_is_acknowledged_is_always_within_the_last_durable_record() {
             let (allowance, oldest, until) = bound(&all).unwrap();
             assert_eq!(allowance, 0);
             assert_eq!(oldest, until);
-            let frames = journal.counts().writes;
+            let groups = journal.counts().writes;
             inner.sleep(LEASE * 10).await;
-            assert_eq!(journal.counts().writes, frames);
+            assert_eq!(journal.counts().writes, groups);
             // The next change is covered by a new record.
             assert!(journal.cover("data", 1, inner.monotonic()).is_some());
         });
@@ -449,7 +449,7 @@ fn a_record_that_is_stored_too_late_covers_nothing() {
     });
 }
 
-/// A disk that is full for a while, and one that takes segments and no frames: neither removes a
+/// A disk that is full for a while, and one that takes segments and no groups: neither removes a
 /// segment that holds flushes, and no file is left over.
 #[test]
 fn segments_that_fail_push_out_none_that_hold_flushes() {
@@ -502,11 +502,11 @@ fn start() -> JournalRecord {
     })
 }
 
-fn framed(segment: u64, number: u32, payload: &[u8]) -> Vec<u8> {
-    frame(JOURNAL, segment, number, payload)
+fn grouped(segment: u64, number: u32, payload: &[u8]) -> Vec<u8> {
+    group_bytes(JOURNAL, segment, number, payload)
 }
 
-/// A segment of `n` frames of two records each, and 2 KiB of zeros.
+/// A segment of `n` groups of two records each, and 2 KiB of zeros.
 fn segment(n: u32) -> (Vec<u8>, Vec<JournalRecord>) {
     let (mut bytes, mut records) = (Vec::new(), Vec::new());
     for number in 0..n {
@@ -518,7 +518,7 @@ fn segment(n: u32) -> (Vec<u8>, Vec<JournalRecord>) {
             both.insert(0, start());
         }
         let payload: Vec<u8> = both.iter().flat_map(JournalRecord::encode).collect();
-        bytes.extend(framed(5, number, &payload));
+        bytes.extend(grouped(5, number, &payload));
         records.extend(both);
     }
     bytes.resize(bytes.len() + 2048, 0);
@@ -564,9 +564,9 @@ fn a_bad_middle_is_reported_and_the_rest_is_read() {
     assert_eq!(read.damage.len(), 1);
     assert_eq!(read.damage[0].offset, middle as u64);
     assert_eq!(read.records.len(), records.len() - 2);
-    // A frame of another segment (an old file's blocks) is not taken.
+    // A group of another segment (an old file's blocks) is not taken.
     let mut old = bytes;
-    let strange = framed(4, 1, &JournalRecord::Flushed(flush(9)).encode());
+    let strange = grouped(4, 1, &JournalRecord::Flushed(flush(9)).encode());
     old[middle..middle + strange.len()].copy_from_slice(&strange);
     assert_eq!(read_segment(&old).damage.len(), 1);
     let mut newer = segment(1).0;
@@ -575,7 +575,7 @@ fn a_bad_middle_is_reported_and_the_rest_is_read() {
 }
 
 #[test]
-fn what_only_looks_like_frames_costs_no_more_than_the_bound() {
+fn what_only_looks_like_groups_costs_no_more_than_the_bound() {
     // Every sector begins with a head that claims the longest payload.
     let mut bytes = vec![0x55; 4 << 20];
     for at in (0..bytes.len()).step_by(ALIGN) {
@@ -593,13 +593,13 @@ proptest! {
     #[test]
     fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
         read_segment(&bytes);
-        let framed = framed(1, 0, &bytes);
-        read_segment(&framed);
+        let grouped = grouped(1, 0, &bytes);
+        read_segment(&grouped);
     }
 
-    /// One changed byte loses at most its frame, and never makes up a record.
+    /// One changed byte loses at most its group, and never makes up a record.
     #[test]
-    fn one_byte_costs_one_frame(at in 0usize..2048, flip in 1u8..) {
+    fn one_byte_costs_one_group(at in 0usize..2048, flip in 1u8..) {
         // The digit of the version.
         prop_assume!(at != 3);
         let (mut bytes, records) = segment(4);

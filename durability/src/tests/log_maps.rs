@@ -21,7 +21,7 @@ use crate::{
     store::{
         HANDLES, KEY_MAX, LogMap, MapChange, MapSpec, OpenedMap, QUEUE_MAX, ReadMap, Refusal,
         StoreError, VALUE_MAX, read_log_map,
-        testing::{ALIGN, MAGIC, encode, frame},
+        testing::{ALIGN, MAGIC, encode, group_bytes},
     },
 };
 
@@ -339,7 +339,7 @@ fn file(groups: &[Vec<MapChange>]) -> Vec<u8> {
                 MapChange::Remove(key) => encode(&mut out, key, None),
             }
         }
-        bytes.extend(frame(MAGIC, 7, number as u32, &out));
+        bytes.extend(group_bytes(MAGIC, 7, number as u32, &out));
     }
     bytes.resize(bytes.len() + 2048, 0);
     bytes
@@ -361,7 +361,7 @@ fn a_torn_tail_is_dropped_and_a_bad_middle_casts_doubt() {
     let read = read_log_map(&torn).unwrap();
     assert_eq!((read.entries.len(), read.damage.len()), (3, 0));
     assert_eq!(read.torn, Some(3 * ALIGN as u64));
-    // A whole frame that decayed to nothing is missed, too.
+    // A whole group that decayed to nothing is missed, too.
     for spoil in [1, ALIGN] {
         let mut bad = bytes.clone();
         bad[ALIGN..ALIGN + spoil].fill(0);
@@ -485,7 +485,7 @@ fn a_worker_may_end_once_the_store_is_at_rest() {
         on.set_hook(Some(Arc::new(move |call| {
             (call == SimOp::Write).then(|| inner.sleep(ms(5)))
         })));
-        // The mark behind its frame is not written yet when this is answered.
+        // The mark behind its group is not written yet when this is answered.
         map.change(vec![put(1, 1)]).await.unwrap();
         map.at_rest().await;
         map
@@ -546,7 +546,7 @@ proptest! {
     #[test]
     fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
         let _ = read_log_map(&bytes);
-        let _ = read_log_map(&frame(MAGIC, 1, 0, &bytes));
+        let _ = read_log_map(&group_bytes(MAGIC, 1, 0, &bytes));
     }
 
     /// One changed byte never makes up an entry, and every entry that it may concern is doubtful.
@@ -574,7 +574,7 @@ proptest! {
             return Ok(());
         };
         if read.damage.is_empty() {
-            // Padding, or the last frame.
+            // Padding, or the last group.
             let now = plain(&read);
             prop_assert!(now == whole || (read.torn.is_some() && now == before_last));
         }

@@ -1,38 +1,38 @@
-//! Frames: the units of a log file, and a reader that takes nothing on trust.
+//! Groups of log records, the units of a log file, and a reader that takes nothing on trust.
 //!
-//! Each frame begins at a multiple of 512 bytes, so that none shares a sector with an earlier one:
+//! Each group begins at a multiple of 512 bytes, so that none shares a sector with an earlier one:
 //!
-//! | frame | |
+//! | group | |
 //! |---|---|
 //! | 4 bytes | magic of the log; its last is the digit of the version |
 //! | u32 | bytes of the payload |
-//! | u64, u32 | number of the segment, number of the frame in it (from 0) |
+//! | u64, u32 | number of the segment, number of the group in it (from 0) |
 //! | u32 | CRC-32C of the 16 bytes before it and of the payload |
 //! | payload | records; their format is the log's own |
 //!
-//! All little-endian. A log writes a frame only after the one before it is on stable storage. So
-//! after a power cut the last frame may be torn, which is normal: nothing in it was acknowledged. A
-//! bad frame with a good one behind it is damage. Behind the last frame there are zeros.
+//! All little-endian. A log writes a group only after the one before it is on stable storage. So
+//! after a power cut the last group may be torn, which is normal: nothing in it was acknowledged. A
+//! bad group with a good one behind it is damage. Behind the last group there are zeros.
 
 use super::bytes::{Field, bytes, crc32c};
 
-/// Frames begin at multiples of this number of bytes.
+/// Groups begin at multiples of this number of bytes.
 pub(crate) const ALIGN: usize = 512;
-/// Bytes before a frame's payload.
+/// Bytes before a group's payload.
 pub(crate) const HEAD: usize = 24;
 pub(crate) const PAYLOAD_MAX: usize = 1 << 20;
-/// The most bytes that the reader may checksum, as a multiple of the file: a search behind a bad frame is costly.
+/// The most bytes that the reader may checksum, as a multiple of the file: a search behind a bad group is costly.
 const SEARCH_FACTOR: usize = 4;
 
-/// The first bytes of each frame; every kind of log has its own.
+/// The first bytes of each group; every kind of log has its own.
 pub(crate) type Magic = [u8; 4];
 
 pub(crate) fn aligned(len: usize) -> usize {
     len.div_ceil(ALIGN) * ALIGN
 }
 
-/// A frame ready to be written, padded with zeros.
-pub(crate) fn frame(magic: &Magic, segment: u64, number: u32, payload: &[u8]) -> Vec<u8> {
+/// A group ready to be written, padded with zeros.
+pub(crate) fn group_bytes(magic: &Magic, segment: u64, number: u32, payload: &[u8]) -> Vec<u8> {
     let mut head = Vec::new();
     (payload.len() as u32, (segment, number)).put(&mut head);
     let mut out = magic.to_vec();
@@ -43,7 +43,7 @@ pub(crate) fn frame(magic: &Magic, segment: u64, number: u32, payload: &[u8]) ->
     out
 }
 
-struct Frame<'a> {
+struct Group<'a> {
     segment: u64,
     number: u32,
     payload: &'a [u8],
@@ -51,8 +51,8 @@ struct Frame<'a> {
     len: usize,
 }
 
-/// The frame at the start of `from`, if it is whole. `cost` grows by the number of bytes that were checksummed.
-fn parse<'a>(magic: &Magic, mut from: &'a [u8], cost: &mut usize) -> Option<Frame<'a>> {
+/// The group at the start of `from`, if it is whole. `cost` grows by the number of bytes that were checksummed.
+fn parse<'a>(magic: &Magic, mut from: &'a [u8], cost: &mut usize) -> Option<Group<'a>> {
     if bytes(&mut from, magic.len())? != magic {
         return None;
     }
@@ -64,7 +64,7 @@ fn parse<'a>(magic: &Magic, mut from: &'a [u8], cost: &mut usize) -> Option<Fram
     }
     let payload = bytes(&mut from, len)?;
     *cost += len;
-    (crc32c([head, payload]) == crc).then_some(Frame {
+    (crc32c([head, payload]) == crc).then_some(Group {
         segment,
         number,
         payload,
@@ -91,11 +91,11 @@ impl Damage {
 /// The facts about a file, apart from its payloads.
 #[derive(Default)]
 pub(super) struct Ending {
-    /// Number of the segment by its first good frame.
+    /// Number of the segment by its first good group.
     pub(super) segment: Option<u64>,
     /// Parts that cannot be read, with something good behind them.
     pub(super) damage: Vec<Damage>,
-    /// The offset of a frame that was being written when the server or the power failed.
+    /// The offset of a group that was being written when the server or the power failed.
     pub(super) torn: Option<u64>,
 }
 
@@ -111,40 +111,40 @@ pub(super) fn read<'a>(
     let mut ending = Ending::default();
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let segment = ending.segment;
-        let ours = |frame: &Frame<'_>| segment.is_none_or(|own| own == frame.segment);
+        let ours = |group: &Group<'_>| segment.is_none_or(|own| own == group.segment);
         let mut damaged = |why| ending.damage.push(Damage::at(at, why));
-        let Some(frame) = parse(magic, rest, &mut cost).filter(ours) else {
+        let Some(group) = parse(magic, rest, &mut cost).filter(ours) else {
             if rest.iter().all(|byte| *byte == 0) {
                 break;
             }
             let behind = (at + ALIGN..bytes.len()).step_by(ALIGN).find(|behind| {
-                let frame = bytes.get(*behind..);
-                let frame = frame.and_then(|rest| parse(magic, rest, &mut cost));
-                cost > cost_max || frame.is_some_and(|frame| ours(&frame))
+                let group = bytes.get(*behind..);
+                let group = group.and_then(|rest| parse(magic, rest, &mut cost));
+                cost > cost_max || group.is_some_and(|group| ours(&group))
             });
             match behind {
                 None => ending.torn = Some(at as u64),
                 Some(_) if cost > cost_max => {
-                    damaged("too much that looks like frames; the rest is unread");
+                    damaged("too much that looks like groups; the rest is unread");
                 }
                 Some(behind) => {
-                    damaged("no whole frame, but one behind it");
+                    damaged("no whole group, but one behind it");
                     (at, next) = (behind, None);
                     continue;
                 }
             }
             break;
         };
-        if next.is_some_and(|next| next != frame.number) {
-            damaged("a frame out of its order");
+        if next.is_some_and(|next| next != group.number) {
+            damaged("a group out of its order");
         }
-        next = frame.number.checked_add(1);
-        ending.segment = Some(frame.segment);
-        if take(frame.payload, ending.damage.len()).is_none() {
-            let why = "a record that cannot be understood; the rest of its frame is unread";
+        next = group.number.checked_add(1);
+        ending.segment = Some(group.segment);
+        if take(group.payload, ending.damage.len()).is_none() {
+            let why = "a record that cannot be understood; the rest of its group is unread";
             ending.damage.push(Damage::at(at, why));
         }
-        at += frame.len;
+        at += group.len;
     }
     ending
 }
