@@ -81,13 +81,13 @@ fn check_kind<V: Vfs>(open: &InFlight<V>, row: &Row) -> Result<(), Failure> {
     }
 }
 
-struct Answer {
+struct IoctlAnswer {
     status: Status,
     output: Bytes,
     completion: Completion,
 }
 
-impl Answer {
+impl IoctlAnswer {
     /// Success that changed nothing.
     fn of_query(output: BytesMut) -> Self {
         Self {
@@ -122,7 +122,7 @@ impl Answer {
     }
 }
 
-fn reply(request: &IoctlRequest<'_>, file_id: FileId, answer: Answer) -> Reply {
+fn reply(request: &IoctlRequest<'_>, file_id: FileId, answer: IoctlAnswer) -> Reply {
     let response = IoctlResponse {
         ctl_code: request.ctl_code,
         file_id,
@@ -137,7 +137,7 @@ fn without_handle<V: Vfs>(
     call: &Call<V>,
     request: &IoctlRequest<'_>,
     alone: Alone,
-) -> Result<Answer, Failure> {
+) -> Result<IoctlAnswer, Failure> {
     match alone {
         Alone::ValidateNegotiate => connection::validate(call, request),
         Alone::WaitForPipe => pipes::wait(call, request),
@@ -151,7 +151,7 @@ async fn with_handle<V: Vfs>(
     request: &IoctlRequest<'_>,
     row: &Row,
     open: &InFlight<V>,
-) -> Result<Answer, Failure> {
+) -> Result<IoctlAnswer, Failure> {
     match row.does {
         Does::Transceive => pipes::transceive(call, request, open).await,
         Does::Peek => pipes::peek(request, open),

@@ -5,12 +5,12 @@
 //! fit is truncated with BUFFER_OVERFLOW, a security descriptor is never truncated. The content of
 //! each class is built in `query_info/`. Nothing here changes the disk.
 
-/// The answer with a structure that ends in a name; see [`Answer::named`].
+/// The answer with a structure that ends in a name; see [`InfoAnswer::named`].
 macro_rules! named {
     ($max:expr, $structure:ident, $value:expr) => {{
         let value = &$value;
         let (min, fixed) = ($structure::MIN, $structure::FIXED);
-        Answer::named($max, min, fixed, |out| value.encode(out))
+        InfoAnswer::named($max, min, fixed, |out| value.encode(out))
     }};
 }
 
@@ -71,13 +71,13 @@ fn with_context(failure: Failure) -> Failure {
 }
 
 #[derive(Debug)]
-struct Answer {
+struct InfoAnswer {
     bytes: BytesMut,
     /// Something did not fit and was left out.
     cut: bool,
 }
 
-impl Answer {
+impl InfoAnswer {
     /// An answer that fits.
     fn whole(bytes: BytesMut) -> Self {
         Self { bytes, cut: false }
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn names_are_cut_between_units_and_fixed_parts_never() {
         let put = |out: &mut BytesMut| out.put_bytes(7, 4 + 6);
-        let named = |max| Answer::named(max, 8, 4, put);
+        let named = |max| InfoAnswer::named(max, 8, 4, put);
         let whole = named(10).unwrap();
         assert!(!whole.cut && whole.bytes.len() == 10);
         let cut = named(9).unwrap();
@@ -135,9 +135,9 @@ mod tests {
             Err(Failure::Status(Status::INFO_LENGTH_MISMATCH))
         ));
         assert!(matches!(
-            Answer::fixed(9, &[0_u8; 10]),
+            InfoAnswer::fixed(9, &[0_u8; 10]),
             Err(Failure::Status(Status::INFO_LENGTH_MISMATCH))
         ));
-        assert!(Answer::fixed(10, &[0_u8; 10]).is_ok());
+        assert!(InfoAnswer::fixed(10, &[0_u8; 10]).is_ok());
     }
 }

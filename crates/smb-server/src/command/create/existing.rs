@@ -11,7 +11,7 @@ use smb_wire::{
 use vfs::{Attr, FileKey, Kind, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Opened, Opening, Seen, judge,
+    CreateAttempt, Known, Opened, Opening, Seen, judge,
     judge::{Case, Judged},
     overwrite,
     request::Wanted,
@@ -44,7 +44,7 @@ pub(super) async fn open<V: Vfs>(
     lookup: &Seen<V::Node>,
     node: &V::Node,
     attr: &Attr,
-) -> Result<Attempt<V>, Failure> {
+) -> Result<CreateAttempt<V>, Failure> {
     let turn = on.turn.get();
     let directory = check_kind(on.wanted, attr, lookup.parent.is_none())?;
     if access::readonly(attr) {
@@ -92,7 +92,7 @@ pub(super) async fn open<V: Vfs>(
         on.announce(lookup, Change::MODIFIED, OVERWRITTEN)?;
     }
     opened.known = Some(known(on.wanted, attr, turn));
-    Ok(Attempt::Done(opened))
+    Ok(CreateAttempt::Done(opened))
 }
 
 /// Records whether the file may lack FILE_ATTRIBUTE_ARCHIVE. An overwrite sets it. Attributes that were read before

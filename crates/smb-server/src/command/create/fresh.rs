@@ -12,7 +12,7 @@ use smb_wire::{
 use vfs::{Attr, FileKey, Kind, NewNode, NewSecurity, Node, Permissions, Timestamp, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Made, Opening, Seen, judge,
+    CreateAttempt, Known, Made, Opening, Seen, judge,
     judge::{Case, Judged},
     request::Wanted,
 };
@@ -109,7 +109,7 @@ pub(super) async fn create<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     claim: &HeldClaim<V>,
-) -> Result<Attempt<V>, Failure> {
+) -> Result<CreateAttempt<V>, Failure> {
     // The lookup's path ends at the directory; the open's path includes the new name.
     let mut whole = lookup.clone();
     whole.lookup.path.push(whole.name.clone());
@@ -123,7 +123,7 @@ pub(super) async fn create<V: Vfs>(
     let begun = on.share()?.gate.begin(parent);
     let (node, attr) = match make(on, lookup, parent, descriptor).await {
         // Another request was faster: the object that exists now is opened by the rules for existing objects.
-        Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Taken),
+        Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(CreateAttempt::Taken),
         other => other?,
     };
     let (as_made, turn) = (|| (&node, Some(attr.changed)), Some(on.turn.get()));
@@ -159,13 +159,13 @@ pub(super) async fn create<V: Vfs>(
         // is reported here, because nobody else does. The request has waited for that client's caching.
         Ok(Judged::Again) => {
             announce(on, lookup, Change::ADDED)?;
-            return Ok(Attempt::Waited);
+            return Ok(CreateAttempt::Waited);
         }
         // The new object is not at the requested path: the directory was moved, or another request has opened or
         // removed the object already.
         Ok(Judged::Moved) => {
             Box::pin(take_back(on, parent, lookup, as_made())).await?;
-            return Ok(Attempt::Again);
+            return Ok(CreateAttempt::Again);
         }
         Err(failure) => return undone(on, parent, lookup, as_made(), failure).await,
     };
@@ -180,7 +180,7 @@ pub(super) async fn create<V: Vfs>(
         turn,
         is_final: true,
     });
-    Ok(Attempt::Done(opened))
+    Ok(CreateAttempt::Done(opened))
 }
 
 /// Checks whether the object may be created; if so, returns the parent's stored descriptor.
@@ -316,7 +316,7 @@ async fn undone<V: Vfs>(
     lookup: &Seen<V::Node>,
     made: (&V::Node, Option<Timestamp>),
     failure: Failure,
-) -> Result<Attempt<V>, Failure> {
+) -> Result<CreateAttempt<V>, Failure> {
     if !Box::pin(take_back(on, parent, lookup, made)).await? {
         announce(on, lookup, Change::ADDED)?;
     }

@@ -11,7 +11,7 @@ use smb_wire::{
 use vfs::{FileKey, Node, Vfs};
 
 use super::{
-    Attempt, Opened, Opening, Seen, action,
+    CreateAttempt, Opened, Opening, Seen, action,
     fresh::HeldClaim,
     request::{Contexts, Wanted},
 };
@@ -48,10 +48,10 @@ pub(super) enum Judged<V: Vfs> {
 
 impl<V: Vfs> Judged<V> {
     /// The outcome of an attempt whose open was not granted.
-    pub(super) fn attempt(&self) -> Attempt<V> {
+    pub(super) fn attempt(&self) -> CreateAttempt<V> {
         match self {
-            Self::Again => Attempt::Waited,
-            Self::Granted(_) | Self::Moved => Attempt::Again,
+            Self::Again => CreateAttempt::Waited,
+            Self::Granted(_) | Self::Moved => CreateAttempt::Again,
         }
     }
 }

@@ -147,10 +147,10 @@ async fn open<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Handled {
     let mut count = Count::default();
     loop {
         let another = match attempt(on, name).await? {
-            Attempt::Done(opened) => return answer::reply(on, *opened).await,
-            Attempt::Waited => count.waited(),
-            Attempt::Again => count.another(false),
-            Attempt::Taken => count.another(true),
+            CreateAttempt::Done(opened) => return answer::reply(on, *opened).await,
+            CreateAttempt::Waited => count.waited(),
+            CreateAttempt::Again => count.another(false),
+            CreateAttempt::Taken => count.another(true),
         };
         Status::SHARING_VIOLATION.when(!another)?;
         on.check_ended()?;
@@ -328,7 +328,7 @@ impl<N> Deref for Seen<N> {
     }
 }
 
-enum Attempt<V: Vfs> {
+enum CreateAttempt<V: Vfs> {
     Done(Box<Opened<V>>),
     /// Others had to give up caching first, and the request has waited for that: look the name up again.
     Waited,
@@ -338,7 +338,7 @@ enum Attempt<V: Vfs> {
     Taken,
 }
 
-async fn attempt<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Result<Attempt<V>, Failure> {
+async fn attempt<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Result<CreateAttempt<V>, Failure> {
     let share = on.share()?;
     let token = on.token()?;
     let (look, turn) = (on.server().files.look(), on.turn.get());
@@ -351,14 +351,14 @@ async fn attempt<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Result<Attempt<V>,
         && on.server().files.any_claimed()
         && !Box::pin(fresh::made_by_nobody(on, &Link::of(&lookup))).await?
     {
-        return Ok(Attempt::Again);
+        return Ok(CreateAttempt::Again);
     }
     match (&name.stream, &lookup.found) {
         (None, Some((node, attr))) => existing::open(on, &lookup, node, attr).await,
         (None | Some(NameStream::Unnamed), None) if on.wanted.creates() => {
             match fresh::claim(on, Link::of(&lookup)).await? {
                 Some(claim) => fresh::create(on, &lookup, &claim).await,
-                None => Ok(Attempt::Again),
+                None => Ok(CreateAttempt::Again),
             }
         }
         (None, None) => Err(Status::OBJECT_NAME_NOT_FOUND.into()),

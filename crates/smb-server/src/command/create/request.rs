@@ -338,7 +338,7 @@ pub(super) fn contexts<V: Vfs>(
     request: &CreateRequest<'_>,
 ) -> Result<Contexts, Failure> {
     let mut found = Contexts::default();
-    let mut seen = Seen::default();
+    let mut seen = SeenContexts::default();
     for context in request.contexts() {
         let context = context?.request()?;
         if take(call, &mut found, &context, &mut seen) {
@@ -384,7 +384,7 @@ fn take<V: Vfs>(
     call: &Call<V>,
     found: &mut Contexts,
     context: &RequestContext<'_>,
-    seen: &mut Seen,
+    seen: &mut SeenContexts,
 ) -> bool {
     let v3 = call.connection.dialect() >= Dialect::SMB_3_0;
     match context {
@@ -436,14 +436,14 @@ fn take<V: Vfs>(
 
 /// Which of the four contexts a request has.
 #[derive(Debug, Default, Clone, Copy)]
-struct Seen {
+struct SeenContexts {
     v1_request: bool,
     v1_reconnect: bool,
     v2_request: bool,
     v2_reconnect: bool,
 }
 
-impl Seen {
+impl SeenContexts {
     /// [MS-SMB2] 3.3.5.9.6, .7, .10, .12: version 2 excludes version 1; DHnQ is ignored if DHnC is present. Version 1
     /// refuses version 2 on any dialect (notes 334, 336: since Windows 8), although before 3.0 version 2 alone is
     /// unknown.

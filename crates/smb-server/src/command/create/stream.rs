@@ -12,7 +12,7 @@ use smb_wire::{
 use vfs::{Attr, Kind, Node, StreamOpen, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Opened, Opening, Seen, existing, fresh,
+    CreateAttempt, Known, Opened, Opening, Seen, existing, fresh,
     fresh::HeldClaim,
     judge,
     judge::{Case, Judged},
@@ -33,7 +33,7 @@ pub(super) async fn open<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     stream: &Stream,
-) -> Result<Attempt<V>, Failure> {
+) -> Result<CreateAttempt<V>, Failure> {
     match (&lookup.found, stream) {
         (Some((_, attr)), Stream::Unnamed) if attr.kind == Kind::Directory => {
             // A directory has no unnamed data stream; and no stream is a directory.
@@ -72,27 +72,27 @@ async fn with_file<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     name: &str,
-) -> Result<Attempt<V>, Failure> {
+) -> Result<CreateAttempt<V>, Failure> {
     // A request that can be refused without the file is refused before the file is made.
     judge::check_new(on, None)?;
     fresh::check_deletion(on.wanted)?;
     on.share()?.vfs.check_stream_name(name)?;
     let Some(claim) = fresh::claim(on, Link::of(lookup)).await? else {
-        return Ok(Attempt::Again);
+        return Ok(CreateAttempt::Again);
     };
     let mut file = match Box::pin(carrier(on, lookup, &claim)).await? {
-        Attempt::Done(file) => *file,
+        CreateAttempt::Done(file) => *file,
         again => return Ok(again),
     };
     if let Some(made) = &mut file.made {
         made.changed = None;
     }
     match in_new(on, &file, &claim, name).await {
-        Ok(Attempt::Done(mut opened)) => {
+        Ok(CreateAttempt::Done(mut opened)) => {
             // The open stream keeps the file, so this close removes nothing and cannot fail.
             let _closed = judge::undo(on, &file.place, file.id, &file.node).await;
             opened.made = file.made.take();
-            Ok(Attempt::Done(opened))
+            Ok(CreateAttempt::Done(opened))
         }
         // The next attempt makes the file again, unless it finds one of another client.
         other => {
@@ -107,7 +107,7 @@ async fn carrier<V: Vfs>(
     on: &Opening<'_, V>,
     lookup: &Seen<V::Node>,
     claim: &HeldClaim<V>,
-) -> Result<Attempt<V>, Failure> {
+) -> Result<CreateAttempt<V>, Failure> {
     let mut plain = on.wanted.clone();
     plain.disposition = CreateDisposition::CREATE;
     plain.access = AccessMask::FILE_READ_ATTRIBUTES;
@@ -135,9 +135,9 @@ async fn in_new<V: Vfs>(
     file: &Opened<V>,
     claim: &HeldClaim<V>,
     name: &str,
-) -> Result<Attempt<V>, Failure> {
+) -> Result<CreateAttempt<V>, Failure> {
     let (Some(made), Some(known)) = (&file.made, &file.known) else {
-        return Ok(Attempt::Again);
+        return Ok(CreateAttempt::Again);
     };
     let file = Carrier {
         node: &file.node,
@@ -153,9 +153,9 @@ async fn named<V: Vfs>(
     lookup: &Seen<V::Node>,
     carrier: Carrier<'_, V>,
     name: &str,
-) -> Result<Attempt<V>, Failure> {
+) -> Result<CreateAttempt<V>, Failure> {
     let Some(known) = find(on, carrier.node, name).await? else {
-        return Ok(Attempt::Again);
+        return Ok(CreateAttempt::Again);
     };
     // [MS-FSA] 2.1.5.1.2: the disposition is checked before the access.
     let creates_only = on.wanted.disposition == CreateDisposition::CREATE;
@@ -163,7 +163,7 @@ async fn named<V: Vfs>(
     Status::OBJECT_NAME_NOT_FOUND.when(known.is_none() && !on.wanted.creates())?;
     let granted = grant(on, lookup, &carrier, known.is_some()).await?;
     if known.is_none() && !may_make(on, lookup, &carrier, name).await? {
-        return Ok(Attempt::Again);
+        return Ok(CreateAttempt::Again);
     }
     let own = match known.is_none() && carrier.claim.is_none() {
         true => fresh::claim(on, Link::of_stream(carrier.node.key(), name))
@@ -172,7 +172,7 @@ async fn named<V: Vfs>(
         false => Some(None),
     };
     let Some(own) = own else {
-        return Ok(Attempt::Again);
+        return Ok(CreateAttempt::Again);
     };
     let claim = carrier.claim.or(own.as_ref());
     let carrier = Carrier { claim, ..carrier };
@@ -186,7 +186,7 @@ async fn enter<V: Vfs>(
     carrier: Carrier<'_, V>,
     (name, known): (&str, Option<V::Node>),
     granted: AccessMask,
-) -> Result<Attempt<V>, Failure> {
+) -> Result<CreateAttempt<V>, Failure> {
     let (file, attr, claim) = (carrier.node, carrier.attr, carrier.claim);
     let share_access = existing::share(on, lookup, known.is_some()).await?;
     let policy = super::enter_policy(on, lookup, file)?;
@@ -237,7 +237,7 @@ async fn enter<V: Vfs>(
             ..size
         })
     });
-    Ok(Attempt::Done(opened))
+    Ok(CreateAttempt::Done(opened))
 }
 
 /// Whether a new stream may be made. If a rename has reserved its name, this waits for the end of the rename and

@@ -13,7 +13,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::Answer;
+use super::IoctlAnswer;
 use crate::{command::Call, failure::Failure, link::misbehaved::Misbehaved};
 
 const TAMPERED: Failure = Failure::Disconnect(Misbehaved::NegotiateTampered);
@@ -24,7 +24,7 @@ const TAMPERED: Failure = Failure::Disconnect(Misbehaved::NegotiateTampered);
 pub(super) fn validate<V: Vfs>(
     call: &Call<V>,
     request: &IoctlRequest<'_>,
-) -> Result<Answer, Failure> {
+) -> Result<IoctlAnswer, Failure> {
     let facts = call.connection.negotiated().ok_or(TAMPERED)?;
     let max = size(request.max_output_response);
     if facts.dialect == Dialect::SMB_3_1_1 || max < ValidateNegotiateInfoResponse::MIN {
@@ -47,7 +47,7 @@ pub(super) fn validate<V: Vfs>(
         dialect: facts.dialect.0,
     }
     .encode(&mut out);
-    Ok(Answer::of_query(out))
+    Ok(IoctlAnswer::of_query(out))
 }
 
 /// The addresses at which a client may open further channels, with their speed and capabilities. The list is the
@@ -55,7 +55,7 @@ pub(super) fn validate<V: Vfs>(
 pub(super) fn interfaces<V: Vfs>(
     call: &Call<V>,
     request: &IoctlRequest<'_>,
-) -> Result<Answer, Failure> {
+) -> Result<IoctlAnswer, Failure> {
     // 3.3.5.15.11 requires that the server supports it, not that the client announced it.
     Status::NOT_SUPPORTED.when(call.connection.dialect() < Dialect::SMB_3_0)?;
     let who = &call.session()?.established;
@@ -69,5 +69,5 @@ pub(super) fn interfaces<V: Vfs>(
     let room = size(request.max_output_response);
     let (out, fitted) = encode_network_interfaces(interfaces, room);
     Status::BUFFER_TOO_SMALL.when(fitted < interfaces.len())?;
-    Ok(Answer::of_query(out))
+    Ok(IoctlAnswer::of_query(out))
 }

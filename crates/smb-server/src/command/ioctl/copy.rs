@@ -21,7 +21,7 @@ use smb_wire::{
 };
 use vfs::{Node, Range, Vfs, WriteMode};
 
-use super::Answer;
+use super::IoctlAnswer;
 use crate::{
     command::{Call, engine::OnDisk, file_end, modified, range_end},
     failure::Failure,
@@ -48,11 +48,11 @@ fn key_of(id: FileId) -> ResumeKey {
 pub(super) fn resume_key<V: Vfs>(
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
-) -> Result<Answer, Failure> {
+) -> Result<IoctlAnswer, Failure> {
     let key = RequestResumeKeyResponse {
         resume_key: key_of(open.file_id),
     };
-    Answer::structure(request, RequestResumeKeyResponse::MIN, |out| {
+    IoctlAnswer::structure(request, RequestResumeKeyResponse::MIN, |out| {
         key.encode(out)
     })
 }
@@ -184,7 +184,7 @@ pub(super) async fn chunks<V: Vfs>(
     call: &Call<V>,
     request: &IoctlRequest<'_>,
     target: &InFlight<V>,
-) -> Result<Answer, Failure> {
+) -> Result<IoctlAnswer, Failure> {
     // [MS-SMB2] 3.3.5.15.6: the source is looked for before anything else is checked.
     let key: Option<&ResumeKey> = request.input.first_chunk();
     let source = key.map(|key| by_key(call, key)).transpose()?;
@@ -205,7 +205,7 @@ pub(super) async fn chunks<V: Vfs>(
         Err(other) => return Err(other),
     };
     // [MS-SMB2] 3.3.5.15.6.1: a failed copy reports how much was copied.
-    Ok(Answer {
+    Ok(IoctlAnswer {
         status,
         output: progress.encode(),
         completion,
@@ -213,12 +213,12 @@ pub(super) async fn chunks<V: Vfs>(
 }
 
 /// [MS-SMB2] 3.3.5.15.6.2.
-fn over_limits() -> Answer {
+fn over_limits() -> IoctlAnswer {
     let mut out = BytesMut::new();
     CopyChunkResponse::LIMITS.encode(&mut out);
-    Answer {
+    IoctlAnswer {
         status: Status::INVALID_PARAMETER,
-        ..Answer::of_query(out)
+        ..IoctlAnswer::of_query(out)
     }
 }
 

@@ -14,7 +14,7 @@ use smb_wire::{
 use vfs::{Vfs, VfsError, VfsResult};
 
 use super::{
-    Answer,
+    IoctlAnswer,
     copy::{Ends, Span, ends, source},
     ranges::is_sparse,
 };
@@ -32,7 +32,7 @@ pub(super) async fn duplicate<V: Vfs>(
     request: &IoctlRequest<'_>,
     target: &InFlight<V>,
     extended: bool,
-) -> Result<Answer, Failure> {
+) -> Result<IoctlAnswer, Failure> {
     let asked = if extended {
         let asked = DuplicateExtentsEx::read(request.input)?;
         // [MS-FSA] 2.1.5.10.5.
@@ -54,7 +54,7 @@ pub(super) async fn duplicate<V: Vfs>(
     let source_end = range_end(from, len)?;
     file_end(range_end(to, len)?)?;
     if len == 0 {
-        return Ok(Answer::done(Unchanged::because("an empty range")));
+        return Ok(IoctlAnswer::done(Unchanged::because("an empty range")));
     }
     // [MS-FSA] 2.1.5.10.4 looks at the right to read first, then at the size of the source, then at its volume.
     Status::INVALID_PARAMETER.when(!source.granted.contains(AccessMask::FILE_READ_DATA))?;
@@ -90,7 +90,7 @@ pub(super) async fn duplicate<V: Vfs>(
     ends.to.open.state().wrote |= changed;
     times.end(&ends.to, changed, Operation::Write).await?;
     match cloned {
-        Ok(()) => Ok(Answer::done(completion?)),
+        Ok(()) => Ok(IoctlAnswer::done(completion?)),
         // The file system cannot share extents: the control code is unknown to it.
         Err(VfsError::NotSupported) => Err(Status::INVALID_DEVICE_REQUEST.into()),
         Err(error) => Err(error.into()),

@@ -14,7 +14,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::Answer;
+use super::IoctlAnswer;
 use crate::{
     command::{Call, query_info::volume_id},
     failure::Failure,
@@ -27,18 +27,20 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(300);
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// FSCTL_GET_COMPRESSION ([MS-FSA] 2.1.5.10.9): no file is compressed as far as clients can see.
-pub(super) fn compression(request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
+pub(super) fn compression(request: &IoctlRequest<'_>) -> Result<IoctlAnswer, Failure> {
     let none = CompressionFormat::NONE;
-    Answer::structure(request, CompressionFormat::MIN, |out| none.encode(out))
+    IoctlAnswer::structure(request, CompressionFormat::MIN, |out| none.encode(out))
 }
 
 /// FSCTL_SET_COMPRESSION ([MS-FSA] 2.1.5.10.30): only "not compressed" is accepted, which every file
 /// is.
-pub(super) fn set_compression(request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
+pub(super) fn set_compression(request: &IoctlRequest<'_>) -> Result<IoctlAnswer, Failure> {
     let format = CompressionFormat::read(request.input)?;
     Status::INVALID_PARAMETER.when(!format.is_known())?;
     Status::NOT_SUPPORTED.when(format != CompressionFormat::NONE)?;
-    Ok(Answer::done(Unchanged::because("nothing is compressed")))
+    Ok(IoctlAnswer::done(Unchanged::because(
+        "nothing is compressed",
+    )))
 }
 
 /// FSCTL_CREATE_OR_GET_OBJECT_ID and FSCTL_GET_OBJECT_ID ([MS-FSA] 2.1.5.10.1, 2.1.5.10.13): the id is made of the
@@ -47,7 +49,7 @@ pub(super) async fn object_id<V: Vfs>(
     call: &Call<V>,
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
-) -> Result<Answer, Failure> {
+) -> Result<IoctlAnswer, Failure> {
     let vfs = &call.share()?.vfs;
     let attr = vfs.attr(&open.disk()?.node).await?;
     let (low, high) = (u128::from(attr.file_id), u128::from(attr.key.generation));
@@ -58,7 +60,7 @@ pub(super) async fn object_id<V: Vfs>(
         birth_object_id: object_id,
         domain_id: Guid::default(),
     };
-    Answer::structure(request, FileObjectIdBuffer::MIN, |out| id.encode(out))
+    IoctlAnswer::structure(request, FileObjectIdBuffer::MIN, |out| id.encode(out))
 }
 
 /// FSCTL_MARK_HANDLE ([MS-SMB2] 3.3.5.15.19): the status of a request, none of which is supported, because files have
@@ -78,12 +80,12 @@ pub(super) fn mark_handle<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) ->
 
 /// FSCTL_SRV_ENUMERATE_SNAPSHOTS ([MS-SMB2] 3.3.5.15.1): there are none. The list has a terminator all the same, as
 /// from Windows (note 383).
-pub(super) fn snapshots(request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
+pub(super) fn snapshots(request: &IoctlRequest<'_>) -> Result<IoctlAnswer, Failure> {
     let none = SnapshotArray {
         snapshot_array_size: 2,
         ..SnapshotArray::default()
     };
-    Answer::structure(request, SnapshotArray::MIN, |out| none.encode(out))
+    IoctlAnswer::structure(request, SnapshotArray::MIN, |out| none.encode(out))
 }
 
 /// FSCTL_LMR_REQUEST_RESILIENCY ([MS-SMB2] 3.3.5.15.9): the open is kept for its client over the loss of its
@@ -92,7 +94,7 @@ pub(super) fn resiliency<V: Vfs>(
     call: &Call<V>,
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
-) -> Result<Answer, Failure> {
+) -> Result<IoctlAnswer, Failure> {
     Status::INVALID_DEVICE_REQUEST.when(call.connection.dialect() < Dialect::SMB_2_1)?;
     let asked = LmrRequestResiliency::read(request.input)?;
     let timeout = match Duration::from_millis(asked.timeout_ms.into()) {
@@ -110,5 +112,7 @@ pub(super) fn resiliency<V: Vfs>(
     }
     drop(state);
     call.server().durables.endures(open);
-    Ok(Answer::done(Unchanged::because("only the open changed")))
+    Ok(IoctlAnswer::done(Unchanged::because(
+        "only the open changed",
+    )))
 }

@@ -10,7 +10,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::Answer;
+use super::IoctlAnswer;
 use crate::{
     command::Call,
     failure::Failure,
@@ -30,12 +30,12 @@ pub(super) async fn transceive<V: Vfs>(
     call: &Call<V>,
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
-) -> Result<Answer, Failure> {
+) -> Result<IoctlAnswer, Failure> {
     let max = size(request.max_output_response);
     let (status, output) = pipe(open)?
         .transceive(call, open, request.input, max)
         .await?;
-    Ok(Answer {
+    Ok(IoctlAnswer {
         status,
         output,
         completion: durability::Unchanged::because("a pipe has no file").into(),
@@ -46,7 +46,7 @@ pub(super) async fn transceive<V: Vfs>(
 pub(super) fn peek<V: Vfs>(
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
-) -> Result<Answer, Failure> {
+) -> Result<IoctlAnswer, Failure> {
     let max = size(request.max_output_response);
     let pipe = pipe(open)?;
     let room = match max.checked_sub(PipePeekResponse::MIN) {
@@ -60,7 +60,7 @@ pub(super) fn peek<V: Vfs>(
     if max > 0 {
         response.encode(&mut out);
     }
-    let mut answer = Answer::of_query(out);
+    let mut answer = IoctlAnswer::of_query(out);
     if more {
         answer.status = Status::BUFFER_OVERFLOW;
     }
@@ -68,14 +68,17 @@ pub(super) fn peek<V: Vfs>(
 }
 
 /// Named pipes here accept any number of clients, so waiting for an existing pipe succeeds at once.
-pub(super) fn wait<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
+pub(super) fn wait<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+) -> Result<IoctlAnswer, Failure> {
     Status::INVALID_DEVICE_REQUEST.when(call.tree()?.share.is_some())?;
     // [MS-SMB2] 3.3.5.15.10: a malformed name gets the same status as one that no pipe has.
     let known = PipeWaitRequest::read(request.input)
         .ok()
         .and_then(|wait| Interface::of_pipe(&wait.name));
     match known {
-        Some(_) => Ok(Answer::of_query(BytesMut::new())),
+        Some(_) => Ok(IoctlAnswer::of_query(BytesMut::new())),
         None => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
     }
 }

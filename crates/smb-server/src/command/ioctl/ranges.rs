@@ -12,7 +12,7 @@ use smb_wire::{
 };
 use vfs::{Attr, Range, SetAttr, Vfs};
 
-use super::Answer;
+use super::IoctlAnswer;
 use crate::{
     command::{
         engine::OnDisk,
@@ -39,7 +39,7 @@ pub(super) fn is_sparse(attr: &Attr) -> bool {
 pub(super) async fn set_sparse<V: Vfs>(
     on: &OnDisk<'_, V>,
     request: &IoctlRequest<'_>,
-) -> Result<Answer, Failure> {
+) -> Result<IoctlAnswer, Failure> {
     let wanted = SetSparse::read(request.input).set_sparse;
     let (vfs, node) = (on.vfs(), &on.disk.node);
     let attr = vfs.attr(node).await?;
@@ -61,14 +61,14 @@ pub(super) async fn set_sparse<V: Vfs>(
     let marked = begun.metadata_changed(node, Meta::Attributes, on.open.flags());
     let receipt = marked.await?;
     shown?;
-    Ok(Answer::done(receipt))
+    Ok(IoctlAnswer::done(receipt))
 }
 
 /// Zeroes a range within the end of file.
 pub(super) async fn zero<V: Vfs>(
     on: &OnDisk<'_, V>,
     request: &IoctlRequest<'_>,
-) -> Result<Answer, Failure> {
+) -> Result<IoctlAnswer, Failure> {
     let input = SetZeroData::read(request.input)?;
     let (Ok(from), Ok(to)) = (
         u64::try_from(input.file_offset),
@@ -79,7 +79,7 @@ pub(super) async fn zero<V: Vfs>(
     Status::INVALID_PARAMETER.when(to < from)?;
     Status::FILE_DELETED.when(on.is_deleted_stream())?;
     if to == from {
-        return Ok(Answer::done(Unchanged::because("an empty range")));
+        return Ok(IoctlAnswer::done(Unchanged::because("an empty range")));
     }
     let mut change = on.queued();
     // [MS-FSA] 2.1.5.10.39: the end of file does not move, and beyond it no lock is met and no caching broken.
@@ -99,7 +99,7 @@ pub(super) async fn zero<V: Vfs>(
             offset: from,
             len: 0,
         });
-        return Ok(Answer::done(change.end(flags).await?));
+        return Ok(IoctlAnswer::done(change.end(flags).await?));
     }
     let range = Range {
         offset: from,
@@ -124,14 +124,14 @@ pub(super) async fn zero<V: Vfs>(
     on.open.state().wrote = true;
     times.end(on, true, Operation::ZeroData).await?;
     zeroed?;
-    Ok(Answer::done(receipt?))
+    Ok(IoctlAnswer::done(receipt?))
 }
 
 /// Lists the ranges in which a file holds data.
 pub(super) async fn allocated<V: Vfs>(
     on: &OnDisk<'_, V>,
     request: &IoctlRequest<'_>,
-) -> Result<Answer, Failure> {
+) -> Result<IoctlAnswer, Failure> {
     let asked = AllocatedRange::read(request.input)?;
     let (Ok(offset), Ok(length)) = (
         u64::try_from(asked.file_offset),
@@ -150,7 +150,7 @@ pub(super) async fn allocated<V: Vfs>(
     let max = size(request.max_output_response);
     let (out, cut) = list(on, within, is_sparse(&attr), max).await?;
     Status::BUFFER_TOO_SMALL.when(cut && max < AllocatedRange::MIN)?;
-    let mut answer = Answer::of_query(out);
+    let mut answer = IoctlAnswer::of_query(out);
     if cut {
         answer.status = Status::BUFFER_OVERFLOW;
     }

@@ -13,7 +13,7 @@ use smb_wire::{
 };
 use vfs::{Vfs, VfsError};
 
-use super::Answer;
+use super::InfoAnswer;
 use crate::{command::engine::OnDisk, failure::Failure, state::Open};
 
 /// The client-visible extended attributes, as far as the wire can carry them.
@@ -35,7 +35,7 @@ pub(super) async fn query<V: Vfs>(
     on: &OnDisk<'_, V>,
     request: &QueryInfoRequest<'_>,
     max: usize,
-) -> Result<Answer, Failure> {
+) -> Result<InfoAnswer, Failure> {
     let all = entries(on).await?;
     let single = request.flags.contains(QueryInfoFlags::RETURN_SINGLE_ENTRY);
     if !request.input.is_empty() {
@@ -103,11 +103,11 @@ fn named<'a>(all: &'a [EaEntry], input: &[u8]) -> Result<Vec<Cow<'a, EaEntry>>, 
 }
 
 /// The answer with as many attributes as fit, and their number.
-fn list(entries: &[impl Borrow<EaEntry>], max: usize) -> Result<(Answer, usize), Failure> {
+fn list(entries: &[impl Borrow<EaEntry>], max: usize) -> Result<(InfoAnswer, usize), Failure> {
     let (bytes, fitted) = encode_ea_list(entries, max);
     Status::BUFFER_TOO_SMALL.when(fitted == 0 && !entries.is_empty())?;
     let cut = fitted < entries.len();
-    Ok((Answer { bytes, cut }, fitted))
+    Ok((InfoAnswer { bytes, cut }, fitted))
 }
 
 #[cfg(test)]

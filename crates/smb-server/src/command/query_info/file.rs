@@ -19,7 +19,7 @@ use smb_wire::{
 };
 use vfs::{Attr, Node, Vfs, VfsError};
 
-use super::{Answer, ea};
+use super::{InfoAnswer, ea};
 use crate::{
     command::{Call, eas, engine::OnDisk, facts, file_time},
     failure::Failure,
@@ -40,7 +40,7 @@ pub(super) async fn query<V: Vfs>(
     open: &Open<V>,
     request: &QueryInfoRequest<'_>,
     max: usize,
-) -> Result<Answer, Failure> {
+) -> Result<InfoAnswer, Failure> {
     use FileInformationClass as Class;
     let class = Class(request.info_class);
     check_access(class, open.granted)?;
@@ -50,10 +50,10 @@ pub(super) async fn query<V: Vfs>(
     let on = &OnDisk::new(call, open)?;
     let attr = || on.attr();
     match class {
-        Class::BASIC => Answer::fixed(max, &basic(&attr().await?)),
-        Class::STANDARD => Answer::fixed(max, &standard(on, &attr().await?)),
-        Class::INTERNAL => Answer::fixed(max, &internal(&attr().await?)),
-        Class::EA => Answer::fixed(max, &ea_size(on).await?),
+        Class::BASIC => InfoAnswer::fixed(max, &basic(&attr().await?)),
+        Class::STANDARD => InfoAnswer::fixed(max, &standard(on, &attr().await?)),
+        Class::INTERNAL => InfoAnswer::fixed(max, &internal(&attr().await?)),
+        Class::EA => InfoAnswer::fixed(max, &ea_size(on).await?),
         Class::ALL => all(on, max).await,
         Class::NORMALIZED_NAME => normalized_name(on, max),
         Class::ALTERNATE_NAME => alternate_name(on, max),
@@ -67,11 +67,11 @@ pub(super) async fn query<V: Vfs>(
                 compressed_file_size: attr.allocated.min(attr.size),
                 ..FileCompressionInformation::default()
             };
-            Answer::fixed(max, &compression)
+            InfoAnswer::fixed(max, &compression)
         }
         Class::NETWORK_OPEN => {
             let facts = facts(&attr().await?);
-            Answer::fixed(max, &FileNetworkOpenInformation { facts })
+            InfoAnswer::fixed(max, &FileNetworkOpenInformation { facts })
         }
         Class::ATTRIBUTE_TAG => {
             let attr = attr().await?;
@@ -79,10 +79,10 @@ pub(super) async fn query<V: Vfs>(
                 file_attributes: FileAttributes(attr.dos_attributes),
                 reparse_tag: 0,
             };
-            Answer::fixed(max, &tag)
+            InfoAnswer::fixed(max, &tag)
         }
         // [MS-SMB2] 3.3.5.20.1: a server with SMB 3.x answers it on every dialect.
-        Class::ID => Answer::fixed(max, &id(&attr().await?, on.vfs().volume_id())),
+        Class::ID => InfoAnswer::fixed(max, &id(&attr().await?, on.vfs().volume_id())),
         _ => of_the_open(open, class, max),
     }
 }
@@ -92,13 +92,13 @@ fn of_the_open<V: Vfs>(
     open: &Open<V>,
     class: FileInformationClass,
     max: usize,
-) -> Result<Answer, Failure> {
+) -> Result<InfoAnswer, Failure> {
     use FileInformationClass as Class;
     match class {
-        Class::ACCESS => Answer::fixed(max, &access(open)),
-        Class::POSITION => Answer::fixed(max, &position(open)),
-        Class::MODE => Answer::fixed(max, &mode(open)),
-        Class::ALIGNMENT => Answer::fixed(max, &FileAlignmentInformation::default()),
+        Class::ACCESS => InfoAnswer::fixed(max, &access(open)),
+        Class::POSITION => InfoAnswer::fixed(max, &position(open)),
+        Class::MODE => InfoAnswer::fixed(max, &mode(open)),
+        Class::ALIGNMENT => InfoAnswer::fixed(max, &FileAlignmentInformation::default()),
         Class::PIPE | Class::PIPE_LOCAL | Class::PIPE_REMOTE => {
             Err(Status::INVALID_PARAMETER.into())
         }
@@ -213,7 +213,7 @@ async fn ea_size<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FileEaInformation, Failur
 }
 
 /// [MS-FSA] 2.1.5.12.4: the length is checked first, also where there is no short name.
-fn alternate_name<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> {
+fn alternate_name<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<InfoAnswer, Failure> {
     Status::INFO_LENGTH_MISMATCH.when(max < FileNameInformation::MIN)?;
     let path = on.server.path_of(on.open)?;
     let mut short = FileNameInformation::default();
@@ -225,7 +225,7 @@ fn alternate_name<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Fail
 }
 
 /// The name is the path (docs/protocol-notes.md, "The name in FileAllInformation").
-async fn all<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> {
+async fn all<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<InfoAnswer, Failure> {
     let attr = on.attr().await?;
     let all = FileAllInformation {
         basic: basic(&attr),
@@ -252,7 +252,7 @@ fn path<V: Vfs>(on: &OnDisk<'_, V>) -> Result<String, Failure> {
 }
 
 /// [MS-SMB2] 3.3.5.20.1: known from 3.1.1 on, relative to the share.
-fn normalized_name<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> {
+fn normalized_name<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<InfoAnswer, Failure> {
     Status::NOT_SUPPORTED.when(on.call.connection.dialect() < Dialect::SMB_3_1_1)?;
     let name = FileNameInformation {
         file_name: path(on)?,
@@ -261,7 +261,7 @@ fn normalized_name<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Fai
 }
 
 /// [MS-FSA] 2.1.5.12.29; the unnamed stream comes first, and directories have none.
-async fn streams<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failure> {
+async fn streams<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<InfoAnswer, Failure> {
     Status::INFO_LENGTH_MISMATCH.when(max < StreamEntry::MIN)?;
     let mut entries = Vec::from_iter(unnamed(on).await?);
     let named = match on.vfs().streams(&on.disk.node).await {
@@ -275,7 +275,7 @@ async fn streams<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<Answer, Failu
     }));
     let mut writer = StreamWriter::new(max);
     let cut = !entries.iter().all(|entry| writer.push(entry));
-    Ok(Answer {
+    Ok(InfoAnswer {
         bytes: writer.finish(),
         cut,
     })
@@ -304,7 +304,7 @@ fn of_pipe<V: Vfs>(
     pipe: &Pipe,
     class: FileInformationClass,
     max: usize,
-) -> Result<Answer, Failure> {
+) -> Result<InfoAnswer, Failure> {
     use FileInformationClass as Class;
     match class {
         Class::PIPE => {
@@ -312,7 +312,7 @@ fn of_pipe<V: Vfs>(
                 read_mode: 1,
                 completion_mode: 0,
             };
-            Answer::fixed(max, &pipe)
+            InfoAnswer::fixed(max, &pipe)
         }
         Class::PIPE_LOCAL => {
             // A pipe that is broken has nothing more to read.
@@ -329,7 +329,7 @@ fn of_pipe<V: Vfs>(
                 named_pipe_state: 3,
                 named_pipe_end: 0,
             };
-            Answer::fixed(max, &pipe)
+            InfoAnswer::fixed(max, &pipe)
         }
         Class::STANDARD => {
             // Windows reports that a pipe is deleted with its handle.
@@ -340,14 +340,14 @@ fn of_pipe<V: Vfs>(
                 delete_pending: true,
                 directory: false,
             };
-            Answer::fixed(max, &standard)
+            InfoAnswer::fixed(max, &standard)
         }
         // The number that a CREATE returns for the pipe ([MS-SMB2] 3.3.5.9.9).
         Class::INTERNAL => {
             let internal = FileInternalInformation {
                 index_number: open.file_id.persistent,
             };
-            Answer::fixed(max, &internal)
+            InfoAnswer::fixed(max, &internal)
         }
         Class::ACCESS | Class::POSITION | Class::MODE | Class::ALIGNMENT => {
             of_the_open(open, class, max)

@@ -16,7 +16,7 @@ use smb_wire::{
 };
 use vfs::{FsInfo, Vfs, posix::name::SHOWN_MAX};
 
-use super::Answer;
+use super::InfoAnswer;
 use crate::{
     command::{Call, file_time},
     failure::Failure,
@@ -37,7 +37,7 @@ pub(super) async fn query<V: Vfs>(
     open: &Open<V>,
     class: u8,
     max: usize,
-) -> Result<Answer, Failure> {
+) -> Result<InfoAnswer, Failure> {
     use FsInformationClass as Class;
     let class = Class(class);
     if let OpenKind::Pipe(_) = open.kind {
@@ -55,8 +55,8 @@ pub(super) async fn query<V: Vfs>(
     let units = Units::of(&info);
     match class {
         Class::VOLUME => volume(share, &info, max),
-        Class::SIZE => Answer::fixed(max, &units.size()),
-        Class::FULL_SIZE => Answer::fixed(max, &units.full_size()),
+        Class::SIZE => InfoAnswer::fixed(max, &units.size()),
+        Class::FULL_SIZE => InfoAnswer::fixed(max, &units.full_size()),
         Class::DEVICE => {
             let read_only = share.config.read_only || info.read_only;
             let characteristics = DeviceCharacteristics::DEVICE_IS_MOUNTED
@@ -73,7 +73,7 @@ pub(super) async fn query<V: Vfs>(
                 object_id: volume_id(&call.server().config().server_guid, share.vfs.volume_id()),
                 ..FileFsObjectIdInformation::default()
             };
-            Answer::fixed(max, &id)
+            InfoAnswer::fixed(max, &id)
         }
         Class::SECTOR_SIZE => {
             // [MS-FSA] 2.1.5.13.10: where the device's sector is not known, all of them are the logical one.
@@ -87,7 +87,7 @@ pub(super) async fn query<V: Vfs>(
                 byte_offset_for_sector_alignment: 0,
                 byte_offset_for_partition_alignment: 0,
             };
-            Answer::fixed(max, &sectors)
+            InfoAnswer::fixed(max, &sectors)
         }
         Class::CONTROL => {
             // No quotas are tracked or enforced, so there are no limits (docs/protocol-notes.md, "The quotas of a
@@ -97,7 +97,7 @@ pub(super) async fn query<V: Vfs>(
                 default_quota_limit: u64::MAX,
                 ..FileFsControlInformation::default()
             };
-            Answer::fixed(max, &control)
+            InfoAnswer::fixed(max, &control)
         }
         _ => Err(Status::NOT_SUPPORTED.into()),
     }
@@ -163,15 +163,15 @@ fn device(
     device_type: DeviceType,
     characteristics: DeviceCharacteristics,
     max: usize,
-) -> Result<Answer, Failure> {
+) -> Result<InfoAnswer, Failure> {
     let device = FileFsDeviceInformation {
         device_type,
         characteristics,
     };
-    Answer::fixed(max, &device)
+    InfoAnswer::fixed(max, &device)
 }
 
-fn volume<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer, Failure> {
+fn volume<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<InfoAnswer, Failure> {
     let volume = FileFsVolumeInformation {
         volume_creation_time: file_time(info.created),
         // The low half of the one in FileIdInformation, as Windows has it.
@@ -209,7 +209,7 @@ fn attribute<V: Vfs>(
     info: &FsInfo,
     kept: FileSystemAttributes,
     max: usize,
-) -> Result<Answer, Failure> {
+) -> Result<InfoAnswer, Failure> {
     use FileSystemAttributes as Has;
     let read_only = share.config.read_only || info.read_only;
     let attribute = FileFsAttributeInformation {

@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use smb_wire::{access_mask::AccessMask, dtyp::SecurityInformation, status::Status};
 use vfs::Vfs;
 
-use super::Answer;
+use super::InfoAnswer;
 use crate::{
     access,
     command::{Call, engine::OnDisk},
@@ -29,7 +29,7 @@ pub(super) async fn query<V: Vfs>(
     open: &Open<V>,
     parts: u32,
     max: usize,
-) -> Result<Answer, Failure> {
+) -> Result<InfoAnswer, Failure> {
     let parts = SecurityInformation(parts);
     let on = OnDisk::new(call, open)?;
     check_access(parts, open.granted)?;
@@ -47,7 +47,7 @@ pub(super) async fn query<V: Vfs>(
             Bytes::copy_from_slice(&needed.to_le_bytes()),
         ));
     }
-    Ok(Answer::whole(bytes))
+    Ok(InfoAnswer::whole(bytes))
 }
 
 /// A backup reads all parts ([MS-DTYP] 2.4.7), so it needs both rights, as [MS-SMB2] 3.3.5.21.3 has it need all rights

@@ -29,7 +29,7 @@ const SETTABLE: FileAttributes = FileAttributes(
 
 /// The meaning of a time field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum AskedTime {
     /// 0: the time is not changed.
     Keep,
     /// -1: operations through this handle no longer change the time.
@@ -40,24 +40,24 @@ enum Asked {
     Set(Timestamp),
 }
 
-fn asked(time: FileTime) -> Result<Asked, Failure> {
+fn asked(time: FileTime) -> Result<AskedTime, Failure> {
     match time.0.cast_signed() {
-        0 => Ok(Asked::Keep),
-        -1 => Ok(Asked::Freeze),
-        -2 => Ok(Asked::Thaw),
+        0 => Ok(AskedTime::Keep),
+        -1 => Ok(AskedTime::Freeze),
+        -2 => Ok(AskedTime::Thaw),
         negative if negative < 0 => Err(Status::INVALID_PARAMETER.into()),
         _ => {
             let (secs, nanos) = time.to_unix();
-            Ok(Asked::Set(Timestamp { secs, nanos }))
+            Ok(AskedTime::Set(Timestamp { secs, nanos }))
         }
     }
 }
 
 struct Times {
-    created: Asked,
-    accessed: Asked,
-    written: Asked,
-    changed: Asked,
+    created: AskedTime,
+    accessed: AskedTime,
+    written: AskedTime,
+    changed: AskedTime,
 }
 
 pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
@@ -99,7 +99,7 @@ pub(super) async fn set<V: Vfs>(on: &OnDisk<'_, V>, buffer: &[u8]) -> Changed {
     let filter = filter(&change, before.dos_attributes);
     if !filter.is_empty() {
         report_change(on, filter);
-    } else if let Asked::Set(_) = times.changed {
+    } else if let AskedTime::Set(_) = times.changed {
         // [MS-FSA] 2.1.5.15.2: watchers cannot ask for this change, but listings show it.
         break_parent_leases(on);
     }
@@ -145,9 +145,9 @@ async fn store<V: Vfs>(
     Ok(stored?)
 }
 
-fn set_to(asked: Asked) -> Option<Timestamp> {
+fn set_to(asked: AskedTime) -> Option<Timestamp> {
     match asked {
-        Asked::Set(at) => Some(at),
+        AskedTime::Set(at) => Some(at),
         _ => None,
     }
 }
@@ -195,9 +195,9 @@ fn filter(change: &SetAttr, attributes: u32) -> NotifyFilter {
 /// those frozen by -1 ([MS-FSA] UserSetModificationTime).
 fn keep<V: Vfs>(on: &OnDisk<'_, V>, times: &Times) {
     let next = |old, asked| match asked {
-        Asked::Keep => old,
-        Asked::Freeze | Asked::Set(_) => true,
-        Asked::Thaw => false,
+        AskedTime::Keep => old,
+        AskedTime::Freeze | AskedTime::Set(_) => true,
+        AskedTime::Thaw => false,
     };
     let mut state = on.open.state();
     let keeps = &mut state.keeps_times;
@@ -224,13 +224,13 @@ fn keep<V: Vfs>(on: &OnDisk<'_, V>, times: &Times) {
 /// although the kernel has moved it.
 async fn show_changed<V: Vfs>(
     on: &OnDisk<'_, V>,
-    asked: Asked,
+    asked: AskedTime,
     before: &Attr,
     change: &SetAttr,
 ) -> Result<(), Failure> {
     let stays = || on.open.state().keeps_times.changed;
     let shown = match asked {
-        Asked::Set(at) => at,
+        AskedTime::Set(at) => at,
         _ if *change == SetAttr::default() => return Ok(()),
         _ if stays() || filter(change, before.dos_attributes).is_empty() => before.changed,
         _ => return Ok(()),
@@ -246,12 +246,15 @@ mod tests {
 
     #[test]
     fn special_times() {
-        assert_eq!(asked(FileTime(0)).unwrap(), Asked::Keep);
-        assert_eq!(asked(FileTime(u64::MAX)).unwrap(), Asked::Freeze);
-        assert_eq!(asked(FileTime(u64::MAX - 1)).unwrap(), Asked::Thaw);
+        assert_eq!(asked(FileTime(0)).unwrap(), AskedTime::Keep);
+        assert_eq!(asked(FileTime(u64::MAX)).unwrap(), AskedTime::Freeze);
+        assert_eq!(asked(FileTime(u64::MAX - 1)).unwrap(), AskedTime::Thaw);
         assert!(asked(FileTime(u64::MAX - 2)).is_err());
         let at = Timestamp { secs: -5, nanos: 0 };
-        assert_eq!(asked(FileTime::from_unix(-5, 0)).unwrap(), Asked::Set(at));
+        assert_eq!(
+            asked(FileTime::from_unix(-5, 0)).unwrap(),
+            AskedTime::Set(at)
+        );
     }
 
     #[test]
