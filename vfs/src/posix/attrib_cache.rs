@@ -33,7 +33,7 @@ const GENERATION_MAX: usize = 1 << 13;
 const OWN_FOR: Duration = Duration::from_millis(80);
 
 #[derive(Clone, Copy, Default)]
-struct Entry {
+struct CachedAttrib {
     /// The change time that it was read with.
     changed: Timestamp,
     /// The entry is valid only until this time.
@@ -46,7 +46,7 @@ struct Entry {
     ea_size: Option<u32>,
 }
 
-impl Entry {
+impl CachedAttrib {
     fn is_of(&self, changed: Timestamp, now: Timestamp) -> bool {
         self.changed == changed && self.until.is_none_or(|until| now < until)
     }
@@ -54,8 +54,8 @@ impl Entry {
 
 #[derive(Default)]
 struct Inner {
-    young: HashMap<FileKey, Entry, KeyHash>,
-    old: HashMap<FileKey, Entry, KeyHash>,
+    young: HashMap<FileKey, CachedAttrib, KeyHash>,
+    old: HashMap<FileKey, CachedAttrib, KeyHash>,
 }
 
 type KeyHash = BuildHasherDefault<KeyHasher>;
@@ -146,11 +146,11 @@ impl AttribCache {
     /// about the inode's descriptor, because a descriptor that is set within the same tick, on any share, must take
     /// effect at once.
     pub(super) fn made(&self, stat: &Stat, stored: DosAttrib, now: Timestamp) {
-        let entry = Entry {
+        let entry = CachedAttrib {
             changed: stat.changed,
             until: Some(later(now, OWN_FOR)),
             dos: Some(Some(stored)),
-            ..Entry::default()
+            ..CachedAttrib::default()
         };
         lock(&self.0).keep(stat.key, entry);
     }
@@ -167,7 +167,7 @@ impl AttribCache {
         inode: FileKey,
         changed: Timestamp,
         now: Timestamp,
-        what: impl FnOnce(&mut Entry),
+        what: impl FnOnce(&mut CachedAttrib),
     ) {
         if changed.nanos == 0 || later(changed, SETTLED) > now {
             return;
@@ -176,9 +176,9 @@ impl AttribCache {
         let known = inner.entry(inode, changed, now);
         let mut entry = known
             .filter(|entry| entry.until.is_none())
-            .unwrap_or(Entry {
+            .unwrap_or(CachedAttrib {
                 changed,
-                ..Entry::default()
+                ..CachedAttrib::default()
             });
         what(&mut entry);
         inner.keep(inode, entry);
@@ -186,7 +186,12 @@ impl AttribCache {
 }
 
 impl Inner {
-    fn entry(&mut self, inode: FileKey, changed: Timestamp, now: Timestamp) -> Option<Entry> {
+    fn entry(
+        &mut self,
+        inode: FileKey,
+        changed: Timestamp,
+        now: Timestamp,
+    ) -> Option<CachedAttrib> {
         if let Some(entry) = self.young.get(&inode) {
             return entry.is_of(changed, now).then_some(*entry);
         }
@@ -197,7 +202,7 @@ impl Inner {
         })
     }
 
-    fn keep(&mut self, key: FileKey, entry: Entry) {
+    fn keep(&mut self, key: FileKey, entry: CachedAttrib) {
         if self.young.len() >= GENERATION_MAX {
             self.old = std::mem::take(&mut self.young);
         }

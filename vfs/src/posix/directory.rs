@@ -41,14 +41,14 @@ fn named<D: Disk>(dir: &PosixNode<D>, entry: &DirName) -> Named {
 }
 
 /// A name that was found, as on disk, and the inode it leads to.
-struct Entry<F> {
+struct FoundEntry<F> {
     on_disk: Box<[u8]>,
     /// The name is a symbolic link, so the inode is the one that the link leads to, not the link's own.
     link: bool,
     target: Option<(F, Stat)>,
 }
 
-impl<F> Entry<F> {
+impl<F> FoundEntry<F> {
     /// Checks that it is the inode that may be replaced.
     ///
     /// # Errors
@@ -471,7 +471,7 @@ impl<D: Disk> PosixVfs<D> {
         who: &Identity,
         dir: &PosixNode<D>,
         shown: &str,
-    ) -> VfsResult<Option<Entry<D::Fd>>> {
+    ) -> VfsResult<Option<FoundEntry<D::Fd>>> {
         let fd = dir.directory()?;
         let Some((on_disk, child)) = self.child(who, fd, dir.0.key, shown).await? else {
             return Ok(None);
@@ -484,7 +484,7 @@ impl<D: Disk> PosixVfs<D> {
                 step.map(|step| (step.fd, step.stat))
             }
         };
-        Ok(Some(Entry {
+        Ok(Some(FoundEntry {
             on_disk,
             link,
             target,
@@ -492,7 +492,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// The inode that loses a name, and its state; `None` if the name is a link.
-    fn loses(entry: &Entry<D::Fd>) -> Option<(PosixNode<D>, &Stat)> {
+    fn loses(entry: &FoundEntry<D::Fd>) -> Option<(PosixNode<D>, &Stat)> {
         let (fd, stat) = entry.target.as_ref().filter(|_| !entry.link)?;
         let node = PosixNode::path_only(fd.clone(), stat, Named::default(), None);
         Some((node, stat))
@@ -523,7 +523,7 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(own);
         }
         let entry = self.entry(who, dir, shown).await?;
-        let Entry {
+        let FoundEntry {
             on_disk,
             link,
             target,

@@ -16,7 +16,7 @@ use crate::{
 const LEFTOVERS_MAX: usize = 1024;
 
 /// The kind of an entry, as clients see it.
-enum Entry {
+enum LeftoverKind {
     Seen,
     /// A link that no client sees.
     Link,
@@ -33,7 +33,7 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(false);
         };
         for entry in entries {
-            if let Entry::Seen = self.entry_kind(who, dir, &entry).await? {
+            if let LeftoverKind::Seen = self.entry_kind(who, dir, &entry).await? {
                 return Ok(false);
             }
         }
@@ -53,8 +53,8 @@ impl<D: Disk> PosixVfs<D> {
         let sticky = above.mode & STICKY != 0 && ![0, above.uid].contains(&uid);
         for entry in &entries {
             match self.entry_kind(who, dir, entry).await? {
-                Entry::Link | Entry::Temporary => {}
-                Entry::Seen | Entry::Reserved => return Ok(false),
+                LeftoverKind::Link | LeftoverKind::Temporary => {}
+                LeftoverKind::Seen | LeftoverKind::Reserved => return Ok(false),
             }
             if sticky
                 && let Ok(own) = self.disk.stat_at(dir.fd(), &entry.name).await
@@ -90,31 +90,33 @@ impl<D: Disk> PosixVfs<D> {
         who: &Identity,
         dir: &PosixNode<D>,
         entry: &RawEntry,
-    ) -> VfsResult<Entry> {
+    ) -> VfsResult<LeftoverKind> {
         let listed = name::listed(entry.name.clone());
         if roots::reserves(dir.0.key, &listed.name) {
             return Ok(match self.temporary.is_leftover(&entry.name) {
-                true => Entry::Temporary,
-                false => Entry::Reserved,
+                true => LeftoverKind::Temporary,
+                false => LeftoverKind::Reserved,
             });
         }
         if !self.is_link(dir, entry, &None).await? {
             return Ok(match self.is_hidden(dir, entry.ino, &None) {
-                true => Entry::Reserved,
-                false => Entry::Seen,
+                true => LeftoverKind::Reserved,
+                false => LeftoverKind::Seen,
             });
         }
         if self.options.symlinks != SymlinkPolicy::Follow {
-            return Ok(Entry::Link);
+            return Ok(LeftoverKind::Link);
         }
         let Ok(mut stack) = self.stack_of(who, dir).await else {
             // The directory was moved since it was looked up, so nothing says where its links lead.
-            return Ok(Entry::Seen);
+            return Ok(LeftoverKind::Seen);
         };
         match self.follow_from(who, &mut stack, &entry.name).await {
-            Ok(None) | Err(VfsError::SymbolicLink | VfsError::AccessDenied) => Ok(Entry::Link),
+            Ok(None) | Err(VfsError::SymbolicLink | VfsError::AccessDenied) => {
+                Ok(LeftoverKind::Link)
+            }
             Err(error) => Err(error),
-            Ok(Some(_)) => Ok(Entry::Seen),
+            Ok(Some(_)) => Ok(LeftoverKind::Seen),
         }
     }
 }

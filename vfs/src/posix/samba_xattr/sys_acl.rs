@@ -19,7 +19,7 @@ const ENTRIES_MAX: usize = 8192;
 
 /// One entry: Samba's tag, id for named users and groups, permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Entry {
+struct AclEntry {
     tag: u16,
     id: Option<u32>,
     permissions: u16,
@@ -32,7 +32,7 @@ const GROUP_OBJ: u16 = 4;
 const OTHER: u16 = 5;
 const MASK: u16 = 6;
 
-fn parse(blob: &[u8]) -> VfsResult<Vec<Entry>> {
+fn parse(blob: &[u8]) -> VfsResult<Vec<AclEntry>> {
     let (version, entries) = blob.split_first_chunk().ok_or(VfsError::Corrupt)?;
     let (entries, rest) = entries.as_chunks::<8>();
     if u32::from_le_bytes(*version) != VERSION || !rest.is_empty() || entries.len() > ENTRIES_MAX {
@@ -50,7 +50,7 @@ fn parse(blob: &[u8]) -> VfsResult<Vec<Entry>> {
                 0x20 => (OTHER, false),
                 _ => return Err(VfsError::Corrupt),
             };
-            Ok(Entry {
+            Ok(AclEntry {
                 tag,
                 id: named.then_some(u32::from_le_bytes([i0, i1, i2, i3])),
                 permissions: u16::from_le_bytes([p0, p1]) & 7,
@@ -60,10 +60,10 @@ fn parse(blob: &[u8]) -> VfsResult<Vec<Entry>> {
 }
 
 /// The three entries that permission bits stand for.
-fn minimal(mode: u32) -> Vec<Entry> {
+fn minimal(mode: u32) -> Vec<AclEntry> {
     [(USER_OBJ, 6), (GROUP_OBJ, 3), (OTHER, 0)]
         .into_iter()
-        .map(|(tag, shift)| Entry {
+        .map(|(tag, shift)| AclEntry {
             tag,
             id: None,
             permissions: u16::try_from((mode >> shift) & 7).unwrap_or(0),
@@ -71,7 +71,7 @@ fn minimal(mode: u32) -> Vec<Entry> {
         .collect()
 }
 
-fn push(writer: &mut Writer, entries: &[Entry]) {
+fn push(writer: &mut Writer, entries: &[AclEntry]) {
     let count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
     writer.u32(count);
     writer.align(8);
