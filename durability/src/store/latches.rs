@@ -66,7 +66,7 @@ pub struct OpenedLatches<D: Disk> {
 
 /// The latches of the map, by whether their inodes can be reached.
 #[derive(Default)]
-struct State {
+struct LatchesState {
     known: Vec<KnownFs>,
     /// The live latches, each with its key in the map.
     live: BTreeMap<FileKey, Vec<u8>>,
@@ -76,7 +76,7 @@ struct State {
 /// See the module head.
 pub struct LatchMap<D: Disk> {
     map: Arc<LogMap<D>>,
-    state: Mutex<State>,
+    state: Mutex<LatchesState>,
 }
 
 impl<D: Disk> LatchMap<D> {
@@ -91,9 +91,9 @@ impl<D: Disk> LatchMap<D> {
         spec: &'static MapSpec,
     ) -> Result<OpenedLatches<D>, StoreError> {
         let OpenedMap { map, damage, .. } = LogMap::open(disk, env, spec).await?;
-        let mut state = State {
+        let mut state = LatchesState {
             known,
-            ..State::default()
+            ..LatchesState::default()
         };
         map.peek(|all| {
             for (key, value) in all.iter().filter(|(key, _)| *key != OVERFLOW_KEY) {
@@ -231,7 +231,7 @@ impl<D: Disk> LatchStore for LatchMap<D> {
     }
 }
 
-impl State {
+impl LatchesState {
     /// Adds a file system. Returns the latches, by their keys in the map, that no inode has any more because it has
     /// another number than before (it was mounted again), or another one's number.
     fn replace(&mut self, fs: KnownFs) -> Vec<Vec<u8>> {

@@ -84,7 +84,7 @@ struct Queued {
     tell: Vec<Waiter>,
 }
 
-struct State<C> {
+struct LogState<C> {
     contents: C,
     queue: VecDeque<Queued>,
     queued_bytes: usize,
@@ -102,7 +102,7 @@ struct State<C> {
     counts: LogCounts,
 }
 
-impl<C: Contents> State<C> {
+impl<C: Contents> LogState<C> {
     /// Queues a record; false if there is no room. A task that only waits (`bytes` is empty) joins
     /// the last queued record, if any; tasks that gave up waiting there make room for others.
     fn push(&mut self, bytes: Vec<u8>, weight: u64, tell: Waiter) -> bool {
@@ -150,7 +150,7 @@ impl<C: Contents> State<C> {
 pub(super) struct Log<D: Disk, C: Contents> {
     env: Arc<dyn Env>,
     shape: Shape,
-    state: Mutex<State<C>>,
+    state: Mutex<LogState<C>>,
     /// The segments that records go to; the writer holds this lock while it runs.
     place: tokio::sync::Mutex<Segments<D>>,
     healthy: AtomicBool,
@@ -171,7 +171,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
         let log = Arc::new_cyclic(|me| Self {
             env,
             shape,
-            state: Mutex::new(State {
+            state: Mutex::new(LogState {
                 contents,
                 queue: VecDeque::new(),
                 queued_bytes: 0,
@@ -298,7 +298,7 @@ impl<D: Disk, C: Contents> Log<D, C> {
         }
     }
 
-    fn lose(&self, state: &mut State<C>, weight: u64) {
+    fn lose(&self, state: &mut LogState<C>, weight: u64) {
         state.renew = true;
         state.contents.lost(weight);
         state.counts.failed += weight;
