@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use vfs::{FileKey, Node, SyncScope, Volume, requester::Requester};
 
 use latch::Latch;
-pub(crate) use latch::{FailedSyncs, Failure, LatchEvent};
+pub(crate) use latch::LatchEvent;
 pub(crate) use syncs::{FoundAt, Job, Name};
 
 use super::extents::{Changed, ChangedRange, Extents, WriteBackHint, rename_size};

@@ -4,12 +4,14 @@
 //! is a method on it, and `sync/table.rs` runs it under the lock of that inode.
 
 mod extents;
+mod failed_syncs;
 mod inode;
 mod latency;
 pub(crate) mod share;
 
 pub(crate) use extents::{Changed, ChangedRange};
-pub(crate) use inode::{FailedSyncs, Failure, FoundAt, Held, Inode, Job, LatchEvent, Made, Name};
+pub(crate) use failed_syncs::{FailedSyncs, Failure};
+pub(crate) use inode::{FoundAt, Held, Inode, Job, LatchEvent, Made, Name};
 pub(crate) use share::{Account, Effective};
 
 /// The queued writes that a FLUSH waits for. It always waits for those in flight.

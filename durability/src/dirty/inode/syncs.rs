@@ -11,12 +11,12 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 use vfs::{FileKey, Node, SyncScope, VfsError, VfsResult, Volume, requester::Requester};
 
-use super::{
-    Held, Inode,
-    latch::{Failure, LatchEvent},
-};
+use super::{Held, Inode, latch::LatchEvent};
 use crate::{
-    dirty::extents::{Changed, WriteBackHint, rename_size},
+    dirty::{
+        Failure,
+        extents::{Changed, WriteBackHint, rename_size},
+    },
     share::{Account, Charge, Share},
     tasks::Waiter,
 };
