@@ -329,6 +329,18 @@ impl<V: Volume> Inode<V> {
         self.pending.bytes += bytes.max().unwrap_or_default();
     }
 
+    /// The sync of a whole file system failed, perhaps that of the inode, `key`: everything that is dirty there is
+    /// unproven.
+    pub(crate) fn file_system_failed(&mut self, fs: u64, key: FileKey, failure: Failure) {
+        let dirs: BTreeSet<_> = self.names.iter().map(|name| name.dir.key()).collect();
+        for dir in dirs.into_iter().filter(|dir| dir.fs == fs) {
+            self.name_failed(dir, failure);
+        }
+        if key.fs == fs && self.epochs().any(|epoch| !epoch.is_clean()) {
+            self.failed(failure, false);
+        }
+    }
+
     /// Gives back the nodes that neither dirty state nor a change under way needs. A directory whose own name is dirty
     /// or lost keeps one node, which knows the path of the directory.
     fn release(&mut self) {

@@ -214,19 +214,32 @@ impl<V: Volume> Durability<V> {
     }
 
     /// A sync of a whole file system failed. The kernel does not report which inodes have lost something, so it counts
-    /// as a failed sync of everything dirty there.
-    fn lost_on_file_system(&self, fs: u64, error: VfsError) {
-        self.note_failure(FailedSyncs::whole(fs), error);
+    /// as a failed sync of everything dirty there. Only what is still dirty is poisoned: other workers may make an inode
+    /// stable meanwhile, or remove it.
+    pub(crate) fn lost_on_file_system(&self, fs: u64, error: VfsError) {
+        let whole = FailedSyncs::whole(fs);
+        let failure = self.note_failure(whole, error);
         let dirs = self.find(|_, inode| {
             let dirs = inode.names().iter().map(|name| name.dir.key());
             Some(dirs.filter(|dir| dir.fs == fs).collect::<Vec<_>>())
         });
-        let dirs: BTreeSet<FileKey> = dirs.into_iter().flatten().collect();
-        let mut others = self.keys(|key, inode| key.fs == fs && inode.is_dirty());
-        others.retain(|key| !dirs.contains(key));
-        // The directories come first, because each needs to know that names in it were dirty.
-        for key in dirs.into_iter().chain(others) {
-            self.lost_in_sync(key, false, Vec::new(), error);
+        // The directories come first, as in `directory_failed`: each has lost the names that were dirty in it.
+        for dir in BTreeSet::from_iter(dirs.into_iter().flatten()) {
+            let named = self.names_in(dir);
+            if named.is_empty() {
+                continue;
+            }
+            let shares_of = |key: &FileKey| self.peek(*key, |inode| inode.shares().to_vec());
+            let shares: Vec<_> = named.iter().filter_map(shares_of).flatten().collect();
+            self.with(dir, |inode| {
+                shares.iter().for_each(|share| inode.seen_through(share));
+                inode.entry_failed(failure);
+            });
+        }
+        // A promise that found a name between the failure and the latch of its directory sees this later number.
+        let failure = self.note_failure(whole, error);
+        for key in self.keys(|_, inode| inode.is_dirty()) {
+            self.with(key, |inode| inode.file_system_failed(fs, key, failure));
         }
     }
 

@@ -5,7 +5,7 @@ use std::{rc::Rc, sync::Arc};
 use vfs::{Env, RemovedName, VfsError};
 
 use super::{
-    fake::{Fake, dir, file, key, stream},
+    fake::{ELSEWHERE, Fake, dir, file, key, stream},
     flush::{PLAIN, THROUGH, honor, world},
     opens::{opener, rules},
     sim::{join, ms},
@@ -36,6 +36,36 @@ fn a_directory_that_fails_latches_the_inodes_whose_names_were_dirty() {
         // A new name, made stable, is a repair.
         w.rename(&g, &a, &b).await.unwrap();
         assert_eq!(w.flush(&g).await, Ok(()));
+    });
+}
+
+/// Directories that were made one in the other, and more dirty files than failures are remembered of.
+#[test]
+fn a_failed_sync_of_a_file_system_poisons_what_is_dirty_there_and_nothing_else() {
+    let limits = Limits {
+        dirty_inodes_max: 4096,
+        ..Limits::default()
+    };
+    world("honor", limits, |w| async move {
+        let (a, b, f, other) = (dir(10), dir(11), file(5), file(ELSEWHERE));
+        w.create(&a, &dir(12)).await.unwrap();
+        w.create(&b, &a).await.unwrap();
+        w.create(&f, &b).await.unwrap();
+        for ino in 100..1200 {
+            w.write(&file(ino), 0, 1).await.unwrap();
+        }
+        let under_way = w.gate.begin(&other);
+        w.engine.lost_on_file_system(key(5).fs, VfsError::Io);
+        let changed = under_way.metadata_changed(&other, Meta::Attributes, PLAIN);
+        drop(changed.await.unwrap());
+        let poisoned = w.gate.poisoned();
+        let entries = poisoned.iter().filter(|one| one.entries);
+        let entries: Vec<_> = entries.map(|one| one.key.ino).collect();
+        assert_eq!(entries, [10, 11, 12]);
+        let written = poisoned.iter().filter(|one| one.unproven_bytes() > 0);
+        assert_eq!(written.count(), 1100);
+        assert!(poisoned.iter().all(|one| one.key.fs == key(5).fs));
+        assert_eq!(poisoned.len(), 1104);
     });
 }
 
