@@ -45,20 +45,19 @@ pub struct Replaced<'a, V: Volume> {
 }
 
 impl<V: Volume> Gate<V> {
-    /// To be called before [`Gate::begin_rename`], and before anything is taken that other requests wait for. Where the
-    /// rename lock is needed, `node` is synced under it. The descriptor for that is opened here: a program on the host
-    /// that has a lease on the file delays this open, for 45 s by default, and must not delay all other renames.
-    pub async fn prepare_rename(&self, node: &V::Node, from: &V::Node, to: &V::Node) {
-        if self.needs_lock(from, to)
-            && let Some(keeper) = self.vfs.keeper(node).await
-        {
+    /// To be called before [`Gate::begin_rename`] where [`Gate::needs_rename_lock`], and before anything is taken that
+    /// other requests wait for: `node` is synced under the lock. The descriptor for that is opened here, because a
+    /// program on the host that has a lease on the file delays this open, for 45 s by default, and must not delay all
+    /// other renames.
+    pub async fn prepare_rename(&self, node: &V::Node) {
+        if let Some(keeper) = self.vfs.keeper(node).await {
             let held = self.held(&keeper);
             self.core.with(node.key(), |inode| inode.keep(held));
         }
     }
 
     /// Whether a rename may be kept in half by a power cut, and needs the rename lock.
-    fn needs_lock(&self, from: &V::Node, to: &V::Node) -> bool {
+    pub fn needs_rename_lock(&self, from: &V::Node, to: &V::Node) -> bool {
         from.key() != to.key() && !self.vfs.renames_are_atomic(from.key().fs)
     }
 
@@ -78,7 +77,7 @@ impl<V: Volume> Gate<V> {
             self.begin_replacement(replaced, to).await?;
         }
         let fs = from.key().fs;
-        if self.needs_lock(from, to) {
+        if self.needs_rename_lock(from, to) {
             let lock = self.core.moves.lock_of(fs).write_owned().await;
             let locked = self.core.to_its_end(move |me| async move {
                 me.sync_outstanding(fs, FileKey::default()).await?;

@@ -85,7 +85,8 @@ fn a_file_that_cannot_be_opened_yet_delays_no_other_rename() {
         w.env.spawn(Box::pin(async move {
             let (leased, old, new) = (unopened(5), dir(10), dir(11));
             let open = beside.gate.opened(&leased, opener("f"));
-            beside.gate.prepare_rename(&leased, &old, &new).await;
+            assert!(beside.gate.needs_rename_lock(&old, &new));
+            beside.gate.prepare_rename(&leased).await;
             beside.rename(&leased, &old, &new).await.unwrap();
             drop(open);
         }));

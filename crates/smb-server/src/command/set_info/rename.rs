@@ -102,6 +102,12 @@ async fn attempt<V: Vfs>(
     Status::OBJECT_NAME_INVALID.when(wanted.stream.is_some())?;
     // A stream is renamed by `:name` alone.
     Status::NOT_SUPPORTED.when(on.disk.place.stream.is_some())?;
+    // A program on the host can delay this, so it comes before the checks, whose results would be old afterwards, and
+    // before the object with the new name is held.
+    let gate = &on.share.gate;
+    if gate.needs_rename_lock(parent, &target.parent) {
+        Box::pin(gate.prepare_rename(&on.disk.node)).await;
+    }
     on.operation(Operation::Rename).await?;
     Status::ACCESS_DENIED.when(on.is_delete_pending())?;
     if on.disk.directory {
@@ -268,7 +274,6 @@ async fn begin<'a, V: Vfs>(
 ) -> Result<(Renaming, PendingRename<'a, V>, bool), VfsError> {
     let (server, to) = (on.server, one.target);
     let (gate, node) = (&on.share.gate, &on.disk.node);
-    Box::pin(gate.prepare_rename(node, one.parent, &to.parent)).await;
     let replaced = to.existing.as_ref().map(|(node, _)| node);
     let mut recorded = to.path_now();
     let (key, rename) = (node.key(), to.announced.id);
