@@ -27,7 +27,10 @@ use latch::Latch;
 pub(crate) use latch::LatchEvent;
 pub(crate) use syncs::{FoundAt, Job, Name};
 
-use super::extents::{Changed, ChangedRange, Extents, WriteBackHint, rename_size};
+use super::{
+    Failure,
+    extents::{Changed, ChangedRange, Extents, WriteBackHint, rename_size},
+};
 use crate::{
     share::{Account, Charge, Opens, Reservation, Share, distinct},
     tasks::Waiter,

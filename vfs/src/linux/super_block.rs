@@ -171,8 +171,12 @@ impl SuperBlock {
     /// EIO, ENOSPC, EDQUOT, ... of the write-back; EAGAIN if it was never begun.
     pub async fn write_back(&self) -> DiskResult<()> {
         let fd = self.fd.clone();
+        let place = match FileSystem::known(self.dev) {
+            Some(known) => known.place(ThreadGroup::Sync),
+            None => ThreadGroup::Sync.of(self.dev),
+        };
         pool::run(
-            ThreadGroup::Sync.of(self.dev),
+            place,
             Identity::Service,
             move || Ok(rustix::fs::syncfs(&fd)?),
         )
