@@ -157,13 +157,14 @@ fn from_file(file: &Path, config: Config) -> Result<Setup, Error> {
             config::policy::promise(&share.durability.policy, share.durability.flush_times)
         );
     }
+    let named = |error| not_listening(error, &config.server.state_dir);
     let metrics = config.metrics.map(|address| {
-        listener::bind(&Listener::at(address)).map_err(|error| format!("[metrics]: {error}"))
+        let bound = listener::bind(&Listener::at(address));
+        bound.map_err(|error| format!("[metrics]: {}", named(error)))
     });
     let metrics = metrics.transpose()?;
     let sockets = config.listeners.iter().map(listener::bind);
-    let sockets = sockets.collect::<Result<_, _>>();
-    let sockets = sockets.map_err(|error| not_listening(error, &config.server.state_dir))?;
+    let sockets = sockets.collect::<Result<_, _>>().map_err(named)?;
     // A relative path would mean another file after a change of folder.
     let config_file = std::path::absolute(file)?;
     Ok(Setup {
@@ -399,10 +400,26 @@ mod tests {
         );
         std::fs::create_dir(folder.path().join("data")).unwrap();
         std::fs::write(&file, text).unwrap();
-        let config = config::load(&file).unwrap_or_else(|error| panic!("{error}"));
-        let error = from_file(&file, config).unwrap_err().to_string();
-        let named = format!("[metrics]: cannot listen on {address}: ");
+        let refused = || {
+            let config = config::load(&file).unwrap_or_else(|error| panic!("{error}"));
+            from_file(&file, config).unwrap_err().to_string()
+        };
+        let (error, named) = (
+            refused(),
+            format!("[metrics]: cannot listen on {address}: "),
+        );
         assert!(error.starts_with(&named), "{error}");
+        assert!(
+            error.contains("\n  = another server listens there"),
+            "{error}"
+        );
+        let _owned = state_dir::own(&folder.path().join("state")).unwrap();
+        let error = refused();
+        assert!(error.starts_with(&named), "{error}");
+        assert!(
+            error.contains("\n  = another Holdfast with this state folder"),
+            "{error}"
+        );
     }
 
     #[test]
