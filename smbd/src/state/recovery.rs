@@ -118,9 +118,10 @@ impl Mark {
         }
         // The disk may hang, so the locks of the sets are not held while it is written to.
         let _writing = lock(&self.writing);
+        // A folder goes from `left` to `named`, never back, so one that another reload is moving is in either copy.
+        let left = lock(&self.left).clone();
         let mut all = lock(&self.named).clone();
         all.extend(folders);
-        let left = lock(&self.left).clone();
         self.write(all.union(&left).cloned().collect())?;
         lock(&self.named).extend(all);
         Ok(())
