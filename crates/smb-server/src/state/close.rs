@@ -364,13 +364,13 @@ impl<V: Vfs> Removal<'_, V> {
             return begun.stream_removed(self.node, self.flags).await.map(Some);
         };
         let now = || server.files.leaving(open).unwrap_or_else(|| path.clone());
-        let mut tried = self.attempt(&path, &Cell::new(None)).await;
+        let mut tried = self.attempt(&path, link, &Cell::new(None)).await;
         if let Err(error) = &tried
             && !matches!(error, VfsError::NotEmpty)
             && (is_elsewhere(error) || !now().same(&path))
         {
             // A directory above may have moved since the path was read, or may be moving now: ask the disk first.
-            tried = self.attempt_in_turn(path.share, now).await;
+            tried = self.attempt_in_turn(path.share, link, now).await;
         }
         if let Err(error) = &tried
             && is_absent(error)
@@ -407,12 +407,13 @@ impl<V: Vfs> Removal<'_, V> {
     async fn attempt_in_turn(
         &self,
         share: ShareId,
+        link: &Link,
         now: impl Fn() -> SharePath,
     ) -> Result<Result<Receipt, VfsError>, VfsError> {
         let env = &*self.server.env;
         let still = Cell::new(self.server.name_turns.still(share, env).await);
         let path = now();
-        let mut attempt = pin!(self.attempt(&path, &still));
+        let mut attempt = pin!(self.attempt(&path, link, &still));
         match race(attempt.as_mut(), env.sleep(STILL_MAX)).await {
             First::Left(tried) => tried,
             First::Right(()) => {
@@ -422,11 +423,12 @@ impl<V: Vfs> Removal<'_, V> {
         }
     }
 
-    /// Removes the name at `path`. The outer error means that the name still exists or was not found; the inner result
-    /// is the gate's for a name that was removed.
+    /// Removes the name at `path`, if it is the open's `link`. The outer error means that the name still exists or was
+    /// not found; the inner result is the gate's for a name that was removed.
     async fn attempt(
         &self,
         path: &SharePath,
+        link: &Link,
         still: &Cell<Option<Still>>,
     ) -> Result<Result<Receipt, VfsError>, VfsError> {
         let (server, node, who) = (self.server, self.node, self.who);
@@ -445,6 +447,11 @@ impl<V: Vfs> Removal<'_, V> {
         let (Some(parent), Some(name)) = (&parent, names.last()) else {
             return Err(VfsError::NotFound);
         };
+        // [MS-FSA] 2.1.5.5 removes Open.Link. Another share may have moved that, and another link to the file have got
+        // its former path since.
+        if Link::new(parent.key(), name) != *link {
+            return Err(VfsError::NotFound);
+        }
         let begun = gate.begin_removal(&file, parent).await?;
         let removed = vfs.remove(who, &file, parent, name).await?;
         drop(still.take());
@@ -483,7 +490,7 @@ impl<V: Vfs> Removal<'_, V> {
             return Err(absent);
         }
         let path = SharePath::of(path.share.0, &lookup.path);
-        self.attempt(&path, &Cell::new(None)).await
+        self.attempt(&path, link, &Cell::new(None)).await
     }
 }
 

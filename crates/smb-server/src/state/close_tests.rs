@@ -147,6 +147,37 @@ fn a_close_whose_name_another_file_takes_has_nothing_left_to_remove() {
     assert_eq!(close_of_a_name_taken(false), Err(VfsError::NotFound));
 }
 
+/// Another share moves the link of an open, and the file gets another link at the open's path.
+#[test]
+fn a_close_removes_the_link_of_its_open_and_no_later_one_with_its_old_name() {
+    let world = World::new(false, ServerLimits::default());
+    world.changes_seen(true);
+    let _back = world.bring_back(&[world.record(10)]);
+    let (server, files, disk) = (&world.server, &world.server.files, &world.disk);
+    let open = server.durables.find(10).unwrap();
+    let place = open.disk().unwrap().place;
+    let (me, root) = (&Identity::Service, disk.root());
+    run(async {
+        let file = disk.open_at(me, &root, b"f", OpenHow::default()).await;
+        let linked = disk.link(me, &file.unwrap(), &root, b"moved").await;
+        assert_eq!(linked, Ok(()));
+    });
+    let above = server.shares().find("data").unwrap().vfs.root().key();
+    let (link, other) = (
+        |name| Link::new(above, name),
+        |name: &str| SharePath::of(2, &[name.to_owned()]),
+    );
+    let (from, to) = (other("f"), other("moved"));
+    files.renamed(place.key, (&from, &link("f")), (&to, &link("moved")));
+    let who = Deleter::new(&Identity::Service, None, false);
+    let marked = files.set_delete_pending(&place, open.engine, true, &who);
+    assert!(marked.is_ok());
+    let closed = answered(Box::pin(finish(server, None, &open)));
+    assert_eq!(closed.map(drop), Ok(()));
+    let is_there = |name: &[u8]| run(disk.stat_at(&root, name)).is_ok();
+    assert!(is_there(b"f") && !is_there(b"moved"));
+}
+
 /// A removal that did not find its name has a turn between the renames of the share, and then its disk hangs.
 #[test]
 fn renames_do_not_wait_for_a_removal_whose_disk_hangs() {
