@@ -225,7 +225,8 @@ struct Front<S: Service> {
     /// Notified when another configuration is in force, perhaps with more of them.
     late_again: tokio::sync::Notify,
     /// Allows one reload at a time, so that the files that were read last come into force last.
-    reloading: tokio::sync::Mutex<()>,
+    /// Its steps that wait for a disk take places.
+    reloading: tokio::sync::Mutex<Arc<tokio::sync::Semaphore>>,
     /// Allows one task at a time to bring a configuration into force. Nobody who has it reads the configuration.
     applying: tokio::sync::Mutex<()>,
     config_file: Option<PathBuf>,
@@ -285,7 +286,7 @@ impl<S: Service> Front<S> {
             mark,
             late,
             late_again: tokio::sync::Notify::new(),
-            reloading: tokio::sync::Mutex::default(),
+            reloading: reload::with_places(),
             applying: tokio::sync::Mutex::default(),
             config_file: setup.config_file,
             workers,

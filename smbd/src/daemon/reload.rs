@@ -11,6 +11,7 @@ use std::{
 };
 
 use smb_auth::UserDb;
+use tokio::sync::{Mutex, Semaphore};
 
 use super::Front;
 use crate::{
@@ -29,6 +30,13 @@ const ASKED_AGAIN: Duration = Duration::from_millis(20);
 /// How long a reload waits for the disks of the configuration, of the users, or of the state folder.
 const DISK_MAX: Duration = Duration::from_secs(30);
 
+/// Steps of reloads whose disks may hang at once, each on a thread; beyond them a reload fails at once.
+const STEPS_MAX: usize = 8;
+
+pub(super) fn with_places() -> Mutex<Arc<Semaphore>> {
+    Mutex::new(Arc::new(Semaphore::new(STEPS_MAX)))
+}
+
 impl<S: Service> Front<S> {
     pub(super) async fn reload(&self) -> Result<Reloaded, Error> {
         self.bring_into_force().await?.stable().await
@@ -40,17 +48,22 @@ impl<S: Service> Front<S> {
             "this server was started without a configuration file: there is nothing to reload\n  = stop it, and start \
              it with other arguments or with --config FILE",
         )?;
-        let _reloading = self.reloading.lock().await;
+        let places = self.reloading.lock().await;
         let (old, sandbox) = (self.config(), self.sandbox.clone());
         let read = move || read_again(&file, &old, &sandbox);
-        let read = in_time("the configuration or the user file", DISK_MAX, read);
+        let read = in_time(
+            &places,
+            "the configuration or the user file",
+            DISK_MAX,
+            read,
+        );
         let (config, users, needs_restart) = read.await?;
         let needs_restart = needs_restart.into_iter().map(str::to_owned).collect();
         let shares = config.shares.iter();
         let folders: Vec<_> = shares.map(|share| share.path.clone()).collect();
         let (mark, wanted) = (Arc::clone(&self.mark), folders.clone());
         let name = move || Ok(mark.name(wanted.iter().map(PathBuf::as_path))?);
-        in_time("the state folder", DISK_MAX, name).await?;
+        in_time(&places, "the state folder", DISK_MAX, name).await?;
         // Until here disks may have hung. Shares that were late may have been taken in meanwhile, which changes nothing
         // of what was read.
         let _applying = self.applying.lock().await;
@@ -115,10 +128,21 @@ impl<S: Service> Front<S> {
 /// Runs a step that waits for a disk, on a thread of its own. It may hang for ever, and later reloads, which wait for
 /// this one, may take rights away.
 async fn in_time<T: Send + 'static>(
+    places: &Arc<Semaphore>,
     whose: &str,
     most: Duration,
     step: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
+    let Ok(place) = Arc::clone(places).try_acquire_owned() else {
+        return fail!(
+            "the disks of {STEPS_MAX} earlier reloads have not answered yet\n  = `holdfast close` ends \
+             what a user has open, without those disks"
+        );
+    };
+    let step = move || {
+        let _place = place;
+        step()
+    };
     match tokio::time::timeout(most, tokio::task::spawn_blocking(step)).await {
         Ok(done) => done?,
         Err(_) => fail!(
@@ -191,15 +215,18 @@ mod tests {
         let (release, hangs) = std::sync::mpsc::channel::<()>();
         let most = Duration::from_millis(50);
         let said = runtime.block_on(async {
-            assert_eq!(in_time("x", Duration::MAX, || Ok(7)).await, Ok(7));
+            let places = Arc::new(Semaphore::new(1));
+            assert_eq!(in_time(&places, "x", Duration::MAX, || Ok(7)).await, Ok(7));
             let hangs = move || {
                 let _ = hangs.recv();
                 Ok(())
             };
-            in_time("x", most, hangs).await
+            let hung = in_time(&places, "x", most, hangs).await;
+            [hung, in_time(&places, "x", most, || Ok(())).await]
         });
-        let said = said.unwrap_err().to_string();
-        assert!(said.contains("the disk of x has not answered for 50ms"));
+        let [hung, later] = said.map(|said| said.unwrap_err().to_string());
+        assert!(hung.contains("the disk of x has not answered for 50ms"));
+        assert!(later.contains("earlier reloads have not answered"));
         drop(release);
     }
 }
