@@ -163,17 +163,18 @@ async fn start<V: Vfs>(
     cursor: &mut DirectoryCursor,
     looked: usize,
 ) -> Result<Ahead, Failure> {
+    let (call, vfs, node) = (on.call, on.vfs(), &on.disk.node);
+    let who = &on.token()?.identity;
+    // A request that is cancelled while it waits leaves the enumeration before as it is.
+    let mut few = listing::permit(call, Some(on.open)).await?;
+    call.check_connected()?;
     let text = match (asked.is_empty(), cursor.pattern.take()) {
         (true, Some(old)) => old,
         _ => asked,
     };
     // The names of the enumeration before are freed first, so that the budget need not have room for both.
     end(cursor);
-    let (call, vfs, node) = (on.call, on.vfs(), &on.disk.node);
-    let who = &on.token()?.identity;
     let pattern = Pattern::new(&text).ok_or(Status::OBJECT_NAME_INVALID)?;
-    let mut few = listing::permit(call, Some(on.open)).await?;
-    call.check_connected()?;
     let found = match pattern.is_plain() {
         true => listing::promptly(call, &mut few, plain(on, &text)).await?,
         false => None,
