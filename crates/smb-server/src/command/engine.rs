@@ -3,7 +3,7 @@
 //! `OnDisk` is a request with its open and the parts of both that a handler works with. A CREATE, which has no open
 //! yet, uses the free functions.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use durability::PendingContents;
 use tokio::sync::oneshot;
@@ -14,7 +14,7 @@ use crate::{
     failure::Failure,
     file::{Actor, CountedUser, Effects, Link, Operation, Outcome, Place, SharePath, Step, Waiter},
     race::{First, race},
-    state::{Disk, Open, Server, Share, breaks::perform},
+    state::{Disk, Open, STILL_MAX, Server, Share, breaks::perform},
     token::Token,
 };
 
@@ -162,9 +162,23 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
                 return Err(absent.into());
             }
         }
-        let share = server.path_of(open)?.share;
-        let _still = server.name_turns.still(share, &*server.env).await;
-        self.lookup_once().await
+        // This is so rare that the futures of all requests need not have room for it.
+        Box::pin(self.lookup_in_turn()).await
+    }
+
+    /// As [`Self::lookup_once`], between the renames of the share, which wait for it no longer than [`STILL_MAX`].
+    async fn lookup_in_turn(&self) -> Result<Lookup<V::Node>, Failure> {
+        let server = self.server;
+        let share = server.path_of(self.open)?.share;
+        let still = server.name_turns.still(share, &*server.env).await;
+        let mut once = pin!(self.lookup_once());
+        match race(once.as_mut(), server.env.sleep(STILL_MAX)).await {
+            First::Left(lookup) => lookup,
+            First::Right(()) => {
+                drop(still);
+                once.await
+            }
+        }
     }
 
     /// As [`Self::lookup`], but with a single look, for callers that can do without a name that is just being renamed.
