@@ -152,7 +152,7 @@ fn files_are_held_against_what_was_promised() {
     assert_eq!(now("moved"), FileNow::Renamed);
     assert_eq!(now("deleted"), FileNow::Gone);
     assert_eq!(now("replaced"), FileNow::Gone);
-    let device = format!("{:#x}", fs::metadata(data).unwrap().dev());
+    let device = format!("{:#x}", fs::metadata(data.join("kept")).unwrap().dev());
     for file in &share.files {
         assert_eq!(file.device.as_deref(), Some(&*device), "{}", file.path);
     }
