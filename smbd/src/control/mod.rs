@@ -48,8 +48,8 @@ const SILENT_MIN: Duration = Duration::from_secs(1);
 /// A client that waits for an answer keeps its place at least for so long.
 const ANSWERED_MIN: Duration = Duration::from_secs(3);
 /// The answer to a client that has lost its place.
-const STILL_UNDER_WAY: &str = "others ask as well, and this request has not ended: it goes on, and the log will say \
-                               how it ends\n  = a disk may hang; `holdfast status` says what is in force";
+const STILL_UNDER_WAY: &str = "others ask as well, and this request has not ended: it goes on, and if it changes \
+                               something, the log will say how it ends\n  = a disk may hang; `holdfast status` says what is in force";
 /// How often a client that has ended its requests is checked for having left.
 const LEFT_AGAIN: Duration = Duration::from_secs(1);
 /// Longest path of a Unix socket, without the closing zero.

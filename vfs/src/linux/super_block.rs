@@ -175,11 +175,9 @@ impl SuperBlock {
             Some(known) => known.place(ThreadGroup::Sync),
             None => ThreadGroup::Sync.of(self.dev),
         };
-        pool::run(
-            place,
-            Identity::Service,
-            move || Ok(rustix::fs::syncfs(&fd)?),
-        )
+        pool::run(place, Identity::Service, move || {
+            Ok(rustix::fs::syncfs(&fd)?)
+        })
         .await
     }
 }
