@@ -51,6 +51,8 @@ pub struct InodeState {
     pub inode: InodeId,
     /// Seconds and nanoseconds of `stx_ctime`.
     changed: (i64, u32),
+    /// The same of `stx_btime`, 0 where there is none: another file may get the number of one that was removed.
+    born: (i64, u32),
     links: u32,
 }
 
@@ -69,7 +71,7 @@ impl InodeState {
     /// The inode of a descriptor, as far as this machine knows; `None` if it cannot be queried.
     pub fn of(fd: impl AsFd) -> Option<Self> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let wanted = StatxFlags::INO | StatxFlags::CTIME | StatxFlags::NLINK;
+        let wanted = StatxFlags::INO | StatxFlags::CTIME | StatxFlags::BTIME | StatxFlags::NLINK;
         let stat = rustix::fs::statx(fd, c"", flags, wanted).ok()?;
         Some(Self {
             inode: InodeId {
@@ -77,6 +79,7 @@ impl InodeState {
                 number: stat.stx_ino,
             },
             changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+            born: (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec),
             links: stat.stx_nlink,
         })
     }
@@ -109,6 +112,11 @@ impl Known {
         // changes the time as well.
         let older = |known: InodeState| now.changed > known.changed && now.links == known.links;
         self.running == 0 && !self.unknown && self.newest.is_some_and(older)
+    }
+
+    /// Whether the inode that was changed is gone, and another one has its number.
+    fn is_of_another(&self, now: InodeState) -> bool {
+        self.running == 0 && self.newest.is_some_and(|known| known.born != now.born)
     }
 }
 
@@ -174,7 +182,8 @@ impl OwnChanges {
     pub fn is_inode(&self, now: InodeState) -> bool {
         let table = lock(&self.table);
         let known = table.known.get(&Thing::Inode(now.inode));
-        known.is_some_and(|known| known.foreign.is_none() && !known.is_older(now))
+        let same = known.filter(|known| !known.is_of_another(now));
+        same.is_some_and(|known| known.foreign.is_none() && !known.is_older(now))
     }
 
     /// Whether this process is changing a name, or has just changed it.
@@ -216,6 +225,9 @@ impl OwnChanges {
                 let drains = table.drains;
                 let known = table.known.entry(thing.clone()).or_default();
                 let before = of.as_ref().map(|(_, before)| *before);
+                if before.is_some_and(|before| known.is_of_another(before)) {
+                    *known = Known::default();
+                }
                 if before.is_some_and(|before| known.is_older(before)) {
                     known.foreign = Some(drains);
                 }
@@ -395,6 +407,36 @@ mod tests {
         drop(own.inode(&file));
         assert!(own.end_drain(first));
         assert!(own.is_inode(state()));
+    }
+
+    #[test]
+    fn a_new_file_with_the_number_of_a_removed_one_is_another() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("f"), b"").unwrap();
+        let disk = LinuxDisk::open(folder.path()).unwrap();
+        let how = crate::disk::OpenHow::default();
+        let root = disk.root();
+        let open = disk.open_at(&crate::Identity::Service, &root, b"f", how);
+        let file = crate::testing::block_on(open).unwrap();
+        let own = Arc::new(OwnChanges::default());
+        own.observe(true);
+        let now = InodeState::of(&file).unwrap();
+        let (born, changed) = (now.born.0 - 10, now.changed.0 - 5);
+        let removed = InodeState {
+            born: (born, 0),
+            changed: (changed, 0),
+            ..now
+        };
+        let thing = Thing::Inode(now.inode);
+        let known = Known {
+            newest: Some(removed),
+            ..Known::default()
+        };
+        lock(&own.table).known.insert(thing, known);
+        assert!(own.is_inode(removed));
+        assert!(!own.is_inode(now), "another program made it");
+        drop(own.inode(&file));
+        assert!(own.is_inode(now), "its first change is ours");
     }
 
     #[test]
