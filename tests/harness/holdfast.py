@@ -4,6 +4,7 @@ Every server has a folder, a port and users of its own; nothing outside that fol
 A server that panics, does not end by SIGTERM within 20 s or ends with an error fails the test that
 used it. Traffic stays on 127.0.0.1.
 """
+import contextlib
 import os
 import pathlib
 import signal
@@ -138,7 +139,9 @@ class Holdfast:
 
     def kill(self):
         if self.process and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            # Another thread may have killed it, and received its status, in between.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
     def __exit__(self, kind, *_):
