@@ -2,7 +2,7 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -30,6 +30,21 @@ pub(crate) async fn race<A, B>(
         right.as_mut().poll(cx).map(First::Right)
     })
     .await
+}
+
+/// Does `work` to its end. If `patience` is over before, `give_up` is called meanwhile.
+pub(crate) async fn with_patience<T>(
+    mut work: Pin<&mut impl Future<Output = T>>,
+    patience: impl Future<Output = ()>,
+    give_up: impl FnOnce(),
+) -> T {
+    match race(work.as_mut(), patience).await {
+        First::Left(done) => done,
+        First::Right(()) => {
+            give_up();
+            work.await
+        }
+    }
 }
 
 /// As [`race`], for a right future that is seldom ready: it is polled only when it was itself

@@ -13,7 +13,7 @@ use super::Call;
 use crate::{
     failure::Failure,
     file::{Actor, CountedUser, Effects, Link, Operation, Outcome, Place, SharePath, Step, Waiter},
-    race::{First, race},
+    race::{First, race, with_patience},
     state::{Disk, Open, STILL_MAX, Server, Share, breaks::perform},
     token::Token,
 };
@@ -171,14 +171,8 @@ impl<'a, V: Vfs> OnDisk<'a, V> {
         let server = self.server;
         let share = server.path_of(self.open)?.share;
         let still = server.name_turns.still(share, &*server.env).await;
-        let mut once = pin!(self.lookup_once());
-        match race(once.as_mut(), server.env.sleep(STILL_MAX)).await {
-            First::Left(lookup) => lookup,
-            First::Right(()) => {
-                drop(still);
-                once.await
-            }
-        }
+        let patience = server.env.sleep(STILL_MAX);
+        with_patience(pin!(self.lookup_once()), patience, || drop(still)).await
     }
 
     /// As [`Self::lookup`], but with a single look, for callers that can do without a name that is just being renamed.

@@ -11,7 +11,7 @@ use super::Call;
 use crate::{
     failure::Failure,
     limits::{DIRECTORY_NAMES_MAX, LISTING_PERMIT_MAX, SMALL_DIRECTORY_NAMES},
-    race::{First, race},
+    race::with_patience,
     state::{EndReason, Open},
 };
 
@@ -42,16 +42,9 @@ pub(super) async fn promptly<V: Vfs, T>(
     few: &mut Option<SemaphorePermit<'_>>,
     work: impl Future<Output = T>,
 ) -> T {
-    let mut work = pin!(work);
     // The timer is made only if the disk is waited for.
     let patience = async { call.server().env.sleep(LISTING_PERMIT_MAX).await };
-    match race(work.as_mut(), patience).await {
-        First::Left(done) => done,
-        First::Right(()) => {
-            *few = None;
-            work.await
-        }
-    }
+    with_patience(pin!(work), patience, || *few = None).await
 }
 
 /// Calls `list` with the most names that it may return: first as for a small directory, and for a larger one again

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     file::{Change, Closed, Deleter, Going, Link, OpenId, Place, Remove, ShareId, SharePath},
-    race::{First, race},
+    race::with_patience,
     turn::{NAME_WORK, Turn},
 };
 
@@ -413,14 +413,8 @@ impl<V: Vfs> Removal<'_, V> {
         let env = &*self.server.env;
         let still = Cell::new(self.server.name_turns.still(share, env).await);
         let path = now();
-        let mut attempt = pin!(self.attempt(&path, link, &still));
-        match race(attempt.as_mut(), env.sleep(STILL_MAX)).await {
-            First::Left(tried) => tried,
-            First::Right(()) => {
-                drop(still.take());
-                attempt.await
-            }
-        }
+        let attempt = pin!(self.attempt(&path, link, &still));
+        with_patience(attempt, env.sleep(STILL_MAX), || drop(still.take())).await
     }
 
     /// Removes the name at `path`, if it is the open's `link`. The outer error means that the name still exists or was
