@@ -59,7 +59,7 @@ impl Deceit {
 
 pub(super) struct Synced {
     /// The result that the caller gets.
-    pub(super) told: DiskResult<()>,
+    pub(super) reported: DiskResult<()>,
     /// The true result; `None` if nothing happened.
     pub(super) real: Option<DiskResult<()>>,
 }
@@ -68,11 +68,11 @@ impl State {
     /// Carries out `fsync` or `fdatasync`, subject to the disk's deceit.
     pub(super) fn sync_as_deceived(&mut self, serial: u64, ino: u64, scope: Scope) -> Synced {
         let honest = |real| Synced {
-            told: real,
+            reported: real,
             real: Some(real),
         };
         let skipped = Synced {
-            told: Ok(()),
+            reported: Ok(()),
             real: None,
         };
         let directory = self.live.get(ino).is_some_and(|node| node.is_dir());
@@ -94,7 +94,7 @@ impl State {
                 honest(real)
             }
             Some(Deceit::SyncErrorSwallowed) => Synced {
-                told: Ok(()),
+                reported: Ok(()),
                 real: Some(self.sync(serial, ino, scope)),
             },
             Some(Deceit::OneSyncLate) => {

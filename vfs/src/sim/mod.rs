@@ -142,7 +142,7 @@ impl Shared {
         if let Some(real) = seen.filter(|real| real.is_err()) {
             self.synced(ino, kind, real);
         }
-        synced.told
+        synced.reported
     }
 
     async fn pause(&self, op: SimOp) {
