@@ -212,6 +212,11 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), Error> {
     let address = socket.local_addr()?;
     config.listeners = vec![Listener::at(address)];
     config.server.state_dir = state_of(address.port());
+    let warnings: Vec<String> = config
+        .shares
+        .iter()
+        .filter_map(acting::unwritable)
+        .collect();
     let text = banner::text(&banner::Facts {
         address,
         host: &places::host_name(),
@@ -222,6 +227,7 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), Error> {
         why_not_445: why_not_445.as_deref(),
         encryption_required: config.server.encryption == Encryption::Required,
         loopback_by_default: args.listen.is_none(),
+        warnings: &warnings,
     });
     let users = one_user(&user, &password)?;
     Ok((

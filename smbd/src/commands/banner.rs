@@ -32,6 +32,8 @@ pub struct Facts<'a> {
     pub encryption_required: bool,
     /// No address to listen on was given.
     pub loopback_by_default: bool,
+    /// Facts that keep a user from working.
+    pub warnings: &'a [String],
 }
 
 pub fn text(facts: &Facts<'_>) -> String {
@@ -41,6 +43,9 @@ pub fn text(facts: &Facts<'_>) -> String {
         let acts_as = share.owner.map(acting::in_words).unwrap_or_default();
         put!(out, 0; "Serving {folder} as share \"{name}\" on {address}");
         put!(out, 1; "Files are read and made as {acts_as}");
+    }
+    for warning in facts.warnings {
+        put!(out, 0; "{warning}");
     }
     let (address, port) = (facts.address, facts.address.port());
     if facts.loopback_by_default {
@@ -198,6 +203,7 @@ mod tests {
             why_not_445: None,
             encryption_required: false,
             loopback_by_default: false,
+            warnings: &[],
         }
     }
 
