@@ -392,9 +392,18 @@ impl World {
 
     /// Configures that only this server changes the files of its shares.
     pub(crate) fn keep_to_ourselves(&self) {
-        let alone = |share: &Arc<Share<Back>>| {
+        self.configure(|config| config.host_changes = false);
+    }
+
+    /// Configures that it is known on which folder the shares are.
+    pub(crate) fn show_one_folder(&self) {
+        self.configure(|config| config.folder = Some(b"/srv".to_vec()));
+    }
+
+    fn configure(&self, change: impl Fn(&mut ShareConfig)) {
+        let changed = |share: &Arc<Share<Back>>| {
             let mut config = share.config.clone();
-            config.host_changes = false;
+            change(&mut config);
             Arc::new(Share {
                 config,
                 vfs: Arc::clone(&share.vfs),
@@ -402,7 +411,7 @@ impl World {
                 id: share.id,
             })
         };
-        let all: Vec<_> = self.server.shares().iter().map(alone).collect();
+        let all: Vec<_> = self.server.shares().iter().map(changed).collect();
         self.server.set_shares(Shares::new(all));
     }
 

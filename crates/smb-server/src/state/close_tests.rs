@@ -7,7 +7,7 @@ use std::{
 };
 
 use vfs::{
-    Disk, Volume,
+    Disk, Paths, Volume,
     disk::OpenHow,
     sim::{Fault, FaultAction, SimOp},
 };
@@ -16,6 +16,7 @@ use super::*;
 use crate::{
     file::Link,
     limits::ServerLimits,
+    persistent::OpenRecord,
     restore::world::{HASTE, World, run, run_tasks},
 };
 
@@ -176,6 +177,51 @@ fn a_close_removes_the_link_of_its_open_and_no_later_one_with_its_old_name() {
     assert_eq!(closed.map(drop), Ok(()));
     let is_there = |name: &[u8]| run(disk.stat_at(&root, name)).is_ok();
     assert!(is_there(b"f") && !is_there(b"moved"));
+}
+
+/// A directory above the name is moved through another share of the same folder: on disk already, and not yet in the
+/// engine.
+#[test]
+fn a_close_finds_its_name_after_a_rename_through_another_share() {
+    let world = World::new(false, ServerLimits::default());
+    world.changes_seen(true);
+    world.show_one_folder();
+    let (server, files, disk) = (&world.server, &world.server.files, &world.disk);
+    let (me, root) = (&Identity::Service, disk.root());
+    let below = |name: &str| vec![name.to_owned(), "f".to_owned()];
+    run(async {
+        disk.make_dir(me, &root, b"d", 0o700).await.unwrap();
+        let d = disk.open_at(me, &root, b"d", OpenHow::default()).await;
+        let moved = disk.rename(me, &root, b"f", &d.unwrap(), b"f", false).await;
+        assert_eq!(moved, Ok(()));
+    });
+    let record = OpenRecord {
+        path: below("d"),
+        ..world.record(10)
+    };
+    let _back = world.bring_back(&[record]);
+    let open = server.durables.find(10).unwrap();
+    let place = open.disk().unwrap().place;
+    let who = Deleter::new(me, None, false);
+    let marked = files.set_delete_pending(&place, open.engine, true, &who);
+    assert!(marked.is_ok());
+    let under_way = run(server.name_turns.rename(ShareId(2)));
+    run(disk.rename(me, &root, b"d", &root, b"e", false)).unwrap();
+    let mut close = Box::pin(finish(server, None, &open));
+    waits(&mut close);
+    let vfs = Arc::clone(&server.shares().find("other").unwrap().vfs);
+    let path = ["e".to_owned()];
+    let (above, found) = run(async {
+        let lookup = vfs.lookup(me, &path).await.unwrap();
+        (vfs.root().key(), lookup.found.unwrap().0.key())
+    });
+    let [from, to] =
+        ["d", "e"].map(|name| (SharePath::of(2, &[name.into()]), Link::new(above, name)));
+    files.renamed(found, (&from.0, &from.1), (&to.0, &to.1));
+    drop(under_way);
+    assert_eq!(answered(close).map(drop), Ok(()));
+    let left = run(vfs.lookup(me, &below("e")));
+    assert!(left.is_ok_and(|lookup| lookup.found.is_none()));
 }
 
 /// A removal that did not find its name has a turn between the renames of the share, and then its disk hangs.

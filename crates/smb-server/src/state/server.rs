@@ -161,12 +161,10 @@ impl<V: Vfs> Server<V> {
         users: Arc<dyn UserStore>,
     ) -> Arc<Self> {
         let limiter = limiter_config(&config);
-        let files = Files::default();
-        files.set_same_folders(shares.same_folders());
-        Arc::new(Self {
+        let server = Arc::new(Self {
             started: env.realtime(),
             durability,
-            files,
+            files: Files::default(),
             host_watches: HostWatches::default(),
             pending_breaks: PendingBreaks::default(),
             durables: Durables::default(),
@@ -198,7 +196,17 @@ impl<V: Vfs> Server<V> {
             waiters: Mutex::new(BTreeMap::new()),
             holders: Holders::default(),
             env,
-        })
+        });
+        server.found_same_folders(server.shares().same_folders());
+        server
+    }
+
+    /// Takes note of the pairs of paths in two shares that lead to one folder.
+    fn found_same_folders(&self, pairs: Vec<(SharePath, SharePath)>) {
+        for (one, other) in &pairs {
+            self.name_turns.join(one.share, other.share);
+        }
+        self.files.set_same_folders(pairs);
     }
 
     /// The configuration in force.
@@ -222,7 +230,7 @@ impl<V: Vfs> Server<V> {
 
     /// Replaces the shares, and frees the old ones unlocked; existing tree connects stay until [`Server::revoke`].
     pub fn set_shares(&self, shares: Shares<V>) {
-        self.files.set_same_folders(shares.same_folders());
+        self.found_same_folders(shares.same_folders());
         let _old = std::mem::replace(&mut *self.shares.write(), Arc::new(shares));
         self.rules_replaced.fetch_add(1, Ordering::SeqCst);
     }
