@@ -29,7 +29,7 @@ use crate::{
 
 use super::files::Files;
 use super::locks::CountedUser;
-use super::names::{IndexKey, SharePath};
+use super::names::{IndexKey, ShareId, SharePath};
 use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
 
 pub use host_change::{HostChange, Touched};

@@ -161,7 +161,7 @@ impl Persistence {
         let mut inner = self.lock();
         inner.enter(open, place, record);
         if let Some(path) = files.path_of(open) {
-            inner.meets_renames(open, &path);
+            inner.meets_renames(files, open, &path);
         }
         self.publish(&inner);
         let changes = inner.describe(files, open);
@@ -243,7 +243,13 @@ impl Persistence {
 
     /// Called before [`Persistence::moving`], so that an open which is recorded after that and before the end of the
     /// rename gets both names as well. Ends with [`Persistence::moved`] or [`Persistence::left`].
-    pub(crate) fn renaming(&self, key: FileKey, rename: OpenId, [from, to]: [&SharePath; 2]) {
+    pub(crate) fn renaming(
+        &self,
+        files: &Files,
+        key: FileKey,
+        rename: OpenId,
+        [from, to]: [&SharePath; 2],
+    ) {
         if self.store.get().is_some() {
             let of = Rename {
                 key,
@@ -251,7 +257,7 @@ impl Persistence {
                 to: to.clone(),
                 below: Vec::new(),
             };
-            self.lock().announce(rename, of);
+            self.lock().announce(files, rename, of);
         }
     }
 
@@ -295,11 +301,14 @@ impl Persistence {
         }
         for open in opens {
             if let Some(recorded) = inner.opens.get_mut(&open) {
-                let from = files
-                    .path_of(open)
+                let path = files.path_of(open);
+                let from = path
                     .as_ref()
-                    .map_or_else(|| recorded.record.path.clone(), |path| path.to_names());
-                recorded.moving.insert(rename, [from, to.to_names()]);
+                    .map_or_else(|| recorded.record.path.clone(), SharePath::to_names);
+                // The new name as the share of the open shows it; if it does not, only the old name leads to the file.
+                let to = path.and_then(|path| files.path_in(path.share, to));
+                let to = to.map_or_else(|| from.clone(), |to| to.to_names());
+                recorded.moving.insert(rename, [from, to]);
             }
         }
         drop(inner);

@@ -60,18 +60,29 @@ pub(super) struct Rename {
     pub(super) below: Vec<OpenId>,
 }
 
+impl Rename {
+    /// The path to which an open at `path` moves, in the share of that path. `None` if it does not move, or if the
+    /// share does not show both names.
+    fn follow(&self, files: &Files, path: &SharePath) -> Option<SharePath> {
+        let (from, to) = (&self.from, &self.to);
+        let [from, to] = [from, to].map(|name| files.path_in(path.share, name));
+        path.moved(&from?, &to?)
+    }
+}
+
 impl Inner {
     /// Announces a rename. It is announced again if directories have moved: the opens below that met it before stay,
     /// and get the new names that they would have now.
-    pub(super) fn announce(&mut self, id: OpenId, mut rename: Rename) {
+    pub(super) fn announce(&mut self, files: &Files, id: OpenId, mut rename: Rename) {
         let known = self.renames.remove(&id);
         rename.below = known.map(|known| known.below).unwrap_or_default();
-        let depth = rename.from.names().len();
         for open in &rename.below {
             let recorded = self.opens.get_mut(open);
-            if let Some([from, to]) = recorded.and_then(|recorded| recorded.moving.get_mut(&id)) {
-                *to = rename.to.to_names();
-                to.extend(from.iter().skip(depth).cloned());
+            if let Some([from, to]) = recorded.and_then(|recorded| recorded.moving.get_mut(&id))
+                && let Some(now) = files.path_of(*open)
+                && let Some(path) = rename.follow(files, &SharePath::of(now.share.0, from))
+            {
+                *to = path.to_names();
             }
         }
         self.renames.insert(id, rename);
@@ -79,17 +90,19 @@ impl Inner {
 
     /// Gives an open that was just entered the names that it may have after a crash, because it or a directory above is
     /// being renamed.
-    pub(super) fn meets_renames(&mut self, open: OpenId, path: &SharePath) {
+    pub(super) fn meets_renames(&mut self, files: &Files, open: OpenId, path: &SharePath) {
         let Some(recorded) = self.opens.get_mut(&open) else {
             return;
         };
         for (id, rename) in &mut self.renames {
-            let own = rename.key == recorded.place.key;
-            // Another file that has the old name exactly may have got it after the rename.
-            let below = path.names().len() > rename.from.names().len();
-            let Some(to) = path.moved(&rename.from, &rename.to) else {
+            let Some(to) = rename.follow(files, path) else {
                 continue;
             };
+            let own = rename.key == recorded.place.key;
+            // Another file that has the old name exactly may have got it after the rename.
+            let below = !files
+                .path_in(path.share, &rename.from)
+                .is_some_and(|from| from.same(path));
             if (own || below) && recorded.has_room_for(*id) {
                 let names = [path.to_names(), to.to_names()];
                 recorded.moving.insert(*id, names);

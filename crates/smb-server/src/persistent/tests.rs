@@ -234,7 +234,7 @@ fn an_open_that_is_recorded_while_its_file_is_renamed_has_both_names() {
         (record.path.concat(), record.moving.concat())
     };
     let both = ("f".to_owned(), vec!["g".to_owned()]);
-    persistence.renaming(place().key, OpenId(20), [&path("f"), &path("g")]);
+    persistence.renaming(&files, place().key, OpenId(20), [&path("f"), &path("g")]);
     open(&files, 10);
     drop(persistence.begin(&files, OpenId(10), &place(), fixed(10)));
     assert_eq!(names(), both);
@@ -242,7 +242,7 @@ fn an_open_that_is_recorded_while_its_file_is_renamed_has_both_names() {
     assert!(moved.is_some());
     assert_eq!(names(), ("f".to_owned(), Vec::new()));
     // Now the rename is over, and another one is left without being stable.
-    persistence.renaming(place().key, OpenId(21), [&path("f"), &path("g")]);
+    persistence.renaming(&files, place().key, OpenId(21), [&path("f"), &path("g")]);
     open(&files, 11);
     drop(persistence.begin(&files, OpenId(11), &place(), fixed(11)));
     persistence.left(OpenId(21));
@@ -263,7 +263,7 @@ fn an_open_that_is_recorded_while_a_directory_above_is_renamed_has_both_names() 
         ino: 6,
         ..FileKey::default()
     };
-    persistence.renaming(directory, OpenId(20), [&path("d"), &path("e")]);
+    persistence.renaming(&files, directory, OpenId(20), [&path("d"), &path("e")]);
     for (id, at) in [(10, below(["d", "f"])), (11, path("d"))] {
         let request = OpenRequest {
             path: at,
@@ -277,7 +277,7 @@ fn an_open_that_is_recorded_while_a_directory_above_is_renamed_has_both_names() 
     }
     assert!(persistence.is_met(OpenId(20), directory));
     // A directory above the new name has moved, so the rename is announced again.
-    persistence.renaming(directory, OpenId(20), [&path("d"), &path("g")]);
+    persistence.renaming(&files, directory, OpenId(20), [&path("d"), &path("g")]);
     assert!(persistence.is_met(OpenId(20), directory));
     assert_eq!(persistence.met(OpenId(20)), [OpenId(10)]);
     drop(persistence.changed(&files, OpenId(10)));
@@ -286,6 +286,34 @@ fn an_open_that_is_recorded_while_a_directory_above_is_renamed_has_both_names() 
     drop(persistence.changed(&files, OpenId(10)));
     assert!(!persistence.is_met(OpenId(20), directory));
     assert!(the_open(&store.records()).moving.is_empty());
+}
+
+/// The folder of the open's share is `\in` in another one, through which the file is renamed.
+#[test]
+fn an_open_gets_the_new_name_that_its_own_share_shows() {
+    let (files, store) = (Files::default(), Arc::new(Remembers::default()));
+    let persistence = Persistence::default();
+    persistence.keep_in(Arc::clone(&store) as _);
+    let outer = |names: &[&str]| SharePath::new(ShareId(2), names);
+    let root = SharePath::of(1, &[]);
+    files.set_same_folders(vec![(outer(&["in"]), root)]);
+    open(&files, 10);
+    drop(persistence.begin(&files, OpenId(10), &place(), fixed(10)));
+    let moving = |rename, to: SharePath| {
+        drop(persistence.moving(&files, place().key, OpenId(rename), &to));
+        the_open(&store.records()).moving.concat()
+    };
+    assert_eq!(moving(20, outer(&["in", "g"])), ["g"]);
+    assert_eq!(
+        moving(21, outer(&["out"])),
+        ["g"],
+        "the share does not show it"
+    );
+    let names = [&outer(&["in", "f"]), &outer(&["in", "h"])];
+    persistence.renaming(&files, place().key, OpenId(22), names);
+    open(&files, 11);
+    drop(persistence.begin(&files, OpenId(11), &place(), fixed(11)));
+    assert_eq!(the_open(&store.records()).moving.concat(), ["h"]);
 }
 
 #[test]

@@ -277,7 +277,7 @@ async fn begin<'a, V: Vfs>(
     let replaced = to.existing.as_ref().map(|(node, _)| node);
     let mut recorded = to.path_now();
     let (key, rename) = (node.key(), to.announced.id);
-    (server.persistence).renaming(key, rename, [&one.from, &recorded]);
+    (server.persistence).renaming(&server.files, key, rename, [&one.from, &recorded]);
     let mut is_recorded = records::moving(server, key, rename, &recorded).await?;
     for _ in 0..RECORDED_MAX {
         // Removals that do not find their name wait for this turn, and so until the paths have followed.
@@ -288,7 +288,7 @@ async fn begin<'a, V: Vfs>(
             return Ok((turn, moving, is_recorded));
         }
         // An open that is recorded from now on has the present name.
-        (server.persistence).renaming(key, rename, [&one.from, &now]);
+        (server.persistence).renaming(&server.files, key, rename, [&one.from, &now]);
         // If nothing is recorded, no record has to be corrected.
         if !is_recorded && !server.persistence.is_met(rename, key) {
             return Ok((turn, moving, is_recorded));

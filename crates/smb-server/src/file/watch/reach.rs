@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vfs::FileKey;
 
-use super::{Files, IndexKey, OpenId, Reported, SharePath, Watches};
+use super::{Files, IndexKey, OpenId, Reported, ShareId, SharePath, Watches};
 
 impl Watches {
     /// Queues one change for the watchers of the directories above it, and collects the opens of these watchers.
@@ -147,6 +147,15 @@ fn relative(reported: &Reported, path: &SharePath, depth: usize) -> String {
 }
 
 impl Files {
+    /// The path that leads in a share to the object at `path`, if the share is known to show it.
+    pub(crate) fn path_in(&self, share: ShareId, path: &SharePath) -> Option<SharePath> {
+        if path.share == share {
+            return Some(path.clone());
+        }
+        let elsewhere = self.watches.lock().elsewhere(path);
+        elsewhere.into_iter().find(|path| path.share == share)
+    }
+
     /// Sets the folders that several shares show: pairs of paths in two shares that lead to one folder. They replace
     /// those set before.
     pub(crate) fn set_same_folders(&self, pairs: Vec<(SharePath, SharePath)>) {
