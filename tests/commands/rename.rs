@@ -281,5 +281,9 @@ fn a_rename_moves_the_link_of_the_handle_wherever_another_share_has_moved_it() {
     let refused = status(file.rename("g", false));
     assert_eq!(refused, Status::OBJECT_NAME_NOT_FOUND);
     assert!(at("d/f").exists() && at("out").exists() && !at("d/g").exists());
+    // Now it shows it again.
+    all.rename("out", "d\\back", false).unwrap();
+    file.rename("g", false).unwrap();
+    assert!(at("d/f").exists() && at("d/g").exists() && !at("d/back").exists());
     file.close().unwrap();
 }

@@ -166,6 +166,13 @@ impl Paths {
         }
     }
 
+    /// An open that is not leaving has another path.
+    pub(super) fn set_path(&mut self, open: OpenId, path: SharePath) {
+        if let Some((_, place)) = self.remove(open) {
+            self.insert(open, path, place);
+        }
+    }
+
     pub(super) fn insert(&mut self, open: OpenId, path: SharePath, place: Place) {
         self.by_path.insert(path.key(open), place);
         self.by_open.insert(open, path);

@@ -126,6 +126,9 @@ fn opens_through_every_share_that_shows_both_names_follow_a_rename() {
     assert_eq!(paths, ["out", "H"]);
     let left = rig.files.link_of(&inner.place, inner.open);
     assert_eq!(left, Some(link(0, "OUT")));
+    // Now it does again.
+    let paths = renamed(path(0, "out"), path(0, "in\\e\\I"), ["OUT", "I"]);
+    assert_eq!(paths, ["in\\e\\I", "e\\I"]);
 }
 
 #[test]

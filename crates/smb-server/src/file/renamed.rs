@@ -29,11 +29,28 @@ impl Files {
     /// the open to the present path of the new name, and returns both paths, because directories above may have moved
     /// meanwhile. Everything below a directory moves along.
     pub fn arrived(&self, done: &Renamed) -> Option<(SharePath, SharePath)> {
-        self.relinked(done.key, done.open, &done.from, &done.to);
+        let renamed = self.relinked(done.key, done.open, &done.from, &done.to);
         let mut paths = self.paths.lock();
         let (from, to) = (paths.path_of(done.open)?, paths.coming(done.rename)?);
         self.follow(&mut paths, done.key, (&from, &to), done.directory);
+        self.show_again(&mut paths, renamed, &to);
         Some((from, to))
+    }
+
+    /// Gives the opens of a renamed link the path by which their share shows it now. A share that did not show the old
+    /// name has left them at the last path that it knew.
+    fn show_again(&self, paths: &mut Paths, renamed: Vec<OpenId>, to: &SharePath) {
+        let elsewhere = self.watches.lock().elsewhere(to);
+        if elsewhere.is_empty() {
+            return;
+        }
+        for open in renamed {
+            let share = paths.path_of(open).map(|path| path.share);
+            let mut shown = elsewhere.iter();
+            if let Some(path) = shown.find(|path| Some(path.share) == share) {
+                paths.set_path(open, path.clone());
+            }
+        }
     }
 
     /// Moves the paths of opens, in every share that shows both paths, and those of watchers. Opens and watchers must
@@ -74,10 +91,16 @@ impl Files {
         self.paths.lock().coming(rename)
     }
 
-    fn relinked(&self, key: FileKey, by: OpenId, from: &Link, to: &Link) {
+    /// Returns the opens of the link.
+    fn relinked(&self, key: FileKey, by: OpenId, from: &Link, to: &Link) -> Vec<OpenId> {
         self.name_gone(key);
         self.with(key, |inode| {
             inode.rename_link(from, to);
+            let opens = inode.opens.iter();
+            let renamed = opens
+                .filter(|(_, open)| open.link == *to)
+                .map(|(open, _)| *open);
+            let renamed = renamed.collect();
             let own = inode.stream_of(by);
             let own = own.and_then(|(stream, _)| stream.holder_of(by)?.owner.lease());
             // [MS-SMB2] 3.3.5.21.1: the lease follows its file's name. The lease of the open that renames the file
@@ -88,7 +111,8 @@ impl Files {
                     bound.delete_on_close &= own != Some(lease) || inode.is_going(to);
                 }
             });
-        });
+            renamed
+        })
     }
 }
 
@@ -97,7 +121,9 @@ impl Files {
     /// As [`Files::arrived`], for a directory or file, with the given paths. The first open at `from` renames it.
     pub(crate) fn renamed(&self, key: FileKey, from: (&SharePath, &Link), to: (&SharePath, &Link)) {
         let by = self.opens_at(from.0).first().copied().unwrap_or_default();
-        self.relinked(key, by, from.1, to.1);
-        self.follow(&mut self.paths.lock(), key, (from.0, to.0), true);
+        let renamed = self.relinked(key, by, from.1, to.1);
+        let mut paths = self.paths.lock();
+        self.follow(&mut paths, key, (from.0, to.0), true);
+        self.show_again(&mut paths, renamed, to.0);
     }
 }

@@ -24,7 +24,7 @@ impl Watches {
     }
 
     /// The paths that lead in other shares to the object at `path`.
-    pub(super) fn elsewhere(&self, path: &SharePath) -> Vec<SharePath> {
+    pub(in crate::file) fn elsewhere(&self, path: &SharePath) -> Vec<SharePath> {
         if self.same_folders.is_empty() {
             return Vec::new();
         }
