@@ -268,11 +268,9 @@ fn a_rename_moves_the_link_of_the_handle_wherever_another_share_has_moved_it() {
     link("d/e/g", "d/f");
     file.rename("d\\h", false).unwrap();
     assert!(at("d/f").exists() && at("d/h").exists() && !at("d/e/g").exists());
-    // The directory above moves, too.
     one.rename("h", "e\\h", false).unwrap();
-    one.rename("e", "i", false).unwrap();
     file.rename("top", false).unwrap();
-    assert!(at("top").exists() && !at("d/i/h").exists());
+    assert!(at("top").exists() && !at("d/e/h").exists());
     file.close().unwrap();
     // The share of the handle does not show where its link went.
     let file = with_delete(&one, "f", ALL);
@@ -286,4 +284,28 @@ fn a_rename_moves_the_link_of_the_handle_wherever_another_share_has_moved_it() {
     file.rename("g", false).unwrap();
     assert!(at("d/f").exists() && at("d/g").exists() && !at("d/back").exists());
     file.close().unwrap();
+}
+
+/// [MS-FSA] 2.1.4.2: it does not matter through which share something is open below a directory.
+#[test]
+fn a_directory_with_files_open_through_another_share_is_not_renamed() {
+    let (folder, _server, [all, one]) = one_in_all();
+    one.mkdir("e").unwrap();
+    one.write_file("e\\f", b"x").unwrap();
+    let refused = |tree: &Tree, from: &str| {
+        assert_eq!(
+            status(tree.rename(from, "moved", false)),
+            Status::ACCESS_DENIED,
+            "{from}"
+        );
+    };
+    let theirs = one.create(&CreateArgs::open("e\\f")).unwrap();
+    refused(&all, "d\\e");
+    refused(&all, "d");
+    theirs.close().unwrap();
+    let theirs = all.create(&CreateArgs::open("d\\e\\f")).unwrap();
+    refused(&one, "e");
+    theirs.close().unwrap();
+    one.rename("e", "g", false).unwrap();
+    assert!(folder.path().join("d/g/f").exists());
 }

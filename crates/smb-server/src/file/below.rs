@@ -30,21 +30,21 @@ pub struct Below {
     pub effects: Effects,
 }
 
-/// The opens strictly below a directory, and those whose names are still being removed, in the order of their paths.
+/// The opens strictly below a directory, through whichever share, and those whose names are still being removed: one
+/// share after the other, in the order of their paths.
 #[derive(Debug)]
 pub struct OpensBelow {
-    directory: SharePath,
-    /// The place of the last portion in the index; `None` after the last one.
-    after: Option<IndexKey>,
+    /// The directories with opens to look at, each with the place in the index after which they are.
+    trees: Vec<(SharePath, IndexKey)>,
 }
 
 impl OpensBelow {
     /// The next opens; `None` after the last ones.
     pub fn portion(&mut self, files: &Files) -> Option<Vec<(OpenId, Place)>> {
-        let after = self.after.take()?;
-        let found = files.paths.lock().below(&self.directory, &after, PORTION);
-        if found.len() == PORTION {
-            self.after = found.last().map(|(key, _)| key.clone());
+        let (tree, after) = self.trees.pop()?;
+        let found = files.paths.lock().below(&tree, &after, PORTION);
+        if let (PORTION, Some((last, _))) = (found.len(), found.last()) {
+            self.trees.push((tree, last.clone()));
         }
         let opens = found.into_iter();
         Some(opens.map(|((_, _, open), place)| (open, place)).collect())
@@ -67,11 +67,10 @@ impl Files {
     /// The opens strictly below a directory, and those whose names are still being removed.
     #[must_use]
     pub fn opens_below(&self, directory: &SharePath) -> OpensBelow {
-        OpensBelow {
-            directory: directory.clone(),
-            // The opens of the directory itself are not below it.
-            after: Some(directory.key(OpenId(u64::MAX))),
-        }
+        let mut trees = self.watches.lock().trees_below(directory);
+        // The opens of the directory itself are not below it.
+        trees.push((directory.clone(), directory.key(OpenId(u64::MAX))));
+        OpensBelow { trees }
     }
 
     /// Before a directory is renamed: breaks the caching of handles below it, one file after the other, by
@@ -105,7 +104,7 @@ impl Clearing {
                 self.places.insert(place);
             }
         }
-        if self.opens.after.is_some() {
+        if !self.opens.trees.is_empty() {
             return None;
         }
         let ask = |place: &Place| {

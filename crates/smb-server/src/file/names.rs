@@ -1,8 +1,8 @@
 //! The engine's view of names: the paths of opens, claims on names, and their moves.
 //!
 //! Owns one index per engine: (share, folded components) of every open, so that "any open below this directory"
-//! ([MS-FSA] 2.1.4.2) and the renaming of a directory are range scans. Paths are share-relative; two shares over one
-//! directory do not see each other's opens here, but a rename moves the paths in both.
+//! ([MS-FSA] 2.1.4.2) and the renaming of a directory are range scans. Paths are share-relative; of two shares that
+//! show one directory, each has its own part of the index, and a rename looks at the paths in both, and moves them.
 //!
 //! An open whose close removes its name is leaving: it is no longer found among the opens, but a rename of a directory
 //! above it takes it into account and moves its path, until the name is off the disk.

@@ -131,6 +131,32 @@ fn opens_through_every_share_that_shows_both_names_follow_a_rename() {
     assert_eq!(paths, ["in\\e\\I", "e\\I"]);
 }
 
+/// The folder of share 1 is `\d\in` in share 0.
+#[test]
+fn opens_are_below_a_directory_through_every_share_that_shows_them() {
+    let rig = Rig::new();
+    (rig.files).set_same_folders(vec![(path(0, "d\\in"), path(1, ""))]);
+    for (share, text) in [(1, "a\\F"), (1, ""), (0, "d\\in\\c\\G")] {
+        rig.open(&OpenRequest {
+            path: path(share, text),
+            ..rig.request(1, READ)
+        });
+    }
+    let below = |share, text| {
+        let mut below = rig.files.opens_below(&path(share, text));
+        let mut count = 0;
+        while let Some(portion) = below.portion(&rig.files) {
+            count += portion.len();
+        }
+        count
+    };
+    assert_eq!(below(0, "d"), 3);
+    assert_eq!(below(0, "d\\in"), 2, "its own open is not below it");
+    assert_eq!((below(0, "d\\in\\a"), below(1, "a")), (1, 1));
+    assert_eq!((below(0, "d\\in\\c"), below(1, "c")), (1, 1));
+    assert_eq!((below(0, "d\\other"), below(1, "other")), (0, 0));
+}
+
 #[test]
 fn a_renamed_stream_is_found_by_its_new_name() {
     let mut paths = Paths::default();

@@ -41,6 +41,25 @@ impl Watches {
             .collect()
     }
 
+    /// The other paths below which shares show what is below a directory, each with the place in an index after which
+    /// its opens are: the directory by other paths, whose own opens are not below it, and the folders of shares in it.
+    pub(in crate::file) fn trees_below(&self, directory: &SharePath) -> Vec<(SharePath, IndexKey)> {
+        let itself = |path: SharePath| {
+            let last = path.key(OpenId(u64::MAX));
+            (path, last)
+        };
+        let mut trees: Vec<_> = self.elsewhere(directory).into_iter().map(itself).collect();
+        let folders = self.same_folders.range(directory.key(OpenId(0))..);
+        let folders = folders.take_while(|(key, _)| directory.is_above(key));
+        for (from, to) in folders.flat_map(|(_, pairs)| pairs).cloned() {
+            trees.push(match from.same(directory) {
+                true => itself(to),
+                false => (to.clone(), to.key(OpenId(0))),
+            });
+        }
+        trees
+    }
+
     /// The paths that had led in other shares to what moves from one path to another, each with the one that leads to
     /// it then, if that share shows it.
     pub(in crate::file) fn elsewhere_moved(
