@@ -223,6 +223,10 @@ impl<V: Volume> Inode<V> {
         !self.names.is_empty() || self.epochs().any(|epoch| !epoch.is_clean())
     }
 
+    pub(crate) fn has_dirty_streams(&self) -> bool {
+        self.epochs().any(|epoch| !epoch.streams.is_empty())
+    }
+
     /// Whether as much of the inode is dirty as may be: a further change waits for a sync.
     pub(crate) fn is_overfull(&self) -> bool {
         self.streams.len() > DIRTY_STREAMS_MAX

@@ -48,11 +48,17 @@ impl<V: Volume> Gate<V> {
     /// To be called before [`Gate::begin_rename`] where [`Gate::needs_rename_lock`], and before anything is taken that
     /// other requests wait for: `node` is synced under the lock. The descriptor for that is opened here, because a
     /// program on the host that has a lease on the file delays this open, for 45 s by default, and must not delay all
-    /// other renames.
+    /// other renames. The sync of a named stream opens the file each time, so dirty ones are synced here.
     pub async fn prepare_rename(&self, node: &V::Node) {
+        let (core, key) = (&self.core, node.key());
         if let Some(keeper) = self.vfs.keeper(node).await {
             let held = self.held(&keeper);
-            self.core.with(node.key(), |inode| inode.keep(held));
+            core.with(key, |inode| inode.keep(held));
+        }
+        if !node.is_directory() && core.peek(key, Inode::has_dirty_streams) == Some(true) {
+            // A stream that is not stable then is synced under the lock, and an error poisons the file, which the
+            // answer to the rename says.
+            let _ = Box::pin(core.sync_one(key, None)).await;
         }
     }
 

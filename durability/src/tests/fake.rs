@@ -62,11 +62,11 @@ pub(super) fn file(ino: u64) -> FakeNode {
     }
 }
 
-/// A file that was found, and not opened.
-pub(super) fn unopened(ino: u64) -> FakeNode {
+/// A file or stream that was found, and not opened.
+pub(super) fn unopened(node: FakeNode) -> FakeNode {
     FakeNode {
         unopened: true,
-        ..file(ino)
+        ..node
     }
 }
 

@@ -83,7 +83,7 @@ fn a_file_that_cannot_be_opened_yet_delays_no_other_rename() {
         lock(&w.fake.times).open = ms(45_000);
         let beside = Rc::clone(&w);
         w.env.spawn(Box::pin(async move {
-            let (leased, old, new) = (unopened(5), dir(10), dir(11));
+            let (leased, old, new) = (unopened(file(5)), dir(10), dir(11));
             let open = beside.gate.opened(&leased, opener("f"));
             assert!(beside.gate.needs_rename_lock(&old, &new));
             beside.gate.prepare_rename(&leased).await;
@@ -97,6 +97,28 @@ fn a_file_that_cannot_be_opened_yet_delays_no_other_rename() {
         w.fake.take_log();
         w.env.sleep(ms(46_000)).await;
         assert_eq!(w.fake.take_log(), ["all 5", "all 11", "all 10"]);
+    });
+}
+
+/// The sync of a stream opens the file that has it, each time.
+#[test]
+fn a_stream_whose_file_cannot_be_opened_yet_delays_no_other_rename() {
+    halves(|w| async move {
+        lock(&w.fake.times).open = ms(45_000);
+        let (leased, old, new) = (unopened(stream(5, "s")), dir(10), dir(11));
+        w.write(&leased, 0, 1).await.unwrap();
+        let beside = Rc::clone(&w);
+        w.env.spawn(Box::pin(async move {
+            beside.gate.prepare_rename(&file(5)).await;
+            beside.rename(&file(5), &old, &new).await.unwrap();
+        }));
+        w.env.sleep(ms(100)).await;
+        let begun = w.env.monotonic();
+        w.rename(&file(6), &dir(12), &dir(13)).await.unwrap();
+        assert!(w.env.monotonic() < begun + ms(1000));
+        w.fake.take_log();
+        w.env.sleep(ms(46_000)).await;
+        assert_eq!(w.fake.take_log(), ["all 5:s", "all 5", "all 11", "all 10"]);
     });
 }
 
