@@ -136,6 +136,29 @@ fn every_change_sets_it_again() {
     }
 }
 
+/// [MS-FSA] 2.1.5.5, phase 10.
+#[test]
+fn the_removal_of_one_of_several_names_sets_it_again() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"content").unwrap();
+    let other_name = || {
+        let file = all(&tree, "f");
+        link(&file, "g");
+        file.close().unwrap();
+        clear(&tree, "f");
+    };
+    other_name();
+    tree.delete("g").unwrap();
+    assert!(archive(&tree, "f"), "deleted");
+    other_name();
+    tree.write_file("h", b"other").unwrap();
+    tree.rename("h", "g", true).unwrap();
+    assert!(archive(&tree, "f"), "replaced");
+    tree.delete("g").unwrap();
+    assert_eq!(tree.read_file("f").unwrap(), b"content");
+}
+
 #[test]
 fn changes_of_streams_set_it_again() {
     let server = HoldfastServer::new();

@@ -15,16 +15,16 @@
 //! it (`Contents::keep_write_time`), so only the change time is restored after it. It takes no turn with changes of the
 //! unnamed stream, so the times may not show it beside one through a handle that keeps them.
 
-use durability::{Meta, RequestFlags};
+use durability::Meta;
 use smb_wire::file_attributes::FileAttributes;
 use tokio::sync::MutexGuard;
-use vfs::{Attr, Identity, Kind, Node, SetAttr, Timestamp, Vfs};
+use vfs::{Attr, Kind, SetAttr, Timestamp, Vfs};
 
 use super::{engine::OnDisk, set_info::break_parent_leases};
 use crate::{
     failure::Failure,
     file::{Ongoing, Operation, Quick},
-    state::{KeepsTimes, Server, Share},
+    state::{KeepsTimes, archive as attribute},
 };
 
 /// Held from before a change until the times are restored. The holder must not wait for a break: a client that
@@ -226,41 +226,11 @@ pub(super) async fn archive<V: Vfs>(on: &OnDisk<'_, V>) -> Result<(), Failure> {
         return Ok(());
     }
     let flags = on.open.flags();
-    let done = Box::pin(set_archive(on.server, on.share, &on.disk.node, flags)).await;
+    let done = Box::pin(attribute::set(on.server, on.share, &on.disk.node, flags)).await;
     // Listings show the attribute, and a named stream is changed without any other break of these leases. The
     // attribute is still missing where the file system refused it.
     if !on.disk.quick.lacks_archive() {
         break_parent_leases(on);
     }
-    done
-}
-
-/// Sets the attribute of a file that lacks it. It is rare, so callers box it.
-pub(super) async fn set_archive<V: Vfs>(
-    server: &Server<V>,
-    share: &Share<V>,
-    node: &V::Node,
-    flags: RequestFlags,
-) -> Result<(), Failure> {
-    let key = node.key();
-    // This comes first, because another request that clears the attribute meanwhile sets the flag.
-    server.files.lacks_archive(key, false);
-    let begun = share.gate.begin(node);
-    let archive = SetAttr {
-        archive: true,
-        ..SetAttr::default()
-    };
-    // A user who may write the data need not be allowed to set attributes.
-    match share.vfs.set_attr(&Identity::Service, node, &archive).await {
-        Ok(()) => drop(
-            begun
-                .metadata_changed(node, Meta::Attributes, flags)
-                .await?,
-        ),
-        Err(error) => {
-            server.files.lacks_archive(key, true);
-            tracing::debug!(%error, "FILE_ATTRIBUTE_ARCHIVE of a changed file stays clear");
-        }
-    }
-    Ok(())
+    Ok(done?)
 }

@@ -202,6 +202,11 @@ impl Files {
         self.with(key, |inode| inode.lacks_archive(lacks));
     }
 
+    /// Whether a file that is open, or of which a name is being removed, is known to lack FILE_ATTRIBUTE_ARCHIVE.
+    pub fn is_without_archive(&self, key: FileKey) -> bool {
+        self.with(key, |inode| inode.lacks_archive)
+    }
+
     /// Whether changes through an open leave times as they are; see [`super::Quick::keeps_times`].
     pub fn keep_times(&self, place: &Place, open: OpenId, keeps: bool) {
         self.with(place.key, |inode| {

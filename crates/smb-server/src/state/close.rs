@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use vfs::{FileKey, Identity, Node, Vfs, VfsError};
 
 use super::{
-    EndReason, LineAbout, Open, OpenKind, STILL_MAX, Server, Session, Share, Still,
+    EndReason, LineAbout, Open, OpenKind, STILL_MAX, Server, Session, Share, Still, archive,
     breaks::{self, perform},
     disconnected, notices, records, share_line_due,
 };
@@ -338,6 +338,11 @@ impl<V: Vfs> Removal<'_, V> {
             report.outcome = removed
                 .as_ref()
                 .map_or_else(|error| Err(*error), |_| Ok(false));
+        } else if matches!(remove, Remove::Link(_))
+            && self.server.files.is_without_archive(place.key)
+        {
+            let (server, share) = (self.server, self.share);
+            Box::pin(archive::set_of_others(server, share, self.node, self.flags)).await?;
         }
         removed
     }

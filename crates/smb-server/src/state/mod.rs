@@ -6,6 +6,7 @@
 //! The lock order is server maps, session tables, open, file engine. No two of the server's maps are locked at once,
 //! and no lock is held over an await.
 
+pub(crate) mod archive;
 pub(crate) mod breaks;
 mod change_times;
 pub(crate) mod close;

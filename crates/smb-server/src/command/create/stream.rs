@@ -24,7 +24,7 @@ use crate::{
     command::{Call, engine, modified},
     failure::Failure,
     file::{Change, Effects, Link, Place, Remove, SharePath},
-    state::notices,
+    state::{archive, notices},
 };
 
 /// Opens the stream `stream` of the file that `lookup` found. A new file that is named by its unnamed stream is made as
@@ -277,16 +277,10 @@ async fn archive_of<V: Vfs>(
     if !changed || !opened.engine.quick.lacks_archive() {
         return Ok(());
     }
-    let done = Box::pin(modified::set_archive(
-        server,
-        share,
-        stream,
-        on.wanted.flags(),
-    ))
-    .await;
+    let done = Box::pin(archive::set(server, share, stream, on.wanted.flags())).await;
     // Listings show the attribute.
     on.entries_changed(lookup);
-    done
+    Ok(done?)
 }
 
 /// The stream, if it exists. The outer `None` means that the request which had just made it is over by now, so the

@@ -4,17 +4,17 @@
 
 use std::sync::Arc;
 
-use durability::{Receipt, Replaced};
+use durability::{Receipt, Replaced, RequestFlags};
 use smb_wire::{access_mask::AccessMask, ids::Guid, msg::ShareAccess, status::Status};
 use vfs::{Attr, FileKey, Kind, Node, Vfs, VfsError, env::LocalTask};
 
 use super::target::{Target, Wanted};
 use crate::{
     access::{self, Subject},
-    command::engine::OnDisk,
+    command::{engine::OnDisk, modified},
     failure::Failure,
     file::{CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Place},
-    state::{Server, Share, breaks::perform, close, records},
+    state::{Server, Share, archive, breaks::perform, close, records},
 };
 
 /// How often clients may begin to cache the object that is to be replaced before the rename fails.
@@ -33,6 +33,8 @@ pub(super) struct ReplacedHold<V: Vfs> {
     place: Place,
     link: Link,
     open: OpenId,
+    /// It has other names, and no FILE_ATTRIBUTE_ARCHIVE.
+    lacks_archive: bool,
     ended: bool,
 }
 
@@ -59,6 +61,16 @@ impl<V: Vfs> ReplacedHold<V> {
             let replaced = marked.await;
             records::inode_changed(&self.server, self.place.key).await;
             replaced
+        }
+    }
+
+    /// Sets FILE_ATTRIBUTE_ARCHIVE of the replaced file if it has other names. To be called without a guard of the gate
+    /// for the names, because this may wait for a sync of them.
+    pub(super) async fn archive(&self, flags: RequestFlags) {
+        if self.lacks_archive {
+            let set = archive::set_of_others(&self.server, &self.share, &self.node, flags);
+            // The name is gone whether or not this is stable.
+            let _ = Box::pin(set).await;
         }
     }
 
@@ -147,7 +159,7 @@ pub(super) async fn hold<V: Vfs>(
                 on.operation_at(&place, Operation::SetSize).await?;
             }
         }
-        if let Some(hold) = open(on, &place, node, target, wanted.posix).await? {
+        if let Some(hold) = open(on, &place, (node, attr), target, wanted.posix).await? {
             return Ok(Some(hold));
         }
     }
@@ -184,7 +196,7 @@ async fn check_replaceable<V: Vfs>(
 async fn open<V: Vfs>(
     on: &OnDisk<'_, V>,
     place: &Place,
-    node: &V::Node,
+    (node, attr): (&V::Node, &Attr),
     target: &Target<V>,
     posix: bool,
 ) -> Result<Option<ReplacedHold<V>>, Failure> {
@@ -230,6 +242,7 @@ async fn open<V: Vfs>(
         place: place.clone(),
         link: request.link,
         open: request.open,
+        lacks_archive: attr.links > 1 && modified::lacks_archive(attr),
         ended: false,
     };
     if !posix {
