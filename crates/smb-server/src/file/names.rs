@@ -117,6 +117,14 @@ impl SharePath {
         *share == self.share && folded.starts_with(&self.folded)
     }
 
+    /// This path with the last component of `to` in place of its own, if that is `name`, which is folded.
+    pub(super) fn renamed(&self, name: &str, to: &Self) -> Option<Self> {
+        let (last, above) = self.folded.split_last()?;
+        let above = self.names.get(..above.len()).filter(|_| **last == *name)?;
+        let names = above.iter().chain(to.names.last());
+        Some(Self::new(self.share, names).charged(self.held.clone()))
+    }
+
     /// This path with its first components, `from`, replaced by `to`; `None` if it does not start with them.
     pub(crate) fn moved(&self, from: &Self, to: &Self) -> Option<Self> {
         if !self.starts_with(from) {

@@ -112,23 +112,56 @@ fn opens_through_every_share_that_shows_both_names_follow_a_rename() {
     let (outer, inner) = (at(0, "in\\F"), at(1, "F"));
     rig.open(&outer);
     rig.open(&inner);
-    let renamed = |from: SharePath, to: SharePath, links: [&str; 2]| {
-        let [old, new] = links.map(|name| link(0, name));
+    let renamed = |from: SharePath, to: SharePath, links: [(u64, &str); 2]| {
+        let [old, new] = links.map(|(parent, name)| link(parent, name));
         rig.files.renamed(key(1), (&from, &old), (&to, &new));
         [&outer, &inner].map(|open| rig.files.path_of(open.open).unwrap().text())
     };
-    let paths = renamed(path(1, "f"), path(1, "d\\G"), ["F", "G"]);
+    let paths = renamed(path(1, "f"), path(1, "d\\G"), [(0, "F"), (2, "G")]);
     assert_eq!(paths, ["in\\d\\G", "d\\G"]);
-    let paths = renamed(path(0, "in\\d\\g"), path(0, "in\\H"), ["G", "H"]);
+    let paths = renamed(path(0, "in\\d\\g"), path(0, "in\\H"), [(2, "G"), (0, "H")]);
     assert_eq!(paths, ["in\\H", "H"]);
     // Share 1 does not show the new name.
-    let paths = renamed(path(0, "in\\h"), path(0, "out"), ["H", "OUT"]);
+    let paths = renamed(path(0, "in\\h"), path(0, "out"), [(0, "H"), (3, "OUT")]);
     assert_eq!(paths, ["out", "H"]);
     let left = rig.files.link_of(&inner.place, inner.open);
-    assert_eq!(left, Some(link(0, "OUT")));
+    assert_eq!(left, Some(link(3, "OUT")));
     // Now it does again.
-    let paths = renamed(path(0, "out"), path(0, "in\\e\\I"), ["OUT", "I"]);
+    let paths = renamed(path(0, "out"), path(0, "in\\e\\I"), [(3, "OUT"), (4, "I")]);
     assert_eq!(paths, ["in\\e\\I", "e\\I"]);
+}
+
+/// In share 0, `\s` is a symbolic link to `\d`. It is not known that share 1 is on the folder of share 0.
+#[test]
+fn opens_by_other_paths_follow_a_rename_within_a_directory() {
+    let rig = Rig::new();
+    let at = |share, text| OpenRequest {
+        path: path(share, text),
+        link: link(9, "F"),
+        ..rig.request(1, READ)
+    };
+    let opens = [at(0, "d\\F"), at(0, "s\\f"), at(1, "d\\f")];
+    for open in &opens {
+        rig.open(open);
+    }
+    let renamed = |from: (&str, u64, &str), to: (&str, u64, &str)| {
+        let [from, to] = [from, to].map(|(at, parent, name)| (path(0, at), link(parent, name)));
+        rig.files
+            .renamed(key(1), (&from.0, &from.1), (&to.0, &to.1));
+        opens
+            .each_ref()
+            .map(|open| rig.files.path_of(open.open).unwrap().text())
+    };
+    let paths = renamed(("d\\f", 9, "F"), ("d\\New", 9, "NEW"));
+    assert_eq!(paths, ["d\\New", "s\\New", "d\\New"]);
+    let paths = renamed(("d\\new", 9, "NEW"), ("out", 8, "OUT"));
+    assert_eq!(paths, ["out", "s\\New", "d\\New"]);
+    let paths = renamed(("out", 8, "OUT"), ("Away", 8, "AWAY"));
+    assert_eq!(
+        paths,
+        ["Away", "s\\New", "d\\New"],
+        "their directory is another one"
+    );
 }
 
 /// The folder of share 1 is `\d\in` in share 0.

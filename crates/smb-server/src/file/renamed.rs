@@ -33,22 +33,33 @@ impl Files {
         let mut paths = self.paths.lock();
         let (from, to) = (paths.path_of(done.open)?, paths.coming(done.rename)?);
         self.follow(&mut paths, done.key, (&from, &to), done.directory);
-        self.show_again(&mut paths, renamed, &to);
+        self.join(&mut paths, renamed, (&done.from, &done.to), &to);
         Some((from, to))
     }
 
-    /// Gives the opens of a renamed link the path by which their share shows it now. A share that did not show the old
-    /// name has left them at the last path that it knew.
-    fn show_again(&self, paths: &mut Paths, renamed: Vec<OpenId>, to: &SharePath) {
+    /// Lets those opens of a renamed link follow that know it by a path other than the renaming request did. If their
+    /// share is known to show the new name, they get that path, also if it did not show the old name. Otherwise another
+    /// path leads to the directory, such as a symbolic link, and they get the new name in it if the directory stays.
+    fn join(
+        &self,
+        paths: &mut Paths,
+        renamed: Vec<OpenId>,
+        (from, link): (&Link, &Link),
+        to: &SharePath,
+    ) {
         let elsewhere = self.watches.lock().elsewhere(to);
-        if elsewhere.is_empty() {
-            return;
-        }
         for open in renamed {
-            let share = paths.path_of(open).map(|path| path.share);
+            let Some(path) = paths.path_of(open).filter(|path| !path.same(to)) else {
+                continue;
+            };
             let mut shown = elsewhere.iter();
-            if let Some(path) = shown.find(|path| Some(path.share) == share) {
-                paths.set_path(open, path.clone());
+            let shown = shown.find(|shown| shown.share == path.share).cloned();
+            let beside = || {
+                path.renamed(&from.name, to)
+                    .filter(|_| from.parent == link.parent)
+            };
+            if let Some(path) = shown.or_else(beside) {
+                paths.set_path(open, path);
             }
         }
     }
@@ -124,6 +135,6 @@ impl Files {
         let renamed = self.relinked(key, by, from.1, to.1);
         let mut paths = self.paths.lock();
         self.follow(&mut paths, key, (from.0, to.0), true);
-        self.show_again(&mut paths, renamed, to.0);
+        self.join(&mut paths, renamed, (from.1, to.1), to.0);
     }
 }

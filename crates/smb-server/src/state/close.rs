@@ -377,11 +377,6 @@ impl<V: Vfs> Removal<'_, V> {
             // A directory above may have moved since the path was read, or may be moving now: ask the disk first.
             tried = self.attempt_in_turn(path.share, link, now).await;
         }
-        if let Err(error) = &tried
-            && is_absent(error)
-        {
-            tried = self.attempt_by_link(&now(), link, *error).await;
-        }
         match tried {
             Ok(marked) => {
                 *outcome = Ok(true);
@@ -467,29 +462,6 @@ impl<V: Vfs> Removal<'_, V> {
     async fn is_gone(&self, open: OpenId) -> bool {
         let (files, node) = (&self.server.files, self.node);
         !files.is_removed_by(node.key(), open) || matches!(self.share.vfs.links(node).await, Ok(0))
-    }
-
-    /// Removes a name whose path leads nowhere although no rename is under way. The name is gone, or it was renamed
-    /// without this path being moved. If another share has moved it out of the folder of this one and back, the engine
-    /// has the directory and the new name: the name is removed there if the directory is still where the path says.
-    async fn attempt_by_link(
-        &self,
-        path: &SharePath,
-        link: &Link,
-        absent: VfsError,
-    ) -> Result<Result<Receipt, VfsError>, VfsError> {
-        let mut names = path.to_names();
-        names.pop();
-        names.push(link.name.to_string());
-        let Ok(lookup) = self.share.vfs.lookup(self.who, &names).await else {
-            return Err(absent);
-        };
-        let parent = lookup.parent.as_ref().map(Node::key);
-        if parent != Some(link.parent) || lookup.found.is_none() {
-            return Err(absent);
-        }
-        let path = SharePath::of(path.share.0, &lookup.path);
-        self.attempt(&path, link, &Cell::new(None)).await
     }
 }
 
