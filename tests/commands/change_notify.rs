@@ -153,6 +153,21 @@ fn changes_below_a_directory_through_another_share_are_reported() {
     assert_eq!(below, added("e\\h"));
 }
 
+/// [MS-FSA] 2.1.4.1 compares the directories, and another one has the path of the watched one by now.
+#[test]
+fn a_directory_that_left_its_share_is_watched_where_it_is() {
+    let (_folder, _server, [all, one]) = one_in_all();
+    one.mkdir("e").unwrap();
+    let directory = open(&one, "e");
+    let id = watch(&directory, NAMES, ChangeNotifyFlags::empty());
+    all.rename("d\\e", "out", false).unwrap();
+    one.mkdir("e").unwrap();
+    one.write_file("e\\f", b"").unwrap();
+    all.write_file("out\\g", b"").unwrap();
+    let seen = changes(&directory, id);
+    assert_eq!(seen, [(FileAction::ADDED, "g".to_owned())]);
+}
+
 /// [MS-FSA] 2.1.5.15.12: the name of a replaced file stays, with other contents behind it.
 #[test]
 fn a_rename_onto_a_name_removes_one_and_modifies_the_other() {

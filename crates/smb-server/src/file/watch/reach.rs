@@ -10,16 +10,17 @@ use super::{Files, IndexKey, OpenId, Reported, ShareId, SharePath, Watches};
 impl Watches {
     /// Queues one change for the watchers of the directories above it, and collects the opens of these watchers.
     pub(super) fn queue(&mut self, reported: &Reported, reached: &mut Vec<OpenId>) {
-        let path = &reported.path;
-        self.queue_above(reported, path, path.folded().len(), reached);
-        for path in self.elsewhere(path) {
-            // The watchers of its own directory are found by the directory's key.
-            let own = usize::from(reported.parent.is_some());
+        // The watchers of its own directory are found by the directory's key: another directory may have its path in a
+        // share that it was moved out of.
+        let own = usize::from(reported.parent.is_some());
+        let mut paths = self.elsewhere(&reported.path);
+        paths.push(reported.path.clone());
+        for path in paths {
             let depths = path.folded().len().saturating_sub(own);
             self.queue_above(reported, &path, depths, reached);
         }
         if let Some(parent) = reported.parent {
-            self.queue_beside(reported, parent, reached);
+            self.queue_in(reported, parent, reached);
         }
     }
 
@@ -131,9 +132,9 @@ impl Watches {
         }
     }
 
-    /// Queues one change for the watchers that know its directory by another path ([MS-FSA] 2.1.4.1 compares the
-    /// directories): in another share, through a link, or from before a host change moved the directory.
-    fn queue_beside(&mut self, reported: &Reported, parent: FileKey, reached: &mut Vec<OpenId>) {
+    /// Queues one change for the watchers of its directory, by whatever path they know that ([MS-FSA] 2.1.4.1 compares
+    /// the directories): in another share, through a link, or from before a host change moved the directory.
+    fn queue_in(&mut self, reported: &Reported, parent: FileKey, reached: &mut Vec<OpenId>) {
         let path = &reported.path;
         let Some((_, above)) = path.folded().split_last() else {
             return;
@@ -144,8 +145,7 @@ impl Watches {
             let Some(watcher) = self.by_open.get_mut(open) else {
                 continue;
             };
-            let same = watcher.path.share == path.share && watcher.path.folded() == above;
-            if !same && watcher.filter.intersects(reported.filter) {
+            if watcher.filter.intersects(reported.filter) {
                 let name = name.get_or_insert_with(|| relative(reported, path, above.len()));
                 watcher.push(reported.action, name);
                 reached.push(*open);
