@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use smb_wire::rpc::lsarpc::{
     LsarpcRequest, PolicyDomain, ReferencedDomain, SidNameUse, TranslatedName, TranslatedSid,
     encode_get_user_name, encode_handle, encode_lookup_names, encode_lookup_sids,
-    encode_query_information_policy, encode_status,
+    encode_no_account_rights, encode_query_information_policy, encode_status,
 };
 use smb_wire::{dtyp::Sid, rpc::ContextHandle, status::Status};
 
@@ -53,6 +53,11 @@ pub(super) fn answer(world: &World, handles: &mut Handles, request: LsarpcReques
             handles.check(&handle, Object::Policy)?;
             let (domains, names) = look_up_sids(world, &sids);
             encode_lookup_sids(form, &domains, &names)
+        }
+        // [MS-LSAD] 3.1.4.5.10: no account of this server has privileges, so the policy has an object for none.
+        LsarpcRequest::AccountRights { handle } => {
+            handles.check(&handle, Object::Policy)?;
+            encode_no_account_rights()
         }
         LsarpcRequest::GetUserName { wants_domain } => {
             let (user, domain) = if world.token.anonymous {

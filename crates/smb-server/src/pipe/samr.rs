@@ -10,9 +10,10 @@ use smb_wire::{
     rpc::{
         ContextHandle, FaultStatus,
         samr::{
-            Enumerated, SamrCall, SamrRequest, SidNameUse, UserInfo, encode_connect5,
+            DomainFacts, Enumerated, SamrCall, SamrRequest, SidNameUse, UserInfo, encode_connect5,
             encode_enumerate, encode_groups_for_user, encode_handle, encode_lookup_domain,
-            encode_lookup_ids, encode_lookup_names, encode_query_display, encode_query_user,
+            encode_lookup_ids, encode_lookup_names, encode_query_display, encode_query_domain,
+            encode_query_user,
         },
     },
     status::Status,
@@ -66,6 +67,10 @@ fn on(world: &World, handles: &mut Handles, handle: &ContextHandle, call: SamrCa
             } else {
                 Err(Status::NO_SUCH_DOMAIN)
             })
+        }
+        SamrCall::QueryDomain(class) => {
+            let domain = domain(handles, handle)?;
+            encode_query_domain(class, &facts(world, &domain))
         }
         SamrCall::Enumerate { what, context } => {
             let from = usize::try_from(context).unwrap_or(usize::MAX);
@@ -149,6 +154,28 @@ fn open_user(handles: &Handles, handle: &ContextHandle) -> Result<u32, FaultStat
     match handles.get(handle) {
         Some(Object::User(rid)) => Ok(rid),
         _ => Err(FaultStatus::CONTEXT_MISMATCH),
+    }
+}
+
+/// [MS-SAMR] 3.1.5.5.1: the machine's domain has the one group that each user belongs to, and its own groups are
+/// aliases.
+fn facts<'a>(world: &'a World, domain: &Sid) -> DomainFacts<'a> {
+    let config = &world.config;
+    let (name, [users, groups, aliases]) = match *domain == Sid::BUILTIN {
+        true => ("Builtin", [0, 0, BUILTIN_ALIASES.len()]),
+        false => {
+            let users = world.users.users(0, usize::MAX).len();
+            let aliases = world.users.groups(0, usize::MAX).len();
+            (&*config.netbios_name, [users, 1, aliases])
+        }
+    };
+    DomainFacts {
+        name,
+        server: &config.netbios_name,
+        comment: &config.comment,
+        users,
+        groups,
+        aliases,
     }
 }
 

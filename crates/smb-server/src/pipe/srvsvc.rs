@@ -8,7 +8,7 @@ use smb_wire::rpc::{
     FaultStatus,
     srvsvc::{
         ServerInfo, ShareInfo, SrvsvcRequest, Stype, TimeOfDay, Win32Error, encode_remote_tod,
-        encode_server_get_info, encode_share_enum, encode_share_get_info,
+        encode_server_disk_enum, encode_server_get_info, encode_share_enum, encode_share_get_info,
     },
 };
 use vfs::Timestamp;
@@ -46,6 +46,10 @@ pub(super) fn answer(world: &World, opnum: u16, stub: &[u8]) -> Result<BytesMut,
         }
         _ if !world.may_browse() => return Err(FaultStatus::ACCESS_DENIED),
         SrvsvcRequest::ServerGetInfo { level } => encode_server_get_info(level, &server(world)),
+        // The drive on which all shares are shown.
+        SrvsvcRequest::ServerDiskEnum { level, resumes } => {
+            encode_server_disk_enum(level, resumes, &["C:"])
+        }
         SrvsvcRequest::RemoteTod => encode_remote_tod(&time_of_day(world)),
         SrvsvcRequest::Activity(request) => activity::answer(world, &request),
     })

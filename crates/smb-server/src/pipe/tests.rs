@@ -427,6 +427,57 @@ fn more_users_than_the_client_asks_for_are_announced() {
     }
 }
 
+#[test]
+fn a_domain_says_how_many_accounts_it_has() {
+    let world = world(false);
+    let mut link = bound(Interface::Samr, &world);
+    let server = handle(&call(&mut link, &world, 0, &[0; 8]).unwrap());
+    for (sid, name, counts) in [
+        (world.config.machine_sid, "HOLD", [1, 1, 1]),
+        (Sid::BUILTIN, "Builtin", [0, 0, 3]),
+    ] {
+        let mut stub = smb_wire::rpc::NdrWriter::new();
+        stub.handle(&server);
+        stub.u32(0);
+        stub.sid(&sid);
+        let domain = handle(&call(&mut link, &world, 7, &stub.finish()).unwrap());
+        let mut stub = smb_wire::rpc::NdrWriter::new();
+        stub.handle(&domain);
+        stub.u16(2);
+        let stub = stub.finish();
+        let answer = call(&mut link, &world, 46, &stub).unwrap();
+        assert!(holds(&answer, name), "{name}");
+        let numbers: Vec<u8> = counts.into_iter().flat_map(u32::to_le_bytes).collect();
+        assert_eq!(answer[60..72], numbers, "{name}");
+        // The server is no domain.
+        let at_server = [&server.0[..], &[2, 0]].concat();
+        let refused = call(&mut link, &world, 8, &at_server);
+        assert_eq!(refused, Err(FaultStatus::CONTEXT_MISMATCH));
+    }
+}
+
+#[test]
+fn no_account_has_rights_and_shares_are_on_one_drive() {
+    let world = world(false);
+    let mut link = bound(Interface::Lsarpc, &world);
+    let policy = handle(&call(&mut link, &world, 6, &[0; 12]).unwrap());
+    for (policy, expected) in [
+        (policy, Ok(())),
+        (ContextHandle::default(), Err(FaultStatus::CONTEXT_MISMATCH)),
+    ] {
+        let mut stub = smb_wire::rpc::NdrWriter::new();
+        stub.handle(&policy);
+        stub.sid(&world.token.user_sid);
+        let answer = call(&mut link, &world, 36, &stub.finish());
+        assert_eq!(answer.clone().map(drop), expected);
+        let unknown = Status::OBJECT_NAME_NOT_FOUND.0.to_le_bytes();
+        assert!(answer.is_err() || answer.unwrap().ends_with(&unknown));
+    }
+    let mut link = bound(Interface::Srvsvc, &world);
+    let answer = call(&mut link, &world, 23, &[0; 24]).unwrap();
+    assert!(holds(&answer, "C:") && answer.ends_with(&[0; 4]));
+}
+
 /// smbcacls takes for granted that an answer to LsarQueryInformationPolicy2 has a SID; a server that is
 /// in no domain has none to give, and leaves the call to domain controllers, as Samba does.
 #[test]

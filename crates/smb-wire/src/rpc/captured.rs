@@ -198,6 +198,22 @@ fn server_and_workstation() {
 }
 
 #[test]
+fn server_disks() {
+    use srvsvc::{SrvsvcRequest, encode_server_disk_enum};
+    let request = SrvsvcRequest::decode(23, &recorded("SERVER_DISK_ENUM_REQUEST"));
+    let (level, resumes) = (0, true);
+    let expected = SrvsvcRequest::ServerDiskEnum { level, resumes };
+    assert_eq!(request, Ok(expected));
+    let ours = encode_server_disk_enum(level, resumes, &["C:"]);
+    // Samba counts the drive in the resume handle.
+    let mut expected = recorded("SERVER_DISK_ENUM");
+    expected[56] = 0;
+    assert_eq!(without_referent_ids(&ours), without_referent_ids(&expected));
+    let refused = encode_server_disk_enum(1, false, &["C:"]);
+    assert_eq!(refused[..], *b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x7c\0\0\0");
+}
+
+#[test]
 fn lsarpc_policy() {
     use lsarpc::{
         LsarpcRequest, PolicyDomain, encode_get_user_name, encode_query_information_policy,
@@ -227,6 +243,15 @@ fn lsarpc_policy() {
         &encode_get_user_name("root", Some("CAPBOX")),
         "GET_USER_NAME",
     );
+}
+
+#[test]
+fn lsarpc_account_rights() {
+    use lsarpc::{LsarpcRequest, encode_no_account_rights};
+    let request = LsarpcRequest::decode(36, &recorded("ACCOUNT_RIGHTS_REQUEST"));
+    let handle = handle("ACCOUNT_RIGHTS_REQUEST", 0);
+    assert_eq!(request, Ok(LsarpcRequest::AccountRights { handle }));
+    same(&encode_no_account_rights(), "ACCOUNT_RIGHTS");
 }
 
 #[test]
@@ -331,6 +356,49 @@ fn samr_domains() {
 }
 
 #[test]
+fn samr_domain_information() {
+    use samr::{DomainFacts, SamrCall, SamrRequest, encode_query_domain};
+    let request = SamrRequest::decode(8, &recorded("QUERY_DOMAIN_REQUEST"));
+    let expected = SamrRequest::On(handle("QUERY_DOMAIN_REQUEST", 0), SamrCall::QueryDomain(2));
+    assert_eq!(request, Ok(expected));
+    // Samba names the workgroup, and the domain's name is another one in class 5.
+    let domain = |name| DomainFacts {
+        name,
+        server: "CAPBOX",
+        comment: "Samba 4.17.12-Debian",
+        users: 1,
+        ..DomainFacts::default()
+    };
+    let (never, half_hour) = (i64::MIN, -18_000_000_000_i64);
+    // Samba has other times, and counts changes.
+    let general = [(8, never), (40, 0)];
+    let lockout = |at| [(at, half_hour), (at + 8, half_hour)];
+    type Case<'a> = (u16, &'a str, &'a [(usize, i64)]);
+    let cases: [Case<'_>; 8] = [
+        (2, "CAPGRP", &general[..]),
+        (5, "CAPBOX", &[]),
+        (7, "CAPBOX", &[]),
+        (8, "CAPBOX", &[(8, 0)]),
+        (9, "CAPBOX", &[]),
+        (11, "CAPGRP", &[&general[..], &lockout(72)].concat()),
+        (12, "CAPBOX", &lockout(8)),
+        (13, "CAPBOX", &[(8, 0)]),
+    ];
+    for (class, name, other) in cases {
+        let mut expected = recorded(&format!("QUERY_DOMAIN_{class}"));
+        for (at, number) in other {
+            expected[*at..at + 8].copy_from_slice(&number.to_le_bytes());
+        }
+        let ours = without_referent_ids(&encode_query_domain(class, &domain(name)));
+        assert_eq!(ours, without_referent_ids(&expected), "{class}");
+    }
+    for unknown in [0, 10, 14] {
+        let ours = encode_query_domain(unknown, &domain("CAPBOX"));
+        assert_eq!(ours[..], *b"\0\0\0\0\x03\0\0\xc0");
+    }
+}
+
+#[test]
 fn samr_users() {
     use samr::{SamrCall, SamrRequest, SidNameUse, UserInfo};
     let request = SamrRequest::decode(40, &recorded("QUERY_DISPLAY_REQUEST"));
@@ -391,6 +459,8 @@ fn damaged_requests_do_no_harm() {
         "SAMR_LOOKUP_NAMES_REQUEST",
         "LOOKUP_IDS_REQUEST",
         "OPEN_DOMAIN_REQUEST",
+        "ACCOUNT_RIGHTS_REQUEST",
+        "SERVER_DISK_ENUM_REQUEST",
         "BIND",
     ] {
         let stub = recorded(captured);

@@ -73,6 +73,11 @@ pub enum LsarpcRequest {
         /// The SIDs.
         sids: Vec<Sid>,
     },
+    /// LsarEnumerateAccountRights, opnum 36. No account has rights, whichever it is.
+    AccountRights {
+        /// The policy.
+        handle: ContextHandle,
+    },
     /// LsarGetUserName, opnum 45.
     GetUserName {
         /// Whether the domain's name is requested.
@@ -104,6 +109,11 @@ impl LsarpcRequest {
             68 => Self::lookup_names(reader, LookupForm::Third),
             15 => Self::lookup_sids(reader, LookupForm::First),
             57 => Self::lookup_sids(reader, LookupForm::Second),
+            36 => {
+                let handle = reader.handle()?;
+                let _account = reader.sid()?;
+                Ok(Self::AccountRights { handle })
+            }
             45 => {
                 reader.unique_wide_string()?;
                 if reader.pointer()? {
@@ -157,6 +167,13 @@ impl LsarpcRequest {
 /// Encodes a response that is only a status.
 pub fn encode_status(status: Status) -> BytesMut {
     NdrWriter::new().finish_with(status.0)
+}
+
+/// Encodes the response to LsarEnumerateAccountRights for an account that the policy does not know.
+pub fn encode_no_account_rights() -> BytesMut {
+    let mut writer = NdrWriter::new();
+    writer.array_head(0);
+    writer.finish_with(Status::OBJECT_NAME_NOT_FOUND.0)
 }
 
 /// Encodes the response of operations that open or close a handle.

@@ -286,12 +286,21 @@ impl NdrWriter {
         self.out.put_u16_le(0);
     }
 
+    /// A varying string with its NUL; the type limits its length.
+    pub fn varying_string(&mut self, text: &str) {
+        self.varying_text(text, 1);
+        self.out.put_u16_le(0);
+    }
+
     /// Writes the counts of a text, with the units that follow it, and the text.
     fn text(&mut self, text: &str, more: usize) {
-        let units = crate::utf16::len_bytes(text) / 2 + more;
-        self.count(units);
+        self.count(crate::utf16::len_bytes(text) / 2 + more);
+        self.varying_text(text, more);
+    }
+
+    fn varying_text(&mut self, text: &str, more: usize) {
         self.u32(0);
-        self.count(units);
+        self.count(crate::utf16::len_bytes(text) / 2 + more);
         crate::utf16::put(&mut self.out, text);
     }
 

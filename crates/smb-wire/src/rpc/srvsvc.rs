@@ -60,6 +60,13 @@ pub enum SrvsvcRequest {
         /// 100, 101 or 102.
         level: u32,
     },
+    /// NetrServerDiskEnum, opnum 23 ([MS-SRVS] 3.1.4.19).
+    ServerDiskEnum {
+        /// 0.
+        level: u32,
+        /// The client passes a resume handle, which is not used.
+        resumes: bool,
+    },
     /// NetrRemoteTOD, opnum 28 ([MS-SRVS] 3.1.4.21).
     RemoteTod,
     /// A call on sessions, open files or connections, opnums 8 to 13.
@@ -91,6 +98,18 @@ impl SrvsvcRequest {
                 Ok(Self::ServerGetInfo {
                     level: reader.u32()?,
                 })
+            }
+            23 => {
+                reader.unique_wide_string()?;
+                let level = reader.u32()?;
+                // The client's container is empty, and the server decides about the length.
+                let _entries = reader.u32()?;
+                if reader.pointer()? {
+                    return Err(FaultStatus::BAD_STUB_DATA);
+                }
+                let _prefered_maximum_length = reader.u32()?;
+                let resumes = reader.pointer()?;
+                Ok(Self::ServerDiskEnum { level, resumes })
             }
             28 => {
                 reader.unique_wide_string()?;
@@ -221,6 +240,32 @@ pub fn encode_server_get_info(level: u32, server: &ServerInfo<'_>) -> BytesMut {
         EntryMember::text("C:\\"),
     ];
     encode_info(level, up_to_level(level, [2, 6, 13], entry))
+}
+
+/// Encodes the response to NetrServerDiskEnum: the drives, such as `C:`, and an empty one that ends the list.
+pub fn encode_server_disk_enum(level: u32, resumes: bool, drives: &[&str]) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    let (drives, result) = match level {
+        0 => (Some(drives), Win32Error::SUCCESS),
+        _ => (None, Win32Error::INVALID_LEVEL),
+    };
+    let entries = drives.map_or(0, |drives| drives.len() + 1);
+    writer.count(entries);
+    writer.pointer(drives.is_some());
+    if let Some(drives) = drives {
+        writer.count(entries);
+        writer.u32(0);
+        writer.count(entries);
+        for drive in drives.iter().chain(&[""]) {
+            writer.varying_string(drive);
+        }
+    }
+    writer.count(entries.saturating_sub(1));
+    writer.pointer(resumes);
+    if resumes {
+        writer.u32(0);
+    }
+    writer.finish_with(result.0)
 }
 
 /// TIME_OF_DAY_INFO ([MS-SRVS] 2.2.4.105), UTC.
