@@ -94,14 +94,14 @@ pub(super) fn read(
         return Err(Status::PRIVILEGE_NOT_HELD.into());
     }
     Status::INVALID_PARAMETER.when(root != 0 || name.is_empty())?;
-    // [MS-FSA] 2.1.5.15.7 allows a leading backslash for links. 2.1.5.15.12 refuses it for renames, but Samba and its
-    // clients do not. It does not change the name.
-    let stripped = name.strip_prefix('\\');
-    let (name, from_root) = (stripped.unwrap_or(&name), stripped.is_some());
     let links = matches!(
         class,
         FileInformationClass::LINK | FileInformationClass::LINK_EX
     );
+    // [MS-FSA] 2.1.5.15.12 refuses a leading backslash, which 2.1.5.15.7 allows for links. It does not change the name.
+    let stripped = name.strip_prefix('\\');
+    let (name, from_root) = (stripped.unwrap_or(&name), stripped.is_some());
+    Status::INVALID_PARAMETER.when(from_root && !links)?;
     let mut wanted = Wanted {
         replace: flags.contains(RenameFlags::REPLACE_IF_EXISTS),
         posix: flags.contains(RenameFlags::POSIX_SEMANTICS),
@@ -110,7 +110,7 @@ pub(super) fn read(
         stream: None,
         new_stream: None,
     };
-    if let (Some(name), false, false) = (name.strip_prefix(':'), links, from_root) {
+    if let (Some(name), false) = (name.strip_prefix(':'), links) {
         wanted.new_stream = Some(NewStream::read(name)?);
         return Ok(wanted);
     }
@@ -315,17 +315,21 @@ mod tests {
         ] {
             assert_eq!(status(class, &rename(0, "a")[..22]), None);
         }
-        for same in ["\\a\\b", "\\a"] {
-            let wanted = read(class, &rename(0, same), false).unwrap();
-            assert_eq!(wanted.path.join("\\"), same[1..]);
+        for from_root in ["\\a\\b", "\\a"] {
+            let link = read(FileInformationClass::LINK, &rename(0, from_root), false).unwrap();
+            assert_eq!(link.path.join("\\"), from_root[1..]);
+            let refused = Some(Status::INVALID_PARAMETER);
+            for class in [class, FileInformationClass::RENAME_EX] {
+                assert_eq!(status(class, &rename(0, from_root)), refused);
+            }
         }
-        for bad in [rename(1, "a"), rename(0, ""), rename(0, "\\\\a")] {
+        for bad in [rename(1, "a"), rename(0, ""), rename(0, "\\:s")] {
             assert_eq!(status(class, &bad), Some(Status::INVALID_PARAMETER));
         }
         let mut odd = rename(0, "ab");
         odd[16] = 3;
         assert_eq!(status(class, &odd), Some(Status::INVALID_PARAMETER));
-        for invalid in ["a*", "\\", "a\\", "\\:s"] {
+        for invalid in ["a*", "a\\"] {
             let refused = Some(Status::OBJECT_NAME_INVALID);
             assert_eq!(status(class, &rename(0, invalid)), refused, "{invalid}");
         }
@@ -333,8 +337,10 @@ mod tests {
             let directory = read(class, &rename(0, directory), true).unwrap();
             assert_eq!(directory.path, ["a", "b"]);
         }
-        for invalid in ["\\", "\\:s"] {
-            assert!(read(class, &rename(0, invalid), true).is_err(), "{invalid}");
+        for nowhere in ["\\", "\\:s"] {
+            let link = FileInformationClass::LINK;
+            let refused = Some(Status::OBJECT_NAME_INVALID);
+            assert_eq!(status(link, &rename(0, nowhere)), refused, "{nowhere}");
         }
     }
 
