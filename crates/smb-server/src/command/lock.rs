@@ -56,9 +56,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         charge(on, wanted)?;
     }
     let locked: Result<(Status, bool), Failure> = async {
-        // [MS-FSA] 2.1.5.8 <81>: the caching of others is also broken for ranges beyond the allocation, as Windows did
-        // up to 7 and Samba does: a file that is about to be written is empty at first. A request that can lock nothing
-        // breaks nothing.
+        // The caching of others is also broken for other ranges (docs/protocol-notes.md, "Locks beyond the
+        // allocation"). A request that can lock nothing breaks nothing.
         if wanted > 0 && can_lock(&request.locks) && disk.quick.others_cache() {
             on.operation(Operation::Lock).await?;
             // Another request on the open may have given its memory back meanwhile.

@@ -343,8 +343,8 @@ impl Files {
     }
 
     /// Whether the share modes of a directory's opens allow a rename or link, which briefly opens the directory, to put
-    /// the name of a file or of another directory into it. With `Step::Wait`, `waiter` is parked as by
-    /// [`Files::operation`].
+    /// the name of a file or of another directory into it (docs/protocol-notes.md, "A folder that is open for
+    /// deletion"). With `Step::Wait`, `waiter` is parked as by [`Files::operation`].
     pub fn admit_entry(&self, parent: &Place, directory: bool, waiter: Waiter) -> (Step, Effects) {
         let mode = ShareMode::of_entry(directory);
         self.ask(parent, Some(waiter), |inode, site, effects| {
