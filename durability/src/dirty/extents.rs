@@ -42,6 +42,22 @@ pub(crate) fn rename_size(all: &mut BTreeSet<Changed>, from: &str, to: &str) {
     }
 }
 
+/// The most bytes of names of extended attributes in a set of changes.
+const EA_NAMES_MAX: usize = 4 << 10;
+
+/// Beyond the limit the changed extended attributes are not known by name: a sync that fails may have lost any, and one
+/// that succeeds repairs none.
+pub(crate) fn limit_ea_names(all: &mut BTreeSet<Changed>) {
+    let name_bytes = |what: &Changed| match what {
+        Changed::Ea(name) => name.len(),
+        _ => 0,
+    };
+    if all.iter().map(name_bytes).sum::<usize>() > EA_NAMES_MAX {
+        all.retain(|what| !matches!(what, Changed::Ea(_)));
+        all.insert(Changed::DoubtfulEas);
+    }
+}
+
 #[derive(Clone, Copy)]
 pub(crate) enum ChangedRange {
     /// From one offset to another (exclusive).

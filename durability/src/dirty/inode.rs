@@ -29,7 +29,7 @@ pub(crate) use syncs::{FoundAt, Job, Name};
 
 use super::{
     Failure,
-    extents::{Changed, ChangedRange, Extents, WriteBackHint, rename_size},
+    extents::{Changed, ChangedRange, Extents, WriteBackHint, limit_ea_names, rename_size},
 };
 use crate::{
     share::{Account, Charge, Opens, Reservation, Share, distinct},
@@ -40,9 +40,6 @@ use crate::{
 const DIRTY_STREAMS_MAX: usize = 256;
 /// The most pieces of metadata, each extended attribute counted.
 const DIRTY_METADATA_MAX: usize = 256;
-/// The most bytes of names of extended attributes. Beyond that the changed ones are not known by name: a sync that
-/// fails may have lost any, and one that succeeds repairs none.
-const DIRTY_EA_NAMES_MAX: usize = 4 << 10;
 /// The most directories with dirty names, each with a descriptor.
 const DIRTY_NAMES_MAX: usize = 16;
 /// The descriptors of a stream's node: the inode's, and that of a file for the stream's bytes.
@@ -420,18 +417,7 @@ impl Epoch {
         let names = names.into_iter();
         let names = names.map(|name| Changed::Ea(vfs::fold(name)));
         self.set_meta.extend(names);
-        self.limit_ea_names();
-    }
-
-    fn limit_ea_names(&mut self) {
-        let name_bytes = |what: &Changed| match what {
-            Changed::Ea(name) => name.len(),
-            _ => 0,
-        };
-        if self.set_meta.iter().map(name_bytes).sum::<usize>() > DIRTY_EA_NAMES_MAX {
-            self.set_meta.retain(|what| !matches!(what, Changed::Ea(_)));
-            self.set_meta.insert(Changed::DoubtfulEas);
-        }
+        limit_ea_names(&mut self.set_meta);
     }
 
     pub(crate) fn merge(&mut self, other: Epoch) {
@@ -439,7 +425,7 @@ impl Epoch {
         self.times |= other.times;
         self.meta |= other.meta;
         self.set_meta.extend(other.set_meta);
-        self.limit_ea_names();
+        limit_ea_names(&mut self.set_meta);
         self.created |= other.created;
         self.entries |= other.entries;
         self.streams.extend(other.streams);

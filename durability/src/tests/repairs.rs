@@ -253,6 +253,48 @@ fn long_names_of_extended_attributes_take_a_bounded_amount_of_memory() {
     });
 }
 
+/// Each sync that fails loses other attributes, and fewer than a latch can name.
+#[test]
+fn a_latch_of_many_failed_syncs_names_a_bounded_number_of_attributes() {
+    honor(|w| async move {
+        let f = file(5);
+        let names: Vec<String> = (0..20).map(|n| format!("{n:0>255}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let set = async |names: &[&str]| drop(w.gate.eas_changed(&f, names).await.unwrap());
+        for some in names.chunks(10) {
+            set(some).await;
+            w.fake.script(5, &[IO]);
+            assert_eq!(w.flush(&f).await, IO);
+        }
+        for some in names.chunks(10) {
+            set(some).await;
+            assert_eq!(w.flush(&f).await, IO, "their names are not known");
+        }
+        w.gate.overwritten(&f).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+#[test]
+fn a_latch_of_many_failed_syncs_names_a_bounded_number_of_streams() {
+    honor(|w| async move {
+        let f = file(5);
+        for n in 0..300 {
+            let one = stream(5, &n.to_string());
+            w.write(&one, 0, 1).await.unwrap();
+            w.fake.script(5, &[IO]);
+            assert_eq!(w.flush(&f).await, IO);
+        }
+        let poisoned = w.gate.poisoned();
+        assert_eq!(
+            (poisoned[0].unproven.len(), poisoned[0].entries),
+            (256, true)
+        );
+        w.gate.overwritten(&f).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO, "only an administrator ends it");
+    });
+}
+
 /// A truncation ends what is unproven behind the new end only once a sync has stored it.
 #[test]
 fn what_is_cut_off_stays_unproven_until_that_is_on_disk() {

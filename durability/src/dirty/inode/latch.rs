@@ -16,15 +16,16 @@ use super::{Epoch, Held, Inode, Name};
 use crate::{
     dirty::{
         Failure,
-        extents::{Changed, ChangedRange, Extents},
+        extents::{Changed, ChangedRange, Extents, limit_ea_names},
     },
     policy::Meta,
     share::{Charge, Share, Unproven},
     store::LatchRecord,
 };
 
-/// The most changes of metadata that a latch records; beyond that only an administrator ends it.
-const METADATA_MAX: usize = 256;
+/// The most changes of metadata, the most named streams and the most directories that a latch records; beyond that only
+/// an administrator ends it.
+const LOST_MAX: usize = 256;
 
 /// A step that made a latch, extended it, or ended it.
 pub(crate) enum LatchEvent {
@@ -81,10 +82,25 @@ impl Latch {
     }
 
     pub(crate) fn add_metadata(&mut self, what: BTreeSet<Changed>) {
-        self.metadata.extend(as_lost(what));
-        while self.metadata.len() > METADATA_MAX {
+        self.metadata.extend(what);
+        limit_ea_names(&mut self.metadata);
+        self.metadata = as_lost(std::mem::take(&mut self.metadata));
+        self.limit();
+    }
+
+    /// Forgets what exceeds the limits, in however many failed syncs it was lost.
+    fn limit(&mut self) {
+        let streams = &mut self.extents.named;
+        let most = (self.metadata.len().max(streams.len())).max(self.names.len());
+        self.entries |= most > LOST_MAX;
+        for _ in LOST_MAX..self.metadata.len() {
             self.metadata.pop_last();
-            self.entries = true;
+        }
+        for _ in LOST_MAX..streams.len() {
+            streams.pop_last();
+        }
+        for _ in LOST_MAX..self.names.len() {
+            self.names.pop_last();
         }
     }
 
@@ -95,6 +111,7 @@ impl Latch {
             self.entries |= name.left;
             self.take(&name.charges);
         }
+        self.limit();
     }
 
     pub(crate) fn add_epoch(&mut self, epoch: Epoch) {
@@ -114,6 +131,7 @@ impl Latch {
         for (stream, size) in cut {
             self.extents.add_within(&stream, size, u64::MAX);
         }
+        self.limit();
     }
 
     pub(crate) fn take(&mut self, charges: &[Charge]) {
@@ -137,6 +155,7 @@ impl Latch {
     pub(crate) fn add_write(&mut self, share: &Arc<Share>, stream: &str, (start, end): (u64, u64)) {
         self.grown += 1;
         self.extents.add(stream, start, end);
+        self.limit();
         self.count(share, (start, end));
     }
 
