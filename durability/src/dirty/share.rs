@@ -16,7 +16,7 @@ mod control;
 mod opens;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
@@ -266,22 +266,27 @@ pub(crate) struct Charged {
     removed: u64,
 }
 
-pub(crate) fn uncount<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
-    if let Entry::Occupied(mut count) = counts.entry(key) {
-        *count.get_mut() -= 1;
-        if *count.get() == 0 {
-            count.remove();
-        }
+/// Everything dirty on one file system that a share is charged with.
+#[derive(Default)]
+pub(crate) struct Aged {
+    /// Every charge by age.
+    pub(crate) charges: BTreeMap<(Duration, u64), Charged>,
+    /// The number of charges of each dirty inode.
+    inodes: BTreeMap<FileKey, usize>,
+}
+
+impl Aged {
+    /// The number of rounds of background syncs that it takes.
+    pub(crate) fn rounds(&self, at_once: usize) -> usize {
+        self.inodes.len().div_ceil(at_once.max(1))
     }
 }
 
 /// Everything that a share is charged with.
 #[derive(Default)]
 pub(crate) struct Ages {
-    /// Every charge by age.
-    pub(crate) charges: BTreeMap<(Duration, u64), Charged>,
-    /// The number of charges of each dirty inode.
-    inodes: BTreeMap<FileKey, usize>,
+    /// By file system, so that one that hangs holds back no other that is mounted in the share.
+    pub(crate) on: BTreeMap<u64, Aged>,
     next: u64,
     /// The bytes acknowledged under each policy, in the order of [`PolicyKind::ALL`], including writes in flight.
     bytes: [u64; PolicyKind::ALL.len()],
@@ -294,7 +299,7 @@ pub(crate) struct Ages {
 }
 
 impl Ages {
-    fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes.iter().sum()
     }
 
@@ -309,16 +314,16 @@ impl Share {
         lock(&self.ages).bytes()
     }
 
-    /// Whether something has been dirty for at least `age`.
-    pub(crate) fn is_older(&self, age: Duration, now: Duration) -> bool {
+    /// Whether something on the file system has been dirty for at least `age`.
+    pub(crate) fn is_older(&self, fs: u64, age: Duration, now: Duration) -> bool {
         let ages = lock(&self.ages);
-        let oldest = ages.charges.first_key_value();
+        let oldest = ages.on.get(&fs).and_then(|on| on.charges.first_key_value());
         oldest.is_some_and(|((since, _), _)| now >= *since + age)
     }
 
-    /// Whether an acknowledgement now would go beyond the bound.
-    pub(crate) fn breaks(&self, bound: &Bound, now: Duration) -> bool {
-        self.bytes() > bound.max_bytes || self.is_older(bound.max_delay, now)
+    /// Whether to acknowledge a change on the file system now would go beyond the bound.
+    pub(crate) fn breaks(&self, fs: u64, bound: &Bound, now: Duration) -> bool {
+        self.bytes() > bound.max_bytes || self.is_older(fs, bound.max_delay, now)
     }
 
     /// Records that a sync of one inode, which ended at `now`, took `span`.
@@ -375,6 +380,8 @@ impl Drop for Reservation {
 /// The part of one share's exposure that one inode accounts for.
 pub(crate) struct Charge {
     pub(crate) share: Arc<Share>,
+    /// Its place in [`Ages::on`].
+    fs: u64,
     at: (Duration, u64),
     pub(in crate::dirty) bytes: u64,
     pub(in crate::dirty) kind: PolicyKind,
@@ -387,8 +394,7 @@ impl Charge {
         ages.next += 1;
         let at = (since, ages.next);
         let removed = 0;
-        ages.charges.insert(at, Charged { key, kind, removed });
-        *ages.inodes.entry(key).or_default() += 1;
+        ages.insert(at, Charged { key, kind, removed });
         let runs = std::mem::replace(&mut ages.flusher, true);
         let rests = std::mem::take(&mut ages.flusher_rests);
         drop(ages);
@@ -400,6 +406,7 @@ impl Charge {
         let share = Arc::clone(share);
         Self {
             share,
+            fs: key.fs,
             at,
             bytes: 0,
             kind,
@@ -419,9 +426,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         let mut ages = lock(&self.share.ages);
-        if let Some(charged) = ages.charges.remove(&self.at) {
-            uncount(&mut ages.inodes, charged.key);
-        }
+        ages.remove(self.fs, self.at);
         *ages.bytes_of(self.kind) -= self.bytes;
         drop(ages);
         if self.kind == PolicyKind::Bounded

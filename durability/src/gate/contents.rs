@@ -307,8 +307,9 @@ impl<V: Volume> PendingContents<'_, V> {
             None => Event::Write,
         };
         let bytes = range.1 - range.0;
-        let known = self.ticket;
-        let admitted: Result<_, Arc<Share>> = core.with(self.held.key(), |inode| {
+        let (known, key) = (self.ticket, self.held.key());
+        let fs = key.fs;
+        let admitted: Result<_, Arc<Share>> = core.with(key, |inode| {
             let mut judged = gate.judge(inode, &Asked::of(event, flags));
             let account = gate.account(inode, judged.kind, Vec::new());
             let mut bounded = judged.bound.filter(|_| judged.barriers.bounded);
@@ -325,7 +326,7 @@ impl<V: Volume> PendingContents<'_, V> {
                 let bound = bounded.and_then(|all| one.bound_for(all));
                 let late = bound.is_some_and(|bound| {
                     let max_delay = one.keeping(&bound, 1).oldest;
-                    one.breaks(&Bound { max_delay, ..bound }, core.now())
+                    one.breaks(fs, &Bound { max_delay, ..bound }, core.now())
                 });
                 let max = bound.map_or(u64::MAX, |bound| bound.max_bytes);
                 let reserved = (!late).then(|| one.reserve(bytes, max, kind)).flatten();

@@ -76,7 +76,8 @@ impl<V: Volume> Gate<V> {
             let behind = core.peek(key, |inode| inode.begun_before(marked));
             let behind = behind.flatten();
             let until = behind.map_or(Duration::ZERO, |begun| keeping.held_until(begun));
-            if until <= now && !share.breaks(&allowed, now) && !share.is_behind(at_once, &keeping) {
+            let breaks = share.breaks(key.fs, &allowed, now);
+            if until <= now && !breaks && !share.is_behind(key.fs, at_once, &keeping) {
                 return;
             }
             // A tripped share keeps no bound any more: everything dirty is synced and errors are reported.
@@ -87,7 +88,7 @@ impl<V: Volume> Gate<V> {
             bound = kept;
             if !std::mem::replace(&mut held_back, true) {
                 count(&share.metrics.backpressure);
-                if share.is_older(bound.max_delay, now) {
+                if share.is_older(key.fs, bound.max_delay, now) {
                     count(&share.metrics.bound_exceeded);
                 }
             }

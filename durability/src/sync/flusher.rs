@@ -5,7 +5,8 @@
 //! - A dirty inode is due at half the bound's delay (earlier if the disk is slow or much is dirty), or without a bound
 //!   at `dirty_age_max`. Under a bound it is also due when half of the bytes are used up.
 //! - The flusher only starts syncs: waiting for one never delays the next.
-//! - A file system whose disk hangs uses up neither the syncs nor the dirty inodes of another one.
+//! - A file system whose disk hangs uses up neither the syncs nor the dirty inodes of another one, also in one share,
+//!   and what is due there costs a flusher no more than the syncs that may run at once.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
@@ -73,46 +74,44 @@ impl<V: Volume> Durability<V> {
 
     /// The inodes to sync now, and when to look again (`Duration::MAX`: when kicked). `None`: nothing is dirty.
     fn due(&self, share: &Share, now: Duration) -> Option<(Vec<FileKey>, Duration)> {
-        let (delay, all) = match share.bound() {
-            Some(bound) => (
-                share.start_age(&bound, self.limits.syncs_in_flight_max, now),
-                share.bytes() > bound.max_bytes / 2,
-            ),
-            None => (self.limits.dirty_age_max, false),
-        };
-        let delay = delay.min(self.limits.dirty_age_max);
+        let (bound, most) = (share.bound(), self.limits.syncs_in_flight_max.max(1));
         let mut ages = lock(&share.ages);
-        if ages.charges.is_empty() {
+        if ages.is_empty() {
             ages.flusher = false;
             return None;
         }
+        let all = bound.is_some_and(|bound| ages.bytes() > bound.max_bytes / 2);
         let in_background = lock(&self.in_background);
-        // The room is counted by file system, so that one that hangs takes nothing from another.
-        let mut rooms: BTreeMap<u64, usize> = BTreeMap::new();
-        let most = self.limits.syncs_in_flight_max.max(1);
         let mut due = Vec::new();
         let mut next = Duration::MAX;
-        for ((since, _), Charged { key, .. }) in &ages.charges {
-            if !all && now < *since + delay && !share.is_due_now(*since) {
-                next = *since + delay;
-                break;
-            }
-            let begun = in_background.get(key);
-            let covered = |begun: &BTreeSet<Duration>| begun.last() >= Some(since);
-            if begun.is_some_and(covered) || due.contains(key) {
-                continue;
-            }
-            // A change made after the last background sync of the inode began does not wait for the end of that sync.
-            if begun.is_none() {
-                let busy = || in_background.keys().filter(|one| one.fs == key.fs).count();
-                let room = (rooms.entry(key.fs)).or_insert_with(|| most.saturating_sub(busy()));
-                if *room == 0 {
-                    // The end of a sync kicks the flusher again.
+        for (fs, on) in &ages.on {
+            let delay = bound.map_or(Duration::MAX, |bound| {
+                share.start_age(&bound, on.rounds(most), now)
+            });
+            let delay = delay.min(self.limits.dirty_age_max);
+            // A file system that hangs takes no room from another.
+            let busy = in_background.keys().filter(|one| one.fs == *fs).count();
+            let mut room = most.saturating_sub(busy);
+            for ((since, _), Charged { key, .. }) in &on.charges {
+                if !all && now < *since + delay && !share.is_due_now(*since) {
+                    next = next.min(*since + delay);
+                    break;
+                }
+                let begun = in_background.get(key);
+                let covered = |begun: &BTreeSet<Duration>| begun.last() >= Some(since);
+                if begun.is_some_and(covered) || due.contains(key) {
                     continue;
                 }
-                *room -= 1;
+                // A change made after the last background sync of the inode began does not wait for the end of that.
+                if begun.is_none() {
+                    if room == 0 {
+                        // The end of a sync kicks the flusher again.
+                        break;
+                    }
+                    room -= 1;
+                }
+                due.push(*key);
             }
-            due.push(*key);
         }
         ages.flusher_rests = next == Duration::MAX;
         Some((due, next))
@@ -197,15 +196,15 @@ impl<V: Volume> Durability<V> {
         let oldest = shares.iter().filter_map(|share| {
             let ages = lock(&share.ages);
             let in_background = lock(&self.in_background);
-            let mut charges = ages.charges.iter();
-            let waits = |charge: &Charged| !in_background.contains_key(&charge.key);
-            let charge = (charges.clone())
-                .find(|(_, charge)| charge.key.fs == fs && waits(charge))
-                .or_else(|| charges.find(|(_, charge)| waits(charge)));
-            charge.map(|((since, _), charge)| (*since, charge.key, share))
+            let firsts = ages.on.iter().filter_map(|(of, on)| {
+                let mut charges = on.charges.iter();
+                let waits = |charge: &Charged| !in_background.contains_key(&charge.key);
+                let ((since, _), charge) = charges.find(|(_, charge)| waits(charge))?;
+                Some((*of != fs, *since, charge.key))
+            });
+            Some((firsts.min()?, share))
         });
-        let first = |(since, key, _): &(Duration, FileKey, _)| (key.fs != fs, *since, *key);
-        if let Some((_, key, share)) = oldest.min_by_key(first) {
+        if let Some(((.., key), share)) = oldest.min_by_key(|(first, _)| *first) {
             self.start_background_sync(key, share, Duration::ZERO);
         }
     }

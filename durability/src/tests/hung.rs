@@ -46,6 +46,37 @@ fn a_bound_is_kept_beside_a_disk_that_hangs() {
     });
 }
 
+/// A file system may be mounted in the folder of a share, and its bytes are within the bound.
+#[test]
+fn a_disk_that_hangs_in_a_bounded_share_holds_back_no_other_in_it() {
+    let limits = Limits {
+        syncs_in_flight_max: 4,
+        ..Limits::default()
+    };
+    world("bounded:200ms,64MiB", limits, |w| async move {
+        let hung = Fake::new(&w.env, ms(3_600_000), ms(0));
+        let mounted = w.engine.share(w.gate.name(), hung, w.gate.settings());
+        for n in 0..40 {
+            let mounted = Arc::clone(&mounted);
+            w.env.spawn(Box::pin(async move {
+                let data = Bytes::from(vec![1; 4096]);
+                drop(mounted.write(&file(ELSEWHERE + n), 0, data, PLAIN).await);
+            }));
+        }
+        w.env.sleep(ms(1_000)).await;
+        assert!(w.gate.exposure().oldest_age >= ms(1_000));
+        let begun = w.env.monotonic();
+        for ino in 100..120 {
+            w.write(&file(ino), 0, 1).await.unwrap();
+            w.flush(&file(ino)).await.unwrap();
+        }
+        assert!(w.env.monotonic() - begun < ms(2_000));
+        w.env.sleep(ms(200)).await;
+        let state = lock(&w.fake.state);
+        assert!(state.pages.values().all(|page| page.durable == page.live));
+    });
+}
+
 #[test]
 fn a_bound_is_kept_beside_a_long_backlog() {
     world("bounded:200ms,64MiB", Limits::default(), |w| async move {

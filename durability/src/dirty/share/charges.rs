@@ -1,34 +1,58 @@
 //! The charges of a share, apart from their beginning and end: what becomes of them, and what a failed sync left
 //! unproven.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::btree_map::Entry, sync::Arc, time::Duration};
 
 use vfs::{FileKey, lock};
 
-use super::{Ages, Charge, Charged, Share, uncount};
+use super::{Ages, Charge, Charged, Share};
 use crate::policy::PolicyKind;
 
 impl Ages {
-    fn update(&mut self, at: (Duration, u64), change: impl FnOnce(&mut Charged)) {
-        if let Some(charged) = self.charges.get_mut(&at) {
-            let old = charged.key;
-            change(charged);
-            *self.inodes.entry(charged.key).or_default() += 1;
-            uncount(&mut self.inodes, old);
+    pub(super) fn insert(&mut self, at: (Duration, u64), charged: Charged) {
+        let on = self.on.entry(charged.key.fs).or_default();
+        on.charges.insert(at, charged);
+        *on.inodes.entry(charged.key).or_default() += 1;
+    }
+
+    pub(super) fn remove(&mut self, fs: u64, at: (Duration, u64)) -> Option<Charged> {
+        let on = self.on.get_mut(&fs)?;
+        let charged = on.charges.remove(&at)?;
+        if let Entry::Occupied(mut count) = on.inodes.entry(charged.key) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
+        // The last one stays, because most shares are on one file system, whose next charge then allocates less.
+        if on.charges.is_empty() && self.on.len() > 1 {
+            self.on.remove(&fs);
+        }
+        Some(charged)
+    }
+
+    /// Whether nothing is dirty.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.on.values().all(|on| on.charges.is_empty())
+    }
+
+    fn get(&mut self, charge: &Charge) -> Option<&mut Charged> {
+        self.on.get_mut(&charge.fs)?.charges.get_mut(&charge.at)
     }
 }
 
 impl Charge {
     /// Another charge, as old as this one and with none of its bytes.
     pub(crate) fn as_old(&self) -> Option<Self> {
-        let key = lock(&self.share.ages).charges.get(&self.at)?.key;
+        let key = lock(&self.share.ages).get(self)?.key;
         Some(Self::since(&self.share, (key, self.kind), self.at.0))
     }
 
     pub(crate) fn change(&mut self, kind: PolicyKind) {
         let mut ages = lock(&self.share.ages);
-        ages.update(self.at, |charge| charge.kind = kind);
+        if let Some(charged) = ages.get(self) {
+            charged.kind = kind;
+        }
         *ages.bytes_of(self.kind) -= self.bytes;
         *ages.bytes_of(kind) += self.bytes;
         self.kind = kind;
@@ -36,36 +60,38 @@ impl Charge {
 
     /// Of a directory: one more name was removed from it.
     pub(crate) fn name_removed(&self) {
-        self.update(|charge| charge.removed = charge.removed.saturating_add(1));
+        self.names_removed(1);
+    }
+
+    fn names_removed(&self, count: u64) {
+        if let Some(charged) = lock(&self.share.ages).get(self) {
+            charged.removed = charged.removed.saturating_add(count);
+        }
     }
 
     pub(crate) fn removed(&self) -> u64 {
-        let ages = lock(&self.share.ages);
-        ages.charges
-            .get(&self.at)
-            .map_or(0, |charge| charge.removed)
-    }
-
-    fn update(&self, change: impl FnOnce(&mut Charged)) {
-        lock(&self.share.ages).update(self.at, change);
+        let mut ages = lock(&self.share.ages);
+        ages.get(self).map_or(0, |charged| charged.removed)
     }
 
     /// Moves the charge to the state of `key`: it ends when that is clean.
     pub(crate) fn move_to(&mut self, key: FileKey) {
-        self.update(|charge| charge.key = key);
+        let mut ages = lock(&self.share.ages);
+        if let Some(charged) = ages.remove(self.fs, self.at) {
+            ages.insert(self.at, Charged { key, ..charged });
+            self.fs = key.fs;
+        }
     }
 
     /// Takes over another charge of the same share. The result stands for `key` and is as old as the older of the two.
     pub(crate) fn join(&mut self, mut other: Self, key: FileKey) {
         self.bytes += std::mem::take(&mut other.bytes);
         if other.at < self.at {
+            std::mem::swap(&mut self.fs, &mut other.fs);
             std::mem::swap(&mut self.at, &mut other.at);
         }
-        let removed = other.removed();
-        self.update(|charge| {
-            charge.key = key;
-            charge.removed = charge.removed.saturating_add(removed);
-        });
+        self.move_to(key);
+        self.names_removed(other.removed());
     }
 }
 

@@ -153,7 +153,7 @@ impl Share {
     /// Whether the share can be forgotten when its last gate is gone: nothing of it is dirty, unproven or tripped.
     pub(crate) fn is_settled(&self) -> bool {
         let ages = lock(&self.ages);
-        let clean = ages.charges.is_empty() && ages.bytes() == 0 && ages.lost_inodes == 0;
+        let clean = ages.is_empty() && ages.bytes() == 0 && ages.lost_inodes == 0;
         clean && !self.is_tripped()
     }
 
@@ -161,10 +161,11 @@ impl Share {
         lock(&self.ages).lost_inodes > 0
     }
 
-    /// The inodes of which anything is dirty, the oldest first; one may appear more than once.
+    /// The inodes of which anything is dirty.
     pub(crate) fn dirty(&self) -> Vec<FileKey> {
         let ages = lock(&self.ages);
-        ages.charges.values().map(|charge| charge.key).collect()
+        let inodes = ages.on.values().flat_map(|on| on.inodes.keys());
+        inodes.copied().collect()
     }
 
     pub(crate) fn exposure(&self, now: Duration) -> Exposure {
@@ -180,7 +181,7 @@ impl Share {
             ..Exposure::default()
         };
         let mut seen = BTreeSet::new();
-        for ((since, _), charge) in &ages.charges {
+        for ((since, _), charge) in ages.on.values().flat_map(|on| &on.charges) {
             let age = now.saturating_sub(*since);
             let mut inodes = |of| u64::from(seen.insert((of, charge.key))) + charge.removed;
             all.inodes += inodes(None);
@@ -199,14 +200,8 @@ impl Share {
         lock(&self.latency).background_synced(span, now, bound.as_ref());
     }
 
-    /// The number of rounds of background syncs that everything dirty takes.
-    fn rounds(&self, at_once: usize) -> usize {
-        lock(&self.ages).inodes.len().div_ceil(at_once.max(1))
-    }
-
-    /// The age at which the background sync of a dirty inode starts.
-    pub(crate) fn start_age(&self, bound: &Bound, at_once: usize, now: Duration) -> Duration {
-        let rounds = self.rounds(at_once);
+    /// The age at which the background sync of a dirty inode starts, where so many rounds of them are due.
+    pub(crate) fn start_age(&self, bound: &Bound, rounds: usize, now: Duration) -> Duration {
         lock(&self.latency).start_age(bound, rounds, now)
     }
 
@@ -237,9 +232,11 @@ impl Share {
         Some(TooSlow { lasts, sync })
     }
 
-    /// Whether more is dirty than background syncs can make stable in time, round after round.
-    pub(crate) fn is_behind(&self, at_once: usize, keeping: &Keeping) -> bool {
-        self.rounds(at_once) > keeping.rounds
+    /// Whether more is dirty on the file system than background syncs can make stable in time, round after round.
+    pub(crate) fn is_behind(&self, fs: u64, at_once: usize, keeping: &Keeping) -> bool {
+        let ages = lock(&self.ages);
+        let rounds = ages.on.get(&fs).map(|on| on.rounds(at_once));
+        rounds.is_some_and(|rounds| rounds > keeping.rounds)
     }
 }
 
