@@ -34,8 +34,8 @@ use sync::planted;
 
 pub use dirty::share::is_same_share;
 pub use gate::{
-    Completion, Earlier, Gate, OpenPolicy, PendingChange, PendingContents, PendingRemoval,
-    PendingRename, Receipt, Replaced, Unchanged,
+    Completion, Earlier, Gate, OpenPolicy, PendingChange, PendingContents, PendingRename, Receipt,
+    Replaced, Unchanged,
 };
 pub use metrics::{BUCKETS, Counters, HistogramView};
 #[cfg(feature = "planted-faults")]

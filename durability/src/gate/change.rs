@@ -1,5 +1,5 @@
-//! The guard of a change, from before it is made until its receipt. Renames, removals (`rename.rs`) and changes of
-//! contents (`contents.rs`) have guards of the same kind.
+//! The guard of a change, from before it is made until its receipt. Renames (`rename.rs`) and changes of contents
+//! (`contents.rs`) have guards of the same kind.
 //!
 //! Invariants:
 //! - Every guard draws a sequence number before its change. If a sync of the inode fails between
@@ -18,7 +18,7 @@ use crate::{
     policy::{Event, Meta, RequestFlags, Wait},
 };
 
-/// A new name, metadata, a size or a stream, about to be made or changed.
+/// A name, metadata, a size or a stream, about to be made, changed or removed.
 ///
 /// The methods that report it fail with the error of the syncs that the policy requires. The change was made anyway.
 #[must_use = "a change that was made must be reported"]

@@ -42,7 +42,7 @@ pub use crate::dirty::Earlier;
 pub use change::PendingChange;
 pub use contents::PendingContents;
 pub use opens::OpenPolicy;
-pub use rename::{PendingRemoval, PendingRename, Replaced};
+pub use rename::{PendingRename, Replaced};
 
 /// The sequence number of a change that no failed sync can concern.
 const BEYOND_DOUBT: u64 = u64::MAX;

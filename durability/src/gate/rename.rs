@@ -24,13 +24,6 @@ pub struct PendingRename<'a, V: Volume> {
     alone: Option<OwnedRwLockWriteGuard<()>>,
 }
 
-/// A name that is about to be removed. A guard like [`PendingChange`].
-#[must_use = "a change that was made must be reported"]
-pub struct PendingRemoval<'a, V: Volume> {
-    node: &'a V::Node,
-    from: PendingChange<'a, V>,
-}
-
 /// A file that has lost a name, to another file or altogether, for the answer to the request that caused that.
 #[must_use = "the answer to the request depends on the replaced file as well"]
 pub struct Replaced<'a, V: Volume> {
@@ -101,12 +94,11 @@ impl<V: Volume> Gate<V> {
     /// As of [`Gate::begin_rename`].
     pub async fn begin_removal<'a>(
         &'a self,
-        node: &'a V::Node,
+        node: &V::Node,
         from: &'a V::Node,
-    ) -> VfsResult<PendingRemoval<'a, V>> {
+    ) -> VfsResult<PendingChange<'a, V>> {
         self.begin_replacement(node, from).await?;
-        let from = self.begin(from);
-        Ok(PendingRemoval { node, from })
+        Ok(self.begin(from))
     }
 
     /// A name of `node` in `from` is about to be replaced by a link. On a file system whose renames
@@ -293,13 +285,18 @@ impl<V: Volume> Replaced<'_, V> {
     }
 }
 
-impl<V: Volume> PendingRemoval<'_, V> {
-    /// The name was removed.
-    pub async fn removed(&self, name: RemovedName, flags: RequestFlags) -> VfsResult<Receipt> {
-        let (gate, from) = (self.from.gate, self.from.node);
+impl<V: Volume> PendingChange<'_, V> {
+    /// The name of `node` was removed, as announced by [`Gate::begin_removal`].
+    pub async fn removed(
+        &self,
+        node: &V::Node,
+        name: RemovedName,
+        flags: RequestFlags,
+    ) -> VfsResult<Receipt> {
+        let (gate, from) = (self.gate, self.node);
         let core = &gate.core;
-        let gone = gate.name_removed(self.node, from, (name, flags)).await;
-        core.entry_failed_since(from.key(), self.from.since);
+        let gone = gate.name_removed(node, from, (name, flags)).await;
+        core.entry_failed_since(from.key(), self.since);
         if gone.judged.barriers.wait == Wait::Nothing {
             return gate.acknowledge(from, gone.judged).await;
         }

@@ -63,7 +63,7 @@ impl Change {
                 let from = dir(100 + i % 50);
                 let removal = w.gate.begin_removal(&f, &from).await.unwrap();
                 let gone = name(from.ino);
-                drop(removal.removed(RemovedName::Own, PLAIN).await.unwrap());
+                drop(removal.removed(&f, RemovedName::Own, PLAIN).await.unwrap());
                 (vec![gone], Vec::new())
             }
             Self::Rename => {

@@ -277,12 +277,15 @@ fn the_removal_of_a_symbolic_link_ends_no_latch_of_the_directory() {
         assert_eq!(w.flush(&linked).await, IO);
         let begun = w.gate.begin_removal(&linked, &above).await.unwrap();
         begun
-            .removed(RemovedName::SymbolicLink, PLAIN)
+            .removed(&linked, RemovedName::SymbolicLink, PLAIN)
             .await
             .unwrap();
         assert_eq!(w.flush(&linked).await, IO);
         let begun = w.gate.begin_removal(&linked, &above).await.unwrap();
-        begun.removed(RemovedName::Own, PLAIN).await.unwrap();
+        begun
+            .removed(&linked, RemovedName::Own, PLAIN)
+            .await
+            .unwrap();
         assert!(w.gate.poisoned().is_empty());
     });
 }
@@ -295,7 +298,7 @@ fn a_removal_that_a_sync_failed_beside_is_lost_with_it() {
         let begun = w.gate.begin_removal(&f, &d).await.unwrap();
         w.fake.script(50, &[IO]);
         assert_eq!(w.flush(&d).await, IO);
-        begun.removed(RemovedName::Own, PLAIN).await.unwrap();
+        begun.removed(&f, RemovedName::Own, PLAIN).await.unwrap();
         // The change that the sync knew of is repaired, the entry never is.
         w.gate.meta_changed(&d, Meta::Times, PLAIN).await.unwrap();
         assert_eq!(w.flush(&d).await, IO);

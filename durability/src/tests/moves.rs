@@ -746,7 +746,7 @@ fn one_of_several_names_that_is_deleted_for_good_comes_back_under_no_earlier_nam
         w.rename(&f, &a, &b).await.unwrap();
         let above = dir(12);
         let link = w.gate.begin_removal(&f, &above).await.unwrap();
-        let gone = link.removed(RemovedName::SymbolicLink, THROUGH).await;
+        let gone = link.removed(&f, RemovedName::SymbolicLink, THROUGH).await;
         drop(gone.unwrap());
         assert!(!w.fake.is_stable_in(10), "a link to the file was removed");
         drop(w.gate.removed(&f, &b, THROUGH).await.unwrap());

@@ -44,7 +44,7 @@ impl<V: Volume> Gate<V> {
     pub(super) async fn removed(&self, n: &V::Node, from: &V::Node, how: RequestFlags) -> Said {
         self.begin_removal(n, from)
             .await?
-            .removed(RemovedName::Own, how)
+            .removed(n, RemovedName::Own, how)
             .await
     }
     pub(super) async fn stream_created(&self, n: &V::Node, how: RequestFlags) -> Said {

@@ -326,7 +326,7 @@ fn a_stored_latch_waits_for_a_hard_link_that_is_removed_beside() {
         let beside = w.gate.begin_removal(&f, &e).await.unwrap();
         drop(w.gate.removed(&f, &d, PLAIN).await.unwrap());
         w.env.sleep(ms(5)).await;
-        drop(beside.removed(RemovedName::Own, PLAIN).await.unwrap());
+        drop(beside.removed(&f, RemovedName::Own, PLAIN).await.unwrap());
         w.env.sleep(ms(10)).await;
         assert_eq!(store.take_log(), [""; 0], "the second one is being synced");
         w.env.sleep(ms(100)).await;

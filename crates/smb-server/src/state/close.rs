@@ -454,7 +454,7 @@ impl<V: Vfs> Removal<'_, V> {
         notices::report(server, &[gone]);
         let after = server.files.entries_changed(parent.key(), self.spared);
         perform(server, after);
-        Ok(begun.removed(removed, self.flags).await)
+        Ok(begun.removed(&file, removed, self.flags).await)
     }
 
     /// Whether the name that the close of `open` was to remove is gone although no removal has found it: a rename or

@@ -376,7 +376,7 @@ async fn take_back<V: Vfs>(
             // The inode number may be reused for another file, so nothing of this one may remain dirty or poisoned.
             // Nobody waits for the result.
             let flags = durability::RequestFlags::default();
-            drop(begun.removed(name, flags).await);
+            drop(begun.removed(node, name, flags).await);
             return Ok(true);
         }
         // Somebody opened it and changed it, or removed it.
