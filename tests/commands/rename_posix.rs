@@ -118,6 +118,27 @@ fn a_name_is_replaced_although_another_name_of_its_file_is_to_be_deleted() {
     }
 }
 
+/// [MS-FSA] 2.1.5.15.12: Open.Link.IsDeleted, also where the file has another link of that name by then.
+#[test]
+fn a_handle_whose_name_was_replaced_renames_no_later_link_of_that_name() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    tree.write_file("f", b"old").unwrap();
+    tree.write_file("new", b"new").unwrap();
+    let linked = set(&tree, Class::LINK_EX, "f", "g", REPLACE);
+    assert_eq!(linked, Status::SUCCESS);
+    let access = AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES;
+    let theirs = other.create(&CreateArgs::open("f").access(access)).unwrap();
+    assert_eq!(rename(&tree, "new", "f", POSIX), Status::SUCCESS);
+    let again = set(&tree, Class::LINK_EX, "g", "f", POSIX);
+    assert_eq!(again, Status::SUCCESS);
+    let renamed = status(theirs.set(Class::RENAME_EX, &info("h", REPLACE)));
+    assert_eq!(renamed, Status::ACCESS_DENIED);
+    theirs.close().unwrap();
+    assert_eq!(names(&tree), ["f", "g"]);
+    assert_eq!(tree.read_file("f").unwrap(), b"old");
+}
+
 /// A handle without a name changes nothing that watchers see: the name is another file's. The host's own notices are off,
 /// because Linux reports the truncation of a file without a name under its last one.
 #[test]
