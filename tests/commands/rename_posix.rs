@@ -118,20 +118,38 @@ fn a_name_is_replaced_although_another_name_of_its_file_is_to_be_deleted() {
     }
 }
 
+/// A handle whose name `f` another file has got. Then its own file has got it again, beside the name `g`.
+fn of_an_earlier_link(tree: &Tree) -> File {
+    tree.write_file("f", b"old").unwrap();
+    tree.write_file("new", b"new").unwrap();
+    let linked = set(tree, Class::LINK_EX, "f", "g", REPLACE);
+    assert_eq!(linked, Status::SUCCESS);
+    let access = AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES;
+    let handle = tree.create(&CreateArgs::open("f").access(access)).unwrap();
+    assert_eq!(rename(tree, "new", "f", POSIX), Status::SUCCESS);
+    let again = set(tree, Class::LINK_EX, "g", "f", POSIX);
+    assert_eq!(again, Status::SUCCESS);
+    handle
+}
+
+/// [MS-FSA] 2.1.5.5: only opens of the same link keep it from being removed.
+#[test]
+fn a_handle_whose_name_was_replaced_keeps_no_later_link_of_that_name() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let handle = of_an_earlier_link(&tree);
+    tree.delete("f").unwrap();
+    assert_eq!(names(&tree), ["g"]);
+    handle.close().unwrap();
+    assert_eq!(names(&tree), ["g"]);
+}
+
 /// [MS-FSA] 2.1.5.15.12: Open.Link.IsDeleted, also where the file has another link of that name by then.
 #[test]
 fn a_handle_whose_name_was_replaced_renames_no_later_link_of_that_name() {
     let server = HoldfastServer::new();
-    let (tree, other) = (server.tree(), server.tree());
-    tree.write_file("f", b"old").unwrap();
-    tree.write_file("new", b"new").unwrap();
-    let linked = set(&tree, Class::LINK_EX, "f", "g", REPLACE);
-    assert_eq!(linked, Status::SUCCESS);
-    let access = AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES;
-    let theirs = other.create(&CreateArgs::open("f").access(access)).unwrap();
-    assert_eq!(rename(&tree, "new", "f", POSIX), Status::SUCCESS);
-    let again = set(&tree, Class::LINK_EX, "g", "f", POSIX);
-    assert_eq!(again, Status::SUCCESS);
+    let tree = server.tree();
+    let theirs = of_an_earlier_link(&tree);
     let renamed = status(theirs.set(Class::RENAME_EX, &info("h", REPLACE)));
     assert_eq!(renamed, Status::ACCESS_DENIED);
     theirs.close().unwrap();

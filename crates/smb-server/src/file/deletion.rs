@@ -300,7 +300,8 @@ impl Inode {
     /// [MS-FSA] 2.1.5.5, phase 3: the link is removed when its last handle is closed, or the handle that asked for
     /// POSIX semantics.
     fn link_to_remove(&mut self, id: OpenId, open: &Open) -> Option<(Remove, Deleter)> {
-        let last = !self.opens.values().any(|other| other.link == open.link);
+        // An open that has lost this name is of an earlier link, not of one that has got the name since.
+        let last = !(self.opens.values()).any(|other| other.link == open.link && !other.unlinked);
         let who = self.links.get_mut(&open.link)?.begin(id, last)?;
         for other in self.opens.values_mut() {
             other.unlinked |= other.link == open.link;

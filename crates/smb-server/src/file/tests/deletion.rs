@@ -168,10 +168,10 @@ fn a_close_that_removes_the_name_itself_answers_for_no_other_removal() {
     rig.open(&linked);
     rig.mark_deleted(&lasting);
     rig.mark_deleted(&linked);
-    assert_eq!(rig.close(&linked).remove, None);
-    let closed = rig.close(&lasting);
+    let closed = rig.close(&linked);
     assert!(closed.remove.is_some());
     assert_eq!(closed.unlinked, None);
+    assert_eq!(rig.close(&lasting).remove, None);
 }
 
 #[test]
