@@ -213,9 +213,12 @@ impl<V: Volume> Durability<V> {
         }
     }
 
-    /// A sync of a whole file system failed. The kernel does not report which inodes have lost something, so it counts
-    /// as a failed sync of everything dirty there. Only what is still dirty is poisoned: other workers may make an inode
-    /// stable meanwhile, or remove it.
+    /// A sync of the whole file system with this device number failed. The kernel does not report which inodes have lost
+    /// something, so it counts as a failed sync of everything dirty under that number. Only what is still dirty is
+    /// poisoned: other workers may make an inode stable meanwhile, or remove it.
+    ///
+    /// Other subvolumes of a btrfs, and layers of an overlayfs, have other numbers, and no later process sees the
+    /// failure. So everything else that is dirty is due at once: each inode's own sync returns what the inode has lost.
     pub(crate) fn lost_on_file_system(&self, fs: u64, error: VfsError) {
         let whole = FailedSyncs::whole(fs);
         let failure = self.note_failure(whole, error);
@@ -241,6 +244,8 @@ impl<V: Volume> Durability<V> {
         for key in self.keys(|_, inode| inode.is_dirty()) {
             self.with(key, |inode| inode.file_system_failed(fs, key, failure));
         }
+        let shares = self.shares();
+        shares.iter().for_each(|share| share.hurry());
     }
 
     fn names_in(&self, dir: FileKey) -> Vec<FileKey> {
