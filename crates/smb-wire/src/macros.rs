@@ -282,15 +282,17 @@ macro_rules! empty_message {
 
 /// Defines messages whose bodies are StructureSize, fields of fixed width as in `records!`, and one buffer that follows
 /// them; offset and length of the buffer are where the square brackets are. `$put` appends the buffer. With
-/// `none_if_empty`, the offset of an empty buffer is zero.
+/// `none_if_empty`, the offset of an empty buffer is zero. `as |place| ...` says how the buffer is read where a place
+/// outside the message is no error, or one inside it may be; the expression sees the other fields and, under the
+/// buffer's name, the result of the usual reading.
 macro_rules! buffer_messages {
     ($(
         $(#[$meta:meta])*
-        $name:ident($size:literal, $put:path $(, $none:ident)?) {
+        $name:ident($size:literal $(; pad $pad:literal)?, $put:path $(, $none:ident)?) {
             $( $(#[$bmeta:meta])* $before:ident: $before_ty:ty $(, pad $before_pad:literal)?; )*
             [ $( $part:ident: $part_ty:ty $(, pad $part_pad:literal)?; )+ ]
             $( $(#[$ameta:meta])* $after:ident: $after_ty:ty $(, pad $after_pad:literal)?; )*
-            => $(#[$tmeta:meta])* $buffer:ident
+            => $(#[$tmeta:meta])* $buffer:ident $(, as |$place:pat_param| $read:expr)?
         }
     )*) => {$(
         $(#[$meta])*
@@ -309,7 +311,7 @@ macro_rules! buffer_messages {
             /// Reads the message, from its SMB2 header on.
             ///
             /// # Errors
-            /// [`Malformed`](crate::Malformed) when the buffer is outside the message.
+            /// [`Malformed`](crate::Malformed) when the body is too short, or the buffer is outside the message.
             pub fn read(message: &'a [u8]) -> Result<Self, crate::Malformed> {
                 use crate::fscc::record::Field;
                 let mut body = crate::codec::Reader::body(
@@ -317,6 +319,7 @@ macro_rules! buffer_messages {
                     Self::STRUCTURE_SIZE,
                     stringify!($name),
                 )?;
+                $( body.skip($pad)?; )?
                 $(
                     let $before = <$before_ty as Field>::get(&mut body)?;
                     $( body.skip($before_pad)?; )?
@@ -330,8 +333,12 @@ macro_rules! buffer_messages {
                     let $after = <$after_ty as Field>::get(&mut body)?;
                     $( body.skip($after_pad)?; )?
                 )*
-                let $buffer = body.buffer(message, place.offset, place.length)?;
-                Ok(Self { $( $before, )* $( $after, )* $buffer })
+                let $buffer = body.buffer(message, place.offset, place.length);
+                $(
+                    let $place = place;
+                    let $buffer = $read;
+                )?
+                Ok(Self { $( $before, )* $( $after, )* $buffer: $buffer? })
             }
 
             /// Appends the body; `start` is the position of the header in `out`. The buffer must not be longer than
@@ -343,6 +350,7 @@ macro_rules! buffer_messages {
                 let place = crate::codec::Place::behind(FIXED, self.$buffer)$( .$none() )?;
                 crate::codec::put_fixed::<FIXED>(out, |out| {
                     bytes::BufMut::put_u16_le(out, Self::STRUCTURE_SIZE);
+                    $( bytes::BufMut::put_bytes(out, 0, $pad); )?
                     $(
                         self.$before.put(out);
                         $( bytes::BufMut::put_bytes(out, 0, $before_pad); )?
@@ -361,7 +369,8 @@ macro_rules! buffer_messages {
         }
 
         const _: () = assert!(
-            2 $( + <$before_ty as crate::fscc::record::Field>::SIZE $( + $before_pad )? )*
+            2 $( + $pad )?
+                $( + <$before_ty as crate::fscc::record::Field>::SIZE $( + $before_pad )? )*
                 $( + size_of::<$part_ty>() $( + $part_pad )? )+
                 $( + <$after_ty as crate::fscc::record::Field>::SIZE $( + $after_pad )? )*
                 == $size & !1,

@@ -5,7 +5,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{Buffer, Malformed, Reader, pad_to};
+use crate::codec::{Buffer, Malformed, Reader, pad_to, put_at_least_a_byte};
 use crate::fscc::Field;
 use crate::ids::FileId;
 
@@ -17,82 +17,26 @@ flags_of_the_wire! {
     }
 }
 
-/// Appends what request and response have in common, up to the place of the input.
-fn put_head(out: &mut BytesMut, structure_size: u16, ctl_code: u32, file_id: FileId) -> Buffer {
-    out.put_u16_le(structure_size);
-    out.put_u16_le(0);
-    out.put_u32_le(ctl_code);
-    file_id.put(out);
-    Buffer::reserve(out)
-}
-
-/// The IOCTL request ([MS-SMB2] 2.2.31).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IoctlRequest<'a> {
-    /// The control code, see `fsctl`.
-    pub ctl_code: u32,
-    /// The handle, or [`FileId::ANY`] for codes that need none.
-    pub file_id: FileId,
-    /// The input.
-    pub input: &'a [u8],
-    /// Maximum length in bytes of the input in the response back.
-    pub max_input_response: u32,
-    /// OutputCount, which a server is to ignore but for the credits; this client sends 0.
-    pub output_count: u32,
-    /// Maximum length in bytes of the output in the response.
-    pub max_output_response: u32,
-    /// Flags.
-    pub flags: IoctlFlags,
-}
-
-impl<'a> IoctlRequest<'a> {
-    /// StructureSize.
-    pub const STRUCTURE_SIZE: u16 = 57;
-
-    /// Reads the request, from its SMB2 header on.
-    ///
-    /// # Errors
-    /// [`Malformed`] when the input is outside the message, or not aligned to 8 bytes ([MS-SMB2] 3.3.5.15).
-    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
-        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "IOCTL request")?;
-        body.skip(2)?;
-        let ctl_code = body.u32()?;
-        let file_id = FileId::get(&mut body)?;
-        let (input_offset, input_len) = (body.u32()?, body.u32()?);
-        let max_input_response = body.u32()?;
-        body.skip(4)?;
-        let output_count = body.u32()?;
-        let max_output_response = body.u32()?;
-        let flags = IoctlFlags(body.u32()?);
-        body.skip(4)?;
-        if input_len != 0 && input_offset % 8 != 0 {
-            return Err(Malformed::new("IOCTL input offset"));
-        }
-        Ok(Self {
-            ctl_code,
-            file_id,
-            input: body.buffer(message, input_offset, input_len)?,
-            max_input_response,
-            output_count,
-            max_output_response,
-            flags,
-        })
-    }
-
-    /// Appends the body; `start` is the position of the header in `out`.
-    pub fn encode(&self, out: &mut BytesMut, start: usize) {
-        let input = put_head(out, Self::STRUCTURE_SIZE, self.ctl_code, self.file_id);
-        out.put_u32_le(self.max_input_response);
-        out.put_u32_le(0);
-        out.put_u32_le(self.output_count);
-        out.put_u32_le(self.max_output_response);
-        out.put_u32_le(self.flags.bits());
-        out.put_u32_le(0);
-        if !self.input.is_empty() {
-            input.put(out, start, self.input);
-        } else {
-            // StructureSize counts one byte of the buffer, so there is at least one.
-            out.put_u8(0);
+buffer_messages! {
+    /// The IOCTL request ([MS-SMB2] 2.2.31).
+    IoctlRequest(57; pad 2, put_at_least_a_byte, none_if_empty) {
+        /// The control code, see `fsctl`.
+        ctl_code: u32;
+        /// The handle, or [`FileId::ANY`] for codes that need none.
+        file_id: FileId;
+        [offset: u32; length: u32;]
+        /// Maximum length in bytes of the input in the response back.
+        max_input_response: u32, pad 4;
+        /// OutputCount, which a server is to ignore but for the credits; this client sends 0.
+        output_count: u32;
+        /// Maximum length in bytes of the output in the response.
+        max_output_response: u32;
+        /// Flags.
+        flags: IoctlFlags, pad 4;
+        => /// The input, which is aligned to 8 bytes ([MS-SMB2] 3.3.5.15).
+        input, as |place| match place.length == 0 || place.offset % 8 == 0 {
+            true => input,
+            false => Err(Malformed::new("IOCTL input offset")),
         }
     }
 }
@@ -140,7 +84,11 @@ impl<'a> IoctlResponse<'a> {
 
     /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
-        let input = put_head(out, Self::STRUCTURE_SIZE, self.ctl_code, self.file_id);
+        out.put_u16_le(Self::STRUCTURE_SIZE);
+        out.put_u16_le(0);
+        out.put_u32_le(self.ctl_code);
+        self.file_id.put(out);
+        let input = Buffer::reserve(out);
         let output = Buffer::reserve(out);
         out.put_u32_le(self.flags);
         out.put_u32_le(0);

@@ -5,10 +5,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{
-    Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16, put_at_least_a_byte,
-};
-use crate::fscc::Field;
+use crate::codec::{Malformed, Reader, fitting_u32, put_at_least_a_byte};
 use crate::ids::FileId;
 
 flags_of_the_wire! {
@@ -33,95 +30,35 @@ enum_of_the_wire! {
     }
 }
 
-/// The READ request ([MS-SMB2] 2.2.19).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadRequest<'a> {
-    /// The position in the response at which the client would like the data; a hint.
-    pub padding: u8,
-    /// Flags.
-    pub flags: ReadFlags,
-    /// Bytes to read.
-    pub length: u32,
-    /// The position in the file.
-    pub offset: u64,
-    /// The handle.
-    pub file_id: FileId,
-    /// Minimum number of bytes for the read to succeed.
-    pub minimum_count: u32,
-    /// The channel on which the data are transferred.
-    pub channel: Channel,
-    /// Bytes to send over the channel, if there is one.
-    pub remaining_bytes: u32,
-    /// Channel descriptors; empty when there is no channel.
-    pub channel_info: &'a [u8],
+/// The channel's description, of which `found` is the place in the message; empty without a channel or outside the
+/// message. It is not checked, because the dialects before 3.0 ignore all fields of a channel.
+pub(super) fn channel_info(channel: Channel, found: Result<&[u8], Malformed>) -> &[u8] {
+    let described = found.ok().filter(|_| channel != Channel::NONE);
+    described.unwrap_or_default()
 }
 
-/// Reads the channel's description; empty without a channel or outside the message. It is not checked, because the
-/// dialects before 3.0 ignore all fields of a channel.
-pub(super) fn channel_info<'a>(
-    body: &Reader<'a>,
-    message: &'a [u8],
-    channel: Channel,
-    offset: u16,
-    len: u16,
-) -> &'a [u8] {
-    let described = body.buffer(message, offset, len);
-    described
-        .ok()
-        .filter(|_| channel != Channel::NONE)
-        .unwrap_or_default()
-}
-
-impl<'a> ReadRequest<'a> {
-    /// StructureSize.
-    pub const STRUCTURE_SIZE: u16 = 49;
-
-    /// Reads the request, from its SMB2 header on.
-    ///
-    /// # Errors
-    /// [`Malformed`] when it is too short.
-    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
-        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "READ request")?;
-        let padding = body.u8()?;
-        let flags = ReadFlags(body.u8()?);
-        let length = body.u32()?;
-        let offset = body.u64()?;
-        let file_id = FileId::get(&mut body)?;
-        let minimum_count = body.u32()?;
-        let channel = Channel(body.u32()?);
-        let remaining_bytes = body.u32()?;
-        let (info_offset, info_len) = (body.u16()?, body.u16()?);
-        Ok(Self {
-            padding,
-            flags,
-            length,
-            offset,
-            file_id,
-            minimum_count,
-            channel,
-            remaining_bytes,
-            channel_info: channel_info(&body, message, channel, info_offset, info_len),
-        })
-    }
-
-    /// Appends the body; `start` is the position of the header in `out`.
-    pub fn encode(&self, out: &mut BytesMut, start: usize) {
-        let (info, info_len) = fitting_u16(self.channel_info);
-        out.put_u16_le(Self::STRUCTURE_SIZE);
-        out.put_u8(self.padding);
-        out.put_u8(self.flags.bits());
-        out.put_u32_le(self.length);
-        out.put_u64_le(self.offset);
-        self.file_id.put(out);
-        out.put_u32_le(self.minimum_count);
-        out.put_u32_le(self.channel.0);
-        out.put_u32_le(self.remaining_bytes);
-        let info_offset = Patch::u16(out);
-        out.put_u16_le(info_len);
-        if !info.is_empty() {
-            info_offset.set_u16(out, offset_u16(out, start));
-        }
-        put_at_least_a_byte(out, info);
+buffer_messages! {
+    /// The READ request ([MS-SMB2] 2.2.19).
+    ReadRequest(49, put_at_least_a_byte, none_if_empty) {
+        /// The position in the response at which the client would like the data; a hint.
+        padding: u8;
+        /// Flags.
+        flags: ReadFlags;
+        /// Bytes to read.
+        length: u32;
+        /// The position in the file.
+        offset: u64;
+        /// The handle.
+        file_id: FileId;
+        /// Minimum number of bytes for the read to succeed.
+        minimum_count: u32;
+        /// The channel on which the data are transferred.
+        channel: Channel;
+        /// Bytes to send over the channel, if there is one.
+        remaining_bytes: u32;
+        [offset: u16; length: u16;]
+        => /// Channel descriptors; empty when there is no channel.
+        channel_info, as |_| Ok::<_, Malformed>(self::channel_info(channel, channel_info))
     }
 }
 

@@ -70,7 +70,7 @@ impl<'a> WriteRequest<'a> {
             channel,
             remaining_bytes,
             flags,
-            channel_info: channel_info(&body, message, channel, info_offset, info_len),
+            channel_info: channel_info(channel, body.buffer(message, info_offset, info_len)),
             data: body.buffer(message, data_offset, data_len)?,
         })
     }
