@@ -24,9 +24,10 @@ pub(crate) fn crc32c<const N: usize>(parts: [&[u8]; N]) -> u32 {
 }
 
 /// A value that always has the same form of bytes.
-pub(crate) trait Field: Sized {
+pub trait StoredField: Sized {
+    /// Appends it.
     fn put(&self, out: &mut Vec<u8>);
-    /// Takes it off the front. `None` for bytes that [`Field::put`] does not write.
+    /// Takes it off the front. `None` for bytes that [`StoredField::put`] does not write.
     fn take(from: &mut &[u8]) -> Option<Self>;
 }
 
@@ -39,7 +40,7 @@ pub(crate) fn bytes<'a>(from: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
 
 macro_rules! numbers {
     ($($type:ty),*) => {$(
-        impl Field for $type {
+        impl StoredField for $type {
             fn put(&self, out: &mut Vec<u8>) {
                 out.extend(self.to_le_bytes());
             }
@@ -52,7 +53,7 @@ macro_rules! numbers {
 }
 numbers!(u8, u16, u32, u64, i64);
 
-impl Field for bool {
+impl StoredField for bool {
     fn put(&self, out: &mut Vec<u8>) {
         u8::from(*self).put(out);
     }
@@ -65,7 +66,7 @@ impl Field for bool {
     }
 }
 
-impl Field for [u8; 16] {
+impl StoredField for [u8; 16] {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend(self);
     }
@@ -74,7 +75,7 @@ impl Field for [u8; 16] {
     }
 }
 
-impl Field for String {
+impl StoredField for String {
     /// A longer text is cut at 65,535 bytes, at the edge of a character.
     fn put(&self, out: &mut Vec<u8>) {
         let end = self.floor_char_boundary(usize::from(u16::MAX));
@@ -88,18 +89,18 @@ impl Field for String {
     }
 }
 
-impl Field for Timestamp {
+impl StoredField for Timestamp {
     fn put(&self, out: &mut Vec<u8>) {
         (self.secs, self.nanos).put(out);
     }
     fn take(from: &mut &[u8]) -> Option<Self> {
-        let (secs, nanos) = Field::take(from)?;
+        let (secs, nanos) = StoredField::take(from)?;
         (nanos < 1_000_000_000).then_some(Self { secs, nanos })
     }
 }
 
 /// Whole milliseconds, rounded up, because recorded bounds are upper bounds.
-impl Field for Duration {
+impl StoredField for Duration {
     fn put(&self, out: &mut Vec<u8>) {
         let millis = self.as_nanos().div_ceil(1_000_000);
         u64::try_from(millis).unwrap_or(u64::MAX).put(out);
@@ -110,7 +111,7 @@ impl Field for Duration {
 }
 
 /// Every policy is stored in the form of `bounded`, with zeros where it has no bound.
-impl Field for Policy {
+impl StoredField for Policy {
     fn put(&self, out: &mut Vec<u8>) {
         let (code, (delay, bytes)): (u8, _) = match self {
             Self::Honor => (0, (Duration::ZERO, 0)),
@@ -121,7 +122,7 @@ impl Field for Policy {
         (code, (delay, bytes)).put(out);
     }
     fn take(from: &mut &[u8]) -> Option<Self> {
-        let (code, (max_delay, max_bytes)): (u8, _) = Field::take(from)?;
+        let (code, (max_delay, max_bytes)): (u8, _) = StoredField::take(from)?;
         Some(match code {
             0 => Self::Honor,
             1 => Self::TreatHostAsStableStorage,
@@ -135,7 +136,7 @@ impl Field for Policy {
     }
 }
 
-impl<A: Field, B: Field> Field for (A, B) {
+impl<A: StoredField, B: StoredField> StoredField for (A, B) {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);
         self.1.put(out);
@@ -145,25 +146,41 @@ impl<A: Field, B: Field> Field for (A, B) {
     }
 }
 
-impl<T: Field> Field for Vec<T> {
+/// A byte that says whether there is a value, and the value.
+impl<T: StoredField> StoredField for Option<T> {
     fn put(&self, out: &mut Vec<u8>) {
-        (self.len() as u16).put(out);
-        self.iter().for_each(|item| item.put(out));
+        self.is_some().put(out);
+        self.iter().for_each(|value| value.put(out));
+    }
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        match bool::take(from)? {
+            true => T::take(from).map(Some),
+            false => Some(None),
+        }
+    }
+}
+
+impl<T: StoredField> StoredField for Vec<T> {
+    /// A longer list is cut at 65,535 items.
+    fn put(&self, out: &mut Vec<u8>) {
+        let count = self.len().min(usize::from(u16::MAX));
+        (count as u16).put(out);
+        self.iter().take(count).for_each(|item| item.put(out));
     }
     fn take(from: &mut &[u8]) -> Option<Self> {
         (0..u16::take(from)?).map(|_| T::take(from)).collect()
     }
 }
 
-/// Makes a struct a [`Field`]: the fields to store, in this order, and the value that the others are read as.
+/// Makes a struct a [`StoredField`]: the fields to store, in this order, and the value that the others are read as.
 macro_rules! fields {
     ($type:ident { $($field:ident),+ $(, ..$rest:expr)? }) => {
-        impl Field for $type {
+        impl StoredField for $type {
             fn put(&self, out: &mut Vec<u8>) {
                 $(self.$field.put(out);)+
             }
             fn take(from: &mut &[u8]) -> Option<Self> {
-                $(let $field = Field::take(from)?;)+
+                $(let $field = StoredField::take(from)?;)+
                 Some(Self { $($field,)+ $(..$rest)? })
             }
         }
@@ -186,7 +203,7 @@ const ERRORS: [(u8, VfsError); 8] = [
     (8, VfsError::NotSupported),
 ];
 
-impl Field for VfsError {
+impl StoredField for VfsError {
     fn put(&self, out: &mut Vec<u8>) {
         let known = ERRORS.iter().find(|(_, known)| known == self);
         known.map_or(1, |(code, _)| *code).put(out);
@@ -236,7 +253,7 @@ mod tests {
             let mut out = Vec::new();
             (text.clone(), (at, policy)).put(&mut out);
             let mut from = &*out;
-            let read: Option<(String, (Timestamp, Policy))> = Field::take(&mut from);
+            let read: Option<(String, (Timestamp, Policy))> = StoredField::take(&mut from);
             prop_assert_eq!(read, Some((text, (at, policy))));
             prop_assert!(from.is_empty() && u8::take(&mut from).is_none());
         }

@@ -14,7 +14,7 @@
 //! after a power cut the last group may be torn, which is normal: nothing in it was acknowledged. A
 //! bad group with a good one behind it is damage. Behind the last group there are zeros.
 
-use super::bytes::{Field, bytes, crc32c};
+use super::bytes::{StoredField, bytes, crc32c};
 
 /// Groups begin at multiples of this number of bytes.
 pub(crate) const ALIGN: usize = 512;
@@ -57,7 +57,7 @@ fn parse<'a>(magic: &Magic, mut from: &'a [u8], cost: &mut usize) -> Option<Grou
         return None;
     }
     let head = from.get(..16)?;
-    let (len, (segment, (number, crc))): (u32, (u64, (u32, u32))) = Field::take(&mut from)?;
+    let (len, (segment, (number, crc))): (u32, (u64, (u32, u32))) = StoredField::take(&mut from)?;
     let len = usize::try_from(len).ok()?;
     if len > PAYLOAD_MAX {
         return None;

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 use vfs::{FileKey, Timestamp};
 
 use super::{
-    bytes::{Field, bytes, fields},
+    bytes::{StoredField, bytes, fields},
     groups::{self, Damage, Magic},
 };
 use crate::{policy::Policy, report::Exposure};
@@ -158,10 +158,10 @@ macro_rules! kinds {
             /// `Some(None)` for a kind of a later version.
             #[allow(clippy::option_option)]
             pub(crate) fn read(from: &mut &[u8]) -> Option<Option<Self>> {
-                let (kind, len): (u8, u32) = Field::take(from)?;
+                let (kind, len): (u8, u32) = StoredField::take(from)?;
                 let mut body = bytes(from, usize::try_from(len).ok()?)?;
                 let mut record = match kind {
-                    $($kind => Self::$name { $($field: Field::take(&mut body)?),+ },)+
+                    $($kind => Self::$name { $($field: StoredField::take(&mut body)?),+ },)+
                     _ => return Some(None),
                 };
                 if !body.is_empty() {
@@ -193,10 +193,10 @@ impl JournalRecord {
 
     fn take_devices(&mut self, body: &mut &[u8]) -> Option<()> {
         match self {
-            Self::Flushed(flush) | Self::Promised(flush) => flush.key.fs = Field::take(body)?,
+            Self::Flushed(flush) | Self::Promised(flush) => flush.key.fs = StoredField::take(body)?,
             Self::Exposure(record) => {
                 for file in &mut record.files {
-                    file.key.fs = Field::take(body)?;
+                    file.key.fs = StoredField::take(body)?;
                 }
             }
             Self::Start(_) | Self::Stop { .. } | Self::Gap { .. } => {}

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use vfs::{FileKey, linux::FsIdentity};
 
 use super::{
-    bytes::{Field, bytes, crc32c, fields},
+    bytes::{StoredField, bytes, crc32c, fields},
     groups::Damage,
     latch_record::{LatchRecord, UnprovenStream},
     map::{Entries, Refusal},
@@ -142,15 +142,15 @@ pub(super) fn read_old_latches(file: &[u8]) -> Result<ReadMap, Refusal> {
 
 /// The number of entries, and the bytes of the file systems.
 fn old_head<'a>(from: &mut &'a [u8]) -> Option<(u32, &'a [u8])> {
-    let (count, crc): (u32, u32) = Field::take(from)?;
+    let (count, crc): (u32, u32) = StoredField::take(from)?;
     let start = *from;
-    let _: Vec<System> = Field::take(from)?;
+    let _: Vec<System> = StoredField::take(from)?;
     let systems = start.get(..start.len() - from.len())?;
     (crc32c([&count.to_le_bytes(), systems]) == crc).then_some((count, systems))
 }
 
 fn old_entry<'a>(from: &mut &'a [u8]) -> Option<(&'a [u8], u32)> {
-    let (len, crc): (u32, u32) = Field::take(from)?;
+    let (len, crc): (u32, u32) = StoredField::take(from)?;
     Some((bytes(from, usize::try_from(len).ok()?)?, crc))
 }
 
@@ -199,24 +199,24 @@ impl LatchRecord {
         mut from: &[u8],
         dev: impl Fn(&System) -> Option<u64>,
     ) -> Option<(Self, bool)> {
-        let systems: Vec<System> = Field::take(&mut from)?;
+        let systems: Vec<System> = StoredField::take(&mut from)?;
         let fs_of = |number: u16| systems.get(usize::from(number)).and_then(&dev);
-        let ((fs, key), error): ((u16, FileKey), _) = Field::take(&mut from)?;
-        let (at, (sequence, flags)): (_, (_, u8)) = Field::take(&mut from)?;
+        let ((fs, key), error): ((u16, FileKey), _) = StoredField::take(&mut from)?;
+        let (at, (sequence, flags)): (_, (_, u8)) = StoredField::take(&mut from)?;
         let mut record = Self {
             at,
             sequence,
-            unproven: Field::take(&mut from)?,
+            unproven: StoredField::take(&mut from)?,
             metadata: flags & 1 != 0,
             size: flags & 2 != 0,
             entries: flags & 4 != 0,
             file: flags & NO_DIRECTORY != 0,
             ..Self::whole(key, error)
         };
-        let names: Vec<(u16, FileKey)> = Field::take(&mut from)?;
+        let names: Vec<(u16, FileKey)> = StoredField::take(&mut from)?;
         record.names = names.iter().map(|(_, name)| *name).collect();
-        record.path = Field::take(&mut from)?;
-        record.shares = Field::take(&mut from)?;
+        record.path = StoredField::take(&mut from)?;
+        record.shares = StoredField::take(&mut from)?;
         let mut limited = record.clone();
         limited.limit();
         let known = 1 | 2 | 4 | NO_DIRECTORY;

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    bytes::{Field, bytes},
+    bytes::{StoredField, bytes},
     groups::{self, ALIGN, Damage, Magic},
     map::{KEY_MAX, Refusal, VALUE_MAX},
 };
@@ -72,7 +72,7 @@ pub(super) fn read(file: &[u8], padded: bool) -> Result<ReadMap, Refusal> {
     let mut all = BTreeMap::new();
     let mut ending = groups::read(MAGIC, file, |mut from, damaged| {
         while !from.is_empty() {
-            let (kind, len): (u8, u8) = Field::take(&mut from)?;
+            let (kind, len): (u8, u8) = StoredField::take(&mut from)?;
             let key = bytes(&mut from, usize::from(len))
                 .filter(|key| (1..=KEY_MAX).contains(&key.len()))?;
             match kind {

@@ -18,6 +18,7 @@ mod map;
 mod map_format;
 mod segments;
 
+pub use bytes::StoredField;
 pub use exposure::LEASE;
 pub use groups::Damage;
 pub use journal::{ExposureSource, FLUSHES, FlushJournal, JournalFile};
@@ -43,7 +44,7 @@ pub use segments::{Shape, segment_name, segment_number};
 #[cfg(test)]
 pub(crate) mod testing {
     pub(crate) use super::{
-        bytes::{Field, crc32c},
+        bytes::{StoredField, crc32c},
         groups::{ALIGN, PAYLOAD_MAX, group_bytes},
         journal_format::MAGIC as JOURNAL,
         latch_format::{FLAGS_AT, OVERFLOW},

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Damage, KnownFs, LatchRecord, LatchStore, Refusal, segment_name,
-    store::testing::{FLAGS_AT, Field, OVERFLOW, crc32c},
+    store::testing::{FLAGS_AT, OVERFLOW, StoredField, crc32c},
 };
 
 /// A file as early builds wrote it, of latches on one file system.

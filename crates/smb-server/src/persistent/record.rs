@@ -3,12 +3,13 @@
 //! Two kinds of entries: `O` and Open.DurableFileId (u64, big-endian) for an open with its byte-range locks, `l` and
 //! ClientGuid and LeaseKey for a lease that a persistent open is under, so that an open sorts before the lease it names
 //! (entries before a damaged part of a store are doubtful). Values begin with the version of their layout; their
-//! numbers are little-endian, texts are u16 length and UTF-8, lists are their count and items.
+//! fields have the forms of [`StoredField`], and two lists have counts of one byte.
 //!
 //! Invariants: reading never panics, allocates no more than the given bytes can fill, and returns `None` for
 //! anything that is not exactly as written. This module does not decide when records are written.
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
+use durability::StoredField;
 use smb_wire::{
     access_mask::AccessMask,
     codec::Reader,
@@ -25,8 +26,6 @@ const LEASE: u8 = b'l';
 const VERSION: u8 = 1;
 /// Most byte-range locks of an open that is recorded; with more the LOCK is refused.
 pub(crate) const LOCKS_MAX: usize = 4096;
-/// Most components of a path; CREATE takes no more than 32 KiB of name.
-const NAMES_MAX: usize = 16_384;
 
 /// Most renames of one file that are recorded at once; the next one is refused.
 pub(crate) const MOVING_MAX: usize = 8;
@@ -46,7 +45,6 @@ const OPEN_FLAGS: u8 = DIRECTORY
     | STREAM_MOVING
     | READ_UNASKED
     | LINK_MARKED;
-const EXCLUSIVE: u8 = 1;
 
 /// A persistent open, whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,60 +107,20 @@ pub(crate) fn lease_key(client: Guid, key: LeaseKey) -> Vec<u8> {
     [&[LEASE][..], &client.0, &key.0].concat()
 }
 
-fn text(out: &mut BytesMut, text: &str) {
-    // Names of files, shares and users are far shorter; a longer one would not be found again.
-    let bytes = text.as_bytes().get(..usize::from(u16::MAX));
-    let bytes = bytes.unwrap_or(text.as_bytes());
-    out.put_u16_le(bytes.len() as u16);
-    out.put_slice(bytes);
+/// Takes a field off the front; `None` for bytes that are not exactly as written.
+fn take<T: StoredField>(from: &mut &[u8]) -> Option<T> {
+    T::take(from)
 }
 
-fn read_text(from: &mut Reader<'_>) -> Option<String> {
-    let len = usize::from(from.u16().ok()?);
-    let bytes = from.take(len).ok()?;
-    std::str::from_utf8(bytes).ok().map(str::to_owned)
-}
-
-fn names(out: &mut BytesMut, names: &[String]) {
-    out.put_u16_le(names.len().min(NAMES_MAX) as u16);
-    for name in names.iter().take(NAMES_MAX) {
-        text(out, name);
-    }
-}
-
-fn read_names(from: &mut Reader<'_>) -> Option<Vec<String>> {
-    let count = from.u16().ok()?;
-    (0..count).map(|_| read_text(from)).collect()
-}
-
-fn option<T>(out: &mut BytesMut, value: Option<T>, write: impl FnOnce(&mut BytesMut, T)) {
-    out.put_u8(u8::from(value.is_some()));
-    if let Some(value) = value {
-        write(out, value);
-    }
-}
-
-/// `None` if the flag is missing, `Some(None)` if there is no value.
-#[allow(clippy::option_option)]
-fn read_option<'a, T>(
-    from: &mut Reader<'a>,
-    read: impl FnOnce(&mut Reader<'a>) -> Option<T>,
-) -> Option<Option<T>> {
-    match from.u8().ok()? {
-        0 => Some(None),
-        1 => read(from).map(Some),
-        _ => None,
-    }
-}
-
-fn guid(from: &mut Reader<'_>) -> Option<Guid> {
-    from.array().map(Guid).ok()
+/// Takes a list with a count of one byte.
+fn take_short_list<T: StoredField>(from: &mut &[u8]) -> Option<Vec<T>> {
+    (0..u8::take(from)?).map(|_| take(from)).collect()
 }
 
 impl OpenRecord {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = BytesMut::new();
-        out.put_u8(VERSION);
+        let mut owner = BytesMut::new();
+        self.owner.encode(&mut owner);
         let bits = [
             (self.directory, DIRECTORY),
             (self.lease.is_some_and(|(_, v2)| v2), LEASE_V2),
@@ -172,217 +130,175 @@ impl OpenRecord {
             (self.read_unasked, READ_UNASKED),
             (self.engine.link_marked, LINK_MARKED),
         ];
-        out.put_u8(bits.iter().filter(|(is, _)| *is).map(|(_, bit)| bit).sum());
-        out.put_slice(&self.create_guid.0);
-        out.put_slice(&self.client.0);
-        text(&mut out, &self.share);
-        names(&mut out, &self.path);
+        let flags: u8 = bits.iter().filter(|(is, _)| *is).map(|(_, bit)| bit).sum();
+        let mut out = Vec::with_capacity(256);
+        (VERSION, flags).put(&mut out);
+        (self.create_guid.0, self.client.0).put(&mut out);
+        self.share.put(&mut out);
+        self.path.put(&mut out);
         // The first layout had room for one only; none and one are encoded as in that layout.
-        out.put_u8(self.moving.len().min(2 * MOVING_MAX) as u8);
+        (self.moving.len().min(2 * MOVING_MAX) as u8).put(&mut out);
         for to in self.moving.iter().take(2 * MOVING_MAX) {
-            names(&mut out, to);
+            to.put(&mut out);
         }
-        option(&mut out, self.stream.as_deref(), text);
-        if let Some(to) = &self.stream_to {
-            text(&mut out, to);
-        }
-        out.put_u64_le(self.inode.0);
-        out.put_u64_le(self.inode.1);
-        self.owner.encode(&mut out);
-        text(&mut out, &self.user);
-        out.put_u32_le(self.desired.bits());
-        out.put_u32_le(self.options.bits());
-        out.put_u32_le(self.action.0);
-        out.put_u32_le(self.timeout_ms);
-        option(&mut out, self.lease, |out, (key, _)| out.put_slice(&key.0));
-        option(&mut out, self.parent_lease, |out, key| {
-            // The layout has room for a client, which the comparison of keys does not need.
-            out.put_slice(&self.client.0);
-            out.put_slice(&key.0);
+        self.stream.put(&mut out);
+        self.stream_to.iter().for_each(|to| to.put(&mut out));
+        self.inode.put(&mut out);
+        out.extend_from_slice(&owner);
+        self.user.put(&mut out);
+        (self.desired.bits(), self.options.bits()).put(&mut out);
+        (self.action.0, self.timeout_ms).put(&mut out);
+        self.lease.map(|(key, _)| key.0).put(&mut out);
+        // The layout has room for a client, which the comparison of keys does not need.
+        let parent_lease = self.parent_lease.map(|key| (self.client.0, key.0));
+        parent_lease.put(&mut out);
+        let app = self.app.map(|(id, version)| {
+            let version = version.map(|version| (version.high, version.low));
+            (id.0, version)
         });
-        option(&mut out, self.app, |out, (id, version)| {
-            out.put_slice(&id.0);
-            option(out, version, |out, version| {
-                out.put_u64_le(version.high);
-                out.put_u64_le(version.low);
-            });
-        });
+        app.put(&mut out);
         encode_engine(&mut out, &self.engine);
-        out.to_vec()
+        // The store keeps it as long as the open lives.
+        out.shrink_to_fit();
+        out
     }
 
     fn decode(id: u64, bytes: &[u8]) -> Option<Self> {
-        let mut from = Reader::new(bytes, "persistent open");
-        let (version, flags) = (from.u8().ok()?, from.u8().ok()?);
+        let mut from = bytes;
+        let from = &mut from;
+        let (version, flags): (u8, u8) = take(from)?;
         if version != VERSION || flags & !OPEN_FLAGS != 0 {
             return None;
         }
         let is = |bit: u8| flags & bit != 0;
-        let (create_guid, client) = (guid(&mut from)?, guid(&mut from)?);
-        let share = read_text(&mut from)?;
-        let path = read_names(&mut from)?;
-        let count = usize::from(from.u8().ok()?);
-        if count > 2 * MOVING_MAX {
-            return None;
-        }
-        let moving: Option<_> = (0..count).map(|_| read_names(&mut from)).collect();
-        let moving = moving?;
-        let stream = read_option(&mut from, read_text)?;
-        let stream_to = is(STREAM_MOVING).then(|| read_text(&mut from).ok_or(()));
-        let stream_to = stream_to.transpose().ok()?;
-        let inode = (from.u64().ok()?, from.u64().ok()?);
-        let owner = Sid::get(&mut from).ok()?;
-        let user = read_text(&mut from)?;
-        let desired = AccessMask(from.u32().ok()?);
-        let options = CreateOptions(from.u32().ok()?);
-        let action = CreateAction(from.u32().ok()?);
-        let timeout_ms = from.u32().ok()?;
-        let lease = read_option(&mut from, |from| {
-            Some((LeaseKey(from.array().ok()?), is(LEASE_V2)))
-        })?;
-        let parent_lease = read_option(&mut from, |from| {
-            guid(from)?;
-            Some(LeaseKey(from.array().ok()?))
-        })?;
-        let app = read_option(&mut from, decode_app)?;
-        let mut engine = decode_engine(&mut from)?;
-        engine.delete_on_close = is(DELETE_ON_CLOSE);
-        engine.marked_deleted = is(MARKED_DELETED);
-        engine.link_marked = is(LINK_MARKED);
-        from.take(1).is_err().then_some(Self {
+        // The fields are read in the order in which they are named here.
+        let open = Self {
             id,
-            create_guid,
-            client,
-            share,
-            path,
-            moving,
-            stream,
-            stream_to,
-            inode,
             directory: is(DIRECTORY),
-            owner,
-            user,
-            desired,
             read_unasked: is(READ_UNASKED),
-            options,
-            action,
-            timeout_ms,
-            lease,
-            parent_lease,
-            app,
-            engine,
-        })
-    }
-}
-
-fn encode_engine(out: &mut BytesMut, engine: &SavedOpen) {
-    out.put_u32_le(engine.access.bits());
-    out.put_u32_le(engine.share.bits());
-    match engine.cache {
-        SavedCache::None => out.put_u8(0),
-        SavedCache::Oplock(state) => {
-            out.put_u8(1);
-            out.put_u32_le(state.0);
-        }
-        SavedCache::Lease => out.put_u8(2),
-    }
-    let locks = engine.locks.get(..LOCKS_MAX).unwrap_or(&engine.locks);
-    out.put_u16_le(locks.len() as u16);
-    for lock in locks {
-        out.put_u64_le(lock.offset);
-        out.put_u64_le(lock.length);
-        out.put_u8(if lock.exclusive { EXCLUSIVE } else { 0 });
-    }
-    let most = LOCK_SEQUENCES_MAX as usize;
-    out.put_u8(engine.sequences.len().min(most) as u8);
-    for (bucket, number) in engine.sequences.iter().take(most) {
-        out.put_u8(*bucket as u8);
-        out.put_u8(*number);
-    }
-}
-
-fn decode_app(from: &mut Reader<'_>) -> Option<(Guid, Option<AppInstanceVersion>)> {
-    let id = guid(from)?;
-    let version = read_option(from, |from| {
-        Some(AppInstanceVersion {
-            high: from.u64().ok()?,
-            low: from.u64().ok()?,
-        })
-    })?;
-    Some((id, version))
-}
-
-fn decode_engine(from: &mut Reader<'_>) -> Option<SavedOpen> {
-    let access = AccessMask(from.u32().ok()?);
-    let share = ShareAccess(from.u32().ok()?);
-    let cache = match from.u8().ok()? {
-        0 => SavedCache::None,
-        1 => SavedCache::Oplock(LeaseState(from.u32().ok()?)),
-        2 => SavedCache::Lease,
-        _ => return None,
-    };
-    let mut locks = Vec::new();
-    let count = usize::from(from.u16().ok()?);
-    if count > LOCKS_MAX {
-        return None;
-    }
-    for _ in 0..count {
-        locks.push(SavedLock {
-            offset: from.u64().ok()?,
-            length: from.u64().ok()?,
-            exclusive: match from.u8().ok()? {
-                0 => false,
-                EXCLUSIVE => true,
-                _ => return None,
+            create_guid: Guid(take(from)?),
+            client: Guid(take(from)?),
+            share: take(from)?,
+            path: take(from)?,
+            moving: take_short_list(from).filter(|all| all.len() <= 2 * MOVING_MAX)?,
+            stream: take(from)?,
+            stream_to: match is(STREAM_MOVING) {
+                true => Some(take(from)?),
+                false => None,
             },
-        });
+            inode: take(from)?,
+            owner: take_owner(from)?,
+            user: take(from)?,
+            desired: AccessMask(take(from)?),
+            options: CreateOptions(take(from)?),
+            action: CreateAction(take(from)?),
+            timeout_ms: take(from)?,
+            lease: take::<Option<_>>(from)?.map(|key| (LeaseKey(key), is(LEASE_V2))),
+            parent_lease: take::<Option<([u8; 16], _)>>(from)?.map(|(_, key)| LeaseKey(key)),
+            app: take::<Option<(_, Option<_>)>>(from)?.map(|(id, version)| {
+                let version = version.map(|(high, low)| AppInstanceVersion { high, low });
+                (Guid(id), version)
+            }),
+            engine: SavedOpen {
+                delete_on_close: is(DELETE_ON_CLOSE),
+                marked_deleted: is(MARKED_DELETED),
+                link_marked: is(LINK_MARKED),
+                ..decode_engine(from)?
+            },
+        };
+        from.is_empty().then_some(open)
     }
-    let mut sequences = Vec::new();
-    for _ in 0..from.u8().ok()? {
-        let (bucket, number) = (u32::from(from.u8().ok()?), from.u8().ok()?);
-        if !(1..=LOCK_SEQUENCES_MAX).contains(&bucket) || number > 15 {
-            return None;
-        }
-        sequences.push((bucket, number));
+}
+
+fn take_owner(from: &mut &[u8]) -> Option<Sid> {
+    let mut reader = Reader::new(from, "owner of a persistent open");
+    let owner = Sid::get(&mut reader).ok()?;
+    *from = reader.rest();
+    Some(owner)
+}
+
+impl StoredField for SavedLock {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.offset, (self.length, self.exclusive)).put(out);
     }
-    Some(SavedOpen {
-        access,
-        share,
-        cache,
-        locks,
-        sequences,
+    fn take(from: &mut &[u8]) -> Option<Self> {
+        let (offset, (length, exclusive)) = StoredField::take(from)?;
+        Some(Self {
+            offset,
+            length,
+            exclusive,
+        })
+    }
+}
+
+fn encode_engine(out: &mut Vec<u8>, engine: &SavedOpen) {
+    (engine.access.bits(), engine.share.bits()).put(out);
+    match engine.cache {
+        SavedCache::None => 0u8.put(out),
+        SavedCache::Oplock(state) => (1u8, state.0).put(out),
+        SavedCache::Lease => 2u8.put(out),
+    }
+    engine.locks.put(out);
+    let most = LOCK_SEQUENCES_MAX as usize;
+    (engine.sequences.len().min(most) as u8).put(out);
+    for (bucket, number) in engine.sequences.iter().take(most) {
+        (*bucket as u8, *number).put(out);
+    }
+}
+
+fn decode_engine(from: &mut &[u8]) -> Option<SavedOpen> {
+    let engine = SavedOpen {
+        access: AccessMask(take(from)?),
+        share: ShareAccess(take(from)?),
+        cache: match u8::take(from)? {
+            0 => SavedCache::None,
+            1 => SavedCache::Oplock(LeaseState(take(from)?)),
+            2 => SavedCache::Lease,
+            _ => return None,
+        },
+        locks: take::<Vec<_>>(from).filter(|locks| locks.len() <= LOCKS_MAX)?,
         ..SavedOpen::default()
+    };
+    let sequences = take_short_list::<(u8, u8)>(from)?.into_iter();
+    let sequences = sequences.map(|(bucket, number)| {
+        let bucket = u32::from(bucket);
+        let legal = (1..=LOCK_SEQUENCES_MAX).contains(&bucket) && number <= 15;
+        legal.then_some((bucket, number))
+    });
+    let sequences = sequences.collect::<Option<_>>()?;
+    Some(SavedOpen {
+        sequences,
+        ..engine
     })
 }
 
 pub(crate) fn encode_lease(kept: &SavedLease) -> Vec<u8> {
-    let mut out = BytesMut::new();
-    out.put_u8(VERSION);
     let breaking = kept.left.map_or(0, |_| LEASE_BREAKING);
-    out.put_u8(breaking | if kept.v2 { LEASE_V2 } else { 0 });
-    (kept.left.iter()).for_each(|left| out.put_u32_le(left.0));
-    out.put_u32_le(kept.state.0);
-    out.put_u16_le(kept.epoch);
-    option(&mut out, kept.parent, |out, key| out.put_slice(&key.0));
-    out.to_vec()
+    let mut out = vec![VERSION, breaking | if kept.v2 { LEASE_V2 } else { 0 }];
+    kept.left.iter().for_each(|left| left.0.put(&mut out));
+    (kept.state.0, kept.epoch).put(&mut out);
+    kept.parent.map(|key| key.0).put(&mut out);
+    out
 }
 
 fn decode_lease(bytes: &[u8]) -> Option<SavedLease> {
-    let mut from = Reader::new(bytes, "persistent lease");
-    let (version, flags) = (from.u8().ok()?, from.u8().ok()?);
+    let mut from = bytes;
+    let from = &mut from;
+    let (version, flags): (u8, u8) = take(from)?;
     if version != VERSION || flags & !(LEASE_V2 | LEASE_BREAKING) != 0 {
         return None;
     }
-    let left = (flags & LEASE_BREAKING != 0).then(|| from.u32());
-    let left = left.transpose().ok()?.map(LeaseState);
     let kept = SavedLease {
         v2: flags & LEASE_V2 != 0,
-        left,
-        state: LeaseState(from.u32().ok()?),
-        epoch: from.u16().ok()?,
-        parent: read_option(&mut from, |from| from.array().ok().map(LeaseKey))?,
+        left: match flags & LEASE_BREAKING != 0 {
+            true => Some(LeaseState(take(from)?)),
+            false => None,
+        },
+        state: LeaseState(take(from)?),
+        epoch: take(from)?,
+        parent: take::<Option<_>>(from)?.map(LeaseKey),
     };
-    from.take(1).is_err().then_some(kept)
+    from.is_empty().then_some(kept)
 }
 
 pub(crate) fn read(key: &[u8], value: &[u8]) -> Option<Record> {
@@ -392,10 +308,12 @@ pub(crate) fn read(key: &[u8], value: &[u8]) -> Option<Record> {
             OpenRecord::decode(id, value).map(|open| Record::Open(Box::new(open)))
         }
         (&LEASE, name) => {
-            let mut from = Reader::new(name, "lease name");
-            let name = (guid(&mut from)?, LeaseKey(from.array().ok()?));
-            let kept = decode_lease(value)?;
-            from.take(1).is_err().then_some(Record::Lease(name, kept))
+            let (client, key) = name.split_at_checked(16)?;
+            let name = (
+                Guid(client.try_into().ok()?),
+                LeaseKey(key.try_into().ok()?),
+            );
+            decode_lease(value).map(|kept| Record::Lease(name, kept))
         }
         _ => None,
     }
