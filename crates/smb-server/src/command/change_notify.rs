@@ -11,7 +11,7 @@ use std::{
 
 use smb_wire::{
     codec::size,
-    fscc::{FileAction, NotifyWriter},
+    fscc::{FileAction, encode_notify_list},
     msg::{ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse},
     status::Status,
 };
@@ -206,13 +206,12 @@ async fn observed<V: Vfs>(call: &Call<V>, ready: Option<oneshot::Receiver<()>>) 
 }
 
 fn answer<V: Vfs>(connection: &Connection<V>, changes: &[Change], max: usize) -> Handled {
-    let mut writer = NotifyWriter::new(max);
-    let fits = changes
+    let listed = changes
         .iter()
-        .all(|change| writer.push(FileAction(change.action), &change.name));
-    let out = writer.finish();
+        .map(|change| (FileAction(change.action), &*change.name));
+    let (out, fitted) = encode_notify_list(listed, max);
     // The request did not keep room for its answer while it waited, perhaps for ever.
-    if !fits || changes.is_empty() || !connection.has_room_for(out.len()) {
+    if fitted < changes.len() || changes.is_empty() || !connection.has_room_for(out.len()) {
         // There are too many changes for the buffer or the memory, or there is no buffer: the client must list the
         // directory again.
         return Err(Status::NOTIFY_ENUM_DIR.into());

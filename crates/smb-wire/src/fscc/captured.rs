@@ -75,9 +75,7 @@ fn classes_read_and_write_the_same_bytes() {
 
     let streams = read_stream_list(STREAMS).unwrap();
     assert_eq!(streams[0].name, "::$DATA");
-    let mut writer = StreamWriter::new(usize::MAX);
-    assert!(streams.iter().all(|stream| writer.push(stream)));
-    assert_eq!(writer.finish()[..], *STREAMS);
+    assert_eq!(encode_stream_list(&streams, usize::MAX).0[..], *STREAMS);
 }
 
 #[test]

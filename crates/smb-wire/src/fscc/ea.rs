@@ -9,7 +9,7 @@ use std::borrow::Borrow;
 
 use bytes::{BufMut, BytesMut};
 
-use super::record::{Chain, ChainWriter};
+use super::record::{Chain, encode_chain};
 use crate::codec::{Malformed, Reader};
 
 /// Maximum length in bytes of an EA list that is read. A file on NTFS can have 64 KiB of attributes.
@@ -111,29 +111,22 @@ pub fn read_ea_list(bytes: &[u8]) -> Result<Vec<EaEntry>, Malformed> {
 
 /// Encodes as many of `entries` as fit into a FULL_EA list of at most `limit` bytes; returns the list and their number.
 pub fn encode_ea_list(entries: &[impl Borrow<EaEntry>], limit: usize) -> (BytesMut, usize) {
-    let mut writer = ChainWriter::new(limit, 4);
-    let fitted = entries
-        .iter()
-        .map(Borrow::borrow)
-        .take_while(|entry: &&EaEntry| {
-            let (Ok(name_len), Ok(value_len)) = (
-                u8::try_from(entry.name.len()),
-                u16::try_from(entry.value.len()),
-            ) else {
-                return false;
-            };
-            writer.push(|out| {
-                out.put_u32_le(0);
-                out.put_u8(entry.flags.0);
-                out.put_u8(name_len);
-                out.put_u16_le(value_len);
-                out.put_slice(&entry.name);
-                out.put_u8(0);
-                out.put_slice(&entry.value);
-            })
-        })
-        .count();
-    (writer.finish(), fitted)
+    let lengths = |entry: &EaEntry| {
+        let name_len = u8::try_from(entry.name.len()).ok()?;
+        Some((name_len, u16::try_from(entry.value.len()).ok()?))
+    };
+    let entries = entries.iter().map_while(|entry| {
+        let entry: &EaEntry = entry.borrow();
+        Some((entry, lengths(entry)?))
+    });
+    encode_chain(entries, limit, 4, |(entry, (name_len, value_len)), out| {
+        out.put_u8(entry.flags.0);
+        out.put_u8(*name_len);
+        out.put_u16_le(*value_len);
+        out.put_slice(&entry.name);
+        out.put_u8(0);
+        out.put_slice(&entry.value);
+    })
 }
 
 /// Reads the list of names in a QUERY_INFO request of FullEa ([MS-FSCC] 2.4.16.1).
@@ -161,19 +154,15 @@ pub fn read_get_ea_list(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
 
 /// Appends the list of names; names over 255 bytes are omitted.
 pub fn encode_get_ea_list(names: &[&[u8]], out: &mut BytesMut) {
-    let mut writer = ChainWriter::new(usize::MAX, 4);
-    for name in names {
-        let Ok(len) = u8::try_from(name.len()) else {
-            continue;
-        };
-        let _fits = writer.push(|out| {
-            out.put_u32_le(0);
-            out.put_u8(len);
-            out.put_slice(name);
-            out.put_u8(0);
-        });
-    }
-    out.unsplit(writer.finish());
+    let names = names
+        .iter()
+        .filter_map(|name| Some((name, u8::try_from(name.len()).ok()?)));
+    let (list, _) = encode_chain(names, usize::MAX, 4, |(name, len), out| {
+        out.put_u8(*len);
+        out.put_slice(name);
+        out.put_u8(0);
+    });
+    out.unsplit(list);
 }
 
 #[cfg(test)]

@@ -48,8 +48,8 @@ pub use name::{
     FileLinkInformation, FileNameInformation, FileRenameInformation, FileRenameInformationEx,
     RenameFlags,
 };
-pub use notify::{FileAction, FileNotifyEntry, NotifyWriter, read_notify_list};
+pub use notify::{FileAction, FileNotifyEntry, encode_notify_list, read_notify_list};
 pub use object_id::FileObjectIdBuffer;
 pub use pipe::{FilePipeInformation, FilePipeLocalInformation};
 pub use record::Field;
-pub use stream::{StreamEntry, StreamWriter, read_stream_list};
+pub use stream::{StreamEntry, encode_stream_list, read_stream_list};

@@ -1,12 +1,12 @@
 //! FILE_NOTIFY_INFORMATION lists: the body of a CHANGE_NOTIFY response ([MS-FSCC] 2.7.1).
 //!
-//! The writer respects the length of the client's buffer: if an entry does not fit, the caller
-//! answers STATUS_NOTIFY_ENUM_DIR instead ([MS-SMB2] 3.3.5.19).
+//! A list is not longer than the client's buffer: if an entry does not fit, the caller answers
+//! STATUS_NOTIFY_ENUM_DIR instead ([MS-SMB2] 3.3.5.19).
 
 use bytes::{BufMut, BytesMut};
 
 use super::name::{put_name, read_name};
-use super::record::{Chain, ChainWriter};
+use super::record::{Chain, encode_chain};
 use crate::codec::{Malformed, Reader};
 
 enum_of_the_wire! {
@@ -32,36 +32,15 @@ pub struct FileNotifyEntry {
     pub file_name: String,
 }
 
-/// Packs changes into a buffer of the client's length.
-#[derive(Debug)]
-pub struct NotifyWriter(ChainWriter);
-
-impl NotifyWriter {
-    /// A list of at most `limit` bytes.
-    pub fn new(limit: usize) -> Self {
-        Self(ChainWriter::new(limit, 4))
-    }
-
-    /// Appends a change. Returns `false`, and appends nothing, if it does not fit.
-    #[must_use]
-    pub fn push(&mut self, action: FileAction, file_name: &str) -> bool {
-        self.0.push(|out| {
-            out.put_u32_le(0);
-            out.put_u32_le(action.0);
-            put_name(out, file_name);
-        })
-    }
-
-    /// Whether nothing was appended.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The list.
-    #[must_use]
-    pub fn finish(self) -> BytesMut {
-        self.0.finish()
-    }
+/// Encodes as many of `changes` as fit into a list of at most `limit` bytes; returns the list and their number.
+pub fn encode_notify_list<'a>(
+    changes: impl IntoIterator<Item = (FileAction, &'a str)>,
+    limit: usize,
+) -> (BytesMut, usize) {
+    encode_chain(changes, limit, 4, |(action, file_name), out| {
+        out.put_u32_le(action.0);
+        put_name(out, file_name);
+    })
 }
 
 /// Reads a list of changes.
@@ -88,10 +67,12 @@ mod tests {
 
     #[test]
     fn changes_are_chained_on_four_bytes() {
-        let mut writer = NotifyWriter::new(1000);
-        assert!(writer.push(FileAction::RENAMED_OLD_NAME, "a"));
-        assert!(writer.push(FileAction::RENAMED_NEW_NAME, "d\\bcd"));
-        let out = writer.finish();
+        let changes = [
+            (FileAction::RENAMED_OLD_NAME, "a"),
+            (FileAction::RENAMED_NEW_NAME, "d\\bcd"),
+        ];
+        let (out, fitted) = encode_notify_list(changes, 1000);
+        assert_eq!(fitted, 2);
         assert_eq!(&out[..16], b"\x10\0\0\0\x04\0\0\0\x02\0\0\0a\0\0\0");
         let list = read_notify_list(&out).unwrap();
         assert_eq!(list.len(), 2);
@@ -102,13 +83,11 @@ mod tests {
 
     #[test]
     fn a_change_that_does_not_fit_leaves_no_trace() {
-        let mut writer = NotifyWriter::new(29);
-        assert!(writer.push(FileAction::ADDED, "a"));
-        assert!(!writer.push(FileAction::ADDED, "b"));
-        assert_eq!(&writer.finish()[..], b"\0\0\0\0\x01\0\0\0\x02\0\0\0a\0");
-        let mut writer = NotifyWriter::new(30);
-        assert!(writer.push(FileAction::ADDED, "a"));
-        assert!(writer.push(FileAction::ADDED, "b"));
-        assert_eq!(writer.finish().len(), 30);
+        let changes = [(FileAction::ADDED, "a"), (FileAction::ADDED, "b")];
+        let (out, fitted) = encode_notify_list(changes, 29);
+        assert_eq!(fitted, 1);
+        assert_eq!(&out[..], b"\0\0\0\0\x01\0\0\0\x02\0\0\0a\0");
+        let (out, fitted) = encode_notify_list(changes, 30);
+        assert_eq!((out.len(), fitted), (30, 2));
     }
 }

@@ -270,6 +270,25 @@ impl<'a> Iterator for Chain<'a> {
     }
 }
 
+/// Encodes as many of `entries` as fit into a chained list of at most `limit` bytes; returns the list and their number.
+/// `put` appends an entry, behind its NextEntryOffset.
+pub(crate) fn encode_chain<T>(
+    entries: impl IntoIterator<Item = T>,
+    limit: usize,
+    align: usize,
+    put: impl Fn(&T, &mut BytesMut),
+) -> (BytesMut, usize) {
+    let mut writer = ChainWriter::new(limit, align);
+    let fits = |entry: &T| {
+        writer.push(|out| {
+            out.put_u32_le(0);
+            put(entry, out);
+        })
+    };
+    let fitted = entries.into_iter().take_while(fits).count();
+    (writer.finish(), fitted)
+}
+
 /// Encodes a list chained by NextEntryOffset under a limit in bytes: entries are aligned, the last
 /// offset is zero, and an entry that would exceed the limit leaves no trace.
 #[derive(Debug)]

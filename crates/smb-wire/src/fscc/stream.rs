@@ -5,7 +5,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::record::{Chain, ChainWriter};
+use super::record::{Chain, encode_chain};
 use crate::codec::{Malformed, Reader, size};
 use crate::utf16;
 
@@ -28,33 +28,14 @@ impl StreamEntry {
     pub const FIXED: usize = 24;
 }
 
-/// Packs streams into a buffer of the client's length.
-#[derive(Debug)]
-pub struct StreamWriter(ChainWriter);
-
-impl StreamWriter {
-    /// A list of at most `limit` bytes.
-    pub fn new(limit: usize) -> Self {
-        Self(ChainWriter::new(limit, 8))
-    }
-
-    /// Appends a stream. Returns `false`, and appends nothing, if it does not fit.
-    #[must_use]
-    pub fn push(&mut self, stream: &StreamEntry) -> bool {
-        self.0.push(|out| {
-            out.put_u32_le(0);
-            out.put_u32_le(u32::try_from(utf16::len_bytes(&stream.name)).unwrap_or(u32::MAX));
-            out.put_u64_le(stream.size);
-            out.put_u64_le(stream.allocation_size);
-            utf16::put(out, &stream.name);
-        })
-    }
-
-    /// The list.
-    #[must_use]
-    pub fn finish(self) -> BytesMut {
-        self.0.finish()
-    }
+/// Encodes as many of `streams` as fit into a list of at most `limit` bytes; returns the list and their number.
+pub fn encode_stream_list(streams: &[StreamEntry], limit: usize) -> (BytesMut, usize) {
+    encode_chain(streams, limit, 8, |stream, out| {
+        out.put_u32_le(u32::try_from(utf16::len_bytes(&stream.name)).unwrap_or(u32::MAX));
+        out.put_u64_le(stream.size);
+        out.put_u64_le(stream.allocation_size);
+        utf16::put(out, &stream.name);
+    })
 }
 
 /// Reads a list of streams.
@@ -91,14 +72,11 @@ mod tests {
                 allocation_size: 4096,
             })
             .collect();
-        let mut writer = StreamWriter::new(usize::MAX);
-        assert!(streams.iter().all(|stream| writer.push(stream)));
-        let out = writer.finish();
+        let (out, fitted) = encode_stream_list(&streams, usize::MAX);
+        assert_eq!(fitted, 3);
         assert_eq!(read_stream_list(&out).as_deref(), Ok(&streams[..]));
-        let mut writer = StreamWriter::new(out.len() - 1);
-        let fitted = streams.iter().take_while(|s| writer.push(s)).count();
+        let (out, fitted) = encode_stream_list(&streams, out.len() - 1);
         assert_eq!(fitted, 2);
-        let out = writer.finish();
         assert_eq!(read_stream_list(&out).as_deref(), Ok(&streams[..2]));
     }
 }

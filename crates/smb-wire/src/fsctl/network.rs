@@ -6,7 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Reader};
-use crate::fscc::record::{Chain, ChainWriter, records};
+use crate::fscc::record::{Chain, encode_chain, records};
 use crate::ids::Guid;
 
 /// VALIDATE_NEGOTIATE_INFO request.
@@ -104,36 +104,29 @@ pub fn encode_network_interfaces(
     interfaces: &[NetworkInterfaceInfo],
     limit: usize,
 ) -> (BytesMut, usize) {
-    let mut writer = ChainWriter::new(limit, 8);
-    let fitted = interfaces
-        .iter()
-        .take_while(|interface| {
-            writer.push(|out| {
-                let start = out.len();
+    encode_chain(interfaces, limit, 8, |interface, out| {
+        // The entry begins with its NextEntryOffset.
+        let start = out.len() - 4;
+        out.put_u32_le(interface.if_index);
+        out.put_u32_le(interface.capability.0);
+        out.put_u32_le(0);
+        out.put_u64_le(interface.link_speed_bits);
+        match interface.address {
+            IpAddr::V4(address) => {
+                out.put_u16_le(FAMILY_IPV4);
+                out.put_u16_le(0);
+                out.put_slice(&address.octets());
+            }
+            IpAddr::V6(address) => {
+                out.put_u16_le(FAMILY_IPV6);
+                out.put_u16_le(0);
                 out.put_u32_le(0);
-                out.put_u32_le(interface.if_index);
-                out.put_u32_le(interface.capability.0);
-                out.put_u32_le(0);
-                out.put_u64_le(interface.link_speed_bits);
-                match interface.address {
-                    IpAddr::V4(address) => {
-                        out.put_u16_le(FAMILY_IPV4);
-                        out.put_u16_le(0);
-                        out.put_slice(&address.octets());
-                    }
-                    IpAddr::V6(address) => {
-                        out.put_u16_le(FAMILY_IPV6);
-                        out.put_u16_le(0);
-                        out.put_u32_le(0);
-                        out.put_slice(&address.octets());
-                        out.put_u32_le(interface.scope_id);
-                    }
-                }
-                out.resize(start + ENTRY, 0);
-            })
-        })
-        .count();
-    (writer.finish(), fitted)
+                out.put_slice(&address.octets());
+                out.put_u32_le(interface.scope_id);
+            }
+        }
+        out.resize(start + ENTRY, 0);
+    })
 }
 
 /// Reads a list of interfaces; addresses of other families are omitted.

@@ -12,7 +12,7 @@ use smb_wire::{
         FileEaInformation, FileIdInformation, FileInformationClass, FileInternalInformation,
         FileModeInformation, FileNameInformation, FileNetworkOpenInformation, FilePipeInformation,
         FilePipeLocalInformation, FilePositionInformation, FileStandardInformation, StreamEntry,
-        StreamWriter,
+        encode_stream_list,
     },
     msg::{CreateOptions, Dialect, QueryInfoRequest},
     status::Status,
@@ -273,12 +273,9 @@ async fn streams<V: Vfs>(on: &OnDisk<'_, V>, max: usize) -> Result<InfoAnswer, F
         size: stream.size,
         allocation_size: stream.allocated,
     }));
-    let mut writer = StreamWriter::new(max);
-    let cut = !entries.iter().all(|entry| writer.push(entry));
-    Ok(InfoAnswer {
-        bytes: writer.finish(),
-        cut,
-    })
+    let (bytes, fitted) = encode_stream_list(&entries, max);
+    let cut = fitted < entries.len();
+    Ok(InfoAnswer { bytes, cut })
 }
 
 /// The unnamed stream of the file, even if the handle is one of a named stream.
