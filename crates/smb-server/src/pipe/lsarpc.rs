@@ -4,15 +4,15 @@
 
 use bytes::BytesMut;
 use smb_wire::rpc::lsarpc::{
-    LsarpcRequest, PolicyDomain, ReferencedDomain, SidNameUse, TranslatedName, TranslatedSid,
-    encode_get_user_name, encode_handle, encode_lookup_names, encode_lookup_sids,
-    encode_no_account_rights, encode_query_information_policy, encode_status,
+    LsarpcRequest, PolicyDomain, ReferencedDomain, SidNameUse, Translated, encode_get_user_name,
+    encode_handle, encode_lookup_names, encode_lookup_sids, encode_no_account_rights,
+    encode_query_information_policy, encode_status,
 };
 use smb_wire::{dtyp::Sid, rpc::ContextHandle, status::Status};
 
 use super::{
     handles::{Handles, Object},
-    names,
+    names::{self, Found},
     services::Answer,
     world::World,
 };
@@ -46,12 +46,23 @@ pub(super) fn answer(world: &World, handles: &mut Handles, request: LsarpcReques
             names,
         } => {
             handles.check(&handle, Object::Policy)?;
-            let (domains, sids) = look_up_names(world, &names);
+            let sids = names.iter().map(|name| {
+                let found = names::of_name(world, name);
+                let sid = found.as_ref().map(|found| found.sid);
+                (found, sid)
+            });
+            let (domains, sids) = translate(sids);
             encode_lookup_names(form, &domains, &sids)
         }
         LsarpcRequest::LookupSids { handle, form, sids } => {
             handles.check(&handle, Object::Policy)?;
-            let (domains, names) = look_up_sids(world, &sids);
+            let names = sids.iter().map(|sid| {
+                let mut found = names::of_sid(world, sid);
+                // [MS-LSAT] 3.1.4.9: an unknown SID is shown as its own text.
+                let name = found.as_mut().map(|found| std::mem::take(&mut found.name));
+                (found, name.unwrap_or_else(|| sid.to_string()))
+            });
+            let (domains, names) = translate(names);
             encode_lookup_sids(form, &domains, &names)
         }
         // [MS-LSAD] 3.1.4.5.10: no account of this server has privileges, so the policy has an object for none.
@@ -111,43 +122,24 @@ impl Domains {
     }
 }
 
-fn look_up_names(world: &World, texts: &[String]) -> (Vec<ReferencedDomain>, Vec<TranslatedSid>) {
+/// The answer to a lookup of names or SIDs. For each of them, `look_up` has the account that was found, and the text or
+/// SID that stands for it in the answer.
+fn translate<T>(
+    look_up: impl Iterator<Item = (Option<Found>, T)>,
+) -> (Vec<ReferencedDomain>, Vec<Translated<T>>) {
     let mut domains = Domains::default();
-    let sids = texts
-        .iter()
-        .map(|text| match names::of_name(world, text) {
-            Some(found) => TranslatedSid {
-                sid_use: found.kind,
-                sid: Some(found.sid),
-                domain_index: domains.place(found.domain),
-            },
-            None => TranslatedSid {
-                sid_use: SidNameUse::UNKNOWN,
-                sid: None,
-                domain_index: -1,
-            },
-        })
-        .collect();
-    (domains.0, sids)
-}
-
-fn look_up_sids(world: &World, sids: &[Sid]) -> (Vec<ReferencedDomain>, Vec<TranslatedName>) {
-    let mut domains = Domains::default();
-    let names = sids
-        .iter()
-        .map(|sid| match names::of_sid(world, sid) {
-            Some(found) => TranslatedName {
-                sid_use: found.kind,
-                name: found.name,
-                domain_index: domains.place(found.domain),
-            },
-            // [MS-LSAT] 3.1.4.9: an unknown SID is shown as its own text.
-            None => TranslatedName {
-                sid_use: SidNameUse::UNKNOWN,
-                name: sid.to_string(),
-                domain_index: -1,
-            },
-        })
-        .collect();
-    (domains.0, names)
+    let translated = look_up.map(|(found, account)| match found {
+        Some(found) => Translated {
+            sid_use: found.kind,
+            account,
+            domain_index: domains.place(found.domain),
+        },
+        None => Translated {
+            sid_use: SidNameUse::UNKNOWN,
+            account,
+            domain_index: -1,
+        },
+    });
+    let translated = translated.collect();
+    (domains.0, translated)
 }

@@ -256,9 +256,7 @@ fn lsarpc_account_rights() {
 
 #[test]
 fn lsarpc_lookups() {
-    use lsarpc::{
-        LookupForm, LsarpcRequest, ReferencedDomain, SidNameUse, TranslatedName, TranslatedSid,
-    };
+    use lsarpc::{LookupForm, LsarpcRequest, ReferencedDomain, SidNameUse, Translated};
     let request = LsarpcRequest::decode(15, &recorded("LOOKUP_SIDS_REQUEST"));
     let sids = vec![
         Sid::EVERYONE,
@@ -285,9 +283,9 @@ fn lsarpc_lookups() {
         (SidNameUse::ALIAS, "Administrators", 1),
         (SidNameUse::USER, "20001", 2),
     ]
-    .map(|(sid_use, name, domain_index)| TranslatedName {
+    .map(|(sid_use, name, domain_index)| Translated {
         sid_use,
-        name: name.to_owned(),
+        account: name.to_owned(),
         domain_index,
     });
     let ours = lsarpc::encode_lookup_sids(LookupForm::First, &domains, &names);
@@ -309,9 +307,9 @@ fn lsarpc_lookups() {
         name: "CAPBOX".to_owned(),
         sid: domain(),
     }];
-    let sids = [1000, 1001].map(|rid| TranslatedSid {
+    let sids = [1000, 1001].map(|rid| Translated {
         sid_use: SidNameUse::USER,
-        sid: domain().child(rid),
+        account: domain().child(rid),
         domain_index: 0,
     });
     let ours = lsarpc::encode_lookup_names(LookupForm::First, &capbox, &sids);

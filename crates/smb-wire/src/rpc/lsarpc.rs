@@ -240,24 +240,13 @@ pub struct ReferencedDomain {
     pub sid: Sid,
 }
 
-/// The result for one SID.
+/// The result for one SID or name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TranslatedName {
+pub struct Translated<T> {
     /// The kind of the account.
     pub sid_use: SidNameUse,
-    /// Its name, or the SID as text if unknown.
-    pub name: String,
-    /// Index in the list of domains, -1 for none.
-    pub domain_index: i32,
-}
-
-/// The result for one name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TranslatedSid {
-    /// The kind of the account.
-    pub sid_use: SidNameUse,
-    /// Its SID; `None` if unknown.
-    pub sid: Option<Sid>,
+    /// Of a SID, its name, or the SID as text if unknown; of a name, its SID, or `None` if unknown.
+    pub account: T,
     /// Index in the list of domains, -1 for none.
     pub domain_index: i32,
 }
@@ -294,7 +283,7 @@ pub fn lookup_status(mapped: usize, asked: usize) -> Status {
 pub fn encode_lookup_sids(
     form: LookupForm,
     domains: &[ReferencedDomain],
-    names: &[TranslatedName],
+    names: &[Translated<String>],
 ) -> BytesMut {
     let mut writer = NdrWriter::new();
     put_domains(domains, &mut writer);
@@ -302,16 +291,16 @@ pub fn encode_lookup_sids(
     for name in names {
         writer.align(4);
         writer.u16(name.sid_use.0);
-        writer.unicode_string_head(&name.name);
+        writer.unicode_string_head(&name.account);
         writer.u32(name.domain_index.cast_unsigned());
         if form != LookupForm::First {
             writer.u32(0);
         }
     }
     for name in names {
-        writer.unicode_text(&name.name);
+        writer.unicode_text(&name.account);
     }
-    let known = |name: &&TranslatedName| name.sid_use != SidNameUse::UNKNOWN;
+    let known = |name: &&Translated<String>| name.sid_use != SidNameUse::UNKNOWN;
     let mapped = names.iter().filter(known).count();
     writer.count(mapped);
     writer.finish_with(lookup_status(mapped, names.len()).0)
@@ -321,7 +310,7 @@ pub fn encode_lookup_sids(
 pub fn encode_lookup_names(
     form: LookupForm,
     domains: &[ReferencedDomain],
-    sids: &[TranslatedSid],
+    sids: &[Translated<Option<Sid>>],
 ) -> BytesMut {
     let mut writer = NdrWriter::new();
     put_domains(domains, &mut writer);
@@ -330,12 +319,12 @@ pub fn encode_lookup_names(
         writer.align(4);
         writer.u16(sid.sid_use.0);
         if form == LookupForm::Third {
-            writer.pointer(sid.sid.is_some());
+            writer.pointer(sid.account.is_some());
         } else {
             // A domain has no relative id; Windows returns -1.
-            let rid = sid.sid.filter(|_| sid.sid_use != SidNameUse::DOMAIN);
+            let rid = sid.account.filter(|_| sid.sid_use != SidNameUse::DOMAIN);
             let rid = rid.and_then(|sid| sid.split_rid());
-            let none = if sid.sid.is_some() { u32::MAX } else { 0 };
+            let none = if sid.account.is_some() { u32::MAX } else { 0 };
             writer.u32(rid.map_or(none, |(_, rid)| rid));
         }
         writer.u32(sid.domain_index.cast_unsigned());
@@ -344,11 +333,11 @@ pub fn encode_lookup_names(
         }
     }
     if form == LookupForm::Third {
-        for sid in sids.iter().filter_map(|sid| sid.sid.as_ref()) {
+        for sid in sids.iter().filter_map(|sid| sid.account.as_ref()) {
             writer.sid(sid);
         }
     }
-    let mapped = sids.iter().filter(|sid| sid.sid.is_some()).count();
+    let mapped = sids.iter().filter(|sid| sid.account.is_some()).count();
     writer.count(mapped);
     writer.finish_with(lookup_status(mapped, sids.len()).0)
 }
