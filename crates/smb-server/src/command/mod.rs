@@ -92,6 +92,11 @@ fn directory<V: Vfs>(call: &Call<V>, id: FileId, output: u32) -> Result<InFlight
     Ok(open)
 }
 
+/// A position or length that the wire has as a signed number.
+fn unsigned(number: i64) -> Result<u64, Status> {
+    u64::try_from(number).map_err(|_| Status::INVALID_PARAMETER)
+}
+
 /// Checks the end of a write or the new end of a file ([MS-FSA] 2.1.5.4, 2.1.5.15.1, 2.1.5.15.5): it must not lie
 /// beyond the largest file size.
 fn file_end(end: u64) -> Result<u64, Failure> {

@@ -19,7 +19,7 @@ use super::{
     ranges::is_sparse,
 };
 use crate::{
-    command::{Call, file_end, modified, range_end},
+    command::{Call, file_end, modified, range_end, unsigned},
     failure::Failure,
     file::Operation,
     state::InFlight,
@@ -47,10 +47,9 @@ pub(super) async fn duplicate<V: Vfs>(
     // [MS-FSA] 2.1.5.10.4: only an open of data is a source.
     source.file().map_err(|_| Status::INVALID_PARAMETER)?;
     let ends = ends(call, &source, target)?;
-    let number = |value: i64| u64::try_from(value).map_err(|_| Status::INVALID_PARAMETER);
-    let from = number(asked.source_file_offset)?;
-    let to = number(asked.target_file_offset)?;
-    let len = number(asked.byte_count)?;
+    let from = unsigned(asked.source_file_offset)?;
+    let to = unsigned(asked.target_file_offset)?;
+    let len = unsigned(asked.byte_count)?;
     let source_end = range_end(from, len)?;
     file_end(range_end(to, len)?)?;
     if len == 0 {

@@ -19,6 +19,7 @@ use crate::{
         modified::{self, KeptChange},
         range_end,
         set_info::report_change,
+        unsigned,
     },
     failure::Failure,
     file::Operation,
@@ -70,12 +71,10 @@ pub(super) async fn zero<V: Vfs>(
     request: &IoctlRequest<'_>,
 ) -> Result<IoctlAnswer, Failure> {
     let input = SetZeroData::read(request.input)?;
-    let (Ok(from), Ok(to)) = (
-        u64::try_from(input.file_offset),
-        u64::try_from(input.beyond_final_zero),
-    ) else {
-        return Err(Status::INVALID_PARAMETER.into());
-    };
+    let (from, to) = (
+        unsigned(input.file_offset)?,
+        unsigned(input.beyond_final_zero)?,
+    );
     Status::INVALID_PARAMETER.when(to < from)?;
     Status::FILE_DELETED.when(on.is_deleted_stream())?;
     if to == from {
@@ -133,13 +132,8 @@ pub(super) async fn allocated<V: Vfs>(
     request: &IoctlRequest<'_>,
 ) -> Result<IoctlAnswer, Failure> {
     let asked = AllocatedRange::read(request.input)?;
-    let (Ok(offset), Ok(length)) = (
-        u64::try_from(asked.file_offset),
-        u64::try_from(asked.length),
-    ) else {
-        return Err(Status::INVALID_PARAMETER.into());
-    };
-    let end = range_end(offset, length)?;
+    let offset = unsigned(asked.file_offset)?;
+    let end = range_end(offset, unsigned(asked.length)?)?;
     let attr = on.vfs().attr(&on.disk.node).await?;
     // docs/protocol-notes.md, "Allocated ranges of a file that is not sparse".
     let end = end.min(attr.size);

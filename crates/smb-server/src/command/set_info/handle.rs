@@ -16,7 +16,7 @@ use vfs::Vfs;
 
 use super::Changed;
 use crate::{
-    command::{engine::OnDisk, query_info, split},
+    command::{engine::OnDisk, query_info, split, unsigned},
     failure::Failure,
     state::{Open, OpenKind},
 };
@@ -30,8 +30,7 @@ const VALID_DATA_LENGTH_BYTES: usize = 8;
 /// FilePositionInformation.
 pub(super) fn position<V: Vfs>(open: &Open<V>, buffer: &[u8]) -> Changed {
     let info = parse!(FilePositionInformation, buffer);
-    let position =
-        u64::try_from(info.current_byte_offset).map_err(|_| Status::INVALID_PARAMETER)?;
+    let position = unsigned(info.current_byte_offset)?;
     let unbuffered = CreateOptions::NO_INTERMEDIATE_BUFFERING;
     if open.options.contains(unbuffered) && !position.is_multiple_of(SECTOR) {
         return Err(Status::INVALID_PARAMETER.into());

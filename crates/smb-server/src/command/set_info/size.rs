@@ -15,6 +15,7 @@ use crate::{
         engine::OnDisk,
         file_end,
         modified::{self, KeptTimes},
+        unsigned,
     },
     failure::Failure,
     file::Operation,
@@ -77,8 +78,7 @@ async fn set_size<V: Vfs>(on: &OnDisk<'_, V>, size: u64) -> Changed {
 
 fn check<V: Vfs>(on: &OnDisk<'_, V>, size: i64) -> Result<u64, Failure> {
     Status::INVALID_PARAMETER.when(on.disk.directory)?;
-    let size = u64::try_from(size).map_err(|_| Status::INVALID_PARAMETER)?;
-    file_end(size)
+    file_end(unsigned(size)?)
 }
 
 /// Ends a change of the end of file to `size`, or without one of the allocation.
