@@ -52,12 +52,12 @@ fn world() -> (World, Arc<Mutex<Words>>) {
     world.changes_seen(true);
     assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));
     let words: Arc<Mutex<Words>> = Arc::default();
-    let told = Arc::clone(&words);
+    let announced = Arc::clone(&words);
     world.server.announce_changes_by(Box::new(move |until| {
-        lock(&told).begun.push(until);
-        let told = Arc::clone(&told);
+        lock(&announced).begun.push(until);
+        let announced = Arc::clone(&announced);
         Box::pin(poll_fn(move |_| {
-            let mut words = lock(&told);
+            let mut words = lock(&announced);
             if words.held {
                 return Poll::Pending;
             }
@@ -105,7 +105,7 @@ fn no_word_is_given_while_what_a_client_lost_is_not_recorded() {
     assert_eq!(
         lock(&words).landed.last(),
         Some(&Timestamp::default()),
-        "who waited may go on: what was told ahead is not true any more"
+        "who waited may go on: what was said ahead is not true any more"
     );
     run_tasks();
     let said = lock(&words).landed.len();

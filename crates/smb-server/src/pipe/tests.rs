@@ -259,8 +259,8 @@ fn nobody_in_particular_lists_what_all_users_may_use_and_learns_nothing_else() {
     let stub = call(&mut link, &world, 15, SHARE_ENUM).unwrap();
     assert!(holds(&stub, "data") && holds(&stub, "IPC$") && !holds(&stub, "hers"));
     let stub = [0, 0, 0, 0, 101, 0, 0, 0];
-    let told = call(&mut link, &world, SERVER_GET_INFO, &stub);
-    assert_eq!(told, Err(FaultStatus::ACCESS_DENIED));
+    let answer = call(&mut link, &world, SERVER_GET_INFO, &stub);
+    assert_eq!(answer, Err(FaultStatus::ACCESS_DENIED));
     // The caller is a guest, and none of these shares admits guests.
     world.token = Arc::new(Token::guest(&world.config));
     let stub = call(&mut link, &world, 15, SHARE_ENUM).unwrap();

@@ -138,7 +138,7 @@ impl<V: Vfs> Server<V> {
         };
         let coming = waiting.len();
         let mut restored = Restored::default();
-        let (mut late, mut gone, mut told) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut late, mut gone, mut changes) = (Vec::new(), Vec::new(), Vec::new());
         let (mut unseen, mut silent) = (Vec::new(), BTreeSet::new());
         for open in waiting {
             // There may be many, and after a reload this runs while clients are served.
@@ -154,7 +154,7 @@ impl<V: Vfs> Server<V> {
             match restored_now {
                 Ok(task) => {
                     restored.opens += 1;
-                    told.extend(task);
+                    changes.extend(task);
                 }
                 Err(Refusal::Gone(why)) => {
                     lost(&open, &why);
@@ -177,14 +177,14 @@ impl<V: Vfs> Server<V> {
                 }
             }
         }
-        told.extend(unseen.iter().filter_map(|open| self.leave(open, &leases)));
+        changes.extend(unseen.iter().filter_map(|open| self.leave(open, &leases)));
         if !late.is_empty() {
             *self.persistence.late.lock() = (late, leases);
         }
         if let Some(store) = self.persistence.store() {
             forget(&**store, gone).await;
         }
-        for task in told {
+        for task in changes {
             if let Err(error) = task.await {
                 self.persistence.missed(error).await;
             }
@@ -277,8 +277,8 @@ impl<V: Vfs> Server<V> {
         let lost_cache = matches!(good, Ok(false));
         self.again(share, record, node, &request, granted.quick, owner);
         // Another restart must not restore the caching that was given up.
-        let told = || self.persistence.changed(&self.files, engine);
-        Ok(lost_cache.then(told).flatten())
+        let record_again = || self.persistence.changed(&self.files, engine);
+        Ok(lost_cache.then(record_again).flatten())
     }
 
     /// Whether the data that a recorded open cached are unchanged, and any change from now on would break the caching.

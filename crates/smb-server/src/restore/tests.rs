@@ -69,16 +69,16 @@ fn what_is_cached_is_observed_before_anybody_comes_back() {
 fn caching_ends_where_a_change_was_missed_or_would_be() {
     // The file changed after the time until which changes were seen; no such time is known; the file
     // cannot be watched.
-    for (heard, can) in [(Some(false), true), (None, true), (Some(true), false)] {
+    for (seen, can) in [(Some(false), true), (None, true), (Some(true), false)] {
         let world = World::new(false, ServerLimits::default());
         world.watched(can);
-        if let Some(after) = heard {
+        if let Some(after) = seen {
             world.changes_seen(after);
         }
         let records = [world.record(10), world.record(11)];
         assert_eq!(world.bring_back(&records), came(2, 0, 0));
         for id in [10, 11] {
-            assert_eq!(world.lease(id), Some((LeaseState(0), 5)), "{heard:?} {can}");
+            assert_eq!(world.lease(id), Some((LeaseState(0), 5)), "{seen:?} {can}");
         }
         // The loss is recorded for the next restart.
         let lease = lease_key(CLIENT, KEY);
@@ -89,11 +89,11 @@ fn caching_ends_where_a_change_was_missed_or_would_be() {
 
 #[test]
 fn where_nobody_else_changes_files_the_last_run_must_have_seen_its_own() {
-    for (heard, state) in [(true, LeaseState::RWH), (false, LeaseState(0))] {
+    for (seen, state) in [(true, LeaseState::RWH), (false, LeaseState(0))] {
         let world = World::new(false, ServerLimits::default());
         world.keep_to_ourselves();
         let watch = world.watched(false);
-        world.changes_seen(heard);
+        world.changes_seen(seen);
         assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));
         assert_eq!(world.lease(10).unwrap().0, state);
         assert!(watch.1.lock().unwrap().is_empty());

@@ -226,10 +226,10 @@ pub(crate) fn before_break<V: Vfs>(
     let Some(change) = change else {
         return deliver(server, broken);
     };
-    let told = Arc::clone(server);
+    let for_task = Arc::clone(server);
     server.env.spawn(Box::pin(async move {
-        recorded(&told, change).await;
-        deliver(&told, broken);
+        recorded(&for_task, change).await;
+        deliver(&for_task, broken);
     }));
 }
 

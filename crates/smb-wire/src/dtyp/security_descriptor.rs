@@ -368,8 +368,8 @@ mod tests {
             (Part::SACL, vec![&audit, &attribute, &policy]),
             (Part::SACL | Part::LABEL, all.to_vec()),
         ] {
-            let told = sd.select(parts).sacl.unwrap().aces;
-            assert_eq!(told.iter().collect::<Vec<_>>(), expected, "{parts:?}");
+            let shown = sd.select(parts).sacl.unwrap().aces;
+            assert_eq!(shown.iter().collect::<Vec<_>>(), expected, "{parts:?}");
         }
         assert_eq!(sd.select(Part::OWNER | Part::DACL).sacl, None);
 

@@ -118,9 +118,9 @@ fn without_memory_the_client_looks_for_itself() {
         assert!(rig.files.changed(&[change(number)]).is_empty());
     }
     assert_eq!(memory.figures().used, 0);
-    let told = rig.files.watch(&request(WaiterId(rig.number())));
+    let refused = rig.files.watch(&request(WaiterId(rig.number())));
     let status = Status::NOTIFY_ENUM_DIR;
-    assert_eq!(told, Watching::Done(Outcome::Failed(status)));
+    assert_eq!(refused, Watching::Done(Outcome::Failed(status)));
 }
 
 #[test]
@@ -176,10 +176,10 @@ fn too_much_for_buffer_or_queue_is_to_be_listed_anew() {
         assert!(!rig.files.cancel_watch(on.open, first));
         assert!(rig.files.changed(&two).is_empty());
         let (_, watching) = watch(&rig, &on, false, buffer);
-        let told = Outcome::Changes(vec![change(1, "a"), change(1, "b")]);
+        let both = Outcome::Changes(vec![change(1, "a"), change(1, "b")]);
         assert_eq!(
             watching,
-            Watching::Done(if fits { told } else { enumerate.clone() })
+            Watching::Done(if fits { both } else { enumerate.clone() })
         );
     }
     // More changes than the first buffer holds overflow the queue, once.
@@ -219,9 +219,9 @@ fn repeated_modifications_are_one() {
     let _ = rig
         .files
         .changed(&[reported(Change::REMOVED, "d\\x"), modified]);
-    let told = [change(3, "x"), change(2, "x"), change(3, "x")];
+    let merged = [change(3, "x"), change(2, "x"), change(3, "x")];
     let (_, watching) = watch(&rig, &on, false, 1000);
-    assert_eq!(watching, Watching::Done(Outcome::Changes(told.to_vec())));
+    assert_eq!(watching, Watching::Done(Outcome::Changes(merged.to_vec())));
 }
 
 /// The name is made once for the watchers of a directory.
