@@ -38,7 +38,7 @@ pub(super) fn answer(world: &World, handles: &mut Handles, request: LsarpcReques
         LsarpcRequest::Reserved => encode_status(Status::NOT_SUPPORTED),
         LsarpcRequest::QueryInformationPolicy { handle, class } => {
             handles.check(&handle, Object::Policy)?;
-            encode_query_information_policy(class, Ok(&domain(world, class)))
+            encode_query_information_policy(class, &domain(world, class))
         }
         LsarpcRequest::LookupNames {
             handle,
@@ -92,17 +92,15 @@ pub(super) fn opened_or(opened: Result<ContextHandle, Status>) -> BytesMut {
 /// The description of a member of a workgroup: its primary domain has a name and no SID.
 fn domain(world: &World, class: u16) -> PolicyDomain {
     let config = &world.config;
-    if matches!(class, PRIMARY_DOMAIN | DNS_DOMAIN) {
-        PolicyDomain {
+    match class {
+        PRIMARY_DOMAIN | DNS_DOMAIN => PolicyDomain {
             name: config.workgroup.clone(),
-            ..PolicyDomain::default()
-        }
-    } else {
-        PolicyDomain {
+            sid: None,
+        },
+        _ => PolicyDomain {
             name: config.netbios_name.clone(),
             sid: Some(config.machine_sid),
-            ..PolicyDomain::default()
-        }
+        },
     }
 }
 

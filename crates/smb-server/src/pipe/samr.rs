@@ -261,7 +261,6 @@ fn info(account: &Account) -> UserInfo {
         primary_group_rid: NONE_RID,
         user_name: account.name.clone(),
         full_name: account.full_name.clone(),
-        comment: String::new(),
         account_control: NORMAL_ACCOUNT | disabled,
         password_last_set: match i64::try_from(account.password_set) {
             Ok(0) | Err(_) => FileTime::ZERO,

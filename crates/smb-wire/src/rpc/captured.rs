@@ -230,7 +230,7 @@ fn lsarpc_policy() {
         name: "CAPGRP".to_owned(),
         ..PolicyDomain::default()
     };
-    let ours = encode_query_information_policy(3, Ok(&policy));
+    let ours = encode_query_information_policy(3, &policy);
     // Samba counts space for a NUL in MaximumLength and the array's bound.
     let mut expected = recorded("QUERY_POLICY_3");
     expected[10] = 12;
@@ -414,7 +414,6 @@ fn samr_users() {
         full_name: name.to_owned(),
         account_control: 0x10,
         password_last_set: FileTime(0x01dd_79b9_f195_7f00),
-        ..UserInfo::default()
     });
     let ours = samr::encode_query_display(1, 0, &users, Status::SUCCESS);
     // Samba reports the requested size as total and returned.

@@ -188,47 +188,40 @@ pub fn encode_handle(handle: &ContextHandle, status: Status) -> BytesMut {
 pub struct PolicyDomain {
     /// Flat name.
     pub name: String,
-    /// DNS name, empty for none (class 12).
-    pub dns_domain_name: String,
-    /// DNS name of the forest, empty for none (class 12).
-    pub dns_forest_name: String,
-    /// GUID (class 12).
-    pub guid: [u8; 16],
     /// SID, if it is a domain.
     pub sid: Option<Sid>,
 }
 
 /// Encodes the response to LsarQueryInformationPolicy: STATUS_INVALID_PARAMETER for other classes than 3, 5 and 12.
-pub fn encode_query_information_policy(
-    class: u16,
-    domain: Result<&PolicyDomain, Status>,
-) -> BytesMut {
+pub fn encode_query_information_policy(class: u16, domain: &PolicyDomain) -> BytesMut {
+    const DNS: u16 = 12;
     let mut writer = NdrWriter::new();
-    let known = matches!(class, 3 | 5 | 12);
-    let domain = match domain {
-        Ok(_) if !known => Err(Status::INVALID_PARAMETER),
-        domain => domain,
-    };
-    writer.pointer(domain.is_ok());
-    if let Ok(domain) = domain {
+    let known = matches!(class, 3 | 5 | DNS);
+    writer.pointer(known);
+    if known {
         writer.u16(class);
         writer.unicode_string_head(&domain.name);
-        if class == 12 {
-            writer.unicode_string_head(&domain.dns_domain_name);
-            writer.unicode_string_head(&domain.dns_forest_name);
-            writer.bytes(&domain.guid);
+        if class == DNS {
+            // No DNS name of the domain and of its forest, and no GUID.
+            writer.unicode_string_head("");
+            writer.unicode_string_head("");
+            writer.bytes(&[0; 16]);
         }
         writer.pointer(domain.sid.is_some());
         writer.unicode_text(&domain.name);
-        if class == 12 {
-            writer.unicode_text(&domain.dns_domain_name);
-            writer.unicode_text(&domain.dns_forest_name);
+        if class == DNS {
+            writer.unicode_text("");
+            writer.unicode_text("");
         }
         if let Some(sid) = &domain.sid {
             writer.sid(sid);
         }
     }
-    writer.finish_with(domain.err().unwrap_or(Status::SUCCESS).0)
+    let result = match known {
+        true => Status::SUCCESS,
+        false => Status::INVALID_PARAMETER,
+    };
+    writer.finish_with(result.0)
 }
 
 /// A domain that answers refer to.

@@ -351,8 +351,6 @@ pub struct UserInfo {
     pub user_name: String,
     /// Name for display.
     pub full_name: String,
-    /// Remark.
-    pub comment: String,
     /// USER_NORMAL_ACCOUNT is 0x10, USER_ACCOUNT_DISABLED 1.
     pub account_control: u32,
     /// The time of the last password change.
@@ -401,7 +399,7 @@ fn put_all_information(user: &UserInfo, writer: &mut NdrWriter) {
         "",
         "",
         "",
-        &user.comment,
+        "",
         "",
         "",
         "",
@@ -463,12 +461,12 @@ pub fn encode_query_display(
         writer.u32(user.rid);
         writer.u32(user.account_control);
         writer.unicode_string_head(&user.user_name);
-        writer.unicode_string_head(&user.comment);
+        writer.unicode_string_head("");
         writer.unicode_string_head(&user.full_name);
     }
     for user in users {
         writer.unicode_text(&user.user_name);
-        writer.unicode_text(&user.comment);
+        writer.unicode_text("");
         writer.unicode_text(&user.full_name);
     }
     writer.finish_with(status.0)
