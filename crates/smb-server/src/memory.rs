@@ -67,7 +67,7 @@ pub struct MemoryFigures {
 
 /// How much memory a connection may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Share {
+pub(crate) enum Portion {
     /// Half of what is free to it.
     Half,
     /// All that is free to its network: it has waited long.
@@ -182,7 +182,7 @@ impl Account {
     /// Charges `bytes` that an open keeps; `None` if there is no room.
     pub(crate) fn keep(self: &Arc<Self>, bytes: usize) -> Option<Held> {
         let mut held = self.nothing();
-        let kept = held.resize(bytes, Share::Half);
+        let kept = held.resize(bytes, Portion::Half);
         if !kept {
             self.memory.refusals.fetch_add(1, Relaxed);
         }
@@ -190,7 +190,7 @@ impl Account {
     }
 
     /// Takes `more` bytes or nothing.
-    fn take(&self, more: usize, share: Share) -> bool {
+    fn take(&self, more: usize, share: Portion) -> bool {
         let limit = self.memory.limit.load(Relaxed);
         // Counted first, so that two connections of one network never both take the same rest.
         let network = self.network.fetch_add(more, Relaxed);
@@ -200,8 +200,8 @@ impl Account {
             let of_network = (free.saturating_add(network) / 2).min(limit / 2);
             let free = of_network.checked_sub(network)?.min(free);
             let most = match share {
-                Share::Half => free.saturating_add(held) / 2,
-                Share::All => free.saturating_add(held),
+                Portion::Half => free.saturating_add(held) / 2,
+                Portion::All => free.saturating_add(held),
             };
             (held.checked_add(more)? <= most).then(|| used + more)
         };
@@ -310,7 +310,7 @@ impl Held {
     }
 
     /// Holds `bytes` from now on. Returns false, and changes nothing, if there is no room for more.
-    pub(crate) fn resize(&mut self, bytes: usize, share: Share) -> bool {
+    pub(crate) fn resize(&mut self, bytes: usize, share: Portion) -> bool {
         if bytes > self.bytes {
             if !self.account.take(bytes - self.bytes, share) {
                 return false;

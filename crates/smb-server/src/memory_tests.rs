@@ -12,7 +12,7 @@ fn numbered(number: u8) -> IpAddr {
 
 /// Takes as much as it gets, in pieces.
 fn fill(held: &mut Held, piece: usize) -> usize {
-    while held.resize(held.bytes() + piece, Share::Half) {}
+    while held.resize(held.bytes() + piece, Portion::Half) {}
     held.bytes()
 }
 
@@ -24,8 +24,8 @@ fn one_connection_takes_half_of_half() {
     assert_eq!(memory.figures().used, 16 * MIB);
     // After a long wait it may take all that its network may.
     assert_eq!(memory.most_for_one(), 32 * MIB);
-    assert!(held.resize(32 * MIB, Share::All));
-    assert!(!held.resize(32 * MIB + 1, Share::All));
+    assert!(held.resize(32 * MIB, Portion::All));
+    assert!(!held.resize(32 * MIB + 1, Portion::All));
     drop(held);
     assert_eq!(memory.figures().used, 0);
     assert_eq!(memory.take_peak(), 32 * MIB);
@@ -46,7 +46,7 @@ fn a_network_takes_half_however_many_connections_it_has() {
     let used = memory.figures().used;
     assert!(used <= 32 * MIB && used > 31 * MIB, "{used}");
     let mut other = memory.account(ip("2001:db8:0:1::1")).nothing();
-    assert!(other.resize(8 * MIB, Share::Half), "half of half is free");
+    assert!(other.resize(8 * MIB, Portion::Half), "half of half is free");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn the_next_network_always_finds_something() {
         }
     }
     let mut late = memory.account(numbered(99)).nothing();
-    assert!(late.resize(MIB, Share::Half), "{:?}", memory.figures());
+    assert!(late.resize(MIB, Portion::Half), "{:?}", memory.figures());
 }
 
 #[test]
@@ -82,11 +82,11 @@ fn what_an_open_keeps_is_refused_and_counted() {
 fn a_smaller_limit_takes_nothing_away_and_grants_nothing() {
     let memory = Memory::new(64 * MIB);
     let mut held = memory.account(numbered(1)).nothing();
-    assert!(held.resize(16 * MIB, Share::Half));
+    assert!(held.resize(16 * MIB, Portion::Half));
     memory.set_limit(8 * MIB);
-    assert!(!held.resize(16 * MIB + 1, Share::All));
-    assert!(held.resize(MIB, Share::Half), "less is always granted");
-    assert!(held.resize(2 * MIB, Share::Half));
+    assert!(!held.resize(16 * MIB + 1, Portion::All));
+    assert!(held.resize(MIB, Portion::Half), "less is always granted");
+    assert!(held.resize(2 * MIB, Portion::Half));
 }
 
 /// Threads take and give back at random: the sums never go below nothing or above the limit.
@@ -113,7 +113,7 @@ fn the_sums_hold_through_takes_and_returns() {
                     .map(|number| memory.account(numbered(number)).nothing())
                     .collect();
                 for _ in 0..20_000 {
-                    let share = [Share::Half, Share::All][random() % 2];
+                    let share = [Portion::Half, Portion::All][random() % 2];
                     let which = random() % own.len();
                     let held = &mut own[which];
                     let (before, wanted) = (held.bytes(), random() % 1_500_000);

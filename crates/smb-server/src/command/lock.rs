@@ -18,7 +18,7 @@ use crate::{
         can_lock, is_unlock,
     },
     limits::{LOCKS_PER_REQUEST_MAX, RANGE_MEMORY, RANGES_UNCHARGED},
-    memory::Share,
+    memory::Portion,
     persistent::LOCKS_MAX,
     state::{EndReason, Endurance, Open, breaks::perform, records},
     turn::LOCK_WORK,
@@ -118,7 +118,7 @@ fn charge<V: Vfs>(on: &OnDisk<'_, V>, wanted: usize) -> Result<(), Failure> {
     }
     let account = on.call.connection.account();
     let held = state.locks.get_or_insert_with(|| account.nothing());
-    match held.resize(bytes, Share::Half) {
+    match held.resize(bytes, Portion::Half) {
         true => Ok(()),
         false => Err(Status::INSUFFICIENT_RESOURCES.into()),
     }

@@ -22,7 +22,7 @@ use crate::{
         MEMORY_SLACK, MEMORY_STEP, MEMORY_STUCK_BYTES, OUTBOX_BYTES_MAX, UNREAD_MAX,
     },
     link::{misbehaved::Misbehaved, receive_buffer::ReceiveBuffer},
-    memory::{Account, Held, Share},
+    memory::{Account, Held, Portion},
     race::{First, race},
     transport::Receive,
 };
@@ -50,7 +50,7 @@ impl Flow {
         }
     }
 
-    fn grant(&self, bytes: usize, share: Share) -> bool {
+    fn grant(&self, bytes: usize, share: Portion) -> bool {
         let mut granted = self.granted.borrow_mut();
         let done = granted.resize(bytes, share);
         self.granted_bytes.set(granted.bytes());
@@ -71,7 +71,7 @@ impl<V: Vfs> Connection<V> {
     }
 
     /// Whether `more` bytes may be held according to the server's budget; if so, they are granted.
-    fn is_granted(&self, more: usize, share: Share) -> bool {
+    fn is_granted(&self, more: usize, share: Portion) -> bool {
         let needed = self.needed(more);
         needed <= self.flow.granted_bytes.get()
             || self.flow.grant(needed.next_multiple_of(MEMORY_STEP), share)
@@ -82,14 +82,14 @@ impl<V: Vfs> Connection<V> {
     /// A client that takes its answers may have requests under way for all that was granted, and is not closed for a
     /// little more.
     pub(crate) fn has_room(&self) -> bool {
-        self.is_granted(0, Share::All)
+        self.is_granted(0, Portion::All)
             || self.needed(0) <= self.flow.granted_bytes.get() + MEMORY_STEP
     }
 
     /// Charges an answer of `bytes` to a request that kept no room for it while it waited; returns false if the budget
     /// has none.
     pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
-        self.is_granted(bytes, Share::Half)
+        self.is_granted(bytes, Portion::Half)
     }
 
     /// Returns memory to the budget that is no longer held.
@@ -101,7 +101,7 @@ impl<V: Vfs> Connection<V> {
         let needed = self.needed(0);
         if needed == 0 || granted > needed + MEMORY_SLACK {
             let rest = needed.next_multiple_of(MEMORY_STEP).min(granted);
-            self.flow.grant(rest, Share::Half);
+            self.flow.grant(rest, Portion::Half);
         }
     }
 
@@ -129,7 +129,7 @@ impl<V: Vfs> Connection<V> {
         more: usize,
         receiver: &impl Receive,
     ) -> Result<(), Misbehaved> {
-        if self.is_within_bounds() && self.is_granted(more, Share::Half) {
+        if self.is_within_bounds() && self.is_granted(more, Portion::Half) {
             return Ok(());
         }
         let env = &*self.server.env;
@@ -163,9 +163,9 @@ impl<V: Vfs> Connection<V> {
                 .map_or(Duration::ZERO, |(since, _)| env.monotonic() - *since);
             // A client that leaves its answers unread gets no larger share by waiting.
             let share = if since < MEMORY_PATIENCE || self.outbox.held.get() > 0 {
-                Share::Half
+                Portion::Half
             } else {
-                Share::All
+                Portion::All
             };
             if self.is_closed() || self.is_granted(more, share) {
                 return Ok(());
@@ -211,7 +211,7 @@ impl<V: Vfs> Connection<V> {
         let wanted = input.beyond_usual(missing);
         if wanted > 0 || charged > 0 {
             let more = wanted.saturating_sub(charged);
-            if more > 0 && !self.is_granted(more, Share::Half) {
+            if more > 0 && !self.is_granted(more, Portion::Half) {
                 input.shrink();
                 self.room(more, receiver).await?;
             }

@@ -8,7 +8,7 @@ use vfs::FileKey;
 
 use super::caching::{Holder, Site, not_breaking};
 use super::files::Files;
-use super::inode::{Open, Stream};
+use super::inode::{EngineOpen, Stream};
 use super::types::{
     CacheGrant, Effects, H, LeaseState, Link, OpenId, OpenRequest, Owner, Place, W, WH,
 };
@@ -98,7 +98,7 @@ impl Files {
         &self,
         place: &Place,
         open: OpenId,
-        act: impl FnOnce(&mut Open) -> T,
+        act: impl FnOnce(&mut EngineOpen) -> T,
     ) -> T {
         self.with(place.key, |inode| {
             inode.open_mut(open).map_or_else(T::default, act)

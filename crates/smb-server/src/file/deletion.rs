@@ -13,7 +13,7 @@ use super::Deleter;
 
 use super::caching::{Cause, Holder, Site};
 use super::files::Files;
-use super::inode::{Deletion, Inode, Open, Plain};
+use super::inode::{Deletion, EngineOpen, Inode, Plain};
 use super::types::{Closed, Effects, Going, Link, OpenId, Owner, Place, Remove, StreamName};
 
 /// The result of a close on an inode, for the engine's other tables.
@@ -119,7 +119,7 @@ impl Inode {
 
     /// Whether a name or a stream of the inode has gone, is marked deleted, or will be by the close of an open.
     pub(super) fn loses_anything(&self) -> bool {
-        let loses = |open: &Open| open.unlinked || open.delete_on_close;
+        let loses = |open: &EngineOpen| open.unlinked || open.delete_on_close;
         let mut streams = self.streams.values();
         self.is_to_be_deleted()
             || self.opens.values().any(|open| loses(open))
@@ -149,7 +149,7 @@ impl Inode {
         })
     }
 
-    fn is_link_marked(&self, open: &Open) -> bool {
+    fn is_link_marked(&self, open: &EngineOpen) -> bool {
         let deletion = self.links.get(&open.link).filter(|_| !open.unlinked);
         deletion.is_some_and(Deletion::is_pending)
     }
@@ -256,7 +256,7 @@ impl Inode {
     }
 
     /// As [`Closed::unlinked`].
-    fn unlinked(&self, open: &Open) -> Option<(FileKey, Option<Going>)> {
+    fn unlinked(&self, open: &EngineOpen) -> Option<(FileKey, Option<Going>)> {
         let asked = open.stream.is_none() && (open.marked_deleted || open.delete_on_close);
         let going = match self.links.get(&open.link) {
             Some(Deletion::Removing { by, gone, .. }) => by.map(|_| Arc::clone(gone)),
@@ -276,7 +276,7 @@ impl Inode {
     fn leave_stream(
         &mut self,
         id: OpenId,
-        open: &mut Open,
+        open: &mut EngineOpen,
         effects: &mut Effects,
     ) -> Option<Owner> {
         let stream = self.streams.get_mut(&open.stream)?;
@@ -299,7 +299,7 @@ impl Inode {
 
     /// [MS-FSA] 2.1.5.5, phase 3: the link is removed when its last handle is closed, or the handle that asked for
     /// POSIX semantics.
-    fn link_to_remove(&mut self, id: OpenId, open: &Open) -> Option<(Remove, Deleter)> {
+    fn link_to_remove(&mut self, id: OpenId, open: &EngineOpen) -> Option<(Remove, Deleter)> {
         // An open that has lost this name is of an earlier link, not of one that has got the name since.
         let last = !(self.opens.values()).any(|other| other.link == open.link && !other.unlinked);
         let who = self.links.get_mut(&open.link)?.begin(id, last)?;
@@ -313,7 +313,7 @@ impl Inode {
     fn stream_to_remove(
         &mut self,
         id: OpenId,
-        open: &Open,
+        open: &EngineOpen,
         last: bool,
     ) -> Option<(Remove, Deleter)> {
         let deletion = self.streams.get_mut(&open.stream)?.deletion.as_mut()?;

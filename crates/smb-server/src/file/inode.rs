@@ -57,7 +57,7 @@ pub(super) enum Deletion {
 pub(super) type Plain = (OpenId, Deleter);
 
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct EngineOpen {
     pub(super) stream: StreamName,
     pub(super) link: Link,
     pub(super) mode: ShareMode,
@@ -101,7 +101,7 @@ impl Stream {
     }
 
     /// Records whether changes through an open leave times as they are.
-    pub(super) fn count_time_keeper(&self, open: &mut Open, keeps: bool) {
+    pub(super) fn count_time_keeper(&self, open: &mut EngineOpen, keeps: bool) {
         let keepers = &self.quick.time_keepers;
         match (std::mem::replace(&mut open.keeps_times, keeps), keeps) {
             (false, true) => keepers.fetch_add(1, Ordering::SeqCst),
@@ -147,7 +147,7 @@ impl Stream {
 #[derive(Debug, Default)]
 pub(super) struct Inode {
     /// The opens are boxed, so that [`SmallMap`] moves only small entries.
-    pub(super) opens: SmallMap<OpenId, Box<Open>>,
+    pub(super) opens: SmallMap<OpenId, Box<EngineOpen>>,
     /// Boxed as well.
     pub(super) streams: SmallMap<StreamName, Box<Stream>>,
     pub(super) links: BTreeMap<Link, Deletion>,
@@ -168,12 +168,12 @@ impl Inode {
         self.streams.get_mut(name).map(Box::as_mut)
     }
 
-    pub(super) fn open_mut(&mut self, open: OpenId) -> Option<&mut Open> {
+    pub(super) fn open_mut(&mut self, open: OpenId) -> Option<&mut EngineOpen> {
         self.opens.get_mut(&open).map(Box::as_mut)
     }
 
     /// The stream of an open, with the open.
-    pub(super) fn stream_of(&mut self, open: OpenId) -> Option<(&mut Stream, &mut Open)> {
+    pub(super) fn stream_of(&mut self, open: OpenId) -> Option<(&mut Stream, &mut EngineOpen)> {
         let open = self.opens.get_mut(&open)?;
         let stream = self.streams.get_mut(&open.stream)?;
         Some((stream, open))
@@ -319,7 +319,7 @@ impl Inode {
         stream.publish();
         stream.shares.enter(mode, request.overwrites());
         let (cache, group) = cached.unwrap_or((CacheGrant::None, 0));
-        let open = Open {
+        let open = EngineOpen {
             stream: request.place.stream.clone(),
             link: request.link.clone(),
             mode,

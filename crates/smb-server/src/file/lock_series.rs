@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use smb_wire::msg::LockElement;
 
-use super::locks::{Held, Range, before_bad_flags};
+use super::locks::{HeldRange, Range, before_bad_flags};
 use super::types::OpenId;
 
 /// Ranges in the order of their offsets, each with the last byte that it or one before it reaches.
 struct Spans(Vec<(u64, u64)>);
 
 impl Spans {
-    fn of<'a>(held: impl Iterator<Item = &'a Held>) -> Self {
+    fn of<'a>(held: impl Iterator<Item = &'a HeldRange>) -> Self {
         let mut spans: Vec<_> = held
             .filter_map(|held| Some((held.range.offset, held.range.last()?)))
             .collect();
@@ -47,7 +47,7 @@ pub(super) struct Before {
 
 impl Before {
     /// They are sorted for a series only: a single lock looks at each of them once.
-    pub(super) fn of(held: &[Held], open: OpenId, elements: usize) -> Self {
+    pub(super) fn of(held: &[HeldRange], open: OpenId, elements: usize) -> Self {
         let sorted = (elements > 1).then(|| {
             let others = held.iter().filter(|held| held.open != open);
             let exclusive = others.filter(|held| held.exclusive);
@@ -57,8 +57,8 @@ impl Before {
         Self { count, sorted }
     }
 
-    /// Whether any range that is `held` by now, also one of the series, bars `wanted` ([`Held::bars`]).
-    pub(super) fn bars(&self, held: &[Held], wanted: &Held) -> bool {
+    /// Whether any range that is `held` by now, also one of the series, bars `wanted` ([`HeldRange::bars`]).
+    pub(super) fn bars(&self, held: &[HeldRange], wanted: &HeldRange) -> bool {
         let Some((all, exclusive_of_others)) = &self.sorted else {
             return held.iter().any(|held| held.bars(wanted));
         };
@@ -81,10 +81,10 @@ pub(crate) fn can_lock(elements: &[LockElement]) -> bool {
 /// Moves the ranges of the elements to `freed`, up to the first element that the open does not hold. Of several equal
 /// ranges, an exclusive one goes first, then the oldest. Returns whether the open held all.
 pub(super) fn take_out(
-    held: &mut Vec<Held>,
+    held: &mut Vec<HeldRange>,
     open: OpenId,
     elements: &[LockElement],
-    freed: &mut Vec<Held>,
+    freed: &mut Vec<HeldRange>,
 ) -> bool {
     let mut mine: BTreeMap<(u64, u64), Vec<usize>> = BTreeMap::new();
     // The one to be removed first is put in last.
@@ -126,10 +126,10 @@ mod tests {
     use super::*;
     use crate::file::CountedUser;
 
-    fn ranges() -> impl Strategy<Value = Held> {
+    fn ranges() -> impl Strategy<Value = HeldRange> {
         let offset = prop_oneof![9 => 0..10_u64, 1 => u64::MAX - 2..=u64::MAX];
         (0..3_u64, offset, 0..5_u64, any::<bool>()).prop_map(|(open, offset, length, exclusive)| {
-            Held {
+            HeldRange {
                 open: OpenId(open),
                 user: CountedUser::default(),
                 range: Range { offset, length },
@@ -167,7 +167,7 @@ mod tests {
                 .collect();
             let mut expected = held.clone();
             let all = wanted.iter().all(|wanted| {
-                let mine = |one: &Held| one.open == open && one.range == wanted.range;
+                let mine = |one: &HeldRange| one.open == open && one.range == wanted.range;
                 let exclusive = expected.iter().position(|one| mine(one) && one.exclusive);
                 let found = exclusive.or_else(|| expected.iter().position(mine));
                 found.map(|at| expected.remove(at)).is_some()

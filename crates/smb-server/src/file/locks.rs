@@ -4,8 +4,8 @@
 //! with its close. Blocked requests are granted in the order of their arrival, each as soon as no held range conflicts
 //! with it.
 //!
-//! Invariant: no two held ranges conflict by [`Held::bars`]. Bounds: [`RANGES_MAX`] held ranges and [`WAITING_MAX`]
-//! blocked requests per stream. An open may have a quarter of the ranges, and a user half of either.
+//! Invariant: no two held ranges conflict by [`HeldRange::bars`]. Bounds: [`RANGES_MAX`] held ranges and
+//! [`WAITING_MAX`] blocked requests per stream. An open may have a quarter of the ranges, and a user half of either.
 
 use std::{collections::VecDeque, mem};
 
@@ -103,14 +103,14 @@ impl Range {
 
 /// A held (or wanted) range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct HeldRange {
     pub(super) open: OpenId,
     pub(super) user: CountedUser,
     pub(super) range: Range,
     pub(super) exclusive: bool,
 }
 
-impl Held {
+impl HeldRange {
     /// Whether this held range bars `wanted` from being locked.
     pub(super) fn bars(&self, wanted: &Self) -> bool {
         // [MS-FSA] 2.1.4.10 with LockIntent: a shared lock may overlap shared locks and the same open's exclusive
@@ -138,7 +138,7 @@ impl Held {
 #[derive(Debug)]
 struct Waiting {
     waiter: WaiterId,
-    wanted: Held,
+    wanted: HeldRange,
     sequence: Option<LockSequence>,
     /// There was no room for it the last time; all other requests wait for a held range.
     for_room: bool,
@@ -146,10 +146,10 @@ struct Waiting {
 
 #[derive(Debug, Default)]
 pub(super) struct RangeLocks {
-    held: Vec<Held>,
+    held: Vec<HeldRange>,
     waiting: VecDeque<Waiting>,
     /// The ranges that were released since requests were last granted.
-    freed: Vec<Held>,
+    freed: Vec<HeldRange>,
 }
 
 impl RangeLocks {
@@ -199,15 +199,16 @@ impl RangeLocks {
     /// nothing is checked.
     pub(super) fn put_back(&mut self, open: OpenId, locks: &[SavedLock]) {
         let room = RANGES_MAX.saturating_sub(self.held.len());
-        self.held.extend(locks.iter().take(room).map(|lock| Held {
-            open,
-            user: CountedUser::default(),
-            range: Range {
-                offset: lock.offset,
-                length: lock.length,
-            },
-            exclusive: lock.exclusive,
-        }));
+        self.held
+            .extend(locks.iter().take(room).map(|lock| HeldRange {
+                open,
+                user: CountedUser::default(),
+                range: Range {
+                    offset: lock.offset,
+                    length: lock.length,
+                },
+                exclusive: lock.exclusive,
+            }));
     }
 
     /// Whether some lock starts within the allocated bytes: then nobody may be granted read
@@ -258,7 +259,7 @@ impl RangeLocks {
                 return Locking::Done(Status::INVALID_PARAMETER);
             };
             let range = Range::of(element);
-            let wanted = Held {
+            let wanted = HeldRange {
                 open,
                 user: bounds.user,
                 range,
@@ -310,7 +311,7 @@ impl RangeLocks {
 
     /// [MS-FSA] 2.1.5.9: unlocks exactly this range of this open; of several equal ones, one of this kind first.
     fn unlock_one(&mut self, open: OpenId, range: Range, exclusive: bool) -> bool {
-        let mine = |held: &Held| held.open == open && held.range == range;
+        let mine = |held: &HeldRange| held.open == open && held.range == range;
         let found = self
             .held
             .iter()

@@ -24,7 +24,7 @@ use vfs::FileKey;
 
 use crate::{
     limits::NOTIFY_MEMORY,
-    memory::{Account, Held, Share},
+    memory::{Account, Held, Portion},
 };
 
 use super::files::Files;
@@ -178,7 +178,7 @@ impl Watcher {
         self.memory += size_of::<Change>() + change.name.capacity();
         self.queue.push_back(change);
         let charged = self.memory.saturating_sub(NOTIFY_MEMORY);
-        if self.queued > self.queue_max || !self.held.resize(charged, Share::Half) {
+        if self.queued > self.queue_max || !self.held.resize(charged, Portion::Half) {
             // [MS-SMB2] 3.3.5.19: there are too many changes, so the client must list the directory again.
             self.forget();
             self.overflowed = true;
@@ -189,7 +189,7 @@ impl Watcher {
         self.queue.clear();
         self.queued = 0;
         self.memory = 0;
-        self.held.resize(0, Share::Half);
+        self.held.resize(0, Portion::Half);
         self.overflowed = false;
     }
 

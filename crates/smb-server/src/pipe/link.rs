@@ -21,7 +21,7 @@ use super::{handles::Handles, services, world::World};
 use crate::{
     failure::Failure,
     limits::PIPE_MEMORY,
-    memory::{Account, Held, Share},
+    memory::{Account, Held, Portion},
 };
 
 /// Most bytes that may wait to be read. If a client sends more requests without reading its answers, its pipe breaks.
@@ -41,7 +41,7 @@ const ASSOCIATION_GROUP: u32 = 0x53f0;
 const CONNECTED: u32 = 3;
 const CLOSING: u32 = 4;
 
-pub(super) struct Link {
+pub(super) struct RpcLink {
     interface: Interface,
     /// Bytes of an incomplete PDU; fewer than the longest fragment.
     partial: BytesMut,
@@ -60,7 +60,7 @@ pub(super) struct Link {
     broken: bool,
 }
 
-impl Link {
+impl RpcLink {
     pub(super) fn new(interface: Interface) -> Self {
         Self {
             interface,
@@ -102,7 +102,7 @@ impl Link {
         if let Some(held) = &mut self.held
             && bytes < held.bytes()
         {
-            held.resize(bytes, Share::Half);
+            held.resize(bytes, Portion::Half);
         }
         Ok(Some((data, more)))
     }
@@ -210,7 +210,7 @@ impl Link {
             return Ok(());
         }
         let held = self.held.get_or_insert_with(|| account.nothing());
-        if !held.resize(bytes, Share::Half) {
+        if !held.resize(bytes, Portion::Half) {
             *self = Self {
                 broken: true,
                 ..Self::new(self.interface)

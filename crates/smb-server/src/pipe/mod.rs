@@ -25,14 +25,14 @@ use bytes::Bytes;
 use smb_wire::{fsctl::PipePeekResponse, rpc::Interface, status::Status};
 use tokio::sync::{Notify, futures::Notified};
 
-use self::link::Link;
+use self::link::RpcLink;
 pub(crate) use self::world::{LazyReport, SeenShare, World};
 use crate::{failure::Failure, locks::Mutex, memory::Account};
 
 pub(crate) struct Pipe {
     pub(crate) interface: Interface,
     /// Locked before any other lock of the server, because an answer may list what those protect.
-    link: Mutex<Link>,
+    link: Mutex<RpcLink>,
     /// Held by the request whose bytes are taken or given now.
     order: tokio::sync::Mutex<()>,
     /// Something can be read, or the pipe has broken.
@@ -43,7 +43,7 @@ impl Pipe {
     pub(crate) fn new(interface: Interface) -> Self {
         Self {
             interface,
-            link: Mutex::new(Link::new(interface)),
+            link: Mutex::new(RpcLink::new(interface)),
             order: tokio::sync::Mutex::default(),
             readable: Notify::new(),
         }

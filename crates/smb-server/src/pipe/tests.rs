@@ -19,7 +19,7 @@ use smb_wire::{
 use vfs::Timestamp;
 
 use super::{
-    link::Link,
+    link::RpcLink,
     world::{LazyReport, SeenShare, World},
 };
 use crate::{
@@ -108,8 +108,8 @@ pub(super) fn world(anonymous: bool) -> World {
     }
 }
 
-fn bound(interface: Interface, world: &World) -> Link {
-    let mut link = Link::new(interface);
+fn bound(interface: Interface, world: &World) -> RpcLink {
+    let mut link = RpcLink::new(interface);
     let bind = Bind {
         max_xmit_frag: 4280,
         max_recv_frag: 4280,
@@ -132,13 +132,13 @@ fn bound(interface: Interface, world: &World) -> Link {
 }
 
 /// Takes bytes, with every PDU that is complete.
-fn write(link: &mut Link, mut bytes: &[u8], world: &World) -> Result<(), Failure> {
+fn write(link: &mut RpcLink, mut bytes: &[u8], world: &World) -> Result<(), Failure> {
     link.check()?;
     while link.take_pdu(&mut bytes, world).is_some() {}
     Ok(())
 }
 
-fn message(link: &mut Link) -> Option<Vec<u8>> {
+fn message(link: &mut RpcLink) -> Option<Vec<u8>> {
     let (data, more) = link.read(1 << 20).ok()??;
     assert!(!more);
     Some(data.to_vec())
@@ -158,7 +158,12 @@ fn request(opnum: u16, stub: &[u8]) -> BytesMut {
 }
 
 /// Makes a call and returns the reassembled stub of its answer.
-fn call(link: &mut Link, world: &World, opnum: u16, stub: &[u8]) -> Result<Vec<u8>, FaultStatus> {
+fn call(
+    link: &mut RpcLink,
+    world: &World,
+    opnum: u16,
+    stub: &[u8],
+) -> Result<Vec<u8>, FaultStatus> {
     write(link, &request(opnum, stub), world).unwrap();
     let mut whole = Vec::new();
     loop {
@@ -183,7 +188,7 @@ fn holds(stub: &[u8], text: &str) -> bool {
 
 #[test]
 fn a_captured_bind_gets_the_captured_answer() {
-    let mut link = Link::new(Interface::Srvsvc);
+    let mut link = RpcLink::new(Interface::Srvsvc);
     // Byte by byte: the pipe puts PDUs together itself.
     for byte in BIND {
         assert!(!link.is_readable());
@@ -504,7 +509,7 @@ fn the_policy_of_a_domain_is_not_reported_by_who_has_none() {
 /// Windows' dialog for users and groups asks this on the pipe of the policy, in a context that it adds.
 #[test]
 fn the_pipe_of_the_policy_also_says_that_the_server_is_in_no_domain() {
-    let ask = |world: &World, link: &mut Link| {
+    let ask = |world: &World, link: &mut RpcLink| {
         let mut out = BytesMut::new();
         RequestPdu {
             alloc_hint: 0,
@@ -613,7 +618,7 @@ fn who_does_not_speak_rpc_breaks_the_pipe() {
         &zeros,
         b"\x05\0\0\x03\x10\0\0\0\x10\0\0\0\x01\0\0\0",
     ] {
-        let mut link = Link::new(Interface::Srvsvc);
+        let mut link = RpcLink::new(Interface::Srvsvc);
         write(&mut link, bytes, &world).unwrap();
         let fault = message(&mut link).unwrap();
         assert_eq!(PduHeader::read(&fault).unwrap().0.pdu_type, PduType::FAULT);

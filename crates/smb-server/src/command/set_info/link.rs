@@ -7,7 +7,7 @@ use vfs::{Node, Vfs, VfsError};
 use super::{
     Changed, entries_changed,
     replaced::{self, ReplacedHold},
-    target::{self, Target, Wanted},
+    target::{self, Target, WantedName},
 };
 use crate::{
     access,
@@ -38,7 +38,7 @@ pub(super) async fn set<V: Vfs>(
 
 async fn attempt<V: Vfs>(
     on: &OnDisk<'_, V>,
-    wanted: &Wanted,
+    wanted: &WantedName,
 ) -> Result<Attempt<Completion>, Failure> {
     let token = on.token()?;
     let target = target::find(on, &wanted.path, false).await?;

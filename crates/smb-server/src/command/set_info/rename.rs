@@ -14,7 +14,7 @@ use super::{
     Changed, entries_changed,
     replaced::{self, ReplacedHold},
     stream,
-    target::{self, Target, Wanted},
+    target::{self, Target, WantedName},
 };
 use crate::{
     command::{
@@ -89,7 +89,7 @@ pub(super) async fn set<V: Vfs>(
 
 async fn attempt<V: Vfs>(
     on: &OnDisk<'_, V>,
-    wanted: &Wanted,
+    wanted: &WantedName,
 ) -> Result<Attempt<Completion>, Failure> {
     let _place = target::place(on.call)?;
     let source = on.lookup().await?;
@@ -137,7 +137,7 @@ async fn decide<V: Vfs>(
     on: &OnDisk<'_, V>,
     source: &Lookup<V::Node>,
     one: Move<'_, V>,
-    wanted: &Wanted,
+    wanted: &WantedName,
 ) -> Result<Attempt<Completion>, Failure> {
     let target = one.target;
     let same_parent = one.parent.key() == target.parent.key();

@@ -8,7 +8,7 @@ use durability::{Receipt, Replaced, RequestFlags};
 use smb_wire::{access_mask::AccessMask, ids::Guid, msg::ShareAccess, status::Status};
 use vfs::{Attr, FileKey, Kind, Node, Vfs, VfsError, env::LocalTask};
 
-use super::target::{Target, Wanted};
+use super::target::{Target, WantedName};
 use crate::{
     access::{self, Subject},
     command::{engine::OnDisk, modified},
@@ -141,7 +141,7 @@ pub(super) async fn end<V: Vfs>(hold: Option<ReplacedHold<V>>) {
 pub(super) async fn hold<V: Vfs>(
     on: &OnDisk<'_, V>,
     target: &Target<V>,
-    wanted: &Wanted,
+    wanted: &WantedName,
 ) -> Result<Option<ReplacedHold<V>>, Failure> {
     let Some((node, attr)) = &target.existing else {
         return Ok(None);
@@ -172,7 +172,7 @@ async fn check_replaceable<V: Vfs>(
     target: &Target<V>,
     node: &V::Node,
     attr: &Attr,
-    wanted: &Wanted,
+    wanted: &WantedName,
 ) -> Result<(), Failure> {
     let readonly = access::readonly(attr);
     if attr.kind == Kind::Directory || (readonly && !wanted.ignore_readonly) {

@@ -40,7 +40,7 @@ const KNOWN: RenameFlags = RenameFlags::REPLACE_IF_EXISTS
     .union(MANAGE_VOLUME);
 
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct WantedName {
     /// An object of that name may be replaced.
     pub(super) replace: bool,
     /// It may be replaced even if it is open: its handles stay valid ([MS-FSCC] 2.4.43).
@@ -73,7 +73,7 @@ pub(super) fn read(
     class: FileInformationClass,
     buffer: &[u8],
     directory: bool,
-) -> Result<Wanted, Failure> {
+) -> Result<WantedName, Failure> {
     let (flags, root, name) = match class {
         FileInformationClass::RENAME_EX | FileInformationClass::LINK_EX => {
             let info = FileRenameInformationEx::read(buffer)?;
@@ -102,7 +102,7 @@ pub(super) fn read(
     let stripped = name.strip_prefix('\\');
     let (name, from_root) = (stripped.unwrap_or(&name), stripped.is_some());
     Status::INVALID_PARAMETER.when(from_root && !links)?;
-    let mut wanted = Wanted {
+    let mut wanted = WantedName {
         replace: flags.contains(RenameFlags::REPLACE_IF_EXISTS),
         posix: flags.contains(RenameFlags::POSIX_SEMANTICS),
         ignore_readonly: flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE),
