@@ -201,15 +201,9 @@ macro_rules! flags_of_the_wire {
     )*};
 }
 
-/// Defines messages whose bodies are StructureSize, perhaps padding, and fields of fixed width, written as in
-/// `records!`.
-macro_rules! fixed_messages {
-    ($(
-        $(#[$meta:meta])*
-        $name:ident($size:literal $(, pad $pad:literal)?) { $( $fields:tt )+ }
-    )*) => {$(
-        $crate::fscc::record::record! { $(#[$meta])* $name { $( $fields )+ } }
-
+/// Reads and writes a message whose body is StructureSize, padding, and the value as a field.
+macro_rules! fixed_body {
+    ($name:ident($size:literal, pad $pad:expr)) => {
         impl $name {
             /// StructureSize.
             pub const STRUCTURE_SIZE: u16 = $size;
@@ -219,12 +213,9 @@ macro_rules! fixed_messages {
             /// # Errors
             /// [`Malformed`](crate::Malformed) when the body is too short or of another size.
             pub fn read(message: &[u8]) -> Result<Self, crate::Malformed> {
-                let mut body = crate::codec::Reader::body(
-                    message,
-                    Self::STRUCTURE_SIZE,
-                    stringify!($name),
-                )?;
-                $( body.skip($pad)?; )?
+                let mut body =
+                    crate::codec::Reader::body(message, Self::STRUCTURE_SIZE, stringify!($name))?;
+                body.skip($pad)?;
                 crate::fscc::record::Field::get(&mut body)
             }
 
@@ -233,16 +224,28 @@ macro_rules! fixed_messages {
                 // An odd StructureSize counts a byte of a variable part, which these messages lack.
                 crate::codec::put_fixed::<{ $size & !1 }>(out, |out| {
                     bytes::BufMut::put_u16_le(out, Self::STRUCTURE_SIZE);
-                    $( bytes::BufMut::put_bytes(out, 0, $pad); )?
+                    bytes::BufMut::put_bytes(out, 0, $pad);
                     crate::fscc::record::Field::put(self, out);
                 });
             }
         }
 
         const _: () = assert!(
-            2 $( + $pad )? + <$name as crate::fscc::record::Field>::SIZE == $size & !1,
+            2 + $pad + <$name as crate::fscc::record::Field>::SIZE == $size & !1,
             "the fields have the length that StructureSize names"
         );
+    };
+}
+
+/// Defines messages whose bodies are StructureSize, perhaps padding, and fields of fixed width, written as in
+/// `records!`.
+macro_rules! fixed_messages {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident($size:literal $(, pad $pad:literal)?) { $( $fields:tt )+ }
+    )*) => {$(
+        $crate::fscc::record::record! { $(#[$meta])* $name { $( $fields )+ } }
+        fixed_body! { $name($size, pad 0 $( + $pad )?) }
     )*};
 }
 
@@ -253,30 +256,14 @@ macro_rules! empty_message {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct $name;
 
-        impl $name {
-            /// StructureSize.
-            pub const STRUCTURE_SIZE: u16 = $size;
-
-            /// Reads the message, from its SMB2 header on.
-            ///
-            /// # Errors
-            /// [`Malformed`](crate::Malformed) when the body is too short or of another size.
-            pub fn read(message: &[u8]) -> Result<Self, crate::Malformed> {
-                let mut body = crate::codec::Reader::body(
-                    message,
-                    Self::STRUCTURE_SIZE,
-                    stringify!($name),
-                )?;
-                body.skip(usize::from(Self::STRUCTURE_SIZE) - 2)?;
+        impl crate::fscc::record::Field for $name {
+            const SIZE: usize = 0;
+            fn get(_: &mut crate::codec::Reader<'_>) -> Result<Self, crate::Malformed> {
                 Ok(Self)
             }
-
-            /// Appends the body; `start` is the position of the header in `out`.
-            pub fn encode(&self, out: &mut bytes::BytesMut, _start: usize) {
-                bytes::BufMut::put_u16_le(out, Self::STRUCTURE_SIZE);
-                bytes::BufMut::put_bytes(out, 0, usize::from(Self::STRUCTURE_SIZE) - 2);
-            }
+            fn put(&self, _: &mut impl bytes::BufMut) {}
         }
+        fixed_body! { $name($size, pad $size - 2) }
     };
 }
 
