@@ -38,12 +38,6 @@ impl SyntaxId {
     /// Bind time feature negotiation without feature bits ([MS-RPCE] 3.3.1.5.3).
     pub const BIND_TIME_FEATURES: Self = syntax(0x6cb71c2c_9812_4540_0000_000000000000, 1);
 
-    const SRVSVC: Self = syntax(0x4b324fc8_1670_01d3_1278_5a47bf6ee188, 3);
-    const WKSSVC: Self = syntax(0x6bffd098_a112_3610_9833_46c3f87e345a, 1);
-    const LSARPC: Self = syntax(0x12345778_1234_abcd_ef00_0123456789ab, 0);
-    const DSSETUP: Self = syntax(0x3919286a_b10c_11d0_9ba8_00c04fd92ef5, 0);
-    const SAMR: Self = syntax(0x12345778_1234_abcd_ef00_0123456789ac, 1);
-
     /// Returns whether the syntax proposes features; the bits are in the last eight bytes of the UUID.
     pub fn is_bind_time_features(&self) -> bool {
         self.uuid.0.first_chunk::<8>() == Self::BIND_TIME_FEATURES.uuid.0.first_chunk::<8>()
@@ -89,25 +83,25 @@ impl Interface {
             .find(|interface| interface.pipe_name().eq_ignore_ascii_case(name))
     }
 
+    /// Its UUID and version, and the name of its pipe.
+    const fn row(self) -> (SyntaxId, &'static str) {
+        match self {
+            Self::Srvsvc => (syntax(0x4b324fc8_1670_01d3_1278_5a47bf6ee188, 3), "srvsvc"),
+            Self::Wkssvc => (syntax(0x6bffd098_a112_3610_9833_46c3f87e345a, 1), "wkssvc"),
+            Self::Lsarpc => (syntax(0x12345778_1234_abcd_ef00_0123456789ab, 0), "lsarpc"),
+            Self::Dssetup => (syntax(0x3919286a_b10c_11d0_9ba8_00c04fd92ef5, 0), "lsarpc"),
+            Self::Samr => (syntax(0x12345778_1234_abcd_ef00_0123456789ac, 1), "samr"),
+        }
+    }
+
     /// Its UUID and version.
     pub const fn syntax(self) -> SyntaxId {
-        match self {
-            Self::Srvsvc => SyntaxId::SRVSVC,
-            Self::Wkssvc => SyntaxId::WKSSVC,
-            Self::Lsarpc => SyntaxId::LSARPC,
-            Self::Dssetup => SyntaxId::DSSETUP,
-            Self::Samr => SyntaxId::SAMR,
-        }
+        self.row().0
     }
 
     /// The name of its pipe.
     pub const fn pipe_name(self) -> &'static str {
-        match self {
-            Self::Srvsvc => "srvsvc",
-            Self::Wkssvc => "wkssvc",
-            Self::Lsarpc | Self::Dssetup => "lsarpc",
-            Self::Samr => "samr",
-        }
+        self.row().1
     }
 }
 
@@ -126,7 +120,7 @@ mod tests {
         assert_eq!(Interface::of_pipe("dssetup"), None);
         assert_eq!(Interface::of_pipe("srvsvc/../x"), None);
         assert_eq!(
-            SyntaxId::SRVSVC.uuid.to_string(),
+            Interface::Srvsvc.syntax().uuid.to_string(),
             "4b324fc8-1670-01d3-1278-5a47bf6ee188"
         );
     }
