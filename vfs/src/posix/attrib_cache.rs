@@ -32,21 +32,22 @@ const GENERATION_MAX: usize = 1 << 13;
 /// this may a change of another process in the same tick go unnoticed.
 const OWN_FOR: Duration = Duration::from_millis(80);
 
+/// The facts about an inode that are known; `None` or false stands for one that is not.
 #[derive(Clone, Copy, Default)]
-struct CachedAttrib {
+pub(super) struct InodeFacts {
     /// The change time that it was read with.
     changed: Timestamp,
     /// The entry is valid only until this time.
     until: Option<Timestamp>,
-    /// The stored attribute, if it is known; the inner `None` means that there is none or that it cannot be parsed.
-    dos: Option<Option<DosAttrib>>,
+    /// The stored attribute; the inner `None` means that there is none or that it cannot be parsed.
+    pub(super) dos: Option<Option<DosAttrib>>,
     /// The inode is known to have no stored security descriptor.
-    no_descriptor: bool,
-    /// The size of clients' extended attributes, if it is known.
-    ea_size: Option<u32>,
+    pub(super) no_descriptor: bool,
+    /// The size of clients' extended attributes.
+    pub(super) ea_size: Option<u32>,
 }
 
-impl CachedAttrib {
+impl InodeFacts {
     fn is_of(&self, changed: Timestamp, now: Timestamp) -> bool {
         self.changed == changed && self.until.is_none_or(|until| now < until)
     }
@@ -54,8 +55,8 @@ impl CachedAttrib {
 
 #[derive(Default)]
 struct Inner {
-    young: HashMap<FileKey, CachedAttrib, KeyHash>,
-    old: HashMap<FileKey, CachedAttrib, KeyHash>,
+    young: HashMap<FileKey, InodeFacts, KeyHash>,
+    old: HashMap<FileKey, InodeFacts, KeyHash>,
 }
 
 type KeyHash = BuildHasherDefault<KeyHasher>;
@@ -86,71 +87,44 @@ impl Hasher for KeyHasher {
 pub(super) struct AttribCache(Mutex<Inner>);
 
 impl AttribCache {
-    /// The stored attributes of the inode whose state is `stat`, if they are known.
-    pub(super) fn find(&self, stat: &Stat, now: Timestamp) -> Option<Option<DosAttrib>> {
-        lock(&self.0).entry(stat.key, stat.changed, now)?.dos
-    }
-
-    /// Whether [`AttribCache::find`] would find the inode.
-    pub(super) fn knows(&self, stat: &Stat, now: Timestamp) -> bool {
-        self.find(stat, now).is_some()
-    }
-
-    /// Whether the inode is known to have no security descriptor, or to have had none when its
-    /// change time was `changed`.
-    pub(super) fn lacks_descriptor(
-        &self,
-        inode: FileKey,
-        changed: Timestamp,
-        now: Timestamp,
-    ) -> bool {
+    /// The facts that are known about an inode whose change time is `changed`.
+    pub(super) fn find(&self, inode: FileKey, changed: Timestamp, now: Timestamp) -> InodeFacts {
         let entry = lock(&self.0).entry(inode, changed, now);
-        entry.is_some_and(|entry| entry.no_descriptor)
+        entry.unwrap_or_default()
     }
 
-    /// Stores an attribute: `stored` was read after `stat`, and both after `now`.
-    pub(super) fn learn(&self, stat: &Stat, stored: Option<DosAttrib>, now: Timestamp) {
-        self.add(stat.key, stat.changed, now, |entry| {
-            entry.dos = Some(stored)
-        });
-    }
-
-    /// Stores that there is no security descriptor, which was read after `now` and after the inode's change time
-    /// `changed`.
-    pub(super) fn learn_no_descriptor(&self, inode: FileKey, changed: Timestamp, now: Timestamp) {
-        self.add(inode, changed, now, |entry| entry.no_descriptor = true);
-    }
-
-    /// The size of the extended attributes of the inode when its change time was `changed`, if it is known.
-    pub(super) fn ea_size(
+    /// Stores a fact, which was read after `now` and after the inode's change time `changed`.
+    pub(super) fn learn(
         &self,
         inode: FileKey,
         changed: Timestamp,
         now: Timestamp,
-    ) -> Option<u32> {
-        lock(&self.0).entry(inode, changed, now)?.ea_size
-    }
-
-    /// Stores the size of extended attributes, which was read after `now` and after the inode's change time `changed`.
-    pub(super) fn learn_ea_size(
-        &self,
-        inode: FileKey,
-        changed: Timestamp,
-        now: Timestamp,
-        size: u32,
+        fact: impl FnOnce(&mut InodeFacts),
     ) {
-        self.add(inode, changed, now, |entry| entry.ea_size = Some(size));
+        if changed.nanos == 0 || later(changed, SETTLED) > now {
+            return;
+        }
+        let mut inner = lock(&self.0);
+        let known = inner.entry(inode, changed, now);
+        let mut entry = known
+            .filter(|entry| entry.until.is_none())
+            .unwrap_or(InodeFacts {
+                changed,
+                ..InodeFacts::default()
+            });
+        fact(&mut entry);
+        inner.keep(inode, entry);
     }
 
     /// Stores the attribute of an inode that this process has made and whose state was then `stat`. Nothing is assumed
     /// about the inode's descriptor, because a descriptor that is set within the same tick, on any share, must take
     /// effect at once.
     pub(super) fn made(&self, stat: &Stat, stored: DosAttrib, now: Timestamp) {
-        let entry = CachedAttrib {
+        let entry = InodeFacts {
             changed: stat.changed,
             until: Some(later(now, OWN_FOR)),
             dos: Some(Some(stored)),
-            ..CachedAttrib::default()
+            ..InodeFacts::default()
         };
         lock(&self.0).keep(stat.key, entry);
     }
@@ -161,37 +135,10 @@ impl AttribCache {
         inner.young.remove(&inode);
         inner.old.remove(&inode);
     }
-
-    fn add(
-        &self,
-        inode: FileKey,
-        changed: Timestamp,
-        now: Timestamp,
-        what: impl FnOnce(&mut CachedAttrib),
-    ) {
-        if changed.nanos == 0 || later(changed, SETTLED) > now {
-            return;
-        }
-        let mut inner = lock(&self.0);
-        let known = inner.entry(inode, changed, now);
-        let mut entry = known
-            .filter(|entry| entry.until.is_none())
-            .unwrap_or(CachedAttrib {
-                changed,
-                ..CachedAttrib::default()
-            });
-        what(&mut entry);
-        inner.keep(inode, entry);
-    }
 }
 
 impl Inner {
-    fn entry(
-        &mut self,
-        inode: FileKey,
-        changed: Timestamp,
-        now: Timestamp,
-    ) -> Option<CachedAttrib> {
+    fn entry(&mut self, inode: FileKey, changed: Timestamp, now: Timestamp) -> Option<InodeFacts> {
         if let Some(entry) = self.young.get(&inode) {
             return entry.is_of(changed, now).then_some(*entry);
         }
@@ -202,7 +149,7 @@ impl Inner {
         })
     }
 
-    fn keep(&mut self, key: FileKey, entry: CachedAttrib) {
+    fn keep(&mut self, key: FileKey, entry: InodeFacts) {
         if self.young.len() >= GENERATION_MAX {
             self.old = std::mem::take(&mut self.young);
         }
@@ -227,6 +174,14 @@ mod tests {
         }
     }
 
+    fn find(cache: &AttribCache, of: &Stat, now: Timestamp) -> InodeFacts {
+        cache.find(of.key, of.changed, now)
+    }
+
+    fn learn(cache: &AttribCache, of: &Stat, stored: Option<DosAttrib>, now: Timestamp) {
+        cache.learn(of.key, of.changed, now, |known| known.dos = Some(stored));
+    }
+
     const HIDDEN: Option<DosAttrib> = Some(DosAttrib {
         attributes: Some(2),
         created: None,
@@ -236,28 +191,28 @@ mod tests {
     fn known_while_the_change_time_stands() {
         let cache = AttribCache::default();
         let then = stat(1, at(5, 7));
-        assert_eq!(cache.find(&then, at(9, 0)), None);
-        cache.learn(&then, HIDDEN, at(9, 0));
-        assert_eq!(cache.find(&then, at(9, 0)), Some(HIDDEN));
-        assert_eq!(cache.find(&stat(1, at(5, 8)), at(9, 0)), None);
-        assert_eq!(cache.find(&stat(2, at(5, 7)), at(9, 0)), None);
-        cache.learn(&stat(1, at(5, 8)), None, at(9, 0));
-        assert_eq!(cache.find(&stat(1, at(5, 8)), at(9, 0)), Some(None));
-        assert_eq!(cache.find(&then, at(9, 0)), None);
+        assert_eq!(find(&cache, &then, at(9, 0)).dos, None);
+        learn(&cache, &then, HIDDEN, at(9, 0));
+        assert_eq!(find(&cache, &then, at(9, 0)).dos, Some(HIDDEN));
+        assert_eq!(find(&cache, &stat(1, at(5, 8)), at(9, 0)).dos, None);
+        assert_eq!(find(&cache, &stat(2, at(5, 7)), at(9, 0)).dos, None);
+        learn(&cache, &stat(1, at(5, 8)), None, at(9, 0));
+        assert_eq!(find(&cache, &stat(1, at(5, 8)), at(9, 0)).dos, Some(None));
+        assert_eq!(find(&cache, &then, at(9, 0)).dos, None);
     }
 
     #[test]
     fn times_that_prove_nothing_are_not_kept() {
         let cache = AttribCache::default();
-        cache.learn(&stat(1, at(5, 7)), HIDDEN, at(5, 19_000_000));
-        assert!(!cache.knows(&stat(1, at(5, 7)), at(99, 0)));
+        learn(&cache, &stat(1, at(5, 7)), HIDDEN, at(5, 19_000_000));
+        assert!(find(&cache, &stat(1, at(5, 7)), at(99, 0)).dos.is_none());
         // This holds for times in the future, too.
-        cache.learn(&stat(1, at(50, 7)), HIDDEN, at(9, 0));
-        assert!(!cache.knows(&stat(1, at(50, 7)), at(99, 0)));
-        cache.learn(&stat(1, at(5, 0)), HIDDEN, at(9, 0));
-        assert!(!cache.knows(&stat(1, at(5, 0)), at(99, 0)));
-        cache.learn(&stat(1, at(5, 7)), HIDDEN, at(5, 21_000_000));
-        assert!(cache.knows(&stat(1, at(5, 7)), at(99, 0)));
+        learn(&cache, &stat(1, at(50, 7)), HIDDEN, at(9, 0));
+        assert!(find(&cache, &stat(1, at(50, 7)), at(99, 0)).dos.is_none());
+        learn(&cache, &stat(1, at(5, 0)), HIDDEN, at(9, 0));
+        assert!(find(&cache, &stat(1, at(5, 0)), at(99, 0)).dos.is_none());
+        learn(&cache, &stat(1, at(5, 7)), HIDDEN, at(5, 21_000_000));
+        assert!(find(&cache, &stat(1, at(5, 7)), at(99, 0)).dos.is_some());
     }
 
     #[test]
@@ -265,19 +220,21 @@ mod tests {
         let cache = AttribCache::default();
         let then = stat(1, at(5, 7));
         cache.made(&then, HIDDEN.unwrap(), at(5, 9));
-        assert_eq!(cache.find(&then, at(5, 70_000_000)), Some(HIDDEN));
-        assert!(!cache.lacks_descriptor(then.key, then.changed, at(5, 70_000_000)));
+        assert_eq!(find(&cache, &then, at(5, 70_000_000)).dos, Some(HIDDEN));
+        assert!(!find(&cache, &then, at(5, 70_000_000)).no_descriptor);
         cache.forget(then.key);
-        assert_eq!(cache.find(&then, at(5, 70_000_000)), None);
+        assert_eq!(find(&cache, &then, at(5, 70_000_000)).dos, None);
         cache.made(&then, HIDDEN.unwrap(), at(5, 9));
-        assert_eq!(cache.find(&then, at(5, 80_000_009)), None);
+        assert_eq!(find(&cache, &then, at(5, 80_000_009)).dos, None);
         // After another read the entry is settled, and the assumed attribute is replaced.
-        cache.learn(&then, None, at(6, 0));
-        assert_eq!(cache.find(&then, at(99, 0)), Some(None));
-        assert!(!cache.lacks_descriptor(then.key, then.changed, at(99, 0)));
-        cache.learn_no_descriptor(then.key, then.changed, at(6, 0));
-        assert!(cache.lacks_descriptor(then.key, then.changed, at(99, 0)));
-        assert_eq!(cache.find(&then, at(99, 0)), Some(None));
+        learn(&cache, &then, None, at(6, 0));
+        assert_eq!(find(&cache, &then, at(99, 0)).dos, Some(None));
+        assert!(!find(&cache, &then, at(99, 0)).no_descriptor);
+        cache.learn(then.key, then.changed, at(6, 0), |known| {
+            known.no_descriptor = true
+        });
+        assert!(find(&cache, &then, at(99, 0)).no_descriptor);
+        assert_eq!(find(&cache, &then, at(99, 0)).dos, Some(None));
     }
 
     #[test]
@@ -285,10 +242,13 @@ mod tests {
         let cache = AttribCache::default();
         let rounds = 3 * GENERATION_MAX as u64;
         for ino in 0..rounds {
-            cache.learn(&stat(ino, at(5, 7)), HIDDEN, at(9, 0));
-            assert!(cache.knows(&stat(0, at(5, 7)), at(99, 0)), "{ino}");
+            learn(&cache, &stat(ino, at(5, 7)), HIDDEN, at(9, 0));
+            assert!(
+                find(&cache, &stat(0, at(5, 7)), at(99, 0)).dos.is_some(),
+                "{ino}"
+            );
         }
-        assert!(!cache.knows(&stat(1, at(5, 7)), at(99, 0)));
+        assert!(find(&cache, &stat(1, at(5, 7)), at(99, 0)).dos.is_none());
         let inner = lock(&cache.0);
         assert!(inner.young.len() + inner.old.len() <= 2 * GENERATION_MAX);
     }

@@ -10,7 +10,9 @@
 //! not make it, as root on an NFS export with `root_squash`, the user does.
 
 use super::{
-    PosixNode, PosixVfs, SERVICE, SymlinkPolicy, dos,
+    PosixNode, PosixVfs, SERVICE, SymlinkPolicy,
+    attrib_cache::InodeFacts,
+    dos,
     errno::{ABSENT, REFUSED, UNSUPPORTED, unless},
     file_ids::Via,
     name,
@@ -193,18 +195,26 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(None);
         }
         let now = self.options.clock.now();
-        if let Some(stored) = self.attribs.find(stat, now) {
+        if let Some(stored) = self.attribs.find(stat.key, stat.changed, now).dos {
             return Ok(stored);
         }
         let stored = self.dos_attrib(fd).await?;
-        self.learn(stat, stored, now);
+        self.learn(stat.key, stat.changed, now, |known| {
+            known.dos = Some(stored)
+        });
         Ok(stored)
     }
 
-    /// Caches the attribute, which was read after `stat` and `now`.
-    fn learn(&self, stat: &Stat, stored: Option<DosAttrib>, now: Timestamp) {
-        if self.remembers(stat.key) {
-            self.attribs.learn(stat, stored, now);
+    /// Caches a fact about an inode, which was read after `now` and after the inode's change time `changed`.
+    pub(super) fn learn(
+        &self,
+        inode: FileKey,
+        changed: Timestamp,
+        now: Timestamp,
+        fact: impl FnOnce(&mut InodeFacts),
+    ) {
+        if self.remembers(inode) {
+            self.attribs.learn(inode, changed, now, fact);
         }
     }
 
@@ -269,7 +279,9 @@ impl<D: Disk> PosixVfs<D> {
             Kind::File | Kind::Directory => parsed(blob)?,
             _ => None,
         };
-        self.learn(stat, stored, now);
+        self.learn(stat.key, stat.changed, now, |known| {
+            known.dos = Some(stored)
+        });
         Ok(self.merge(stat, stored, named))
     }
 

@@ -397,7 +397,7 @@ impl<D: Disk> PosixVfs<D> {
         let attribs = Arc::clone(&self.attribs);
         Wanted {
             attribute: DOS_ATTRIB,
-            known: Arc::new(move |stat| attribs.knows(stat, now)),
+            known: Arc::new(move |stat| attribs.find(stat.key, stat.changed, now).dos.is_some()),
         }
     }
 
@@ -416,7 +416,7 @@ impl<D: Disk> PosixVfs<D> {
             Ok((stat, _)) if !self.file_ids.knows(stat.key.fs) => None,
             Ok((stat, Some(blob))) => Some(self.attr_from(&stat, blob, named(dir, entry), now)),
             Ok((stat, None)) => {
-                let stored = self.attribs.find(&stat, now)?;
+                let stored = self.attribs.find(stat.key, stat.changed, now).dos?;
                 Some(Ok(self.merge(&stat, stored, named(dir, entry))))
             }
             Err(errno) if errno.is(&REFUSED) => None,

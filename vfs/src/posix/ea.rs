@@ -14,7 +14,7 @@ use super::{
     samba_xattr::{DOS_ATTRIB, EA_PREFIX, XATTR_NAME_MAX, is_hidden},
 };
 use crate::{
-    Attr, ClientAttributes, DirName, Identity, Timestamp, VfsError, VfsResult,
+    Attr, ClientAttributes, DirName, Identity, VfsError, VfsResult,
     disk::{Disk, XattrSet},
     ea_size,
 };
@@ -124,12 +124,14 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
 
     async fn ea_size(&self, node: &PosixNode<D>, attr: &Attr) -> VfsResult<u32> {
         let now = self.options.clock.now();
-        if let Some(size) = self.attribs.ea_size(attr.key, attr.changed, now) {
+        if let Some(size) = self.attribs.find(attr.key, attr.changed, now).ea_size {
             return Ok(size);
         }
         let eas = self.eas(node).await?;
         let size = ea_size(eas.iter().map(|(name, value)| (name.len(), value.len())));
-        self.learn_ea_size(attr, now, size);
+        self.learn(attr.key, attr.changed, now, |known| {
+            known.ea_size = Some(size)
+        });
         Ok(size)
     }
 
@@ -138,7 +140,7 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
             return vec![0; names.len()];
         };
         let now = self.options.clock.now();
-        let known = |attr: &Attr| self.attribs.ea_size(attr.key, attr.changed, now);
+        let known = |attr: &Attr| self.attribs.find(attr.key, attr.changed, now).ea_size;
         // The job must not wait for a file system that is mounted on a name.
         let here = |attr: &Attr| attr.key.fs == dir.0.key.fs;
         let known: Vec<_> = names.iter().map(|(_, attr)| known(attr)).collect();
@@ -163,7 +165,9 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
                             (name.len().saturating_sub(EA_PREFIX.len()), *value)
                         });
                         let size = ea_size(bare);
-                        self.learn_ea_size(attr, now, size);
+                        self.learn(attr.key, attr.changed, now, |known| {
+                            known.ea_size = Some(size)
+                        });
                         size
                     }
                     _ => 0,
@@ -177,14 +181,6 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
 }
 
 impl<D: Disk> PosixVfs<D> {
-    /// Caches the size, which was read after `attr` and `now`.
-    fn learn_ea_size(&self, attr: &Attr, now: Timestamp, size: u32) {
-        if self.remembers(attr.key) {
-            self.attribs
-                .learn_ea_size(attr.key, attr.changed, now, size);
-        }
-    }
-
     /// The size for a name on which another file system is mounted.
     async fn ea_size_mounted(
         &self,

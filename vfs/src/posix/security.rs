@@ -32,13 +32,11 @@ impl<D: Disk> Descriptors for PosixVfs<D> {
             Some(changed) => *changed,
             None => self.disk.stat(node.fd()).await?.changed,
         };
-        if self.attribs.lacks_descriptor(key, changed, now) {
+        if self.attribs.find(key, changed, now).no_descriptor {
             return Ok(None);
         }
         let Some(stored) = self.xattr(node.fd(), self.ntacl()).await? else {
-            if self.remembers(key) {
-                self.attribs.learn_no_descriptor(key, changed, now);
-            }
+            self.learn(key, changed, now, |known| known.no_descriptor = true);
             return Ok(None);
         };
         let acl = NtAcl::parse(&stored).inspect_err(|_| {
