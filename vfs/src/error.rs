@@ -1,7 +1,6 @@
 //! The error type of the file system, whose variants are meanings rather than errno numbers.
 //!
 //! `posix/errno.rs` makes it from an errno; `smb-server/src/failure.rs` makes a status of it.
-//! Both are tables, tested row by row.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
-//! Maps errno numbers to meanings in one table.
+//! Maps errno numbers to meanings in one place.
 //!
-//! Every number that Linux file systems return is a row. A number that is not listed counts as an I/O error, because to
+//! Every number that Linux file systems return has its meaning here. A number that is not listed counts as an I/O error, because to
 //! report less damage than there may be would be worse. Where a number means something else to a particular call
 //! (ENOENT of a middle component, ENXIO of a seek) the caller looks at the number before it comes here.
 
@@ -16,56 +16,37 @@ pub(super) const REFUSED: [i32; 2] = [libc::EACCES, libc::EPERM];
 /// There is no such attribute, or there are none on the file system.
 pub(super) const ABSENT: [i32; 4] = [libc::ENODATA, libc::EOPNOTSUPP, libc::ENOSYS, libc::ENOTTY];
 
-const TABLE: &[(i32, VfsError)] = &[
-    (libc::ENOENT, VfsError::NotFound),
-    (libc::EEXIST, VfsError::Exists),
-    (libc::ENOTDIR, VfsError::NotADirectory),
-    (libc::EISDIR, VfsError::IsADirectory),
-    (libc::ENOTEMPTY, VfsError::NotEmpty),
-    (libc::EACCES, VfsError::AccessDenied),
-    (libc::EPERM, VfsError::AccessDenied),
-    // The file or folder is encrypted (fscrypt), and its key is not there.
-    (libc::ENOKEY, VfsError::AccessDenied),
-    // The descriptor was not opened for this operation.
-    (libc::EBADF, VfsError::AccessDenied),
-    (libc::EROFS, VfsError::ReadOnly),
-    (libc::ENOSPC, VfsError::NoSpace),
-    (libc::EDQUOT, VfsError::QuotaExceeded),
-    (libc::EIO, VfsError::Io),
-    // A file handle that the server of NFS no longer knows: perhaps the file is gone, perhaps the whole export. For a
-    // directory, `PosixVfs::is_removed` distinguishes them.
-    (libc::ESTALE, VfsError::Io),
-    (libc::ENAMETOOLONG, VfsError::NameTooLong),
-    (libc::EILSEQ, VfsError::InvalidName),
-    (libc::ELOOP, VfsError::SymbolicLink),
-    (libc::EXDEV, VfsError::CrossDevice),
-    (libc::EFBIG, VfsError::TooLarge),
-    (libc::EOVERFLOW, VfsError::TooLarge),
-    (libc::E2BIG, VfsError::TooLarge),
-    (libc::ERANGE, VfsError::TooLarge),
-    (libc::EINVAL, VfsError::InvalidArgument),
-    (libc::ENXIO, VfsError::InvalidArgument),
-    (libc::EOPNOTSUPP, VfsError::NotSupported),
-    (libc::ENOSYS, VfsError::NotSupported),
-    (libc::ENOTTY, VfsError::NotSupported),
-    (libc::EMFILE, VfsError::Exhausted),
-    (libc::ENFILE, VfsError::Exhausted),
-    (libc::ENOMEM, VfsError::Exhausted),
-    (libc::EAGAIN, VfsError::Exhausted),
-    (libc::ENOBUFS, VfsError::Exhausted),
-    (libc::EINTR, VfsError::Exhausted),
-    (libc::EBUSY, VfsError::Busy),
-    (libc::ETXTBSY, VfsError::Busy),
-    (libc::EMLINK, VfsError::TooManyLinks),
-    (libc::ENODATA, VfsError::NoAttribute),
-];
-
 impl From<Errno> for VfsError {
     fn from(errno: Errno) -> Self {
-        TABLE
-            .iter()
-            .find(|(number, _)| *number == errno.0)
-            .map_or(VfsError::Io, |(_, meaning)| *meaning)
+        match errno.0 {
+            libc::ENOENT => Self::NotFound,
+            libc::EEXIST => Self::Exists,
+            libc::ENOTDIR => Self::NotADirectory,
+            libc::EISDIR => Self::IsADirectory,
+            libc::ENOTEMPTY => Self::NotEmpty,
+            // EBADF: the descriptor was not opened for this operation. ENOKEY: the file or folder is encrypted
+            // (fscrypt), and its key is not there.
+            libc::EACCES | libc::EPERM | libc::EBADF | libc::ENOKEY => Self::AccessDenied,
+            libc::EROFS => Self::ReadOnly,
+            libc::ENOSPC => Self::NoSpace,
+            libc::EDQUOT => Self::QuotaExceeded,
+            // ESTALE: a file handle that the server of NFS no longer knows: perhaps the file is gone, perhaps the whole
+            // export. For a directory, `PosixVfs::is_removed` distinguishes them.
+            libc::EIO | libc::ESTALE => Self::Io,
+            libc::ENAMETOOLONG => Self::NameTooLong,
+            libc::EILSEQ => Self::InvalidName,
+            libc::ELOOP => Self::SymbolicLink,
+            libc::EXDEV => Self::CrossDevice,
+            libc::EFBIG | libc::EOVERFLOW | libc::E2BIG | libc::ERANGE => Self::TooLarge,
+            libc::EINVAL | libc::ENXIO => Self::InvalidArgument,
+            libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY => Self::NotSupported,
+            libc::EMFILE | libc::ENFILE | libc::ENOMEM => Self::Exhausted,
+            libc::EAGAIN | libc::ENOBUFS | libc::EINTR => Self::Exhausted,
+            libc::EBUSY | libc::ETXTBSY => Self::Busy,
+            libc::EMLINK => Self::TooManyLinks,
+            libc::ENODATA => Self::NoAttribute,
+            _ => Self::Io,
+        }
     }
 }
 
@@ -124,17 +105,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_is_reached_and_unknown_is_io() {
-        for (index, (number, meaning)) in TABLE.iter().enumerate() {
-            assert_eq!(VfsError::from(Errno(*number)), *meaning, "row {index}");
-            assert!(
-                TABLE[..index].iter().all(|(other, _)| other != number),
-                "errno {number} twice"
-            );
+    fn an_unknown_errno_is_an_io_error() {
+        for unknown in [0, -1, libc::EUCLEAN] {
+            assert_eq!(VfsError::from(Errno(unknown)), VfsError::Io);
         }
-        assert_eq!(VfsError::from(Errno(0)), VfsError::Io);
-        assert_eq!(VfsError::from(Errno(-1)), VfsError::Io);
-        assert_eq!(VfsError::from(Errno(libc::EUCLEAN)), VfsError::Io);
     }
 
     #[test]
