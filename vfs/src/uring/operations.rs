@@ -40,16 +40,11 @@ impl ThreadRing {
             buf,
         };
         match RingFuture::new(self, operation).await {
-            Ok((Operation::Read { buf, len, .. }, Ok(got))) => {
-                Attempt::Done(Ok(sys::filled(buf, len, got)))
-            }
-            Ok((Operation::Read { buf, .. }, Err(Errno(errno))))
-                if RETRY_ON_POOL.contains(&errno) =>
-            {
-                Attempt::Declined(buf)
+            Ok((Operation::Read { buf, len, .. }, got)) => {
+                Attempt::Done(got.map(|got| sys::filled(buf, len, got)))
             }
             Err(Operation::Read { buf, .. }) => Attempt::Declined(buf),
-            other => Attempt::Done(Err(failure(other))),
+            _ => Attempt::Done(Err(Errno(libc::EIO))),
         }
     }
 
@@ -62,23 +57,10 @@ impl ThreadRing {
     ) -> Attempt<usize, Bytes> {
         let operation = Operation::Write { fd, offset, data };
         match RingFuture::new(self, operation).await {
-            Ok((_, Ok(put))) => Attempt::Done(usize::try_from(put).map_err(|_| Errno(libc::EIO))),
-            Ok((Operation::Write { data, .. }, Err(Errno(errno))))
-                if RETRY_ON_POOL.contains(&errno) =>
-            {
-                Attempt::Declined(data)
-            }
+            Ok((_, put)) => Attempt::Done(put.map(|put| put as usize)),
             Err(Operation::Write { data, .. }) => Attempt::Declined(data),
-            other => Attempt::Done(Err(failure(other))),
+            Err(_) => Attempt::Done(Err(Errno(libc::EIO))),
         }
-    }
-}
-
-/// The error of an operation that neither succeeded nor was declined.
-fn failure(ended: Result<Ended, Operation>) -> Errno {
-    match ended {
-        Ok((_, Err(errno))) => errno,
-        _ => Errno(libc::EIO),
     }
 }
 
@@ -89,7 +71,7 @@ enum Stage {
     Over,
 }
 
-/// A future of one ring operation. Completes with `Err` if there was no room for it.
+/// A future of one ring operation. Completes with `Err` if the ring declines it.
 pub(super) struct RingFuture {
     thread: Rc<ThreadRing>,
     stage: Stage,
@@ -119,6 +101,9 @@ impl Future for RingFuture {
                 Poll::Pending
             }
             Stage::Queued(key) => match ring.take(key, cx.waker()) {
+                Some((operation, Err(Errno(errno)))) if RETRY_ON_POOL.contains(&errno) => {
+                    Poll::Ready(Err(operation))
+                }
                 Some(done) => Poll::Ready(Ok(done)),
                 None => {
                     this.stage = Stage::Queued(key);
