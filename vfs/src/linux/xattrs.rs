@@ -15,7 +15,10 @@ use std::{
     sync::OnceLock,
 };
 
-use rustix::{buffer::spare_capacity, fs::XattrFlags};
+use rustix::{
+    buffer::spare_capacity,
+    fs::{XattrFlags, fgetxattr, flistxattr, getxattr, lgetxattr, listxattr, llistxattr},
+};
 
 use super::{
     calls::{call, stat_at},
@@ -79,20 +82,21 @@ fn reach<T>(
 }
 
 /// Calls `get` with a small buffer, then with one of `most` bytes, if that is more. E2BIG if that is too small as well.
-fn sized_to(
+fn sized_to<T, E: Into<Errno>>(
     most: usize,
-    mut get: impl FnMut(&mut Vec<u8>) -> DiskResult<()>,
+    mut get: impl FnMut(&mut Vec<u8>) -> Result<T, E>,
 ) -> DiskResult<Vec<u8>> {
     let mut value = Vec::with_capacity(XATTR_GUESS);
-    let mut got = get(&mut value);
-    if got == Err(Errno(libc::ERANGE)) && most > XATTR_GUESS {
+    let mut got = get(&mut value).map_err(Into::into);
+    if matches!(got, Err(Errno(libc::ERANGE))) && most > XATTR_GUESS {
         value.clear();
         value.reserve_exact(most);
-        got = get(&mut value);
+        got = get(&mut value).map_err(Into::into);
     }
     match got {
+        Ok(_) => Ok(value),
         Err(Errno(libc::ERANGE)) => Err(Errno(libc::E2BIG)),
-        other => other.map(|()| value),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -100,10 +104,7 @@ fn sized_to(
 /// read.
 pub(super) fn get(fd: &LinuxFd, name: &str, way: XattrAccess, most: usize) -> DiskResult<Vec<u8>> {
     if !fd.is_path_only() {
-        return sized_to(most, |buf| {
-            let got = rustix::fs::fgetxattr(fd, name, spare_capacity(buf));
-            Ok(got.map(drop)?)
-        });
+        return sized_to(most, |buf| fgetxattr(fd, name, spare_capacity(buf)));
     }
     match way {
         XattrAccess::At => {
@@ -114,10 +115,7 @@ pub(super) fn get(fd: &LinuxFd, name: &str, way: XattrAccess, most: usize) -> Di
         }
         XattrAccess::Path => {
             let path = fd.proc_path();
-            sized_to(most, |buf| {
-                let got = rustix::fs::getxattr(&*path, name, spare_capacity(buf));
-                Ok(got.map(drop)?)
-            })
+            sized_to(most, |buf| getxattr(&*path, name, spare_capacity(buf)))
         }
     }
 }
@@ -153,8 +151,7 @@ pub(super) fn entries<'a>(
         path.truncate(folder);
         path.extend_from_slice(name);
         let value = sized_to(MOST, |buf| {
-            let got = rustix::fs::lgetxattr(path.as_slice(), wanted.attribute, spare_capacity(buf));
-            Ok(got.map(drop)?)
+            lgetxattr(path.as_slice(), wanted.attribute, spare_capacity(buf))
         });
         Ok((stat, Some(value)))
     };
@@ -179,12 +176,14 @@ pub(super) fn lengths(
         path.extend_from_slice(name);
         let (c_name, at) = (c_text(name)?, dir.as_fd());
         let flags = libc::AT_SYMLINK_NOFOLLOW;
-        let listed = sized_to(XATTR_MAX, |buf| match way {
-            XattrAccess::At => raw::list_xattr_at(at, &c_name, flags, buf),
-            XattrAccess::Path => {
-                Ok(rustix::fs::llistxattr(path.as_slice(), spare_capacity(buf)).map(drop)?)
+        let listed = match way {
+            XattrAccess::At => {
+                sized_to(XATTR_MAX, |buf| raw::list_xattr_at(at, &c_name, flags, buf))
             }
-        })?;
+            XattrAccess::Path => sized_to(XATTR_MAX, |buf| {
+                llistxattr(path.as_slice(), spare_capacity(buf))
+            }),
+        }?;
         let mut found = Vec::new();
         for attribute in texts(&listed).filter(|attribute| wanted(attribute)) {
             let length = rustix::fs::lgetxattr_query(path.as_slice(), attribute.as_str())?;
@@ -213,11 +212,8 @@ fn texts(listed: &[u8]) -> impl Iterator<Item = String> {
 }
 
 fn names(fd: &LinuxFd, way: XattrAccess) -> DiskResult<Vec<u8>> {
-    let listed = |got: rustix::io::Result<usize>| Ok(got.map(drop)?);
     if !fd.is_path_only() {
-        return sized_to(XATTR_MAX, |buf| {
-            listed(rustix::fs::flistxattr(fd, spare_capacity(buf)))
-        });
+        return sized_to(XATTR_MAX, |buf| flistxattr(fd, spare_capacity(buf)));
     }
     match way {
         XattrAccess::At => sized_to(XATTR_MAX, |buf| {
@@ -225,9 +221,7 @@ fn names(fd: &LinuxFd, way: XattrAccess) -> DiskResult<Vec<u8>> {
         }),
         XattrAccess::Path => {
             let path = fd.proc_path();
-            sized_to(XATTR_MAX, |buf| {
-                listed(rustix::fs::listxattr(&*path, spare_capacity(buf)))
-            })
+            sized_to(XATTR_MAX, |buf| listxattr(&*path, spare_capacity(buf)))
         }
     }
 }
