@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    Identity, Timestamp,
+    Identity, IoAccess, Timestamp,
     disk::{Allocate, Disk, Errno, OpenHow, XattrSet},
     identity::LocalUser,
 };
@@ -130,15 +130,15 @@ async fn data<D: Disk>(disk: &D, dir: &D::Fd) {
     assert_eq!(tail.len(), 5000);
     assert_eq!(&tail[..100], &big[..100]);
     assert!(tail[100..].iter().all(|b| *b == 0), "growth reads as zeros");
-    let reader = ok!(disk.reopen(ME, &fd, true, false));
+    let reader = ok!(disk.reopen(ME, &fd, IoAccess::READ));
     no!(
         disk.write(&reader, 0, Bytes::from_static(b"x"), false),
         EBADF
     );
     no!(disk.truncate(&reader, 0), EINVAL);
-    let writer = ok!(disk.reopen(ME, &fd, false, true));
+    let writer = ok!(disk.reopen(ME, &fd, IoAccess::WRITE));
     no!(disk.read(&writer, 0, 1, BytesMut::new()), EBADF);
-    no!(disk.reopen(ME, dir, false, true), EISDIR);
+    no!(disk.reopen(ME, dir, IoAccess::WRITE), EISDIR);
     assert_eq!(
         disk.write(&writer, 0, Bytes::from_static(b"J"), true).await,
         Ok(1)
@@ -248,7 +248,7 @@ async fn removals<D: Disk>(disk: &D, dir: &D::Fd, (raw, fd): (&[u8], &D::Fd), su
     no!(disk.unlink(ME, dir, b"sub", false), EISDIR);
     no!(disk.unlink(ME, dir, raw, true), ENOTDIR);
     ok!(disk.unlink(ME, sub, b"inner", false));
-    let listing = ok!(disk.reopen(ME, sub, true, false));
+    let listing = ok!(disk.reopen(ME, sub, IoAccess::READ));
     ok!(disk.unlink(ME, dir, b"sub", true));
     no!(disk.entries(&listing, 10), ENOENT);
     no!(
@@ -370,7 +370,7 @@ async fn path_only<D: Disk>(disk: &D, dir: &D::Fd) {
     ok!(disk.access(ME, &fd, 4));
     let stat = ok!(disk.stat(&fd));
     assert_eq!((stat.mode & 0o7777, stat.accessed.secs), (0o600, 5));
-    let again = ok!(disk.reopen(ME, &fd, true, false));
+    let again = ok!(disk.reopen(ME, &fd, IoAccess::READ));
     assert_eq!(get(disk, &again, 0, 10).await, b"bytes");
     ok!(disk.link(ME, &fd, dir, b"g"));
     assert_eq!(names(disk, dir).await, ["f", "g"]);
@@ -392,7 +392,7 @@ pub(crate) async fn paths<D: Disk>(disk: &D) {
     let dir = new_dir(disk, &root, b"d", 0o755).await;
     let file = new_file(disk, &dir, b"f").await;
     ok!(disk.link(ME, &file, &root, b"a"));
-    let again = ok!(disk.reopen(ME, &file, true, false));
+    let again = ok!(disk.reopen(ME, &file, IoAccess::READ));
     assert_eq!(disk.path_hint(&again).unwrap(), b"d/f");
     let moved = disk.rename(ME, &dir, b"f", &root, b"g", false);
     moved.await.unwrap();
@@ -466,7 +466,7 @@ async fn foreign<D: Disk>(disk: &D, open: &D::Fd, nobody: &Identity) {
         EACCES
     );
     no!(disk.access(nobody, &ours, 2), EACCES);
-    no!(disk.reopen(nobody, &ours, false, true), EACCES);
+    no!(disk.reopen(nobody, &ours, IoAccess::WRITE), EACCES);
     ok!(disk.access(nobody, &ours, 4));
     foreign_links((disk, open), &ours, nobody).await;
     ok!(disk.make_dir(nobody, open, b"dir", 0o700));

@@ -24,7 +24,7 @@ use bytes::{Bytes, BytesMut};
 
 pub(crate) use self::entries::entry_attrs;
 pub use crate::inode_locks::InodeLocks;
-use crate::{FileKey, Identity, Timestamp, VfsResult};
+use crate::{FileKey, Identity, IoAccess, Timestamp, VfsResult};
 
 /// An errno of Linux, positive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +105,13 @@ impl OpenHow {
         create: None,
         directory: false,
     };
+
+    pub(crate) fn io(self) -> IoAccess {
+        IoAccess {
+            read: self.read,
+            write: self.write,
+        }
+    }
 
     pub(crate) fn new_file(mode: u32) -> Self {
         Self {
@@ -367,13 +374,7 @@ pub trait Disk: Send + Sync + 'static {
     }
 
     /// Opens the inode behind `fd` again (through `/proc/self/fd`), whatever its name.
-    async fn reopen(
-        &self,
-        who: &Identity,
-        fd: &Self::Fd,
-        read: bool,
-        write: bool,
-    ) -> DiskResult<Self::Fd>;
+    async fn reopen(&self, who: &Identity, fd: &Self::Fd, io: IoAccess) -> DiskResult<Self::Fd>;
 
     /// Closes `fd`, whose inode `other` also keeps open.
     fn close_beside(&self, fd: Self::Fd, other: &Self::Fd) {

@@ -85,7 +85,15 @@ pub struct IoAccess {
 }
 
 impl IoAccess {
-    pub(crate) const BOTH: Self = Self {
+    pub const READ: Self = Self {
+        read: true,
+        write: false,
+    };
+    pub const WRITE: Self = Self {
+        read: false,
+        write: true,
+    };
+    pub const BOTH: Self = Self {
         read: true,
         write: true,
     };

@@ -24,7 +24,7 @@ use fuser::{
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use vfs::{
-    Disk, Identity,
+    Disk, Identity, IoAccess,
     disk::{Allocate, DiskResult, Errno, OpenHow, XattrSet},
     sim::{Fault, FaultAction, SimFd, SimOp},
 };
@@ -425,9 +425,11 @@ impl Filesystem for FaultFs {
     fn open(&self, _: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let run = move |world: &mut World, _| {
             let (fd, how) = (world.fd(id.0)?, how(flags));
-            let file = now(world
-                .disk()
-                .reopen(&Identity::Service, &fd, how.read, how.write))?;
+            let io = IoAccess {
+                read: how.read,
+                write: how.write,
+            };
+            let file = now(world.disk().reopen(&Identity::Service, &fd, io))?;
             Ok(world.keep(file))
         };
         let reply = opened(reply, FopenFlags::FOPEN_DIRECT_IO);
@@ -558,7 +560,7 @@ impl Filesystem for FaultFs {
     fn opendir(&self, _: &Request, id: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let run = move |world: &mut World, _| {
             let fd = world.fd(id.0)?;
-            let dir = now(world.disk().reopen(&Identity::Service, &fd, true, false))?;
+            let dir = now(world.disk().reopen(&Identity::Service, &fd, IoAccess::READ))?;
             Ok(world.keep(dir))
         };
         let reply = opened(reply, FopenFlags::empty());

@@ -26,7 +26,7 @@ use super::{
     syncs, xattrs,
 };
 use crate::{
-    Identity,
+    Identity, IoAccess,
     credentials::{self, give_up_set_ids},
     disk::{
         Attempt, DiskResult, EntryAttrs, Errno, OVERLAY, OpenHow, Stat, Wanted, check_name,
@@ -342,7 +342,7 @@ impl LinuxDisk {
                 let mounted = pool::run(place, who.clone(), walk).await?;
                 self.enter(who, (dir, name), mounted, how).await
             }
-            Opened::Leased(fd) => self.open_again(who, &fd, how.read, how.write).await,
+            Opened::Leased(fd) => self.open_again(who, &fd, how.io()).await,
         }
     }
 
@@ -353,13 +353,12 @@ impl LinuxDisk {
         &self,
         who: &Identity,
         fd: &LinuxFd,
-        read: bool,
-        write: bool,
+        io: IoAccess,
     ) -> DiskResult<LinuxFd> {
-        let open = move |fd: &LinuxFd, wait| opens::reopen(fd, read, write, wait);
+        let open = move |fd: &LinuxFd, wait| opens::reopen(fd, io, wait);
         // A remote file system may wait in any call. Overlayfs copies a whole file of its lower layer when it is opened
         // for writing.
-        let waits = fd.class().remote || (write && fd.class().kind == OVERLAY);
+        let waits = fd.class().remote || (io.write && fd.class().kind == OVERLAY);
         let opened = match waits {
             true => self.run(who, fd, move |fd| Ok(open(fd, false))).await?,
             false => credentials::with(who, || open(fd, false)),
@@ -398,7 +397,7 @@ impl LinuxDisk {
         }
         match how.path_only {
             true => Ok(fd),
-            false => self.open_again(who, &fd, how.read, how.write).await,
+            false => self.open_again(who, &fd, how.io()).await,
         }
     }
 

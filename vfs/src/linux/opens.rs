@@ -11,7 +11,10 @@ use super::{
     fd::LinuxFd,
     file_system::FileSystem,
 };
-use crate::disk::{DiskResult, Errno, OpenHow};
+use crate::{
+    IoAccess,
+    disk::{DiskResult, Errno, OpenHow},
+};
 
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
@@ -39,13 +42,13 @@ fn open_flags(how: OpenHow) -> OFlags {
     if how.create.is_some() {
         flags |= OFlags::CREATE | OFlags::EXCL;
     }
-    flags | access_flags(how.read, how.write)
+    flags | access_flags(how.io())
 }
 
-fn access_flags(read: bool, write: bool) -> OFlags {
-    match (read, write) {
-        (true, true) => OFlags::RDWR,
-        (false, true) => OFlags::WRONLY,
+fn access_flags(io: IoAccess) -> OFlags {
+    match io {
+        IoAccess::BOTH => OFlags::RDWR,
+        IoAccess::WRITE => OFlags::WRONLY,
         _ => OFlags::RDONLY,
     }
 }
@@ -153,8 +156,8 @@ fn waiting(fd: OwnedFd, on: &Arc<FileSystem>) -> DiskResult<LinuxFd> {
 }
 
 /// Opens an inode again. With `wait` false it returns EAGAIN if a lease would have to be broken.
-pub(super) fn reopen(fd: &LinuxFd, read: bool, write: bool, wait: bool) -> DiskResult<LinuxFd> {
-    let flags = OFlags::CLOEXEC | OFlags::NOCTTY | access_flags(read, write);
+pub(super) fn reopen(fd: &LinuxFd, io: IoAccess, wait: bool) -> DiskResult<LinuxFd> {
+    let flags = OFlags::CLOEXEC | OFlags::NOCTTY | access_flags(io);
     let open = |more| {
         fd.by_link(|folder, link| {
             call(|| rustix::fs::openat(folder, link, flags | more, Mode::empty()))

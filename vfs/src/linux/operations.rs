@@ -14,7 +14,7 @@ use super::{
     xfs_log,
 };
 use crate::{
-    Identity, Timestamp, credentials,
+    Identity, IoAccess, Timestamp, credentials,
     disk::{
         Allocate, Attempt, Created, Disk, DiskResult, EntriesLooked, EntryAttrs, Errno, InMemory,
         Mark, OpenHow, RawEntry, Stat, StatFs, Wanted, XattrLengths, XattrSet, check_name,
@@ -141,14 +141,8 @@ impl Disk for LinuxDisk {
         found
     }
 
-    async fn reopen(
-        &self,
-        who: &Identity,
-        fd: &LinuxFd,
-        read: bool,
-        write: bool,
-    ) -> DiskResult<LinuxFd> {
-        self.open_again(who, fd, read, write).await
+    async fn reopen(&self, who: &Identity, fd: &LinuxFd, io: IoAccess) -> DiskResult<LinuxFd> {
+        self.open_again(who, fd, io).await
     }
 
     fn close_beside(&self, fd: LinuxFd, other: &LinuxFd) {

@@ -7,8 +7,8 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{super_block, *};
 use crate::{
-    Directories, Identity, NamedStreams, Paths, StreamOpen, SyncScope, Timestamp, VfsError, Volume,
-    conformance,
+    Directories, Identity, IoAccess, NamedStreams, Paths, StreamOpen, SyncScope, Timestamp,
+    VfsError, Volume, conformance,
     disk::{BTRFS, Disk, Errno, Mark, OpenHow, Stat, Wanted, XattrSet},
     posix::{PosixOptions, PosixVfs, StreamStore},
     testing::block_on,
@@ -322,7 +322,7 @@ fn what_a_ring_reads_may_wait() {
     let disk = LinuxDisk::open(dir.path()).unwrap();
     let service = &Identity::Service;
     let file = block_on(conformance::new_file(&disk, &disk.root(), b"f"));
-    let anew = block_on(disk.reopen(service, &file, true, true)).unwrap();
+    let anew = block_on(disk.reopen(service, &file, IoAccess::BOTH)).unwrap();
     let how = OpenHow {
         read: true,
         ..OpenHow::default()
@@ -347,7 +347,7 @@ fn the_last_descriptor_of_an_inode_knows_it() {
     let service = &Identity::Service;
     let file = block_on(conformance::new_file(&disk, &disk.root(), b"f"));
     assert_eq!(file.others(), 0);
-    let anew = block_on(disk.reopen(service, &file, true, false)).unwrap();
+    let anew = block_on(disk.reopen(service, &file, IoAccess::READ)).unwrap();
     assert_eq!((file.others(), anew.others()), (1, 1));
     let how = OpenHow::PATH_ONLY;
     let found = block_on(disk.open_at(service, &disk.root(), b"f", how)).unwrap();
@@ -665,9 +665,9 @@ fn a_file_on_overlayfs_is_opened_for_writing_by_the_pool() {
     let release = pool::tests::hold_up(fd.place(pool::ThreadGroup::Io), pool::IO_THREADS_MAX);
     let me = &Identity::Service;
     let mut context = Context::from_waker(Waker::noop());
-    let mut reads = pin!(disk.reopen(me, &fd, true, false));
+    let mut reads = pin!(disk.reopen(me, &fd, IoAccess::READ));
     assert!(reads.as_mut().poll(&mut context).is_ready());
-    let mut writes = pin!(disk.reopen(me, &fd, true, true));
+    let mut writes = pin!(disk.reopen(me, &fd, IoAccess::BOTH));
     assert!(writes.as_mut().poll(&mut context).is_pending());
     drop(release);
     assert!(block_on(writes).is_ok());

@@ -119,7 +119,10 @@ impl<D: Disk> PosixVfs<D> {
         if self.options.streams == StreamStore::Xattr {
             done.depot = !self.depot_prune().await?;
         }
-        let fd = self.disk.reopen(&SERVICE, root.fd(), true, false).await?;
+        let fd = self
+            .disk
+            .reopen(&SERVICE, root.fd(), IoAccess::READ)
+            .await?;
         self.sync_file_system(&root, &fd).await?;
         Ok(done)
     }

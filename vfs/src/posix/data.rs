@@ -54,7 +54,7 @@ impl<D: Disk> Contents for PosixVfs<D> {
         if io == IoAccess::default() {
             return Ok(node.clone());
         }
-        let fd = self.disk.reopen(who, node.fd(), io.read, io.write).await?;
+        let fd = self.disk.reopen(who, node.fd(), io).await?;
         Ok(node.with_fd(fd, io))
     }
 
@@ -397,11 +397,12 @@ impl<D: Disk> PosixVfs<D> {
 
     /// A descriptor of the inode that nobody else uses.
     pub(super) async fn own_fd(&self, node: &PosixNode<D>) -> VfsResult<D::Fd> {
-        match self.disk.reopen(&SERVICE, node.fd(), true, false).await {
+        match self.disk.reopen(&SERVICE, node.fd(), IoAccess::READ).await {
             // A file that a server without privileges may write but not read.
-            Err(errno) if errno.is(&[libc::EACCES]) && node.0.kind == Kind::File => {
-                Ok(self.disk.reopen(&SERVICE, node.fd(), false, true).await?)
-            }
+            Err(errno) if errno.is(&[libc::EACCES]) && node.0.kind == Kind::File => Ok(self
+                .disk
+                .reopen(&SERVICE, node.fd(), IoAccess::WRITE)
+                .await?),
             other => Ok(other?),
         }
     }

@@ -27,7 +27,7 @@ use super::{
     samba_xattr::{DEPOT_MARK, depot_path, stream_file},
 };
 use crate::{
-    VfsError, VfsResult,
+    IoAccess, VfsError, VfsResult,
     disk::{Disk, OpenHow, Stat, XattrSet},
 };
 
@@ -142,7 +142,7 @@ impl<D: Disk> PosixVfs<D> {
             moved.await?;
             // The new name must be stable before the removal of the old one is.
             for folder in [&home, above] {
-                let listener = self.disk.reopen(&SERVICE, folder, true, false).await?;
+                let listener = self.disk.reopen(&SERVICE, folder, IoAccess::READ).await?;
                 let synced = self.disk.sync_dir(&listener).await;
                 synced.map_err(VfsError::of_sync)?;
             }
@@ -213,7 +213,7 @@ impl<D: Disk> PosixVfs<D> {
     async fn depot_add(&self, above: &D::Fd, name: &[u8], in_root: bool) -> VfsResult<D::Fd> {
         VfsError::Io.when(self.depot_broken.load(SeqCst))?;
         // This descriptor is opened first, so that it gets every failure from now on.
-        let listener = self.disk.reopen(&SERVICE, above, true, false).await?;
+        let listener = self.disk.reopen(&SERVICE, above, IoAccess::READ).await?;
         let made = self.disk.make_dir(&SERVICE, above, name, FOLDER_MODE);
         unless(made.await, &[libc::EEXIST])?;
         // A sync of the root would also make stable that names were moved out of it, perhaps before their new places
@@ -467,7 +467,7 @@ impl<D: Disk> PosixVfs<D> {
                 }
             }
         }
-        let fd = self.disk.reopen(&SERVICE, &folder, true, false).await;
+        let fd = self.disk.reopen(&SERVICE, &folder, IoAccess::READ).await;
         let fd = fd.map_err(|errno| VfsError::from(errno).before_sync())?;
         self.disk.sync_dir(&fd).await.map_err(VfsError::of_sync)
     }

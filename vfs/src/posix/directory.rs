@@ -19,7 +19,7 @@ use super::{
     samba_xattr::DOS_ATTRIB,
 };
 use crate::{
-    Attr, DirName, Directories, FileKey, Identity, Kind, Listed, Node, RemovedName, Seen,
+    Attr, DirName, Directories, FileKey, Identity, IoAccess, Kind, Listed, Node, RemovedName, Seen,
     Timestamp, VfsError, VfsResult,
     disk::{Disk, DiskResult, EntriesLooked, EntryAttrs, RawEntry, Stat, Wanted},
 };
@@ -298,13 +298,13 @@ impl<D: Disk> PosixVfs<D> {
         let fd = dir.directory()?;
         match dir.0.io.read {
             true => Ok(fd.clone()),
-            false => Ok(self.disk.reopen(who, fd, true, false).await?),
+            false => Ok(self.disk.reopen(who, fd, IoAccess::READ).await?),
         }
     }
 
     /// The entries of a directory, at most `max`, as the service lists them.
     pub(super) async fn entries_in(&self, dir: &D::Fd, max: usize) -> DiskResult<Vec<RawEntry>> {
-        let listing = self.disk.reopen(&SERVICE, dir, true, false).await?;
+        let listing = self.disk.reopen(&SERVICE, dir, IoAccess::READ).await?;
         self.disk.entries(&listing, max).await
     }
 

@@ -141,18 +141,14 @@ impl<D: Disk> Volume for PosixVfs<D> {
             return Some(known.clone());
         }
         // The future is on the heap, because this happens only once for each handle.
-        let opened = Box::pin(self.disk.reopen(&SERVICE, node.fd(), true, false)).await;
+        let opened = Box::pin(self.disk.reopen(&SERVICE, node.fd(), IoAccess::READ)).await;
         let opened = opened.inspect_err(|errno| {
             tracing::debug!(
                 errno = errno.0,
                 "a changed file cannot be run before it is synced"
             );
         });
-        let io = IoAccess {
-            read: true,
-            write: false,
-        };
-        let keeper = node.with_fd(opened.ok()?, io);
+        let keeper = node.with_fd(opened.ok()?, IoAccess::READ);
         Some(node.0.keeper.get_or_init(|| keeper).clone())
     }
 

@@ -38,7 +38,7 @@ pub use image::BLOCK;
 pub use rng::SimRng;
 
 use crate::{
-    Identity, Timestamp,
+    Identity, IoAccess, Timestamp,
     disk::{
         Allocate, Disk, DiskResult, Errno, InodeLocks, OpenHow, RawEntry, Stat, StatFs, XattrSet,
         check_name,
@@ -48,7 +48,7 @@ use crate::{
 };
 use effects::Scope;
 use image::ROOT;
-use state::{OpenName, State, err, err_if};
+use state::{OpenName, State, err, err_if, for_something};
 
 #[derive(Debug, Clone)]
 pub struct SimOptions {
@@ -125,7 +125,7 @@ impl Shared {
 
     /// `fsync` or `fdatasync`.
     async fn sync(&self, fd: &SimFd, scope: Scope) -> DiskResult<()> {
-        let ino = fd.usable(false, false)?;
+        let ino = fd.usable(IoAccess::default())?;
         self.pause(SimOp::Sync).await;
         let synced = self.lock().sync_as_deceived(fd.0.serial, ino, scope);
         let kind = match scope {
@@ -177,9 +177,8 @@ struct Handle {
     shared: Arc<Shared>,
     serial: u64,
     ino: u64,
-    path_only: bool,
-    read: bool,
-    write: bool,
+    /// `None` for `O_PATH`.
+    io: Option<IoAccess>,
 }
 
 impl Drop for Handle {
@@ -203,12 +202,12 @@ impl SimFd {
         self.0.ino
     }
 
-    fn usable(&self, read: bool, write: bool) -> DiskResult<u64> {
-        let how = &self.0;
-        if how.path_only || (read && !how.read) || (write && !how.write) {
-            return err(libc::EBADF);
+    /// The inode, if the descriptor is open for these kinds of I/O.
+    fn usable(&self, wanted: IoAccess) -> DiskResult<u64> {
+        match self.0.io {
+            Some(io) if (io.read || !wanted.read) && (io.write || !wanted.write) => Ok(self.0.ino),
+            _ => err(libc::EBADF),
         }
-        Ok(how.ino)
     }
 }
 
@@ -248,9 +247,7 @@ impl SimDisk {
             shared: Arc::clone(&shared),
             serial,
             ino,
-            path_only: false,
-            read: true,
-            write: false,
+            io: Some(IoAccess::READ),
         }));
         Self { shared, root }
     }
@@ -385,19 +382,18 @@ impl SimDisk {
             .map(drop)
     }
 
+    /// A descriptor that was opened for `io`, or with `O_PATH`.
     fn handle(
         &self,
         state: &mut State,
         (ino, name): (u64, Option<OpenName>),
-        how: OpenHow,
+        io: Option<IoAccess>,
     ) -> SimFd {
         SimFd(Arc::new(Handle {
             shared: Arc::clone(&self.shared),
             serial: state.hold(ino, name),
             ino,
-            path_only: how.path_only,
-            read: how.read || !how.write,
-            write: how.write,
+            io: io.map(for_something),
         }))
     }
 }
@@ -435,25 +431,15 @@ impl Disk for SimDisk {
         let mut state = self.shared.lock();
         let ino = state.open(who, dir.0.ino, name, how)?;
         let name = state.durable.tracks().then(|| (dir.0.ino, name.into()));
-        Ok(self.handle(&mut state, (ino, name), how))
+        let io = (!how.path_only).then(|| how.io());
+        Ok(self.handle(&mut state, (ino, name), io))
     }
 
-    async fn reopen(
-        &self,
-        who: &Identity,
-        fd: &SimFd,
-        read: bool,
-        write: bool,
-    ) -> DiskResult<SimFd> {
+    async fn reopen(&self, who: &Identity, fd: &SimFd, io: IoAccess) -> DiskResult<SimFd> {
         let mut state = self.shared.attempt(SimOp::Look).await?;
-        state.may_open(who, fd.0.ino, read || !write, write)?;
-        let how = OpenHow {
-            read,
-            write,
-            ..OpenHow::default()
-        };
+        state.may_open(who, fd.0.ino, io)?;
         let name = (state.opens.get(&fd.0.serial)).and_then(|open| open.name.clone());
-        Ok(self.handle(&mut state, (fd.0.ino, name), how))
+        Ok(self.handle(&mut state, (fd.0.ino, name), Some(io)))
     }
 
     async fn access(&self, who: &Identity, fd: &SimFd, mode: u32) -> DiskResult<()> {
@@ -478,7 +464,7 @@ impl Disk for SimDisk {
         len: usize,
         mut buf: BytesMut,
     ) -> DiskResult<BytesMut> {
-        let ino = fd.usable(true, false)?;
+        let ino = fd.usable(IoAccess::READ)?;
         let mut state = self.shared.begin(SimOp::Read).await;
         state.read(ino, offset, len, &mut buf)?;
         Ok(buf)
@@ -491,7 +477,7 @@ impl Disk for SimDisk {
         data: Bytes,
         durable: bool,
     ) -> DiskResult<usize> {
-        let ino = fd.usable(false, true)?;
+        let ino = fd.usable(IoAccess::WRITE)?;
         let (result, syncs) = {
             let mut state = self.shared.begin(SimOp::Write).await;
             let before = state.syncs;
@@ -510,19 +496,21 @@ impl Disk for SimDisk {
     }
 
     async fn truncate(&self, fd: &SimFd, size: u64) -> DiskResult<()> {
-        let ino = fd.usable(false, true).map_err(|_| Errno(libc::EINVAL))?;
+        let ino = fd
+            .usable(IoAccess::WRITE)
+            .map_err(|_| Errno(libc::EINVAL))?;
         let truncate = |state: &mut State| state.truncate(ino, size);
         self.shared.answered(SimOp::Change, truncate).await
     }
 
     async fn allocate(&self, fd: &SimFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
-        let ino = fd.usable(false, true)?;
+        let ino = fd.usable(IoAccess::WRITE)?;
         let mut state = self.shared.begin(SimOp::Change).await;
         state.allocate(ino, how, offset, len)
     }
 
     async fn seek(&self, fd: &SimFd, offset: u64, data: bool) -> DiskResult<u64> {
-        let ino = fd.usable(false, false)?;
+        let ino = fd.usable(IoAccess::default())?;
         let mut state = self.shared.begin(SimOp::Look).await;
         state.seek(ino, offset, data)
     }
@@ -533,7 +521,7 @@ impl Disk for SimDisk {
         (to, to_offset): (&SimFd, u64),
         len: u64,
     ) -> DiskResult<u64> {
-        let (source, target) = (from.usable(true, false)?, to.usable(false, true)?);
+        let (source, target) = (from.usable(IoAccess::READ)?, to.usable(IoAccess::WRITE)?);
         let (from, to) = ((source, from_offset), (target, to_offset));
         let copy = |state: &mut State| state.copy(from, to, len);
         self.shared.answered(SimOp::Write, copy).await
@@ -545,7 +533,7 @@ impl Disk for SimDisk {
         (to, to_offset): (&SimFd, u64),
         len: u64,
     ) -> DiskResult<()> {
-        let (source, target) = (from.usable(true, false)?, to.usable(false, true)?);
+        let (source, target) = (from.usable(IoAccess::READ)?, to.usable(IoAccess::WRITE)?);
         let mut state = self.shared.begin(SimOp::Change).await;
         state.clone_range((source, from_offset), (target, to_offset), len)
     }
@@ -563,7 +551,7 @@ impl Disk for SimDisk {
     }
 
     async fn sync_fs(&self, fd: &SimFd) -> DiskResult<()> {
-        fd.usable(false, false)?;
+        fd.usable(IoAccess::default())?;
         let mut lost = None;
         let synced = {
             let mut state = self.shared.begin(SimOp::Sync).await;
@@ -628,7 +616,7 @@ impl Disk for SimDisk {
     }
 
     async fn entries(&self, fd: &SimFd, max: usize) -> DiskResult<Vec<RawEntry>> {
-        let ino = fd.usable(true, false)?;
+        let ino = fd.usable(IoAccess::READ)?;
         self.shared.begin(SimOp::Look).await.entries(ino, max)
     }
 

@@ -23,7 +23,7 @@ use super::{
     rng::SimRng,
 };
 use crate::{
-    Identity, Timestamp,
+    Identity, IoAccess, Timestamp,
     disk::{DiskResult, Errno, OpenHow, RawEntry, check_name},
 };
 
@@ -36,6 +36,14 @@ pub(super) const fn err<T>(errno: i32) -> DiskResult<T> {
 
 pub(super) const fn err_if(condition: bool, errno: i32) -> DiskResult<()> {
     if condition { err(errno) } else { Ok(()) }
+}
+
+/// The kinds of I/O of an open: as on Linux, one that asks for none is for reading.
+pub(super) fn for_something(io: IoAccess) -> IoAccess {
+    IoAccess {
+        read: io.read || !io.write,
+        ..io
+    }
 }
 
 /// The directory and the name by which a descriptor was opened.
@@ -499,19 +507,13 @@ impl State {
         err_if(self.node(ino)?.is_link(), libc::ELOOP)?;
         err_if(how.directory && !self.node(ino)?.is_dir(), libc::ENOTDIR)?;
         if !how.path_only {
-            self.may_open(who, ino, how.read || !how.write, how.write)?;
+            self.may_open(who, ino, how.io())?;
         }
         Ok(ino)
     }
 
-    pub(super) fn may_open(
-        &self,
-        who: &Identity,
-        ino: u64,
-        read: bool,
-        write: bool,
-    ) -> DiskResult<()> {
-        let node = self.node(ino)?;
+    pub(super) fn may_open(&self, who: &Identity, ino: u64, io: IoAccess) -> DiskResult<()> {
+        let (node, IoAccess { read, write }) = (self.node(ino)?, for_something(io));
         err_if(node.is_link(), libc::ELOOP)?;
         err_if(node.is_dir() && write, libc::EISDIR)?;
         let wanted = u32::from(read) * 4 + u32::from(write) * 2;

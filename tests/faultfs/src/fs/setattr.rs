@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use fuser::{FileAttr, TimeOrNow};
-use vfs::{Disk, Identity, Timestamp, disk::DiskResult};
+use vfs::{Disk, Identity, IoAccess, Timestamp, disk::DiskResult};
 
 use super::answers::attr;
 use crate::{
@@ -39,7 +39,7 @@ impl Wanted {
             let held = self.handle.map(|h| world.handle(h).map(|h| h.fd.clone()));
             let file = match held.transpose()? {
                 Some(file) => file,
-                None => now(world.disk().reopen(me, &fd, false, true))?,
+                None => now(world.disk().reopen(me, &fd, IoAccess::WRITE))?,
             };
             now(world.disk().truncate(&file, size))?;
         }

@@ -97,7 +97,7 @@ fn a_lease_of_another_program_holds_up_only_those_who_open_its_file() {
                 let (disk, root, fd) = (disk.clone(), root.clone(), fd.clone());
                 waiting.push(spawn_local(async move {
                     match number % 2 {
-                        0 => disk.reopen(ME, &fd, true, false).await,
+                        0 => disk.reopen(ME, &fd, IoAccess::READ).await,
                         _ => disk.open_at(ME, &root, b"f", read).await,
                     }
                 }));

@@ -117,7 +117,7 @@ fn what_is_mounted_below_the_root_has_a_class_of_its_own() {
     };
     let again = block_on(disk.open_at(ME, &below, b"f", read)).unwrap();
     let pooled = block_on(disk.pool_open(ME, &below, b"f", read)).unwrap();
-    let anew = block_on(disk.reopen(ME, &file, true, false)).unwrap();
+    let anew = block_on(disk.reopen(ME, &file, IoAccess::READ)).unwrap();
     for fd in [&file, &again, &pooled, &anew] {
         assert!(Arc::ptr_eq(fd.file_system(), below.file_system()));
         assert_eq!(key(fd), key(&file));

@@ -429,7 +429,7 @@ fn creation_fails_at_every_step() {
             fail_once(t.vfs.disk(), SimOp::Change, after, libc::EIO);
             let made = block_on(t.vfs.create(ME, &root, "x", &new, directory));
             t.vfs.disk().clear_faults();
-            let dir = block_on(t.vfs.disk().reopen(ME, root.fd(), true, false)).unwrap();
+            let dir = block_on(t.vfs.disk().reopen(ME, root.fd(), IoAccess::READ)).unwrap();
             let left = block_on(t.vfs.disk().entries(&dir, 9)).unwrap();
             if made.is_ok() {
                 assert_eq!(left.len(), 1);

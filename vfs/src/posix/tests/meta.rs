@@ -359,7 +359,7 @@ pub(super) async fn creation_is_whole<D: Disk>(t: Case<D>) {
         let disk_root = t
             .vfs
             .disk()
-            .reopen(ME, &t.vfs.disk().root(), true, false)
+            .reopen(ME, &t.vfs.disk().root(), IoAccess::READ)
             .await
             .unwrap();
         assert!(
