@@ -13,22 +13,12 @@ use aws_lc_rs::hmac;
 use core::fmt;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
+use crate::CryptoError;
 use crate::sealing::{Cipher, SealingKey};
 use crate::signing::{SigningAlgorithm, SigningKey};
 
 /// Length of signing keys in bytes.
 pub const SIGNING_KEY_LEN: usize = 16;
-
-/// The reason why no keys could be derived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KdfError {
-    /// The dialect is not one of 0x0202, 0x0210, 0x0300, 0x0302, 0x0311.
-    UnknownDialect(u16),
-    /// Dialect 3.1.1 needs the session's preauthentication hash.
-    MissingPreauthHash,
-    /// The authentication mechanism produced an empty session key.
-    EmptySessionKey,
-}
 
 /// A key of 16 or 32 bytes for one direction of encryption. Wiped on drop, hidden in `Debug`.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
@@ -113,15 +103,15 @@ fn derive(key: &[u8], (label, context): Purpose<'_>, out: &mut [u8]) {
 /// session must not have cipher keys; dialects 2.x ignore it, 3.0 and 3.0.2 know AES-128-CCM only.
 ///
 /// # Errors
-/// [`KdfError`] for an unknown dialect, a missing hash, or an empty key.
+/// The dialect is unknown, 3.1.1 has no hash, or the authentication mechanism produced an empty key.
 pub fn derive_keys(
     dialect: u16,
     session_key: &[u8],
     preauth: Option<&[u8; 64]>,
     cipher: Option<Cipher>,
-) -> Result<SessionKeys, KdfError> {
+) -> Result<SessionKeys, CryptoError> {
     if session_key.is_empty() {
-        return Err(KdfError::EmptySessionKey);
+        return Err(CryptoError);
     }
     // [MS-SMB2] 3.3.5.5.3: Session.SessionKey is the first 16 bytes, right-padded with zeros.
     let mut short = Zeroizing::new([0u8; SIGNING_KEY_LEN]);
@@ -146,14 +136,14 @@ pub fn derive_keys(
         }
         0x0311 => {
             keys.cipher = cipher;
-            let hash = preauth.ok_or(KdfError::MissingPreauthHash)?;
+            let hash = preauth.ok_or(CryptoError)?;
             [
                 (b"SMBSigningKey\0", hash),
                 (b"SMBC2SCipherKey\0", hash),
                 (b"SMBS2CCipherKey\0", hash),
             ]
         }
-        other => return Err(KdfError::UnknownDialect(other)),
+        _ => return Err(CryptoError),
     };
     let [signing, to_server, to_client] = purposes;
     derive(&short[..], signing, &mut keys.signing);

@@ -20,8 +20,13 @@ pub mod preauth;
 pub mod sealing;
 pub mod signing;
 
-pub use kdf::{CipherKey, KdfError, SessionKeys, derive_keys};
+pub use kdf::{CipherKey, SessionKeys, derive_keys};
 pub use permutation::Permutation;
 pub use preauth::PreauthHash;
-pub use sealing::{BadTag, Cipher, SealError, SealingKey};
-pub use signing::{SignError, SignNonce, SigningAlgorithm, SigningKey};
+pub use sealing::{Cipher, SealingKey};
+pub use signing::{SignNonce, SigningAlgorithm, SigningKey};
+
+/// A computation that cannot be done or whose result is wrong. Each function says what that means; callers give the
+/// message or the session up in every case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CryptoError;

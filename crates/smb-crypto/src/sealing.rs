@@ -16,6 +16,8 @@ use ccm::{
 use core::fmt;
 use serde::Deserialize;
 
+use crate::CryptoError;
+
 /// Length of the authentication tag in bytes.
 pub const TAG_LEN: usize = 16;
 /// Length of the Nonce field of the transform header in bytes.
@@ -61,19 +63,6 @@ impl Cipher {
     }
 }
 
-/// The message was not encrypted with this key, nonce and header. The buffer's content is unusable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadTag;
-
-/// The reason why a key could not be set up or a message not be encrypted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SealError {
-    /// The key does not have the cipher's key length.
-    KeyLength,
-    /// The message is longer than the cipher allows (4 GiB for CCM).
-    TooLong,
-}
-
 enum Inner {
     Gcm(Box<aead::LessSafeKey>),
     GcmVaes(Box<ring::aead::LessSafeKey>),
@@ -82,23 +71,23 @@ enum Inner {
 }
 
 impl Inner {
-    fn gcm(cipher: Cipher, key: &[u8]) -> Result<Self, SealError> {
+    fn gcm(cipher: Cipher, key: &[u8]) -> Result<Self, CryptoError> {
         let algorithm = match cipher {
             Cipher::Aes256Gcm => &aead::AES_256_GCM,
             _ => &aead::AES_128_GCM,
         };
-        let key = aead::UnboundKey::new(algorithm, key).map_err(|_| SealError::KeyLength)?;
+        let key = aead::UnboundKey::new(algorithm, key).map_err(|_| CryptoError)?;
         Ok(Self::Gcm(Box::new(aead::LessSafeKey::new(key))))
     }
 
     /// Makes the key as [`Self::gcm`] does, for ring.
-    fn gcm_vaes(cipher: Cipher, key: &[u8]) -> Result<Self, SealError> {
+    fn gcm_vaes(cipher: Cipher, key: &[u8]) -> Result<Self, CryptoError> {
         use ring::aead;
         let algorithm = match cipher {
             Cipher::Aes256Gcm => &aead::AES_256_GCM,
             _ => &aead::AES_128_GCM,
         };
-        let key = aead::UnboundKey::new(algorithm, key).map_err(|_| SealError::KeyLength)?;
+        let key = aead::UnboundKey::new(algorithm, key).map_err(|_| CryptoError)?;
         Ok(Self::GcmVaes(Box::new(aead::LessSafeKey::new(key))))
     }
 }
@@ -135,59 +124,54 @@ impl SealingKey {
     /// Sets up a key of [`Cipher::key_len`] bytes.
     ///
     /// # Errors
-    /// [`SealError::KeyLength`] for any other length.
-    pub fn new(cipher: Cipher, key: &[u8]) -> Result<Self, SealError> {
+    /// The key has another length.
+    pub fn new(cipher: Cipher, key: &[u8]) -> Result<Self, CryptoError> {
         let inner = match cipher {
             Cipher::Aes128Gcm | Cipher::Aes256Gcm if vaes_without_avx512() => {
                 Inner::gcm_vaes(cipher, key)?
             }
             Cipher::Aes128Gcm | Cipher::Aes256Gcm => Inner::gcm(cipher, key)?,
-            Cipher::Aes128Ccm => Inner::Ccm128(Box::new(
-                Ccm::new_from_slice(key).map_err(|_| SealError::KeyLength)?,
-            )),
-            Cipher::Aes256Ccm => Inner::Ccm256(Box::new(
-                Ccm::new_from_slice(key).map_err(|_| SealError::KeyLength)?,
-            )),
+            Cipher::Aes128Ccm => {
+                Inner::Ccm128(Box::new(Ccm::new_from_slice(key).map_err(|_| CryptoError)?))
+            }
+            Cipher::Aes256Ccm => {
+                Inner::Ccm256(Box::new(Ccm::new_from_slice(key).map_err(|_| CryptoError)?))
+            }
         };
         Ok(Self { cipher, inner })
-    }
-
-    /// The cipher this key is for.
-    pub fn cipher(&self) -> Cipher {
-        self.cipher
     }
 
     /// Encrypts `buf` in place and returns the tag for the Signature field. `nonce` is the Nonce
     /// field of the transform header, `aad` its 32 bytes from Nonce on.
     ///
     /// # Errors
-    /// [`SealError::TooLong`]; the buffer's content is then unspecified.
+    /// The message is longer than the cipher allows (4 GiB for CCM). The buffer's content is then unspecified.
     pub fn seal_in_place(
         &self,
         nonce: &[u8; NONCE_FIELD_LEN],
         aad: &[u8],
         buf: &mut [u8],
-    ) -> Result<[u8; TAG_LEN], SealError> {
+    ) -> Result<[u8; TAG_LEN], CryptoError> {
         let mut tag = [0; TAG_LEN];
         match &self.inner {
             Inner::Gcm(key) => {
                 let nonce = aead::Nonce::assume_unique_for_key(front(nonce));
                 let sealed = key.seal_in_place_separate_tag(nonce, aead::Aad::from(aad), buf);
-                tag.copy_from_slice(sealed.map_err(|_| SealError::TooLong)?.as_ref());
+                tag.copy_from_slice(sealed.map_err(|_| CryptoError)?.as_ref());
             }
             Inner::GcmVaes(key) => {
                 use ring::aead;
                 let nonce = aead::Nonce::assume_unique_for_key(front(nonce));
                 let sealed = key.seal_in_place_separate_tag(nonce, aead::Aad::from(aad), buf);
-                tag.copy_from_slice(sealed.map_err(|_| SealError::TooLong)?.as_ref());
+                tag.copy_from_slice(sealed.map_err(|_| CryptoError)?.as_ref());
             }
             Inner::Ccm128(key) => {
                 let sealed = key.encrypt_inout_detached(&front(nonce).into(), aad, buf.into());
-                tag.copy_from_slice(&sealed.map_err(|_| SealError::TooLong)?);
+                tag.copy_from_slice(&sealed.map_err(|_| CryptoError)?);
             }
             Inner::Ccm256(key) => {
                 let sealed = key.encrypt_inout_detached(&front(nonce).into(), aad, buf.into());
-                tag.copy_from_slice(&sealed.map_err(|_| SealError::TooLong)?);
+                tag.copy_from_slice(&sealed.map_err(|_| CryptoError)?);
             }
         }
         Ok(tag)
@@ -196,19 +180,20 @@ impl SealingKey {
     /// Checks the tag and decrypts `buf` in place.
     ///
     /// # Errors
-    /// [`BadTag`]; the buffer's content is then unspecified and must not be used.
+    /// The message was not encrypted with this key, nonce and header. The buffer's content is then unspecified and must
+    /// not be used.
     pub fn open_in_place(
         &self,
         nonce: &[u8; NONCE_FIELD_LEN],
         aad: &[u8],
         tag: &[u8; TAG_LEN],
         buf: &mut [u8],
-    ) -> Result<(), BadTag> {
+    ) -> Result<(), CryptoError> {
         match &self.inner {
             Inner::Gcm(key) => {
                 let nonce = aead::Nonce::assume_unique_for_key(front(nonce));
                 let opened = key.open_in_place_separate_tag(nonce, aead::Aad::from(aad), tag, buf);
-                opened.map(|_| ()).map_err(|_| BadTag)
+                opened.map(|_| ()).map_err(|_| CryptoError)
             }
             Inner::GcmVaes(key) => {
                 use ring::aead;
@@ -216,14 +201,14 @@ impl SealingKey {
                 let tag = aead::Tag::from(*tag);
                 let opened =
                     key.open_in_place_separate_tag(nonce, aead::Aad::from(aad), tag, buf, 0..);
-                opened.map(|_| ()).map_err(|_| BadTag)
+                opened.map(|_| ()).map_err(|_| CryptoError)
             }
             Inner::Ccm128(key) => key
                 .decrypt_inout_detached(&front(nonce).into(), aad, buf.into(), tag.into())
-                .map_err(|_| BadTag),
+                .map_err(|_| CryptoError),
             Inner::Ccm256(key) => key
                 .decrypt_inout_detached(&front(nonce).into(), aad, buf.into(), tag.into())
-                .map_err(|_| BadTag),
+                .map_err(|_| CryptoError),
         }
     }
 }
@@ -267,7 +252,7 @@ mod tests {
                     assert_eq!(buf, text[..length]);
                     tag[15] ^= 1;
                     let opened = key.open_in_place(&nonce, &aad, &tag, &mut changed);
-                    assert_eq!(opened, Err(BadTag));
+                    assert_eq!(opened, Err(CryptoError));
                 }
             }
         }

@@ -13,7 +13,7 @@ use aws_lc_rs::{aead, constant_time, hmac};
 use core::fmt;
 use serde::Deserialize;
 
-use crate::cmac;
+use crate::{CryptoError, cmac};
 
 /// Length of a signature in bytes.
 pub const SIGNATURE_LEN: usize = 16;
@@ -78,15 +78,6 @@ impl SignNonce {
     }
 }
 
-/// The reason why a message was not signed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SignError {
-    /// The message is shorter than an SMB2 header.
-    TooShort,
-    /// The cryptographic library reported an error; this is not expected.
-    Library,
-}
-
 enum Inner {
     Hmac(Box<hmac::Key>),
     Cmac(Box<cmac::Key>),
@@ -136,8 +127,8 @@ impl SigningKey {
     /// Signs one contiguous message in place: zeroes 48..64, computes, writes the signature there.
     ///
     /// # Errors
-    /// [`SignError::TooShort`] below 64 bytes; the message is unchanged then.
-    pub fn sign(&self, message: &mut [u8], nonce: SignNonce) -> Result<(), SignError> {
+    /// The message has less than 64 bytes; it is unchanged then.
+    pub fn sign(&self, message: &mut [u8], nonce: SignNonce) -> Result<(), CryptoError> {
         self.sign_parts(message, &[], nonce)
     }
 
@@ -145,19 +136,17 @@ impl SigningKey {
     /// segments, as a READ response is by its data. The signature is written into `head`.
     ///
     /// # Errors
-    /// [`SignError::TooShort`] when `head` is below 64 bytes.
+    /// `head` has less than 64 bytes.
     pub fn sign_parts(
         &self,
         head: &mut [u8],
         tail: &[&[u8]],
         nonce: SignNonce,
-    ) -> Result<(), SignError> {
+    ) -> Result<(), CryptoError> {
+        head.get_mut(SIGNATURE_RANGE).ok_or(CryptoError)?.fill(0);
+        let signature = self.mac(&[head], tail, nonce).ok_or(CryptoError)?;
         head.get_mut(SIGNATURE_RANGE)
-            .ok_or(SignError::TooShort)?
-            .fill(0);
-        let signature = self.mac(&[head], tail, nonce).ok_or(SignError::Library)?;
-        head.get_mut(SIGNATURE_RANGE)
-            .ok_or(SignError::TooShort)?
+            .ok_or(CryptoError)?
             .copy_from_slice(&signature);
         Ok(())
     }

@@ -316,15 +316,15 @@ fn dialects_2_use_the_session_key_itself() {
     assert!(keys.client_to_server.is_none());
     assert_eq!(
         derive_keys(0x0311, &[7; 16], None, None).unwrap_err(),
-        KdfError::MissingPreauthHash
+        CryptoError
     );
     assert_eq!(
         derive_keys(0x02ff, &[7; 16], None, None).unwrap_err(),
-        KdfError::UnknownDialect(0x02ff)
+        CryptoError
     );
     assert_eq!(
         derive_keys(0x0202, &[], None, None).unwrap_err(),
-        KdfError::EmptySessionKey
+        CryptoError
     );
 }
 
@@ -406,10 +406,7 @@ fn every_changed_byte_breaks_the_signature() {
         assert!(!SigningKey::new(algorithm, &[4; 16]).verify(&message, SERVER));
         for len in 0..64 {
             assert!(!key.verify(&message[..len], SERVER));
-            assert_eq!(
-                key.sign(&mut counting(len, 1), SERVER),
-                Err(SignError::TooShort)
-            );
+            assert_eq!(key.sign(&mut counting(len, 1), SERVER), Err(CryptoError));
         }
     }
 }
@@ -461,7 +458,7 @@ fn sealed_messages_of_all_ciphers() {
             bad[at] ^= 0x80;
             assert_eq!(
                 key.open_in_place(&nonce, &aad, &bad, &mut buffer.clone()),
-                Err(BadTag)
+                Err(CryptoError)
             );
             let mut other = nonce;
             other[at] ^= 1;
@@ -471,12 +468,12 @@ fn sealed_messages_of_all_ciphers() {
         }
         assert_eq!(
             key.open_in_place(&nonce, &aad[1..], &tag, &mut buffer.clone()),
-            Err(BadTag)
+            Err(CryptoError)
         );
         buffer[69] ^= 1;
         assert_eq!(
             key.open_in_place(&nonce, &aad, &tag, &mut buffer.clone()),
-            Err(BadTag)
+            Err(CryptoError)
         );
         buffer[69] ^= 1;
         key.open_in_place(&nonce, &aad, &tag, &mut buffer).unwrap();
