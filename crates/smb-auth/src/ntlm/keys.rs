@@ -121,9 +121,9 @@ pub(crate) enum Sender {
 /// mechListMIC ([MS-SPNG] 3.2.5.1), signing is a pure function of the keys.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub(crate) struct MicKeys {
-    client_sign: [u8; 16],
+    pub(super) client_sign: [u8; 16],
     server_sign: [u8; 16],
-    client_seal: [u8; 16],
+    pub(super) client_seal: [u8; 16],
     server_seal: [u8; 16],
     key_exchange: bool,
 }
@@ -172,25 +172,15 @@ impl MicKeys {
             Sender::Server => (&self.server_sign, &self.server_seal),
         };
         let digest = hmac_md5(sign, &[&[0; 4], message]);
-        let mut checksum = [0u8; 8];
-        checksum
-            .iter_mut()
-            .zip(digest.iter())
-            .for_each(|(to, from)| *to = *from);
-        if self.key_exchange {
-            rc4(seal, &mut checksum);
-        }
         let mut out = [0u8; super::MIC_LEN];
         let (version, rest) = out.split_at_mut(4);
         version.copy_from_slice(&1u32.to_le_bytes());
-        rest.iter_mut()
-            .zip(checksum)
-            .for_each(|(to, from)| *to = from);
+        let (checksum, _) = rest.split_at_mut(8);
+        let bytes = checksum.iter_mut().zip(digest.iter());
+        bytes.for_each(|(to, from)| *to = *from);
+        if self.key_exchange {
+            rc4(seal, checksum);
+        }
         out
-    }
-
-    #[cfg(test)]
-    pub(crate) fn client_keys(&self) -> ([u8; 16], [u8; 16]) {
-        (self.client_sign, self.client_seal)
     }
 }

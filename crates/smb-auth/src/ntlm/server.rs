@@ -28,11 +28,11 @@ const GRANTED: u32 = flags::EXTENDED_SESSIONSECURITY
 
 /// An exchange in which CHALLENGE was sent. Evaluating the AUTHENTICATE consumes it.
 pub(crate) struct Challenged {
-    negotiate: Vec<u8>,
-    challenge: Vec<u8>,
-    server_challenge: [u8; 8],
-    flags: u32,
-    charset: Charset,
+    pub(super) negotiate: Vec<u8>,
+    pub(super) challenge: Vec<u8>,
+    pub(super) server_challenge: [u8; 8],
+    pub(super) flags: u32,
+    pub(super) charset: Charset,
 }
 
 /// A completed exchange.
@@ -254,22 +254,4 @@ fn export(base: &Key, key_exchange: bool, encrypted: &[u8]) -> Key {
         keys::rc4(&base[..], &mut exported[..]);
     }
     exported
-}
-
-#[cfg(test)]
-impl Challenged {
-    pub(crate) fn for_test(
-        negotiate: Vec<u8>,
-        challenge: Vec<u8>,
-        server_challenge: [u8; 8],
-        flags: u32,
-    ) -> Self {
-        Self {
-            negotiate,
-            challenge,
-            server_challenge,
-            flags,
-            charset: Charset::Unicode,
-        }
-    }
 }
