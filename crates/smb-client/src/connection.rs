@@ -74,12 +74,7 @@ impl Connection {
 
     pub fn negotiate(&mut self) -> Result<&Negotiated, ClientError> {
         self.core.begin_negotiate()?;
-        let outcome = loop {
-            if let Some(outcome) = self.negotiated.take() {
-                break outcome;
-            }
-            self.turn()?;
-        };
+        let outcome = self.turn_until(|this| this.negotiated.take())?;
         outcome.map_err(ClientError::Status)?;
         self.core
             .negotiated()
@@ -93,12 +88,7 @@ impl Connection {
 
     /// Completes a login that was started through the core; several may be in progress at once.
     pub fn finish_login(&mut self, ticket: MessageId) -> Result<SessionInfo, ClientError> {
-        loop {
-            if let Some(outcome) = self.logins.remove(&ticket) {
-                return outcome;
-            }
-            self.turn()?;
-        }
+        self.turn_until(|this| this.logins.remove(&ticket))?
     }
 
     /// Sends a request; if there are not enough credits, waits for them first.
@@ -125,38 +115,25 @@ impl Connection {
 
     /// Waits for the final reply to a request, whatever its status.
     pub fn wait(&mut self, id: MessageId) -> Result<Reply, ClientError> {
-        loop {
-            if let Some(reply) = self.replies.remove(&id) {
-                self.order.retain(|other| *other != id);
-                self.pending.remove(&id);
-                return Ok(reply);
-            }
-            self.turn()?;
-        }
+        let reply = self.turn_until(|this| this.replies.remove(&id))?;
+        self.order.retain(|other| *other != id);
+        self.pending.remove(&id);
+        Ok(reply)
     }
 
     /// Waits for STATUS_PENDING (and returns its AsyncId) or for the final reply (and returns
     /// `None`; the reply remains for [`Connection::wait`]).
     pub fn wait_pending(&mut self, id: MessageId) -> Result<Option<AsyncId>, ClientError> {
-        loop {
-            if self.replies.contains_key(&id) {
-                return Ok(None);
-            }
-            if let Some(async_id) = self.pending.get(&id) {
-                return Ok(Some(*async_id));
-            }
-            self.turn()?;
-        }
+        self.turn_until(|this| match this.replies.contains_key(&id) {
+            true => Some(None),
+            false => this.pending.get(&id).map(|async_id| Some(*async_id)),
+        })
     }
 
     /// Waits for the next final reply to any request.
     pub fn receive(&mut self) -> Result<Reply, ClientError> {
-        loop {
-            if let Some(id) = self.order.front().copied() {
-                return self.wait(id);
-            }
-            self.turn()?;
-        }
+        let id = self.turn_until(|this| this.order.front().copied())?;
+        self.wait(id)
     }
 
     /// Sends a request and waits for its final reply with any status.
@@ -263,6 +240,19 @@ impl Connection {
             self.stream.write_all(body)?;
         }
         Ok(self.stream.flush()?)
+    }
+
+    /// Sends and reads until there is what `found` looks for.
+    fn turn_until<T>(
+        &mut self,
+        mut found: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Result<T, ClientError> {
+        loop {
+            if let Some(found) = found(self) {
+                return Ok(found);
+            }
+            self.turn()?;
+        }
     }
 
     /// Sends the queued frames, reads once, and sorts the events.

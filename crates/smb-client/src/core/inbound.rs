@@ -2,7 +2,7 @@
 //! with requests ([MS-SMB2] 3.2.5.1).
 
 use bytes::{Buf, Bytes, BytesMut};
-use smb_crypto::SignNonce;
+use smb_crypto::{SignNonce, SigningKey};
 use smb_wire::header::{
     Header, HeaderFlags, NETBIOS_KEEP_ALIVE, NETBIOS_SESSION_MESSAGE, PROTOCOL_ID,
     TRANSPORT_HEADER_SIZE, transport_length,
@@ -167,12 +167,7 @@ impl ClientCore {
         if header.flags.contains(HeaderFlags::SIGNED)
             && let Some(key) = key
         {
-            let nonce = SignNonce {
-                message_id: header.message_id.0,
-                is_server: true,
-                is_cancel: false,
-            };
-            return match key.verify(&reply.message, nonce) {
+            return match is_signed_by(reply, key) {
                 true => Ok(true),
                 // Samba sets the flag here without having a key.
                 false if keyless => Ok(false),
@@ -208,6 +203,16 @@ impl ClientCore {
         self.events.push_back(event);
         Ok(())
     }
+}
+
+/// Whether the signature of a reply is that of this key.
+pub(super) fn is_signed_by(reply: &Reply, key: &SigningKey) -> bool {
+    let nonce = SignNonce {
+        message_id: reply.header.message_id.0,
+        is_server: true,
+        is_cancel: false,
+    };
+    key.verify(&reply.message, nonce)
 }
 
 fn read_break(message: &[u8]) -> Result<Break, ClientError> {

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use smb_auth::{Credentials, Initiator, InitiatorParams};
-use smb_crypto::{PreauthHash, SignNonce, derive_keys};
+use smb_crypto::{PreauthHash, SigningKey, derive_keys};
 use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{MessageId, SessionId};
 use smb_wire::msg::{
@@ -15,6 +15,7 @@ use smb_wire::msg::{
 };
 use smb_wire::{Command, Status};
 
+use super::inbound::is_signed_by;
 use super::session::{SessionSecret, SessionState};
 use super::{ClientCore, Event, Negotiated, Reply, SessionInfo};
 use crate::error::ClientError;
@@ -282,7 +283,7 @@ impl ClientCore {
 /// if signing is required.
 fn verify_final(
     reply: &Reply,
-    key: &smb_crypto::SigningKey,
+    key: &SigningKey,
     negotiated: &Negotiated,
     required: bool,
 ) -> Result<(), ClientError> {
@@ -293,12 +294,7 @@ fn verify_final(
             Ok(())
         };
     }
-    let nonce = SignNonce {
-        message_id: reply.header.message_id.0,
-        is_server: true,
-        is_cancel: false,
-    };
-    if key.verify(&reply.message, nonce) {
+    if is_signed_by(reply, key) {
         Ok(())
     } else {
         Err(ClientError::BadSignature(Command::SESSION_SETUP))
