@@ -170,11 +170,7 @@ impl SuperBlock {
     /// # Errors
     /// EIO, ENOSPC, EDQUOT, ... of the write-back; EAGAIN if it was never begun.
     pub async fn write_back(&self) -> DiskResult<()> {
-        let fd = self.fd.clone();
-        let place = match FileSystem::known(self.dev) {
-            Some(known) => known.place(ThreadGroup::Sync),
-            None => ThreadGroup::Sync.of(self.dev),
-        };
+        let (place, fd) = (self.fd.place(ThreadGroup::Sync), self.fd.clone());
         pool::run(place, Identity::Service, move || {
             Ok(rustix::fs::syncfs(&fd)?)
         })

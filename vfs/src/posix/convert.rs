@@ -16,7 +16,6 @@ use super::{
     ea::{check_names, names_length},
     lookup::Child,
     name,
-    node::Stream,
     samba_xattr::{stream_attribute, stream_file, stream_of_attribute},
     streams::{IN_XATTR_MAX, Place},
 };
@@ -151,7 +150,7 @@ impl<D: Disk> PosixVfs<D> {
             let Some(name) = name else {
                 continue;
             };
-            let stream = node.with_stream(Stream::new(name.to_owned(), IoAccess::default(), None));
+            let stream = node.unopened_stream(name.to_owned());
             if let Place::Xattr(data) = self.place(&stream).await? {
                 self.move_to_depot(&stream, &data).await?;
                 moved.streams += 1;

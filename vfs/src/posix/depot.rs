@@ -245,8 +245,8 @@ impl<D: Disk> PosixVfs<D> {
     pub(super) async fn mark(&self, node: &PosixNode<D>) -> VfsResult<()> {
         let place = self.depot_place(node).await?;
         self.store_place(node, &place).await?;
-        self.set_xattr(node.fd(), DEPOT_MARK, b"1", XattrSet::Either)
-            .await
+        let (fd, how) = (node.fd(), XattrSet::Either);
+        self.set_xattr(&SERVICE, fd, DEPOT_MARK, b"1", how).await
     }
 
     /// The folder of an inode that has streams in the depot.

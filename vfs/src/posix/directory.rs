@@ -184,13 +184,13 @@ impl<D: Disk> Directories for PosixVfs<D> {
         let at = &existing.on_disk;
         self.move_name(who, parent, &from, to_parent, (at, None), true)
             .await?;
-        let cased = self.fix_case(who, to_parent, at, &wanted).await;
+        self.fix_case(who, to_parent, at, &wanted).await;
         // As in `remove`.
         drop(turn);
         if let Some((replaced, stat)) = replaced {
             self.depot_forget(&replaced, stat).await;
         }
-        cased
+        Ok(())
     }
 
     async fn link(
@@ -246,13 +246,13 @@ impl<D: Disk> Directories for PosixVfs<D> {
             tracing::debug!(%left, "a temporary link stays");
         }
         renamed?;
-        let cased = self.fix_case(who, to_parent, at, &wanted).await;
+        self.fix_case(who, to_parent, at, &wanted).await;
         // As in `remove`.
         drop(turn);
         if let Some((replaced, stat)) = replaced {
             self.depot_forget(&replaced, stat).await;
         }
-        cased
+        Ok(())
     }
 
     async fn remove(
@@ -570,7 +570,7 @@ impl<D: Disk> PosixVfs<D> {
         dir: &PosixNode<D>,
         is: &[u8],
         wanted: &[u8],
-    ) -> VfsResult<()> {
+    ) {
         if is != wanted {
             let changes = [Change::Remove(is), Change::Add(wanted)];
             let rename = self.rename_to_free(who, (dir.fd(), is), (dir.fd(), wanted));
@@ -578,7 +578,6 @@ impl<D: Disk> PosixVfs<D> {
                 tracing::debug!(errno = errno.0, "a replaced name keeps its case");
             }
         }
-        Ok(())
     }
 
     pub(super) async fn move_name(

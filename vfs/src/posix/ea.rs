@@ -116,7 +116,7 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
             }
             let asked = format!("{EA_PREFIX}{ea}");
             let attribute = existing.unwrap_or(&asked);
-            self.set_xattr_for(who, fd, attribute, value, XattrSet::Either)
+            self.set_xattr(who, fd, attribute, value, XattrSet::Either)
                 .await?;
         }
         Ok(())

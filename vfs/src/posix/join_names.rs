@@ -32,7 +32,8 @@ impl<D: Disk> PosixVfs<D> {
         let unlink = self.disk.unlink(who, parent.fd(), from, false);
         self.changing(parent, &[Change::Remove(from)], unlink)
             .await?;
-        self.fix_case(who, to_parent, is, wanted).await
+        self.fix_case(who, to_parent, is, wanted).await;
+        Ok(())
     }
 
     /// Whether two names of one inode are two entries of the directory.

@@ -120,6 +120,11 @@ impl<D: Disk> PosixNode<D> {
         self.changed(|inner| (inner.trail, inner.stream) = (None, Some(stream)))
     }
 
+    /// A node of a stream that is not open for I/O.
+    pub(super) fn unopened_stream(&self, name: String) -> Self {
+        self.with_stream(Stream::new(name, IoAccess::default(), None))
+    }
+
     /// The descriptor of the inode (for a stream: of the inode that carries it).
     #[must_use]
     pub fn fd(&self) -> &D::Fd {

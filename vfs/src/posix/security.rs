@@ -6,7 +6,7 @@
 //! count as valid.
 
 use super::{
-    AclNamespace, PosixNode, PosixVfs, SERVICE,
+    AclNamespace, PosixNode, PosixVfs,
     attributes::service_or,
     errno::{ABSENT, unless},
     samba_xattr::{NTACL_SECURITY, NTACL_USER, dos_attrib::to_nttime, ntacl::NtAcl, sys_acl},
@@ -80,7 +80,7 @@ impl<D: Disk> PosixVfs<D> {
         // This is queried first, so that nothing can fail after the descriptor was stored.
         let key = self.disk.stat(fd).await?.key;
         let stored = self
-            .set_xattr_for(who, fd, self.ntacl(), &blob, XattrSet::Either)
+            .set_xattr(who, fd, self.ntacl(), &blob, XattrSet::Either)
             .await;
         // The cached attributes are dropped regardless of the times on this file system.
         self.attribs.forget(key);
@@ -103,20 +103,9 @@ impl<D: Disk> PosixVfs<D> {
         unless(self.disk.get_xattr(fd, name).await, &ABSENT)
     }
 
-    /// Stores an attribute as the service. `TooLarge` if the file system has room, but none in the attributes of the
+    /// Stores an attribute by [`service_or`]. `TooLarge` if the file system has room, but none in the attributes of the
     /// inode.
     pub(super) async fn set_xattr(
-        &self,
-        fd: &D::Fd,
-        name: &str,
-        value: &[u8],
-        how: XattrSet,
-    ) -> VfsResult<()> {
-        self.set_xattr_for(&SERVICE, fd, name, value, how).await
-    }
-
-    /// As [`Self::set_xattr`], by [`service_or`].
-    pub(super) async fn set_xattr_for(
         &self,
         who: &Identity,
         fd: &D::Fd,

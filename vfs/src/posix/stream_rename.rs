@@ -7,10 +7,11 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::{
-    PosixNode, PosixVfs, StreamStore, node::Stream, samba_xattr::stream_attribute, streams::Place,
+    PosixNode, PosixVfs, SERVICE, StreamStore, node::Stream, samba_xattr::stream_attribute,
+    streams::Place,
 };
 use crate::{
-    IoAccess, VfsError, VfsResult,
+    VfsError, VfsResult,
     disk::{Disk, XattrSet},
 };
 
@@ -36,8 +37,7 @@ impl<D: Disk> PosixVfs<D> {
                 // An attribute of that name would count before the depot, so it is moved there first. The rename then
                 // replaces it in one step, and a power cut leaves one of the two streams under the name.
                 if let Some(value) = self.in_attribute(node, to).await? {
-                    let stream = Stream::new(to.to_owned(), IoAccess::default(), None);
-                    let old = node.with_stream(stream);
+                    let old = node.unopened_stream(to.to_owned());
                     self.move_to_depot(&old, &value).await?;
                     self.sync_base(&old, false).await?;
                 }
@@ -80,7 +80,10 @@ impl<D: Disk> PosixVfs<D> {
         if matches!(self.attribute_there(node, from).await, Ok(Some(_))) {
             let back = async {
                 match &replaced {
-                    Some(value) => self.set_xattr(node.fd(), &attribute, value, how).await?,
+                    Some(value) => {
+                        let fd = node.fd();
+                        self.set_xattr(&SERVICE, fd, &attribute, value, how).await?;
+                    }
                     None => {
                         self.drop_attribute(node, &attribute).await?;
                     }

@@ -59,10 +59,7 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
         let _inode = self.locks.inode(node.0.key).await;
         let (others, names) = match self.stored_stream(node, asked).await? {
             Stored::As(_) if how == StreamOpen::New => return Err(VfsError::Exists),
-            Stored::As(stored) => {
-                let stream = Stream::new(stored, IoAccess::default(), None);
-                return Ok((node.with_stream(stream), false));
-            }
+            Stored::As(stored) => return Ok((node.unopened_stream(stored), false)),
             Stored::Not { others, names } => (others, names),
         };
         VfsError::NotFound.when(how == StreamOpen::Existing)?;
@@ -167,7 +164,8 @@ impl<D: Disk> PosixVfs<D> {
         let mut value = Vec::with_capacity(data.len() + 1);
         value.extend_from_slice(data);
         value.push(0);
-        self.set_xattr(node.fd(), attribute, &value, how).await
+        let fd = node.fd();
+        self.set_xattr(&SERVICE, fd, attribute, &value, how).await
     }
 
     /// Opens the stream for I/O as `who`; the access is that of the inode that carries it.

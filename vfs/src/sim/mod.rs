@@ -313,10 +313,8 @@ impl SimDisk {
     /// As [`SimDisk::fail_write_back`], but another program on the host, which had the inode open before, syncs it and
     /// gets the error first: descriptors opened from now on do not get it.
     pub fn fail_write_back_reported_elsewhere(&self, errno: i32) -> Option<u64> {
-        let mut state = self.shared.lock();
-        let ino = state.durable.first_dirty()?;
-        state.lose(ino, errno);
-        state.reported_elsewhere(ino);
+        let ino = self.fail_write_back(errno)?;
+        self.shared.lock().reported_elsewhere(ino);
         Some(ino)
     }
 

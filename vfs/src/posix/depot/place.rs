@@ -145,8 +145,8 @@ impl<D: Disk> PosixVfs<D> {
             }
             return Ok(());
         }
-        self.set_xattr(folder, LABEL, own.as_bytes(), XattrSet::Either)
-            .await
+        let (label, how) = (own.as_bytes(), XattrSet::Either);
+        self.set_xattr(&SERVICE, folder, LABEL, label, how).await
     }
 
     pub(super) async fn store_place(
@@ -156,7 +156,7 @@ impl<D: Disk> PosixVfs<D> {
     ) -> VfsResult<()> {
         let place = place.join("/");
         let (how, place) = (XattrSet::Either, place.as_bytes());
-        self.set_xattr(node.fd(), PLACE, place, how).await
+        self.set_xattr(&SERVICE, node.fd(), PLACE, place, how).await
     }
 }
 
