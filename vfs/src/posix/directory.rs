@@ -1,44 +1,24 @@
-//! Names of a directory: listing, moving, linking, removing.
+//! Names of a directory: moving, linking, removing. `entries.rs` lists them.
 //!
 //! A name is looked up exactly first, and then as the one that folds alike. A name that is moved or removed must still
 //! lead to the given node (or be the link that leads there). Between that check and the change another process on the
 //! host could exchange the name; no call of Linux prevents that. This server's own calls on the same name exclude each
 //! other.
 
-use std::sync::Arc;
-
 use super::{
-    PosixNode, PosixVfs, SERVICE, SymlinkPolicy,
-    attributes::Named,
-    errno::{REFUSED, unless},
-    lookup::Child,
-    name,
-    name_cache::Change,
-    node::kind_of,
+    PosixNode, PosixVfs, attributes::Named, errno::unless, lookup::Child, name, name_cache::Change,
     roots,
-    samba_xattr::DOS_ATTRIB,
 };
 use crate::{
-    Attr, DirName, Directories, FileKey, Identity, IoAccess, Kind, Listed, Node, RemovedName, Seen,
+    Attr, DirName, Directories, FileKey, Identity, Kind, Listed, Node, RemovedName, Seen,
     Timestamp, VfsError, VfsResult,
-    disk::{Disk, DiskResult, EntriesLooked, EntryAttrs, RawEntry, Stat, Wanted},
+    disk::{Disk, Stat},
 };
 
 /// The server's own names that a listing may hold besides `max` names of clients.
 const RESERVED_ALLOWANCE: usize = 64;
 /// Up to this many entries are queried one by one, because entries in memory need no other thread.
 const INLINE_ENTRIES_MAX: usize = 4;
-/// Names that are processed before other tasks have their turn.
-const PORTION: usize = 1024;
-/// Room for `.` and `..`, which the caller puts before a listing.
-const DOTS: usize = 2;
-
-fn named<D: Disk>(dir: &PosixNode<D>, entry: &DirName) -> Named {
-    Named {
-        dot: entry.name.starts_with('.'),
-        via: dir.0.named.via,
-    }
-}
 
 /// A name that was found, as on disk, and the inode it leads to.
 struct FoundEntry<F> {
@@ -69,9 +49,6 @@ struct Own {
     /// The node's inode as it was just seen.
     stat: Stat,
 }
-
-/// Attributes of names, in their order; none for those that must be queried one by one.
-type Looked = Vec<Option<VfsResult<Attr>>>;
 
 impl<D: Disk> Directories for PosixVfs<D> {
     async fn list(
@@ -293,178 +270,6 @@ impl<D: Disk> Directories for PosixVfs<D> {
 }
 
 impl<D: Disk> PosixVfs<D> {
-    /// The directory, open for being listed.
-    pub(super) async fn listing(&self, who: &Identity, dir: &PosixNode<D>) -> VfsResult<D::Fd> {
-        let fd = dir.directory()?;
-        match dir.0.io.read {
-            true => Ok(fd.clone()),
-            false => Ok(self.disk.reopen(who, fd, IoAccess::READ).await?),
-        }
-    }
-
-    /// The entries of a directory, at most `max`, as the service lists them.
-    pub(super) async fn entries_in(&self, dir: &D::Fd, max: usize) -> DiskResult<Vec<RawEntry>> {
-        let listing = self.disk.reopen(&SERVICE, dir, IoAccess::READ).await?;
-        self.disk.entries(&listing, max).await
-    }
-
-    /// The names that clients see, and the attributes of the first ones as far as a query after `now` gave them.
-    async fn listed(
-        &self,
-        dir: &PosixNode<D>,
-        max: usize,
-        found: DiskResult<EntriesLooked>,
-        now: Timestamp,
-    ) -> VfsResult<(Vec<DirName>, Looked)> {
-        let (entries, found) = match found {
-            Err(errno) if self.is_removed(dir.0.key, errno).await => {
-                return Err(VfsError::NotFound);
-            }
-            found => found?,
-        };
-        let in_root = roots::is_served(dir.0.key);
-        let hide = self.options.symlinks == SymlinkPolicy::Hide;
-        let mut names = Vec::with_capacity(entries.len() + DOTS);
-        let mut looked = Looked::with_capacity(found.len());
-        let mut found = found.into_iter();
-        for (at, entry) in entries.into_iter().enumerate() {
-            self.pause_at(at).await;
-            let found = found.next();
-            if hide && self.is_link(dir, &entry, &found).await.unwrap_or_default() {
-                continue;
-            }
-            let ino = entry.ino;
-            let name = name::listed(entry.name);
-            if name::is_reserved(in_root, &name.name) || self.is_hidden(dir, ino, &found) {
-                continue;
-            }
-            if let Some(found) = found {
-                looked.push(self.attr_looked(dir, &name, found, now));
-            }
-            names.push(name);
-        }
-        match names.len() > max {
-            true => Err(VfsError::TooLarge),
-            false => Ok((names, looked)),
-        }
-    }
-
-    /// Whether an entry is a link. Where the listing does not say, and no query of it has (`found`), the disk is asked.
-    pub(super) async fn is_link(
-        &self,
-        dir: &PosixNode<D>,
-        entry: &RawEntry,
-        found: &Option<DiskResult<EntryAttrs>>,
-    ) -> VfsResult<bool> {
-        let is_link = |stat: &Stat| kind_of(stat.mode) == Kind::SymbolicLink;
-        Ok(match (entry.kind, found) {
-            (libc::DT_UNKNOWN, Some(Ok((stat, _)))) => is_link(stat),
-            (libc::DT_UNKNOWN, _) => {
-                let stat = Box::pin(self.disk.stat_at(dir.fd(), &entry.name)).await;
-                unless(stat, &[libc::ENOENT])?.is_some_and(|stat| is_link(&stat))
-            }
-            (kind, _) => kind == libc::DT_LNK,
-        })
-    }
-
-    /// Whether an entry is hidden from clients, as far as a listing shows: a file system mounted on it has another
-    /// inode, which only a query finds.
-    pub(super) fn is_hidden(
-        &self,
-        dir: &PosixNode<D>,
-        ino: u64,
-        found: &Option<DiskResult<EntryAttrs>>,
-    ) -> bool {
-        if self.options.hidden.is_empty() {
-            return false;
-        }
-        let key = match found {
-            Some(Ok((stat, _))) => stat.key,
-            _ => FileKey { ino, ..dir.0.key },
-        };
-        self.hides(key)
-    }
-
-    /// Lets other tasks have their turn after each portion of a directory's names.
-    pub(super) async fn pause_at(&self, name: usize) {
-        if name % PORTION == PORTION - 1 {
-            self.options.pause.pause().await;
-        }
-    }
-
-    /// The queries for names: the stored attribute of those whose attribute is not known.
-    fn wanted(&self, now: Timestamp) -> Wanted {
-        let attribs = Arc::clone(&self.attribs);
-        Wanted {
-            attribute: DOS_ATTRIB,
-            known: Arc::new(move |stat| attribs.find(stat.key, stat.changed, now).dos.is_some()),
-        }
-    }
-
-    /// The attributes of a name that was queried after `now`; none for a link, for a file system that is not known yet,
-    /// where the service may not search the directory, or if the cached attribute was dropped meanwhile.
-    fn attr_looked(
-        &self,
-        dir: &PosixNode<D>,
-        entry: &DirName,
-        looked: DiskResult<EntryAttrs>,
-        now: Timestamp,
-    ) -> Option<VfsResult<Attr>> {
-        match looked {
-            Ok((stat, _)) if kind_of(stat.mode) == Kind::SymbolicLink => None,
-            Ok((stat, _)) if self.hides(stat.key) => Some(Err(VfsError::NotFound)),
-            Ok((stat, _)) if !self.file_ids.knows(stat.key.fs) => None,
-            Ok((stat, Some(blob))) => Some(self.attr_from(&stat, blob, named(dir, entry), now)),
-            Ok((stat, None)) => {
-                let stored = self.attribs.find(stat.key, stat.changed, now).dos?;
-                Some(Ok(self.merge(&stat, stored, named(dir, entry))))
-            }
-            Err(errno) if errno.is(&REFUSED) => None,
-            Err(errno) => Some(Err(errno.into())),
-        }
-    }
-
-    /// Queries the attributes that the first query did not give.
-    async fn look_again(
-        &self,
-        who: &Identity,
-        dir: &PosixNode<D>,
-        entries: &[DirName],
-        mut looked: Looked,
-    ) -> Vec<VfsResult<Attr>> {
-        for (entry, attr) in entries.iter().zip(&mut looked) {
-            if attr.is_none() {
-                *attr = Some(self.attr_at(who, dir, entry).await);
-            }
-        }
-        let looked = looked.into_iter();
-        looked
-            .map(|attr| attr.unwrap_or(Err(VfsError::NotFound)))
-            .collect()
-    }
-
-    /// A user who may list a directory may see its entries' attributes, but not the target of a link.
-    async fn attr_at(
-        &self,
-        who: &Identity,
-        dir: &PosixNode<D>,
-        entry: &DirName,
-    ) -> VfsResult<Attr> {
-        let fd = dir.directory()?;
-        let mut named = named(dir, entry);
-        let (fd, stat) = match self.service_child_or(who, fd, entry.on_disk()).await? {
-            None => return Err(VfsError::NotFound),
-            Some(Child::Inode(fd, stat)) => (fd, stat),
-            Some(Child::Link) => {
-                let step = self.follow_in(who, dir, entry.on_disk()).await?;
-                let step = step.ok_or(VfsError::NotFound)?;
-                named.via = step.via;
-                (step.fd, step.stat)
-            }
-        };
-        self.attr_with(&fd, &stat, named).await
-    }
-
     /// Finds a name; `None` if there is none.
     async fn entry(
         &self,

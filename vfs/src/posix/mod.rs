@@ -9,6 +9,7 @@
 //! folders), so that operations cannot deadlock. Share modes, oplocks, and when something must be stable are not
 //! decided here.
 
+mod absent;
 mod attrib_cache;
 mod attributes;
 mod convert;
@@ -18,6 +19,7 @@ mod depot;
 mod directory;
 mod dos;
 mod ea;
+mod entries;
 mod errno;
 mod file_ids;
 mod folded;
