@@ -2,9 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::{Bytes, BytesMut};
+
 use super::*;
 use crate::{
     conformance::{self, get, names, new_dir, new_file, put, stranger},
+    disk::{Allocate, Disk, Errno, OpenHow, XattrSet},
     testing::block_on,
 };
 
