@@ -20,6 +20,7 @@ mod kept;
 mod latch;
 mod limits;
 mod log_maps;
+mod lost_directories;
 mod lost_names;
 mod moves;
 mod opens;

@@ -47,7 +47,7 @@ impl World {
     }
 
     /// Makes `what` be found at `path`, in the root or in a directory that has nothing else.
-    fn is_at(&self, what: &FakeNode, path: &str) {
+    pub(super) fn is_at(&self, what: &FakeNode, path: &str) {
         let mut state = lock(&self.fake.state);
         state.paths.insert(what.ino, path.into());
         let mut parent = 1;
@@ -484,147 +484,6 @@ fn images(paid: Paid) -> Vec<SimDisk> {
     std::mem::take(&mut *lock(&images))
 }
 
-/// The sync of a directory's stream is that of the directory.
-#[test]
-fn a_directory_whose_stream_could_not_be_synced_has_dirty_names_for_good() {
-    honor(|w| async move {
-        let (d, f) = (dir(10), file(5));
-        w.create(&f, &d).await.unwrap();
-        w.fake.script(10, &[Err(VfsError::Io)]);
-        assert_eq!(w.flush(&stream(10, "s")).await, IO);
-        assert_eq!(w.flush(&f).await, IO, "its name is lost");
-        assert_eq!(w.flush(&f).await, IO, "and stays lost");
-    });
-}
-
-#[test]
-fn a_lost_move_of_a_directory_fails_what_is_below_and_nothing_else() {
-    honor(|w| async move {
-        let (root, a, m, f, g) = (dir(1), dir(10), dir(11), file(5), file(6));
-        let other = w.engine.share(
-            "other",
-            Arc::clone(&w.fake),
-            ShareDurability::with_policy("bounded:50ms,64KiB".parse().unwrap()),
-        );
-        w.create(&f, &m).await.unwrap();
-        w.flush(&f).await.unwrap();
-        for (node, path) in [(&a, "a"), (&m, "A/M"), (&f, "a/m/sub/F"), (&g, "a/more")] {
-            w.is_at(node, path);
-        }
-        let open_below = w.gate.opened(&f, opener("a/m/sub/F"));
-        w.flush(&f).await.unwrap();
-        w.fake.script(10, &[Err(VfsError::Io)]);
-        assert_eq!(w.rename(&m, &root, &a).await, IO);
-        for _ in 0..3 {
-            assert_eq!(w.flush(&f).await, IO);
-        }
-        assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO);
-        let told = other.flush(&f, FlushTarget::File, PLAIN).await;
-        assert_eq!(told.err(), Some(VfsError::Io), "under no policy");
-        let open = w.gate.opened(&g, opener("a/more"));
-        assert_eq!(w.flush(&g).await, Ok(()), "it is beside");
-        assert_eq!(w.write_as(&g, 0, 1, THROUGH).await, Ok(()));
-        let closed = w.gate.closed(&f, PLAIN).await;
-        assert!(closed.is_ok(), "nothing is promised by a CLOSE");
-        // The directory above moves, and with it both.
-        w.is_at(&m, "z/m");
-        w.is_at(&f, "z/m/sub/f");
-        let _ = w.rename(&a, &root, &root).await;
-        assert_eq!(w.flush(&f).await, IO);
-        assert_eq!(w.flush(&g).await, Ok(()));
-        drop(open);
-        lock(&w.fake.state).paths.remove(&g.ino);
-        assert_eq!(w.flush(&g).await, IO, "nobody knows where it is");
-        // The share that the loss affects lists the latch, and can end it.
-        assert!(
-            other
-                .poisoned()
-                .iter()
-                .any(|poisoned| poisoned.key == key(11))
-        );
-        assert!(w.engine.clear_latch(key(11)));
-        assert!(w.engine.clear_latch(key(5)), "its new path was found below");
-        w.flush(&f).await.unwrap();
-        w.flush(&g).await.unwrap();
-        // It moves again, and that is proven.
-        w.fake.script(10, &[Err(VfsError::Io)]);
-        assert_eq!(w.rename(&m, &root, &a).await, IO);
-        assert_eq!(w.flush(&f).await, IO);
-        assert!(w.engine.clear_latch(key(10)), "what else it lost");
-        w.rename(&m, &a, &root).await.unwrap();
-        w.flush(&f).await.unwrap();
-        drop(open_below);
-    });
-}
-
-#[test]
-fn a_lost_directory_is_known_after_a_restart() {
-    honor(|w| async move {
-        let (m, f, g) = (dir(11), file(5), file(6));
-        w.is_at(&f, "a/m/f");
-        w.is_at(&g, "a/g");
-        w.engine.restore_latch(&LatchRecord {
-            key: m.key_of(),
-            error: VfsError::Io,
-            at: Default::default(),
-            sequence: 1,
-            unproven: Vec::new(),
-            metadata: false,
-            size: false,
-            entries: false,
-            file: false,
-            names: vec![key(10)],
-            path: "a/m".into(),
-            shares: vec!["share".into()],
-        });
-        assert_eq!(w.flush(&f).await, IO);
-        let open = w.gate.opened(&g, opener("a/g"));
-        assert_eq!(w.flush(&g).await, Ok(()));
-        // Where it is by now nobody knows.
-        let other = dir(12);
-        w.is_at(&other, "other");
-        let _ = w.rename(&other, &dir(1), &dir(1)).await;
-        assert_eq!(w.flush(&g).await, IO);
-        assert!(w.engine.clear_latch(m.key_of()));
-        let _ = w.engine.clear_latch(other.key_of());
-        assert_eq!(w.flush(&g).await, Ok(()));
-        drop(open);
-    });
-}
-
-#[test]
-fn what_is_made_in_a_lost_directory_is_lost_with_it() {
-    honor(|w| async move {
-        let (root, d, f) = (dir(1), dir(10), file(5));
-        w.is_at(&d, "d");
-        w.is_at(&f, "d/f");
-        w.create(&d, &root).await.unwrap();
-        w.fake.script(1, &[Err(VfsError::Io)]);
-        assert_eq!(w.flush(&d).await, IO);
-        w.create(&f, &d).await.unwrap();
-        assert_eq!(w.flush(&f).await, IO);
-        assert_eq!(w.flush(&f).await, IO);
-    });
-}
-
-/// The file is found by a name elsewhere, too.
-#[test]
-fn a_link_made_in_a_lost_directory_is_lost_whatever_other_name_is_flushed() {
-    honor(|w| async move {
-        let (root, d, e, f) = (dir(1), dir(10), dir(11), file(5));
-        w.is_at(&d, "d");
-        w.is_at(&e, "d/e");
-        w.is_at(&f, "f");
-        w.create(&e, &d).await.unwrap();
-        w.flush(&e).await.unwrap();
-        w.fake.script(1, &[Err(VfsError::Io)]);
-        assert_eq!(w.rename(&d, &root, &root).await, IO);
-        w.gate.linked(&f, &e, PLAIN).await.unwrap();
-        assert_eq!(w.flush(&f).await, IO);
-        assert_eq!(w.flush(&f).await, IO, "nor later");
-    });
-}
-
 /// Something is mounted over the directories above it since it was opened.
 #[test]
 fn of_a_name_whose_directory_is_not_found_nothing_is_promised() {
@@ -771,30 +630,6 @@ fn what_is_deleted_for_good_from_a_directory_of_many_names_does_not_come_back_ei
         w.gate.removed(&f, &b, THROUGH).await.unwrap();
         let log = w.fake.take_log();
         assert!(log.contains(&"all 10".to_owned()), "{log:?}");
-    });
-}
-
-/// A directory whose sync failed has lost what was made in it, whatever becomes of its own name.
-#[test]
-fn a_directory_that_moves_has_still_lost_what_was_in_it() {
-    honor(|w| async move {
-        let (root, to, d, f) = (dir(1), dir(12), dir(10), file(5));
-        w.create(&d, &root).await.unwrap();
-        w.create(&f, &d).await.unwrap();
-        w.fake.script(10, &[Err(VfsError::Io)]);
-        assert_eq!(w.flush(&f).await, IO);
-        assert_eq!(w.rename(&d, &root, &to).await, IO);
-        assert_eq!(w.flush(&d).await, IO);
-    });
-}
-
-#[test]
-fn a_directory_that_may_come_back_takes_what_is_below_along() {
-    honor(|w| async move {
-        let (old, new, d, f) = (dir(10), dir(11), dir(12), file(5));
-        w.fake.script(10, &[Err(VfsError::Io)]);
-        assert_eq!(w.rename(&d, &old, &new).await, IO, "it may come back there");
-        assert_eq!(w.flush(&f).await, IO, "under its old path");
     });
 }
 

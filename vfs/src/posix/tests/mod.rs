@@ -7,6 +7,7 @@ mod counts;
 mod cuts;
 mod links;
 mod meta;
+mod names;
 mod nfs;
 mod service;
 mod space;
