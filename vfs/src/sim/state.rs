@@ -52,9 +52,9 @@ pub(super) struct OpenFile {
     /// It follows renames. `None` for the root, and on a disk that loses nothing.
     pub(super) name: Option<OpenName>,
     /// The number of write-back errors of the inode that this descriptor has reported.
-    heard: u64,
+    reported: u64,
     /// The number of write-back errors of any inode that it has reported.
-    heard_all: u64,
+    reported_all: u64,
 }
 
 /// A write-back error as `errseq_t` keeps it.
@@ -62,7 +62,7 @@ pub(super) struct OpenFile {
 struct WriteBackError {
     count: u64,
     errno: i32,
-    told: bool,
+    is_reported: bool,
 }
 
 /// The identity of the caller, for the checks.
@@ -283,16 +283,16 @@ impl State {
     pub(super) fn hold(&mut self, ino: u64, name: Option<OpenName>) -> u64 {
         let serial = self.next_open;
         self.next_open += 1;
-        let heard = self
+        let reported = self
             .errors
             .get(&ino)
-            .map_or(0, |e| e.count - u64::from(!e.told));
-        let heard_all = self.all_errors.0;
+            .map_or(0, |e| e.count - u64::from(!e.is_reported));
+        let reported_all = self.all_errors.0;
         let open = OpenFile {
             ino,
             name,
-            heard,
-            heard_all,
+            reported,
+            reported_all,
         };
         self.opens.insert(serial, open);
         serial
@@ -375,8 +375,8 @@ impl State {
         self.sync_all();
         let (count, errno) = self.all_errors;
         match self.opens.get_mut(&serial) {
-            Some(open) if open.heard_all != count => {
-                open.heard_all = count;
+            Some(open) if open.reported_all != count => {
+                open.reported_all = count;
                 err(errno)
             }
             _ => Ok(()),
@@ -391,14 +391,14 @@ impl State {
         *error = WriteBackError {
             count: error.count + 1,
             errno,
-            told: false,
+            is_reported: false,
         };
     }
 
     /// Marks the last write-back error of an inode as reported to another descriptor.
     pub(super) fn reported_elsewhere(&mut self, ino: u64) {
         if let Some(error) = self.errors.get_mut(&ino) {
-            error.told = true;
+            error.is_reported = true;
         }
     }
 
@@ -408,11 +408,11 @@ impl State {
         else {
             return Ok(());
         };
-        if open.heard == error.count {
+        if open.reported == error.count {
             return Ok(());
         }
-        open.heard = error.count;
-        error.told = true;
+        open.reported = error.count;
+        error.is_reported = true;
         err(error.errno)
     }
 }

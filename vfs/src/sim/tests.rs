@@ -349,12 +349,12 @@ fn a_failed_fsync_is_reported_once_to_each() {
         action: FaultAction::Fail(libc::EIO),
     });
     assert_eq!(block_on(disk.fsync(&first)), Err(Errno(libc::EIO)));
-    assert_eq!(block_on(disk.fsync(&first)), Ok(()), "told once");
+    assert_eq!(block_on(disk.fsync(&first)), Ok(()), "reported once");
     let late = open(&disk, b"f").unwrap();
     assert_eq!(
         block_on(disk.fsync(&late)),
         Ok(()),
-        "opened after it was told"
+        "opened after it was reported"
     );
     assert_eq!(
         block_on(disk.fsync(&second)),

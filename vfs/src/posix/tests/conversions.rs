@@ -114,11 +114,11 @@ pub(super) async fn converted<D: Disk>(t: Case<D>) {
     as_samba(&t, &samba, "empty", b"").await;
     in_attribute(&t, &dir, "of a folder", b"3").await;
     as_samba(&t, &t.vfs.root(), "of the root", b"4").await;
-    let told = std::cell::RefCell::new(Vec::new());
-    let tell =
-        |path: &str, moved: VfsResult<Moved>| told.borrow_mut().push((path.to_owned(), moved));
-    let done = t.vfs.convert_streams(tell).await.unwrap();
-    let mut paths: Vec<_> = told.take().into_iter().map(|(path, _)| path).collect();
+    let reports = std::cell::RefCell::new(Vec::new());
+    let report =
+        |path: &str, moved: VfsResult<Moved>| reports.borrow_mut().push((path.to_owned(), moved));
+    let done = t.vfs.convert_streams(report).await.unwrap();
+    let mut paths: Vec<_> = reports.take().into_iter().map(|(path, _)| path).collect();
     paths.sort();
     let attributes = t.vfs.options().streams == StreamStore::Xattr;
     match attributes {
@@ -155,8 +155,8 @@ pub(super) async fn converted<D: Disk>(t: Case<D>) {
     assert!(t.vfs.disk().get_xattr(mixed.fd(), foreign).await.is_ok());
     assert_eq!(t.gone_outside(b".streams").await, attributes);
     // There is nothing left to do.
-    let again = t.vfs.convert_streams(tell).await.unwrap();
-    assert_eq!((again, told.take()), (Converted::default(), Vec::new()));
+    let again = t.vfs.convert_streams(report).await.unwrap();
+    assert_eq!((again, reports.take()), (Converted::default(), Vec::new()));
 }
 
 /// A stream that does not fit into attributes stays whole in its place, and is reported.
@@ -166,15 +166,15 @@ pub(super) async fn not_converted<D: Disk>(t: Case<D>) {
     as_samba(&t, &big, "b", &[2; 70_000]).await;
     let long = "n".repeat(240);
     as_samba(&t, &name, &long, b"3").await;
-    let mut told = Vec::new();
-    let tell = |path: &str, moved| told.push((path.to_owned(), moved));
-    let done = t.vfs.convert_streams(tell).await.unwrap();
-    told.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut reports = Vec::new();
+    let report = |path: &str, moved| reports.push((path.to_owned(), moved));
+    let done = t.vfs.convert_streams(report).await.unwrap();
+    reports.sort_by(|a, b| a.0.cmp(&b.0));
     let failed = [
         ("big".to_owned(), Err(VfsError::TooLarge)),
         ("name".to_owned(), Err(VfsError::NameTooLong)),
     ];
-    assert!(told == failed && done.failed == 2 && done.inodes == 0 && done.depot);
+    assert!(reports == failed && done.failed == 2 && done.inodes == 0 && done.depot);
     for node in [&big, &name] {
         let left = t.vfs.disk().list_xattr(node.fd()).await.unwrap();
         assert!(
@@ -195,8 +195,8 @@ pub(super) async fn after_a_restart<D: Disk>(t: Case<D>) {
     t.write(&stream, 0, &[b'B'; 5000]).await;
     let place = "user.DosStream./depot";
     let here = depot_path(file.key().fs, file.key().ino);
-    let told = disk.get_xattr(file.fd(), place).await.unwrap();
-    assert_eq!(told, here.join("/").into_bytes());
+    let noted = disk.get_xattr(file.fd(), place).await.unwrap();
+    assert_eq!(noted, here.join("/").into_bytes());
     // As if it had been made when the device had another number.
     let there = depot_path(file.key().fs ^ 0x17, file.key().ino);
     for depth in 1..4 {
@@ -210,8 +210,8 @@ pub(super) async fn after_a_restart<D: Disk>(t: Case<D>) {
         .await
         .unwrap();
     let how = crate::disk::XattrSet::Either;
-    let told = there.join("/");
-    disk.set_xattr(ME, file.fd(), place, told.as_bytes(), how)
+    let noted = there.join("/");
+    disk.set_xattr(ME, file.fd(), place, noted.as_bytes(), how)
         .await
         .unwrap();
     let file = t.node("f").await;
@@ -223,7 +223,7 @@ pub(super) async fn after_a_restart<D: Disk>(t: Case<D>) {
     assert_eq!(names(&t, &file).await.len(), 2);
     // A copy of a file with its attributes does not get the streams of the original.
     let copy = t.file("copy").await;
-    for (name, value) in [(place, told.as_bytes()), ("user.SAMBA_STREAMS", b"1")] {
+    for (name, value) in [(place, noted.as_bytes()), ("user.SAMBA_STREAMS", b"1")] {
         disk.set_xattr(ME, copy.fd(), name, value, how)
             .await
             .unwrap();
@@ -232,7 +232,7 @@ pub(super) async fn after_a_restart<D: Disk>(t: Case<D>) {
     open(&t, &copy, "own").await;
     assert_eq!(names(&t, &file).await.len(), 2);
     assert!(t.vfs.eas(&file).await.unwrap().is_empty());
-    brought_home(&t, &file, &here, &told).await;
+    brought_home(&t, &file, &here, &noted).await;
 }
 
 /// A sync of a file whose folder is elsewhere searches for the folder once.
@@ -301,8 +301,8 @@ fn streams_whose_names_cannot_be_listed_together_stay_in_the_depot() {
         for number in 0..500 {
             as_samba(&t, &file, &format!("{number:0100}"), b"").await;
         }
-        let tell = |_: &str, moved| assert_eq!(moved, Err(VfsError::TooLarge));
-        let done = t.vfs.convert_streams(tell).await.unwrap();
+        let report = |_: &str, moved| assert_eq!(moved, Err(VfsError::TooLarge));
+        let done = t.vfs.convert_streams(report).await.unwrap();
         assert_eq!((done.failed, done.depot), (1, true));
         assert_eq!(names(&t, &file).await.len(), 500);
     });
@@ -477,7 +477,7 @@ pub(super) async fn of_another_inode<D: Disk>(t: Case<D>) {
 
 /// Converts a share where the folder of `file`'s streams is at the given place: afterwards it is where Samba looks for
 /// it.
-async fn brought_home<D: Disk>(t: &Case<D>, file: &PosixNode<D>, here: &[String; 3], told: &str) {
+async fn brought_home<D: Disk>(t: &Case<D>, file: &PosixNode<D>, here: &[String; 3], noted: &str) {
     let (disk, place, how) = (
         t.vfs.disk(),
         "user.DosStream./depot",
@@ -486,7 +486,7 @@ async fn brought_home<D: Disk>(t: &Case<D>, file: &PosixNode<D>, here: &[String;
     // Under the name that the place had before, too.
     disk.remove_xattr(ME, file.fd(), place).await.unwrap();
     let before = "user.holdfast.depot";
-    disk.set_xattr(ME, file.fd(), before, told.as_bytes(), how)
+    disk.set_xattr(ME, file.fd(), before, noted.as_bytes(), how)
         .await
         .unwrap();
     assert_eq!(names(t, file).await.len(), 2);
@@ -507,7 +507,7 @@ async fn brought_home<D: Disk>(t: &Case<D>, file: &PosixNode<D>, here: &[String;
     assert_eq!(names(t, file).await.len(), 2);
     assert!(disk.get_xattr(file.fd(), before).await.is_err());
     // The conversion was interrupted before the inode's attribute was changed.
-    disk.set_xattr(ME, file.fd(), place, told.as_bytes(), how)
+    disk.set_xattr(ME, file.fd(), place, noted.as_bytes(), how)
         .await
         .unwrap();
     open(t, file, "third").await;

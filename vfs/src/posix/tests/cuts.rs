@@ -181,9 +181,9 @@ fn a_file_that_was_replaced_or_removed_is_whole_or_gone() {
     for profile in [Profile::PosixMin, Profile::Journal, Profile::LogTree] {
         for (replace, moved) in how {
             let old = Rc::new(std::cell::Cell::new(None));
-            let told = Rc::clone(&old);
+            let found = Rc::clone(&old);
             let during = |t: Rc<Case<SimDisk>>, stream: PosixNode<SimDisk>| async move {
-                told.set(Some(stream.key().ino));
+                found.set(Some(stream.key().ino));
                 let (name, other) = if moved { ("d/f", "d/g") } else { ("f", "g") };
                 if moved {
                     t.dir("d").await;
