@@ -92,7 +92,7 @@ enum Thing {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownChange {
     /// The number of this process's changing calls that have begun and not ended.
     running: u32,
     /// The latest drain that had begun when the last of them ended.
@@ -105,7 +105,7 @@ struct Known {
     foreign: Option<u64>,
 }
 
-impl Known {
+impl KnownChange {
     /// Whether somebody else has changed the inode after the last of our calls.
     fn is_older(&self, now: InodeState) -> bool {
         // An older time was queried before our last call. A name that was made or removed has events of its own, and
@@ -122,7 +122,7 @@ impl Known {
 
 #[derive(Debug, Default)]
 struct Table {
-    known: HashMap<Thing, Known>,
+    known: HashMap<Thing, KnownChange>,
     drains: u64,
 }
 
@@ -204,7 +204,7 @@ impl OwnChanges {
     fn begin<const N: usize>(
         self: &Arc<Self>,
         things: impl FnOnce() -> [Option<Thing>; N],
-    ) -> Option<Own> {
+    ) -> Option<OwnChange> {
         self.is_observed().then(|| self.list(things(), None))
     }
 
@@ -213,7 +213,7 @@ impl OwnChanges {
         self: &Arc<Self>,
         things: [Option<Thing>; N],
         of: Option<(LinuxFd, InodeState)>,
-    ) -> Own {
+    ) -> OwnChange {
         let mut mine = Vec::new();
         let was_empty = {
             let mut table = lock(&self.table);
@@ -226,7 +226,7 @@ impl OwnChanges {
                 let known = table.known.entry(thing.clone()).or_default();
                 let before = of.as_ref().map(|(_, before)| *before);
                 if before.is_some_and(|before| known.is_of_another(before)) {
-                    *known = Known::default();
+                    *known = KnownChange::default();
                 }
                 if before.is_some_and(|before| known.is_older(before)) {
                     known.foreign = Some(drains);
@@ -245,7 +245,7 @@ impl OwnChanges {
         {
             wake();
         }
-        Own {
+        OwnChange {
             changes: Arc::clone(self),
             things: mine,
             fd: of.map(|(fd, _)| fd),
@@ -257,7 +257,7 @@ impl OwnChanges {
     }
 
     /// Called before the inode of a descriptor is changed.
-    pub(super) fn inode(self: &Arc<Self>, fd: &LinuxFd) -> Option<Own> {
+    pub(super) fn inode(self: &Arc<Self>, fd: &LinuxFd) -> Option<OwnChange> {
         if !self.is_observed() {
             return None;
         }
@@ -268,7 +268,7 @@ impl OwnChanges {
     }
 
     /// Called before a name is made or removed.
-    pub(super) fn name(self: &Arc<Self>, dir: &LinuxFd, name: &[u8]) -> Option<Own> {
+    pub(super) fn name(self: &Arc<Self>, dir: &LinuxFd, name: &[u8]) -> Option<OwnChange> {
         self.begin(|| [name_of((dir, name))])
     }
 
@@ -278,12 +278,17 @@ impl OwnChanges {
         from: (&LinuxFd, &[u8]),
         to: (&LinuxFd, &[u8]),
         moved: Option<InodeId>,
-    ) -> Option<Own> {
+    ) -> Option<OwnChange> {
         self.begin(|| [name_of(from), name_of(to), moved.map(Thing::Inode)])
     }
 
     /// Called before an inode gets another name.
-    pub(super) fn link(self: &Arc<Self>, fd: &LinuxFd, dir: &LinuxFd, name: &[u8]) -> Option<Own> {
+    pub(super) fn link(
+        self: &Arc<Self>,
+        fd: &LinuxFd,
+        dir: &LinuxFd,
+        name: &[u8],
+    ) -> Option<OwnChange> {
         self.begin(|| [InodeId::of(fd).map(Thing::Inode), name_of((dir, name))])
     }
 }
@@ -295,14 +300,14 @@ fn name_of((dir, name): (&LinuxFd, &[u8])) -> Option<Thing> {
 /// A change of this process under way, which is over when this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Own {
+pub(super) struct OwnChange {
     changes: Arc<OwnChanges>,
     things: Vec<Thing>,
     /// The descriptor of the inode that is changed, if the time of its last change says who made it.
     fd: Option<LinuxFd>,
 }
 
-impl Drop for Own {
+impl Drop for OwnChange {
     fn drop(&mut self) {
         let after = self.fd.as_ref().and_then(InodeState::of);
         let mut table = lock(&self.changes.table);
@@ -428,9 +433,9 @@ mod tests {
             ..now
         };
         let thing = Thing::Inode(now.inode);
-        let known = Known {
+        let known = KnownChange {
             newest: Some(removed),
-            ..Known::default()
+            ..KnownChange::default()
         };
         lock(&own.table).known.insert(thing, known);
         assert!(own.is_inode(removed));

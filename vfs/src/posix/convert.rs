@@ -17,7 +17,7 @@ use super::{
     lookup::Child,
     name,
     samba_xattr::{stream_attribute, stream_file, stream_of_attribute},
-    streams::{IN_XATTR_MAX, Place},
+    streams::{IN_XATTR_MAX, StreamPlace},
 };
 use crate::{
     IoAccess, Kind, StreamInfo, VfsError, VfsResult,
@@ -151,7 +151,7 @@ impl<D: Disk> PosixVfs<D> {
                 continue;
             };
             let stream = node.unopened_stream(name.to_owned());
-            if let Place::Xattr(data) = self.place(&stream).await? {
+            if let StreamPlace::Xattr(data) = self.place(&stream).await? {
                 self.move_to_depot(&stream, &data).await?;
                 moved.streams += 1;
                 moved.bytes += data.len() as u64;

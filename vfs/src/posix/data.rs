@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use super::{
     PosixNode, PosixVfs, SERVICE, StreamStore,
     errno::{UNSUPPORTED, unless},
-    streams::{IN_XATTR_MAX, Place},
+    streams::{IN_XATTR_MAX, StreamPlace},
 };
 use crate::{
     Contents, Identity, IoAccess, Kind, Node, Range, VfsError, VfsResult, Volume, WriteMode,
@@ -115,12 +115,12 @@ impl<D: Disk> Contents for PosixVfs<D> {
             Some(_) => match self.place(node).await? {
                 // Nothing can be reserved in an attribute. A size that can never fit there is refused before it is
                 // written; clients request whole clusters.
-                Place::Xattr(_) => {
+                StreamPlace::Xattr(_) => {
                     let fits = size.saturating_sub(1) <= IN_XATTR_MAX as u64
                         || self.options.streams == StreamStore::Depot;
                     return fits.then_some(()).ok_or(VfsError::TooLarge);
                 }
-                Place::Depot(fd) => fd,
+                StreamPlace::Depot(fd) => fd,
             },
         };
         self.reserve(&fd, size).await
@@ -137,8 +137,8 @@ impl<D: Disk> Contents for PosixVfs<D> {
             None => node.fd().clone(),
             Some(stream) if !stream.io.write => return Err(VfsError::AccessDenied),
             Some(_) => match self.place(node).await? {
-                Place::Depot(fd) => fd,
-                Place::Xattr(_) => return self.write_zeros(node, range.offset, end).await,
+                StreamPlace::Depot(fd) => fd,
+                StreamPlace::Xattr(_) => return self.write_zeros(node, range.offset, end).await,
             },
         };
         let punched = self.disk.allocate(&fd, Allocate::Punch, range.offset, len);

@@ -43,7 +43,7 @@ impl<F> FoundEntry<F> {
 }
 
 /// A name that leads to a node.
-struct Own {
+struct OwnName {
     on_disk: Box<[u8]>,
     link: bool,
     /// The node's inode as it was just seen.
@@ -242,7 +242,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
         self.writable()?;
         VfsError::InvalidArgument.when(node.0.stream.is_some())?;
         let turn = self.locks.name(parent.0.key, shown).await;
-        let Own {
+        let OwnName {
             on_disk,
             link,
             stat: before,
@@ -323,7 +323,7 @@ impl<D: Disk> PosixVfs<D> {
         node: &PosixNode<D>,
         dir: &PosixNode<D>,
         shown: &str,
-    ) -> VfsResult<Own> {
+    ) -> VfsResult<OwnName> {
         if let Some(own) = self.exact_entry_of(node, dir, shown).await? {
             return Ok(own);
         }
@@ -336,7 +336,7 @@ impl<D: Disk> PosixVfs<D> {
         let (fd, stat) = target.ok_or(VfsError::NotFound)?;
         VfsError::NotFound.when(stat.key != node.0.key)?;
         self.disk.close_beside(fd, node.fd());
-        Ok(Own {
+        Ok(OwnName {
             on_disk,
             link,
             stat,
@@ -350,7 +350,7 @@ impl<D: Disk> PosixVfs<D> {
         node: &PosixNode<D>,
         dir: &PosixNode<D>,
         shown: &str,
-    ) -> VfsResult<Option<Own>> {
+    ) -> VfsResult<Option<OwnName>> {
         let fd = dir.directory()?;
         VfsError::InvalidName.when(roots::reserves(dir.0.key, shown))?;
         let on_disk = name::to_disk(shown)?;
@@ -360,7 +360,7 @@ impl<D: Disk> PosixVfs<D> {
         // All other entries are looked up as the user.
         let stat = self.disk.stat_at(fd, &on_disk).await.ok();
         let own = stat.filter(|stat| stat.key == node.0.key);
-        Ok(own.map(|stat| Own {
+        Ok(own.map(|stat| OwnName {
             on_disk,
             link: false,
             stat,

@@ -66,10 +66,10 @@ impl<F> Stack<F> {
 }
 
 /// The result of an open that must not wait.
-type Opened<F> = Option<DiskResult<F>>;
+type OpenedNow<F> = Option<DiskResult<F>>;
 
 /// The remaining components, as far as they were opened ahead.
-type Ahead<F> = std::vec::IntoIter<Opened<F>>;
+type Ahead<F> = std::vec::IntoIter<OpenedNow<F>>;
 
 /// The directory of the last component, with the path to it.
 struct Above<F> {
@@ -237,7 +237,7 @@ impl<D: Disk> PosixVfs<D> {
         &self,
         who: &Identity,
         stack: &mut Stack<D::Fd>,
-        (component, opened): (&str, Option<Opened<D::Fd>>),
+        (component, opened): (&str, Option<OpenedNow<D::Fd>>),
         left: &mut LinkBudget,
         seen: &mut Option<Seen>,
     ) -> VfsResult<Option<(String, bool, Step<D::Fd>)>> {
@@ -324,7 +324,7 @@ impl<D: Disk> PosixVfs<D> {
         who: &Identity,
         dir: &D::Fd,
         dir_key: FileKey,
-        (component, opened): (&str, Option<Opened<D::Fd>>),
+        (component, opened): (&str, Option<OpenedNow<D::Fd>>),
         seen: &mut Option<Seen>,
     ) -> VfsResult<Option<(Box<[u8]>, Child<D::Fd>)>> {
         VfsError::InvalidName.when(roots::reserves(dir_key, component))?;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::{
     PosixNode, PosixVfs, SERVICE, StreamStore, node::Stream, samba_xattr::stream_attribute,
-    streams::Place,
+    streams::StreamPlace,
 };
 use crate::{
     VfsError, VfsResult,
@@ -24,15 +24,15 @@ impl<D: Disk> PosixVfs<D> {
     ) -> VfsResult<PosixNode<D>> {
         let stream = Self::base_of(node)?;
         let depot = match (self.place(node).await?, self.options.streams) {
-            (Place::Xattr(value), StreamStore::Xattr) => {
+            (StreamPlace::Xattr(value), StreamStore::Xattr) => {
                 self.rename_attribute(node, (&stream.name, to), &value)
                     .await?;
                 None
             }
             (place, _) => {
                 let fd = match place {
-                    Place::Depot(fd) => fd,
-                    Place::Xattr(value) => self.move_to_depot(node, &value).await?,
+                    StreamPlace::Depot(fd) => fd,
+                    StreamPlace::Xattr(value) => self.move_to_depot(node, &value).await?,
                 };
                 // An attribute of that name would count before the depot, so it is moved there first. The rename then
                 // replaces it in one step, and a power cut leaves one of the two streams under the name.

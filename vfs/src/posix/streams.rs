@@ -33,7 +33,7 @@ use crate::{
 pub(super) const IN_XATTR_MAX: usize = 65_535;
 
 /// The present place of a stream's bytes.
-pub(super) enum Place<F> {
+pub(super) enum StreamPlace<F> {
     Xattr(Vec<u8>),
     Depot(F),
 }
@@ -185,19 +185,19 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// Where the stream is now; `NotFound` if it was removed.
-    pub(super) async fn place(&self, node: &PosixNode<D>) -> VfsResult<Place<D::Fd>> {
+    pub(super) async fn place(&self, node: &PosixNode<D>) -> VfsResult<StreamPlace<D::Fd>> {
         let stream = Self::base_of(node)?;
         if let Some(fd) = stream.depot() {
-            return Ok(Place::Depot(fd));
+            return Ok(StreamPlace::Depot(fd));
         }
         if let Some(value) = self.in_attribute(node, &stream.name).await? {
-            return Ok(Place::Xattr(value));
+            return Ok(StreamPlace::Xattr(value));
         }
         // This happens once for each open of a stream, and the futures of READ and QUERY_INFO need not carry it.
         let opened = Box::pin(self.depot_open(node, &stream.name)).await?;
         let fd = opened.ok_or(VfsError::NotFound)?;
         stream.set_depot(fd.clone());
-        Ok(Place::Depot(fd))
+        Ok(StreamPlace::Depot(fd))
     }
 
     /// The bytes of a stream that has an attribute.
@@ -226,8 +226,8 @@ impl<D: Disk> PosixVfs<D> {
 
     pub(super) async fn stream_size(&self, node: &PosixNode<D>) -> VfsResult<(u64, u64)> {
         Ok(match self.place(node).await? {
-            Place::Xattr(value) => (value.len() as u64, value.len() as u64),
-            Place::Depot(fd) => {
+            StreamPlace::Xattr(value) => (value.len() as u64, value.len() as u64),
+            StreamPlace::Depot(fd) => {
                 let stat = self.disk.stat(&fd).await?;
                 (stat.size, stat.blocks.saturating_mul(512))
             }
@@ -299,8 +299,8 @@ impl<D: Disk> PosixVfs<D> {
     ) -> VfsResult<BytesMut> {
         VfsError::AccessDenied.when(!Self::base_of(node)?.io.read)?;
         match self.place(node).await? {
-            Place::Depot(fd) => self.read_all(&fd, offset, len, buf).await,
-            Place::Xattr(value) => {
+            StreamPlace::Depot(fd) => self.read_all(&fd, offset, len, buf).await,
+            StreamPlace::Xattr(value) => {
                 let start = usize::try_from(offset)
                     .unwrap_or(usize::MAX)
                     .min(value.len());
@@ -333,11 +333,11 @@ impl<D: Disk> PosixVfs<D> {
             .checked_add(data.len() as u64)
             .ok_or(VfsError::TooLarge)?;
         let fd = match self.place(node).await? {
-            Place::Depot(fd) => fd,
-            Place::Xattr(value) if self.options.streams == StreamStore::Depot => {
+            StreamPlace::Depot(fd) => fd,
+            StreamPlace::Xattr(value) if self.options.streams == StreamStore::Depot => {
                 self.move_to_depot(node, &value).await?
             }
-            Place::Xattr(mut value) => {
+            StreamPlace::Xattr(mut value) => {
                 let start = within_attribute(offset)?;
                 let end = within_attribute(end)?;
                 if value.len() < end {
@@ -365,11 +365,11 @@ impl<D: Disk> PosixVfs<D> {
         self.open_ahead(node).await?;
         let _inode = self.locks.inode(node.0.key).await;
         let fd = match self.place(node).await? {
-            Place::Depot(fd) => fd,
-            Place::Xattr(value) if self.options.streams == StreamStore::Depot => {
+            StreamPlace::Depot(fd) => fd,
+            StreamPlace::Xattr(value) if self.options.streams == StreamStore::Depot => {
                 self.move_to_depot(node, &value).await?
             }
-            Place::Xattr(mut value) => {
+            StreamPlace::Xattr(mut value) => {
                 value.resize(within_attribute(size)?, 0);
                 return self.rewrite(node, &value).await;
             }
