@@ -53,7 +53,7 @@ impl XattrAccess {
         static HERE: OnceLock<XattrAccess> = OnceLock::new();
         *HERE.get_or_init(|| {
             let mut value = Vec::with_capacity(XATTR_GUESS);
-            let asked = raw::get_xattr_at(rustix::fs::CWD, c"/", 0, c"user.none", &mut value);
+            let asked = raw::xattr_at(rustix::fs::CWD, c"/", 0, Some(c"user.none"), &mut value);
             match asked {
                 Err(Errno(libc::ENOSYS | libc::EPERM)) => Self::Path,
                 _ => Self::At,
@@ -110,7 +110,9 @@ pub(super) fn get(fd: &LinuxFd, name: &str, way: XattrAccess, most: usize) -> Di
         XattrAccess::At => {
             let name = c_text(name)?;
             sized_to(most, |buf| {
-                reach(fd, |dir, path| raw::get_xattr_at(dir, path, 0, &name, buf))
+                reach(fd, |dir, path| {
+                    raw::xattr_at(dir, path, 0, Some(&name), buf)
+                })
             })
         }
         XattrAccess::Path => {
@@ -144,7 +146,7 @@ pub(super) fn entries<'a>(
             let at = dir.as_fd();
             let flags = libc::AT_SYMLINK_NOFOLLOW;
             let value = sized_to(MOST, |buf| {
-                raw::get_xattr_at(at, &name, flags, attribute, buf)
+                raw::xattr_at(at, &name, flags, Some(attribute), buf)
             });
             return Ok((stat, Some(value)));
         }
@@ -177,9 +179,9 @@ pub(super) fn lengths(
         let (c_name, at) = (c_text(name)?, dir.as_fd());
         let flags = libc::AT_SYMLINK_NOFOLLOW;
         let listed = match way {
-            XattrAccess::At => {
-                sized_to(XATTR_MAX, |buf| raw::list_xattr_at(at, &c_name, flags, buf))
-            }
+            XattrAccess::At => sized_to(XATTR_MAX, |buf| {
+                raw::xattr_at(at, &c_name, flags, None, buf)
+            }),
             XattrAccess::Path => sized_to(XATTR_MAX, |buf| {
                 llistxattr(path.as_slice(), spare_capacity(buf))
             }),
@@ -217,7 +219,7 @@ fn names(fd: &LinuxFd, way: XattrAccess) -> DiskResult<Vec<u8>> {
     }
     match way {
         XattrAccess::At => sized_to(XATTR_MAX, |buf| {
-            reach(fd, |dir, path| raw::list_xattr_at(dir, path, 0, buf))
+            reach(fd, |dir, path| raw::xattr_at(dir, path, 0, None, buf))
         }),
         XattrAccess::Path => {
             let path = fd.proc_path();

@@ -153,79 +153,43 @@ pub(crate) fn access(fd: BorrowedFd<'_>, mode: u32) -> DiskResult<()> {
     })
 }
 
-/// Adds to the length of `buf` the bytes that a call has written at its end and counted.
-///
-/// # Safety
-/// If `got` is no error, that many bytes after the old length are initialised.
-unsafe fn appended(buf: &mut Vec<u8>, got: libc::c_long) -> DiskResult<()> {
-    let got = usize::try_from(got).map_err(|_| last())?;
-    let filled = buf.len() + got.min(buf.capacity() - buf.len());
-    // SAFETY: within the capacity; initialised as the caller says.
-    unsafe { buf.set_len(filled) };
-    Ok(())
-}
-
-/// `getxattrat`: the attribute's value, appended to `value` within its capacity. `flags` are `AT_*`. ERANGE if there is
-/// not enough room.
-pub(crate) fn get_xattr_at(
+/// `getxattrat`: the attribute's value; without a name `listxattrat`: all names, each followed by a NUL. It is appended to
+/// `out` within its capacity. `flags` are `AT_*`. ERANGE if there is not enough room.
+pub(crate) fn xattr_at(
     dir: BorrowedFd<'_>,
     path: &CStr,
     flags: libc::c_int,
-    name: &CStr,
-    value: &mut Vec<u8>,
+    name: Option<&CStr>,
+    out: &mut Vec<u8>,
 ) -> DiskResult<()> {
-    let spare = value.spare_capacity_mut();
+    let spare = out.spare_capacity_mut();
     if spare.is_empty() {
         return Err(Errno(libc::ERANGE)); // 0 would ask for the length.
     }
-    let args = XattrArgs {
-        value: spare.as_mut_ptr().expose_provenance() as u64,
-        size: u32::try_from(spare.len()).unwrap_or(u32::MAX),
-        flags: 0,
+    let (dir, path) = (dir.as_raw_fd(), path.as_ptr());
+    let (value, room) = (spare.as_mut_ptr(), spare.len());
+    let got = match name {
+        Some(name) => {
+            let args = XattrArgs {
+                value: value.expose_provenance() as u64,
+                size: u32::try_from(room).unwrap_or(u32::MAX),
+                flags: 0,
+            };
+            let (name, args, size) = (name.as_ptr(), &raw const args, size_of::<XattrArgs>());
+            // SAFETY: path and name end with a NUL. `args` has the layout of `struct xattr_args` and says
+            // where `spare` is and not more than its length; nobody else can reach that while `out` is
+            // borrowed mutably, and the kernel writes at most so many bytes there.
+            unsafe { libc::syscall(GETXATTRAT, dir, path, flags, name, args, size) }
+        }
+        // SAFETY: the path ends with a NUL; the kernel writes at most the length of `spare` there,
+        // which nobody else can reach while `out` is borrowed mutably.
+        None => unsafe { libc::syscall(LISTXATTRAT, dir, path, flags, value, room) },
     };
-    // SAFETY: path and name end with a NUL. `args` has the layout of `struct xattr_args` and says
-    // where `spare` is and not more than its length; nobody else can reach that while `value` is
-    // borrowed mutably, and the kernel writes at most so many bytes there.
-    let got = unsafe {
-        libc::syscall(
-            GETXATTRAT,
-            dir.as_raw_fd(),
-            path.as_ptr(),
-            flags,
-            name.as_ptr(),
-            &raw const args,
-            size_of::<XattrArgs>(),
-        )
-    };
-    // SAFETY: the kernel initialised the first `got` bytes of the spare capacity.
-    unsafe { appended(value, got) }
-}
-
-/// `listxattrat`: the names, each followed by a NUL, appended as by [`get_xattr_at`].
-pub(crate) fn list_xattr_at(
-    dir: BorrowedFd<'_>,
-    path: &CStr,
-    flags: libc::c_int,
-    names: &mut Vec<u8>,
-) -> DiskResult<()> {
-    let spare = names.spare_capacity_mut();
-    if spare.is_empty() {
-        return Err(Errno(libc::ERANGE));
-    }
-    // SAFETY: the path ends with a NUL; the kernel writes at most the length of `spare` there,
-    // which nobody else can reach while `names` is borrowed mutably.
-    let got = unsafe {
-        libc::syscall(
-            LISTXATTRAT,
-            dir.as_raw_fd(),
-            path.as_ptr(),
-            flags,
-            spare.as_mut_ptr(),
-            spare.len(),
-        )
-    };
-    // SAFETY: the kernel initialised the first `got` bytes of the spare capacity.
-    unsafe { appended(names, got) }
+    let got = usize::try_from(got).map_err(|_| last())?;
+    let filled = out.len() + got.min(room);
+    // SAFETY: within the capacity; the kernel initialised the first `got` bytes after the old length.
+    unsafe { out.set_len(filled) };
+    Ok(())
 }
 
 pub(crate) fn clone_range(
