@@ -6,8 +6,8 @@
 //! other.
 
 use super::{
-    PosixNode, PosixVfs, attributes::Named, errno::unless, lookup::Child, name, name_cache::Change,
-    roots,
+    PosixNode, PosixVfs, attributes::Named, errno::unless, leftovers::LeftoverKind, lookup::Child,
+    name, name_cache::Change, roots,
 };
 use crate::{
     Attr, DirName, Directories, FileKey, Identity, Kind, Listed, Node, RemovedName, Seen,
@@ -65,7 +65,15 @@ impl<D: Disk> Directories for PosixVfs<D> {
     }
 
     async fn is_empty(&self, who: &Identity, dir: &PosixNode<D>) -> VfsResult<bool> {
-        self.looks_empty(who, dir).await
+        let Some(entries) = self.few_entries(who, dir).await? else {
+            return Ok(false);
+        };
+        for entry in entries {
+            if let LeftoverKind::Seen = self.entry_kind(who, dir, &entry).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Lists a directory, with attributes of the first names. It is a separate function so that the future of a plain

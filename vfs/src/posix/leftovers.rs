@@ -16,7 +16,7 @@ use crate::{
 const LEFTOVERS_MAX: usize = 1024;
 
 /// The kind of an entry, as clients see it.
-enum LeftoverKind {
+pub(super) enum LeftoverKind {
     Seen,
     /// A link that no client sees.
     Link,
@@ -27,19 +27,6 @@ enum LeftoverKind {
 }
 
 impl<D: Disk> PosixVfs<D> {
-    /// See [`crate::Directories::is_empty`].
-    pub(super) async fn looks_empty(&self, who: &Identity, dir: &PosixNode<D>) -> VfsResult<bool> {
-        let Some(entries) = self.few_entries(who, dir).await? else {
-            return Ok(false);
-        };
-        for entry in entries {
-            if let LeftoverKind::Seen = self.entry_kind(who, dir, &entry).await? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
     /// Removes the leftovers in a directory. Returns whether nothing else is in it.
     pub(super) async fn clear_leftovers(
         &self,
@@ -75,7 +62,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// All entries, or `None` if there are too many.
-    async fn few_entries(
+    pub(super) async fn few_entries(
         &self,
         who: &Identity,
         dir: &PosixNode<D>,
@@ -85,7 +72,7 @@ impl<D: Disk> PosixVfs<D> {
         unless(entries, &[libc::EOVERFLOW])
     }
 
-    async fn entry_kind(
+    pub(super) async fn entry_kind(
         &self,
         who: &Identity,
         dir: &PosixNode<D>,
