@@ -267,24 +267,24 @@ async fn removals<D: Disk>(disk: &D, dir: &D::Fd, (raw, fd): (&[u8], &D::Fd), su
 async fn renames<D: Disk>(disk: &D, dir: &D::Fd) {
     let a = new_file(disk, dir, b"a").await;
     new_file(disk, dir, b"b").await;
-    no!(disk.rename(ME, dir, b"a", dir, b"b", false), EEXIST);
-    no!(disk.rename(ME, dir, b"x", dir, b"y", true), ENOENT);
-    ok!(disk.rename(ME, dir, b"a", dir, b"b", true));
+    no!(disk.rename(ME, (dir, b"a"), (dir, b"b"), false), EEXIST);
+    no!(disk.rename(ME, (dir, b"x"), (dir, b"y"), true), ENOENT);
+    ok!(disk.rename(ME, (dir, b"a"), (dir, b"b"), true));
     assert_eq!(names(disk, dir).await, ["b"]);
     let key = ok!(disk.stat(&a)).key;
     assert_eq!(ok!(disk.stat_at(dir, b"b")).key, key);
     let one = new_dir(disk, dir, b"one", 0o755).await;
     let two = new_dir(disk, &one, b"two", 0o755).await;
-    no!(disk.rename(ME, dir, b"one", &two, b"in", true), EINVAL);
-    no!(disk.rename(ME, dir, b"one", dir, b"b", true), ENOTDIR);
-    no!(disk.rename(ME, dir, b"b", dir, b"one", true), EISDIR);
-    ok!(disk.rename(ME, dir, b"b", &two, b"deep", false));
+    no!(disk.rename(ME, (dir, b"one"), (&two, b"in"), true), EINVAL);
+    no!(disk.rename(ME, (dir, b"one"), (dir, b"b"), true), ENOTDIR);
+    no!(disk.rename(ME, (dir, b"b"), (dir, b"one"), true), EISDIR);
+    ok!(disk.rename(ME, (dir, b"b"), (&two, b"deep"), false));
     new_dir(disk, dir, b"other", 0o755).await;
-    let full = disk.rename(ME, dir, b"other", dir, b"one", true).await;
+    let full = disk.rename(ME, (dir, b"other"), (dir, b"one"), true).await;
     // rename(2) allows both; XFS returns EEXIST.
     assert!([Err(Errno(libc::ENOTEMPTY)), Err(Errno(libc::EEXIST))].contains(&full));
-    ok!(disk.rename(ME, &one, b"two", dir, b"two", false));
-    ok!(disk.rename(ME, dir, b"other", dir, b"one", true));
+    ok!(disk.rename(ME, (&one, b"two"), (dir, b"two"), false));
+    ok!(disk.rename(ME, (dir, b"other"), (dir, b"one"), true));
     assert_eq!(names(disk, dir).await, ["one", "two"]);
     assert_eq!(names(disk, &two).await, ["deep"]);
 }
@@ -394,7 +394,7 @@ pub(crate) async fn paths<D: Disk>(disk: &D) {
     ok!(disk.link(ME, &file, &root, b"a"));
     let again = ok!(disk.reopen(ME, &file, IoAccess::READ));
     assert_eq!(disk.path_hint(&again).unwrap(), b"d/f");
-    let moved = disk.rename(ME, &dir, b"f", &root, b"g", false);
+    let moved = disk.rename(ME, (&dir, b"f"), (&root, b"g"), false);
     moved.await.unwrap();
     assert_eq!(disk.path_hint(&again).unwrap(), b"g");
     ok!(disk.unlink(ME, &root, b"g", false));
@@ -431,7 +431,7 @@ pub(crate) async fn identities<D: Disk>(disk: &D) {
     no!(disk.make_dir(&nobody, &closed, b"d", 0o755), EACCES);
     no!(disk.unlink(&nobody, &closed, b"secret", false), EACCES);
     no!(
-        disk.rename(&nobody, &closed, b"secret", &open, b"got", false),
+        disk.rename(&nobody, (&closed, b"secret"), (&open, b"got"), false),
         EACCES
     );
     foreign(disk, &open, &nobody).await;
@@ -483,7 +483,7 @@ async fn foreign<D: Disk>(disk: &D, open: &D::Fd, nobody: &Identity) {
         groups: vec![65_534],
     }));
     ok!(disk.open_at(&member, open, b"mine", how(true, false, None)));
-    ok!(disk.rename(&other, open, b"mine", open, b"theirs", false));
+    ok!(disk.rename(&other, (open, b"mine"), (open, b"theirs"), false));
     ok!(disk.unlink(&other, open, b"theirs", false));
     // Sticky: only owners may remove.
     ok!(disk.set_mode(ME, open, 0o1777));

@@ -345,15 +345,12 @@ pub trait Disk: Send + Sync + 'static {
         directory: bool,
     ) -> DiskResult<()>;
 
-    /// `renameat2`; `replace` false is `RENAME_NOREPLACE`.
-    #[allow(clippy::too_many_arguments)]
+    /// `renameat2` of a name in a directory to another one; `replace` false is `RENAME_NOREPLACE`.
     async fn rename(
         &self,
         who: &Identity,
-        from: &Self::Fd,
-        from_name: &[u8],
-        to: &Self::Fd,
-        to_name: &[u8],
+        from: (&Self::Fd, &[u8]),
+        to: (&Self::Fd, &[u8]),
         replace: bool,
     ) -> DiskResult<()>;
 

@@ -106,7 +106,9 @@ impl<D: Disk> Folder<D> {
 
     pub(super) async fn rename(&self, from: &str, to: &str) -> DiskResult<()> {
         let (root, from, to) = (self.0.root(), from.as_bytes(), to.as_bytes());
-        self.0.rename(SERVICE, &root, from, &root, to, true).await
+        self.0
+            .rename(SERVICE, (&root, from), (&root, to), true)
+            .await
     }
 
     /// Gives a file a second name, in place of any file of that name. Needs no free space for data.

@@ -405,7 +405,7 @@ impl Filesystem for FaultFs {
             };
             let (old, new) = (world.fd(dir.0)?, world.fd(to_dir.0)?);
             let me = &Identity::Service;
-            now(world.disk().rename(me, &old, &from, &new, &to, replace))?;
+            now(world.disk().rename(me, (&old, &from), (&new, &to), replace))?;
             world.moved(to_dir.0, &to);
             Ok(())
         };

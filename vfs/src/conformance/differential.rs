@@ -91,7 +91,7 @@ async fn apply<D: Disk>(disk: &D, step: &Step) -> Result<String, Errno> {
         Step::Rename((d, n), (e, m), replace) => {
             let (from, to) = (dir(disk, d).await?, dir(disk, e).await?);
             let (name, new) = ([b'a' + n], [b'a' + m]);
-            match disk.rename(ME, &from, &name, &to, &new, replace).await {
+            match disk.rename(ME, (&from, &name), (&to, &new), replace).await {
                 // rename(2) allows both errors for a directory that is not empty; XFS returns EEXIST.
                 Err(Errno(libc::ENOTEMPTY)) => return Err(Errno(libc::EEXIST)),
                 moved => moved?,

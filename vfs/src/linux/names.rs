@@ -13,14 +13,12 @@ use crate::{
     disk::{DiskResult, check_name},
 };
 
-type Entry<'a> = (&'a LinuxFd, &'a [u8]);
-
 impl LinuxDisk {
     pub(super) async fn move_name(
         &self,
         who: &Identity,
-        (from, from_name): Entry<'_>,
-        (to, to_name): Entry<'_>,
+        (from, from_name): (&LinuxFd, &[u8]),
+        (to, to_name): (&LinuxFd, &[u8]),
         replace: bool,
     ) -> DiskResult<()> {
         check_name(from_name)?;

@@ -334,13 +334,10 @@ impl Disk for LinuxDisk {
     async fn rename(
         &self,
         who: &Identity,
-        from: &LinuxFd,
-        from_name: &[u8],
-        to: &LinuxFd,
-        to_name: &[u8],
+        from: (&LinuxFd, &[u8]),
+        to: (&LinuxFd, &[u8]),
         replace: bool,
     ) -> DiskResult<()> {
-        let (from, to) = ((from, from_name), (to, to_name));
         self.move_name(who, from, to, replace).await
     }
 

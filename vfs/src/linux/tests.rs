@@ -463,7 +463,7 @@ fn a_generation_is_the_same_by_every_way_and_for_life() {
         block_on(disk.set_mode(me, &fd, 0o600)).unwrap();
         let old = Timestamp { secs: 1, nanos: 1 };
         block_on(disk.set_times(me, &fd, Some(old), Some(old))).unwrap();
-        block_on(disk.rename(me, &root, b"f", &root, b"g", true)).unwrap();
+        block_on(disk.rename(me, (&root, b"f"), (&root, b"g"), true)).unwrap();
         block_on(disk.fsync(&fd)).unwrap();
         same("changed", block_on(disk.stat_at(&root, b"g")).unwrap());
         assert_eq!(disk.path_hint(&fd).unwrap(), b"g");
@@ -606,7 +606,7 @@ fn names_of_btrfs_are_noted_and_committed() {
     block_on(disk.fsync(&old)).unwrap();
     assert!(removed::was_logged(key(&old)));
     assert!(!removed::was_left(key(&dir)));
-    block_on(disk.rename(me, &dir, b"new", &dir, b"old", true)).unwrap();
+    block_on(disk.rename(me, (&dir, b"new"), (&dir, b"old"), true)).unwrap();
     assert!(!removed::was_logged(key(&old)), "committed before");
     assert!(removed::was_left(key(&dir)));
     block_on(disk.fsync(&new)).unwrap();

@@ -288,12 +288,12 @@ impl<D: Disk> PosixVfs<D> {
         (target, at): (&D::Fd, &[u8]),
     ) -> DiskResult<()> {
         let disk = &self.disk;
-        match disk.rename(who, source, from, target, at, false).await {
+        match disk.rename(who, (source, from), (target, at), false).await {
             // NFS and some file systems of FUSE lack RENAME_NOREPLACE. Between the look and the rename no other client
             // takes the name, since all shares have one lock for it, but a program on the host may.
             Err(errno) if errno.is(&[libc::EINVAL]) => match disk.stat_at(target, at).await {
                 Err(absent) if absent.is(&[libc::ENOENT]) => {
-                    disk.rename(who, source, from, target, at, true).await
+                    disk.rename(who, (source, from), (target, at), true).await
                 }
                 Ok(_) => Err(Errno(libc::EEXIST)),
                 Err(_) => Err(errno),

@@ -138,7 +138,9 @@ impl<D: Disk> PosixVfs<D> {
             let [first, second, id] = &here;
             let home = self.open_or_make_path(&[DEPOT, first, second]).await?;
             let (from, to) = (name.as_bytes(), id.as_bytes());
-            let moved = self.disk.rename(&SERVICE, above, from, &home, to, false);
+            let moved = self
+                .disk
+                .rename(&SERVICE, (above, from), (&home, to), false);
             moved.await?;
             // The new name must be stable before the removal of the old one is.
             for folder in [&home, above] {
@@ -359,7 +361,7 @@ impl<D: Disk> PosixVfs<D> {
         let to = stream_file(to).ok_or(VfsError::NameTooLong)?;
         let folder = self.depot_folder(node).await?.ok_or(VfsError::NotFound)?;
         self.disk
-            .rename(&SERVICE, &folder, &from, &folder, &to, true)
+            .rename(&SERVICE, (&folder, &from), (&folder, &to), true)
             .await?;
         Ok(())
     }

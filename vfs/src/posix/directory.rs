@@ -218,7 +218,7 @@ impl<D: Disk> Directories for PosixVfs<D> {
         self.changing(to_parent, &[Change::Add(&temporary)], link)
             .await?;
         let at = &existing.on_disk;
-        let rename = self.disk.rename(who, dir, &temporary, dir, at, true);
+        let rename = self.disk.rename(who, (dir, &temporary), (dir, at), true);
         let changes = [Change::Remove(&temporary), Change::Add(at)];
         let renamed = self.changing(to_parent, &changes, rename).await;
         // Another program may have made `at` a name of this inode meanwhile. Then rename(2) has succeeded and done
@@ -410,7 +410,7 @@ impl<D: Disk> PosixVfs<D> {
         let rename = async {
             let (source, disk) = (parent.fd(), &self.disk);
             if replace {
-                return disk.rename(who, source, from, target, at, true).await;
+                return disk.rename(who, (source, from), (target, at), true).await;
             }
             match self.rename_to_free(who, (source, from), (target, at)).await {
                 // A disk that ignores case finds the name itself under its new case, and may keep the old one. It may
@@ -419,7 +419,7 @@ impl<D: Disk> PosixVfs<D> {
                     let own = disk.stat_at(source, from).await;
                     match (own, disk.stat_at(target, at).await) {
                         (Ok(own), Ok(found)) if own.key == found.key => {
-                            disk.rename(who, source, from, target, at, true).await
+                            disk.rename(who, (source, from), (target, at), true).await
                         }
                         _ => Err(errno),
                     }

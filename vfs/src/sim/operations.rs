@@ -209,10 +209,8 @@ impl Disk for SimDisk {
     async fn rename(
         &self,
         who: &Identity,
-        from: &SimFd,
-        from_name: &[u8],
-        to: &SimFd,
-        to_name: &[u8],
+        (from, from_name): (&SimFd, &[u8]),
+        (to, to_name): (&SimFd, &[u8]),
         replace: bool,
     ) -> DiskResult<()> {
         let (from, to) = ((from.0.ino, from_name), (to.0.ino, to_name));

@@ -220,7 +220,9 @@ fn a_rename_needs_both_directories() {
     block_on(async {
         disk.fsync(&root).await.unwrap();
         disk.fsync(&a).await.unwrap();
-        disk.rename(ME, &a, b"f", &b, b"f", false).await.unwrap();
+        disk.rename(ME, (&a, b"f"), (&b, b"f"), false)
+            .await
+            .unwrap();
         disk.fsync(&b).await.unwrap();
     });
     let listed = |disk: &SimDisk, name: &[u8]| {
@@ -603,7 +605,9 @@ mod table_1b {
         let (disk, a, b) = with_folders(profile);
         durable_file(&disk, &a);
         block_on(async {
-            disk.rename(ME, &a, b"f", &b, b"f", false).await.unwrap();
+            disk.rename(ME, (&a, b"f"), (&b, b"f"), false)
+                .await
+                .unwrap();
             disk.fsync(if sync_new { &b } else { &a }).await.unwrap();
         });
         let left = disk.cut(Cut::Nothing);
@@ -639,12 +643,14 @@ mod table_1b {
                         let below = open_folder(&disk, &dir, b"new").await;
                         if renamed {
                             let (from, to) = (&dir, &dir);
-                            let rename = disk.rename(ME, from, b"new", to, b"newer", false);
+                            let rename = disk.rename(ME, (from, b"new"), (to, b"newer"), false);
                             rename.await.unwrap();
                         }
                         dir = below;
                     }
-                    disk.rename(ME, &a, b"f", &dir, b"f", false).await.unwrap();
+                    disk.rename(ME, (&a, b"f"), (&dir, b"f"), false)
+                        .await
+                        .unwrap();
                     disk.fsync(&fd).await.unwrap();
                 });
                 let left = disk.cut(Cut::Nothing);
@@ -668,12 +674,14 @@ mod table_1b {
             let (disk, a, b) = with_folders(LOG_TREE);
             durable_file(&disk, &a);
             block_on(async {
-                disk.rename(ME, &a, b"f", &b, b"g", false).await.unwrap();
+                disk.rename(ME, (&a, b"f"), (&b, b"g"), false)
+                    .await
+                    .unwrap();
                 let other = if made {
                     new_file(&disk, &a, b"f").await
                 } else {
                     let other = new_file(&disk, &a, b"other").await;
-                    let rename = disk.rename(ME, &a, b"other", &a, b"f", false);
+                    let rename = disk.rename(ME, (&a, b"other"), (&a, b"f"), false);
                     rename.await.unwrap();
                     other
                 };
@@ -730,7 +738,9 @@ mod table_1b {
             let (disk, a, b) = with_folders(profile);
             let fd = durable_file(&disk, &a);
             block_on(async {
-                disk.rename(ME, &a, b"f", &b, b"f", false).await.unwrap();
+                disk.rename(ME, (&a, b"f"), (&b, b"f"), false)
+                    .await
+                    .unwrap();
                 put(&disk, &fd, 0, b"new!").await;
                 disk.fdatasync(&fd).await.unwrap();
             });

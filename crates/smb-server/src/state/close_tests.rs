@@ -129,7 +129,7 @@ fn close_of_a_name_taken(by_client: bool) -> Result<(), VfsError> {
     run(async {
         let file = disk.open_at(me, &root, b"f", OpenHow::default()).await;
         let linked = disk.link(me, &file.unwrap(), &root, b"second").await;
-        let taken = disk.rename(me, &root, b"g", &root, b"f", true).await;
+        let taken = disk.rename(me, (&root, b"g"), (&root, b"f"), true).await;
         assert_eq!((linked, taken), (Ok(()), Ok(())));
     });
     if by_client {
@@ -192,7 +192,9 @@ fn a_close_finds_its_name_after_a_rename_through_another_share() {
     run(async {
         disk.make_dir(me, &root, b"d", 0o700).await.unwrap();
         let d = disk.open_at(me, &root, b"d", OpenHow::default()).await;
-        let moved = disk.rename(me, &root, b"f", &d.unwrap(), b"f", false).await;
+        let moved = disk
+            .rename(me, (&root, b"f"), (&d.unwrap(), b"f"), false)
+            .await;
         assert_eq!(moved, Ok(()));
     });
     let record = OpenRecord {
@@ -206,7 +208,7 @@ fn a_close_finds_its_name_after_a_rename_through_another_share() {
     let marked = files.set_delete_pending(&place, open.engine, true, &who);
     assert!(marked.is_ok());
     let under_way = run(server.name_turns.rename(ShareId(2)));
-    run(disk.rename(me, &root, b"d", &root, b"e", false)).unwrap();
+    run(disk.rename(me, (&root, b"d"), (&root, b"e"), false)).unwrap();
     let mut close = Box::pin(finish(server, None, &open));
     waits(&mut close);
     let vfs = Arc::clone(&server.shares().find("other").unwrap().vfs);
@@ -237,7 +239,7 @@ fn renames_do_not_wait_for_a_removal_whose_disk_hangs() {
     let marked = (server.files).set_delete_pending(&place, open.engine, true, &who);
     assert!(marked.is_ok());
     let (me, root) = (&Identity::Service, disk.root());
-    run(disk.rename(me, &root, b"f", &root, b"g", false)).unwrap();
+    run(disk.rename(me, (&root, b"f"), (&root, b"g"), false)).unwrap();
     let (turns, share) = (&server.name_turns, ShareId(1));
     let under_way = run(turns.rename(share));
     let mut close = Box::pin(finish(server, None, &open));

@@ -78,7 +78,7 @@ impl Actor {
             let (from, old) = self.host_above(&old).await?;
             let (to, new) = self.host_above(&new).await?;
             let disk = &self.server.disk;
-            disk.rename(&HOST, &from, &old, &to, &new, false).await
+            disk.rename(&HOST, (&from, &old), (&to, &new), false).await
         };
         if world.host_did(op, moved.await) {
             (world.beliefs.borrow_mut()).move_file(slot, from, to);

@@ -206,7 +206,7 @@ pub(super) async fn after_a_restart<D: Disk>(t: Case<D>) {
     let old = folder(&t, &format!(".streams/{}", here.join("/"))).await;
     let new = folder(&t, &format!(".streams/{}", there.join("/"))).await;
     let name = b":big:$DATA";
-    disk.rename(ME, &old, name, &new, name, false)
+    disk.rename(ME, (&old, name), (&new, name), false)
         .await
         .unwrap();
     let how = crate::disk::XattrSet::Either;
@@ -258,7 +258,7 @@ fn a_folder_elsewhere_is_found_as_quickly() {
         let old = folder(&t, &format!(".streams/{}", here[..2].join("/"))).await;
         let new = folder(&t, &format!(".streams/{}", there[..2].join("/"))).await;
         let (from, to) = (here[2].as_bytes(), there[2].as_bytes());
-        let moved = disk.rename(ME, &old, from, &new, to, false);
+        let moved = disk.rename(ME, (&old, from), (&new, to), false);
         moved.await.unwrap();
         let (how, noted) = (crate::disk::XattrSet::Either, there.join("/"));
         let place = "user.DosStream./depot";

@@ -395,7 +395,7 @@ fn a_directory_in_the_place_of_a_new_one_stays_as_it_is() {
             let exchange = async move {
                 let root = on.root();
                 for (from, to) in [(&b"new"[..], &b"away"[..]), (b"hers", b"new")] {
-                    let renamed = on.rename(ME, &root, from, &root, to, false);
+                    let renamed = on.rename(ME, (&root, from), (&root, to), false);
                     renamed.await.unwrap();
                 }
             };
