@@ -94,7 +94,7 @@ pub(crate) struct Class {
     /// lookup. XFS keeps longer values than this in blocks of their own (with blocks of 2 KiB or more), and ext4 those
     /// that exceed a block. 0 where each attribute may be a file of its own.
     pub(crate) xattrs_beside: usize,
-    /// Files can share blocks (`FICLONERANGE`).
+    /// Files can share blocks (`FICLONERANGE`), as on btrfs and on XFS with reflinks.
     pub(crate) clones: bool,
     /// The halves of the UUID, combined by XOR, if the kernel reports one.
     pub(crate) uuid: Option<u64>,
@@ -106,11 +106,7 @@ impl Class {
         let fs = calls::call(|| rustix::fs::fstatfs(&fd))?;
         let kind = fs.f_type as u64;
         let remote = is_remote(kind);
-        let facts = match remote {
-            true => super_block::Facts::default(),
-            false => super_block::facts(fd, kind),
-        };
-        Ok(Self {
+        let mut class = Self {
             kind,
             memory: has_kind(&MEMORY, kind),
             remote,
@@ -122,9 +118,13 @@ impl Class {
                 ZFS | REISERFS => 0,
                 _ => XATTR_MAX,
             },
-            clones: facts.clones,
-            uuid: facts.uuid,
-        })
+            clones: false,
+            uuid: None,
+        };
+        if !remote {
+            super_block::add_facts(&mut class, fd);
+        }
+        Ok(class)
     }
 }
 

@@ -22,6 +22,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{
     calls,
+    class::Class,
     fd::LinuxFd,
     file_system::FileSystem,
     pool::{self, ThreadGroup},
@@ -178,27 +179,17 @@ impl SuperBlock {
     }
 }
 
-/// The facts that only an ioctl reports.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Facts {
-    /// `FICLONERANGE` works between files, as on btrfs and on XFS with reflinks.
-    pub(super) clones: bool,
-    /// The halves of the UUID, combined by XOR.
-    pub(super) uuid: Option<u64>,
-}
-
-/// Queries a file system by a directory on it.
-pub(super) fn facts(fd: impl AsFd, kind: u64) -> Facts {
+/// Adds to the class of a file system, of which `fd` is a directory, what only an ioctl reports.
+pub(super) fn add_facts(class: &mut Class, fd: impl AsFd) {
+    let kind = class.kind;
     // A descriptor opened with `O_PATH` takes no ioctl.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(fd, c".", flags, Mode::empty()).ok();
     let fd = opened.as_ref().map(AsFd::as_fd);
     let reflink = |fd| raw::xfs_geometry(fd).is_ok_and(|xfs| xfs.reflink);
     let uuid = fd.and_then(|fd| uuid(fd, kind)).map(u128::from_le_bytes);
-    Facts {
-        clones: kind == BTRFS || (kind == XFS && fd.is_some_and(reflink)),
-        uuid: uuid.map(|uuid| uuid as u64 ^ (uuid >> 64) as u64),
-    }
+    class.clones = kind == BTRFS || (kind == XFS && fd.is_some_and(reflink));
+    class.uuid = uuid.map(|uuid| uuid as u64 ^ (uuid >> 64) as u64);
 }
 
 fn identity(fd: &LinuxFd) -> DiskResult<FsIdentity> {

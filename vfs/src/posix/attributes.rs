@@ -61,15 +61,15 @@ impl<D: Disk> Attributes for PosixVfs<D> {
     async fn set_attr(&self, who: &Identity, node: &PosixNode<D>, set: &SetAttr) -> VfsResult<()> {
         self.writable()?;
         let fd = node.fd();
-        let stat = self.disk.stat(fd).await?;
         let touches_times = set.accessed.is_some() || set.written.is_some();
         let touches_dos = set.created.is_some()
             || set.dos_attributes.is_some()
             || set.archive
             || set.sparse.is_some();
-        if touches_times || touches_dos {
-            self.may_change(who, fd, &stat).await?;
+        if !touches_times && !touches_dos {
+            return Ok(());
         }
+        let stat = self.may_change(who, fd).await?;
         // The step that may fail for lack of space comes last, and the times can be restored.
         if touches_times {
             self.store_times(who, fd, (set.accessed, set.written))
@@ -375,17 +375,17 @@ impl<D: Disk> PosixVfs<D> {
         stored
     }
 
-    /// The owner or a writer may change attributes.
-    pub(super) async fn may_change(
-        &self,
-        who: &Identity,
-        fd: &D::Fd,
-        stat: &Stat,
-    ) -> VfsResult<()> {
-        if owns(who, stat) {
-            return Ok(());
+    /// The state of an inode whose attributes `who` may change, as the owner or a writer.
+    pub(super) async fn may_change(&self, who: &Identity, fd: &D::Fd) -> VfsResult<Stat> {
+        let stat = self.disk.stat(fd).await?;
+        let is_owner = match who {
+            Identity::Service => true,
+            Identity::User(user) => user.uid == stat.uid || user.uid == 0,
+        };
+        if !is_owner {
+            self.disk.access(who, fd, W_OK).await?;
         }
-        Ok(self.disk.access(who, fd, W_OK).await?)
+        Ok(stat)
     }
 
     async fn allows(&self, who: &Identity, fd: &D::Fd, mode: u32) -> VfsResult<bool> {
@@ -447,12 +447,4 @@ pub(super) fn normal(bits: u32) -> u32 {
 fn birth(stat: &Stat) -> Timestamp {
     stat.born
         .unwrap_or_else(|| stat.written.min(stat.changed).min(stat.accessed))
-}
-
-/// Whether the user is the owner of the inode for the kernel.
-pub(super) fn owns(who: &Identity, stat: &Stat) -> bool {
-    match who {
-        Identity::Service => true,
-        Identity::User(user) => user.uid == stat.uid || user.uid == 0,
-    }
 }

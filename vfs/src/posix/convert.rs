@@ -20,7 +20,7 @@ use super::{
     streams::{IN_XATTR_MAX, StreamPlace},
 };
 use crate::{
-    IoAccess, Kind, StreamInfo, VfsError, VfsResult,
+    Kind, StreamInfo, VfsError, VfsResult,
     disk::{Disk, RawEntry, XattrSet},
 };
 
@@ -118,10 +118,7 @@ impl<D: Disk> PosixVfs<D> {
         if self.options.streams == StreamStore::Xattr {
             done.depot = !self.depot_prune().await?;
         }
-        let fd = self
-            .disk
-            .reopen(&SERVICE, root.fd(), IoAccess::READ)
-            .await?;
+        let fd = self.own_fd(&root).await?;
         self.sync_file_system(&root, &fd).await?;
         Ok(done)
     }

@@ -66,8 +66,7 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
         self.writable()?;
         // With one more stream, none of the file's streams could be listed.
         VfsError::TooLarge.when(others >= STREAMS_MAX)?;
-        let stat = self.disk.stat(node.fd()).await?;
-        self.may_change(who, node.fd(), &stat).await?;
+        self.may_change(who, node.fd()).await?;
         let depot = match self.options.streams {
             StreamStore::Depot => Some(self.depot_create(node, asked).await?),
             StreamStore::Xattr => {
@@ -93,8 +92,7 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
     async fn remove_stream(&self, who: &Identity, node: &PosixNode<D>) -> VfsResult<()> {
         self.writable()?;
         let stream = Self::base_of(node)?;
-        let stat = self.disk.stat(node.fd()).await?;
-        self.may_change(who, node.fd(), &stat).await?;
+        self.may_change(who, node.fd()).await?;
         let _inode = self.locks.inode(node.0.key).await;
         self.drop_stream(node, &stream.name).await
     }
@@ -109,8 +107,7 @@ impl<D: Disk> NamedStreams for PosixVfs<D> {
         self.writable()?;
         check_stream_name(to)?;
         let stream = Self::base_of(node)?;
-        let stat = self.disk.stat(node.fd()).await?;
-        self.may_change(who, node.fd(), &stat).await?;
+        self.may_change(who, node.fd()).await?;
         // Opens of the stream's file, and of the inode for its sync, may wait for a program on the host that has a
         // lease, and other files share the lock. While a file is open here, no program gets a lease that delays the
         // next open.

@@ -32,8 +32,6 @@ pub enum LoginKind {
 #[derive(Debug, Clone)]
 pub struct LoginArgs {
     pub credentials: Credentials,
-    /// Service principal name of the server, if it is known.
-    pub target_spn: Option<String>,
     /// The session that the new one replaces; 0 for none.
     pub previous_session_id: SessionId,
     pub kind: LoginKind,
@@ -45,7 +43,6 @@ impl LoginArgs {
     pub fn new(credentials: Credentials, now_filetime: u64) -> Self {
         Self {
             credentials,
-            target_spn: None,
             previous_session_id: SessionId(0),
             kind: LoginKind::New,
             now_filetime,
@@ -78,7 +75,7 @@ impl ClientCore {
         let mut initiator = Initiator::new(InitiatorParams {
             credentials: args.credentials,
             workstation: self.options.workstation.clone(),
-            target_spn: args.target_spn,
+            target_spn: None,
         });
         let session_id = match &args.kind {
             LoginKind::New => SessionId(0),
