@@ -6,7 +6,8 @@
 //! It accepts non-minimal lengths, since some clients write them. It skips unknown elements without
 //! parsing their content, so nesting depth costs nothing.
 
-use crate::{AuthError, MAX_TOKEN_LEN};
+use crate::AuthError::{self, InvalidToken};
+use crate::MAX_TOKEN_LEN;
 
 pub(crate) const SEQUENCE: u8 = 0x30;
 pub(crate) const OID: u8 = 0x06;
@@ -19,10 +20,6 @@ pub(crate) const APPLICATION_0: u8 = 0x60;
 /// The tag of a constructed context-specific element `[n]`; n is below 31.
 pub(crate) const fn context(n: u8) -> u8 {
     0xa0 | n
-}
-
-const fn bad(what: &'static str) -> AuthError {
-    AuthError::InvalidToken(what)
 }
 
 /// A cursor over sibling elements.
@@ -41,9 +38,7 @@ pub(crate) struct Element<'a> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Result<Self, AuthError> {
-        if bytes.len() > MAX_TOKEN_LEN {
-            return Err(bad("token too long"));
-        }
+        AuthError::malformed_if(bytes.len() > MAX_TOKEN_LEN, "token too long")?;
         Ok(Self { rest: bytes })
     }
 
@@ -53,31 +48,31 @@ impl<'a> Reader<'a> {
 
     /// Returns the next element of any tag.
     pub(crate) fn next(&mut self) -> Result<Element<'a>, AuthError> {
-        let (&tag, after_tag) = self.rest.split_first().ok_or(bad("DER: no tag"))?;
-        if tag & 0x1f == 0x1f {
-            return Err(bad("DER: multi-byte tag"));
-        }
-        let (&first, mut after) = after_tag.split_first().ok_or(bad("DER: no length"))?;
+        let (&tag, after_tag) = self.rest.split_first().ok_or(InvalidToken("DER: no tag"))?;
+        AuthError::malformed_if(tag & 0x1f == 0x1f, "DER: multi-byte tag")?;
+        let (&first, mut after) = after_tag
+            .split_first()
+            .ok_or(InvalidToken("DER: no length"))?;
         let len = match first {
             0..=0x7f => usize::from(first),
             0x81..=0x84 => {
                 let (digits, tail) = after
                     .split_at_checked(usize::from(first & 0x7f))
-                    .ok_or(bad("DER: cut length"))?;
+                    .ok_or(InvalidToken("DER: cut length"))?;
                 after = tail;
                 digits
                     .iter()
                     .fold(0usize, |len, d| (len << 8) | usize::from(*d))
             }
-            _ => return Err(bad("DER: length form")),
+            _ => return Err(InvalidToken("DER: length form")),
         };
         let (content, rest) = after
             .split_at_checked(len)
-            .ok_or(bad("DER: length beyond end"))?;
+            .ok_or(InvalidToken("DER: length beyond end"))?;
         let raw = self
             .rest
             .get(..self.rest.len() - rest.len())
-            .ok_or(bad("DER: length"))?;
+            .ok_or(InvalidToken("DER: length"))?;
         self.rest = rest;
         Ok(Element { tag, content, raw })
     }
@@ -85,11 +80,8 @@ impl<'a> Reader<'a> {
     /// Returns the next element, which must have this tag.
     pub(crate) fn expect(&mut self, tag: u8) -> Result<Element<'a>, AuthError> {
         let element = self.next()?;
-        if element.tag == tag {
-            Ok(element)
-        } else {
-            Err(bad("DER: unexpected tag"))
-        }
+        AuthError::malformed_if(element.tag != tag, "DER: unexpected tag")?;
+        Ok(element)
     }
 }
 
@@ -97,11 +89,8 @@ impl<'a> Reader<'a> {
 pub(crate) fn only(bytes: &[u8], tag: u8) -> Result<Element<'_>, AuthError> {
     let mut reader = Reader::new(bytes)?;
     let element = reader.expect(tag)?;
-    if reader.is_empty() {
-        Ok(element)
-    } else {
-        Err(bad("DER: trailing bytes"))
-    }
+    AuthError::malformed_if(!reader.is_empty(), "DER: trailing bytes")?;
+    Ok(element)
 }
 
 /// Encodes one element around the concatenation of `parts`, with a minimal length.

@@ -135,6 +135,16 @@ pub enum AuthError {
     Rejected,
 }
 
+impl AuthError {
+    /// Fails as a malformed token if `condition` holds.
+    pub(crate) fn malformed_if(condition: bool, what: &'static str) -> Result<(), Self> {
+        match condition {
+            true => Err(Self::InvalidToken(what)),
+            false => Ok(()),
+        }
+    }
+}
+
 /// The surroundings that a step needs: clock, randomness, user database, limiter.
 pub struct AuthEnv<'a> {
     /// The current time as FILETIME: 100 ns units since 1601-01-01 UTC.

@@ -84,9 +84,8 @@ pub(crate) fn parse_init(token: &[u8]) -> Result<Init<'_>, AuthError> {
         let field = fields.next()?;
         if field.tag == context(0) {
             let list = der::only(field.content, SEQUENCE)?;
-            if list.raw.len() > KEPT_MAX {
-                return Err(AuthError::InvalidToken("SPNEGO: mechanism list too long"));
-            }
+            let is_long = list.raw.len() > KEPT_MAX;
+            AuthError::malformed_if(is_long, "SPNEGO: mechanism list too long")?;
             init.mech_list = list.raw;
             init.mechs = parse_mechs(list.content)?;
         } else if field.tag == context(2) {
@@ -94,9 +93,7 @@ pub(crate) fn parse_init(token: &[u8]) -> Result<Init<'_>, AuthError> {
         }
         // reqFlags [1] must be ignored ([MS-SPNG] 3.1.5.3); negHints and a MIC in the first token are ignored as well.
     }
-    if init.mechs.is_empty() {
-        return Err(AuthError::InvalidToken("SPNEGO: no mechanism list"));
-    }
+    AuthError::malformed_if(init.mechs.is_empty(), "SPNEGO: no mechanism list")?;
     Ok(init)
 }
 
@@ -104,9 +101,7 @@ fn parse_mechs(content: &[u8]) -> Result<Vec<Mech>, AuthError> {
     let mut reader = Reader::new(content)?;
     let mut mechs = Vec::new();
     while !reader.is_empty() {
-        if mechs.len() == MAX_MECHS {
-            return Err(AuthError::InvalidToken("SPNEGO: too many mechanisms"));
-        }
+        AuthError::malformed_if(mechs.len() == MAX_MECHS, "SPNEGO: too many mechanisms")?;
         mechs.push(Mech::from_oid(reader.expect(OID)?.content));
     }
     Ok(mechs)

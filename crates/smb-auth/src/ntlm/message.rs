@@ -6,7 +6,8 @@
 //! flags and proofs is in `server` and `client`.
 
 use super::SIGNATURE;
-use crate::{AuthError, KEPT_MAX};
+use crate::AuthError::{self, InvalidToken};
+use crate::KEPT_MAX;
 
 /// NEGOTIATE flags ([MS-NLMP] 2.2.2.5).
 pub(crate) mod flags {
@@ -59,16 +60,12 @@ const BLOB_FIXED: usize = 28;
 /// The position of the MIC in AUTHENTICATE.
 pub(crate) const MIC_RANGE: core::ops::Range<usize> = 72..88;
 
-const fn bad(what: &'static str) -> AuthError {
-    AuthError::InvalidToken(what)
-}
-
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], AuthError> {
     bytes
         .get(at..)
         .and_then(|b| b.first_chunk::<N>())
         .copied()
-        .ok_or(bad("NTLM: message too short"))
+        .ok_or(InvalidToken("NTLM: message too short"))
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Result<u16, AuthError> {
@@ -80,16 +77,10 @@ fn u32_at(bytes: &[u8], at: usize) -> Result<u32, AuthError> {
 }
 
 fn check_header(message: &[u8], message_type: u32) -> Result<(), AuthError> {
-    if message.len() > MAX_MESSAGE {
-        return Err(bad("NTLM: message too long"));
-    }
-    if !message.starts_with(SIGNATURE) {
-        return Err(bad("NTLM: no signature"));
-    }
-    if u32_at(message, 8)? != message_type {
-        return Err(bad("NTLM: unexpected message type"));
-    }
-    Ok(())
+    AuthError::malformed_if(message.len() > MAX_MESSAGE, "NTLM: message too long")?;
+    AuthError::malformed_if(!message.starts_with(SIGNATURE), "NTLM: no signature")?;
+    let is_other = u32_at(message, 8)? != message_type;
+    AuthError::malformed_if(is_other, "NTLM: unexpected message type")
 }
 
 /// A variable field: length (u16), maximum length (u16, ignored), offset (u32).
@@ -104,12 +95,10 @@ fn field<'a>(
     if len == 0 {
         return Ok(&[]);
     }
-    let offset = usize::try_from(u32_at(message, at + 4)?).map_err(|_| bad(what))?;
-    if len > max || offset < fixed {
-        return Err(bad(what));
-    }
-    let end = offset.checked_add(len).ok_or(bad(what))?;
-    message.get(offset..end).ok_or(bad(what))
+    let offset = usize::try_from(u32_at(message, at + 4)?).map_err(|_| InvalidToken(what))?;
+    AuthError::malformed_if(len > max || offset < fixed, what)?;
+    let end = offset.checked_add(len).ok_or(InvalidToken(what))?;
+    message.get(offset..end).ok_or(InvalidToken(what))
 }
 
 /// The encoding of the strings in CHALLENGE and AUTHENTICATE ([MS-NLMP] 2.2.2.5, bits A and B). AV
@@ -167,20 +156,16 @@ fn oem(bytes: &[u8]) -> String {
 
 fn text(bytes: &[u8], what: &'static str) -> Result<String, AuthError> {
     let (units, odd) = bytes.as_chunks::<2>();
-    if !odd.is_empty() {
-        return Err(bad(what));
-    }
+    AuthError::malformed_if(!odd.is_empty(), what)?;
     char::decode_utf16(units.iter().map(|unit| u16::from_le_bytes(*unit)))
-        .map(|c| c.map_err(|_| bad(what)))
+        .map(|c| c.map_err(|_| InvalidToken(what)))
         .collect()
 }
 
 /// Returns the flags of NEGOTIATE. Its names are not used and therefore not parsed.
 pub(crate) fn parse_negotiate(message: &[u8]) -> Result<u32, AuthError> {
     check_header(message, 1)?;
-    if message.len() > KEPT_MAX {
-        return Err(AuthError::InvalidToken("NTLM: NEGOTIATE too long"));
-    }
+    AuthError::malformed_if(message.len() > KEPT_MAX, "NTLM: NEGOTIATE too long")?;
     u32_at(message, 12)
 }
 
@@ -262,15 +247,11 @@ impl<'a> NtAnswer<'a> {
         if nt.len() <= 24 {
             return Err(AuthError::NtlmV1Refused);
         }
-        if nt.len() < MIN_NT {
-            return Err(bad("NTLM: NT answer too short"));
-        }
+        AuthError::malformed_if(nt.len() < MIN_NT, "NTLM: NT answer too short")?;
         let (proof, blob) = nt
             .split_at_checked(PROOF_LEN)
-            .ok_or(bad("NTLM: NT answer"))?;
-        if !blob.starts_with(&[1, 1]) {
-            return Err(bad("NTLM: NT answer version"));
-        }
+            .ok_or(InvalidToken("NTLM: NT answer"))?;
+        AuthError::malformed_if(!blob.starts_with(&[1, 1]), "NTLM: NT answer version")?;
         Ok(Self { proof, blob })
     }
 
@@ -305,11 +286,14 @@ impl<'a> AvPairs<'a> {
         if id == av::EOL {
             return Ok(None);
         }
-        self.left = self.left.checked_sub(1).ok_or(bad("NTLM: AV pairs"))?;
+        self.left = self
+            .left
+            .checked_sub(1)
+            .ok_or(InvalidToken("NTLM: AV pairs"))?;
         let body = self.rest.get(4..).unwrap_or(&[]);
         let (value, rest) = body
             .split_at_checked(len)
-            .ok_or(bad("NTLM: AV pair cut short"))?;
+            .ok_or(InvalidToken("NTLM: AV pair cut short"))?;
         self.rest = rest;
         Ok(Some((id, value)))
     }

@@ -108,17 +108,11 @@ impl Challenged {
         // A client that knows NTLMv1 alone often sends no flags either; its answer is the reason to name.
         let answer = NtAnswer::parse(parsed.nt)?;
         let needed = self.flags & (self.charset.flag() | flags::EXTENDED_SESSIONSECURITY);
-        if negotiated & needed != needed {
-            return Err(AuthError::InvalidToken("NTLM: flags taken back"));
-        }
+        AuthError::malformed_if(negotiated & needed != needed, "NTLM: flags taken back")?;
         // The form is checked before the password, so that its result reveals nothing about the password.
         answer.av_pairs().flags()?;
         let key_exchange = negotiated & flags::KEY_EXCH != 0;
-        if key_exchange && parsed.encrypted_key.len() != 16 {
-            return Err(AuthError::InvalidToken(
-                "NTLM: encrypted session key length",
-            ));
-        }
+        check_key(key_exchange, &parsed)?;
         if !env.gate.admit(&parsed.user) {
             return Err(AuthError::TooManyFailures { name: parsed.user });
         }
@@ -229,11 +223,7 @@ fn without_password(parsed: Authenticate<'_>, env: &AuthEnv<'_>) -> AuthError {
 /// Accepts a null session. Its base key is 16 zero bytes and proves nothing.
 fn anonymous(parsed: &Authenticate<'_>, negotiated: u32) -> Result<Accepted, AuthError> {
     let key_exchange = negotiated & flags::KEY_EXCH != 0 && !parsed.encrypted_key.is_empty();
-    if key_exchange && parsed.encrypted_key.len() != 16 {
-        return Err(AuthError::InvalidToken(
-            "NTLM: encrypted session key length",
-        ));
-    }
+    check_key(key_exchange, parsed)?;
     let exported = export(&Zeroizing::new([0; 16]), key_exchange, parsed.encrypted_key);
     Ok(Accepted {
         identity: PeerIdentity::Anonymous,
@@ -241,6 +231,12 @@ fn anonymous(parsed: &Authenticate<'_>, negotiated: u32) -> Result<Accepted, Aut
         session_key: SessionKey::new(exported.to_vec()),
         had_mic: false,
     })
+}
+
+/// Checks the length of the session key that a client sends with `key_exchange`.
+fn check_key(key_exchange: bool, parsed: &Authenticate<'_>) -> Result<(), AuthError> {
+    let is_wrong = key_exchange && parsed.encrypted_key.len() != 16;
+    AuthError::malformed_if(is_wrong, "NTLM: encrypted session key length")
 }
 
 /// Computes ExportedSessionKey; `encrypted` has 16 bytes if `key_exchange` is set.
