@@ -129,10 +129,7 @@ impl<D: Disk> Attributes for PosixVfs<D> {
                 other => other?,
             };
         }
-        match stays(&entry) {
-            true => Err(VfsError::AccessDenied),
-            false => Ok(()),
-        }
+        VfsError::AccessDenied.when(stays(&entry))
     }
 
     fn uid(&self, who: &Identity) -> u32 {
@@ -350,11 +347,7 @@ impl<D: Disk> PosixVfs<D> {
             // Linux cannot store attributes of this object, so only the present values can be set.
             let same = bits == old_bits & dos::SETTABLE;
             let kept = same && set.created.is_none() && set.sparse.is_none();
-            return if kept {
-                Ok(())
-            } else {
-                Err(VfsError::NotSupported)
-            };
+            return VfsError::NotSupported.when(!kept);
         }
         let sparse = set.sparse.unwrap_or(old_bits & dos::SPARSE != 0);
         if kind == Kind::Directory {

@@ -118,7 +118,7 @@ impl<D: Disk> Contents for PosixVfs<D> {
                 StreamPlace::Xattr(_) => {
                     let fits = size.saturating_sub(1) <= IN_XATTR_MAX as u64
                         || self.options.streams == StreamStore::Depot;
-                    return fits.then_some(()).ok_or(VfsError::TooLarge);
+                    return VfsError::TooLarge.when(!fits);
                 }
                 StreamPlace::Depot(fd) => fd,
             },
@@ -331,9 +331,8 @@ impl<D: Disk> PosixVfs<D> {
         // A request for more than there is would take all free space before it fails, and others would find the disk
         // full meanwhile.
         let free = self.disk.stat_fs(fd).await?;
-        if free.block.saturating_mul(free.available) < size - stat.blocks.saturating_mul(512) {
-            return Err(VfsError::NoSpace);
-        }
+        let missing = size - stat.blocks.saturating_mul(512);
+        VfsError::NoSpace.when(free.block.saturating_mul(free.available) < missing)?;
         // Space that was reserved before a failure stays until the file is truncated or closed: truncating here
         // could remove data that another client has written behind the end meanwhile.
         let reserved = self.disk.allocate(fd, Allocate::Reserve, 0, size).await;

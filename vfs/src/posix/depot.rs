@@ -303,10 +303,8 @@ impl<D: Disk> PosixVfs<D> {
         let Some(fd) = unless(opened, &[libc::ENOENT])? else {
             return Ok(None);
         };
-        match self.may_be_planted(node, (&folder, &fd)).await? {
-            true => Err(VfsError::AccessDenied),
-            false => Ok(Some(fd)),
-        }
+        VfsError::AccessDenied.when(self.may_be_planted(node, (&folder, &fd)).await?)?;
+        Ok(Some(fd))
     }
 
     /// Makes an empty file for a stream, opened for reading and writing. `Exists` if there is one.

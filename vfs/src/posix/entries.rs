@@ -83,10 +83,8 @@ impl<D: Disk> PosixVfs<D> {
             }
             names.push(name);
         }
-        match names.len() > max {
-            true => Err(VfsError::TooLarge),
-            false => Ok((names, looked)),
-        }
+        VfsError::TooLarge.when(names.len() > max)?;
+        Ok((names, looked))
     }
 
     /// Whether an entry is a link. Where the listing does not say, and no query of it has (`found`), the disk is asked.

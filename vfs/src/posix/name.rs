@@ -144,10 +144,8 @@ pub fn unmapped(shown: &str) -> Option<String> {
 /// beyond the limits.
 pub fn to_disk(shown: &str) -> VfsResult<Box<[u8]>> {
     if is_same(shown.as_bytes()) {
-        return match shown.len() <= NAME_MAX {
-            true => Ok(shown.as_bytes().into()),
-            false => Err(VfsError::NameTooLong),
-        };
+        VfsError::NameTooLong.when(shown.len() > NAME_MAX)?;
+        return Ok(shown.as_bytes().into());
     }
     VfsError::InvalidName.when(shown.is_empty() || shown == "." || shown == "..")?;
     VfsError::NameTooLong.when(shown.encode_utf16().take(SHOWN_MAX + 1).count() > SHOWN_MAX)?;

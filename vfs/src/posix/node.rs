@@ -133,11 +133,8 @@ impl<D: Disk> PosixNode<D> {
 
     /// The descriptor if it can list or hold entries; `NotADirectory` otherwise.
     pub(super) fn directory(&self) -> VfsResult<&D::Fd> {
-        if self.is_directory() {
-            Ok(&self.0.fd)
-        } else {
-            Err(VfsError::NotADirectory)
-        }
+        VfsError::NotADirectory.when(!self.is_directory())?;
+        Ok(&self.0.fd)
     }
 }
 

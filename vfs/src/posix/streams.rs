@@ -413,7 +413,7 @@ impl<D: Disk> PosixVfs<D> {
         if let Some(attribute) = attribute {
             gone |= self.drop_attribute(node, &attribute).await?;
         }
-        gone.then_some(()).ok_or(VfsError::NotFound)
+        VfsError::NotFound.when(!gone)
     }
 
     pub(super) async fn attribute_there(
@@ -441,19 +441,15 @@ impl<D: Disk> PosixVfs<D> {
 
 /// Checks that a size or offset lies within an attribute.
 fn within_attribute(bytes: u64) -> VfsResult<usize> {
-    let bytes = usize::try_from(bytes).map_err(|_| VfsError::TooLarge)?;
-    (bytes <= IN_XATTR_MAX)
-        .then_some(bytes)
+    let within = usize::try_from(bytes).ok();
+    within
+        .filter(|bytes| *bytes <= IN_XATTR_MAX)
         .ok_or(VfsError::TooLarge)
 }
 
 /// [MS-FSCC] 2.1.5.3: checks the name of a stream.
 pub(super) fn check_stream_name(asked: &str) -> VfsResult<()> {
     VfsError::InvalidName.when(asked.is_empty() || asked.contains(['\0', '/', '\\', ':']))?;
-    if asked.encode_utf16().take(name::SHOWN_MAX + 1).count() > name::SHOWN_MAX
-        || stream_file(asked).is_none()
-    {
-        return Err(VfsError::NameTooLong);
-    }
-    Ok(())
+    let length = asked.encode_utf16().take(name::SHOWN_MAX + 1).count();
+    VfsError::NameTooLong.when(length > name::SHOWN_MAX || stream_file(asked).is_none())
 }

@@ -163,9 +163,8 @@ impl<D: Disk> PosixVfs<D> {
         if target.first() == Some(&b'/') {
             let root = self.options.root_path.as_os_str().as_bytes();
             let above: Vec<&[u8]> = self::components(root).collect();
-            if root.first() != Some(&b'/') || !components.starts_with(&above) {
-                return Err(VfsError::SymbolicLink);
-            }
+            let is_within = root.first() == Some(&b'/') && components.starts_with(&above);
+            VfsError::SymbolicLink.when(!is_within)?;
             components.drain(..above.len());
             stack.steps.clear();
         }

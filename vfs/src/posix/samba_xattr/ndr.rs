@@ -19,9 +19,7 @@ impl<'a> Reader<'a> {
             .at
             .checked_next_multiple_of(to)
             .ok_or(VfsError::Corrupt)?;
-        (self.at <= self.blob.len())
-            .then_some(())
-            .ok_or(VfsError::Corrupt)
+        VfsError::Corrupt.when(self.at > self.blob.len())
     }
 
     pub(super) fn bytes(&mut self, count: usize) -> VfsResult<&'a [u8]> {

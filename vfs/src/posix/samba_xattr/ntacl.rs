@@ -33,9 +33,8 @@ impl NtAcl {
     pub fn parse(blob: &[u8]) -> VfsResult<Self> {
         let mut reader = Reader::new(blob);
         let version = reader.u16()?;
-        if reader.u16()? != version || !(1..=4).contains(&version) || reader.u32()? == 0 {
-            return Err(VfsError::Corrupt);
-        }
+        VfsError::Corrupt.when(reader.u16()? != version || !(1..=4).contains(&version))?;
+        VfsError::Corrupt.when(reader.u32()? == 0)?;
         let mut sys_acl_hash = None;
         if version >= 2 {
             VfsError::Corrupt.when(reader.u32()? == 0)?;
@@ -94,9 +93,7 @@ impl NtAcl {
 /// Rebases the four offsets of a descriptor, which count from `from` bytes before its start, so
 /// that they count from `to` bytes before it. Checks that they lie within it.
 fn rebase(descriptor: &[u8], from: usize, to: usize) -> VfsResult<Vec<u8>> {
-    if descriptor.len() < DESCRIPTOR_HEADER || descriptor.len() > DESCRIPTOR_MAX {
-        return Err(VfsError::Corrupt);
-    }
+    VfsError::Corrupt.when(!(DESCRIPTOR_HEADER..=DESCRIPTOR_MAX).contains(&descriptor.len()))?;
     let mut moved = descriptor.to_vec();
     for field in [4usize, 8, 12, 16] {
         let place = moved.get_mut(field..field + 4).ok_or(VfsError::Corrupt)?;

@@ -35,9 +35,8 @@ const MASK: u16 = 6;
 fn parse(blob: &[u8]) -> VfsResult<Vec<AclEntry>> {
     let (version, entries) = blob.split_first_chunk().ok_or(VfsError::Corrupt)?;
     let (entries, rest) = entries.as_chunks::<8>();
-    if u32::from_le_bytes(*version) != VERSION || !rest.is_empty() || entries.len() > ENTRIES_MAX {
-        return Err(VfsError::Corrupt);
-    }
+    VfsError::Corrupt.when(u32::from_le_bytes(*version) != VERSION || !rest.is_empty())?;
+    VfsError::Corrupt.when(entries.len() > ENTRIES_MAX)?;
     entries
         .iter()
         .map(|&[t0, t1, p0, p1, i0, i1, i2, i3]| {
