@@ -135,7 +135,8 @@ pub struct Created<F> {
 /// Name and value of the extended attribute that a new file starts with, made from its first state.
 pub type Mark = Box<dyn FnOnce(&Stat) -> (&'static str, Vec<u8>) + Send>;
 
-/// The result of [`Disk::entries_attrs`](super::Disk::entries_attrs) for one name: the inode's state, and the attribute unless it is known.
+/// The result of [`Disk::entries_attrs`](super::Disk::entries_attrs) for one name: the inode's state, and the attribute
+/// unless it is known.
 pub type EntryAttrs = (Stat, Option<DiskResult<Vec<u8>>>);
 
 /// Extended attributes with the lengths of their values.

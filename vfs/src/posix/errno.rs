@@ -1,8 +1,8 @@
 //! Maps errno numbers to meanings in one place.
 //!
-//! Every number that Linux file systems return has its meaning here. A number that is not listed counts as an I/O error, because to
-//! report less damage than there may be would be worse. Where a number means something else to a particular call
-//! (ENOENT of a middle component, ENXIO of a seek) the caller looks at the number before it comes here.
+//! Every number that Linux file systems return has its meaning here. A number that is not listed counts as an I/O
+//! error, because to report less damage than there may be would be worse. Where a number means something else to a
+//! particular call (ENOENT of a middle component, ENXIO of a seek) the caller looks at the number before it comes here.
 
 use crate::{
     VfsError, VfsResult,

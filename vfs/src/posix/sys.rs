@@ -153,8 +153,8 @@ pub(crate) fn access(fd: BorrowedFd<'_>, mode: u32) -> DiskResult<()> {
     })
 }
 
-/// `getxattrat`: the attribute's value; without a name `listxattrat`: all names, each followed by a NUL. It is appended to
-/// `out` within its capacity. `flags` are `AT_*`. ERANGE if there is not enough room.
+/// `getxattrat`: the attribute's value; without a name `listxattrat`: all names, each followed by a NUL. The result is
+/// appended to `out` within its capacity. `flags` are `AT_*`. ERANGE if there is not enough room.
 pub(crate) fn xattr_at(
     dir: BorrowedFd<'_>,
     path: &CStr,
