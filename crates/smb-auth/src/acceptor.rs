@@ -161,9 +161,7 @@ impl Acceptor {
         env: &mut AuthEnv<'_>,
     ) -> Result<AuthStep, AuthError> {
         let resp = spnego::parse_resp(token)?;
-        if resp.state == Some(NegState::Reject) {
-            return Err(AuthError::Rejected);
-        }
+        AuthError::Rejected.when(resp.state == Some(NegState::Reject))?;
         let authenticate = resp
             .token
             .ok_or(AuthError::InvalidToken("SPNEGO: no NTLM token"))?;

@@ -38,7 +38,7 @@ pub(crate) struct Element<'a> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Result<Self, AuthError> {
-        AuthError::malformed_if(bytes.len() > MAX_TOKEN_LEN, "token too long")?;
+        InvalidToken("token too long").when(bytes.len() > MAX_TOKEN_LEN)?;
         Ok(Self { rest: bytes })
     }
 
@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
     /// Returns the next element of any tag.
     pub(crate) fn next(&mut self) -> Result<Element<'a>, AuthError> {
         let (&tag, after_tag) = self.rest.split_first().ok_or(InvalidToken("DER: no tag"))?;
-        AuthError::malformed_if(tag & 0x1f == 0x1f, "DER: multi-byte tag")?;
+        InvalidToken("DER: multi-byte tag").when(tag & 0x1f == 0x1f)?;
         let (&first, mut after) = after_tag
             .split_first()
             .ok_or(InvalidToken("DER: no length"))?;
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
     /// Returns the next element, which must have this tag.
     pub(crate) fn expect(&mut self, tag: u8) -> Result<Element<'a>, AuthError> {
         let element = self.next()?;
-        AuthError::malformed_if(element.tag != tag, "DER: unexpected tag")?;
+        InvalidToken("DER: unexpected tag").when(element.tag != tag)?;
         Ok(element)
     }
 }
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
 pub(crate) fn only(bytes: &[u8], tag: u8) -> Result<Element<'_>, AuthError> {
     let mut reader = Reader::new(bytes)?;
     let element = reader.expect(tag)?;
-    AuthError::malformed_if(!reader.is_empty(), "DER: trailing bytes")?;
+    InvalidToken("DER: trailing bytes").when(!reader.is_empty())?;
     Ok(element)
 }
 

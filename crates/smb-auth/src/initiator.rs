@@ -71,12 +71,9 @@ impl Initiator {
             }
             State::Negotiated(negotiate) => {
                 let resp = spnego::parse_resp(token)?;
-                if resp.state == Some(NegState::Reject) {
-                    return Err(AuthError::Rejected);
-                }
-                if resp.mech.is_some_and(|m| m != Mech::Ntlmssp) {
-                    return Err(AuthError::InvalidToken("SPNEGO: mechanism not offered"));
-                }
+                AuthError::Rejected.when(resp.state == Some(NegState::Reject))?;
+                let is_other = resp.mech.is_some_and(|m| m != Mech::Ntlmssp);
+                AuthError::InvalidToken("SPNEGO: mechanism not offered").when(is_other)?;
                 let challenge = resp
                     .token
                     .ok_or(AuthError::InvalidToken("SPNEGO: no challenge"))?;
@@ -103,9 +100,7 @@ impl Initiator {
             return Ok(None);
         }
         let resp = spnego::parse_resp(token)?;
-        if resp.state != Some(NegState::AcceptCompleted) {
-            return Err(AuthError::Rejected);
-        }
+        AuthError::Rejected.when(resp.state != Some(NegState::AcceptCompleted))?;
         let expected = keys.sign(Sender::Server, &mech_list());
         match resp.mic {
             Some(mic) if bool::from(expected.ct_eq(mic)) => Ok(None),

@@ -136,10 +136,10 @@ pub enum AuthError {
 }
 
 impl AuthError {
-    /// Fails as a malformed token if `condition` holds.
-    pub(crate) fn malformed_if(condition: bool, what: &'static str) -> Result<(), Self> {
+    /// Fails with this error if `condition` holds.
+    pub(crate) fn when(self, condition: bool) -> Result<(), Self> {
         match condition {
-            true => Err(Self::InvalidToken(what)),
+            true => Err(self),
             false => Ok(()),
         }
     }

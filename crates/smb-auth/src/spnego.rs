@@ -70,9 +70,8 @@ pub(crate) struct Resp<'a> {
 /// Decodes the first token of a client, with its GSS-API wrapper.
 pub(crate) fn parse_init(token: &[u8]) -> Result<Init<'_>, AuthError> {
     let mut gss = Reader::new(der::only(token, der::APPLICATION_0)?.content)?;
-    if gss.expect(OID)?.content != OID_SPNEGO {
-        return Err(AuthError::NotSupported("GSS-API mechanism is not SPNEGO"));
-    }
+    let is_other = gss.expect(OID)?.content != OID_SPNEGO;
+    AuthError::NotSupported("GSS-API mechanism is not SPNEGO").when(is_other)?;
     let choice = gss.expect(context(0))?;
     let mut fields = Reader::new(der::only(choice.content, SEQUENCE)?.content)?;
     let mut init = Init {
@@ -85,7 +84,7 @@ pub(crate) fn parse_init(token: &[u8]) -> Result<Init<'_>, AuthError> {
         if field.tag == context(0) {
             let list = der::only(field.content, SEQUENCE)?;
             let is_long = list.raw.len() > KEPT_MAX;
-            AuthError::malformed_if(is_long, "SPNEGO: mechanism list too long")?;
+            AuthError::InvalidToken("SPNEGO: mechanism list too long").when(is_long)?;
             init.mech_list = list.raw;
             init.mechs = parse_mechs(list.content)?;
         } else if field.tag == context(2) {
@@ -93,7 +92,7 @@ pub(crate) fn parse_init(token: &[u8]) -> Result<Init<'_>, AuthError> {
         }
         // reqFlags [1] must be ignored ([MS-SPNG] 3.1.5.3); negHints and a MIC in the first token are ignored as well.
     }
-    AuthError::malformed_if(init.mechs.is_empty(), "SPNEGO: no mechanism list")?;
+    AuthError::InvalidToken("SPNEGO: no mechanism list").when(init.mechs.is_empty())?;
     Ok(init)
 }
 
@@ -101,7 +100,7 @@ fn parse_mechs(content: &[u8]) -> Result<Vec<Mech>, AuthError> {
     let mut reader = Reader::new(content)?;
     let mut mechs = Vec::new();
     while !reader.is_empty() {
-        AuthError::malformed_if(mechs.len() == MAX_MECHS, "SPNEGO: too many mechanisms")?;
+        AuthError::InvalidToken("SPNEGO: too many mechanisms").when(mechs.len() == MAX_MECHS)?;
         mechs.push(Mech::from_oid(reader.expect(OID)?.content));
     }
     Ok(mechs)

@@ -47,9 +47,7 @@ pub(crate) fn answer(
     let challenge = message::parse_challenge(challenge_bytes)?;
     let negotiated = challenge.flags & ASKED;
     let needed = flags::UNICODE | flags::EXTENDED_SESSIONSECURITY | flags::TARGET_INFO;
-    if negotiated & needed != needed {
-        return Err(AuthError::NotSupported("NTLM server without NTLMv2"));
-    }
+    AuthError::NotSupported("NTLM server without NTLMv2").when(negotiated & needed != needed)?;
     let mut client_challenge = [0u8; 8];
     random(&mut client_challenge);
     let mut exported = Zeroizing::new([0u8; 16]);

@@ -77,10 +77,10 @@ fn u32_at(bytes: &[u8], at: usize) -> Result<u32, AuthError> {
 }
 
 fn check_header(message: &[u8], message_type: u32) -> Result<(), AuthError> {
-    AuthError::malformed_if(message.len() > MAX_MESSAGE, "NTLM: message too long")?;
-    AuthError::malformed_if(!message.starts_with(SIGNATURE), "NTLM: no signature")?;
+    InvalidToken("NTLM: message too long").when(message.len() > MAX_MESSAGE)?;
+    InvalidToken("NTLM: no signature").when(!message.starts_with(SIGNATURE))?;
     let is_other = u32_at(message, 8)? != message_type;
-    AuthError::malformed_if(is_other, "NTLM: unexpected message type")
+    InvalidToken("NTLM: unexpected message type").when(is_other)
 }
 
 /// A variable field: length (u16), maximum length (u16, ignored), offset (u32).
@@ -96,7 +96,7 @@ fn field<'a>(
         return Ok(&[]);
     }
     let offset = usize::try_from(u32_at(message, at + 4)?).map_err(|_| InvalidToken(what))?;
-    AuthError::malformed_if(len > max || offset < fixed, what)?;
+    InvalidToken(what).when(len > max || offset < fixed)?;
     let end = offset.checked_add(len).ok_or(InvalidToken(what))?;
     message.get(offset..end).ok_or(InvalidToken(what))
 }
@@ -156,7 +156,7 @@ fn oem(bytes: &[u8]) -> String {
 
 fn text(bytes: &[u8], what: &'static str) -> Result<String, AuthError> {
     let (units, odd) = bytes.as_chunks::<2>();
-    AuthError::malformed_if(!odd.is_empty(), what)?;
+    InvalidToken(what).when(!odd.is_empty())?;
     char::decode_utf16(units.iter().map(|unit| u16::from_le_bytes(*unit)))
         .map(|c| c.map_err(|_| InvalidToken(what)))
         .collect()
@@ -165,7 +165,7 @@ fn text(bytes: &[u8], what: &'static str) -> Result<String, AuthError> {
 /// Returns the flags of NEGOTIATE. Its names are not used and therefore not parsed.
 pub(crate) fn parse_negotiate(message: &[u8]) -> Result<u32, AuthError> {
     check_header(message, 1)?;
-    AuthError::malformed_if(message.len() > KEPT_MAX, "NTLM: NEGOTIATE too long")?;
+    InvalidToken("NTLM: NEGOTIATE too long").when(message.len() > KEPT_MAX)?;
     u32_at(message, 12)
 }
 
@@ -244,14 +244,12 @@ pub(crate) struct NtAnswer<'a> {
 impl<'a> NtAnswer<'a> {
     /// Splits a response; rejects NTLMv1 (24 bytes or less) and blobs of another version.
     pub(crate) fn parse(nt: &'a [u8]) -> Result<Self, AuthError> {
-        if nt.len() <= 24 {
-            return Err(AuthError::NtlmV1Refused);
-        }
-        AuthError::malformed_if(nt.len() < MIN_NT, "NTLM: NT answer too short")?;
+        AuthError::NtlmV1Refused.when(nt.len() <= 24)?;
+        InvalidToken("NTLM: NT answer too short").when(nt.len() < MIN_NT)?;
         let (proof, blob) = nt
             .split_at_checked(PROOF_LEN)
             .ok_or(InvalidToken("NTLM: NT answer"))?;
-        AuthError::malformed_if(!blob.starts_with(&[1, 1]), "NTLM: NT answer version")?;
+        InvalidToken("NTLM: NT answer version").when(!blob.starts_with(&[1, 1]))?;
         Ok(Self { proof, blob })
     }
 

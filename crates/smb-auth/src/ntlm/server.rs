@@ -108,7 +108,7 @@ impl Challenged {
         // A client that knows NTLMv1 alone often sends no flags either; its answer is the reason to name.
         let answer = NtAnswer::parse(parsed.nt)?;
         let needed = self.flags & (self.charset.flag() | flags::EXTENDED_SESSIONSECURITY);
-        AuthError::malformed_if(negotiated & needed != needed, "NTLM: flags taken back")?;
+        AuthError::InvalidToken("NTLM: flags taken back").when(negotiated & needed != needed)?;
         // The form is checked before the password, so that its result reveals nothing about the password.
         answer.av_pairs().flags()?;
         let key_exchange = negotiated & flags::KEY_EXCH != 0;
@@ -199,11 +199,8 @@ impl Challenged {
             field.fill(0);
         }
         let mic = keys::message_mic(&exported[..], &self.negotiate, &self.challenge, &zeroed);
-        if bool::from(mic.ct_eq(&claimed)) {
-            Ok(true)
-        } else {
-            Err(AuthError::BadMic)
-        }
+        AuthError::BadMic.when(!bool::from(mic.ct_eq(&claimed)))?;
+        Ok(true)
     }
 }
 
@@ -236,7 +233,7 @@ fn anonymous(parsed: &Authenticate<'_>, negotiated: u32) -> Result<Accepted, Aut
 /// Checks the length of the session key that a client sends with `key_exchange`.
 fn check_key(key_exchange: bool, parsed: &Authenticate<'_>) -> Result<(), AuthError> {
     let is_wrong = key_exchange && parsed.encrypted_key.len() != 16;
-    AuthError::malformed_if(is_wrong, "NTLM: encrypted session key length")
+    AuthError::InvalidToken("NTLM: encrypted session key length").when(is_wrong)
 }
 
 /// Computes ExportedSessionKey; `encrypted` has 16 bytes if `key_exchange` is set.
