@@ -230,9 +230,7 @@ impl Connection {
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                     other => other?,
                 };
-                if written == 0 {
-                    return Err(ClientError::Disconnected);
-                }
+                ClientError::Disconnected.when(written == 0)?;
                 let of_head = written.min(head.len());
                 head = head.get(of_head..).unwrap_or_default();
                 body = body.get(written - of_head..).unwrap_or_default();
@@ -266,9 +264,7 @@ impl Connection {
                 other => break other?,
             }
         };
-        if read == 0 {
-            return Err(ClientError::Disconnected);
-        }
+        ClientError::Disconnected.when(read == 0)?;
         let fed = self.core.feed(self.buffer.get(..read).unwrap_or_default());
         while let Some(event) = self.core.next_event() {
             self.sort(event);

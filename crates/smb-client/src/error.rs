@@ -37,6 +37,14 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// Fails with this error if `condition` holds.
+    pub(crate) fn when(self, condition: bool) -> Result<(), Self> {
+        match condition {
+            true => Err(self),
+            false => Ok(()),
+        }
+    }
+
     pub fn status(&self) -> Option<Status> {
         match self {
             Self::Status(status) => Some(*status),

@@ -107,9 +107,8 @@ impl File {
         let mut at = offset;
         for part in data.chunks(smb_wire::codec::size(piece.max(1))) {
             let written = self.write(at, part, WriteFlags::empty())?;
-            if smb_wire::codec::size(written) != part.len() {
-                return Err(ClientError::Protocol("short WRITE"));
-            }
+            let is_short = smb_wire::codec::size(written) != part.len();
+            ClientError::Protocol("short WRITE").when(is_short)?;
             at += u64::from(written);
         }
         Ok(())

@@ -168,18 +168,14 @@ impl Tree {
     pub fn validate_negotiate(&self) -> Result<(), ClientError> {
         let client = self.client();
         let signed = self.session.secret().is_some();
-        let Some(input) = client.connection().core().validate_negotiate_input() else {
+        let input = client.connection().core().validate_negotiate_input();
+        let Some(input) = input.filter(|_| signed) else {
             return Ok(());
         };
-        if !signed {
-            return Ok(());
-        }
         let request = Request::ioctl(FileId::ANY, FsctlCode::VALIDATE_NEGOTIATE_INFO, &input, 24)
             .overriding(|o| o.sign = (!self.encrypt).then_some(true));
         let reply = self.reply(request)?;
-        if !reply.signed && !reply.encrypted {
-            return Err(ClientError::Unsigned(smb_wire::Command::IOCTL));
-        }
+        ClientError::Unsigned(smb_wire::Command::IOCTL).when(!reply.signed && !reply.encrypted)?;
         // [MS-SMB2] 3.2.5.14.12: a signed refusal proves that the server does not implement SMB 3.
         if !reply.status().is_success() {
             return Ok(());
@@ -187,15 +183,11 @@ impl Tree {
         let body = IoctlResponse::read(&reply.message)?;
         let response = ValidateNegotiateInfoResponse::read(body.output)?;
         let negotiated = client.negotiated();
-        if response.dialect == negotiated.dialect.0
+        let is_same = response.dialect == negotiated.dialect.0
             && response.guid == negotiated.server_guid
             && response.capabilities == negotiated.capabilities.bits()
-            && response.security_mode == negotiated.security_mode.bits()
-        {
-            Ok(())
-        } else {
-            Err(ClientError::Protocol("the negotiation was changed"))
-        }
+            && response.security_mode == negotiated.security_mode.bits();
+        ClientError::Protocol("the negotiation was changed").when(!is_same)
     }
 
     pub fn disconnect(&self) -> Result<(), ClientError> {

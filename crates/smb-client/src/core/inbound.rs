@@ -64,12 +64,9 @@ impl ClientCore {
     fn open(&self, mut message: BytesMut) -> Result<(SessionId, Bytes), ClientError> {
         let header = TransformHeader::read(&message)?;
         let mut body = message.split_off(TransformHeader::SIZE.min(message.len()));
-        if header.flags != TransformHeader::ENCRYPTED {
-            return Err(ClientError::Encryption("flags"));
-        }
-        if smb_wire::codec::size(header.original_message_size) != body.len() {
-            return Err(ClientError::Encryption("size"));
-        }
+        ClientError::Encryption("flags").when(header.flags != TransformHeader::ENCRYPTED)?;
+        let size = smb_wire::codec::size(header.original_message_size);
+        ClientError::Encryption("size").when(size != body.len())?;
         let key = self
             .sessions
             .get(&header.session_id)
@@ -99,9 +96,8 @@ impl ClientCore {
 
     fn element_in(&mut self, mut reply: Reply) -> Result<(), ClientError> {
         let header = reply.header;
-        if !header.flags.contains(HeaderFlags::RESPONSE) {
-            return Err(ClientError::Protocol("a request from the server"));
-        }
+        let is_request = !header.flags.contains(HeaderFlags::RESPONSE);
+        ClientError::Protocol("a request from the server").when(is_request)?;
         if header.message_id == MessageId::UNSOLICITED {
             return self.unsolicited(reply);
         }
@@ -154,11 +150,8 @@ impl ClientCore {
             header.status,
             Status::USER_SESSION_DELETED | Status::NETWORK_SESSION_EXPIRED
         );
-        if outstanding.is_some_and(|o| o.encrypted) && !keyless && !self.tolerant {
-            return Err(ClientError::Encryption(
-                "clear reply to an encrypted request",
-            ));
-        }
+        let is_clear = outstanding.is_some_and(|o| o.encrypted) && !keyless && !self.tolerant;
+        ClientError::Encryption("clear reply to an encrypted request").when(is_clear)?;
         let key = self
             .sessions
             .get(&header.session_id)
@@ -178,11 +171,8 @@ impl ClientCore {
             && header.status != Status::PENDING
             && !keyless
             && !self.tolerant;
-        if due {
-            Err(ClientError::Unsigned(header.command))
-        } else {
-            Ok(false)
-        }
+        ClientError::Unsigned(header.command).when(due)?;
+        Ok(false)
     }
 
     /// Processes unsolicited messages: breaks and closed sessions.

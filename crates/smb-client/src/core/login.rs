@@ -285,15 +285,8 @@ fn verify_final(
     required: bool,
 ) -> Result<(), ClientError> {
     if !reply.header.flags.contains(HeaderFlags::SIGNED) {
-        return if required || negotiated.dialect >= Dialect::SMB_3_0 {
-            Err(ClientError::Unsigned(Command::SESSION_SETUP))
-        } else {
-            Ok(())
-        };
+        let is_required = required || negotiated.dialect >= Dialect::SMB_3_0;
+        return ClientError::Unsigned(Command::SESSION_SETUP).when(is_required);
     }
-    if is_signed_by(reply, key) {
-        Ok(())
-    } else {
-        Err(ClientError::BadSignature(Command::SESSION_SETUP))
-    }
+    ClientError::BadSignature(Command::SESSION_SETUP).when(!is_signed_by(reply, key))
 }

@@ -61,11 +61,8 @@ impl Reply {
 
     /// Returns the reply if its status is a success, else the status as an error.
     pub fn ok(self) -> Result<Self, ClientError> {
-        if self.status().is_success() {
-            Ok(self)
-        } else {
-            Err(ClientError::Status(self.status()))
-        }
+        ClientError::Status(self.status()).when(!self.status().is_success())?;
+        Ok(self)
     }
 }
 

@@ -55,9 +55,7 @@ pub struct Negotiated {
 impl ClientCore {
     /// Starts the negotiation; [`Event::Negotiated`] reports its end.
     pub fn begin_negotiate(&mut self) -> Result<(), ClientError> {
-        if self.stage != Stage::Fresh {
-            return Err(ClientError::Usage("negotiated already"));
-        }
+        ClientError::Usage("negotiated already").when(self.stage != Stage::Fresh)?;
         let dialects: &[&[u8]] = match self.options.multi_protocol {
             MultiProtocol::No => return self.send_negotiate(),
             MultiProtocol::Smb2002 => &[b"NT LM 0.12", DIALECT_SMB_2_002],
@@ -177,11 +175,11 @@ impl ClientCore {
                 self.send_negotiate()?;
                 return Ok(true);
             }
-            if response.dialect != Dialect::SMB_2_0_2 {
-                return Err(ClientError::Protocol("dialect of an SMB1 NEGOTIATE"));
-            }
-        } else if !self.options.dialects.contains(&response.dialect) {
-            return Err(ClientError::Protocol("dialect that was not offered"));
+            let is_other = response.dialect != Dialect::SMB_2_0_2;
+            ClientError::Protocol("dialect of an SMB1 NEGOTIATE").when(is_other)?;
+        } else {
+            let is_offered = self.options.dialects.contains(&response.dialect);
+            ClientError::Protocol("dialect that was not offered").when(!is_offered)?;
         }
         self.preauth.update(&reply.message);
         self.negotiated = Some(self.settle(&response)?);
@@ -241,9 +239,8 @@ impl ClientCore {
             match context.context_type {
                 PreauthIntegrityCapabilities::TYPE => {
                     let preauth = PreauthIntegrityCapabilities::read(context.data)?;
-                    if preauth.hash_algorithms != [HashAlgorithm::SHA_512] {
-                        return Err(ClientError::Protocol("preauth hash not offered"));
-                    }
+                    let is_other = preauth.hash_algorithms != [HashAlgorithm::SHA_512];
+                    ClientError::Protocol("preauth hash not offered").when(is_other)?;
                     hashed += 1;
                 }
                 EncryptionCapabilities::TYPE => {
@@ -252,9 +249,9 @@ impl ClientCore {
                         return Err(ClientError::Protocol("not exactly one cipher chosen"));
                     };
                     *cipher = Cipher::from_id(id.0);
-                    if id.0 != 0 && !cipher.is_some_and(|c| self.options.ciphers.contains(&c)) {
-                        return Err(ClientError::Protocol("cipher that was not offered"));
-                    }
+                    let is_offered = cipher.is_some_and(|c| self.options.ciphers.contains(&c));
+                    ClientError::Protocol("cipher that was not offered")
+                        .when(id.0 != 0 && !is_offered)?;
                 }
                 SigningCapabilities::TYPE => {
                     let chosen = SigningCapabilities::read(context.data)?.algorithms;
@@ -267,11 +264,7 @@ impl ClientCore {
                 _ => {}
             }
         }
-        if hashed == 1 {
-            Ok(())
-        } else {
-            Err(ClientError::Protocol("not exactly one preauth context"))
-        }
+        ClientError::Protocol("not exactly one preauth context").when(hashed != 1)
     }
 
     /// Returns the input of VALIDATE_NEGOTIATE_INFO if this connection has to send it ([MS-SMB2]
