@@ -75,11 +75,10 @@ pub(crate) enum ThreadGroup {
 impl ThreadGroup {
     /// The place for a job that waits for this file system (given by its device number) and no other.
     pub(crate) fn of(self, device: u64) -> Place {
-        let (group, local) = (self, false);
         Place {
-            group,
+            group: self,
             device,
-            local,
+            local: false,
         }
     }
 }
@@ -152,9 +151,13 @@ enum Need {
 impl GroupState {
     /// The jobs that threads may take.
     fn ready(&self, most: usize) -> usize {
-        let is_crowded = self.is_crowded(most);
+        self.ready_with(self.usual_max(most))
+    }
+
+    /// The jobs that threads may take if each file system may have this many usual threads.
+    fn ready_with(&self, usual_max: usize) -> usize {
         let each = self.file_systems.values();
-        each.map(|fs| fs.may_begin(most, is_crowded)).sum()
+        each.map(|fs| fs.ready(usual_max)).sum()
     }
 
     /// The threads that work for any file system.
@@ -162,10 +165,14 @@ impl GroupState {
         self.file_systems.values().map(FsJobs::running).sum()
     }
 
-    /// Whether all file systems together have as many threads as they may: each gets only the few then that it must
-    /// get. Otherwise each thread that becomes free would take one more job of a file system that hangs.
-    fn is_crowded(&self, most: usize) -> bool {
-        self.running() >= most * BUSY_FILE_SYSTEMS_MAX
+    /// The usual threads that each file system may have now. Where all together have as many threads as they may, these
+    /// are only the few that it must get. Otherwise each thread that becomes free would take one more job of a file
+    /// system that hangs.
+    fn usual_max(&self, most: usize) -> usize {
+        match self.running() >= most * BUSY_FILE_SYSTEMS_MAX {
+            true => most.min(THREADS_MIN),
+            false => most,
+        }
     }
 
     /// The threads that are idle, or about to take a job.
@@ -176,14 +183,14 @@ impl GroupState {
     /// Whether the waiting jobs need one more thread.
     fn wants_thread(&self, most: usize) -> bool {
         let free = self.free();
-        let wanted: usize = self.file_systems.values().map(|fs| fs.wanted(most)).sum();
-        self.ready(most) > free && (self.threads < most * BUSY_FILE_SYSTEMS_MAX || wanted > free)
+        let has_few = self.threads < most * BUSY_FILE_SYSTEMS_MAX;
+        self.ready(most) > free && (has_few || self.ready_with(most.min(THREADS_MIN)) > free)
     }
 
     /// The thread for a job that a thread of this home has just queued. A thread that is to be started is counted.
     fn need(&mut self, home: Home, most: usize) -> Need {
         // A job that must wait is for the next thread that ends one of the same file system.
-        if !self.is_wanted(most) {
+        if self.ready(most) == 0 {
             return Need::Nothing;
         }
         let near = self.idle.iter().rposition(|one| one.home == home);
@@ -212,20 +219,13 @@ impl GroupState {
         one.map_or(Need::Nothing, |one| Need::Call(one.thread))
     }
 
-    /// Whether there is a job that a thread may take.
-    fn is_wanted(&self, most: usize) -> bool {
-        self.ready(most) > 0
-    }
-
     /// The next job, of the file system that has the fewest threads.
     fn take(&mut self, most: usize) -> Option<(Owner, Job)> {
-        let is_crowded = self.is_crowded(most);
-        let ready = self
-            .file_systems
-            .iter_mut()
-            .filter(|(_, fs)| fs.may_begin(most, is_crowded) > 0);
+        let usual_max = self.usual_max(most);
+        let each = self.file_systems.iter_mut();
+        let ready = each.filter(|(_, fs)| fs.ready(usual_max) > 0);
         let (device, fs) = ready.min_by_key(|(_, fs)| fs.running())?;
-        let (requester, job) = fs.begin(most)?;
+        let (requester, job) = fs.begin(usual_max)?;
         Some(((*device, requester), job))
     }
 
@@ -347,7 +347,7 @@ impl GroupThreads {
             state.file_systems = served;
             lost = unserved;
         }
-        let wanted = state.is_wanted((self.threads_max)());
+        let wanted = state.ready((self.threads_max)()) > 0;
         if wanted && let Need::Call(thread) = state.call_any() {
             thread.unpark();
         }
@@ -387,7 +387,7 @@ impl GroupThreads {
             return true;
         };
         state.idle.remove(at);
-        let wanted = state.is_wanted((self.threads_max)());
+        let wanted = state.ready((self.threads_max)()) > 0;
         state.threads -= usize::from(!wanted);
         wanted
     }

@@ -1,6 +1,6 @@
 //! The waiting jobs that a group has for one file system, and the threads that work for it.
 
-use super::{Job, Purpose, QUEUE_MAX, SPARE_THREADS_MAX, THREADS_MIN, waiting::Waiting};
+use super::{Job, Purpose, QUEUE_MAX, SPARE_THREADS_MAX, waiting::Waiting};
 use crate::requester::Requester;
 
 /// The threads and waiting jobs that a group has for one file system.
@@ -21,9 +21,10 @@ impl FsJobs {
         self.usual.len() + self.spare.len()
     }
 
-    /// The number of jobs that threads may take now; 0 only if they may take none.
-    pub(super) fn ready(&self, most: usize) -> usize {
-        let free = most.saturating_sub(self.usual.len());
+    /// The number of jobs that threads may take now, if this many of the threads may be usual ones; 0 only if they may
+    /// take none.
+    pub(super) fn ready(&self, usual_max: usize) -> usize {
+        let free = usual_max.saturating_sub(self.usual.len());
         if self.waiting.jobs <= free {
             return self.waiting.jobs;
         }
@@ -33,17 +34,9 @@ impl FsJobs {
         self.waiting.jobs.min(free + without.take(spare).count())
     }
 
-    /// As [`FsJobs::ready`]; where it is crowded, only those for which there must be a thread.
-    pub(super) fn may_begin(&self, most: usize, is_crowded: bool) -> usize {
-        match is_crowded {
-            true => self.wanted(most),
-            false => self.ready(most),
-        }
-    }
-
     /// Takes the next job. Once the usual threads are busy, it is one of a requester that no thread works for.
-    pub(super) fn begin(&mut self, most: usize) -> Option<(Requester, Job)> {
-        let is_full = self.usual.len() >= most;
+    pub(super) fn begin(&mut self, usual_max: usize) -> Option<(Requester, Job)> {
+        let is_full = self.usual.len() >= usual_max;
         let (usual, spare) = (&self.usual, &self.spare);
         let may = |one: Requester| !(is_full && (usual.contains(&one) || spare.contains(&one)));
         let (requester, purpose, job) = self.waiting.pop(may)?;
@@ -77,15 +70,5 @@ impl FsJobs {
         let others = self.waiting.jobs.saturating_sub(servers + own);
         let free = QUEUE_MAX.saturating_sub(others);
         own < free.div_ceil(2)
-    }
-
-    /// The number of threads that it must get however many the others hold.
-    pub(super) fn wanted(&self, most: usize) -> usize {
-        let ready = self.ready(most);
-        match self.usual.len() < most {
-            true => ready.min(THREADS_MIN.saturating_sub(self.running())),
-            // These are for requesters that would have none.
-            false => ready,
-        }
     }
 }

@@ -97,7 +97,7 @@ fn jobs_that_take_long_leave_a_thread_to_each_other_requester() {
     submit(5, 10);
     assert_eq!(begin_all(), [5; 8]);
     submit(5, 1);
-    assert!(!CROWDED.lock().is_wanted(8), "no thread is woken in vain");
+    assert_eq!(CROWDED.lock().ready(8), 0, "no thread is woken in vain");
     submit(6, 2);
     submit(7, 1);
     submit(0, 1);
@@ -147,6 +147,34 @@ fn a_thread_that_becomes_free_is_not_lost_to_a_file_system_that_hangs() {
     assert_eq!(begin_all(), [1], "it has no more than its few");
     (0..2).for_each(|_| end(2));
     assert_eq!(begin_all(), [1, 50]);
+}
+
+/// Where several file systems hang, one user's long jobs on a healthy one leave a thread to each other user.
+#[test]
+fn among_file_systems_that_hang_a_long_job_leaves_a_thread_to_others() {
+    static AMONG: GroupThreads = GroupThreads::with_start("among", || 8, |_| Ok(()));
+    const HEALTHY: u64 = 50;
+    let submit = |device: u64, requester: u64, jobs: usize| {
+        let _entered = requester::enter(Requester(requester));
+        (0..jobs).for_each(|_| AMONG.submit(device, Box::new(|| {})).unwrap());
+    };
+    let begin = || {
+        let begun = AMONG.lock().take(8);
+        begun.map(|((device, requester), _)| (device, requester.0))
+    };
+    let begin_all = || std::iter::from_fn(begin).collect::<Vec<_>>();
+    (1..=BUSY_FILE_SYSTEMS_MAX as u64).for_each(|device| submit(device, 5, 20));
+    assert_eq!(begin_all().len(), 8 * BUSY_FILE_SYSTEMS_MAX);
+    submit(HEALTHY, 5, 20);
+    assert_eq!(begin_all(), [(HEALTHY, 5); THREADS_MIN]);
+    submit(HEALTHY, 6, 2);
+    assert_eq!(AMONG.lock().free(), 1, "one is started for it");
+    assert_eq!(begin_all(), [(HEALTHY, 6)], "one each");
+    (7..20).for_each(|requester| submit(HEALTHY, requester, 1));
+    let next = (7..14).map(|requester| (HEALTHY, requester));
+    assert_eq!(begin_all(), next.collect::<Vec<_>>(), "eight in all");
+    AMONG.lock().ended((HEALTHY, Requester(6)));
+    assert_eq!(begin_all(), [(HEALTHY, 14)]);
 }
 
 /// A server with hundreds of homes of another machine, which does not answer any more.
