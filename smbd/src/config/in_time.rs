@@ -23,6 +23,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// The longest time for an answer while another folder has not answered yet.
 const ANSWER_MAX_NEXT: Duration = Duration::from_millis(500);
 
+/// Folders that one message names.
+const NAMED_MAX: usize = 8;
+
 /// Folders that have not answered in time.
 static UNANSWERED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
@@ -66,6 +69,19 @@ pub(crate) fn in_time<T: Send + 'static>(
     }
 }
 
+/// The folders that have not answered in time, the first few by name.
+pub(crate) fn unanswered() -> Option<String> {
+    let unanswered = lock(&UNANSWERED);
+    let named = unanswered.iter().take(NAMED_MAX);
+    let named: Vec<_> = named.map(|folder| folder.display().to_string()).collect();
+    let names = named.join(", ");
+    match unanswered.len() - named.len() {
+        0 if named.is_empty() => None,
+        0 => Some(names),
+        more => Some(format!("{names} and {more} more")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
@@ -83,6 +99,7 @@ mod tests {
             assert_eq!(in_time(works, || 7), Some(7));
         }
         assert!(start.elapsed() < ANSWER_MAX, "{:?}", start.elapsed());
+        assert!(unanswered().is_some_and(|named| named.contains("/no/hangs")));
         // Another folder of the same server is waited for less long.
         let (_silent, silence) = mpsc::channel::<()>();
         let start = Instant::now();

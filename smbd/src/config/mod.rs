@@ -48,7 +48,7 @@ pub use command_line::{CommandLine, from_command_line};
 pub(crate) use durability::is_same_share;
 pub use durability::{Policy, Rules};
 pub use guest_account::{GuestAccount, default_guest_account};
-pub(crate) use in_time::in_time;
+pub(crate) use in_time::{in_time, unanswered};
 pub use listeners::listen_everywhere;
 pub(crate) use log_filter::{FILTER_EXAMPLE, check_filter};
 pub use policy::PolicyError;

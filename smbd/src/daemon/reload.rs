@@ -53,7 +53,7 @@ impl<S: Service> Front<S> {
         let read = move || read_again(&file, &old, &sandbox);
         let read = in_time(
             &places,
-            "the configuration or the user file",
+            "the configuration, the user file or a share",
             DISK_MAX,
             read,
         );
@@ -145,10 +145,19 @@ async fn in_time<T: Send + 'static>(
     };
     match tokio::time::timeout(most, tokio::task::spawn_blocking(step)).await {
         Ok(done) => done?,
-        Err(_) => fail!(
-            "the disk of {whose} has not answered for {most:?}\n  = `holdfast close` ends what a \
-             user has open, without that disk"
-        ),
+        Err(_) => {
+            let (folders, again) = match config::unanswered() {
+                Some(all) => (
+                    format!("; these folders do not answer: {all}"),
+                    "the next reload does not wait for these folders, and ",
+                ),
+                None => (String::new(), ""),
+            };
+            fail!(
+                "the disk of {whose} has not answered for {most:?}{folders}\n  = {again}`holdfast close` ends what a \
+                 user has open, without that disk"
+            )
+        }
     }
 }
 
@@ -228,5 +237,31 @@ mod tests {
         assert!(hung.contains("the disk of x has not answered for 50ms"));
         assert!(later.contains("earlier reloads have not answered"));
         drop(release);
+    }
+
+    /// Many folders that hang take all the time that a reload has.
+    #[test]
+    fn folders_that_hang_are_named_when_a_reload_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let (release, hangs) = std::sync::mpsc::channel::<()>();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let asks = move || {
+            let folder = Path::new("/no/disk/there");
+            assert_eq!(config::in_time(folder, move || hangs.recv().is_ok()), None);
+            // The next of many folders.
+            let _ = ends.recv();
+            Ok(())
+        };
+        let said = runtime.block_on(async {
+            let places = Arc::new(Semaphore::new(1));
+            let most = Duration::from_secs(3);
+            in_time(&places, "x", most, asks).await
+        });
+        let said = said.unwrap_err().to_string();
+        assert!(said.contains("/no/disk/there"), "{said}");
+        drop((release, end));
     }
 }
