@@ -3,9 +3,10 @@
 //! A Unix socket in the private state folder, mode 0600; in addition, the kernel is asked for the client's uid, and
 //! only root and this server's own user are served. Requests are answered on the main thread's runtime, one at a time
 //! for each client and for a few clients at once. A client that takes no answer or has left makes room for the next
-//! one; so does, if the next one finds no room, the one that has sent nothing or has waited for its answer for longest,
-//! but not in its first seconds: the disks of several requests may hang. A request that was begun is carried out even
-//! if its client has left, because a reload must not end half-way.
+//! one. If the next one finds no room, the client that has sent nothing for longest leaves, and if there is none, the
+//! one that has waited for its answer for longest, because the disks of several requests may hang; but none in its
+//! first seconds. A request that was begun is carried out even if its client has left, because a reload must not end
+//! half-way.
 
 mod caller;
 pub mod client;
@@ -30,7 +31,7 @@ use tokio::{
         UnixListener, UnixStream,
         unix::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::{Notify, Semaphore},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
 
@@ -45,6 +46,8 @@ const CLIENTS_MAX: usize = 16;
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// A client that sends nothing keeps its place at least for so long.
 const SILENT_MIN: Duration = Duration::from_secs(1);
+/// The longest wait for a client that sends nothing to leave, before one that waits for an answer must.
+const SILENT_LEAVE_MAX: Duration = Duration::from_secs(2);
 /// A client that waits for an answer keeps its place at least for so long.
 const ANSWERED_MIN: Duration = Duration::from_secs(3);
 /// The answer to a client that has lost its place.
@@ -106,23 +109,43 @@ pub(crate) fn check_path(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
+/// Ends the wait of the client that has waited longest: for its next request, or for an answer.
+#[derive(Default)]
+struct Wanted {
+    silent: Notify,
+    unanswered: Notify,
+}
+
+/// A place for a new client.
+async fn place(places: &Arc<Semaphore>, wanted: &Wanted) -> Option<OwnedSemaphorePermit> {
+    if places.available_permits() == 0 {
+        wanted.silent.notify_one();
+    }
+    let mut place = pin!(Arc::clone(places).acquire_owned());
+    let place = match timeout(SILENT_LEAVE_MAX, &mut place).await {
+        Ok(place) => place,
+        Err(_) => {
+            wanted.unanswered.notify_one();
+            place.await
+        }
+    };
+    // A place that came free otherwise leaves a notification, which must not end the next wait.
+    pin!(wanted.silent.notified()).enable();
+    pin!(wanted.unanswered.notified()).enable();
+    place.ok()
+}
+
 /// Serves clients until dropped; run on the front's runtime.
 pub async fn serve(listener: UnixListener, control: Rc<dyn Control>) {
     let places = Arc::new(Semaphore::new(CLIENTS_MAX));
-    // Ends the wait of the client that has waited longest for its next request.
-    let wanted = Rc::new(Notify::new());
+    let wanted = Rc::new(Wanted::default());
     let mut errors = AcceptErrors::default();
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                if places.available_permits() == 0 {
-                    wanted.notify_one();
-                }
-                let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                let Some(place) = place(&places, &wanted).await else {
                     return;
                 };
-                // A place that came free otherwise leaves a notification, which must not end the next wait.
-                pin!(wanted.notified()).enable();
                 let (control, wanted) = (Rc::clone(&control), Rc::clone(&wanted));
                 tokio::task::spawn_local(async move {
                     if let Err(error) = client(stream, control, &wanted).await {
@@ -136,8 +159,8 @@ pub async fn serve(listener: UnixListener, control: Rc<dyn Control>) {
     }
 }
 
-/// Serves a client until it leaves, or until its place is `wanted` while it asks nothing.
-async fn client(stream: UnixStream, control: Rc<dyn Control>, wanted: &Notify) -> io::Result<()> {
+/// Serves a client until it leaves, or until its place is `wanted`.
+async fn client(stream: UnixStream, control: Rc<dyn Control>, wanted: &Wanted) -> io::Result<()> {
     let told = stream.peer_cred()?;
     let (peer, pid) = (told.uid(), told.pid());
     if peer != 0 && peer != rustix::process::geteuid().as_raw() {
@@ -156,7 +179,7 @@ async fn client(stream: UnixStream, control: Rc<dyn Control>, wanted: &Notify) -
         tokio::select! {
             biased;
             read = timeout(IDLE_MAX, bounded.read_until(b'\n', &mut line)) => drop(read??),
-            () = makes_room(SILENT_MIN, wanted) => return Ok(()),
+            () = makes_room(SILENT_MIN, &wanted.silent) => return Ok(()),
         }
         let whole = line.pop_if(|last| *last == b'\n').is_some();
         if !whole && line.is_empty() {
@@ -177,7 +200,7 @@ async fn client(stream: UnixStream, control: Rc<dyn Control>, wanted: &Notify) -
                         answer.unwrap_or_else(|error| Err(error.into()))
                     }
                     () = left(&mut read, &write) => return Ok(()),
-                    () = makes_room(ANSWERED_MIN, wanted) => {
+                    () = makes_room(ANSWERED_MIN, &wanted.unanswered) => {
                         let line = answer_line(&Err(STILL_UNDER_WAY.into()));
                         return timeout(IDLE_MAX, write.write_all(line.as_bytes())).await?;
                     }

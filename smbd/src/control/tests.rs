@@ -159,6 +159,33 @@ fn clients_whose_requests_hang_do_not_keep_others_out() {
     });
 }
 
+/// Nobody would see how a change of the policy ends, while clients that ask nothing keep their places.
+#[test]
+fn a_client_that_asks_nothing_leaves_before_one_whose_request_is_under_way() {
+    while_serving(|path| {
+        let what = protocol::Closing::Session(1);
+        let unanswered = protocol::request_line(&Request::Close { what });
+        let mut busy = net::UnixStream::connect(&path).unwrap();
+        busy.write_all(unanswered.as_bytes()).unwrap();
+        std::thread::sleep(ANSWERED_MIN + SILENT_MIN);
+        let silent = Vec::from_iter((1..CLIENTS_MAX).map(|_| {
+            let mut stream = net::UnixStream::connect(&path).unwrap();
+            stream.write_all(b"{\"v\":1,\"cmd\":\"status\"}\n").unwrap();
+            let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
+            assert!(answers.next().unwrap().unwrap().contains("\"ok\":true"));
+            stream
+        }));
+        assert!(client::ask::<Value>(&path, &Request::Status {}).is_ok());
+        let is_kept = |mut stream: &net::UnixStream| {
+            stream.set_nonblocking(true).unwrap();
+            let kept = stream.read(&mut [0]);
+            kept.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        };
+        assert!(is_kept(&busy));
+        assert_eq!(silent.iter().filter(|one| !is_kept(one)).count(), 1);
+    });
+}
+
 #[test]
 fn a_command_that_panics_is_answered() {
     while_serving(|path| {
