@@ -106,6 +106,8 @@ pub(crate) struct Connection<V: Vfs> {
     pub(crate) turn: Rc<Turn>,
     /// Permits of enumerations to take the names of a directory.
     pub(crate) listings: Semaphore,
+    /// The enumerations that have given up their permits because their disks are slow or hang.
+    pub(crate) slow_listings: Cell<u32>,
     /// Informs the daemon that a user gets a session on this connection.
     pub(crate) authenticated: Box<dyn Fn() -> HeldLogin>,
 }
@@ -234,6 +236,7 @@ impl<V: Vfs> Connection<V> {
             flow: Flow::new(account),
             turn: Turn::new(Arc::clone(&server.env)),
             listings: Semaphore::new(LISTINGS_PER_CONNECTION_MAX),
+            slow_listings: Cell::new(0),
             authenticated,
         }
     }

@@ -176,8 +176,8 @@ pub const LARGE_LISTINGS_PER_USER_MAX: usize = 4;
 /// Enumerations of one connection that take their names at once; others wait for them.
 pub const LISTINGS_PER_CONNECTION_MAX: usize = 4;
 
-/// How long an enumeration that waits for its disk counts as one of these: one whose disk hangs must not keep those of
-/// other disks waiting.
+/// How long an enumeration that waits for its disk counts as one of these, where no other one is beyond its time: one
+/// whose disk hangs must not keep those of other disks waiting.
 pub const LISTING_PERMIT_MAX: Duration = Duration::from_secs(1);
 
 /// Locks in one LOCK request; more give `INVALID_PARAMETER`.

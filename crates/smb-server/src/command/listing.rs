@@ -1,7 +1,7 @@
 //! Takes the names of a directory when its user may list one more large directory
 //! ([`crate::state::LargeListings`]).
 
-use std::{pin::pin, sync::Arc};
+use std::{cell::Cell, pin::pin, sync::Arc, time::Duration};
 
 use smb_wire::status::Status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
@@ -42,9 +42,36 @@ pub(super) async fn promptly<V: Vfs, T>(
     few: &mut Option<SemaphorePermit<'_>>,
     work: impl Future<Output = T>,
 ) -> T {
+    let (slow, mut counted) = (&call.connection.slow_listings, None);
     // The timer is made only if the disk is waited for.
-    let patience = async { call.server().env.sleep(LISTING_PERMIT_MAX).await };
-    with_patience(pin!(work), patience, || *few = None).await
+    let patience = async { call.server().env.sleep(patience(slow.get())).await };
+    let give_up = || {
+        *few = None;
+        counted = Some(Slow::new(slow));
+    };
+    with_patience(pin!(work), patience, give_up).await
+}
+
+/// How long a listing keeps its permit while this many of its connection are slow. It becomes shorter with each, so
+/// that hundreds that hang delay those on other disks by seconds in all, and not each by as much as the first.
+fn patience(slow: u32) -> Duration {
+    LISTING_PERMIT_MAX / slow.saturating_add(1)
+}
+
+/// A listing that has given up its permit, counted until this is dropped.
+struct Slow<'a>(&'a Cell<u32>);
+
+impl<'a> Slow<'a> {
+    fn new(slow: &'a Cell<u32>) -> Self {
+        slow.set(slow.get().saturating_add(1));
+        Self(slow)
+    }
+}
+
+impl Drop for Slow<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
 }
 
 /// Calls `list` with the most names that it may return: first as for a small directory, and for a larger one again
@@ -128,10 +155,21 @@ mod tests {
         }
         assert_eq!(free(), LISTINGS_PER_CONNECTION_MAX - 1);
         HASTE.set(true);
-        let hung = pin!(promptly(&call, &mut few, std::future::pending::<()>()));
-        assert!(hung.poll(&mut context).is_pending());
+        {
+            let hung = pin!(promptly(&call, &mut few, std::future::pending::<()>()));
+            assert!(hung.poll(&mut context).is_pending());
+            assert_eq!(call.connection.slow_listings.get(), 1);
+        }
         HASTE.set(false);
+        assert_eq!(call.connection.slow_listings.get(), 0);
         assert_eq!(free(), LISTINGS_PER_CONNECTION_MAX);
+    }
+
+    #[test]
+    fn hundreds_that_hang_delay_others_by_seconds() {
+        let each = (0..511).step_by(LISTINGS_PER_CONNECTION_MAX).map(patience);
+        let all: Duration = each.sum();
+        assert!(all < 3 * LISTING_PERMIT_MAX, "{all:?}");
     }
 
     #[test]
