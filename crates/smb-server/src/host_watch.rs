@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use vfs::Vfs;
 
 use crate::{
-    file::OpenId,
+    file::{CountedUser, OpenId},
     locks::{Mutex, RwLock},
 };
 
@@ -29,6 +29,8 @@ pub enum Interest {
     Changes {
         /// The watcher's id in reports.
         open: OpenId,
+        /// The user with whom everything below is counted.
+        user: CountedUser,
         /// WATCH_TREE.
         tree: bool,
     },

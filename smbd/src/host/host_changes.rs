@@ -257,7 +257,11 @@ impl HostChanges {
     /// the thread must not wait as a walk would (`walk`).
     fn begin_apart(&self, root: &LinuxFd, key: FileKey, interest: Interest) -> Option<Observed> {
         let interest = match interest {
-            Interest::Changes { open, .. } => Interest::Changes { open, tree: false },
+            Interest::Changes { open, user, .. } => Interest::Changes {
+                open,
+                user,
+                tree: false,
+            },
             Interest::Caching { .. } => interest,
         };
         let id = {

@@ -156,6 +156,7 @@ async fn watch<V: Vfs>(
     if open.first_watch() && call.share()?.config.host_changes {
         let interest = Interest::Changes {
             open: open.engine,
+            user: call.counted_for(&open.origin.owner),
             tree: request.flags.contains(ChangeNotifyFlags::WATCH_TREE),
         };
         // Where changes of the host cannot be watched, only changes by clients are reported.

@@ -273,7 +273,7 @@ fn overflow(shared: &Shared, news: &mut News) {
     shared.overflows.fetch_add(1, Ordering::Relaxed);
     for seen in lock(&shared.table).all() {
         match seen.interest {
-            Interest::Changes { open, tree } => {
+            Interest::Changes { open, tree, .. } => {
                 news.lost.insert(open);
                 if tree {
                     shared.walk_anew(seen.id);

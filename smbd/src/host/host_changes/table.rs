@@ -15,7 +15,7 @@ use rustix::{
     fs::inotify::{self, WatchFlags},
     io::Errno,
 };
-use smb_server::host_watch::Interest;
+use smb_server::{file::CountedUser, host_watch::Interest};
 use vfs::{
     FileKey,
     linux::{InodeId, LinuxFd},
@@ -24,7 +24,8 @@ use vfs::{
 /// Most watches at a time; each costs the kernel about a kilobyte.
 pub(super) const WATCHES_MAX: usize = 262_144;
 
-/// The part of the watches that trees leave to the interests' own inodes: what has no watch may not be cached.
+/// The part of the watches that trees leave to the interests' own inodes: what has no watch may not be cached. Of the
+/// others, a user's trees may use at most half of those that are free to that user.
 const KEPT_PART: usize = 4;
 
 /// Most memory of the places of watches below the interests' own directories, in bytes: many interests may cover one
@@ -118,6 +119,9 @@ pub(super) struct Table {
     /// The memory of all uses, and the most that those below the interests' own directories may have.
     used: usize,
     places_max: usize,
+    /// The uses of each user below the interests' own directories. Several of one watch count as many times, because
+    /// each takes memory.
+    in_trees: BTreeMap<CountedUser, usize>,
 }
 
 impl Default for Table {
@@ -132,6 +136,7 @@ impl Default for Table {
             kernels_max: kernels_max(),
             used: 0,
             places_max: PLACES_MAX,
+            in_trees: BTreeMap::new(),
         }
     }
 }
@@ -186,7 +191,7 @@ impl Table {
 
     /// Called before the watch of an interest's own inode is set without the lock of this table.
     pub(super) fn begin_set(&mut self, inode: InodeId) -> Result<(), Errno> {
-        if self.is_full(false) {
+        if self.is_full(None) {
             return Err(FULL);
         }
         self.being_set.entry(inode).or_default().by += 1;
@@ -227,14 +232,14 @@ impl Table {
         fd: BorrowedFd<'_>,
         below: Below,
     ) -> Result<Option<i32>, Errno> {
-        if !self.uses.contains_key(&id) {
+        let Some(user) = self.uses.get(&id).map(Use::user) else {
             return Ok(None);
-        }
+        };
         let memory = memory_of(&below);
         // Opens bound the interests, and so the uses of their own directories.
         let in_tree = !below.is_empty();
         let no_place = in_tree && self.used.saturating_add(memory) > self.places_max;
-        if no_place || self.is_full(in_tree) {
+        if no_place || self.is_full(in_tree.then_some(user)) {
             return Err(FULL);
         }
         let inode = InodeId::of(fd).ok_or(Errno::BADF)?;
@@ -243,13 +248,17 @@ impl Table {
         Ok(Some(watch))
     }
 
-    /// Whether no watch is left for a directory in a tree, or for an interest's own inode. An administrator may have
-    /// raised the kernel's number since it was read.
-    fn is_full(&mut self, in_tree: bool) -> bool {
+    /// Whether no watch is left for a directory in a tree of this user, or for an interest's own inode. An
+    /// administrator may have raised the kernel's number since it was read.
+    fn is_full(&mut self, in_tree_of: Option<CountedUser>) -> bool {
         let is_full = |table: &Self| {
             let most = table.max.min(table.kernels_max);
-            let kept = if in_tree { most / KEPT_PART } else { 0 };
-            table.watches.len() >= most - kept
+            let Some(user) = in_tree_of else {
+                return table.watches.len() >= most;
+            };
+            let own = table.in_trees.get(&user).copied().unwrap_or(0);
+            let free = (most - most / KEPT_PART).saturating_sub(table.watches.len());
+            own >= free.saturating_add(own).div_ceil(2)
         };
         if is_full(self) && self.kernels_max < self.max {
             self.kernels_max = kernels_max();
@@ -258,40 +267,59 @@ impl Table {
     }
 
     fn insert(&mut self, id: UseId, watch: i32, inode: InodeId, below: Below) {
-        let Some(user) = self.uses.get_mut(&id) else {
+        let Some(new) = self.uses.get_mut(&id) else {
             return;
         };
-        user.watches.insert(watch);
+        new.watches.insert(watch);
+        let user = new.user();
         let known = self.watches.entry(watch).or_insert_with(|| Watch {
             inode,
             uses: BTreeMap::new(),
         });
         self.used += memory_of(&below);
+        if !below.is_empty() {
+            *self.in_trees.entry(user).or_default() += 1;
+        }
         if let Some(old) = known.uses.insert(id, below) {
-            self.used = self.used.saturating_sub(memory_of(&old));
+            self.uncount(user, &old);
+        }
+    }
+
+    /// Counts a use no more, which a user had at this place.
+    fn uncount(&mut self, user: CountedUser, below: &Below) {
+        self.used = self.used.saturating_sub(memory_of(below));
+        if !below.is_empty()
+            && let Some(in_trees) = self.in_trees.get_mut(&user)
+        {
+            *in_trees -= 1;
+            if *in_trees == 0 {
+                self.in_trees.remove(&user);
+            }
         }
     }
 
     /// Ends an interest.
     pub(super) fn remove(&mut self, inotify: &OwnedFd, id: UseId) {
-        let Some(user) = self.uses.remove(&id) else {
+        let Some(ended) = self.uses.remove(&id) else {
             return;
         };
-        self.of_directories -= usize::from(user.interest.is_of_directory());
-        for watch in user.watches {
-            self.release(inotify, watch, id);
+        self.of_directories -= usize::from(ended.interest.is_of_directory());
+        let user = ended.user();
+        for watch in ended.watches {
+            self.release(inotify, watch, (id, user));
         }
     }
 
-    fn release(&mut self, inotify: &OwnedFd, watch: i32, id: UseId) {
+    fn release(&mut self, inotify: &OwnedFd, watch: i32, (id, user): (UseId, CountedUser)) {
         let Some(known) = self.watches.get_mut(&watch) else {
             return;
         };
-        if let Some(below) = known.uses.remove(&id) {
-            self.used = self.used.saturating_sub(memory_of(&below));
+        let below = known.uses.remove(&id);
+        let (inode, is_unused) = (known.inode, known.uses.is_empty());
+        if let Some(below) = below {
+            self.uncount(user, &below);
         }
-        let inode = known.inode;
-        if known.uses.is_empty() {
+        if is_unused {
             self.watches.remove(&watch);
             self.end_unused(inotify, watch, inode);
         }
@@ -315,9 +343,10 @@ impl Table {
             return;
         };
         for (id, below) in &known.uses {
-            self.used = self.used.saturating_sub(memory_of(below));
-            if let Some(user) = self.uses.get_mut(id) {
-                user.watches.remove(&watch);
+            if let Some(of) = self.uses.get_mut(id) {
+                of.watches.remove(&watch);
+                let user = of.user();
+                self.uncount(user, below);
             }
         }
     }
@@ -339,10 +368,11 @@ impl Table {
     /// Removes a directory that has left an interest.
     pub(super) fn left(&mut self, inotify: &OwnedFd, id: UseId, from: &Below) {
         for watch in self.below(id, from) {
-            if let Some(user) = self.uses.get_mut(&id) {
-                user.watches.remove(&watch);
+            if let Some(of) = self.uses.get_mut(&id) {
+                of.watches.remove(&watch);
+                let user = of.user();
+                self.release(inotify, watch, (id, user));
             }
-            self.release(inotify, watch, id);
         }
     }
 
@@ -430,6 +460,14 @@ impl Table {
 }
 
 impl Use {
+    /// The user with whom the watches below the interest's own directory are counted; caching has none.
+    fn user(&self) -> CountedUser {
+        match self.interest {
+            Interest::Changes { user, .. } => user,
+            Interest::Caching { .. } => CountedUser::default(),
+        }
+    }
+
     fn seen(&self, id: UseId, below: &Below) -> Seen {
         Seen {
             id,

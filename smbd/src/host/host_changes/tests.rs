@@ -19,7 +19,7 @@ use rustix::{
     io::{Errno, FdFlags},
 };
 use smb_server::{
-    file::{HostChange, OpenId, Touched},
+    file::{CountedUser, HostChange, OpenId, Touched},
     host_watch::{Interest, OBSERVE_MAX},
 };
 use tempfile::TempDir;
@@ -86,6 +86,7 @@ fn started() -> (TempDir, LinuxFd, Recorder, HostChanges) {
 fn interest(open: u64, tree: bool) -> Interest {
     Interest::Changes {
         open: OpenId(open),
+        user: CountedUser(open),
         tree,
     }
 }
@@ -341,21 +342,33 @@ fn the_places_of_trees_take_so_much_memory_and_no_more() {
 }
 
 #[test]
-fn a_tree_leaves_watches_to_what_clients_cache() {
+fn a_tree_leaves_watches_to_other_users_and_to_what_clients_cache() {
     let (folder, root, heard, changes) = started();
     for name in ["a", "b", "c", "d", "e"] {
         std::fs::create_dir(folder.path().join(name)).unwrap();
     }
-    lock(&changes.0.table).set_max(4);
-    let _tree = changes.begin(&root, key(7), interest(1, true)).unwrap();
+    lock(&changes.0.table).set_max(8);
+    let tree = changes.begin(&root, key(7), interest(1, true)).unwrap();
     assert_eq!(heard.wait(), ["1 lost"]);
-    assert_eq!(changes.status().watches, 3);
-    let others = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    assert_eq!(
+        changes.status().watches,
+        4,
+        "itself, and half of the others"
+    );
+    let second = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(second.path().join("a/b")).unwrap();
+    let second = LinuxDisk::open(second.path()).unwrap().root();
+    let _second = changes.begin(&second, key(9), interest(2, true)).unwrap();
+    assert_eq!(heard.wait(), ["2 lost"]);
+    assert_eq!(changes.status().watches, 6);
+    let others = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let cached = others.each_ref().map(|other| {
         let other = LinuxDisk::open(other.path()).unwrap().root();
         changes.begin(&other, key(8), Interest::Caching { directory: true })
     });
-    assert!(cached[0].is_some() && cached[1].is_none());
+    assert_eq!(cached.each_ref().map(Option::is_some), [true, true, false]);
+    drop((tree, cached));
+    assert_eq!(lock(&changes.0.table).counts(), (2, 1));
 }
 
 #[test]
