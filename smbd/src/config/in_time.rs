@@ -45,22 +45,22 @@ pub(crate) fn in_time<T: Send + 'static>(
             false => ANSWER_MAX_NEXT,
         }
     };
-    let (tell, told) = mpsc::channel();
+    let (answer_to, answers) = mpsc::channel();
     let asked = folder.to_owned();
     let look = move || {
-        drop(tell.send(look()));
+        drop(answer_to.send(look()));
         lock(&UNANSWERED).remove(&asked);
     };
     // If no thread can be started, there is no answer either.
     let thread = thread::Builder::new().name("look".to_owned());
     thread.spawn(look).ok()?;
-    match told.recv_timeout(patience) {
+    match answers.recv_timeout(patience) {
         Ok(answer) => Some(answer),
         Err(RecvTimeoutError::Disconnected) => None,
         Err(RecvTimeoutError::Timeout) => {
             let mut unanswered = lock(&UNANSWERED);
             // The answer may have come meanwhile; after this, the thread finds the entry.
-            let answer = told.try_recv().ok();
+            let answer = answers.try_recv().ok();
             if answer.is_none() {
                 unanswered.insert(folder.to_owned());
             }

@@ -148,9 +148,9 @@ pub fn state_dir_of(path: &Path) -> Result<PathBuf, Error> {
         let server = table.get("server");
         match server.and_then(|server| server.get("state_dir")) {
             None => return Ok(places::default()),
-            Some(toml::Value::String(told)) => {
+            Some(toml::Value::String(written)) => {
                 let folder = path.parent().unwrap_or(Path::new(""));
-                return Ok(folder.join(told));
+                return Ok(folder.join(written));
             }
             Some(_) => {}
         }

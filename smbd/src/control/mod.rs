@@ -161,8 +161,8 @@ pub async fn serve(listener: UnixListener, control: Rc<dyn Control>) {
 
 /// Serves a client until it leaves, or until its place is `wanted`.
 async fn client(stream: UnixStream, control: Rc<dyn Control>, wanted: &Wanted) -> io::Result<()> {
-    let told = stream.peer_cred()?;
-    let (peer, pid) = (told.uid(), told.pid());
+    let credentials = stream.peer_cred()?;
+    let (peer, pid) = (credentials.uid(), credentials.pid());
     if peer != 0 && peer != rustix::process::geteuid().as_raw() {
         tracing::warn!(
             uid = peer,

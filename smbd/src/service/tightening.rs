@@ -43,13 +43,13 @@ impl Tightenings {
         let mut nobody = Context::from_waker(Waker::noop());
         let first = setting.as_mut().poll(&mut nobody);
         let mut under_way = lock(&self.0);
-        under_way.retain(|_, told| told.has_changed().is_ok());
+        under_way.retain(|_, outcome| outcome.has_changed().is_ok());
         match (first, under_way.get(share).cloned()) {
             (Poll::Ready(outcome), None) => Tightening(watch::channel(Some(outcome)).1),
             (Poll::Ready(None), Some(earlier)) => Tightening(earlier),
             (first, earlier) => {
-                let (tell, told) = watch::channel(None);
-                under_way.insert(share.to_owned(), told.clone());
+                let (report, outcome) = watch::channel(None);
+                under_way.insert(share.to_owned(), outcome.clone());
                 tokio::task::spawn_local(async move {
                     let outcome = match first {
                         Poll::Ready(outcome) => outcome,
@@ -60,9 +60,9 @@ impl Tightenings {
                     {
                         return;
                     }
-                    tell.send_replace(Some(outcome));
+                    report.send_replace(Some(outcome));
                 });
-                Tightening(told)
+                Tightening(outcome)
             }
         }
     }

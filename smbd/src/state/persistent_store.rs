@@ -4,7 +4,7 @@
 //! of its own: the caller may already be in a runtime, and the workers do not exist yet. Format and writing belong
 //! to `durability::LogMap`, the meaning of the records to `smb-server`.
 //!
-//! The modification time of `handles.heard` is the time until which the last run saw host changes: it is set every
+//! The modification time of the file `SEEN_UNTIL` is the time until which the last run saw host changes: it is set every
 //! second while there are such handles, and slightly ahead while clients change files. Nobody may have noticed later
 //! changes, so the caching of a file that changed later is given up at the start. The file contains the kernel's id of
 //! the boot: in another one all caching is given up, because a power failure may have taken changes that clients have

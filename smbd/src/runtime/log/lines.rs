@@ -111,7 +111,7 @@ fn queue_counting<W: Write + Send + 'static>(
 }
 
 fn write_lines(lines: impl Iterator<Item = Message>, mut out: impl Write, lost: &AtomicU64) {
-    let mut told = lost.load(Ordering::Relaxed);
+    let mut reported = lost.load(Ordering::Relaxed);
     for message in lines {
         let line = match message {
             Message::Line(line) => line,
@@ -122,11 +122,11 @@ fn write_lines(lines: impl Iterator<Item = Message>, mut out: impl Write, lost: 
             }
         };
         let missing = lost.load(Ordering::Relaxed);
-        if missing != told {
-            let count = missing.wrapping_sub(told);
+        if missing != reported {
+            let count = missing.wrapping_sub(reported);
             let notice = format!("{count} lines of the log could not be written and are lost\n");
             if out.write_all(notice.as_bytes()).is_ok() {
-                told = missing;
+                reported = missing;
             }
         }
         if out.write_all(&line).and_then(|()| out.flush()).is_err() {
