@@ -26,31 +26,23 @@ impl fmt::Display for Plan {
         if let Some(second) = self.second {
             write!(f, "second={second} ")?;
         }
-        if self.nested {
-            f.write_str("nested=1 ")?;
-        }
-        if self.lag {
-            f.write_str("lag=1 ")?;
+        let settings = [
+            ("nested=1 ", self.nested),
+            ("lag=1 ", self.lag),
+            ("acl=1 ", self.durable_acl),
+            ("times=0 ", !self.flush_times[0]),
+            ("times2=0 ", !self.flush_times[1]),
+            ("fullsync=0 ", self.ignore_full_sync),
+            ("stores=1 ", self.stores),
+        ];
+        for (text, _) in settings.iter().filter(|(_, differs)| *differs) {
+            f.write_str(text)?;
         }
         if self.rules > 0 {
             write!(f, "rules={} ", self.rules)?;
         }
-        if self.durable_acl {
-            f.write_str("acl=1 ")?;
-        }
-        for (key, on) in ["times", "times2"].into_iter().zip(self.flush_times) {
-            if !on {
-                write!(f, "{key}=0 ")?;
-            }
-        }
         if let Some(on) = self.rule_times {
             write!(f, "ruletimes={} ", u8::from(on))?;
-        }
-        if self.ignore_full_sync {
-            f.write_str("fullsync=0 ")?;
-        }
-        if self.stores {
-            f.write_str("stores=1 ")?;
         }
         f.write_str("end=")?;
         match self.end {
