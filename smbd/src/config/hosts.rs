@@ -6,8 +6,6 @@
 
 use std::{net::IpAddr, str::FromStr};
 
-use serde::{Deserialize, Deserializer, de};
-
 /// The bits before the IPv4 address in an IPv6 address to which it is mapped.
 const MAPPED_BITS: u8 = 96;
 
@@ -50,13 +48,6 @@ impl FromStr for Network {
             (Some(_), None) => return Err(refuse()),
         };
         Ok(Self(durability::Network { address, prefix }))
-    }
-}
-
-impl<'de> Deserialize<'de> for Network {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        text.parse().map_err(de::Error::custom)
     }
 }
 

@@ -8,6 +8,8 @@ use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, de};
 
+use super::hosts::Network;
+
 /// A number of bytes: `65536`, `"64KiB"`, `"4MiB"`, `"1GiB"`. Powers of 1,024 only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
@@ -221,6 +223,7 @@ texts! {
     AppleModel, "a model such as \"Xserve\"", None;
     WrittenPath, "a path in quotes, as in \"/srv/files\"", None;
     LocalIds, "\"uid:gid\"", None;
+    Network, "a string", None;
 }
 
 #[cfg(test)]
