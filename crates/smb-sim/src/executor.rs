@@ -11,7 +11,6 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
-    fmt,
     future::Future,
     pin::{Pin, pin},
     rc::Rc,
@@ -44,24 +43,13 @@ thread_local! {
 }
 
 /// Why a simulation stopped before its future was done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Stuck {
-    /// Nothing is ready and no timer is set.
+    #[error("nothing is ready and no timer is set")]
     Deadlock,
-    /// Something stays ready for ever.
+    #[error("something stays ready for ever")]
     Livelock,
 }
-
-impl fmt::Display for Stuck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Deadlock => "nothing is ready and no timer is set",
-            Self::Livelock => "something stays ready for ever",
-        })
-    }
-}
-
-impl std::error::Error for Stuck {}
 
 struct State {
     now: Duration,
