@@ -35,7 +35,7 @@ const SAMPLE: Duration = Duration::from_secs(15);
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// The result of a step that did not fail.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outcome {
     /// The figures of the measured time.
@@ -55,9 +55,7 @@ impl From<Measured> for Outcome {
     fn from(measured: Measured) -> Self {
         Self {
             measured,
-            verdict: None,
-            verified_pages: None,
-            verified_log_writes: None,
+            ..Self::default()
         }
     }
 }
