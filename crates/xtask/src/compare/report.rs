@@ -73,20 +73,14 @@ pub(crate) struct Goal {
     pub(crate) of: Maker,
 }
 
-/// One workload on one server in one round. A value that was not measured is not a number.
+/// One workload on one server in one round.
 #[derive(Clone)]
 pub(crate) struct Sample {
     pub(crate) workload: String,
     pub(crate) unit: &'static str,
     pub(crate) goals: Vec<Goal>,
-    pub(crate) server: String,
     pub(crate) round: usize,
-    pub(crate) cost_us: f64,
-    pub(crate) client_cost_us: f64,
-    pub(crate) rate: f64,
-    pub(crate) p50_us: f64,
-    pub(crate) p99_us: f64,
-    pub(crate) kib: f64,
+    pub(crate) cell: Cell,
 }
 
 impl Sample {
@@ -102,17 +96,7 @@ impl Sample {
         } as f64;
         // Of a program nothing is known.
         let is_known = run.record.workload.name() != "program";
-        let client_cpu = if is_known {
-            measured.client_cpu
-        } else {
-            f64::NAN
-        };
-        let client = client_cpu * measured.seconds * run.record.machine.cores as f64;
-        let micros = |of: fn(&smb_load::Summary) -> Option<u64>| {
-            latency
-                .and_then(of)
-                .map_or(f64::NAN, |micros| micros as f64)
-        };
+        let client = measured.client_cpu * measured.seconds * run.record.machine.cores as f64;
         Some(Self {
             workload: match one_disk {
                 true => run.title.clone(),
@@ -120,31 +104,18 @@ impl Sample {
             },
             unit: row.map_or("us/op", |row| row.unit),
             goals: row.map_or_else(Vec::new, |row| row.goals.clone()),
-            server: run.record.server.clone(),
             round: run.round,
-            cost_us: run.server_cpu.unwrap_or(f64::NAN) * 1e6 / units,
-            client_cost_us: client * 1e6 / units,
-            rate: match units {
-                0.0 => f64::NAN,
-                _ => units / measured.seconds,
+            cell: Cell {
+                server: run.record.server.clone(),
+                maker: Maker::of(&run.record.server),
+                cost: run.server_cpu.map(|seconds| seconds * 1e6 / units),
+                rate: (units > 0.0).then(|| units / measured.seconds),
+                client_cost: is_known.then(|| client * 1e6 / units),
+                p50_us: latency.map(|latency| latency.p50 as f64),
+                p99_us: latency.and_then(|latency| latency.p99).map(|us| us as f64),
+                kib: run.memory_kib,
             },
-            p50_us: micros(|l| Some(l.p50)),
-            p99_us: micros(|l| l.p99),
-            kib: run.memory_kib.unwrap_or(f64::NAN),
         })
-    }
-
-    fn value(&self, metric: Metric) -> f64 {
-        match metric {
-            Metric::Cost => self.cost_us,
-            Metric::P99 => self.p99_us,
-            Metric::Rate => self.rate,
-            Metric::Kib => self.kib,
-        }
-    }
-
-    fn maker(&self) -> Maker {
-        Maker::of(&self.server)
     }
 }
 
@@ -157,8 +128,8 @@ pub(crate) struct Row {
     pub(crate) judgements: Vec<Judgement>,
 }
 
-/// A workload on one server. Numbers are medians over the rounds; absent where not measured.
-#[derive(Serialize)]
+/// A workload on one server. Numbers are those of one round or medians over the rounds; absent where not measured.
+#[derive(Clone, Serialize)]
 pub(crate) struct Cell {
     pub(crate) server: String,
     pub(crate) maker: Maker,
@@ -214,29 +185,33 @@ fn names<'a>(samples: &[&'a Sample], of: impl Fn(&'a Sample) -> &'a String) -> V
 }
 
 fn cell(server: &str, of: &[&Sample]) -> Cell {
-    let value = |value: &dyn Fn(&Sample) -> f64| {
-        let mine = of.iter().filter(|s| s.server == server);
-        median(&mine.map(|s| value(s)).collect::<Vec<_>>())
+    let value = |value: fn(&Cell) -> Option<f64>| {
+        let mine = of.iter().filter(|s| s.cell.server == server);
+        median(&mine.filter_map(|s| value(&s.cell)).collect::<Vec<_>>())
     };
     Cell {
         server: server.to_owned(),
         maker: Maker::of(server),
-        cost: value(&|s| s.cost_us),
-        rate: value(&|s| s.rate),
-        client_cost: value(&|s| s.client_cost_us),
-        p50_us: value(&|s| s.p50_us),
-        p99_us: value(&|s| s.p99_us),
-        kib: value(&|s| s.kib),
+        cost: value(|cell| cell.cost),
+        rate: value(|cell| cell.rate),
+        client_cost: value(|cell| cell.client_cost),
+        p50_us: value(|cell| cell.p50_us),
+        p99_us: value(|cell| cell.p99_us),
+        kib: value(|cell| cell.kib),
     }
 }
 
 /// The server of that maker with the best median.
 fn best<'a>(of: &[&'a Sample], maker: Maker, metric: Metric) -> Option<&'a String> {
-    let theirs: Vec<&Sample> = of.iter().copied().filter(|s| s.maker() == maker).collect();
-    let ranked = names(&theirs, |s| &s.server);
+    let theirs: Vec<&Sample> = of
+        .iter()
+        .copied()
+        .filter(|s| s.cell.maker == maker)
+        .collect();
+    let ranked = names(&theirs, |s| &s.cell.server);
     let ranked = ranked.into_iter().filter_map(|name| {
-        let mine = theirs.iter().filter(|s| s.server == *name);
-        let values: Vec<f64> = mine.map(|s| s.value(metric)).collect();
+        let mine = theirs.iter().filter(|s| s.cell.server == *name);
+        let values: Vec<f64> = mine.filter_map(|s| s.cell.value(metric)).collect();
         Some((name, median(&values)?))
     });
     let order = |a: &(&String, f64), b: &(&String, f64)| match metric.more_is_better() {
@@ -248,14 +223,15 @@ fn best<'a>(of: &[&'a Sample], maker: Maker, metric: Metric) -> Option<&'a Strin
 
 fn judge(of: &[&Sample], server: &str, goal: Wanted, to: Option<&String>) -> Judgement {
     let (metric, maker, bound) = goal;
-    let mine = of.iter().filter(|s| s.server == server);
+    let mine = of.iter().filter(|s| s.cell.server == server);
     let ratio = |sample: &&Sample| {
-        let value = sample.value(metric);
+        let value = sample.cell.value(metric)?;
         let Some(to) = to else {
             return Some(value);
         };
         let mut others = of.iter().filter(|s| s.round == sample.round);
-        Some(value / others.find(|s| s.server == *to)?.value(metric))
+        let other = others.find(|s| s.cell.server == *to)?;
+        Some(value / other.cell.value(metric)?)
     };
     let rounds = mine.filter_map(ratio).filter(|ratio| ratio.is_finite());
     let rounds: Vec<f64> = rounds.collect();
@@ -309,7 +285,7 @@ fn judgements(of: &[&Sample]) -> Vec<Judgement> {
     let holdfast: Vec<&Sample> = of
         .iter()
         .copied()
-        .filter(|s| s.maker() == Maker::Holdfast)
+        .filter(|s| s.cell.maker == Maker::Holdfast)
         .collect();
     let mut all = Vec::new();
     for goal in goals {
@@ -320,7 +296,7 @@ fn judgements(of: &[&Sample]) -> Vec<Judgement> {
                 None => continue,
             },
         };
-        for name in names(&holdfast, |s| &s.server) {
+        for name in names(&holdfast, |s| &s.cell.server) {
             all.push(judge(of, name, goal, best));
         }
     }
@@ -340,7 +316,7 @@ pub(crate) fn rows(samples: &[Sample], workloads: &[catalogue::Row]) -> Vec<Row>
     let row = |workload: &String| {
         let of = all.iter().copied().filter(|s| s.workload == *workload);
         let of: Vec<&Sample> = of.collect();
-        let mut servers = names(&of, |s| &s.server);
+        let mut servers = names(&of, |s| &s.cell.server);
         servers.sort_by_key(|name| (Maker::of(name) != Maker::Samba, *name));
         Row {
             workload: workload.clone(),

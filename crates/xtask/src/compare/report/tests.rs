@@ -11,14 +11,17 @@ pub(crate) fn sample(server: &str, round: usize, cost_us: f64) -> Sample {
             bound: 0.8,
             of: Maker::Samba,
         }],
-        server: server.to_owned(),
         round,
-        cost_us,
-        client_cost_us: 1.0,
-        rate: 1.0 / cost_us,
-        p50_us: 5.0,
-        p99_us: 9.0,
-        kib: f64::NAN,
+        cell: Cell {
+            server: server.to_owned(),
+            maker: Maker::of(server),
+            cost: Some(cost_us),
+            rate: Some(1.0 / cost_us),
+            client_cost: Some(1.0),
+            p50_us: Some(5.0),
+            p99_us: Some(9.0),
+            kib: None,
+        },
     }
 }
 
@@ -112,8 +115,9 @@ fn a_unit_is_the_operation_that_the_row_counts() {
     let run: Run = serde_json::from_str(json).unwrap();
     let rows = catalogue::rows(catalogue::Sizes::QUICK);
     let sample = Sample::of(&run, &rows, true).unwrap();
-    assert_eq!((sample.cost_us, sample.rate), (5000.0, 50.0));
-    assert_eq!((sample.p50_us, sample.p99_us), (7.0, 9.0));
-    assert_eq!(sample.client_cost_us, 10_000.0);
+    let cell = &sample.cell;
+    assert_eq!((cell.cost, cell.rate), (Some(5000.0), Some(50.0)));
+    assert_eq!((cell.p50_us, cell.p99_us), (Some(7.0), Some(9.0)));
+    assert_eq!(cell.client_cost, Some(10_000.0));
     assert_eq!(sample.goals.len(), 2);
 }
