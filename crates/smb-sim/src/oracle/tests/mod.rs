@@ -379,7 +379,7 @@ fn the_exposure_is_no_less_than_the_loss() {
     let host = Policy::TreatHostAsStableStorage;
     let mut terms = tale.terms(host);
     let view = one("f", with(&[]));
-    let told = |bytes, inodes, age| {
+    let reported = |bytes, inodes, age| {
         Some(Exposed {
             at: terms.cut.at,
             bytes,
@@ -389,10 +389,10 @@ fn the_exposure_is_no_less_than_the_loss() {
         })
     };
     let tries = [
-        (told(8192, 1, 100), 0),
-        (told(8191, 1, 100), 1),
-        (told(8192, 0, 100), 1),
-        (told(8192, 1, 0), 1),
+        (reported(8192, 1, 100), 0),
+        (reported(8191, 1, 100), 1),
+        (reported(8192, 0, 100), 1),
+        (reported(8192, 1, 0), 1),
     ];
     for (exposure, wanted) in tries {
         terms.exposure = Vec::from_iter(exposure);
