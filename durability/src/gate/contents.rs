@@ -259,6 +259,7 @@ impl<V: Volume> PendingContents<'_, V> {
         };
         if doubtful {
             self.end_write(Outcome::Failed(error));
+            gate.core.sync_what_is_doubtful(&self.held);
             error = gate.core.latch_error(node.key()).unwrap_or(error);
         } else {
             self.end_write(Outcome::Doubtful);

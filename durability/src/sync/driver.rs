@@ -70,6 +70,12 @@ impl<V: Volume> Durability<V> {
         }
     }
 
+    /// A durable write failed, and what was dirty besides counts as lost, although the write may have failed by itself.
+    /// It is synced at once, without a wait: a bound may have been promised for it. This repairs nothing.
+    pub(crate) fn sync_what_is_doubtful(&self, held: &Held<V>) {
+        drop(self.ask_for_sync(held.key(), Some(held.clone())));
+    }
+
     /// Asks for a sync that starts after now. Returns where its result comes, and whether the task that runs it works
     /// on behalf of another requester.
     fn ask_for_sync(

@@ -13,7 +13,7 @@ use vfs::{
 };
 
 use super::{
-    flush::PLAIN,
+    flush::{PLAIN, THROUGH},
     opens::opener,
     sim::{TestEnv, ms},
     stores::{disk, run},
@@ -222,6 +222,28 @@ fn a_failed_write_back_that_a_write_reported_fails_the_flush() {
             drop(open);
         });
     }
+}
+
+/// The call may have failed by itself. The changes that were dirty besides count as lost then, but may still be in the
+/// page cache, and a bound may have been promised for them.
+#[test]
+fn what_was_dirty_beside_a_failed_write_through_is_synced_at_once() {
+    let env = Arc::new(TestEnv::default());
+    let at = Arc::clone(&env);
+    run(&env, async move {
+        let place = Place::new(&at, Policy::Honor).await;
+        let (file, open) = place.open().await;
+        place.change(&file, 0).await;
+        assert_ne!(place.disk.pending(), 0);
+        place.fail(SimOp::Write, 122);
+        let data = Bytes::from(vec![2; 4096]);
+        let written = place.gate.write(&file, 4096, data, THROUGH).await;
+        assert_eq!(written.unwrap_err(), VfsError::QuotaExceeded);
+        at.sleep(ms(1)).await;
+        assert_eq!(place.disk.pending(), 0);
+        assert_eq!(place.gate.poisoned().len(), 1);
+        drop(open);
+    });
 }
 
 /// As a WRITE does, so does a copy or a range of zeros that is written.
