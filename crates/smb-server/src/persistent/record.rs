@@ -321,6 +321,7 @@ pub(crate) fn read(key: &[u8], value: &[u8]) -> Option<Record> {
 
 #[cfg(test)]
 mod tests {
+    use hex_literal::hex;
     use proptest::prelude::*;
 
     use super::*;
@@ -418,6 +419,28 @@ mod tests {
         }
         assert!(open_key(u64::MAX) < key);
         assert!(key.len() <= durability::KEY_MAX);
+    }
+
+    /// Taken from a build that had another codec for these bytes.
+    #[test]
+    fn the_layout_is_that_of_earlier_builds() {
+        let recorded = hex!(
+            "0136010101010101010101010101010101010202020202020202020202020202020204006461746102000100
+             610a00c39c6e6cc3bc2e747874020100010062020001006301006401030074616703006e65774d0000000000
+             000001002a36fe9c9717010500000000000515000000010000000200000003000000e90300000500616c6963
+             6501000100020000000200000060ea0000010707070707070707070707070707070701020202020202020202
+             0202020202020208080808080808080808080808080808010909090909090909090909090909090901010000
+             0000000000020000000000000001000000010000000202000000000000000000ffffffffffffffff01050000
+             0000000000000000000000000000020100400f"
+        );
+        assert_eq!(open().encode(), recorded);
+        let kept = SavedLease {
+            left: Some(LeaseState::READ),
+            parent: Some(LeaseKey([3; 16])),
+            ..lease()
+        };
+        let recorded = hex!("01030100000007000000ffff0103030303030303030303030303030303");
+        assert_eq!(encode_lease(&kept), recorded);
     }
 
     #[test]
