@@ -237,9 +237,10 @@ async fn carry_out<V: Vfs>(
     // [MS-FSA] 2.1.5.15.12: the file now has FILE_ATTRIBUTE_ARCHIVE, which is reported at the close.
     let ended = kept.end(on).await;
     on.open.state().renamed |= !on.disk.directory && !matches!(there, There::Itself);
-    if let There::Other(hold) = &there {
-        hold.archive(flags).await;
-    }
+    let archived = match &there {
+        There::Other(hold) => hold.archive(flags).await,
+        There::Free | There::Itself => Ok(()),
+    };
     there.end().await;
     // Up to here the record has both names. The turn was given back before, so that no other rename waits for the
     // store. A rename that is not stable leaves both names in it.
@@ -262,6 +263,7 @@ async fn carry_out<V: Vfs>(
     }
     let receipt = replaced::answer(replaced, node, receipt).await;
     ended?;
+    archived?;
     Ok(Attempt::Done(receipt?.into()))
 }
 

@@ -66,12 +66,15 @@ impl<V: Vfs> ReplacedHold<V> {
 
     /// Sets FILE_ATTRIBUTE_ARCHIVE of the replaced file if it has other names. To be called without a guard of the gate
     /// for the names, because this may wait for a sync of them.
-    pub(super) async fn archive(&self, flags: RequestFlags) {
-        if self.lacks_archive {
-            let set = archive::set_of_others(&self.server, &self.share, &self.node, flags);
-            // The name is gone whether or not this is stable.
-            let _ = Box::pin(set).await;
+    ///
+    /// # Errors
+    /// The error of a sync. The name is gone all the same.
+    pub(super) async fn archive(&self, flags: RequestFlags) -> Result<(), VfsError> {
+        if !self.lacks_archive {
+            return Ok(());
         }
+        let set = archive::set_of_others(&self.server, &self.share, &self.node, flags);
+        Box::pin(set).await
     }
 
     /// Allows other opens again.
