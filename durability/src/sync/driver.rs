@@ -71,9 +71,13 @@ impl<V: Volume> Durability<V> {
     }
 
     /// A durable write failed, and what was dirty besides counts as lost, although the write may have failed by itself.
-    /// It is synced at once, without a wait: a bound may have been promised for it. This repairs nothing.
+    /// It is synced at once, without a wait: a bound may have been promised for it. This repairs nothing. However many
+    /// such writes there are, they ask for the next sync once.
     pub(crate) fn sync_what_is_doubtful(&self, held: &Held<V>) {
-        drop(self.ask_for_sync(held.key(), Some(held.clone())));
+        let key = held.key();
+        if self.peek(key, |inode| inode.is_asked(held)) != Some(true) {
+            drop(self.ask_for_sync(key, Some(held.clone())));
+        }
     }
 
     /// Asks for a sync that starts after now. Returns where its result comes, and whether the task that runs it works

@@ -80,15 +80,20 @@ impl<V: Volume> Inode<V> {
         self.waiters.push(waiter);
         self.times_wanted |= node.is_none() || self.flushes_times();
         self.file |= node.as_ref().is_some_and(Held::is_file);
-        if let Some(held) = node {
-            let mut asked = self.asked.iter();
-            if !asked.any(|known| known.node.stream() == held.node.stream()) {
-                self.asked.push(held);
-            }
+        if let Some(held) = node
+            && !self.is_asked(&held)
+        {
+            self.asked.push(held);
         }
         let driver = self.syncing;
         self.syncing = driver.or(Some(by));
         driver
+    }
+
+    /// Whether the next sync, which has not begun, is one of this stream.
+    pub(crate) fn is_asked(&self, held: &Held<V>) -> bool {
+        let mut asked = self.asked.iter();
+        asked.any(|known| known.node.stream() == held.node.stream())
     }
 
     /// Lets the running sync serve a request, if it saves everything that was marked by `marked`, names in the inode
