@@ -81,9 +81,13 @@ pub const LOSS_LOOK: Duration = Duration::from_secs(1);
 /// or write at once. It counts as data of the request, so beyond the limits of data no further request is read.
 pub const COPY_MEMORY: usize = 1 << 20;
 
-/// Memory in which the extended attributes of a file are read, in bytes: as many as clients may give it. It counts as
-/// data of the request.
-pub const EA_MEMORY: usize = 64 << 10;
+/// Memory in which the extended attributes of a file are read, in bytes: as many as clients may give it, which are more
+/// than 7,000 of a few bytes each. It counts as data of the request.
+pub const EA_MEMORY: usize = 3 << 19;
+
+/// Memory in which they are measured one after the other, in bytes: for their names and lengths. It counts as data of
+/// the request. It is less than [`CONNECTION_MEMORY`], because clients often ask for FileAllInformation.
+pub const EA_SIZE_MEMORY: usize = 96 << 10;
 
 /// Memory in which the names of a file's streams are read, in bytes. It counts as data of the request.
 pub const STREAMS_MEMORY: usize = 1 << 20;

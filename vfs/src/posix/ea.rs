@@ -41,23 +41,13 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
     }
 
     async fn eas(&self, node: &PosixNode<D>) -> VfsResult<Vec<(String, Vec<u8>)>> {
-        let (mut eas, mut room) = (Vec::new(), ALL_BYTES_MAX);
-        for (at, attribute) in (1..).zip(self.attribute_names(node.fd()).await?) {
-            if at % PORTION == 0 {
-                self.options.pause.pause().await;
-            }
-            let name = attribute.strip_prefix(EA_PREFIX);
-            let Some(name) = name.filter(|_| is_ea(&attribute)) else {
-                continue;
-            };
-            // It may have been removed since the listing. Windows takes a list with an empty value for damaged.
-            let value = self.xattr(node.fd(), &attribute).await?;
-            if let Some(value) = value.filter(|value| is_length(value.len())) {
-                let bytes = name.len() + value.len();
-                room = room.checked_sub(bytes).ok_or(VfsError::TooLarge)?;
-                eas.push((name.to_owned(), value));
-            }
-        }
+        let mut eas = Vec::new();
+        let take = |name: &str, mut value: Vec<u8>| {
+            // It was read with more room than most values need, and a file may have thousands of them.
+            value.shrink_to_fit();
+            eas.push((name.to_owned(), value));
+        };
+        self.each_ea(node, take).await?;
         eas.sort();
         Ok(eas)
     }
@@ -127,8 +117,15 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
         if let Some(size) = self.attribs.find(attr.key, attr.changed, now).ea_size {
             return Ok(size);
         }
-        let eas = self.eas(node).await?;
-        let size = ea_size(eas.iter().map(|(name, value)| (name.len(), value.len())));
+        let mut lengths: Vec<(u8, u16)> = Vec::new();
+        let measure = |name: &str, value: Vec<u8>| {
+            // Both fit, see `is_ea` and `is_length`.
+            let name = u8::try_from(name.len()).ok();
+            lengths.extend(name.zip(u16::try_from(value.len()).ok()));
+        };
+        self.each_ea(node, measure).await?;
+        let lengths = lengths.into_iter();
+        let size = ea_size(lengths.map(|(name, value)| (name.into(), value.into())));
         self.learn(attr.key, attr.changed, now, |known| {
             known.ea_size = Some(size)
         });
@@ -181,6 +178,34 @@ impl<D: Disk> ClientAttributes for PosixVfs<D> {
 }
 
 impl<D: Disk> PosixVfs<D> {
+    /// Reads the attributes of clients one after the other. Many requests may be here at once, each with the names of
+    /// its file, so these are held in one piece: apart, short ones would take many times as much memory.
+    async fn each_ea(
+        &self,
+        node: &PosixNode<D>,
+        mut take: impl FnMut(&str, Vec<u8>),
+    ) -> VfsResult<()> {
+        let names = self.attribute_names(node.fd()).await?.join("\0");
+        let mut room = ALL_BYTES_MAX;
+        for (at, attribute) in (1..).zip(names.split('\0')) {
+            if at % PORTION == 0 {
+                self.options.pause.pause().await;
+            }
+            let name = attribute.strip_prefix(EA_PREFIX);
+            let Some(name) = name.filter(|_| is_ea(attribute)) else {
+                continue;
+            };
+            // It may have been removed since the listing. Windows takes a list with an empty value for damaged.
+            let value = self.xattr(node.fd(), attribute).await?;
+            if let Some(value) = value.filter(|value| is_length(value.len())) {
+                let bytes = name.len() + value.len();
+                room = room.checked_sub(bytes).ok_or(VfsError::TooLarge)?;
+                take(name, value);
+            }
+        }
+        Ok(())
+    }
+
     /// The size for a name on which another file system is mounted.
     async fn ea_size_mounted(
         &self,

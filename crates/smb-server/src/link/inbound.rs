@@ -19,7 +19,8 @@ use smb_wire::{
 
 use super::{misbehaved::Misbehaved, sealing::Sealing};
 use crate::limits::{
-    COPY_MEMORY, CREDIT_BYTES, DECODED_FROM, DECODED_MAX, DECODED_MEMORY, EA_MEMORY, STREAMS_MEMORY,
+    COPY_MEMORY, CREDIT_BYTES, DECODED_FROM, DECODED_MAX, DECODED_MEMORY, EA_MEMORY,
+    EA_SIZE_MEMORY, STREAMS_MEMORY,
 };
 
 /// Longest request of a command that carries no data, and longest message where CreditCharge has no meaning ([MS-SMB2]
@@ -150,7 +151,8 @@ fn attributes(request: &Request) -> usize {
         _ => SetInfoRequest::read(message).map(|set| (set.info_type, set.info_class)),
     };
     match asked.map(|(info_type, class)| (info_type, Class(class))) {
-        Ok((InfoType::FILE, Class::EA | Class::FULL_EA | Class::ALL)) => EA_MEMORY,
+        Ok((InfoType::FILE, Class::FULL_EA)) => EA_MEMORY,
+        Ok((InfoType::FILE, Class::EA | Class::ALL)) => EA_SIZE_MEMORY,
         Ok((InfoType::FILE, Class::STREAM)) => STREAMS_MEMORY,
         _ => 0,
     }

@@ -17,7 +17,7 @@ use super::InfoAnswer;
 use crate::{command::engine::OnDisk, failure::Failure, state::Open};
 
 /// The client-visible extended attributes, as far as the wire can carry them.
-pub(super) async fn entries<V: Vfs>(on: &OnDisk<'_, V>) -> Result<Vec<EaEntry>, VfsError> {
+async fn entries<V: Vfs>(on: &OnDisk<'_, V>) -> Result<Vec<EaEntry>, VfsError> {
     let eas = match on.vfs().eas(&on.disk.node).await {
         Err(VfsError::NotSupported) => Vec::new(),
         other => other?,

@@ -204,10 +204,15 @@ pub(in crate::command) fn mode<V: Vfs>(open: &Open<V>) -> FileModeInformation {
 }
 
 async fn ea_size<V: Vfs>(on: &OnDisk<'_, V>) -> Result<FileEaInformation, Failure> {
-    let ea_size = match ea::entries(on).await {
+    let vfs = on.vfs();
+    let file = vfs.carrier(&on.disk.node);
+    // The change time of the disk, not the one that clients see, shows whether the size is still known.
+    let attr = vfs.attr(&file).await?;
+    let ea_size = match vfs.ea_size(&file, &attr).await {
         // The EAs are too many to be read, but all else about the file can be. Clients make buffers of this size.
         Err(VfsError::TooLarge) => eas::SIZE_MAX,
-        other => vfs::ea_size(other?.iter().map(|ea| (ea.name.len(), ea.value.len()))),
+        Err(VfsError::NotSupported) => 0,
+        other => other?,
     };
     Ok(FileEaInformation { ea_size })
 }
