@@ -89,8 +89,9 @@ pub const EA_MEMORY: usize = 3 << 19;
 /// the request. It is less than [`CONNECTION_MEMORY`], because clients often ask for FileAllInformation.
 pub const EA_SIZE_MEMORY: usize = 96 << 10;
 
-/// Memory in which the names of a file's streams are read, in bytes. It counts as data of the request.
-pub const STREAMS_MEMORY: usize = 1 << 20;
+/// Memory in which the names of a file's streams are read, in bytes: 10,000, of the length that a name can have. It
+/// counts as data of the request.
+pub const STREAMS_MEMORY: usize = 4 << 20;
 
 /// Memory for each byte of a CREATE or SET_INFO, beyond the first [`DECODED_FROM`] and up to [`DECODED_MAX`] more, in
 /// bytes: entries of access control lists and extended attributes take more of it when they are decoded, and the

@@ -453,8 +453,9 @@ impl<D: Disk> PosixVfs<D> {
         match only {
             Some(fd) => self.disk.fsync(fd).await.map_err(VfsError::of_sync)?,
             None => {
-                let files = self.depot_files(&folder, STREAMS_MAX).await;
-                for (file, _) in files.map_err(VfsError::before_sync)? {
+                let names = self.depot_names(&folder, STREAMS_MAX).await;
+                let names = names.map_err(VfsError::before_sync)?;
+                for file in names.iter().filter_map(|name| stream_file(name)) {
                     let how = OpenHow {
                         read: true,
                         ..OpenHow::default()

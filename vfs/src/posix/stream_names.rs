@@ -53,8 +53,7 @@ impl<D: Disk> PosixVfs<D> {
             names.extend(stream_of_attribute(attribute).map(str::to_owned));
         }
         if let Some(folder) = folder {
-            let files = self.depot_files(&folder, STREAMS_MAX).await?;
-            names.extend(files.into_iter().map(|(_, name)| name));
+            names.extend(self.depot_names(&folder, STREAMS_MAX).await?);
         }
         let (folded, count) = (crate::fold(asked), names.len());
         for (at, name) in (1..).zip(names) {
@@ -109,11 +108,14 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(Vec::new());
         };
         let mut streams = Vec::new();
-        let files = self.depot_files(&folder, STREAMS_MAX).await?;
-        for (at, (file, name)) in (1..).zip(files) {
+        let names = self.depot_names(&folder, STREAMS_MAX).await?;
+        for (at, name) in (1..).zip(names) {
             if at % NAMES_PORTION == 0 {
                 self.options.pause.pause().await;
             }
+            let Some(file) = stream_file(&name) else {
+                continue;
+            };
             let stat = self.disk.stat_at(&folder, &file).await;
             if let Some(stat) = unless(stat, &[libc::ENOENT])? {
                 streams.push(StreamInfo {
@@ -139,20 +141,13 @@ impl<D: Disk> PosixVfs<D> {
         Ok(entries)
     }
 
-    /// The streams among the [`PosixVfs::depot_entries`].
-    pub(super) async fn depot_files(
-        &self,
-        folder: &D::Fd,
-        max: usize,
-    ) -> VfsResult<Vec<(Box<[u8]>, String)>> {
+    /// The names of the streams among the [`PosixVfs::depot_entries`]; [`stream_file`] returns their files. Many
+    /// requests may hold them at once.
+    pub(super) async fn depot_names(&self, folder: &D::Fd, max: usize) -> VfsResult<Vec<String>> {
         let entries = self.depot_entries(folder, max).await?.into_iter();
         // No FIFO or directory can be synced.
         let files = entries.filter(|entry| [libc::DT_REG, libc::DT_UNKNOWN].contains(&entry.kind));
-        Ok(files
-            .filter_map(|entry| {
-                let name = stream_of_file(&entry.name)?.to_owned();
-                Some((entry.name, name))
-            })
-            .collect())
+        let names = files.filter_map(|entry| stream_of_file(&entry.name).map(str::to_owned));
+        Ok(names.collect())
     }
 }

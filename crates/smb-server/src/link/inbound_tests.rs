@@ -298,6 +298,9 @@ fn attributes_count_with_the_memory_in_which_they_are_read() {
     // In the list from the disk or in the answer, with the memory of both, which the allocator rounds up to 32 bytes.
     let entry = size_of::<(String, Vec<u8>)>() + size_of::<EaEntry>() + 2 * 32;
     assert!(most * entry <= EA_MEMORY, "{most} of {entry}");
+    // The most streams that are listed, with names as long as those of files.
+    let streams = 10_000 * (size_of::<vfs::StreamInfo>() + 256);
+    assert!(streams <= STREAMS_MEMORY, "{streams}");
 }
 
 /// A CREATE or SET_INFO may wait for another client with thousands of entries.
