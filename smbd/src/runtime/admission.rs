@@ -27,7 +27,7 @@ use smb_auth::limiter::network;
 use smb_server::config::HostRules;
 use tokio::sync::Notify;
 
-use self::unauthenticated::{Place, Unauthenticated, UnauthenticatedTable};
+use self::unauthenticated::{Place, Unauthenticated, UnauthenticatedTable, wide_network};
 use crate::{
     answers::AdmissionFigures,
     config::{Config, LimitSettings},
@@ -35,7 +35,8 @@ use crate::{
     runtime::resources::{self, Descriptors},
 };
 
-/// The most displaced connections that their workers have not closed yet; with more, newcomers are refused.
+/// The most displaced connections that their workers have not closed yet. A network may have as many of them as are
+/// still free; its newcomers beyond that are refused, so that a flood from some networks keeps no other out.
 const LEAVING_MAX: u32 = 1_000;
 
 /// As [`LEAVING_MAX`], where the server keeps so many descriptors for itself: half of them must suffice for these
@@ -73,8 +74,9 @@ struct State {
     total: u32,
     by_address: BTreeMap<IpAddr, u32>,
     unauthenticated: UnauthenticatedTable,
-    /// Displaced, but not closed yet.
+    /// Displaced, but not closed yet: all, and those of each network.
     leaving: u32,
+    leaving_of: BTreeMap<IpAddr, u32>,
     leaving_max: u32,
     accepted: u64,
     refused: u64,
@@ -168,7 +170,8 @@ impl State {
         if !self.rules.admits(peer) {
             return Err(AdmissionRefusal::HostDenied);
         }
-        if self.leaving >= self.leaving_max {
+        let leaving = self.leaving_of.get(&wide_network(peer));
+        if leaving.copied().unwrap_or(0) >= self.leaving_max.saturating_sub(self.leaving) {
             return Err(AdmissionRefusal::UnauthenticatedConnections);
         }
         let from_peer = self.by_address.get(&peer).copied().unwrap_or(0);
@@ -210,6 +213,8 @@ impl State {
         if let Some(connection) = self.unauthenticated.remove(place) {
             self.left(connection.peer);
             self.leaving += 1;
+            let network = wide_network(connection.peer);
+            *self.leaving_of.entry(network).or_default() += 1;
             self.displaced += 1;
             connection.leave.notify_one();
         }
@@ -218,11 +223,21 @@ impl State {
     /// Stops counting a connection.
     fn left(&mut self, peer: IpAddr) {
         self.total = self.total.saturating_sub(1);
-        if let Some(count) = self.by_address.get_mut(&peer) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_address.remove(&peer);
-            }
+        take_one(&mut self.by_address, peer);
+    }
+
+    /// Stops counting a displaced connection.
+    fn closed(&mut self, peer: IpAddr) {
+        self.leaving = self.leaving.saturating_sub(1);
+        take_one(&mut self.leaving_of, wide_network(peer));
+    }
+}
+
+fn take_one(counts: &mut BTreeMap<IpAddr, u32>, of: IpAddr) {
+    if let Some(count) = counts.get_mut(&of) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&of);
         }
     }
 }
@@ -264,7 +279,7 @@ impl Drop for Pass {
         if state.unauthenticated.remove(self.place).is_some() {
             state.left(self.peer);
         } else {
-            state.leaving = state.leaving.saturating_sub(1);
+            state.closed(self.peer);
         }
     }
 }
@@ -446,19 +461,31 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_leave_in_time_stops_the_newcomers() {
+    fn who_does_not_leave_in_time_stops_newcomers_of_that_network() {
         for (own, most) in [(4_096, LEAVING_MAX), (312, 156), (128, 64)] {
             let door = door(10_000, 10_000, 1);
             lock(&door.state).leaving_max = leaving_max(own);
-            let left: Vec<_> = (0..=most)
-                .map(|_| door.admit(ip("10.0.0.1")).unwrap())
-                .collect();
-            assert_eq!(
-                door.admit(ip("10.0.0.1")).unwrap_err(),
-                AdmissionRefusal::UnauthenticatedConnections
-            );
-            drop(left);
+            let flood = |from: &str| {
+                let all = (0..most).map_while(|_| door.admit(ip(from)).ok());
+                all.collect::<Vec<_>>()
+            };
+            // The last one, which is not displaced yet, is displaced by the first of the next network.
+            let first = flood("10.0.0.1");
+            assert_eq!(u32::try_from(first.len()), Ok(most / 2 + 1));
+            let second = flood("10.0.1.1");
+            assert!(second.len() > 1 && second.len() < first.len());
+            for flooding in ["10.0.0.9", "10.0.1.9"] {
+                assert_eq!(
+                    door.admit(ip(flooding)).unwrap_err(),
+                    AdmissionRefusal::UnauthenticatedConnections
+                );
+            }
+            let user = Arc::new(door.admit(ip("192.0.2.1")).unwrap());
+            let _login = user.authenticated();
+            assert!(is_authenticated(&user));
+            drop((first, second));
             door.admit(ip("10.0.0.1")).unwrap();
+            assert_eq!(lock(&door.state).leaving_of, BTreeMap::new());
         }
     }
 }

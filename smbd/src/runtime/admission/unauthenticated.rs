@@ -45,7 +45,7 @@ impl UnauthenticatedTable {
 
     pub(super) fn add(&mut self, connection: Unauthenticated) -> Place {
         let place = Place {
-            network: network(connection.peer),
+            network: wide_network(connection.peer),
             number: self.next,
         };
         self.next += 1;
@@ -85,7 +85,7 @@ impl UnauthenticatedTable {
         let mut near = self.near(peer);
         let (number, _) = near.find(|(_, connection)| wanted(connection.peer))?;
         Some(Place {
-            network: network(peer),
+            network: wide_network(peer),
             number: *number,
         })
     }
@@ -106,12 +106,12 @@ impl UnauthenticatedTable {
 
     /// The connections without a login from the network of `peer`, the oldest first.
     fn near(&self, peer: IpAddr) -> impl Iterator<Item = (&u64, &Unauthenticated)> {
-        self.networks.get(&network(peer)).into_iter().flatten()
+        self.networks.get(&wide_network(peer)).into_iter().flatten()
     }
 }
 
 /// The network of an address, for counting connections of one attacker.
-fn network(peer: IpAddr) -> IpAddr {
+pub(super) fn wide_network(peer: IpAddr) -> IpAddr {
     match limiter::network(peer) {
         IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & !0xff)),
         network => network,
