@@ -182,3 +182,28 @@ fn a_sync_that_ends_before_a_durable_write_beside_it_fails_is_no_success() {
         assert!(poisoned[0].metadata, "what the sync had covered");
     });
 }
+
+/// A client that is over its quota, beside a sync that takes long.
+#[test]
+fn write_throughs_that_fail_beside_a_sync_ask_for_one_more_in_all() {
+    honor(|w| async move {
+        let f = file(5);
+        lock(&w.fake.times).sync = ms(10_000);
+        w.write(&f, 0, 1).await.unwrap();
+        let beside = Rc::clone(&w);
+        w.env.spawn(Box::pin(async move {
+            _ = beside.flush(&file(5)).await;
+        }));
+        w.env.sleep(ms(1)).await;
+        w.fake.script(5, &[Err(VfsError::QuotaExceeded); 20]);
+        let writes = (1..=20).map(|page| {
+            let (w, f) = (Rc::clone(&w), f.clone());
+            let write = async move { w.write_as(&f, page, 1, THROUGH).await.unwrap_err() };
+            Box::pin(async move { _ = write.await }) as vfs::env::LocalTask
+        });
+        join(&w.env, writes.collect()).await;
+        assert_eq!(w.gate.counters().sync_waiters, 2, "with the FLUSH");
+        w.env.sleep(ms(30_000)).await;
+        assert_eq!(w.gate.exposure().inodes, 0);
+    });
+}
