@@ -193,28 +193,27 @@ impl<V: Volume> Gate<V> {
         let core = &self.core;
         let mut left = core.names_in_other_directories(node.key(), from.key(), |name| name.left);
         let asked = self.also_of(Asked::of(Event::Remove, flags), [node]);
+        let own = name == RemovedName::Own;
+        let ages = || core.peek(node.key(), Inode::ages).unwrap_or_default();
+        // Until its sync, the directory may bring the name back, and with it what is dirty now.
+        let inherited = if own { ages() } else { Vec::new() };
         let judged = self.mark(from, asked, BEYOND_DOUBT, |inode, account, _| {
             inode.pending.entry_removed(account);
+            inode.inherit(from.key(), inherited, 0);
         });
         async move {
             // A directory has one name. A file whose last name was removed has nothing left to sync:
             // once the directory is synced, no crash can bring back its contents.
-            let last = name == RemovedName::Own
+            let last = own
                 && (node.is_directory()
                     || self.vfs.links(node).await.is_ok_and(|links| links == 0));
-            let own = [self.held(from)];
-            let beside: &[Held<V>] = match name {
-                RemovedName::Own if last => left.as_slice(),
-                RemovedName::Own => &own,
-                RemovedName::SymbolicLink => &[],
-            };
-            // Until their syncs, these directories may bring a name back, and with it what is dirty now.
-            for dir in beside.iter().map(Held::key) {
-                let ages = core.peek(node.key(), Inode::ages).unwrap_or_default();
-                core.with(dir, |inode| inode.inherit(dir, ages, 0));
-            }
             let mut comes_back = None;
             if last {
+                // The same holds for the directories of the names that it had before.
+                for dir in left.iter().map(Held::key) {
+                    let inherited = ages();
+                    core.with(dir, |inode| inode.inherit(dir, inherited, 0));
+                }
                 if node.is_directory() {
                     core.moves.directory_removed(node.key().fs, core.tick());
                 }
@@ -231,7 +230,7 @@ impl<V: Volume> Gate<V> {
                     comes_back = (!names.is_empty()).then_some(error);
                     core.clear_stored_when_removed(node.key(), self.held(from), names);
                 }
-            } else if name != RemovedName::Own {
+            } else if !own {
                 // A symbolic link had none of the earlier names. Of a file it is not known which of its names had
                 // them.
                 left.clear();

@@ -122,6 +122,25 @@ fn syncs(w: &World) -> usize {
         .count()
 }
 
+/// Each of the two removals finds that the file has no name any more. The file may come back by either name.
+#[test]
+fn names_removed_at_once_are_both_gone_before_the_bound_of_what_was_written_ends() {
+    world("bounded:50ms,64MiB", Limits::default(), |w| async move {
+        slow(&w, 30).await;
+        let (f, a, b) = (file(5), dir(10), dir(11));
+        w.write(&f, 0, 1).await.unwrap();
+        w.env.sleep(ms(15)).await;
+        lock(&w.fake.state).links.insert(5, 0);
+        w.fake.name(10);
+        w.fake.name(11);
+        let one = w.gate.replaced(&f, &a, PLAIN);
+        let other = w.gate.replaced(&f, &b, PLAIN);
+        drop((one.await, other.await));
+        w.env.sleep(ms(36)).await;
+        assert!(w.fake.is_stable_in(10) && w.fake.is_stable_in(11));
+    });
+}
+
 #[test]
 fn on_a_disk_that_is_too_slow_a_flush_waits_and_costs_one_sync() {
     // Slower than the bound, and slower than half of it.
