@@ -100,18 +100,24 @@ impl<V: Volume> Gate<V> {
         if let Some(record) = &mut record {
             self.measure(record, node).await;
         }
-        // A FLUSH that waits only because the disk is slow promises what clients changed, which is known: where a sync
-        // has covered that already, no other one is needed.
-        let unless_clean = (!slow).then(|| self.held(node));
+        let stable = || async {
+            let held = self.held(node);
+            match slow {
+                // It promises what clients changed, which is known: where a sync has covered that already, no other
+                // one is needed.
+                true => core.barrier_unless_clean(held).await,
+                false => core.barrier(key, Some(held)).await,
+            }
+        };
         if target == FlushTarget::ShareRoot && !core.planted(Planted::RootFlushOfRootAlone) {
             let report = core.sync_root(&self.share, &self.vfs, key).await;
-            core.barrier(key, unless_clean).await?;
+            stable().await?;
             self.check_share()?;
             if let Some((_, error)) = report.errors.first() {
                 return Err(*error);
             }
         } else {
-            core.barrier(key, unless_clean).await?;
+            stable().await?;
         }
         named?;
         if let (Some(mut record), Some(journal)) = (record, core.journal.get()) {

@@ -335,7 +335,7 @@ impl<V: Volume> Gate<V> {
             self.cover(key).await?;
         }
         if barriers.bounded {
-            self.keep_bound(key, judged).await?;
+            self.keep_bound(node, judged).await?;
         }
         if barriers.deferred {
             // It is answered before the disk, unless a failure is known by now.

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use vfs::{FileKey, VfsResult, Volume};
+use vfs::{FileKey, Node, VfsResult, Volume};
 
 use super::{Gate, Judged};
 use crate::{
@@ -14,11 +14,12 @@ use crate::{
 
 impl<V: Volume> Gate<V> {
     /// Waits until the acknowledgement of a change keeps the bound.
-    pub(super) async fn keep_bound(&self, key: FileKey, judged: Judged) -> VfsResult<()> {
+    pub(super) async fn keep_bound(&self, node: &V::Node, judged: Judged) -> VfsResult<()> {
+        let key = node.key();
         // A client that asked for stability gets it now if the disk is too slow to give it within the bound.
         // Every other change is not synced here: it waits for the background syncs to keep up.
         if judged.barriers.deferred && self.is_too_slow(key, judged) {
-            return self.core.barrier(key, None).await;
+            return self.core.barrier_unless_clean(self.held(node)).await;
         }
         self.hold_back(key, judged.bound).await;
         Ok(())

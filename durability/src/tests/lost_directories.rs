@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use vfs::VfsError;
+use bytes::Bytes;
+use vfs::{Env, VfsError};
 
 use super::{
     fake::{dir, file, key, stream},
     flush::{PLAIN, THROUGH, honor},
     opens::opener,
+    sim::ms,
 };
 use crate::{share::lock, *};
 
@@ -83,6 +85,32 @@ fn a_lost_move_of_a_directory_fails_what_is_below_and_nothing_else() {
         w.rename(&m, &a, &root).await.unwrap();
         w.flush(&f).await.unwrap();
         drop(open_below);
+    });
+}
+
+/// The FLUSH waits as under `honor`, and nothing of the file is dirty: only the request shows where the file is.
+#[test]
+fn a_clean_file_beside_a_lost_directory_is_flushed_on_a_disk_too_slow_for_the_bound() {
+    honor(|w| async move {
+        let (root, a, m, g) = (dir(1), dir(10), dir(11), file(6));
+        for (node, path) in [(&a, "a"), (&m, "a/m"), (&g, "a/more")] {
+            w.is_at(node, path);
+        }
+        lock(&w.fake.times).sync = ms(80);
+        let bounded = ShareDurability::with_policy("bounded:50ms,64KiB".parse().unwrap());
+        let other = w.engine.share("other", Arc::clone(&w.fake), bounded);
+        let open = other.opened(&g, opener("a/more"));
+        let data = Bytes::from(vec![1; 4096]);
+        drop(other.write(&g, 0, data, PLAIN).await.unwrap());
+        w.env.sleep(ms(1000)).await;
+        w.fake.script(10, &[Err(VfsError::Io)]);
+        assert_eq!(w.rename(&m, &root, &a).await, IO);
+        let dirty = w.engine.peek(key(6), |inode| inode.is_dirty());
+        assert_eq!(dirty, Some(false));
+        let flushed = other.flush(&g, FlushTarget::File, PLAIN).await;
+        assert_eq!(flushed.err(), None, "it is beside");
+        assert_eq!(other.counters().flushes_honored, 1, "it waited");
+        drop(open);
     });
 }
 
