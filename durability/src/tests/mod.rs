@@ -30,6 +30,7 @@ mod promises;
 mod properties;
 mod repairs;
 mod rows;
+mod shares;
 mod shorthand;
 mod sim;
 mod stores;
