@@ -164,7 +164,6 @@ impl<V: Volume> Default for Inode<V> {
 
 /// The facts about an inode that the table counts: it compares them before and after each step.
 pub(crate) struct InodeFacts {
-    pub(crate) dirty: bool,
     /// The descriptors that it holds because it is dirty: its own, those of its streams, and one for each directory
     /// with a dirty name of it.
     pub(crate) held: usize,
@@ -177,11 +176,10 @@ pub(crate) struct InodeFacts {
 
 impl<V: Volume> Inode<V> {
     pub(crate) fn facts(&self) -> InodeFacts {
-        let dirty = self.is_dirty();
         let own = usize::from(self.node.is_some()) + OF_STREAM * self.streams.len();
+        let held = own + self.names.len();
         InodeFacts {
-            dirty,
-            held: if dirty { own + self.names.len() } else { 0 },
+            held: if self.is_dirty() { held } else { 0 },
             named: !self.names.is_empty(),
             grown: self.latch.as_ref().map(|latch| latch.grown),
             unreachable: self.is_unreachable(),

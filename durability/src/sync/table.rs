@@ -5,8 +5,7 @@
 //!   over an await. [`Durability`] is shared by all workers.
 //! - An inode has an entry while anything of it is dirty, in flight, poisoned or open.
 //! - Sequence numbers order everything: a sync proves only what was marked with a lower number.
-//! - The counters of dirty and of poisoned inodes, and of the descriptors that dirty ones hold, change in the same step
-//!   as the inode.
+//! - The counters of poisoned inodes and of the descriptors that dirty ones hold change in the same step as the inode.
 //! - The guard is one flag that is read wherever a policy is: while the host runs on battery, each lazy
 //!   policy is in force as `honor`, and a bound is kept as well, because it promises something about
 //!   changes that no client flushed, which `honor` does not. The daemon decides when the guard is on.
@@ -51,7 +50,6 @@ pub struct Durability<V: Volume> {
     shares: RwLock<Vec<Arc<Share>>>,
     pub(super) back_ends: Mutex<Vec<Weak<V>>>,
     sequence: AtomicU64,
-    dirty: AtomicUsize,
     /// The descriptors that dirty inodes hold, and those on each file system.
     held: AtomicUsize,
     held_of: Mutex<BTreeMap<u64, usize>>,
@@ -89,7 +87,6 @@ impl<V: Volume> Durability<V> {
             shares: RwLock::default(),
             back_ends: Mutex::default(),
             sequence: AtomicU64::new(0),
-            dirty: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             held_of: Mutex::default(),
             poisoned: AtomicUsize::new(0),
@@ -149,7 +146,8 @@ impl<V: Volume> Durability<V> {
 
     /// The number of dirty inodes.
     pub fn dirty_inodes(&self) -> usize {
-        self.dirty.load(SeqCst)
+        let dirty = self.find(|_, inode| inode.is_dirty().then_some(()));
+        dirty.len()
     }
 
     /// Whether a change on the file system has to wait. It need not if few of the descriptors of dirty
@@ -262,11 +260,6 @@ impl<V: Volume> Durability<V> {
         let before = inode.facts();
         let out = step(inode);
         let mut now = inode.facts();
-        match (before.dirty, now.dirty) {
-            (false, true) => _ = self.dirty.fetch_add(1, SeqCst),
-            (true, false) => _ = self.dirty.fetch_sub(1, SeqCst),
-            _ => {}
-        }
         self.count_held(key.fs, before.held, now.held);
         if before.named && !now.named {
             self.moves.not_outstanding(key);
