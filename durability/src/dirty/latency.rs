@@ -139,6 +139,7 @@ pub(crate) struct SyncLatency {
 }
 
 impl SyncLatency {
+    /// A sync of one inode, which ended at `now`, took `span`.
     pub(crate) fn synced(&mut self, span: Duration, now: Duration) {
         self.sync.note(span, now);
     }

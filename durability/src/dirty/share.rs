@@ -72,7 +72,7 @@ pub(crate) struct Share {
     pub(crate) gates: AtomicUsize,
     /// The root folders of the share: several after a reload.
     roots: Mutex<BTreeSet<FileKey>>,
-    latency: Mutex<SyncLatency>,
+    pub(crate) latency: Mutex<SyncLatency>,
     /// After a failed sync: treated as `honor` until no latch is left or an administrator acts.
     tripped: AtomicBool,
     /// One of its file systems lost data of an unknown file: `honor` until an administrator acts.
@@ -324,11 +324,6 @@ impl Share {
     /// Whether to acknowledge a change on the file system now would go beyond the bound.
     pub(crate) fn breaks(&self, fs: u64, bound: &Bound, now: Duration) -> bool {
         self.bytes() > bound.max_bytes || self.is_older(fs, bound.max_delay, now)
-    }
-
-    /// Records that a sync of one inode, which ended at `now`, took `span`.
-    pub(crate) fn sync_took(&self, span: Duration, now: Duration) {
-        lock(&self.latency).synced(span, now);
     }
 
     /// Reserves bytes for a write about to start; `None` if they do not fit below `max`.

@@ -26,7 +26,7 @@ use crate::{
     dirty::{FailedSyncs, Failure, Held, Inode, Job, LatchEvent},
     metrics::count,
     planted::Planted,
-    share::Share,
+    share::{Share, lock},
     sync::Durability,
     tasks::{OnDrop, answer_all},
 };
@@ -174,7 +174,7 @@ impl<V: Volume> Durability<V> {
         }
         if let Some(share) = &job.share {
             if result != Err(VfsError::NotStarted) {
-                share.sync_took(ended.saturating_sub(job.begun), ended);
+                lock(&share.latency).synced(ended.saturating_sub(job.begun), ended);
             }
             share.metrics.join_factor.add(job.waiters.len() as u64);
         }

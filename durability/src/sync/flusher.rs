@@ -86,7 +86,7 @@ impl<V: Volume> Durability<V> {
         let mut next = Duration::MAX;
         for (fs, on) in &ages.on {
             let delay = bound.map_or(Duration::MAX, |bound| {
-                share.start_age(&bound, on.rounds(most), now)
+                lock(&share.latency).start_age(&bound, on.rounds(most), now)
             });
             let delay = delay.min(self.limits.dirty_age_max);
             // A file system that hangs takes no room from another.
@@ -147,7 +147,9 @@ impl<V: Volume> Durability<V> {
             // The sync itself poisons its inode if it fails, and reports that.
             let result = me.barrier(key, None).await;
             if result != Err(VfsError::NotStarted) {
-                share.background_synced_in(late + me.now().saturating_sub(begun));
+                let (bound, now) = (share.bound(), me.now());
+                let span = late + now.saturating_sub(begun);
+                lock(&share.latency).background_synced(span, now, bound.as_ref());
             } else {
                 // The inode stays in `in_background` during the pause, so that it is not started again at once.
                 me.env.sleep(RETRY).await;

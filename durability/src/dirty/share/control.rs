@@ -194,17 +194,6 @@ impl Share {
         all
     }
 
-    /// A background sync, with all that had to go before and after it, ended `span` after it was due.
-    pub(crate) fn background_synced_in(&self, span: Duration) {
-        let (bound, now) = (self.bound(), self.env.monotonic());
-        lock(&self.latency).background_synced(span, now, bound.as_ref());
-    }
-
-    /// The age at which the background sync of a dirty inode starts, where so many rounds of them are due.
-    pub(crate) fn start_age(&self, bound: &Bound, rounds: usize, now: Duration) -> Duration {
-        lock(&self.latency).start_age(bound, rounds, now)
-    }
-
     /// How the bound is kept for a change of `chain` syncs in a row. The log says when a disk turns too slow or quick.
     pub(crate) fn keeping(&self, bound: &Bound, chain: usize) -> Keeping {
         let now = self.env.monotonic();
