@@ -11,12 +11,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry},
     pin::pin,
-    sync::{Arc, Mutex, Weak, atomic::Ordering::Relaxed},
+    sync::{Arc, Mutex, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
 use tokio::sync::oneshot;
-use vfs::{FileKey, Node, VfsError, VfsResult, Volume};
+use vfs::{FileKey, VfsError, VfsResult, Volume};
 
 use crate::{
     dirty::Inode,
@@ -263,18 +263,6 @@ impl<V: Volume> Durability<V> {
             keys.insert(key);
         }
         keys
-    }
-
-    /// The folders of shares above the folder of `vfs`, with the path that it has in each.
-    pub(crate) fn roots_above(&self, vfs: &V) -> Vec<(BTreeSet<FileKey>, String)> {
-        let own = vfs.root();
-        let back_ends = lock(&self.back_ends).clone();
-        let all = back_ends.iter().filter_map(Weak::upgrade);
-        let paths = all.filter_map(|one| {
-            let path = one.path_hint(&own).filter(|path| !path.is_empty())?;
-            Some((BTreeSet::from([one.root().key()]), path))
-        });
-        paths.collect()
     }
 
     /// Syncs these inodes, a limited number of each file system at a time, in tasks of their own.

@@ -48,7 +48,7 @@ pub struct Durability<V: Volume> {
     pub(crate) limits: Limits,
     shards: [Mutex<Shard<V>>; SHARDS],
     shares: RwLock<Vec<Arc<Share>>>,
-    pub(super) back_ends: Mutex<Vec<Weak<V>>>,
+    back_ends: Mutex<Vec<Weak<V>>>,
     sequence: AtomicU64,
     /// The descriptors that dirty inodes hold, and those on each file system.
     held: AtomicUsize,
@@ -209,13 +209,26 @@ impl<V: Volume> Durability<V> {
 
     /// The folders of this share, and those of all shares that lie within the folder of `vfs`.
     pub(crate) fn roots_within(&self, share: &Share, vfs: &V) -> BTreeSet<FileKey> {
-        let back_ends = lock(&self.back_ends).clone();
-        let roots = back_ends.iter().filter_map(Weak::upgrade);
-        let roots = roots.map(|one| one.root());
+        let roots = self.back_ends().into_iter().map(|one| one.root());
         let within = roots.filter(|root| vfs.path_hint(root).is_some());
         let mut all = share.roots();
         all.extend(within.map(|root| root.key()));
         all
+    }
+
+    /// The folders of shares above the folder of `vfs`, with the path that it has in each.
+    pub(crate) fn roots_above(&self, vfs: &V) -> Vec<(BTreeSet<FileKey>, String)> {
+        let own = vfs.root();
+        let paths = self.back_ends().into_iter().filter_map(|one| {
+            let path = one.path_hint(&own).filter(|path| !path.is_empty())?;
+            Some((BTreeSet::from([one.root().key()]), path))
+        });
+        paths.collect()
+    }
+
+    fn back_ends(&self) -> Vec<Arc<V>> {
+        let known = lock(&self.back_ends);
+        known.iter().filter_map(Weak::upgrade).collect()
     }
 
     pub(crate) fn poisoned_where(
