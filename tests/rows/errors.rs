@@ -15,7 +15,7 @@ use smb_wire::msg::{
 };
 use vfs::sim::{Fault, FaultAction, Profile, SimOp};
 
-use crate::events::act;
+use crate::events::{NEW, OVER, act, target};
 use crate::world::{Actor, close, flush, opened, prepared, scene};
 
 /// Linux's numbers, and what each is on the wire.
@@ -333,4 +333,42 @@ fn a_file_that_failed_to_share_extents_is_to_be_archived() {
         let now = Created::read(&now.message).unwrap().facts;
         assert!(now.file_attributes.contains(FileAttributes::ARCHIVE));
     });
+}
+
+/// [MS-FSA] 2.1.5.5: the file that loses one of its names gets FILE_ATTRIBUTE_ARCHIVE, and strict-sync makes that
+/// stable before the answer to the rename.
+#[test]
+fn a_rename_over_one_of_several_names_has_the_error_of_each_sync() {
+    let base = prepared(Profile::PosixMin);
+    let (mut ended, mut lost_attributes) = (false, false);
+    for after in 0..20 {
+        scene(13, &base, "strict-sync", async |server| {
+            let mut it = Actor::enter(server, false).await;
+            let victim = it.open(CreateArgs::open("victim")).await;
+            it.set(victim, Class::LINK, &target("d\\link", NEW)).await;
+            it.close(victim).await;
+            let victim = it.open(CreateArgs::open("victim")).await;
+            let mut basic = vec![0; 40];
+            basic[32..36].copy_from_slice(&FileAttributes::NORMAL.0.to_le_bytes());
+            it.set(victim, Class::BASIC, &basic).await;
+            it.close(victim).await;
+            let file = it.open(CreateArgs::open("f")).await;
+            fail(server, after, 5);
+            let over = target("victim", OVER);
+            let request = Request::set_info(file, InfoType::FILE, Class::RENAME.0, 0, &over);
+            let status = it.status(request).await;
+            let poisoned = server.server.durability.poisoned();
+            ended = poisoned.is_empty();
+            lost_attributes |= poisoned.iter().any(|one| one.metadata);
+            let wanted = match ended {
+                true => Status::SUCCESS,
+                false => Status::IO_DEVICE_ERROR,
+            };
+            assert_eq!(status, wanted, "after {after} syncs");
+        });
+        if ended {
+            break;
+        }
+    }
+    assert!(ended && lost_attributes);
 }

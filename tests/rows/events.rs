@@ -298,9 +298,11 @@ fn basic(when: u64, attributes: u32) -> Vec<u8> {
 }
 
 /// Nothing has the new name.
-const NEW: RenameFlags = RenameFlags::empty();
+pub(crate) const NEW: RenameFlags = RenameFlags::empty();
 
-fn target(to: &str, flags: RenameFlags) -> BytesMut {
+pub(crate) const OVER: RenameFlags = RenameFlags::REPLACE_IF_EXISTS;
+
+pub(crate) fn target(to: &str, flags: RenameFlags) -> BytesMut {
     let mut out = BytesMut::new();
     // Read as the older classes its first bit is ReplaceIfExists.
     FileRenameInformationEx {
@@ -313,7 +315,6 @@ fn target(to: &str, flags: RenameFlags) -> BytesMut {
 }
 
 async fn names(it: &mut Actor, event: &str) -> Option<FileId> {
-    const OVER: RenameFlags = RenameFlags::REPLACE_IF_EXISTS;
     const POSIX: RenameFlags = OVER.union(RenameFlags::POSIX_SEMANTICS);
     let (class, from, to, flags) = match event {
         "rename" => (Class::RENAME, "f", "moved", NEW),
