@@ -204,6 +204,11 @@ impl<V: Volume> Inode<V> {
         &self.names
     }
 
+    /// Whether it has a dirty name in the directory.
+    pub(crate) fn is_named_in(&self, dir: FileKey) -> bool {
+        self.names.iter().any(|name| name.dir.key() == dir)
+    }
+
     /// Whether a change of contents wants [`Inode::keep`] first.
     pub(crate) fn wants_keeper(&self) -> bool {
         !self.wrote

@@ -301,10 +301,7 @@ impl<V: Volume> Gate<V> {
                 // It was moved between the two looks.
                 continue;
             };
-            let is_dirty = |inode: &Inode<V>| {
-                let mut names = inode.names().iter();
-                names.any(|name| name.dir.key() == parent.key())
-            };
+            let is_dirty = |inode: &Inode<V>| inode.is_named_in(parent.key());
             let dirty = self.core.peek(key, is_dirty) == Some(true);
             // A sync of the directory that fails from here on is seen after the name was marked.
             let since = self.core.tick();

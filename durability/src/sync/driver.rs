@@ -207,16 +207,12 @@ impl<V: Volume> Durability<V> {
     ) {
         let failure = self.note_failure(key, error);
         let directory = !file && self.peek(key, Inode::is_file) != Some(true);
-        let named = match directory {
-            true => self.names_in(key),
-            false => Vec::new(),
-        };
-        // The failure also affects the shares through which these inodes were changed.
-        let shares_of = |key: &FileKey| self.peek(*key, |inode| inode.shares().to_vec());
-        shares.extend(named.iter().filter_map(shares_of).flatten());
+        let named = directory.then(|| self.shares_named_in(key)).flatten();
+        let entries = named.is_some();
+        shares.extend(named.into_iter().flatten());
         self.with(key, |inode| {
             shares.iter().for_each(|share| inode.seen_through(share));
-            inode.failed(failure, !named.is_empty());
+            inode.failed(failure, entries);
         });
         if directory {
             self.directory_failed(key, failure);
@@ -238,12 +234,9 @@ impl<V: Volume> Durability<V> {
         });
         // The directories come first, as in `directory_failed`: each has lost the names that were dirty in it.
         for dir in BTreeSet::from_iter(dirs.into_iter().flatten()) {
-            let named = self.names_in(dir);
-            if named.is_empty() {
+            let Some(shares) = self.shares_named_in(dir) else {
                 continue;
-            }
-            let shares_of = |key: &FileKey| self.peek(*key, |inode| inode.shares().to_vec());
-            let shares: Vec<_> = named.iter().filter_map(shares_of).flatten().collect();
+            };
             self.with(dir, |inode| {
                 shares.iter().for_each(|share| inode.seen_through(share));
                 inode.entry_failed(failure);
@@ -258,15 +251,20 @@ impl<V: Volume> Durability<V> {
         shares.iter().for_each(|share| share.hurry());
     }
 
-    fn names_in(&self, dir: FileKey) -> Vec<FileKey> {
-        self.keys(|_, inode| inode.names().iter().any(|name| name.dir.key() == dir))
+    /// The shares through which the inodes with a dirty name in the directory were changed: its failure affects them,
+    /// too. `None` if no inode has one.
+    fn shares_named_in(&self, dir: FileKey) -> Option<Vec<Arc<Share>>> {
+        let shares_of =
+            |_, inode: &Inode<V>| inode.is_named_in(dir).then(|| inode.shares().to_vec());
+        let all = self.find(shares_of).into_iter();
+        all.reduce(|all, more| [all, more].concat())
     }
 
     /// The sync of a directory failed, and it is poisoned: the dirty names in it are as lost as its entries.
     fn directory_failed(&self, dir: FileKey, failure: Failure) {
         // A promise that found a name in it between the failure and the latch (`gate/flush.rs`) sees this later number.
         self.note_failure(dir, failure.error);
-        for key in self.names_in(dir) {
+        for key in self.keys(|_, inode| inode.is_named_in(dir)) {
             self.with(key, |inode| inode.name_failed(dir, failure));
         }
     }
@@ -345,7 +343,7 @@ impl<V: Volume> Durability<V> {
     /// The driver of an inode is gone, and the result of its sync will never be known, so the sync counts as failed.
     pub(crate) fn abandon_sync(&self, key: FileKey) {
         let failure = self.note_failure(key, VfsError::Io);
-        let entries = !self.names_in(key).is_empty();
+        let entries = self.shares_named_in(key).is_some();
         // In one step: a request that came between would wait for a driver that is gone.
         if self.with(key, |inode| inode.abandon(failure, entries)) {
             // If it is a directory, the names that the sync was to save are lost with it.
