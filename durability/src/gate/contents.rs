@@ -101,10 +101,14 @@ impl<V: Volume> Gate<V> {
     /// reported elsewhere first. It is a separate one where the caller's would keep the file from being executed.
     pub async fn watch_write_back(&self, node: &V::Node) {
         let watched = || self.core.peek(node.key(), |inode| !inode.wants_keeper());
-        if node.forbids_execution()
-            && watched() != Some(true)
-            && let Some(keeper) = self.vfs.keeper(node).await
-        {
+        if node.forbids_execution() && watched() != Some(true) {
+            self.keep_for_sync(node).await;
+        }
+    }
+
+    /// Opens the descriptor for the syncs of `node`, unless its own serves.
+    pub(super) async fn keep_for_sync(&self, node: &V::Node) {
+        if let Some(keeper) = self.vfs.keeper(node).await {
             let held = self.held(&keeper);
             self.core.with(node.key(), |inode| inode.keep(held));
         }

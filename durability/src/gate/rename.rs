@@ -44,10 +44,7 @@ impl<V: Volume> Gate<V> {
     /// other renames. The sync of a named stream opens the file each time, so dirty ones are synced here.
     pub async fn prepare_rename(&self, node: &V::Node) {
         let (core, key) = (&self.core, node.key());
-        if let Some(keeper) = self.vfs.keeper(node).await {
-            let held = self.held(&keeper);
-            core.with(key, |inode| inode.keep(held));
-        }
+        self.keep_for_sync(node).await;
         if !node.is_directory() && core.peek(key, Inode::has_dirty_streams) == Some(true) {
             // A stream that is not stable then is synced under the lock, and an error poisons the file, which the
             // answer to the rename says.
