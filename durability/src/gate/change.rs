@@ -149,9 +149,8 @@ impl<V: Volume> PendingChange<'_, V> {
 
     /// Reports that a stream was created.
     pub async fn stream_created(&self, node: &V::Node, flags: RequestFlags) -> VfsResult<Receipt> {
-        let stream = node.stream().unwrap_or_default();
         let held = self.gate.held(node);
-        let change = |inode: &mut Inode<V>| inode.stream_named(stream, held);
+        let change = |inode: &mut Inode<V>| inode.stream_named(held);
         self.changed(Event::Stream, node, flags, change).await
     }
 
@@ -162,9 +161,8 @@ impl<V: Volume> PendingChange<'_, V> {
         from: &str,
         flags: RequestFlags,
     ) -> VfsResult<Receipt> {
-        let stream = node.stream().unwrap_or_default();
         let held = self.gate.held(node);
-        let change = |inode: &mut Inode<V>| inode.stream_renamed(from, stream, held);
+        let change = |inode: &mut Inode<V>| inode.stream_renamed(from, held);
         self.changed(Event::Stream, node, flags, change).await
     }
 

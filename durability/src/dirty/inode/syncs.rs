@@ -219,17 +219,19 @@ impl<V: Volume> Inode<V> {
         self.running.is_some() && self.failed(failure, entries)
     }
 
-    /// Records that a stream has a new name. From now on a sync of that name goes through the node of this stream, not
-    /// through the node of an earlier stream of that name whose removal is not on disk yet.
-    pub(crate) fn stream_named(&mut self, stream: &str, held: Held<V>) {
-        self.pending.set(Changed::Stream(stream.to_owned()));
+    /// Records that the stream `held` has a new name. From now on a sync of that name goes through this node, not
+    /// through that of an earlier stream of that name whose removal is not on disk yet.
+    pub(crate) fn stream_named(&mut self, held: Held<V>) {
+        let stream = held.node.stream().unwrap_or_default().to_owned();
+        self.pending.set(Changed::Stream(stream.clone()));
         self.asked
-            .retain(|known| known.node.stream() != Some(stream));
-        self.streams.insert(stream.to_owned(), held);
+            .retain(|known| known.node.stream() != Some(&stream));
+        self.streams.insert(stream, held);
     }
 
     /// A stream that was named `from` now has the name of `held`. Its lost and dirty state is found under the new name.
-    pub(crate) fn stream_renamed(&mut self, from: &str, to: &str, held: Held<V>) {
+    pub(crate) fn stream_renamed(&mut self, from: &str, held: Held<V>) {
+        let to = held.node.stream().unwrap_or_default();
         let running = self.running.as_mut();
         let epochs = running.into_iter().chain([&mut self.pending]);
         epochs.for_each(|epoch| epoch.rename_stream(from, to));
@@ -239,7 +241,7 @@ impl<V: Volume> Inode<V> {
             // The latch must be stored anew.
             latch.grown += 1;
         }
-        self.stream_named(to, held);
+        self.stream_named(held);
     }
 
     /// Records that a name was added to `new`, or moved there from `old`: both are to be synced, the new one first.
