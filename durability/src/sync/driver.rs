@@ -327,7 +327,9 @@ impl<V: Volume> Durability<V> {
             }
             let result = self.run(&job).await;
             if result.is_ok() {
-                self.wait_for_durable_writes(key).await;
+                let ended = self.tick();
+                let is_beside = |inode: &Inode<V>| inode.has_durable_write(ended);
+                self.wait_for(key, is_beside).await;
             }
             self.finish(key, result);
             if result.is_err() {

@@ -384,15 +384,8 @@ impl<V: Volume> Durability<V> {
             .await;
     }
 
-    /// Waits for the writes to the inode that are in flight with a sync of their own.
-    pub(crate) async fn wait_for_durable_writes(&self, key: FileKey) {
-        let now = self.tick();
-        self.wait_for(key, |inode| inode.has_durable_write(now))
-            .await;
-    }
-
     /// Waits for ends of writes until none that is waited for is pending.
-    async fn wait_for(&self, key: FileKey, is_pending: impl Fn(&Inode<V>) -> bool) {
+    pub(crate) async fn wait_for(&self, key: FileKey, is_pending: impl Fn(&Inode<V>) -> bool) {
         loop {
             let ended = {
                 let mut shard = lock(self.shard(key));
