@@ -57,6 +57,11 @@ impl<V: Volume> Durability<V> {
         asked: Option<Held<V>>,
     ) -> VfsResult<()> {
         let marked = self.tick();
+        // Once everything is stable, the inode holds no node that shows where it is.
+        let known = match asked {
+            Some(_) => None,
+            None => self.peek(key, |inode| inode.own_node().cloned()).flatten(),
+        };
         // An inode that is not known to be a file may be a directory, and its sync saves names.
         let file = asked.as_ref().is_some_and(Held::is_file)
             || self.peek(key, Inode::is_file) == Some(true);
@@ -82,7 +87,7 @@ impl<V: Volume> Durability<V> {
             }
         }
         self.sync_outstanding_above(key, asked.as_ref()).await?;
-        self.check_stable(key, asked.as_ref())
+        self.check_stable(key, asked.as_ref().or(known.as_ref()))
     }
 
     /// Makes the names of an inode stable, and the inode itself if that is still to be done, and the outstanding moves

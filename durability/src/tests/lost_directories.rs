@@ -115,6 +115,25 @@ fn a_clean_file_beside_a_lost_directory_is_flushed_on_a_disk_too_slow_for_the_bo
 }
 
 #[test]
+fn what_is_dirty_beside_a_lost_directory_is_synced_without_an_error() {
+    honor(|w| async move {
+        let (root, a, m, g) = (dir(1), dir(10), dir(11), file(6));
+        for (node, path) in [(&a, "a"), (&m, "a/m"), (&g, "a/more")] {
+            w.is_at(node, path);
+        }
+        w.fake.script(10, &[Err(VfsError::Io)]);
+        assert_eq!(w.rename(&m, &root, &a).await, IO);
+        w.write(&g, 0, 1).await.unwrap();
+        let report = w.gate.sync().await;
+        let failed: Vec<_> = report.errors.iter().map(|(key, _)| *key).collect();
+        assert!(
+            !failed.is_empty() && !failed.contains(&key(6)),
+            "{failed:?}"
+        );
+    });
+}
+
+#[test]
 fn a_lost_directory_is_known_after_a_restart() {
     honor(|w| async move {
         let (m, f, g) = (dir(11), file(5), file(6));

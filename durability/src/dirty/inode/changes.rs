@@ -191,7 +191,7 @@ impl<V: Volume> Inode<V> {
     }
 
     /// A node of the inode: one of a write in flight if nothing is dirty yet.
-    fn own_node(&self) -> Option<&Held<V>> {
+    pub(crate) fn own_node(&self) -> Option<&Held<V>> {
         let held = self.node.as_ref().or_else(|| self.streams.values().next());
         held.or_else(|| self.in_flight.values().next().map(|(held, _)| held))
     }
