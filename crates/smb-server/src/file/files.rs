@@ -19,9 +19,10 @@ use super::Deleter;
 
 use super::breaks::Bound;
 use super::caching::{Cause, Site};
+use super::claims::Claims;
 use super::inode::Inode;
 use super::locks::CountedUser;
-use super::names::{Claims, Moves, Paths, SharePath};
+use super::names::{Moves, Paths, SharePath};
 use super::types::{
     Actor, CacheGrant, CacheRequest, Closed, Decision, Effects, Link, OpenId, OpenRequest, Owner,
     Place, Remove, WaiterId,

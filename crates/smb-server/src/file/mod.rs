@@ -15,6 +15,7 @@
 mod below;
 mod breaks;
 mod caching;
+mod claims;
 mod contention;
 mod deleter;
 mod deletion;

@@ -1,4 +1,4 @@
-//! The engine's view of names: the paths of opens, claims on names, and their moves.
+//! The engine's view of names: the paths of opens, and their moves.
 //!
 //! Owns one index per engine: (share, folded components) of every open, so that "any open below this directory"
 //! ([MS-FSA] 2.1.4.2) and the renaming of a directory are range scans. Paths are share-relative; of two shares that
@@ -7,17 +7,16 @@
 //! An open whose close removes its name is leaving: it is no longer found among the opens, but a rename of a directory
 //! above it takes it into account and moves its path, until the name is off the disk.
 
-use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use smb_wire::Status;
 use vfs::{FileKey, fold};
 
 use super::files::{Files, SHARDS, shard};
 use super::inode::Inode;
-use super::types::{Effects, Link, OpenId, Outcome, Place, Step, Waiter};
+use super::types::{Link, OpenId, Place};
 use crate::memory::Held;
 
 /// A share, named engine-wide.
@@ -293,77 +292,6 @@ impl Paths {
                 self.leave(open);
             }
         }
-    }
-}
-
-/// Requests parked behind one claim, half of them for one user; one more gives INSUFFICIENT_RESOURCES.
-pub(super) const PARKED_MAX: usize = 1_024;
-
-/// The claimed names, with the requests that wait for them.
-///
-/// Claims allow one CREATE of a new file at a time for each name. A new file is on disk before the engine can know its
-/// inode. The request that creates it holds the claim of the name from the lookup until the open is in the tables, and
-/// an open that finds the file on disk waits for the end of the claim, so that no other client opens the new file in
-/// between and causes its creator to be refused. A claim is held over disk operations but never while waiting for a
-/// break: it is released first. Names are claimed in their directory, which every share and every path leads to.
-///
-/// A named stream that is created in an existing file is claimed in the same way ([`Link::of_stream`]). A rename of the
-/// file waits for the end of the claim, because it is refused while a stream is open.
-pub(super) type Claims = BTreeMap<Link, Vec<Waiter>>;
-
-fn park(parked: &mut Vec<Waiter>, waiter: Waiter) -> Step {
-    match waiter.park(parked, PARKED_MAX) {
-        true => Step::Wait,
-        false => Step::Refused(Status::INSUFFICIENT_RESOURCES),
-    }
-}
-
-impl Files {
-    /// Claims a name. With `Step::Go` it is claimed until [`Files::release`]; with `Step::Wait`, `waiter` is woken when
-    /// another try makes sense.
-    pub fn claim(&self, link: &Link, waiter: Waiter) -> Step {
-        match self.claims.lock().entry(link.clone()) {
-            Entry::Occupied(mut known) => park(known.get_mut(), waiter),
-            Entry::Vacant(free) => {
-                free.insert(Vec::new());
-                Step::Go
-            }
-        }
-    }
-
-    /// Whether any name is claimed.
-    pub fn any_claimed(&self) -> bool {
-        !self.claims.lock().is_empty()
-    }
-
-    /// Asks, after a lookup has found an object, whether the request that made it may still be on its way into the
-    /// tables: with `Step::Wait`, `waiter` is woken when another lookup makes sense. Claims nothing.
-    pub fn after_claim(&self, link: &Link, waiter: Waiter) -> Step {
-        match self.claims.lock().get_mut(link) {
-            Some(parked) => park(parked, waiter),
-            None => Step::Go,
-        }
-    }
-
-    /// As [`Files::after_claim`], for all named streams of a file.
-    pub fn after_claims_of_streams(&self, file: FileKey, waiter: Waiter) -> Step {
-        let first = Link::of_stream(file, "");
-        let of_file = |link: &Link| link.parent == file && link.name.starts_with(&*first.name);
-        let mut claims = self.claims.lock();
-        match claims.range_mut(&first..).next() {
-            Some((link, parked)) if of_file(link) => park(parked, waiter),
-            _ => Step::Go,
-        }
-    }
-
-    /// Releases a claim; requests that wait for it try again, in the order of their arrival.
-    pub fn release(&self, link: &Link) -> Effects {
-        let mut effects = Effects::default();
-        let parked = self.claims.lock().remove(link);
-        for waiter in parked.unwrap_or_default() {
-            effects.wake(waiter.id, Outcome::Retry);
-        }
-        effects
     }
 }
 

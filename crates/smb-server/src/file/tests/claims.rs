@@ -1,7 +1,7 @@
 //! Tests that there is one claim at a time for each name, and that no waiter is forgotten.
 
 use super::*;
-use crate::file::names::PARKED_MAX;
+use crate::file::claims::PARKED_MAX;
 
 #[test]
 fn a_name_is_claimed_once() {
