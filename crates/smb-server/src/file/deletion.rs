@@ -4,7 +4,7 @@
 //! is also removed when the handle that asked for POSIX semantics closes. The close that must remove the name reports
 //! that to its caller, and until the caller has reported the result, no new open of the name is allowed.
 
-use std::{collections::btree_map::Entry, sync::Arc};
+use std::collections::btree_map::Entry;
 
 use smb_wire::Status;
 use vfs::{FileKey, VfsError};
@@ -96,9 +96,10 @@ impl Inode {
         let marking = self.opens.get_mut(&open).ok_or(Status::FILE_CLOSED)?;
         marking.marked_deleted = true;
         let (stream, link) = (marking.stream.clone(), marking.link.clone());
-        if marking.unlinked {
-            if let Some(Deletion::Removing { plain, .. }) = self.links.get_mut(&link)
+        if let Some(lost_by) = marking.unlinked {
+            if let Some(Deletion::Removing { by, plain, .. }) = self.links.get_mut(&link)
                 && stream.is_none()
+                && *by == Some(lost_by)
             {
                 // It counts if that removal fails.
                 *plain = Some((open, who.clone()));
@@ -119,7 +120,7 @@ impl Inode {
 
     /// Whether a name or a stream of the inode has gone, is marked deleted, or will be by the close of an open.
     pub(super) fn loses_anything(&self) -> bool {
-        let loses = |open: &EngineOpen| open.unlinked || open.delete_on_close;
+        let loses = |open: &EngineOpen| open.unlinked.is_some() || open.delete_on_close;
         let mut streams = self.streams.values();
         self.is_to_be_deleted()
             || self.opens.values().any(|open| loses(open))
@@ -150,7 +151,10 @@ impl Inode {
     }
 
     fn is_link_marked(&self, open: &EngineOpen) -> bool {
-        let deletion = self.links.get(&open.link).filter(|_| !open.unlinked);
+        let deletion = self
+            .links
+            .get(&open.link)
+            .filter(|_| open.unlinked.is_none());
         deletion.is_some_and(Deletion::is_pending)
     }
 
@@ -220,7 +224,7 @@ impl Inode {
         self.replacing -= usize::from(open.replaces);
         // [MS-FSA] 2.1.5.5, phase 1: FILE_DELETE_ON_CLOSE marks the link now, so that the close of the last handle
         // removes it.
-        let marking = deletes.filter(|_| open.delete_on_close && !open.unlinked);
+        let marking = deletes.filter(|_| open.delete_on_close && open.unlinked.is_none());
         if let Some(who) = marking {
             // As in `set_delete_pending`, only links.
             let posix = open.posix_on_close && open.stream.is_none();
@@ -259,10 +263,10 @@ impl Inode {
     fn unlinked(&self, open: &EngineOpen) -> Option<(FileKey, Option<Going>)> {
         let asked = open.stream.is_none() && (open.marked_deleted || open.delete_on_close);
         let going = match self.links.get(&open.link) {
-            Some(Deletion::Removing { by, gone, .. }) => by.map(|_| Arc::clone(gone)),
+            Some(Deletion::Removing { by, gone, .. }) if *by == open.unlinked => Some(gone.clone()),
             _ => None,
         };
-        (asked && open.unlinked).then_some((open.link.parent, going))
+        (asked && open.unlinked.is_some()).then_some((open.link.parent, going))
     }
 
     /// Whether a break of what an open caches awaits its acknowledgment.
@@ -301,10 +305,11 @@ impl Inode {
     /// POSIX semantics.
     fn link_to_remove(&mut self, id: OpenId, open: &EngineOpen) -> Option<(Remove, Deleter)> {
         // An open that has lost this name is of an earlier link, not of one that has got the name since.
-        let last = !(self.opens.values()).any(|other| other.link == open.link && !other.unlinked);
+        let has_it = |other: &EngineOpen| other.link == open.link && other.unlinked.is_none();
+        let last = !self.opens.values().any(|other| has_it(other));
         let who = self.links.get_mut(&open.link)?.begin(id, last)?;
-        for other in self.opens.values_mut() {
-            other.unlinked |= other.link == open.link;
+        for other in self.opens.values_mut().filter(|other| has_it(other)) {
+            other.unlinked = Some(id);
         }
         Some((Remove::Link(open.link.clone()), who))
     }
@@ -364,7 +369,7 @@ impl Inode {
                 if let Some(Deletion::Removing { gone, plain, .. }) = self.links.remove(&link) {
                     let _already_set = gone.set(outcome);
                     if outcome != Ok(true) {
-                        self.name_stays(link, plain);
+                        self.name_stays(link, by, plain);
                     }
                 }
             }
@@ -377,10 +382,14 @@ impl Inode {
         self.sweep();
     }
 
-    fn name_stays(&mut self, link: Link, plain: Option<Plain>) {
+    /// Gives a name back to the opens from which the close of the open `by` had taken it. An open of an earlier link
+    /// with the same name gets nothing.
+    fn name_stays(&mut self, link: Link, by: Option<OpenId>, plain: Option<Plain>) {
         let mut is_open = false;
-        for open in self.opens.values_mut().filter(|open| open.link == link) {
-            (open.unlinked, is_open) = (false, true);
+        for open in self.opens.values_mut() {
+            if open.link == link && open.unlinked.is_some() && open.unlinked == by {
+                (open.unlinked, is_open) = (None, true);
+            }
         }
         if let Some((open, who)) = plain.filter(|_| is_open) {
             self.mark(&None, &link, Deletion::marked(open, false, &who));
@@ -389,8 +398,10 @@ impl Inode {
 
     /// The link belongs to another file now: see [`super::Files::replaced`].
     pub(super) fn replaced(&mut self, link: &Link) {
-        for open in self.opens.values_mut() {
-            open.unlinked |= open.link == *link;
+        for (id, open) in self.opens.iter_mut() {
+            if open.link == *link {
+                open.unlinked.get_or_insert(*id);
+            }
         }
         if let Some(deletion) = self.links.remove(link) {
             deletion.end();
@@ -469,7 +480,7 @@ impl Files {
             inode.opens.get(&open).is_some_and(|open| {
                 let stream = inode.streams.get(&open.stream);
                 let stream_goes = stream.is_some_and(|stream| stream.deletion.is_some());
-                open.unlinked || inode.links.contains_key(&open.link) || stream_goes
+                open.unlinked.is_some() || inode.links.contains_key(&open.link) || stream_goes
             })
         })
     }

@@ -345,7 +345,7 @@ impl Files {
 
     /// Whether the name of an open is gone, or a close is removing it: no path leads to it any more.
     pub fn is_unlinked(&self, place: &Place, open: OpenId) -> bool {
-        self.with_open(place, open, |open| open.unlinked)
+        self.with_open(place, open, |open| open.unlinked.is_some())
     }
 
     /// Whether an inode is marked for deletion by any of its names, or a close is removing it:
@@ -394,7 +394,7 @@ impl Files {
     /// The link that an open is of ([MS-FSA] 2.1.1.6), wherever that was moved; none if the name is gone.
     pub fn link_of(&self, place: &Place, open: OpenId) -> Option<Link> {
         self.with_open(place, open, |open| {
-            (!open.unlinked).then(|| open.link.clone())
+            (open.unlinked.is_none()).then(|| open.link.clone())
         })
     }
 

@@ -66,8 +66,9 @@ pub(super) struct EngineOpen {
     pub(super) posix_on_close: bool,
     /// It set the delete disposition ([MS-FSA] ChangeNotifyDirectoryMarkedDeleted).
     pub(super) marked_deleted: bool,
-    /// Its name was already removed by POSIX semantics, so its close removes nothing.
-    pub(super) unlinked: bool,
+    /// Its name is gone, so its close removes nothing: the close of this open removes or has removed the name. It is
+    /// the open itself if another file has the name.
+    pub(super) unlinked: Option<OpenId>,
     /// It was granted and is just emptying the file, which removes the named streams.
     pub(super) empties: bool,
     /// It stands for a rename or link by which another file takes this one's place.
@@ -326,7 +327,7 @@ impl Inode {
             delete_on_close: request.delete_on_close,
             posix_on_close: false,
             marked_deleted: false,
-            unlinked: false,
+            unlinked: None,
             empties: request.overwrites(),
             replaces: false,
             keeps_times: false,

@@ -231,6 +231,36 @@ fn a_deletion_that_another_handle_asked_for_outlives_a_posix_deletion_that_fails
 }
 
 #[test]
+fn a_name_that_stays_is_that_of_its_own_opens_alone() {
+    let rig = Rig::new();
+    let delete = |request: &OpenRequest| {
+        let marked = (rig.files).set_delete_pending(&request.place, request.open, true, ME);
+        assert!(marked.is_ok());
+        rig.close(request).remove.unwrap().0
+    };
+    let (first, earlier) = (rig.request(1, DELETE), rig.request(1, DELETE));
+    rig.open(&first);
+    rig.open(&earlier);
+    let remove = delete(&first);
+    (rig.files).removed(&first.place, &remove, Some(first.open));
+    // Another link of the file gets the same name.
+    let (second, later) = (rig.request(1, DELETE), rig.request(1, DELETE));
+    rig.open(&second);
+    rig.open(&later);
+    let remove = delete(&second);
+    assert!(rig.files.is_unlinked(&later.place, later.open));
+    // A mark of the earlier link does not count for this one.
+    rig.mark_deleted(&earlier);
+    let failed = Err(VfsError::Io);
+    (rig.files).removal_ended(&second.place, &remove, Some(second.open), failed);
+    assert!(!rig.files.is_unlinked(&later.place, later.open));
+    assert!(!rig.files.is_delete_pending(&later.place, later.open));
+    assert!(rig.files.is_unlinked(&earlier.place, earlier.open));
+    assert_eq!(rig.close(&earlier).remove, None);
+    assert_eq!(rig.close(&later).remove, None);
+}
+
+#[test]
 fn a_close_waits_for_no_removal_of_a_name_that_has_become_another_one() {
     for is_renamed in [false, true] {
         let rig = Rig::new();
