@@ -5,7 +5,9 @@
 //! show one directory, each has its own part of the index, and a rename looks at the paths in both, and moves them.
 //!
 //! An open whose close removes its name is leaving: it is no longer found among the opens, but a rename of a directory
-//! above it takes it into account and moves its path, until the name is off the disk.
+//! above it takes it into account and moves its path, until the name is off the disk. An open whose object was moved to
+//! where its share does not show it is outside: it keeps its last path, but is neither found there nor below a
+//! directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -154,6 +156,8 @@ pub(super) struct Paths {
     by_open: BTreeMap<OpenId, SharePath>,
     /// The opens that are closed and whose names are being removed.
     leaving: BTreeSet<OpenId>,
+    /// The opens whose objects their share does not show any more; they are not among `by_path`.
+    outside: BTreeMap<OpenId, Place>,
     /// The new names of renames under way.
     coming: BTreeMap<OpenId, SharePath>,
     coming_at: BTreeSet<IndexKey>,
@@ -166,9 +170,11 @@ impl Paths {
 
     /// The stream of an open has another name.
     pub(super) fn set_place(&mut self, open: OpenId, place: Place) {
-        if let Some(path) = self.by_open.get(&open)
-            && let Some(known) = self.by_path.get_mut(&path.key(open))
-        {
+        let Some(path) = self.by_open.get(&open) else {
+            return;
+        };
+        let known = self.by_path.get_mut(&path.key(open));
+        if let Some(known) = known.or_else(|| self.outside.get_mut(&open)) {
             *known = place;
         }
     }
@@ -188,13 +194,18 @@ impl Paths {
     pub(super) fn remove(&mut self, open: OpenId) -> Option<(SharePath, Place)> {
         self.leaving.remove(&open);
         let path = self.by_open.remove(&open)?;
-        let place = self.by_path.remove(&path.key(open))?;
-        Some((path, place))
+        let place = self.by_path.remove(&path.key(open));
+        Some((path, place.or_else(|| self.outside.remove(&open))?))
     }
 
     pub(super) fn path_of(&self, open: OpenId) -> Option<SharePath> {
         let path = self.by_open.get(&open);
         path.filter(|_| !self.leaving.contains(&open)).cloned()
+    }
+
+    /// Whether the share of an open does not show its object any more.
+    pub(super) fn is_outside(&self, open: OpenId) -> bool {
+        self.outside.contains_key(&open)
     }
 
     /// Marks an open as closed while its name is being removed: until [`Paths::remove`] it is leaving.
@@ -256,7 +267,7 @@ impl Paths {
     pub(super) fn is_empty(&self) -> bool {
         let opens = self.by_path.is_empty() && self.by_open.is_empty();
         let coming = self.coming.is_empty() && self.coming_at.is_empty();
-        opens && coming && self.leaving.is_empty()
+        opens && coming && self.leaving.is_empty() && self.outside.is_empty()
     }
 
     /// Follows a rename of `key`: every open of it at `from`, and every one below, is now at or below `to`. Other
@@ -275,14 +286,7 @@ impl Paths {
                 self.expect(rename, path);
             }
         }
-        let moving: Vec<OpenId> = self
-            .by_path
-            .range(from.key(OpenId(0))..)
-            .take_while(|(key, _)| from.is_above(key))
-            .filter(|((_, folded, _), place)| folded.len() > from.folded.len() || place.key == key)
-            .map(|((_, _, open), _)| *open)
-            .collect();
-        for open in moving {
+        for open in self.moving(key, from) {
             let leaving = self.leaving.contains(&open);
             if let Some((path, place)) = self.remove(open) {
                 let path = path.moved(from, to).unwrap_or(path);
@@ -292,6 +296,27 @@ impl Paths {
                 self.leave(open);
             }
         }
+    }
+
+    /// Follows a rename of `key` from `from` to where the share does not show it: what [`Paths::rename`] would move is
+    /// outside from now on, until [`Paths::set_path`].
+    pub(super) fn leave_share(&mut self, key: FileKey, from: &SharePath) {
+        for open in self.moving(key, from) {
+            let path = self.by_open.get(&open);
+            if let Some(place) = path.and_then(|path| self.by_path.remove(&path.key(open))) {
+                self.outside.insert(open, place);
+            }
+        }
+    }
+
+    /// The opens that move with `key`: those of it at `from`, and all below.
+    fn moving(&self, key: FileKey, from: &SharePath) -> Vec<OpenId> {
+        self.by_path
+            .range(from.key(OpenId(0))..)
+            .take_while(|(key, _)| from.is_above(key))
+            .filter(|((_, folded, _), place)| folded.len() > from.folded.len() || place.key == key)
+            .map(|((_, _, open), _)| *open)
+            .collect()
     }
 }
 

@@ -190,6 +190,44 @@ fn opens_are_below_a_directory_through_every_share_that_shows_them() {
     assert_eq!((below(0, "d\\other"), below(1, "other")), (0, 0));
 }
 
+/// The folder of share 1 is `\d` in share 0.
+#[test]
+fn what_has_left_a_share_is_below_none_of_its_directories() {
+    let rig = Rig::new();
+    (rig.files).set_same_folders(vec![(path(0, "d"), path(1, ""))]);
+    let open = OpenRequest {
+        path: path(1, "a\\F"),
+        link: link(2, "F"),
+        ..rig.request(1, READ)
+    };
+    rig.open(&open);
+    let below = |share, text| {
+        let mut below = rig.files.opens_below(&path(share, text));
+        below.portion(&rig.files).unwrap().len()
+            + below.portion(&rig.files).map_or(0, |it| it.len())
+    };
+    assert_eq!((below(1, "a"), below(0, "d\\a")), (1, 1));
+    let renamed = |from: &str, to: &str, links: [(u64, &str); 2]| {
+        let [old, new] = links.map(|(parent, name)| link(parent, name));
+        (rig.files).renamed(key(1), (&path(0, from), &old), (&path(0, to), &new));
+    };
+    renamed("d\\a\\f", "out", [(2, "F"), (9, "OUT")]);
+    assert_eq!((below(1, "a"), below(0, "d\\a")), (0, 0));
+    assert_eq!(rig.files.path_of(open.open).unwrap().text(), "a\\F");
+    // The directory that it was in gets another name, and the file comes back to the old one's place.
+    (rig.files).renamed(
+        key(2),
+        (&path(1, "a"), &link(3, "A")),
+        (&path(1, "b"), &link(3, "B")),
+    );
+    assert_eq!(rig.files.path_of(open.open).unwrap().text(), "a\\F");
+    renamed("out", "d\\b\\g", [(9, "OUT"), (2, "G")]);
+    assert_eq!((below(1, "b"), below(0, "d\\b"), below(1, "a")), (1, 1, 0));
+    assert_eq!(rig.files.path_of(open.open).unwrap().text(), "b\\g");
+    let _ = rig.close(&open);
+    assert!(rig.files.is_empty());
+}
+
 #[test]
 fn a_renamed_stream_is_found_by_its_new_name() {
     let mut paths = Paths::default();

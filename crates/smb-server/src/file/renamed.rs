@@ -64,8 +64,9 @@ impl Files {
         }
     }
 
-    /// Moves the paths of opens, in every share that shows both paths, and those of watchers. Opens and watchers must
-    /// follow renames in the same order, so the lock of the paths is held.
+    /// Moves the paths of opens, in every share that shows both paths, and those of watchers. In a share that shows
+    /// only the old path, opens and watchers are no longer found by it. Opens and watchers must follow renames in the
+    /// same order, so the lock of the paths is held.
     fn follow(
         &self,
         paths: &mut Paths,
@@ -75,8 +76,9 @@ impl Files {
     ) {
         let mut watches = self.watches.lock();
         for (from, to) in watches.elsewhere_moved(from, to) {
-            if let Some(to) = to {
-                paths.rename(key, &from, &to);
+            match to {
+                Some(to) => paths.rename(key, &from, &to),
+                None => paths.leave_share(key, &from),
             }
         }
         paths.rename(key, from, to);

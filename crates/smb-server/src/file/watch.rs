@@ -258,7 +258,7 @@ impl Watches {
         self.by_open.len()
     }
 
-    fn watch(&mut self, request: &WatchRequest, path: SharePath) -> Watching {
+    fn watch(&mut self, request: &WatchRequest, path: SharePath, outside: bool) -> Watching {
         if !self.by_open.contains_key(&request.open) {
             let (directory, user) = ((request.place.key, request.user), request.user);
             let mine = self.of_users.get(&directory).copied().unwrap_or(0);
@@ -269,9 +269,10 @@ impl Watches {
             *self.of_users.entry(directory).or_default() += 1;
             if request.tree {
                 *self.trees.entry(user).or_default() += 1;
-                self.tree_paths.insert(path.key(request.open));
             }
-            self.by_path.insert(path.key(request.open));
+            if !outside {
+                self.index(path.key(request.open), request.tree);
+            }
             self.by_key.insert((request.place.key, request.open));
         }
         let watcher = self.by_open.entry(request.open).or_insert_with(|| Watcher {
@@ -312,35 +313,27 @@ impl Watches {
     }
 
     /// Records that watched directories at or below `from` are at or below `to` now, also in other shares that show
-    /// both, and so are the folders of other shares.
+    /// both, and so are the folders of other shares. A share that does not show `to` has lost them.
     pub(super) fn rename(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
         for (from, to) in self.elsewhere_moved(from, to) {
             match to {
                 Some(to) => self.follow(key, &from, &to),
-                None => self.move_folders(&from, None),
+                None => self.leave_share(key, &from),
             }
         }
         self.follow(key, from, to);
+        self.come_back(key, to);
     }
 
     /// As [`Watches::rename`], in the share of the paths.
     fn follow(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
         self.move_folders(from, Some(to));
-        let moved: Vec<IndexKey> = from.at_or_below(&self.by_path).cloned().collect();
-        for old in moved {
-            let open = old.2;
-            // Another directory may have been given that path already.
+        for (open, tree) in self.take_moving(key, from) {
             if let Some(watcher) = self.by_open.get_mut(&open)
-                && (watcher.key == key || !watcher.path.same(from))
                 && let Some(path) = watcher.path.moved(from, to)
             {
-                self.by_path.remove(&old);
-                self.by_path.insert(path.key(open));
-                if watcher.tree {
-                    self.tree_paths.remove(&old);
-                    self.tree_paths.insert(path.key(open));
-                }
-                watcher.path = path;
+                watcher.path = path.clone();
+                self.index(path.key(open), tree);
             }
         }
     }
@@ -397,7 +390,7 @@ impl Files {
             };
             let mut watches = self.watches.lock();
             let before = watches.len();
-            let watching = watches.watch(request, path);
+            let watching = watches.watch(request, path, paths.is_outside(request.open));
             if watches.len() > before {
                 self.watchers.fetch_add(1, Ordering::SeqCst);
             }

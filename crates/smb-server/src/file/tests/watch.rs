@@ -549,6 +549,57 @@ fn folders_of_shares_are_followed_when_another_share_renames_them() {
     }
 }
 
+/// Share 0 shows the folder of share 1 as `\in`.
+#[test]
+fn the_watch_of_a_directory_outside_its_share_gets_no_changes_of_another_at_its_path() {
+    let rig = Rig::new();
+    (rig.files).set_same_folders(vec![(path("in"), elsewhere(""))]);
+    let sub = |text: &str, ino| OpenRequest {
+        directory: true,
+        path: elsewhere(text),
+        link: link(0, "D"),
+        ..rig.request(ino, READ | DELETE)
+    };
+    let (on, below, late) = (sub("d", 2), sub("d\\e", 3), sub("d", 2));
+    for open in [&on, &below, &late] {
+        rig.open(open);
+    }
+    let (waiter, _) = watch(&rig, &on, true, 1000);
+    assert_eq!(watch(&rig, &below, true, 1000).1, Watching::Pending);
+    let renamed = |from: &str, to: &str, links: [(u64, &str); 2]| {
+        let [old, new] = links.map(|(parent, name)| link(parent, name));
+        (rig.files).renamed(key(2), (&path(from), &old), (&path(to), &new));
+    };
+    renamed("in\\d", "out", [(0, "D"), (9, "OUT")]);
+    // Another directory is there now, and something changes in it.
+    assert_eq!(watch(&rig, &late, true, 1000).1, Watching::Pending);
+    let deep = |at: SharePath, parent| Reported {
+        path: at,
+        parent: Some(key(parent)),
+        ..reported(Change::ADDED, "")
+    };
+    for at in ["d\\x\\y", "d\\e\\x\\y", "d\\e\\x"] {
+        let reports = [
+            deep(elsewhere(at), 77),
+            deep(path(&format!("in\\{at}")), 77),
+        ];
+        assert!(rig.files.changed(&reports).is_empty(), "{at}");
+    }
+    // Changes in the directories themselves are seen.
+    let effects = rig.files.changed(&[deep(path("out\\x"), 2)]);
+    assert!(effects.wakes.contains(&changes(waiter, &[change(1, "x")])));
+    assert_eq!(effects.wakes.len(), 2);
+    // It is shown again.
+    renamed("out", "in\\back", [(9, "OUT"), (0, "BACK")]);
+    let (waiter, _) = watch(&rig, &on, true, 1000);
+    let effects = rig.files.changed(&[deep(elsewhere("back\\x\\y"), 77)]);
+    assert_eq!(effects.wakes, [changes(waiter, &[change(1, "x\\y")])]);
+    for open in [&on, &below, &late] {
+        let _ = rig.close(open);
+    }
+    assert!(rig.files.is_empty());
+}
+
 #[test]
 fn a_watch_of_another_directory_at_that_path_stays() {
     let rig = Rig::new();

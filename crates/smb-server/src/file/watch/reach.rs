@@ -99,6 +99,58 @@ impl Watches {
         }
     }
 
+    /// Enters a watcher, of a tree or not, among those found by their path.
+    pub(super) fn index(&mut self, key: IndexKey, tree: bool) {
+        if tree {
+            self.tree_paths.insert(key.clone());
+        }
+        self.by_path.insert(key);
+    }
+
+    /// Takes out of the index the watchers that move with the directory `key`: those of it at `from`, and all below.
+    /// Returns their opens, and whether they watch trees.
+    pub(super) fn take_moving(&mut self, key: FileKey, from: &SharePath) -> Vec<(OpenId, bool)> {
+        let there: Vec<IndexKey> = from.at_or_below(&self.by_path).cloned().collect();
+        let mut moving = Vec::new();
+        for old in there {
+            // Another directory may have been given that path already.
+            if let Some(watcher) = self.by_open.get(&old.2)
+                && (watcher.key == key || !watcher.path.same(from))
+            {
+                moving.push((old.2, watcher.tree));
+                self.by_path.remove(&old);
+                self.tree_paths.remove(&old);
+            }
+        }
+        moving
+    }
+
+    /// Records that a directory at `from` was moved to where its share does not show it. Its watchers are found by
+    /// their directories alone from now on: changes further below concern nobody who may see no more than the share.
+    pub(super) fn leave_share(&mut self, key: FileKey, from: &SharePath) {
+        self.move_folders(from, None);
+        self.take_moving(key, from);
+    }
+
+    /// Finds the watchers of a directory that had left their share by its path again, if their share shows it at `to`
+    /// or elsewhere.
+    pub(super) fn come_back(&mut self, key: FileKey, to: &SharePath) {
+        let mut paths = self.elsewhere(to);
+        paths.push(to.clone());
+        let all = (key, OpenId(0))..=(key, OpenId(u64::MAX));
+        let opens: Vec<OpenId> = self.by_key.range(all).map(|(_, open)| *open).collect();
+        for open in opens {
+            if let Some(watcher) = self.by_open.get_mut(&open)
+                && !self.by_path.contains(&watcher.path.key(open))
+                && let Some(path) = paths.iter().find(|path| path.share == watcher.path.share)
+            {
+                watcher.path = path.clone();
+                let tree = watcher.tree;
+                self.index(path.key(open), tree);
+            }
+        }
+    }
+
     /// Queues one change for the watchers of the directories above it on `path`, those of the first `depths` ones.
     fn queue_above(
         &mut self,
