@@ -136,6 +136,34 @@ fn a_directory_with_open_files_is_not_renamed() {
     assert_eq!(tree.read_file("moved\\e\\f").unwrap(), b"x");
 }
 
+/// [MS-FSA] 2.1.4.2: a file that was moved out of the directory is not below it, whatever moved it.
+#[test]
+fn a_directory_is_renamed_when_its_open_files_were_moved_away() {
+    let (folder, _server, [all, one]) = one_in_all();
+    let at = |name: &str| folder.path().join(name);
+    one.mkdir("e").unwrap();
+    for name in ["e\\host", "e\\share", "e\\gone", "e\\stays"] {
+        one.write_file(name, b"x").unwrap();
+    }
+    let open = |name: &str| one.create(&CreateArgs::open(name)).unwrap();
+    let [_host, _share, _gone] = ["e\\host", "e\\share", "e\\gone"].map(open);
+    let stays = open("e\\stays");
+    std::fs::rename(at("d/e/host"), at("d/host")).unwrap();
+    std::fs::remove_file(at("d/e/gone")).unwrap();
+    // Another file that has the name is not the one that is open.
+    std::fs::write(at("d/e/gone"), "new").unwrap();
+    all.rename("d\\e\\share", "share", false).unwrap();
+    assert_eq!(status(one.rename("e", "f", false)), Status::ACCESS_DENIED);
+    assert_eq!(
+        status(all.rename("d\\e", "f", false)),
+        Status::ACCESS_DENIED
+    );
+    stays.close().unwrap();
+    one.rename("e", "f", false).unwrap();
+    all.rename("d\\f", "g", false).unwrap();
+    assert!(at("g/stays").exists());
+}
+
 #[test]
 fn the_case_alone_can_change() {
     let server = HoldfastServer::new();

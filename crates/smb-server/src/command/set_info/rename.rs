@@ -8,7 +8,7 @@
 
 use durability::{Completion, PendingRename};
 use smb_wire::{access_mask::AccessMask, fscc::FileInformationClass, status::Status};
-use vfs::{FileKey, Lookup, Node, Vfs, VfsError};
+use vfs::{FileKey, Identity, Lookup, Node, Vfs, VfsError};
 
 use super::{
     Changed, entries_changed,
@@ -26,6 +26,7 @@ use crate::{
     failure::Failure,
     file::{Change, Link, Operation, Renamed, SharePath, Step},
     state::{Renaming, breaks::perform, notices, records},
+    turn::COMPONENT_WORK,
 };
 
 /// A portion of the opens below a directory.
@@ -183,7 +184,10 @@ async fn clear_below<V: Vfs>(on: &OnDisk<'_, V>, directory: &SharePath) -> Resul
         before = below.asked.map(|asked| (below.open, asked));
         perform(on.server, below.effects);
         match below.step {
-            Step::Go => return Ok(Status::ACCESS_DENIED.when(below.open > 0)?),
+            Step::Go | Step::Refused(Status::ACCESS_DENIED) => {
+                let used = below.open > 0 && Box::pin(is_used_below(on, directory)).await;
+                return Ok(Status::ACCESS_DENIED.when(used)?);
+            }
             Step::Refused(status) => return Err(status.into()),
             Step::Wait => {
                 // It is parked at the file that was asked.
@@ -192,6 +196,43 @@ async fn clear_below<V: Vfs>(on: &OnDisk<'_, V>, directory: &SharePath) -> Resul
             }
         }
     }
+}
+
+/// Whether any of the opens below the directory is still there on disk: the engine does not see that a program on the
+/// host has moved a file elsewhere or has removed its name.
+async fn is_used_below<V: Vfs>(on: &OnDisk<'_, V>, directory: &SharePath) -> bool {
+    let files = &on.server.files;
+    let mut below = files.opens_below(directory);
+    while let Some(opens) = below.portion(files) {
+        for (open, place) in opens {
+            if files.is_unlinked(&place, open) {
+                continue;
+            }
+            let Some(path) = files.path_of(open) else {
+                // Its name is being removed, or it is closed by now.
+                if files.leaving(open).is_some() {
+                    return true;
+                }
+                continue;
+            };
+            let Some(path) = files.path_in(directory.share, &path) else {
+                return true;
+            };
+            let (turn, names) = (&on.call.connection.turn, path.to_names());
+            turn.did(COMPONENT_WORK * names.len());
+            turn.wait().await;
+            match on.vfs().lookup(&Identity::Service, &names).await {
+                Ok(found)
+                    if found
+                        .found
+                        .as_ref()
+                        .is_none_or(|(node, _)| node.key() != place.key) => {}
+                Err(VfsError::NotFound | VfsError::PathNotFound) => {}
+                Ok(_) | Err(_) => return true,
+            }
+        }
+    }
+    false
 }
 
 async fn carry_out<V: Vfs>(
