@@ -2,6 +2,7 @@
 //! 2.1.5.12, 2.1.5.13, 2.1.5.15).
 
 use smb_client::{CreateArgs, File, Options, Reply, Request, Tree};
+use smb_tests::state::ea_list;
 use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -186,6 +187,29 @@ fn a_short_name_needs_room_for_its_fixed_part() {
 }
 
 /// [MS-FSA] 2.1.5.12.29: entries that do not fit are left out, and the client learns of it.
+/// [MS-SMB2] 3.3.5.20.1: the fixed part of FileFullEaInformation must fit, whether or not there are any; [MS-FSA]
+/// 2.1.5.12.12: the first attribute must fit as a whole.
+#[test]
+fn attributes_need_room_for_their_fixed_part() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = open(&tree, "f");
+    let class = Class::FULL_EA;
+    let end = |max| ask(&file, InfoType::FILE, class.0, 0, max).status();
+    for (before, short, whole) in [
+        (None, Status::NO_EAS_ON_FILE, Status::NO_EAS_ON_FILE),
+        (Some(()), Status::BUFFER_TOO_SMALL, Status::SUCCESS),
+    ] {
+        if before.is_some() {
+            file.set(class, &ea_list("NAME", b"value")).unwrap();
+        }
+        for max in [0, 7] {
+            assert_eq!(end(max), Status::INFO_LENGTH_MISMATCH, "{max}");
+        }
+        assert_eq!((end(8), end(4096)), (short, whole));
+    }
+}
+
 #[test]
 fn streams_that_do_not_fit_give_an_overflow() {
     let server = HoldfastServer::new();

@@ -36,6 +36,8 @@ pub(super) async fn query<V: Vfs>(
     request: &QueryInfoRequest<'_>,
     max: usize,
 ) -> Result<InfoAnswer, Failure> {
+    // [MS-SMB2] 3.3.5.20.1: as for every class, the fixed part must fit.
+    Status::INFO_LENGTH_MISMATCH.when(max < EaEntry::MIN)?;
     let all = entries(on).await?;
     let single = request.flags.contains(QueryInfoFlags::RETURN_SINGLE_ENTRY);
     if !request.input.is_empty() {
