@@ -399,6 +399,33 @@ fn a_change_time_that_was_set_survives_every_change_through_its_handle() {
     assert!(basic(&file).change_time > THEN);
 }
 
+/// [MS-FSA] 2.1.5.5, phase 10: so does the removal of one of several names by the close of its handle.
+#[test]
+fn a_change_time_that_was_set_survives_the_removal_of_another_name() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    for keeps in [true, false] {
+        std::fs::hard_link(server.path("f"), server.path("g")).unwrap();
+        let args = CreateArgs::open("g").access(AccessMask::FILE_ALL_ACCESS);
+        let file = tree.create(&args).unwrap();
+        set(&file, [KEEP, KEEP, KEEP, THEN]);
+        if !keeps {
+            file.close().unwrap();
+        }
+        tick();
+        let file = match keeps {
+            true => file,
+            false => tree.create(&args).unwrap(),
+        };
+        file.set_delete(true).unwrap();
+        file.close().unwrap();
+        assert!(!server.path("g").exists());
+        let left = tree.create(&CreateArgs::open("f")).unwrap();
+        assert_eq!(basic(&left).change_time == THEN, keeps);
+    }
+}
+
 #[test]
 fn attributes_change_only_the_change_time() {
     let server = HoldfastServer::new();

@@ -12,7 +12,7 @@ use smb_wire::{
     msg::{CreateOptions, NotifyFilter},
 };
 use tokio::sync::mpsc;
-use vfs::{FileKey, Identity, Node, Vfs, VfsError};
+use vfs::{FileKey, Identity, Node, Timestamp, Vfs, VfsError};
 
 use super::{
     EndReason, LineAbout, Open, OpenKind, STILL_MAX, Server, Session, Share, Still, archive,
@@ -165,6 +165,7 @@ pub(crate) async fn finish<V: Vfs>(
             flags: as_marked(deleter, flags),
             spared: deleter.spares(open.parent_lease),
             directory,
+            keeps_change: open.state().keeps_times.changed,
         };
         receipt = Box::pin(removal.run(&disk.place, remove, open.engine)).await;
     }
@@ -220,6 +221,7 @@ pub(crate) async fn without_client<V: Vfs>(
             flags: as_marked(deleter, RequestFlags::default()),
             spared: None,
             directory: None,
+            keeps_change: false,
         };
         removed = Box::pin(removal.run(place, remove, open)).await.map(drop);
     }
@@ -297,6 +299,8 @@ struct Removal<'a, V: Vfs> {
     spared: Option<LeaseKey>,
     /// For a stream, the directory of its file if that is known: it may be watched by another path, too.
     directory: Option<FileKey>,
+    /// The handle that closes keeps the change time (Open.UserSetChangeTime).
+    keeps_change: bool,
 }
 
 /// Reports how a removal ended, also if its task panics or is dropped.
@@ -333,7 +337,9 @@ impl<V: Vfs> Removal<'_, V> {
             removal: (place, remove, open),
             outcome: Err(VfsError::Io),
         };
+        let kept = self.kept_change(remove).await;
         let removed = self.carry_out(remove, open, &mut report.outcome).await;
+        let mut archived = Ok(());
         if report.outcome != Ok(true) {
             report.outcome = removed
                 .as_ref()
@@ -342,9 +348,24 @@ impl<V: Vfs> Removal<'_, V> {
             && self.server.files.is_without_archive(place.key)
         {
             let (server, share) = (self.server, self.share);
-            Box::pin(archive::set_of_others(server, share, self.node, self.flags)).await?;
+            archived = Box::pin(archive::set_of_others(server, share, self.node, self.flags)).await;
         }
-        removed
+        if let Some(before) = kept
+            && let Ok(attr) = self.share.vfs.attr(self.node).await
+        {
+            self.server.change_times.remember(&attr, before);
+        }
+        archived.and(removed)
+    }
+
+    /// The change time that the removal of one of several names leaves as it is ([MS-FSA] 2.1.5.5, phase 10).
+    async fn kept_change(&self, remove: &Remove) -> Option<Timestamp> {
+        let (true, Remove::Link(_)) = (self.keeps_change, remove) else {
+            return None;
+        };
+        let mut attr = self.share.vfs.attr(self.node).await.ok()?;
+        self.server.change_times.apply(&mut attr);
+        (attr.links > 1).then_some(attr.changed)
     }
 
     /// Sets the outcome if the name is gone, which it may be although its removal is not stable.
