@@ -187,6 +187,8 @@ fn a_share_that_is_read_takes_no_new_name() {
         (Class::ALLOCATION, 8),
         (Class::DISPOSITION, 1),
         (Class::DISPOSITION_EX, 4),
+        (Class::POSITION, 8),
+        (Class::MODE, 4),
     ] {
         let mut buffer = vec![0; length];
         buffer[0] = 1;

@@ -93,6 +93,11 @@ async fn file<V: Vfs>(
         _ if matches!(class.0, 29 | 30 | 41..=44) => return Err(Status::NOT_SUPPORTED.into()),
         _ => return Err(Status::INVALID_INFO_CLASS.into()),
     }
+    if let (Class::POSITION | Class::MODE, OpenKind::Disk { .. }) = (class, &open.kind) {
+        // [MS-FSA] 2.1.5.15: a read-only volume refuses also the classes that reach no disk.
+        let on = writable(call, open)?;
+        Status::MEDIA_WRITE_PROTECTED.when(on.vfs().is_read_only(&on.disk.node).await?)?;
+    }
     match class {
         Class::POSITION => return handle::position(open, buffer),
         Class::MODE => return handle::mode(open, buffer),
