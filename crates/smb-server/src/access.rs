@@ -186,7 +186,7 @@ pub(crate) async fn grant<V: Vfs>(
         allowed |= rights_from_parent(subject, token).await?;
     }
     let mut allowed = allowed & subject.ceiling;
-    // [MS-FSA] 2.1.5.1.2.1, for data files; on a directory only Explorer gives READONLY a meaning.
+    // [MS-FSA] 2.1.5.1.2.1 (docs/protocol-notes.md, "The attribute READONLY of a directory").
     if maximum && readonly(subject.attr) && subject.attr.kind != Kind::Directory {
         allowed = allowed.without(WRITE_RIGHTS);
     }
