@@ -164,7 +164,7 @@ fn every_command_accepts_the_reported_short_names() {
     assert!(!server.path("moved away.txt").exists());
     tree.write_file(LONG, b"x").unwrap();
     tree.rename(LONG, &short, false).unwrap();
-    assert!(server.path(&short).exists());
+    assert!(server.path(LONG).exists(), "it has that name already");
     tree.delete(&short).unwrap();
     // Deletion by disposition and on close.
     for options in [CreateOptions::DELETE_ON_CLOSE, CreateOptions::empty()] {
@@ -211,6 +211,27 @@ fn short_names_work_for_parent_folders_and_streams() {
         Status::SHARING_VIOLATION
     );
     alone.close().unwrap();
+}
+
+/// [MS-FSA] 2.1.5.15.12: a name of the file that matches exactly, also a short one, is neither removed nor added.
+#[test]
+fn a_file_that_is_renamed_to_its_own_short_name_stays() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file(LONG, b"x").unwrap();
+    let short = alternate(&tree, LONG).unwrap();
+    for replace in [false, true] {
+        tree.rename(LONG, &short, replace).unwrap();
+        assert!(server.path(LONG).exists());
+    }
+    // Of another name, only that is removed.
+    std::fs::hard_link(server.path(LONG), server.path("other")).unwrap();
+    tree.rename("other", &short, true).unwrap();
+    assert!(server.path(LONG).exists() && !server.path("other").exists());
+    // In other letter case it is a new name.
+    let lower = short.to_lowercase();
+    tree.rename(LONG, &lower, false).unwrap();
+    assert!(server.path(&lower).exists() && !server.path(LONG).exists());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use smb_wire::{
     fscc::{FileInformationClass, FileRenameInformation, FileRenameInformationEx, RenameFlags},
     status::Status,
 };
-use vfs::{Attr, Node, Vfs};
+use vfs::{Attr, Lookup, Node, Vfs, fold};
 
 use super::stream::NewStream;
 use crate::{
@@ -245,6 +245,23 @@ fn whole(share: u32, asked: &[String], found: Vec<String>) -> Option<SharePath> 
     Some(SharePath::of(share, &names))
 }
 
+/// The path with the stored name, if it leads to the file itself by exactly the short form of that. By [MS-FSA]
+/// 2.1.5.15.12 such a name (ExactCaseMatch) is neither removed nor added.
+fn own_stored<V: Vfs>(
+    on: &OnDisk<'_, V>,
+    path: &[String],
+    lookup: &Lookup<V::Node>,
+) -> Option<Vec<String>> {
+    let ((node, _), (name, above)) = (lookup.found.as_ref()?, path.split_last()?);
+    if node.key() != on.disk.node.key() || fold(name) == fold(&lookup.name) {
+        return None;
+    }
+    let mut short = String::new();
+    on.vfs().short_name(&lookup.name, &mut short);
+    let names = above.iter().chain([&lookup.name]);
+    (short == *name).then(|| names.cloned().collect())
+}
+
 async fn look_up<V: Vfs>(
     on: &OnDisk<'_, V>,
     path: &[String],
@@ -252,6 +269,8 @@ async fn look_up<V: Vfs>(
 ) -> Result<Target<V>, Failure> {
     let (token, place) = (on.token()?, place(on.call)?);
     let lookup = on.vfs().lookup(&token.identity, path).await?;
+    let stored = own_stored(on, path, &lookup);
+    let path = stored.as_deref().unwrap_or(path);
     let whole = whole(on.share.id, path, lookup.path);
     let (Some(parent), Some(name), Some(whole)) = (lookup.parent, path.last(), whole) else {
         return Err(Status::OBJECT_NAME_INVALID.into());
