@@ -2,6 +2,8 @@
 //!
 //! Read-only, and only for users with an account of their own. Passwords are never returned.
 
+use std::collections::BTreeSet;
+
 use bytes::BytesMut;
 use smb_auth::Account;
 use smb_wire::{
@@ -10,10 +12,10 @@ use smb_wire::{
     rpc::{
         ContextHandle, FaultStatus,
         samr::{
-            DomainFacts, Enumerated, SamrCall, SamrRequest, SidNameUse, UserInfo, encode_connect5,
-            encode_enumerate, encode_groups_for_user, encode_handle, encode_lookup_domain,
-            encode_lookup_ids, encode_lookup_names, encode_query_display, encode_query_domain,
-            encode_query_user,
+            DomainFacts, Enumerated, SamrCall, SamrRequest, SidNameUse, UserInfo,
+            encode_alias_membership, encode_connect5, encode_enumerate, encode_groups_for_user,
+            encode_handle, encode_lookup_domain, encode_lookup_ids, encode_lookup_names,
+            encode_password_rules, encode_query_display, encode_query_domain, encode_query_user,
         },
     },
     status::Status,
@@ -43,6 +45,11 @@ pub(super) fn answer(world: &World, handles: &mut Handles, request: SamrRequest)
         SamrRequest::Connect5 => match connect(world, handles) {
             Ok(handle) => encode_connect5(&handle, Status::SUCCESS),
             Err(status) => encode_connect5(&ContextHandle::default(), status),
+        },
+        // [MS-SAMR] 3.1.5.13.4: the rules of the machine's domain, for everybody who may connect.
+        SamrRequest::DomainPasswordRules => match world.may_enumerate() {
+            true => encode_password_rules(0, Status::SUCCESS),
+            false => encode_password_rules(0, Status::ACCESS_DENIED),
         },
         SamrRequest::On(handle, call) => return on(world, handles, &handle, call),
     })
@@ -76,6 +83,10 @@ fn on(world: &World, handles: &mut Handles, handle: &ContextHandle, call: SamrCa
             let from = usize::try_from(context).unwrap_or(usize::MAX);
             page(entries(world, handles, handle, what, from)?, from)
         }
+        SamrCall::AliasMembership(sids) => {
+            let domain = domain(handles, handle)?;
+            encode_alias_membership(&aliases_of(world, &domain, &sids))
+        }
         SamrCall::LookupNames(names) => {
             let domain = domain(handles, handle)?;
             let found: Vec<_> = names.iter().map(|one| named(world, &domain, one)).collect();
@@ -106,6 +117,10 @@ fn on(world: &World, handles: &mut Handles, handle: &ContextHandle, call: SamrCa
             let mut rids = vec![NONE_RID];
             rids.extend(account.into_iter().flat_map(|account| account.group_rids));
             encode_groups_for_user(&rids)
+        }
+        SamrCall::UserPasswordRules => {
+            let user = user(world, open_user(handles, handle)?);
+            encode_password_rules(0, user.err().unwrap_or(Status::SUCCESS))
         }
         SamrCall::QueryDisplay {
             class,
@@ -185,6 +200,23 @@ fn domain_named(world: &World, name: &str) -> Option<Sid> {
     } else {
         name.eq_ignore_ascii_case("BUILTIN").then_some(Sid::BUILTIN)
     }
+}
+
+/// [MS-SAMR] 3.1.5.9.2: the aliases of a domain that any of the accounts is a member of. Of BUILTIN these are Users,
+/// which every user of the machine's domain belongs to.
+fn aliases_of(world: &World, domain: &Sid, sids: &[Sid]) -> Vec<u32> {
+    let rids = sids
+        .iter()
+        .filter_map(|sid| sid.rid_in(&world.config.machine_sid));
+    let accounts = rids.filter_map(|rid| world.users.by_rid(rid));
+    let mut users = accounts.filter(|account| !account.group).peekable();
+    if *domain == Sid::BUILTIN {
+        let is_user = sids.contains(&Sid::AUTHENTICATED_USERS) || users.peek().is_some();
+        let rid = Sid::BUILTIN_USERS.rid_in(domain);
+        return rid.filter(|_| is_user).into_iter().collect();
+    }
+    let aliases: BTreeSet<u32> = users.flat_map(|account| account.group_rids).collect();
+    aliases.into_iter().collect()
 }
 
 fn named(world: &World, domain: &Sid, name: &str) -> Option<(u32, SidNameUse)> {

@@ -432,6 +432,56 @@ fn more_users_than_the_client_asks_for_are_announced() {
     }
 }
 
+/// [MS-SAMR] 3.1.5.9.2, 3.1.5.13.3, 3.1.5.13.4; `net user NAME` of Windows asks for these.
+#[test]
+fn the_aliases_of_a_user_and_the_rules_for_passwords_are_returned() {
+    let mut world = world(false);
+    let mut users = UserDb::new(MachineSid([1, 2, 3]));
+    let anna = users.add_user("anna").unwrap();
+    let staff = users.add_group("staff").unwrap();
+    users.add_member("staff", "anna").unwrap();
+    world.users = Arc::new(users);
+    let mut link = bound(Interface::Samr, &world);
+    let server = handle(&call(&mut link, &world, 0, &[0; 8]).unwrap());
+    let of = |rid| world.config.machine_sid.child(rid).unwrap();
+    let strangers = [of(staff), Sid::EVERYONE];
+    for (domain, accounts, rids) in [
+        (
+            world.config.machine_sid,
+            [of(anna), Sid::EVERYONE],
+            vec![staff],
+        ),
+        (world.config.machine_sid, strangers, vec![]),
+        (Sid::BUILTIN, [of(anna), Sid::EVERYONE], vec![545]),
+        (Sid::BUILTIN, [Sid::AUTHENTICATED_USERS, of(99)], vec![545]),
+        (Sid::BUILTIN, strangers, vec![]),
+    ] {
+        let mut stub = smb_wire::rpc::NdrWriter::new();
+        stub.handle(&server);
+        stub.u32(0);
+        stub.sid(&domain);
+        let domain = handle(&call(&mut link, &world, 7, &stub.finish()).unwrap());
+        let mut stub = smb_wire::rpc::NdrWriter::new();
+        stub.handle(&domain);
+        stub.array_head(2);
+        accounts.iter().for_each(|_| stub.pointer(true));
+        accounts.iter().for_each(|sid| stub.sid(sid));
+        let answer = call(&mut link, &world, 16, &stub.finish()).unwrap();
+        let numbers: Vec<u8> = rids
+            .iter()
+            .flat_map(|rid: &u32| rid.to_le_bytes())
+            .collect();
+        assert_eq!(answer[12..], [&numbers[..], &[0; 4]].concat());
+        // A domain is no user.
+        let refused = call(&mut link, &world, 44, &domain.0);
+        assert_eq!(refused, Err(FaultStatus::CONTEXT_MISMATCH));
+    }
+    assert_eq!(call(&mut link, &world, 56, &[0; 4]).unwrap(), [0; 12]);
+    world.token = Arc::new(Token::anonymous(&world.config));
+    let refused = call(&mut link, &world, 56, &[0; 4]).unwrap();
+    assert_eq!(refused[8..], Status::ACCESS_DENIED.0.to_le_bytes());
+}
+
 #[test]
 fn a_domain_says_how_many_accounts_it_has() {
     let world = world(false);

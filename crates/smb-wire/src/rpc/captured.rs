@@ -444,6 +444,40 @@ fn samr_users() {
     assert_eq!(ours[ours.len() - 40..], captured[captured.len() - 40..]);
 }
 
+#[test]
+fn samr_memberships_and_password_rules() {
+    use samr::{SamrCall, SamrRequest, encode_alias_membership, encode_password_rules};
+    let request = SamrRequest::decode(16, &recorded("ALIAS_MEMBERSHIP_REQUEST"));
+    let sids = vec![Sid::of(5, [21, 1, 2, 3, 1000]), Sid::BUILTIN_USERS];
+    let handle_of = |captured| handle(captured, 0);
+    let expected = SamrRequest::On(
+        handle_of("ALIAS_MEMBERSHIP_REQUEST"),
+        SamrCall::AliasMembership(sids),
+    );
+    assert_eq!(request, Ok(expected));
+    same(&encode_alias_membership(&[544, 545]), "ALIAS_MEMBERSHIP");
+    same(&encode_alias_membership(&[]), "NO_ALIAS_MEMBERSHIP");
+    let request = SamrRequest::decode(56, &recorded("PASSWORD_RULES_REQUEST"));
+    assert_eq!(request, Ok(SamrRequest::DomainPasswordRules));
+    let request = SamrRequest::decode(44, &recorded("USER_PASSWORD_RULES_REQUEST"));
+    let handle = handle_of("USER_PASSWORD_RULES_REQUEST");
+    assert_eq!(
+        request,
+        Ok(SamrRequest::On(handle, SamrCall::UserPasswordRules))
+    );
+    same(&encode_password_rules(5, Status::SUCCESS), "PASSWORD_RULES");
+    // A count that is not that of the array, and no account where one is announced.
+    let mut stub = recorded("ALIAS_MEMBERSHIP_REQUEST");
+    for at in [20, 28, 32] {
+        let kept = std::mem::take(&mut stub[at]);
+        let (low, high) = (stub[at + 1], std::mem::take(&mut stub[at + 2]));
+        assert_eq!(low, 0);
+        let refused = SamrRequest::decode(16, &stub);
+        assert_eq!(refused, Err(FaultStatus::BAD_STUB_DATA), "{at}");
+        (stub[at], stub[at + 2]) = (kept, high);
+    }
+}
+
 /// Every captured request, truncated and with every bit flipped, results in an answer or a fault, and never in a panic.
 #[test]
 fn damaged_requests_do_no_harm() {
@@ -458,6 +492,7 @@ fn damaged_requests_do_no_harm() {
         "OPEN_DOMAIN_REQUEST",
         "ACCOUNT_RIGHTS_REQUEST",
         "SERVER_DISK_ENUM_REQUEST",
+        "ALIAS_MEMBERSHIP_REQUEST",
         "BIND",
     ] {
         let stub = recorded(captured);

@@ -9,6 +9,7 @@ use bytes::BytesMut;
 
 use super::ndr::{ContextHandle, MAX_ARRAY_ELEMENTS, NdrReader, NdrWriter};
 use super::pdu::FaultStatus;
+use crate::codec::size;
 use crate::dtyp::Sid;
 use crate::ids::FileTime;
 use crate::status::Status;
@@ -36,6 +37,8 @@ pub enum SamrRequest {
     Connect,
     /// SamrConnect5, opnum 64.
     Connect5,
+    /// SamrGetDomainPasswordInformation, opnum 56, which needs no handle.
+    DomainPasswordRules,
     /// A call on the server, domain or user that a handle stands for.
     On(ContextHandle, SamrCall),
 }
@@ -58,6 +61,8 @@ pub enum SamrCall {
     OpenDomain(Sid),
     /// SamrQueryInformationDomain, opnum 8, and 2 (46), with a class.
     QueryDomain(u16),
+    /// SamrGetAliasMembership, opnum 16, with the accounts and groups that one user stands for.
+    AliasMembership(Vec<Sid>),
     /// SamrLookupNamesInDomain, opnum 17.
     LookupNames(Vec<String>),
     /// SamrLookupIdsInDomain, opnum 18, with relative ids.
@@ -68,6 +73,8 @@ pub enum SamrCall {
     QueryUser(u16),
     /// SamrGetGroupsForUser, opnum 39.
     GroupsForUser,
+    /// SamrGetUserDomainPasswordInformation, opnum 44.
+    UserPasswordRules,
     /// SamrQueryDisplayInformation, opnum 40, 2 (48) and 3 (51).
     QueryDisplay {
         /// 1 users.
@@ -90,6 +97,9 @@ impl SamrRequest {
             // The server's name and the requested rights, which come last, are ignored.
             0 | 57 | 62 if stub.len() < 4 => Err(FaultStatus::BAD_STUB_DATA),
             0 | 57 | 62 => Ok(Self::Connect),
+            // The text is unused.
+            56 if stub.len() < 4 => Err(FaultStatus::BAD_STUB_DATA),
+            56 => Ok(Self::DomainPasswordRules),
             64 => {
                 reader.unique_wide_string()?;
                 let _desired_access = reader.u32()?;
@@ -119,6 +129,7 @@ impl SamrCall {
                 Self::OpenDomain(reader.sid()?)
             }
             8 | 46 => Self::QueryDomain(reader.u16()?),
+            16 => Self::AliasMembership(sids(&mut reader)?),
             17 => {
                 let count = counted(&mut reader)?;
                 Self::LookupNames(reader.unicode_strings(count)?)
@@ -133,6 +144,7 @@ impl SamrCall {
             }
             36 | 47 => Self::QueryUser(reader.u16()?),
             39 => Self::GroupsForUser,
+            44 => Self::UserPasswordRules,
             40 | 48 | 51 => Self::QueryDisplay {
                 class: reader.u16()?,
                 index: reader.u32()?,
@@ -156,6 +168,25 @@ fn counted(reader: &mut NdrReader<'_>) -> Result<usize, FaultStatus> {
         return Err(FaultStatus::BAD_STUB_DATA);
     }
     Ok(actual)
+}
+
+/// Reads SAMPR_PSID_ARRAY ([MS-SAMR] 2.2.7.5).
+fn sids(reader: &mut NdrReader<'_>) -> Result<Vec<Sid>, FaultStatus> {
+    let count = size(reader.u32()?);
+    let elements = match reader.pointer()? {
+        true => reader.max_count()?,
+        false => 0,
+    };
+    let mut all_there = elements == count;
+    for _ in 0..elements {
+        all_there &= reader.pointer()?;
+    }
+    if !all_there {
+        return Err(FaultStatus::BAD_STUB_DATA);
+    }
+    Ok((0..elements)
+        .map(|_| reader.sid())
+        .collect::<Result<_, _>>()?)
 }
 
 /// Encodes the response to SamrConnect5.
@@ -251,6 +282,25 @@ pub fn encode_groups_for_user(rids: &[u32]) -> BytesMut {
         writer.u32(7);
     }
     writer.finish_with(Status::SUCCESS.0)
+}
+
+/// Encodes the response to SamrGetAliasMembership: relative ids.
+pub fn encode_alias_membership(rids: &[u32]) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    writer.count(rids.len());
+    writer.pointer(true);
+    writer.count(rids.len());
+    rids.iter().for_each(|rid| writer.u32(*rid));
+    writer.finish_with(Status::SUCCESS.0)
+}
+
+/// Encodes the response to SamrGetDomainPasswordInformation and SamrGetUserDomainPasswordInformation: the least length,
+/// and no rule.
+pub fn encode_password_rules(min_length: u16, status: Status) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    writer.u16(min_length);
+    writer.u32(0);
+    writer.finish_with(status.0)
 }
 
 /// The facts about a user that the server reports.
