@@ -70,7 +70,7 @@ fn zero(file: &File) {
 fn link(file: &File, to: &str) {
     let mut input = bytes::BytesMut::new();
     FileLinkInformation {
-        replace_if_exists: false,
+        replace_if_exists: true,
         root_directory: 0,
         file_name: to.to_owned(),
     }
@@ -136,7 +136,8 @@ fn every_change_sets_it_again() {
     }
 }
 
-/// [MS-FSA] 2.1.5.5, phase 10.
+/// [MS-FSA] 2.1.5.5, phase 10: a deletion does, and a replacing rename (2.1.5.15.12) deletes by the same rules. A
+/// replacing link (2.1.5.15.7) takes the name away without them.
 #[test]
 fn the_removal_of_one_of_several_names_sets_it_again() {
     let server = HoldfastServer::new();
@@ -156,6 +157,13 @@ fn the_removal_of_one_of_several_names_sets_it_again() {
     tree.rename("h", "g", true).unwrap();
     assert!(archive(&tree, "f"), "replaced");
     tree.delete("g").unwrap();
+    other_name();
+    tree.write_file("h", b"other").unwrap();
+    let file = all(&tree, "h");
+    link(&file, "g");
+    file.close().unwrap();
+    assert!(!archive(&tree, "f"), "replaced by a link");
+    assert_eq!(tree.read_file("g").unwrap(), b"other");
     assert_eq!(tree.read_file("f").unwrap(), b"content");
 }
 
