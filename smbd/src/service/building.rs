@@ -5,7 +5,10 @@
 use std::{io, path::Path, sync::Arc};
 
 use durability::{Durability, Gate};
-use rustix::io::Errno;
+use rustix::{
+    fs::{Access, AtFlags, CWD, Mode, OFlags, accessat},
+    io::Errno,
+};
 use smb_auth::UserDb;
 use smb_server::{Share, Shares, config::ShareConfig};
 use vfs::{
@@ -132,8 +135,10 @@ fn open_folder(
     let failed = |error: String| {
         io::Error::other(format!("share {}: {}: {error}", share.name, path.display()))
     };
-    let disk = LinuxDisk::open(path)
-        .map_err(|errno| failed(opening(errno.into())))?
+    let opened = LinuxDisk::open(path).map_err(io::Error::from);
+    let disk = opened
+        .and_then(|disk| may_change(share).map(|()| disk))
+        .map_err(|error| failed(opening(error)))?
         .with_rings(use_ring)
         .reporting_to(Arc::clone(own));
     if share.streams == StreamStore::Xattr && path.join(DEPOT).is_dir() {
@@ -159,13 +164,29 @@ fn open_folder(
     apart(opened).map_err(|error| failed(error.to_string()))
 }
 
+/// Fails where permission bits let the process change something in the folder of a share and Landlock does not: the
+/// folder took the place of another, below that of the configuration file, where everything may be read. File systems
+/// without files that have no name are not asked.
+fn may_change(share: &config::ShareSettings) -> io::Result<()> {
+    let path = &share.path;
+    let change = Access::WRITE_OK | Access::EXEC_OK;
+    if share.read_only || accessat(CWD, path, change, AtFlags::EACCESS).is_err() {
+        return Ok(());
+    }
+    let nameless = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    match rustix::fs::open(path, nameless, Mode::RUSR | Mode::WUSR) {
+        Err(error @ Errno::ACCESS) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
 /// An error of opening a folder, in words.
 fn opening(error: io::Error) -> String {
     match error.kind() {
-        // Landlock names folders by their inodes, and what is mounted on one later has another.
+        // Landlock names folders by their inodes, and one that was made or mounted there later has another.
         io::ErrorKind::PermissionDenied => format!(
-            "{error}\n  = the service must be allowed to open it; if a file system was mounted there after the start, \
-             restart the server, or name the folder above in `folders` of [sandbox]"
+            "{error}\n  = the service must be allowed to open it; if it was made or mounted there after the start, \
+             restart the server (not needed where `folders` of [sandbox] names the folder above)"
         ),
         _ => error.to_string(),
     }

@@ -362,7 +362,8 @@ device=volatile-cache,no-fua,unprotected
     b
     WARNING: w
     WARNING: clients see the folder that was there at the start: another file system is mounted over it since, or the \
-folder was replaced, renamed or removed; `holdfast reload` serves one that is at its path then
+folder was replaced, renamed or removed; a restart serves one that is at its path then, and `holdfast reload` does if \
+Landlock allows it
     configured is bounded:50ms,4MiB, set aside because a sync failed
     set to honor at 2026-11-21 16:22:40 UTC by root (uid 0), was strict-sync
     on xfs on /; sda: unprotected

@@ -8,8 +8,8 @@ use crate::{
 
 /// The warning about a share that is [`ShareStatus::replaced`].
 pub(crate) const REPLACED: &str = "clients see the folder that was there at the start: another file system is mounted \
-                                   over it since, or the folder was replaced, renamed or removed; `holdfast reload` \
-                                   serves one that is at its path then";
+                                   over it since, or the folder was replaced, renamed or removed; a restart serves \
+                                   one that is at its path then, and `holdfast reload` does if Landlock allows it";
 
 /// The answer to `holdfast policy show`.
 pub(crate) fn in_words(shares: &[ShareStatus]) -> String {

@@ -134,6 +134,23 @@ fn a_reload_says_what_is_out_of_reach() {
     assert!(error.contains("restart"), "{error}");
 }
 
+/// For Landlock it is another folder, which may be read because the folder of the configuration contains it.
+#[test]
+fn a_reload_refuses_a_folder_in_which_nothing_can_be_changed() {
+    let daemon = Plan::default().start();
+    let (data, old) = (daemon.path("data"), daemon.path("old"));
+    fs::rename(&data, &old).unwrap();
+    fs::create_dir(&data).unwrap();
+    let error = daemon.ask(&["reload"]).unwrap_err();
+    for part in ["share data", "made or mounted there", "restart the server"] {
+        assert!(error.contains(part), "{error}");
+    }
+    fs::remove_dir(&data).unwrap();
+    fs::rename(&old, &data).unwrap();
+    daemon.ask(&["reload"]).unwrap();
+    daemon.tree().create(&CreateArgs::create("f")).unwrap();
+}
+
 /// As where all configurations of a host lie in one place, and `/etc` has links to them.
 #[test]
 fn a_configuration_behind_a_link_can_be_read_again() {
