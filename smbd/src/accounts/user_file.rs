@@ -90,8 +90,8 @@ fn check(file: &File, path: &Path) -> Result<(), Error> {
     }
     if mode & 0o077 != 0 {
         return fail!(
-            "others can read {path} (mode {mode:04o}); it holds hashes that are as good as passwords\n  = chmod 600 \
-             {path}"
+            "others can read {path} (mode {mode:04o}), and a user file holds hashes that are as good as passwords\n  = \
+             if it is the server's: chmod 600 {path}; otherwise correct users_file in [server], or --users-file"
         );
     }
     if meta.len() >= USER_FILE_BYTES_MAX {
@@ -289,7 +289,10 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let error = load(&path).unwrap_err().to_string();
             assert!(error.contains(&format!("mode {mode:04o}")), "{error}");
-            assert!(error.contains("chmod 600"), "{error}");
+            assert!(
+                error.contains("= if it is the server's: chmod 600"),
+                "{error}"
+            );
             append(&path, "b").unwrap_err();
         }
         let error = load(folder.path()).unwrap_err().to_string();
