@@ -123,6 +123,17 @@ fn named(name: &str) -> impl Fn(UserDbError) -> Error {
     move |error| users::refused(name, &error)
 }
 
+/// Names the one of the two that an error is about.
+fn member<'a>(group: &'a str, user: &'a str) -> impl Fn(UserDbError) -> Error + 'a {
+    move |error| {
+        let name = match error {
+            UserDbError::NoUser => user,
+            _ => group,
+        };
+        users::refused(name, &error)
+    }
+}
+
 /// `holdfast user ...`
 pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Error> {
     let accounts = Accounts::of(place)?;
@@ -137,10 +148,10 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Err
             groups,
         } => {
             let add = |db: &mut UserDb| -> Result<(), Error> {
-                if db.user(&name).is_some() {
+                if let Some(user) = db.user(&name) {
+                    let (name, option) = (&user.name, accounts.option());
                     return fail!(
-                        "there is a user {name} already\n  = holdfast user passwd {name}{}",
-                        accounts.option()
+                        "there is a user {name} already\n  = holdfast user passwd {name}{option}"
                     );
                 }
                 db.add_user(&name).map_err(named(&name))?;
@@ -213,13 +224,14 @@ pub(crate) fn group(place: &AccountPlace, command: GroupCommand) -> Result<(), E
             format!("group {name} removed")
         }
         GroupCommand::Join { group, user } => {
-            let names = format!("{user}, {group}");
-            accounts.edit(|db| db.add_member(&group, &user).map_err(named(&names)))?;
+            accounts.edit(|db| db.add_member(&group, &user).map_err(member(&group, &user)))?;
             format!("{user} is a member of {group}")
         }
         GroupCommand::Leave { group, user } => {
-            let names = format!("{user}, {group}");
-            accounts.edit(|db| db.remove_member(&group, &user).map_err(named(&names)))?;
+            accounts.edit(|db| {
+                db.remove_member(&group, &user)
+                    .map_err(member(&group, &user))
+            })?;
             format!("{user} is no member of {group}")
         }
     };
@@ -321,12 +333,19 @@ mod tests {
             refused.contains("exists\n  = `holdfast user list`"),
             "{refused}"
         );
-        assert!(
-            user(&place, add("Alice", &[]))
-                .unwrap_err()
-                .to_string()
-                .contains("user passwd")
-        );
+        let refused = user(&place, add("Alice", &[])).unwrap_err().to_string();
+        assert!(refused.contains("user passwd alice "), "{refused}");
+        for (of, who, says) in [
+            ("staff", "x", "x: no such user"),
+            ("y", "bob", "y: no such"),
+        ] {
+            let join = GroupCommand::Join {
+                group: of.into(),
+                user: who.into(),
+            };
+            let refused = group(&place, join).unwrap_err().to_string();
+            assert!(refused.starts_with(says), "{refused}");
+        }
         let join = GroupCommand::Join {
             group: "staff".into(),
             user: "bob".into(),
