@@ -188,6 +188,11 @@ fn opening(error: io::Error) -> String {
             "{error}\n  = the service must be allowed to open it; if it was made or mounted there after the start, \
              restart the server (not needed where `folders` of [sandbox] names the folder above)"
         ),
+        io::ErrorKind::NotFound if !Path::new("/proc/self/fd").exists() => {
+            "/proc, through which the server opens files, is not mounted\n  = mount -t proc proc /proc, in a chroot \
+             within it"
+                .to_owned()
+        }
         _ => error.to_string(),
     }
 }

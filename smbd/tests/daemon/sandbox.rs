@@ -163,27 +163,63 @@ fn a_configuration_behind_a_link_can_be_read_again() {
     daemon.ask(&["reload"]).unwrap();
 }
 
-#[test]
-fn root_without_the_capabilities_to_be_its_users_is_refused() {
-    if !crate::support::possible(&["setpriv"]) {
-        return;
-    }
+/// The error output of `holdfast WORDS CONFIG`, started by `starter`, beside a server; it must fail.
+fn refused(starter: &[&str], words: &[&str]) -> String {
     let daemon = Plan::default().start();
     daemon.edit(|text| {
         let port = daemon.address.port();
         text.replace(&port.to_string(), "4458")
             .replace("\"state\"", "\"another\"")
     });
-    for words in [&["serve", "--config"][..], &["check-config"]] {
-        let mut holdfast = std::process::Command::new("setpriv");
-        holdfast.args(["--bounding-set", "-setuid", "--inh-caps", "-setuid"]);
-        holdfast.arg(env!("CARGO_BIN_EXE_holdfast")).args(words);
-        let output = holdfast.arg(daemon.path("h.toml")).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success());
-        assert!(
-            said.contains("root without CAP_SETUID cannot act"),
-            "{said}"
-        );
+    let mut holdfast = std::process::Command::new(starter[0]);
+    holdfast.args(&starter[1..]);
+    holdfast.arg(env!("CARGO_BIN_EXE_holdfast")).args(words);
+    let output = holdfast.arg(daemon.path("h.toml")).output().unwrap();
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn root_that_cannot_be_its_users_is_refused() {
+    if !crate::support::possible(&["setpriv", "unshare"]) {
+        return;
     }
+    let drop = "--bounding-set=-setuid";
+    for (starter, says) in [
+        (
+            &["setpriv", drop, "--inh-caps=-setuid"][..],
+            "root without CAP_SETUID cannot act",
+        ),
+        (
+            &["unshare", "--user", "--map-root-user"][..],
+            "root of a user namespace without setgroups",
+        ),
+    ] {
+        for words in [&["serve", "--config"][..], &["check-config"]] {
+            let said = refused(starter, words);
+            if said.contains("unshare failed") {
+                crate::support::missing(&said);
+                continue;
+            }
+            assert!(said.contains(says), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_start_without_proc_says_so() {
+    if !crate::support::possible(&["unshare"]) {
+        return;
+    }
+    let hide = "umount -l /proc && exec \"$@\"";
+    let starter = ["unshare", "--mount", "sh", "-c", hide, "sh"];
+    let said = refused(&starter, &["serve", "--config"]);
+    if said.contains("unshare failed") || said.contains("umount") {
+        crate::support::missing(&said);
+        return;
+    }
+    assert!(
+        said.contains("/proc, through which the server opens files, is not mounted"),
+        "{said}"
+    );
 }

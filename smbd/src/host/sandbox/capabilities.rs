@@ -27,8 +27,17 @@ const KEPT: [(CapabilitySet, &str); 7] = [
     (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN"),
 ];
 
-/// Refuses to serve as root without the capabilities with which the server acts as its users.
+/// Refuses to serve as root where the server cannot act as its users: without the capabilities for that, or in a user
+/// namespace whose maker may set no groups (user_namespaces(7)).
 pub(crate) fn check_identities() -> Result<(), Error> {
+    let groups = std::fs::read_to_string("/proc/self/setgroups");
+    if geteuid().is_root() && groups.is_ok_and(|may| may.trim() == "deny") {
+        return fail!(
+            "root of a user namespace without setgroups cannot act as the users of the shares\n  = give the namespace \
+             ranges of users and groups (newuidmap and newgidmap, as rootless podman does), or start the server as \
+             another user"
+        );
+    }
     let has = capabilities(None)?.effective;
     let needed = (CapabilitySet::SETUID | CapabilitySet::SETGID) - has;
     let missing = KEPT.iter().filter(|(one, _)| needed.contains(*one));
