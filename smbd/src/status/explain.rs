@@ -7,13 +7,15 @@
 
 use std::{
     cell::LazyCell,
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
 use durability::{Opener, Policy, Rule, Rules, ShareDurability};
 use smb_auth::UserDb;
-use vfs::fold;
+use vfs::{fold, posix::name::to_client};
 
 use super::text::{Text, put};
 use crate::{
@@ -137,8 +139,9 @@ fn below(
     resolved: &LazyCell<PathBuf, impl FnOnce() -> PathBuf>,
 ) -> Option<String> {
     let within = |path: &Path, folder: &Path| {
-        let rest = path.strip_prefix(folder).ok()?;
-        tidy(&rest.to_string_lossy())
+        joined(path.strip_prefix(folder).ok()?, |name| {
+            to_client(name.as_bytes())
+        })
     };
     within(path, &share.path).or_else(|| {
         // Either may have been reached by a link, and the disk of the share may hang.
@@ -161,12 +164,24 @@ fn real(path: &Path) -> PathBuf {
     found.flatten().unwrap_or_else(|| path.to_owned())
 }
 
-/// Components between single slashes, without `.` and `..`; `None` if the path leads out of the folder where it begins.
+/// A path as clients give it, without the stream, which no rule looks at; `None` if it leads out of the folder where it
+/// begins.
 fn tidy(path: &str) -> Option<String> {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let stream = name
+        .split_once(':')
+        .map_or(0, |(_, stream)| stream.len() + 1);
+    let file = path.get(..path.len() - stream)?;
+    joined(Path::new(file), |name| name.to_string_lossy().into_owned())
+}
+
+/// Components between single slashes, as clients see them, without `.` and `..`; `None` if the path leads out of the
+/// folder where it begins.
+fn joined(path: &Path, seen: impl Fn(&OsStr) -> String) -> Option<String> {
     let mut parts: Vec<String> = Vec::new();
-    for part in Path::new(path).components() {
+    for part in path.components() {
         match part {
-            Component::Normal(name) => parts.push(name.to_string_lossy().into_owned()),
+            Component::Normal(name) => parts.push(seen(name)),
             Component::ParentDir => drop(parts.pop()?),
             _ => {}
         }

@@ -80,6 +80,13 @@ fn paths_lead_to_shares() {
     assert_eq!(at(&host("other/../data/x")), is("Data", "x"));
     assert!(out_of(at("data/../x")).contains("in no share"));
     assert_eq!(tidy("a/../../etc"), None);
+    // Rules see the file of a stream, and the names of the host as clients see them.
+    assert_eq!(at("data/a.mdb:b.txt:$DATA"), is("Data", "a.mdb"));
+    assert_eq!(said("twin", ":a:$INDEX_ALLOCATION"), is("twin", ""));
+    assert_eq!(
+        at(&host("data/d:e/a:b")),
+        is("Data", "d\u{f022}e/a\u{f022}b")
+    );
 }
 
 #[test]
