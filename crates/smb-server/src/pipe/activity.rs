@@ -1,7 +1,8 @@
 //! srvsvc for the server's administrators ([MS-SRVS] 3.1.4.1 to 3.1.4.6): sessions, opens and connections to shares,
 //! and their end. Everybody else is refused, as on Windows.
 //!
-//! The number of an open has 32 bits here, the low half of its FileId. If two have the same, neither is found.
+//! The number of an open has 31 bits here, the lowest of its FileId, because Samba's `net` shows and reads it with a
+//! sign. If two have the same, neither is found.
 
 use std::collections::BTreeMap;
 
@@ -283,7 +284,7 @@ fn path(open: &OpenReport) -> String {
 }
 
 fn file_id(open: &OpenReport) -> u32 {
-    u32::try_from(open.id & u64::from(u32::MAX)).unwrap_or(0)
+    u32::try_from(open.id & 0x7fff_ffff).unwrap_or(0)
 }
 
 fn numbered(all: &Report, id: u32) -> Option<&OpenReport> {

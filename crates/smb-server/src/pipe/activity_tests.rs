@@ -51,7 +51,7 @@ fn open(id: u64, user: &str, share: &str, path: &str) -> OpenReport {
 
 fn administered() -> World {
     let opens = [
-        vec![open(0x7_0000_0001, "anna", "data", "a")],
+        vec![open(0x7_8000_0001, "anna", "data", "a")],
         Vec::new(),
         vec![open(2, "bob", "database", "b"), open(3, "bob", "data", "")],
     ];
@@ -295,7 +295,7 @@ fn an_end_is_left_to_the_caller() {
     assert_eq!(close(1), Win32Error::SUCCESS);
     // Two opens have this number.
     assert_eq!(close(3), Win32Error::NERR_FILE_ID_NOT_FOUND);
-    assert_eq!(world.ends.take(), [Target::Open(0x7_0000_0001)]);
+    assert_eq!(world.ends.take(), [Target::Open(0x7_8000_0001)]);
     let anna = delete("", "anna");
     assert_eq!(result(&world, &anna), Win32Error::SUCCESS);
     let ended = [Target::Session(1), Target::Session(2)];
