@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use durability::Policy;
 use serde::{Deserialize, Serialize};
 use smb_load::{limit::Way, rig::config::SambaIo};
 
@@ -20,7 +21,8 @@ impl TryFrom<toml::Table> for ServerPlan {
 
     fn try_from(mut table: toml::Table) -> Result<Self, String> {
         let name = name_of(&mut table)?.ok_or("a server has no name")?;
-        let kind = exactly(table).map_err(|error| format!("server {name:?}: {error}"))?;
+        let kind = exactly(table).and_then(|kind: ServerKind| kind.check().map(|()| kind));
+        let kind = kind.map_err(|error| format!("server {name:?}: {error}"))?;
         Ok(Self { name, kind })
     }
 }
@@ -87,6 +89,35 @@ impl ServerKind {
             binary: None,
             file_io: None,
             sync_threads: None,
+        }
+    }
+
+    /// Refuses settings with which this program would not start, or would run with others. Another program may know
+    /// other policies.
+    fn check(&self) -> Result<(), String> {
+        let Self::Holdfast {
+            policy,
+            binary,
+            file_io,
+            sync_threads,
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
+        if binary.is_none() {
+            let known: Result<Policy, _> = policy.parse();
+            known.map_err(|error| format!("policy {policy:?}: {error}"))?;
+        }
+        if !matches!(
+            file_io.as_deref(),
+            None | Some("auto" | "io_uring" | "threads")
+        ) {
+            return Err("file_io is auto, io_uring or threads".to_owned());
+        }
+        match sync_threads {
+            None | Some(1..=1024) => Ok(()),
+            Some(_) => Err("sync_threads is 1 to 1024".to_owned()),
         }
     }
 

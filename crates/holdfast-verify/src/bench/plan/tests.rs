@@ -84,6 +84,9 @@ fn plans_with_mistakes_are_refused() {
             "kind = \"netbench\"",
             "kind = \"netbench\"\nservers = [\"nobody\"]",
         ),
+        ("policy = \"honor\"", "policy = \"honour\""),
+        ("\"honor\"\n[[", "\"honor\"\nfile_io = \"uring\"\n[["),
+        ("\"honor\"\n[[", "\"honor\"\nsync_threads = 0\n[["),
         ("rounds = 2", "rounds = 2\npin = \"0\""),
         ("dirty_ratio", "swappiness"),
         (
