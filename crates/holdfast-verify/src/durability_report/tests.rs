@@ -42,6 +42,13 @@ fn exposure_is_an_upper_bound_in_words() {
         "{text}"
     );
     assert!(text.contains("big  400 bytes"), "{text}");
+    assert!(!text.contains("does not name"), "{text}");
+    let mut crowd = exposure_report(&record(3000, 400));
+    crowd.measured_files = 90;
+    let mut words = words::Words::default();
+    words.exposure_in_words(&crowd, RunEnd::Machine);
+    let text = words.text;
+    assert!(text.contains("and 89 more with fewer bytes, "), "{text}");
     // The policy has no bound of its own.
     let limit = "the limit that the journal stored in advance; the bound of the policy applies";
     assert!(!text.contains(limit), "{text}");

@@ -193,6 +193,11 @@ impl Words {
                 let path = path_or_inode(&file.path, file.inode);
                 line!(self.text; "      {path}  {} bytes", file.bytes);
             }
+            let named = exposure.files.len() as u64;
+            let more = exposure.measured_files.saturating_sub(named);
+            if more > 0 {
+                line!(self.text; "      and {more} more with fewer bytes, which the journal does not name");
+            }
             line!(self.text; "      and whatever was changed after that");
             if end == RunEnd::Server {
                 line!(self.text; "    the machine lives: none of it is lost by the server's end alone");
