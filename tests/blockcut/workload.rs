@@ -6,6 +6,7 @@
 
 mod host;
 mod names;
+mod ranges;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -240,7 +241,8 @@ impl Client<'_> {
             50..57 => self.change(|client, at| client.stream(at, SMALL)),
             57..63 => self.change(|client, at| client.stream(at, BIG)),
             63..68 if self.world.plan.all => self.change(Self::attributes),
-            68..73 => self.change(Self::set_end),
+            68..71 => self.change(Self::set_end),
+            71..73 => self.change(Self::zero),
             73..80 => self.change(Self::rename),
             80..84 => self.replace(),
             84..88 => self.delete(),
@@ -496,26 +498,6 @@ impl Client<'_> {
         buffer[32..36].copy_from_slice(&wire.to_le_bytes());
         self.act(Kind::Attributes, effects, promise, || {
             handle.set(FileInformationClass::BASIC, &buffer)
-        })
-    }
-
-    fn set_end(&mut self, at: usize) -> Option<()> {
-        let handle = self.opened(at)?;
-        let object = self.files[at].object;
-        let promise = self.promise(object, self.files[at].through);
-        let old = self.files[at].forks[0].len();
-        let new = self.rng.below(FILE_MAX.min(old + 8));
-        let known = &mut self.files[at].forks[0];
-        known.resize(new, Contents::Zero);
-        let mut effects = vec![(Cell::Size(object, DATA), size_of(known))];
-        // The bytes behind the end are zero when the file grows again.
-        for unit in new..old {
-            let cell = Cell::Unit(object, DATA, unit as u32);
-            effects.push((cell, Value::Contents(Contents::Zero)));
-        }
-        effects.extend(self.written(object));
-        self.act(Kind::SetEof, effects, promise, || {
-            handle.set_end_of_file((new * UNIT) as u64)
         })
     }
 
