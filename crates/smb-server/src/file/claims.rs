@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, btree_map::Entry};
 use smb_wire::Status;
 use vfs::FileKey;
 
-use super::files::Files;
+use crate::locks::Mutex;
+
 use super::types::{Effects, Link, Outcome, Step, Waiter};
 
 /// Requests parked behind one claim, half of them for one user; one more gives INSUFFICIENT_RESOURCES.
@@ -21,7 +22,8 @@ pub(super) const PARKED_MAX: usize = 1_024;
 ///
 /// A named stream that is created in an existing file is claimed in the same way ([`Link::of_stream`]). A rename of the
 /// file waits for the end of the claim, because it is refused while a stream is open.
-pub(super) type Claims = BTreeMap<Link, Vec<Waiter>>;
+#[derive(Debug, Default)]
+pub struct Claims(Mutex<BTreeMap<Link, Vec<Waiter>>>);
 
 fn park(parked: &mut Vec<Waiter>, waiter: Waiter) -> Step {
     match waiter.park(parked, PARKED_MAX) {
@@ -30,11 +32,11 @@ fn park(parked: &mut Vec<Waiter>, waiter: Waiter) -> Step {
     }
 }
 
-impl Files {
-    /// Claims a name. With `Step::Go` it is claimed until [`Files::release`]; with `Step::Wait`, `waiter` is woken when
+impl Claims {
+    /// Claims a name. With `Step::Go` it is claimed until [`Claims::release`]; with `Step::Wait`, `waiter` is woken when
     /// another try makes sense.
     pub fn claim(&self, link: &Link, waiter: Waiter) -> Step {
-        match self.claims.lock().entry(link.clone()) {
+        match self.0.lock().entry(link.clone()) {
             Entry::Occupied(mut known) => park(known.get_mut(), waiter),
             Entry::Vacant(free) => {
                 free.insert(Vec::new());
@@ -43,25 +45,29 @@ impl Files {
         }
     }
 
-    /// Whether any name is claimed.
-    pub fn any_claimed(&self) -> bool {
-        !self.claims.lock().is_empty()
+    /// How many names are claimed.
+    pub fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Asks, after a lookup has found an object, whether the request that made it may still be on its way into the
     /// tables: with `Step::Wait`, `waiter` is woken when another lookup makes sense. Claims nothing.
-    pub fn after_claim(&self, link: &Link, waiter: Waiter) -> Step {
-        match self.claims.lock().get_mut(link) {
+    pub fn after(&self, link: &Link, waiter: Waiter) -> Step {
+        match self.0.lock().get_mut(link) {
             Some(parked) => park(parked, waiter),
             None => Step::Go,
         }
     }
 
-    /// As [`Files::after_claim`], for all named streams of a file.
-    pub fn after_claims_of_streams(&self, file: FileKey, waiter: Waiter) -> Step {
+    /// As [`Claims::after`], for all named streams of a file.
+    pub fn after_those_of_streams(&self, file: FileKey, waiter: Waiter) -> Step {
         let first = Link::of_stream(file, "");
         let of_file = |link: &Link| link.parent == file && link.name.starts_with(&*first.name);
-        let mut claims = self.claims.lock();
+        let mut claims = self.0.lock();
         match claims.range_mut(&first..).next() {
             Some((link, parked)) if of_file(link) => park(parked, waiter),
             _ => Step::Go,
@@ -71,7 +77,7 @@ impl Files {
     /// Releases a claim; requests that wait for it try again, in the order of their arrival.
     pub fn release(&self, link: &Link) -> Effects {
         let mut effects = Effects::default();
-        let parked = self.claims.lock().remove(link);
+        let parked = self.0.lock().remove(link);
         for waiter in parked.unwrap_or_default() {
             effects.wake(waiter.id, Outcome::Retry);
         }

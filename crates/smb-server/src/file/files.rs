@@ -41,7 +41,7 @@ pub struct Files {
     pub(super) leases: Mutex<BTreeMap<(Guid, LeaseKey), Bound>>,
     pub(super) paths: Mutex<Paths>,
     pub(super) watches: Mutex<Watches>,
-    pub(super) claims: Mutex<Claims>,
+    pub claims: Claims,
     pub(super) moves: Moves,
     /// How many watchers there are: without any, changes take no lock.
     pub(super) watchers: AtomicUsize,
@@ -62,7 +62,7 @@ impl Default for Files {
             leases: Mutex::default(),
             paths: Mutex::default(),
             watches: Mutex::default(),
-            claims: Mutex::default(),
+            claims: Claims::default(),
             moves: Moves::default(),
             watchers: AtomicUsize::new(0),
             tickets: AtomicU64::new(1),
@@ -438,6 +438,6 @@ impl Files {
             && self.leases.lock().is_empty()
             && self.paths.lock().is_empty()
             && self.watchers.load(std::sync::atomic::Ordering::SeqCst) == 0
-            && self.claims.lock().is_empty()
+            && self.claims.is_empty()
     }
 }

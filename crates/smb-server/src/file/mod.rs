@@ -39,6 +39,7 @@ mod tests;
 
 pub use below::{Below, Clearing, OpensBelow};
 pub use breaks::Acknowledged;
+pub use claims::Claims;
 pub use deleter::Deleter;
 pub use files::Files;
 pub(crate) use lock_sequences::LOCK_SEQUENCES_MAX;

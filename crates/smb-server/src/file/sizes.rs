@@ -18,7 +18,7 @@ impl Files {
             ("engine_leases", self.leases.lock().len()),
             ("engine_paths", self.paths.lock().len()),
             ("engine_watchers", self.watches.lock().len()),
-            ("engine_claims", self.claims.lock().len()),
+            ("engine_claims", self.claims.len()),
         ]
     }
 }

@@ -38,7 +38,7 @@ pub(super) type HeldClaim<V> = Cell<Option<Claim<V>>>;
 
 impl<V: Vfs> Drop for Claim<V> {
     fn drop(&mut self) {
-        let effects = self.server.files.release(&self.link);
+        let effects = self.server.files.claims.release(&self.link);
         perform(&self.server, effects);
     }
 }
@@ -49,7 +49,7 @@ pub(super) async fn claim<V: Vfs>(
     link: Link,
 ) -> Result<Option<HeldClaim<V>>, Failure> {
     let server = Arc::clone(call.server());
-    let free = is_free(call, |waiter| server.files.claim(&link, waiter)).await?;
+    let free = is_free(call, |waiter| server.files.claims.claim(&link, waiter)).await?;
     Ok(free.then(|| Cell::new(Some(Claim { server, link }))))
 }
 
@@ -57,7 +57,7 @@ pub(super) async fn claim<V: Vfs>(
 /// the caller must look the name up again.
 pub(super) async fn made_by_nobody<V: Vfs>(call: &Call<V>, link: &Link) -> Result<bool, Failure> {
     let files = &call.server().files;
-    is_free(call, |waiter| files.after_claim(link, waiter)).await
+    is_free(call, |waiter| files.claims.after(link, waiter)).await
 }
 
 /// As [`made_by_nobody`], for the named streams of a file.
@@ -66,7 +66,10 @@ pub(in crate::command) async fn streams_made_by_nobody<V: Vfs>(
     file: FileKey,
 ) -> Result<bool, Failure> {
     let files = &call.server().files;
-    is_free(call, |waiter| files.after_claims_of_streams(file, waiter)).await
+    is_free(call, |waiter| {
+        files.claims.after_those_of_streams(file, waiter)
+    })
+    .await
 }
 
 /// Asks for a name; false if this had to wait for the end of a claim.

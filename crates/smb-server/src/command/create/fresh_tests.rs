@@ -67,7 +67,7 @@ fn a_request_without_room_to_wait_for_a_creation_looks_again() {
         let user = call.counted().unwrap();
         for number in 0..=parked {
             let id = WaiterId(number);
-            let _ = files.claim(&link, Waiter { id, user });
+            let _ = files.claims.claim(&link, Waiter { id, user });
         }
         assert!(matches!(run(made_by_nobody(&call, &link)), Ok(false)));
         assert!(matches!(run(claim(&call, link)), Ok(None)));

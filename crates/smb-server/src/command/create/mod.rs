@@ -348,7 +348,7 @@ async fn attempt<V: Vfs>(on: &Opening<'_, V>, name: &Name) -> Result<CreateAttem
         check_trailing(on.wanted, name, &lookup)?;
     }
     if lookup.found.is_some()
-        && on.server().files.any_claimed()
+        && !on.server().files.claims.is_empty()
         && !Box::pin(fresh::made_by_nobody(on, &Link::of(&lookup))).await?
     {
         return Ok(CreateAttempt::Again);

@@ -119,7 +119,7 @@ async fn attempt<V: Vfs>(
     let (files, key) = (&on.server.files, on.disk.node.key());
     on.clear_streams(key).await?;
     // A stream that is being made counts among the open ones once its request is over.
-    if files.any_claimed() && !Box::pin(streams_made_by_nobody(on.call, key)).await? {
+    if !files.claims.is_empty() && !Box::pin(streams_made_by_nobody(on.call, key)).await? {
         return Ok(Attempt::Again(Status::ACCESS_DENIED));
     }
     Status::ACCESS_DENIED.when(files.has_open_streams(key))?;
