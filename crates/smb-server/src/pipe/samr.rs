@@ -69,11 +69,8 @@ fn on(world: &World, handles: &mut Handles, handle: &ContextHandle, call: SamrCa
         SamrCall::OpenDomain(sid) => {
             handles.check(handle, Object::Server)?;
             let known = sid == world.config.machine_sid || sid == Sid::BUILTIN;
-            opened_or(if known {
-                handles.open(Object::Domain(sid))
-            } else {
-                Err(Status::NO_SUCH_DOMAIN)
-            })
+            let checked = Status::NO_SUCH_DOMAIN.when(!known);
+            opened_or(checked.and_then(|()| handles.open(Object::Domain(sid))))
         }
         SamrCall::QueryDomain(class) => {
             let domain = domain(handles, handle)?;
@@ -100,11 +97,8 @@ fn on(world: &World, handles: &mut Handles, handle: &ContextHandle, call: SamrCa
         SamrCall::OpenUser(rid) => {
             let domain = domain(handles, handle)?;
             let known = domain == world.config.machine_sid && user(world, rid).is_ok();
-            opened_or(if known {
-                handles.open(Object::User(rid))
-            } else {
-                Err(Status::NO_SUCH_USER)
-            })
+            let checked = Status::NO_SUCH_USER.when(!known);
+            opened_or(checked.and_then(|()| handles.open(Object::User(rid))))
         }
         SamrCall::QueryUser(class) => {
             // The account may have been removed since it was opened.
