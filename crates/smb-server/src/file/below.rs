@@ -10,7 +10,7 @@ use smb_wire::Status;
 
 use super::{
     files::Files,
-    names::{IndexKey, SharePath},
+    share_path::{IndexKey, SharePath},
     types::{Actor, Effects, OpenId, Operation, Place, Step, Waiter},
 };
 

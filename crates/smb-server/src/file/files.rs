@@ -21,11 +21,11 @@ use super::breaks::Bound;
 use super::caching::{Cause, Site};
 use super::claims::Claims;
 use super::inode::Inode;
-use super::locks::CountedUser;
-use super::names::{Moves, Paths, SharePath};
+use super::names::{Moves, Paths};
+use super::share_path::SharePath;
 use super::types::{
-    Actor, CacheGrant, CacheRequest, Closed, Decision, Effects, Link, OpenId, OpenRequest, Owner,
-    Place, Remove, WaiterId,
+    Actor, CacheGrant, CacheRequest, Closed, CountedUser, Decision, Effects, Link, OpenId,
+    OpenRequest, Owner, Place, Remove, WaiterId,
 };
 use super::watch::Watches;
 

@@ -18,12 +18,12 @@ use smb_wire::ids::{Guid, LeaseKey};
 use super::caching::{self, Around, Cause, Holder, Site};
 use super::contention::{ShareCounts, ShareMode, is_lease_stat, is_oplock_stat};
 use super::lock_sequences::LockSequences;
-use super::locks::{CountedUser, RangeLocks};
+use super::locks::RangeLocks;
 use super::quick::{Quick, QuickState, Writer};
 use super::small_map::SmallMap;
 use super::types::{
-    CacheGrant, CacheRequest, Decision, Effects, Going, Granted, LeaseContext, LeaseState, Link,
-    OpenId, OpenRequest, Outcome, Owner, Step, StreamName, WH, Waiter,
+    CacheGrant, CacheRequest, CountedUser, Decision, Effects, Going, Granted, LeaseContext,
+    LeaseState, Link, OpenId, OpenRequest, Outcome, Owner, Step, StreamName, WH, Waiter,
 };
 
 /// Opens per inode; one more gives TOO_MANY_OPENED_FILES.

@@ -17,7 +17,7 @@ use super::inode::Inode;
 use super::lock_sequences::LockSequence;
 use super::lock_series::{self, Before};
 use super::restore::SavedLock;
-use super::types::{Effects, OpenId, Outcome, Place, WaiterId, Withdrawal};
+use super::types::{CountedUser, Effects, OpenId, Outcome, Place, WaiterId, Withdrawal};
 use crate::limits::{RANGES_MAX, RANGES_PER_OPEN_MAX};
 
 /// Ranges of all opens of one user, so that other users find room.
@@ -44,11 +44,6 @@ impl LockBounds {
         user: CountedUser(0),
     };
 }
-
-/// The user for whom the locks and the parked requests of a file and the watchers of a directory are counted.
-/// [`CountedUser::default`] stands for no user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct CountedUser(pub u64);
 
 /// Outcome of a LOCK request.
 #[derive(Debug, PartialEq, Eq)]

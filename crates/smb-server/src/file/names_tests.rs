@@ -1,7 +1,9 @@
 //! Tests of the index of paths, and of moves of names.
 
+use std::{ptr, sync::Arc};
+
 use super::super::{
-    OpenRequest, Remove,
+    OpenRequest, Remove, ShareId,
     tests::{READ, Rig, key, link},
 };
 use super::*;
@@ -65,7 +67,7 @@ fn opens_of_a_renamed_object_share_its_path() {
     drop(to);
     let [one, two] = [1, 2].map(|id| paths.path_of(OpenId(id)).unwrap());
     assert_eq!(one.text(), "deep\\g");
-    assert!(Arc::ptr_eq(&one.names, &two.names) && Arc::ptr_eq(&one.folded, &two.folded));
+    assert!(ptr::eq(one.names(), two.names()) && ptr::eq(one.folded(), two.folded()));
     drop((one, two));
     // The path is in memory, and so in the budget, as long as any open has it.
     paths.remove(OpenId(1));

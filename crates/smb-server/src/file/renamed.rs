@@ -4,7 +4,8 @@ use vfs::FileKey;
 
 use super::{
     files::Files,
-    names::{Paths, SharePath},
+    names::Paths,
+    share_path::SharePath,
     types::{Link, OpenId},
 };
 

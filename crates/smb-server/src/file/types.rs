@@ -12,12 +12,11 @@ use smb_wire::msg::{OplockLevel, ShareAccess};
 use vfs::{FileKey, Lookup, Node, VfsError, fold};
 
 use super::Deleter;
-use super::locks::CountedUser;
 
 pub use smb_wire::create_context::{LeaseContext, LeaseState};
 
-use super::names::SharePath;
 use super::quick::Quick;
+use super::share_path::SharePath;
 use super::watch::Change;
 
 /// The id of an open in the engine, valid as long as the open lives (also across a durable reconnect).
@@ -27,6 +26,11 @@ pub struct OpenId(pub u64);
 /// The id of a parked request. The caller chooses it and does not reuse it while the request is parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WaiterId(pub u64);
+
+/// The user for whom the locks and the parked requests of a file and the watchers of a directory are counted.
+/// [`CountedUser::default`] stands for no user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct CountedUser(pub u64);
 
 /// A request that may be parked, with its user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -11,6 +11,7 @@
 //! list the directory again. [`WATCHERS_PER_USER_MAX`] bounds the watchers of a directory, and [`TREES_PER_USER_MAX`]
 //! those of trees. Queued changes are counted as they will be encoded ([MS-FSCC] 2.7.1).
 
+mod change;
 mod host_change;
 mod reach;
 
@@ -28,10 +29,10 @@ use crate::{
 };
 
 use super::files::Files;
-use super::locks::CountedUser;
-use super::names::{IndexKey, ShareId, SharePath};
-use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
+use super::share_path::{IndexKey, ShareId, SharePath};
+use super::types::{CountedUser, Effects, OpenId, Outcome, Place, WaiterId};
 
+pub use change::Change;
 pub use host_change::{HostChange, Touched};
 
 /// Most bytes of changes a watcher queues, whatever its first request's buffer could hold.
@@ -44,40 +45,6 @@ pub(super) const WATCHERS_PER_USER_MAX: usize = 2_048;
 /// Watchers of trees that a user may have: a change reaches those of all directories above it. One more gives
 /// INSUFFICIENT_RESOURCES.
 pub(super) const TREES_PER_USER_MAX: usize = 8 * WATCHERS_PER_USER_MAX;
-
-/// One change of a watched directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// The action's number ([MS-FSCC] 2.7.1).
-    pub action: u32,
-    /// The path relative to the watched directory, components joined by `\`.
-    pub name: String,
-}
-
-impl Change {
-    /// FILE_ACTION_ADDED.
-    pub const ADDED: u32 = 1;
-    /// FILE_ACTION_REMOVED.
-    pub const REMOVED: u32 = 2;
-    /// FILE_ACTION_MODIFIED.
-    pub const MODIFIED: u32 = 3;
-    /// FILE_ACTION_RENAMED_OLD_NAME.
-    pub const RENAMED_OLD_NAME: u32 = 4;
-    /// FILE_ACTION_RENAMED_NEW_NAME.
-    pub const RENAMED_NEW_NAME: u32 = 5;
-    /// FILE_ACTION_ADDED_STREAM.
-    pub const ADDED_STREAM: u32 = 6;
-    /// FILE_ACTION_REMOVED_STREAM.
-    pub const REMOVED_STREAM: u32 = 7;
-    /// FILE_ACTION_MODIFIED_STREAM.
-    pub const MODIFIED_STREAM: u32 = 8;
-
-    /// Bytes of the entry in a reply, if it is the last one; any other is padded to a multiple of 4.
-    pub fn encoded_len(&self) -> usize {
-        const FIXED: usize = 12;
-        FIXED + 2 * self.name.encode_utf16().count()
-    }
-}
 
 /// A change of an object, to be reported to the watchers of the directories above it.
 #[derive(Debug, Clone, PartialEq, Eq)]
