@@ -15,7 +15,7 @@
 //!   engine: the kernel reports a failed write-back only once, and it concerns everything that was dirty.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     sync::{Arc, Weak},
 };
 
@@ -207,9 +207,9 @@ impl<V: Volume> Durability<V> {
     ) {
         let failure = self.note_failure(key, error);
         let directory = !file && self.peek(key, Inode::is_file) != Some(true);
-        let named = directory.then(|| self.shares_named_in(key)).flatten();
-        let entries = named.is_some();
-        shares.extend(named.into_iter().flatten());
+        let named = self.named_in(|dir| directory && dir == key);
+        let entries = !named.is_empty();
+        shares.extend(named.into_values().flatten());
         self.with(key, |inode| {
             shares.iter().for_each(|share| inode.seen_through(share));
             inode.failed(failure, entries);
@@ -228,15 +228,8 @@ impl<V: Volume> Durability<V> {
     pub(crate) fn lost_on_file_system(&self, fs: u64, error: VfsError) {
         let whole = FailedSyncs::whole(fs);
         let failure = self.note_failure(whole, error);
-        let dirs = self.find(|_, inode| {
-            let dirs = inode.names().iter().map(|name| name.dir.key());
-            Some(dirs.filter(|dir| dir.fs == fs).collect::<Vec<_>>())
-        });
         // The directories come first, as in `directory_failed`: each has lost the names that were dirty in it.
-        for dir in BTreeSet::from_iter(dirs.into_iter().flatten()) {
-            let Some(shares) = self.shares_named_in(dir) else {
-                continue;
-            };
+        for (dir, shares) in self.named_in(|dir| dir.fs == fs) {
             self.with(dir, |inode| {
                 shares.iter().for_each(|share| inode.seen_through(share));
                 inode.entry_failed(failure);
@@ -251,13 +244,21 @@ impl<V: Volume> Durability<V> {
         shares.iter().for_each(|share| share.hurry());
     }
 
-    /// The shares through which the inodes with a dirty name in the directory were changed: its failure affects them,
-    /// too. `None` if no inode has one.
-    fn shares_named_in(&self, dir: FileKey) -> Option<Vec<Arc<Share>>> {
-        let shares_of =
-            |_, inode: &Inode<V>| inode.is_named_in(dir).then(|| inode.shares().to_vec());
-        let all = self.find(shares_of).into_iter();
-        all.reduce(|all, more| [all, more].concat())
+    /// The directories in which inodes have dirty names, of those that are asked for, with the shares through which
+    /// these inodes were changed: a failure of the directory affects them, too.
+    fn named_in(&self, asked: impl Fn(FileKey) -> bool) -> BTreeMap<FileKey, Vec<Arc<Share>>> {
+        let named = self.find(|_, inode| {
+            let dirs = inode.names().iter().map(|name| name.dir.key());
+            let dirs: Vec<_> = dirs.filter(|dir| asked(*dir)).collect();
+            (!dirs.is_empty()).then(|| (dirs, inode.shares().to_vec()))
+        });
+        let mut all = BTreeMap::<_, Vec<_>>::new();
+        for (dirs, shares) in named {
+            for dir in dirs {
+                all.entry(dir).or_default().extend_from_slice(&shares);
+            }
+        }
+        all
     }
 
     /// The sync of a directory failed, and it is poisoned: the dirty names in it are as lost as its entries.
@@ -345,7 +346,7 @@ impl<V: Volume> Durability<V> {
     /// The driver of an inode is gone, and the result of its sync will never be known, so the sync counts as failed.
     pub(crate) fn abandon_sync(&self, key: FileKey) {
         let failure = self.note_failure(key, VfsError::Io);
-        let entries = self.shares_named_in(key).is_some();
+        let entries = !self.named_in(|dir| dir == key).is_empty();
         // In one step: a request that came between would wait for a driver that is gone.
         if self.with(key, |inode| inode.abandon(failure, entries)) {
             // If it is a directory, the names that the sync was to save are lost with it.
