@@ -73,6 +73,23 @@ fn unsigned_requests_are_refused_where_signing_is_required() {
     }
 }
 
+/// [MS-SMB2] 3.3.4.1.1: clients drop an answer without a signature to a request that has one.
+#[test]
+fn the_refusal_of_a_related_first_element_is_signed() {
+    let server = HoldfastServer::new();
+    for dialect in Dialect::ALL {
+        let tree = server.tree_with(Options::dialect(dialect).signing(Signing::Required));
+        let related = |request: Request| tree.address(request).related();
+        let create = CreateArgs::open_if("f").request();
+        let write = Request::write(FileId::ANY, 0, b"x", WriteFlags::empty());
+        let replies = (tree.client()).compound(vec![related(create), related(write)]);
+        for reply in replies.unwrap() {
+            let answer = (reply.status(), reply.signed);
+            assert_eq!(answer, (Status::INVALID_PARAMETER, true), "{dialect}");
+        }
+    }
+}
+
 /// [MS-SMB2] 3.3.5.2.4, 3.3.5.2.7.2: no element of a compound is covered by the signature of another.
 #[test]
 fn each_element_of_a_compound_is_signed() {

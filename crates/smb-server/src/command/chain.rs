@@ -103,12 +103,15 @@ impl<V: Vfs> Chain<V> {
     /// Puts the chain's ids into a related element ([MS-SMB2] 3.3.5.2.7.2).
     pub(super) fn relate(&self, header: &mut Header, needs_tree: bool) -> Result<(), Failure> {
         let first = !self.started.replace(true);
-        if !header.flags.contains(HeaderFlags::RELATED) {
+        let related = header.flags.contains(HeaderFlags::RELATED);
+        if first || !related {
             self.session.set(header.session_id);
             self.tree.set(needs_tree.then_some(header.tree_id));
             self.file.set(None);
             self.failed.set(None);
             self.lacks_file.set(None);
+        }
+        if !related {
             return Ok(());
         }
         header.session_id = self.session.get();

@@ -200,16 +200,17 @@ pub(crate) fn open(keys: &impl Keys, mut frame: BytesMut) -> Result<Inbound, Mis
             signature: Signature::Absent,
         });
     }
-    let (mut previous, mut at) = (SessionId::default(), 0);
+    let (mut previous, mut at) = (None, 0);
     for (index, request) in requests.iter_mut().enumerate() {
         let header = &request.header;
         let length = length_of(header, frame.len().saturating_sub(at));
         check_element(keys, header, sealed_by, index == 0, length)?;
         let related = header.flags.contains(HeaderFlags::RELATED);
-        let session = if related { previous } else { header.session_id };
+        // A first element that is related has nothing to take over; its refusal is signed as it asks for it.
+        let session = previous.filter(|_| related).unwrap_or(header.session_id);
         // A CANCEL has no answer and no place in the chain: related elements take nothing over from it.
         if header.command != Command::CANCEL {
-            previous = session;
+            previous = Some(session);
         }
         let bytes = frame.get_mut(at..at + length);
         let bytes = bytes.ok_or(Misbehaved::UnknownProtocol)?;
