@@ -222,6 +222,20 @@ fn an_open_that_truncates_the_file_is_granted_a_lease_despite_locks() {
 }
 
 #[test]
+fn a_lock_in_a_hole_prevents_read_caching() {
+    // [MS-FSA] 2.1.5.18: the allocation of a stream covers its end of file, with holes and all.
+    let server = HoldfastServer::new();
+    let (locker, other) = (of(&server, 1), of(&server, 2));
+    let file = locker.create(&CreateArgs::open_if("f")).unwrap();
+    file.set_end_of_file(1 << 20).unwrap();
+    file.lock(1 << 16, 1, LockFlags(0x12)).unwrap();
+    let args = CreateArgs::open("f").lease(KEY, RH);
+    let beside = other.create(&args).unwrap();
+    let lease = beside.created().lease().unwrap();
+    assert_eq!(lease.lease_state, LeaseState(0));
+}
+
+#[test]
 fn if_nothing_is_granted_the_epoch_is_the_clients() {
     // smb2.lease.lease-epoch
     let server = HoldfastServer::new();

@@ -101,6 +101,13 @@ impl Attr {
     pub fn is_of_directory(&self) -> bool {
         self.mode & libc::S_IFMT == libc::S_IFDIR
     }
+
+    /// Bytes that [MS-FSA] counts as allocated to the stream. They are never fewer than the end of file (2.1.5.4,
+    /// 2.1.5.15.4), although nothing is allocated on disk for a hole, nor at once for data that were just written.
+    #[must_use]
+    pub fn allocation(&self) -> u64 {
+        self.allocated.max(self.size)
+    }
 }
 
 /// The attributes to change; `None` keeps one.

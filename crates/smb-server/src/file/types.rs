@@ -201,7 +201,7 @@ pub struct OpenRequest {
     pub client: Guid,
     /// The caching that the client requests.
     pub cache: CacheRequest,
-    /// Bytes allocated to the stream: byte-range locks beyond them do not stand in the way of read caching.
+    /// Bytes allocated to the stream ([`vfs::Attr::allocation`]): byte-range locks beyond them do not stand in the way of read caching.
     pub allocation: u64,
     /// The waiter that is woken when the open should be tried again after [`Decision::MustBreak`]; the open is counted
     /// for its user.

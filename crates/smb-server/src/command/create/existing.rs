@@ -72,7 +72,7 @@ pub(super) async fn open<V: Vfs>(
         allocation: if on.wanted.overwrites() {
             on.contexts.allocation
         } else {
-            attr.allocated
+            attr.allocation()
         },
         created: false,
         receipt: Unchanged::because("opened as it is").into(),

@@ -151,7 +151,7 @@ pub(super) async fn create<V: Vfs>(
         granted,
         share: on.wanted.share,
         effect: AccessMask::empty(),
-        allocation: attr.allocated,
+        allocation: attr.allocation(),
         created: true,
         receipt: receipt.into(),
         policy: Some(policy),

@@ -125,7 +125,7 @@ pub(super) async fn resume<V: Vfs>(
         }
     };
     if by == By::Reconnect {
-        take_lease_anew(call, contexts, &old, attr.allocated).await;
+        take_lease_anew(call, contexts, &old, attr.allocation()).await;
     }
     let open = enter(call, old).await?;
     // The notification of a break that left before may be on the way to this connection; the answer, which reports its

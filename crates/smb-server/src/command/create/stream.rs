@@ -207,7 +207,7 @@ async fn enter<V: Vfs>(
         granted,
         share: share_access,
         effect: on.wanted.effect().when(empties),
-        allocation: if empties { 0 } else { size.allocated },
+        allocation: if empties { 0 } else { size.allocation() },
         created,
         receipt,
         policy: Some(policy),
