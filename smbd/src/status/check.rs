@@ -11,9 +11,10 @@ use crate::answers::{KeptStatus, StatusReport};
 pub(crate) fn in_a_line(status: &StatusReport) -> (String, bool) {
     let found = problems(status);
     let mut out = Text::default();
-    match found.is_empty() {
-        true => put!(out, 0; "OK: {} shares are served", status.server.shares.len()),
-        false => put!(out, 0; "WARNING: {}", found.join("; ")),
+    match (found.is_empty(), status.server.shares.len()) {
+        (true, 1) => put!(out, 0; "OK: 1 share is served"),
+        (true, shares) => put!(out, 0; "OK: {shares} shares are served"),
+        (false, _) => put!(out, 0; "WARNING: {}", found.join("; ")),
     }
     (out.finish(), found.is_empty())
 }
@@ -110,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_server_without_problems_is_ok() {
-        let line = "OK: 1 shares are served\n".to_owned();
+        let line = "OK: 1 share is served\n".to_owned();
         assert_eq!(in_a_line(&fine()), (line, true));
     }
 
