@@ -326,6 +326,13 @@ impl Share {
         self.bytes() > bound.max_bytes || self.is_older(fs, bound.max_delay, now)
     }
 
+    /// Whether a write has to wait: its bytes do not fit the bound, or something has been dirty for too long.
+    pub(crate) fn refuses(&self, fs: u64, bytes: u64, bound: &Bound) -> bool {
+        let oldest = self.keeping(bound, 1).oldest;
+        let fits = self.bytes().saturating_add(bytes) <= bound.max_bytes;
+        !fits || self.is_older(fs, oldest, self.env.monotonic())
+    }
+
     /// Reserves bytes for a write about to start; `None` if they do not fit below `max`.
     pub(crate) fn reserve(
         self: &Arc<Self>,

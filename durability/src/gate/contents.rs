@@ -313,7 +313,6 @@ impl<V: Volume> PendingContents<'_, V> {
         };
         let bytes = range.1 - range.0;
         let (known, key) = (self.ticket, self.held.key());
-        let fs = key.fs;
         let admitted: Result<_, Arc<Share>> = core.with(key, |inode| {
             let mut judged = gate.judge(inode, &Asked::of(event, flags));
             let account = gate.account(inode, judged.kind, Vec::new());
@@ -327,14 +326,19 @@ impl<V: Volume> PendingContents<'_, V> {
                 // Only a sync of the inode stores the times as well, which the failed one may have lost.
                 judged.barriers = Barriers::strict();
             }
+            let bound_of = |one: &Share| bounded.and_then(|all| one.bound_for(all));
+            let refuses = |one: &Arc<Share>| {
+                bound_of(one).is_some_and(|bound| one.refuses(key.fs, bytes, &bound))
+            };
+            // Nothing is reserved beside a share that refuses: what is given back wakes the WRITEs that wait for room
+            // in the other share, and two of these could wake each other without end.
+            if let Some((full, _)) = account.shares().find(|(one, _)| refuses(one)) {
+                return Err(Arc::clone(full));
+            }
+            // A request on another worker may have reserved the rest meanwhile.
             let reserve = |one: &Arc<Share>, kind| {
-                let bound = bounded.and_then(|all| one.bound_for(all));
-                let late = bound.is_some_and(|bound| {
-                    let max_delay = one.keeping(&bound, 1).oldest;
-                    one.breaks(fs, &Bound { max_delay, ..bound }, core.now())
-                });
-                let max = bound.map_or(u64::MAX, |bound| bound.max_bytes);
-                let reserved = (!late).then(|| one.reserve(bytes, max, kind)).flatten();
+                let max = bound_of(one).map_or(u64::MAX, |bound| bound.max_bytes);
+                let reserved = one.reserve(bytes, max, kind);
                 reserved.ok_or_else(|| Arc::clone(one))
             };
             let reserved = reserve(share, judged.kind)?;

@@ -8,6 +8,7 @@ use vfs::{Env, VfsError};
 use super::{
     fake::{ELSEWHERE, Fake, file, stream},
     flush::{PLAIN, World, world},
+    opens::opener,
     sim::ms,
 };
 use crate::{share::lock, *};
@@ -74,6 +75,40 @@ fn a_disk_that_hangs_in_a_bounded_share_holds_back_no_other_in_it() {
         w.env.sleep(ms(200)).await;
         let state = lock(&w.fake.state);
         assert!(state.pages.values().all(|page| page.durable == page.live));
+    });
+}
+
+/// Each write fits the bound of its own share, and is late under that of the other one: on each file system one of
+/// the two has a change that no sync makes stable.
+#[test]
+fn writes_that_wait_for_two_hung_disks_do_not_wake_each_other() {
+    world("bounded:200ms,64MiB", Limits::default(), |w| async move {
+        lock(&w.fake.times).sync = ms(3_600_000);
+        let other = w
+            .engine
+            .share("other", Arc::clone(&w.fake), w.gate.settings());
+        let answered = Rc::new(Cell::new(0));
+        let write = |gate: &Arc<Gate<Fake>>, ino| {
+            let (gate, answered) = (Arc::clone(gate), Rc::clone(&answered));
+            w.env.spawn(Box::pin(async move {
+                let data = Bytes::from(vec![1; 4096]);
+                drop(gate.write(&file(ino), 0, data, PLAIN).await);
+                answered.set(answered.get() + 1);
+            }));
+        };
+        write(&w.gate, ELSEWHERE);
+        write(&other, 5);
+        w.env.sleep(ms(1_000)).await;
+        let before = answered.get();
+        let opens = [
+            other.opened(&file(6), opener("here")),
+            w.gate.opened(&file(ELSEWHERE + 1), opener("elsewhere")),
+        ];
+        write(&w.gate, 6);
+        write(&other, ELSEWHERE + 1);
+        w.env.sleep(ms(1_000)).await;
+        assert_eq!((before, answered.get()), (2, 2), "the later two wait");
+        drop(opens);
     });
 }
 
