@@ -35,7 +35,9 @@ use crate::{
     rules::Action,
     world::{World, now, owner},
 };
-use answers::{NOT_AT_ALL, attr, empty, entered, entry, fuse, kind_of, opened, sized, written};
+use answers::{
+    NOT_AT_ALL, attr, empty, entered, entry, fuse, kind_of, opened, or_error, sized, written,
+};
 use setattr::{Wanted, when};
 
 /// Most names in one directory.
@@ -271,10 +273,8 @@ impl Filesystem for FaultFs {
             let stat = world.stat(id.0)?;
             Ok(attr(world, &stat))
         };
-        self.call(Kind::Getattr, at_node(id), run, move |found| match found {
-            Ok(attr) => reply.attr(&NOT_AT_ALL, &attr),
-            Err(e) => reply.error(fuse(e)),
-        });
+        let reply = or_error!(reply, attr => reply.attr(&NOT_AT_ALL, &attr));
+        self.call(Kind::Getattr, at_node(id), run, reply);
     }
 
     fn setattr(
@@ -304,10 +304,8 @@ impl Filesystem for FaultFs {
         };
         let kind = wanted.kind();
         let run = move |world: &mut World, _| wanted.apply(world, id.0);
-        self.call(kind, at_node(id), run, move |done| match done {
-            Ok(attr) => reply.attr(&NOT_AT_ALL, &attr),
-            Err(e) => reply.error(fuse(e)),
-        });
+        let reply = or_error!(reply, attr => reply.attr(&NOT_AT_ALL, &attr));
+        self.call(kind, at_node(id), run, reply);
     }
 
     fn readlink(&self, _: &Request, id: INodeNo, reply: ReplyData) {
@@ -319,10 +317,7 @@ impl Filesystem for FaultFs {
             Kind::Readlink,
             at_node(id),
             run,
-            move |target| match target {
-                Ok(target) => reply.data(&target),
-                Err(e) => reply.error(fuse(e)),
-            },
+            or_error!(reply, target => reply.data(&target)),
         );
     }
 
@@ -491,10 +486,12 @@ impl Filesystem for FaultFs {
             let len = twist.of(usize::try_from(size).unwrap_or(0));
             now(world.disk().read(&fd, offset, len, BytesMut::new()))
         };
-        self.call(Kind::Read, at_node(id), run, move |data| match data {
-            Ok(data) => reply.data(&data),
-            Err(e) => reply.error(fuse(e)),
-        });
+        self.call(
+            Kind::Read,
+            at_node(id),
+            run,
+            or_error!(reply, data => reply.data(&data)),
+        );
     }
 
     fn write(
@@ -744,10 +741,8 @@ impl Filesystem for FaultFs {
             };
             now(world.disk().seek(&fd, from, data))
         };
-        self.call(Kind::Lseek, at_node(id), run, move |at| match at {
-            Ok(at) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
-            Err(e) => reply.error(fuse(e)),
-        });
+        let reply = or_error!(reply, at => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)));
+        self.call(Kind::Lseek, at_node(id), run, reply);
     }
 
     fn copy_file_range(

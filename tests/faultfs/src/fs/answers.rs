@@ -62,6 +62,17 @@ pub(super) fn attr(world: &World, stat: &Stat) -> FileAttr {
     }
 }
 
+/// The closure that sends the value of a result by a method of `$reply`, or the errno.
+macro_rules! or_error {
+    ($reply:ident, $value:pat => $send:expr) => {
+        move |result| match result {
+            Ok($value) => $send,
+            Err(e) => $reply.error(crate::fs::answers::fuse(e)),
+        }
+    };
+}
+pub(super) use or_error;
+
 type Found = (FileAttr, Generation);
 
 pub(super) fn entered(world: &mut World, dir: u64, name: &[u8]) -> DiskResult<Found> {
@@ -70,34 +81,22 @@ pub(super) fn entered(world: &mut World, dir: u64, name: &[u8]) -> DiskResult<Fo
 }
 
 pub(super) fn entry(reply: ReplyEntry) -> impl FnOnce(DiskResult<Found>) + Send + 'static {
-    move |found| match found {
-        Ok((attr, generation)) => reply.entry(&NOT_AT_ALL, &attr, generation),
-        Err(e) => reply.error(fuse(e)),
-    }
+    or_error!(reply, (attr, generation) => reply.entry(&NOT_AT_ALL, &attr, generation))
 }
 
 pub(super) fn empty(reply: ReplyEmpty) -> impl FnOnce(DiskResult<()>) + Send + 'static {
-    move |done| match done {
-        Ok(()) => reply.ok(),
-        Err(e) => reply.error(fuse(e)),
-    }
+    or_error!(reply, () => reply.ok())
 }
 
 pub(super) fn opened(
     reply: ReplyOpen,
     flags: FopenFlags,
 ) -> impl FnOnce(DiskResult<u64>) + Send + 'static {
-    move |opened| match opened {
-        Ok(handle) => reply.opened(FileHandle(handle), flags),
-        Err(e) => reply.error(fuse(e)),
-    }
+    or_error!(reply, handle => reply.opened(FileHandle(handle), flags))
 }
 
 pub(super) fn written(reply: ReplyWrite) -> impl FnOnce(DiskResult<usize>) + Send + 'static {
-    move |done| match done {
-        Ok(count) => reply.written(u32::try_from(count).unwrap_or(u32::MAX)),
-        Err(e) => reply.error(fuse(e)),
-    }
+    or_error!(reply, count => reply.written(u32::try_from(count).unwrap_or(u32::MAX)))
 }
 
 /// A value of an attribute, or its length when that is what was asked.
