@@ -1,6 +1,6 @@
 //! Requests that change names: files are renamed, replaced and deleted, directories made, moved and flushed.
 
-use smb_client::CreateArgs;
+use smb_client::{CreateArgs, File};
 use smb_wire::access_mask::AccessMask;
 use smb_wire::msg::{CreateDisposition, CreateOptions};
 
@@ -125,9 +125,17 @@ impl Client<'_> {
         if file.through {
             args = args.options(CreateOptions::WRITE_THROUGH);
         }
+        // The last close removes it, which need not be that of the open that asked for it.
+        let others = if self.rng.percent(30) { 2 } else { 0 };
+        let other = CreateArgs::open(&wire(&file.path));
+        let others = (0..others).map(|_| self.quietly(|tree| tree.create(&other)));
+        let Some(others) = others.collect::<Option<Vec<_>>>() else {
+            return;
+        };
         let (tree, promise) = (self.tree, self.promise(file.object, file.through));
         let done = self.act(Kind::Delete, effects, promise, || {
-            tree.create(&args)?.close()
+            tree.create(&args)?.close()?;
+            others.iter().try_for_each(File::close)
         });
         let here = |d: &Directory| {
             file.path
