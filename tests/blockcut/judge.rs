@@ -593,7 +593,14 @@ impl Found<'_> {
             self.deleted.insert(object);
         }
         let node = paths.iter().find_map(|path| view.get(*path));
-        let single = [Cell::Attributes, Cell::Written, Cell::Mark].map(|cell| cell(object));
+        let single = [
+            Cell::Attributes(object),
+            Cell::Written(object),
+            Cell::Mark(object),
+            Cell::Ea(object),
+            Cell::Descriptor(object),
+            Cell::Sparse(object),
+        ];
         let cells = (single.into_iter().map(|cell| cell..=cell))
             .chain((0..3).map(|fork| Cell::Size(object, fork)..=Cell::Size(object, fork)))
             .chain([Cell::Unit(object, 0, 0)..=Cell::Unit(object, Fork::MAX, u32::MAX)]);
@@ -636,6 +643,18 @@ impl Found<'_> {
             Cell::Mark(_) => {
                 let Some(mark) = node.mark else {
                     return (NEWEST, None);
+                };
+                let same = |value: &Value| *value == Value::Mark(mark);
+                (newest(&same).unwrap_or(BEFORE), None)
+            }
+            Cell::Ea(_) | Cell::Descriptor(_) | Cell::Sparse(_) => {
+                let Some([ea, descriptor, sparse]) = node.client_marks else {
+                    return (NEWEST, None);
+                };
+                let mark = match cell {
+                    Cell::Ea(_) => ea,
+                    Cell::Descriptor(_) => descriptor,
+                    _ => sparse,
                 };
                 let same = |value: &Value| *value == Value::Mark(mark);
                 (newest(&same).unwrap_or(BEFORE), None)

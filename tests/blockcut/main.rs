@@ -186,6 +186,7 @@ fn rounds(arguments: &Arguments, fs: FileSystem, policy: &str) -> Result<Tally, 
                 // Samba 4.17 sometimes stores other attributes than it says, cut or no cut, and
                 // takes a FLUSH of the root for one of that directory.
                 all: arguments.peer != Peer::Samba,
+                clones: fs != FileSystem::Ext4,
                 renames: arguments.renames,
                 log_max: 1 << 30,
             },

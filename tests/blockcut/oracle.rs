@@ -16,7 +16,7 @@ use smb_sim::oracle::{
 use crate::judge::Cut;
 use crate::record::{
     Cell, Contents, DATA, Fork, Gauge, History, Kind, MARK, Moment, Object, Operation, Promise,
-    STREAMS, UNIT, Value,
+    SMALL, STREAMS, UNIT, Value,
 };
 use crate::view::{Node, View};
 use crate::workload::{OBJECTS, SHARED, SHARED_EACH};
@@ -222,12 +222,27 @@ impl Oracle {
     }
 }
 
+/// What clients set, in the order of [`Node::client_marks`]; all count as extended attributes here.
+const CLIENT_MARKS: [&str; 3] = ["ea", "descriptor", "sparse"];
+
+fn mark_name(cell: Cell) -> &'static str {
+    match cell {
+        Cell::Ea(_) => CLIENT_MARKS[0],
+        Cell::Descriptor(_) => CLIENT_MARKS[1],
+        Cell::Sparse(_) => CLIENT_MARKS[2],
+        _ => MARK,
+    }
+}
+
 fn meta(node: &Node) -> Vec<(Key, oracle::Value)> {
     let mut meta = vec![(Key::Attributes, attributes(node.attributes))];
     let written = node.written.map(oracle::Value::NotBefore);
     meta.extend(written.map(|at| (Key::Written, at)));
     let mark = node.mark.map(attributes);
     meta.extend(mark.map(|mark| (Key::Ea(MARK.to_owned()), mark)));
+    let keys = CLIENT_MARKS.into_iter();
+    let marks = keys.zip(node.client_marks.into_iter().flatten());
+    meta.extend(marks.map(|(key, mark)| (Key::Ea(key.to_owned()), attributes(mark))));
     meta
 }
 
@@ -298,10 +313,17 @@ fn data(
     (object, fork, unit): (Object, Fork, u32),
     contents: Contents,
 ) -> Effect {
+    let renamed = operation.kind == Kind::RenameStream;
+    let stream = if renamed {
+        STREAMS[usize::from(SMALL)]
+    } else {
+        ""
+    };
     let content = match (operation.source, contents) {
+        (Some(_), _) if renamed && fork == SMALL => oracle::Content::Zero,
         (Some(source), _) => oracle::Content::Copy {
             object: oracle::Object(u64::from(source)),
-            stream: String::new(),
+            stream: stream.to_owned(),
             first: 0,
         },
         (None, Contents::Zero) => oracle::Content::Zero,
@@ -348,7 +370,13 @@ fn other<'a>(
         (Cell::Size(_, fork), Value::Size(bytes)) => {
             let stream = STREAMS[usize::from(fork)].to_owned();
             let units = u64::from(*bytes) / UNIT as u64;
-            let size = if matches!(operation.kind, Kind::SetEof | Kind::Create) {
+            let is_set = matches!(
+                operation.kind,
+                Kind::SetEof | Kind::Create | Kind::Allocate | Kind::Overwrite
+            );
+            // A stream of no length is one that is made or removed.
+            let made = operation.kind == Kind::CreateStream;
+            let size = if is_set || units == 0 {
                 Size::Exactly(units)
             } else {
                 Size::AtLeast(units)
@@ -358,7 +386,7 @@ fn other<'a>(
                 effects.push(Effect::Stream {
                     object,
                     stream: stream.clone(),
-                    present: true,
+                    present: units > 0 || made,
                 });
             }
             effects.push(Effect::Size {
@@ -378,9 +406,9 @@ fn other<'a>(
             key: Key::Written,
             value: oracle::Value::NotBefore(*least),
         }],
-        (Cell::Mark(_), Value::Mark(value)) => vec![Effect::Meta {
+        (cell, Value::Mark(value)) => vec![Effect::Meta {
             object,
-            key: Key::Ea(MARK.to_owned()),
+            key: Key::Ea(mark_name(cell).to_owned()),
             value: attributes(*value),
         }],
         _ => Vec::new(),

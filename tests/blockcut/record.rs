@@ -46,6 +46,28 @@ pub(crate) enum Cell {
     Written(Object),
     /// The extended attribute [`MARK`], which the host sets.
     Mark(Object),
+    /// The extended attribute [`EA`], which clients set.
+    Ea(Object),
+    /// The [`account`] that the security descriptor names.
+    Descriptor(Object),
+    /// Whether the file is sparse, as 1 or 0.
+    Sparse(Object),
+}
+
+/// The attribute that clients set.
+pub(crate) const EA: &str = "CUT";
+
+/// The SID of an account that exists nowhere ([MS-DTYP] 2.4.2.2). Only its last part differs.
+pub(crate) fn account(number: u32) -> [u8; 28] {
+    let mut sid = [0; 28];
+    sid[..8].copy_from_slice(&[1, 5, 0, 0, 0, 0, 0, 5]);
+    for (place, part) in sid[8..]
+        .chunks_mut(4)
+        .zip([21, MAGIC, MAGIC, MAGIC, number])
+    {
+        place.copy_from_slice(&part.to_le_bytes());
+    }
+    sid
 }
 
 /// The attribute that the host sets behind the server's back.
@@ -64,7 +86,10 @@ impl Cell {
             | Self::Unit(object, ..)
             | Self::Attributes(object)
             | Self::Written(object)
-            | Self::Mark(object) => object,
+            | Self::Mark(object)
+            | Self::Ea(object)
+            | Self::Descriptor(object)
+            | Self::Sparse(object) => object,
         }
     }
 }
@@ -154,8 +179,17 @@ pub(crate) enum Kind {
     WriteStream,
     SetEof,
     Zero,
+    Allocate,
+    Overwrite,
+    CreateStream,
+    DeleteStream,
+    RenameStream,
     Copy,
+    Duplicate,
     Attributes,
+    Ea,
+    Descriptor,
+    Sparse,
     Rename,
     RenameDirectory,
     Replace,
@@ -185,8 +219,17 @@ impl Kind {
             Self::WriteStream => "write to a stream",
             Self::SetEof => "set end of file",
             Self::Zero => "set zero data",
+            Self::Allocate => "set allocation",
+            Self::Overwrite => "overwrite or supersede",
+            Self::CreateStream => "create a stream",
+            Self::DeleteStream => "delete a stream",
+            Self::RenameStream => "rename of a stream",
             Self::Copy => "copychunk",
+            Self::Duplicate => "duplicate extents",
             Self::Attributes => "set attributes",
+            Self::Ea => "set an extended attribute",
+            Self::Descriptor => "set a security descriptor",
+            Self::Sparse => "set sparse",
             Self::Rename => "rename",
             Self::RenameDirectory => "rename of a directory",
             Self::Replace => "rename over a file",

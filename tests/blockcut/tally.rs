@@ -344,6 +344,9 @@ impl Tally {
             Cell::Attributes(_) => "attributes",
             Cell::Written(_) => "modification time",
             Cell::Mark(_) => "attribute that the host set",
+            Cell::Ea(_) => "extended attribute",
+            Cell::Descriptor(_) => "security descriptor",
+            Cell::Sparse(_) => "sparse",
         };
         let count = self.missing.entry(format!("{kind}: {what}")).or_default();
         *count += 1;

@@ -7,7 +7,8 @@ use durability::Policy;
 use crate::judge::{Cut, Judge};
 use crate::oracle::Oracle;
 use crate::record::{
-    Cell, Contents, DATA, History, Kind, Moment, Object, Operation, Promise, UNIT, Value,
+    BIG, Cell, Contents, DATA, History, Kind, Moment, Object, Operation, Promise, SMALL, UNIT,
+    Value,
 };
 use crate::view::{Node, View};
 
@@ -385,4 +386,85 @@ fn a_file_that_is_still_where_the_host_took_it_from_is_not_missed() {
     tale.done(Kind::Replace, &moved, Promise::Nothing);
     assert!(!tale.is_broken(&[("g", FILE)]));
     assert!(!tale.is_broken(&[("f", OTHER), ("h", FILE)]));
+}
+
+#[test]
+fn a_flush_covers_what_clients_set_beside_the_contents() {
+    let cells = [Cell::Ea, Cell::Descriptor, Cell::Sparse];
+    for (place, cell) in cells.into_iter().enumerate() {
+        let mut tale = Tale::default();
+        tale.create(FILE, "f");
+        let effects = vec![(cell(FILE), Value::Mark(1))];
+        tale.issue(Kind::Ea, effects, Promise::Nothing);
+        tale.answer();
+        let left = |mark: u32| {
+            let mut marks = [0; 3];
+            marks[place] = mark;
+            let client_marks = Some(marks);
+            let node = Node {
+                client_marks,
+                ..node(FILE)
+            };
+            [("f".to_owned(), node)]
+        };
+        assert!(!tale.breaks(left(0)));
+        tale.flush(FILE);
+        assert!(!tale.breaks(left(1)));
+        assert!(tale.breaks(left(0)));
+    }
+}
+
+#[test]
+fn a_flush_covers_that_a_stream_was_removed_or_renamed() {
+    let unit = |fork, contents| (Cell::Unit(FILE, fork, 0), Value::Contents(contents));
+    let size = |fork, units: usize| (Cell::Size(FILE, fork), Value::Size((units * UNIT) as u32));
+    let text = Contents::Fill {
+        object: FILE,
+        fork: SMALL,
+        version: 1,
+        unit: 0,
+    };
+    let left = |small: bool, big: bool| {
+        let stream = |there: bool| there.then(|| text.bytes().to_vec());
+        let forks = [Some(Vec::new()), stream(small), stream(big)];
+        let node = Node {
+            forks,
+            ..node(FILE)
+        };
+        [("f".to_owned(), node)]
+    };
+    let mut tale = Tale::default();
+    tale.create(FILE, "f");
+    let written = vec![size(SMALL, 1), unit(SMALL, text)];
+    tale.issue(Kind::WriteStream, written, Promise::Nothing);
+    tale.answer();
+    tale.flush(FILE);
+    assert!(tale.breaks(left(false, false)));
+    let zero = Contents::Zero;
+    let moved = vec![
+        size(SMALL, 0),
+        unit(SMALL, zero),
+        size(BIG, 1),
+        unit(BIG, text),
+    ];
+    tale.issue(Kind::RenameStream, moved, Promise::Nothing);
+    tale.history.operations.last_mut().unwrap().source = Some(FILE);
+    tale.answer();
+    assert!(!tale.breaks(left(true, false)));
+    tale.flush(FILE);
+    assert!(!tale.breaks(left(false, true)));
+    assert!(tale.breaks(left(true, false)));
+    let removed = vec![size(BIG, 0), unit(BIG, zero)];
+    tale.issue(Kind::DeleteStream, removed, Promise::Nothing);
+    tale.answer();
+    assert!(!tale.breaks(left(false, true)));
+    tale.flush(FILE);
+    assert!(!tale.breaks(left(false, false)));
+    assert!(tale.breaks(left(false, true)));
+    // A stream that is about to be made again may be there, empty.
+    let made = vec![size(BIG, 0)];
+    tale.issue(Kind::CreateStream, made, Promise::Nothing);
+    let mut empty = left(false, true);
+    empty[0].1.forks[usize::from(BIG)] = Some(Vec::new());
+    assert!(!tale.breaks(empty));
 }

@@ -9,7 +9,7 @@ use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::file_attributes::FileAttributes;
 
-use crate::record::{ATTRIBUTES, MARK, STREAMS};
+use crate::record::{ATTRIBUTES, EA, MARK, STREAMS, account};
 
 /// A file or directory.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +23,9 @@ pub(crate) struct Node {
     pub(crate) written: Option<u64>,
     /// The value of [`MARK`], which the host sets; `None`: not looked at.
     pub(crate) mark: Option<u32>,
+    /// The value of [`EA`], the account that the security descriptor names, and whether the file is sparse; `None`:
+    /// not looked at.
+    pub(crate) client_marks: Option<[u32; 3]>,
 }
 
 /// Everything below the share's root by its path.
@@ -30,6 +33,8 @@ pub(crate) type View = BTreeMap<String, Node>;
 
 /// Longest attribute that is read; XFS allows 64 KiB.
 const XATTR_MAX: usize = 65_536;
+/// FILE_ATTRIBUTE_SPARSE_FILE.
+const SPARSE: u32 = 0x200;
 /// The depot of big streams, in the share's root.
 const DEPOT: &str = ".streams";
 
@@ -97,9 +102,14 @@ fn walk(
         }
         let mut node = Node {
             inode: Some(meta.ino()),
-            attributes: attributes(&place),
+            attributes: dos_attributes(&place) & ATTRIBUTES,
             written: Some(meta.mtime() as u64 * 1_000_000_000 + meta.mtime_nsec() as u64),
-            mark: Some(mark(&place)),
+            mark: Some(mark(&place, MARK)),
+            client_marks: Some([
+                mark(&place, &format!("user.{EA}")),
+                named_account(&place),
+                u32::from(dos_attributes(&place) & SPARSE != 0),
+            ]),
             ..Node::default()
         };
         if meta.is_file() {
@@ -120,14 +130,24 @@ fn xattr(at: &Path, name: &str) -> Option<Vec<u8>> {
     Some(value)
 }
 
-/// The value of [`MARK`]; 0 if the host has set none.
-fn mark(at: &Path) -> u32 {
-    let value = xattr(at, MARK).unwrap_or_default();
+/// The value of an attribute; 0 if there is none.
+fn mark(at: &Path, name: &str) -> u32 {
+    let value = xattr(at, name).unwrap_or_default();
     value.try_into().map_or(0, u32::from_le_bytes)
 }
 
+/// The number of the account that a security descriptor names, wherever it is stored there; 0 for none.
+fn named_account(at: &Path) -> u32 {
+    let stored = xattr(at, "security.NTACL").or_else(|| xattr(at, "user.NTACL"));
+    let stored = stored.unwrap_or_default();
+    let domain = &account(0)[..24];
+    let mut places = stored.windows(28).filter(|bytes| bytes.starts_with(domain));
+    let number = places.next().and_then(|bytes| bytes.last_chunk());
+    number.map_or(0, |number| u32::from_le_bytes(*number))
+}
+
 /// DOS attributes as Samba keeps them, versions 3 to 5: a text, then aligned fields.
-fn attributes(at: &Path) -> u32 {
+fn dos_attributes(at: &Path) -> u32 {
     let blob = xattr(at, "user.DOSATTRIB").unwrap_or_default();
     let field = || {
         let text = blob.iter().position(|byte| *byte == 0)?;
@@ -138,7 +158,7 @@ fn attributes(at: &Path) -> u32 {
         // The version twice, which fields are valid, the attributes.
         let place = (version + 4).next_multiple_of(4) + 4;
         let bytes = blob.get(place..place + 4)?.try_into().ok()?;
-        Some(u32::from_le_bytes(bytes) & ATTRIBUTES)
+        Some(u32::from_le_bytes(bytes))
     };
     field().unwrap_or(0)
 }

@@ -5,8 +5,10 @@
 //! except when a file replaces another, so that a name on an image says whose it is.
 
 mod host;
+mod metadata;
 mod names;
 mod ranges;
+mod streams;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -54,6 +56,8 @@ pub(crate) struct Plan {
     /// Whether what only some servers do right is asked for: attributes, FLUSH of the root, and that an open that
     /// writes through does so with more than WRITEs.
     pub(crate) all: bool,
+    /// The file system shares extents among files.
+    pub(crate) clones: bool,
     /// Most of what is asked for are renames, of files and of directories.
     pub(crate) renames: bool,
     /// The log must not grow beyond, bytes.
@@ -86,6 +90,8 @@ struct Owned {
     through: bool,
     /// The present contents of each fork.
     forks: [Vec<Contents>; 3],
+    /// The attributes that were set last.
+    attributes: u32,
     /// Holds units of another file: says nothing about whose it is.
     mixed: bool,
 }
@@ -234,7 +240,17 @@ impl Client<'_> {
                 _ => self.rename_directory(),
             };
         }
-        match self.rng.below(100) {
+        // Not everything is asked of every server.
+        let kinds = if self.world.plan.all { 114 } else { 100 };
+        match self.rng.below(kinds) {
+            100..102 => self.change(Self::extended_attribute),
+            102..104 => self.change(Self::descriptor),
+            104 => self.change(Self::sparse),
+            105..108 => self.change(Self::overwrite),
+            108..110 => self.change(Self::allocate),
+            110 => self.change(Self::delete_stream),
+            111 => self.change(Self::rename_stream),
+            112..114 if self.world.plan.clones => self.duplicate(),
             0..18 => self.create(),
             18..42 => self.change(Self::write),
             42..50 => self.change(Self::flush),
@@ -351,6 +367,7 @@ impl Client<'_> {
             handle: Some(handle),
             through,
             forks: Default::default(),
+            attributes: 0,
             mixed: false,
         });
         let at = self.files.len() - 1;
@@ -440,8 +457,15 @@ impl Client<'_> {
             wire(&self.files[at].path),
             STREAMS[usize::from(fork)]
         );
-        let handle = self.quietly(|tree| tree.create(&CreateArgs::open_if(&name)))?;
+        let (tree, args) = (self.tree, CreateArgs::open_if(&name));
         let known = self.files[at].forks[usize::from(fork)].len();
+        let handle = if known == 0 {
+            let effects = vec![(Cell::Size(object, fork), size_of(&[]))];
+            let nothing = Promise::Nothing;
+            self.act(Kind::CreateStream, effects, nothing, || tree.create(&args))?
+        } else {
+            self.quietly(|tree| tree.create(&args))?
+        };
         let most = if fork == SMALL {
             SMALL_MAX
         } else {
@@ -491,6 +515,7 @@ impl Client<'_> {
         let object = self.files[at].object;
         let promise = self.promise(object, self.files[at].through);
         let value = [0, 2, 4, 6][self.rng.below(4)];
+        self.files[at].attributes = value;
         let effects = vec![(Cell::Attributes(object), Value::Attributes(value))];
         // Times 0: left alone. FILE_ATTRIBUTE_NORMAL says "none".
         let mut buffer = [0; 40];

@@ -85,6 +85,7 @@ impl Client<'_> {
             handle: None,
             through: false,
             forks: Default::default(),
+            attributes: 0,
             mixed: false,
         });
         let at = self.files.len() - 1;
