@@ -128,6 +128,7 @@ impl<'a> Judge<'a> {
                 let of_it = |cell: Cell| cell.object() == object;
                 self.cover(number, of_it, &mut covered);
                 self.cover_path(number, object, &mut covered);
+                self.cover_links(number, object, &mut covered);
             }
             Promise::Itself(object) => self.cover_itself(number, object, &mut covered),
             Promise::Directory(object) => {
@@ -226,6 +227,21 @@ impl<'a> Judge<'a> {
         self.cover(number, |cell| cell == Cell::Name(object), covered);
         let path = self.path_before(number, object).unwrap_or_default();
         self.cover_above(number, path, covered);
+    }
+
+    /// The further names that a file has. That those which it had are gone is not covered.
+    fn cover_links(&self, number: usize, file: Object, covered: &mut BTreeMap<usize, Version>) {
+        let links = self.history.links.iter();
+        for (link, _) in links.filter(|(_, of)| **of == file) {
+            let track = self.index.get(&Cell::Name(*link)).copied();
+            let path = self.path_before(number, *link);
+            if let (Some(track), Some(path)) = (track, path)
+                && let Some(version) = self.before(number, &self.tracks[track])
+            {
+                covered.insert(track, version);
+                self.cover_above(number, path, covered);
+            }
+        }
     }
 
     /// The names of the directories above a path.
@@ -381,7 +397,7 @@ impl<'a> Judge<'a> {
         let mut kept = newest.to_vec();
         // Backwards, as the file that replaced it may have been replaced as well.
         for (operation, own) in self.history.operations.iter().zip(&self.own).rev() {
-            if operation.kind == Kind::Replace
+            if matches!(operation.kind, Kind::Replace | Kind::LinkOver)
                 && let [(_, Value::Path(path)), _] = &operation.effects[..]
                 && let [(by, came), (gone, removed)] = own[..]
                 && kept[gone] == removed
@@ -410,7 +426,7 @@ impl<'a> Judge<'a> {
                 });
             return last.map_or_else(String::new, |(above, _)| above.to_owned());
         }
-        track.cell.object().to_string()
+        self.history.file(track.cell.object()).to_string()
     }
 
     fn lost_bytes(&self, newest: &[Version], deleted: &BTreeSet<Object>, cut: Cut) -> u64 {

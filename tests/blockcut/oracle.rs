@@ -46,9 +46,16 @@ enum Event<'a> {
 struct Places<'a> {
     of: BTreeMap<Object, &'a str>,
     at: BTreeMap<&'a str, Object>,
+    /// Whose further names objects are.
+    links: BTreeMap<Object, Object>,
 }
 
 impl<'a> Places<'a> {
+    fn file(&self, object: Object) -> oracle::Object {
+        let file = self.links.get(&object).copied().unwrap_or(object);
+        oracle::Object(u64::from(file))
+    }
+
     fn slot(&self, path: &'a str) -> (oracle::Object, &'a str) {
         match path.rsplit_once('/') {
             Some((above, name)) => {
@@ -65,7 +72,7 @@ impl<'a> Places<'a> {
     /// what is below keeps its own name.
     fn named(&mut self, object: Object, path: &'a str, directory_moved: bool) -> Vec<Effect> {
         let own_name = |path: &'a str| path.rsplit('/').next();
-        let about = oracle::Object(u64::from(object));
+        let about = self.file(object);
         let effect = |(dir, name): (oracle::Object, &str), to| Effect::Name {
             dir,
             name: name.to_owned(),
@@ -117,6 +124,7 @@ impl Oracle {
             }
         }
         let (mut places, mut ids) = (Places::default(), BTreeMap::new());
+        places.links.clone_from(&record.links);
         for (moment, event) in events {
             match event {
                 Event::Issued(number, operation) => {
@@ -131,8 +139,9 @@ impl Oracle {
             this.sequence.push((moment.order, this.history.now()));
         }
         for (object, inode) in &record.inodes {
+            let file = record.file(*object);
             this.history
-                .identify(oracle::Object(u64::from(*object)), *inode);
+                .identify(oracle::Object(u64::from(file)), *inode);
         }
         this
     }
@@ -298,6 +307,7 @@ fn request<'a>(operation: &'a Operation, places: &mut Places<'a>) -> Request {
     if operation.kind.is_host() {
         request = request.by_host();
     }
+    request.links = matches!(operation.kind, Kind::Link | Kind::LinkOver);
     let object = |object: Object| oracle::Object(u64::from(object));
     match operation.promise {
         Promise::Nothing => request,
@@ -346,7 +356,7 @@ fn other<'a>(
     value: &'a Value,
     places: &mut Places<'a>,
 ) -> Vec<Effect> {
-    let object = oracle::Object(u64::from(cell.object()));
+    let object = places.file(cell.object());
     match (cell, value) {
         (Cell::Name(moved), Value::Path(path)) => {
             let below = operation.kind == Kind::RenameDirectory;

@@ -181,6 +181,8 @@ pub(crate) enum Kind {
     Zero,
     Allocate,
     Overwrite,
+    Link,
+    LinkOver,
     CreateStream,
     DeleteStream,
     RenameStream,
@@ -221,6 +223,8 @@ impl Kind {
             Self::Zero => "set zero data",
             Self::Allocate => "set allocation",
             Self::Overwrite => "overwrite or supersede",
+            Self::Link => "link",
+            Self::LinkOver => "link over a file",
             Self::CreateStream => "create a stream",
             Self::DeleteStream => "delete a stream",
             Self::RenameStream => "rename of a stream",
@@ -300,6 +304,8 @@ pub(crate) struct History {
     pub(crate) samples: Vec<(Moment, Option<Gauge>)>,
     /// Inode numbers of the objects; one may be used again when its object is gone.
     pub(crate) inodes: BTreeMap<Object, u64>,
+    /// Further names of files, each an object of its own, and whose they are.
+    pub(crate) links: BTreeMap<Object, Object>,
     /// Statuses that were not expected.
     pub(crate) failures: BTreeMap<String, usize>,
 }
@@ -327,6 +333,13 @@ impl Inner {
 pub(crate) struct Recorder {
     begun: Instant,
     inner: Mutex<Inner>,
+}
+
+impl History {
+    /// The file that an object is, or is a further name of.
+    pub(crate) fn file(&self, object: Object) -> Object {
+        self.links.get(&object).copied().unwrap_or(object)
+    }
 }
 
 impl Recorder {
@@ -376,6 +389,15 @@ impl Recorder {
     /// Records the inode number of an object that was made.
     pub(crate) fn identify(&self, object: Object, inode: u64) {
         self.inner().history.inodes.insert(object, inode);
+    }
+
+    /// Records that an object is a further name of a file.
+    pub(crate) fn link(&self, object: Object, file: Object) {
+        let history = &mut self.inner().history;
+        history.links.insert(object, file);
+        if let Some(inode) = history.inodes.get(&file).copied() {
+            history.inodes.insert(object, inode);
+        }
     }
 
     /// Records a failure.

@@ -389,6 +389,41 @@ fn a_file_that_is_still_where_the_host_took_it_from_is_not_missed() {
 }
 
 #[test]
+fn a_flush_covers_the_further_names_that_a_file_has() {
+    let link = 14;
+    let mut tale = Tale::default();
+    tale.create(FILE, "f");
+    tale.history.links.insert(link, FILE);
+    tale.history.inodes.insert(link, u64::from(FILE));
+    tale.done(Kind::Link, &[(link, Some("l"))], Promise::Nothing);
+    assert!(!tale.is_broken(&[("f", FILE)]));
+    tale.flush(FILE);
+    assert!(!tale.is_broken(&[("f", FILE), ("l", FILE)]));
+    assert!(tale.is_broken(&[("f", FILE)]));
+    assert!(tale.is_broken(&[("l", FILE)]));
+    // One that was removed may be there again, unless the removal was promised (docs/durability.md, Renames).
+    tale.done(Kind::Delete, &[(link, None)], Promise::Nothing);
+    tale.flush(FILE);
+    assert!(!tale.is_broken(&[("f", FILE), ("l", FILE)]));
+    assert!(!tale.is_broken(&[("f", FILE)]));
+}
+
+#[test]
+fn a_removal_of_a_further_name_that_is_written_through_is_stable() {
+    let link = 14;
+    let mut tale = Tale::default();
+    tale.create(FILE, "f");
+    tale.history.links.insert(link, FILE);
+    tale.history.inodes.insert(link, u64::from(FILE));
+    tale.done(Kind::Link, &[(link, Some("l"))], Promise::Itself(link));
+    assert!(!tale.is_broken(&[("f", FILE), ("l", FILE)]));
+    assert!(tale.is_broken(&[("f", FILE)]));
+    tale.done(Kind::Delete, &[(link, None)], Promise::Itself(link));
+    assert!(!tale.is_broken(&[("f", FILE)]));
+    assert!(tale.is_broken(&[("f", FILE), ("l", FILE)]));
+}
+
+#[test]
 fn a_flush_covers_what_clients_set_beside_the_contents() {
     let cells = [Cell::Ea, Cell::Descriptor, Cell::Sparse];
     for (place, cell) in cells.into_iter().enumerate() {

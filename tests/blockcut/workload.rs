@@ -5,6 +5,7 @@
 //! except when a file replaces another, so that a name on an image says whose it is.
 
 mod host;
+mod links;
 mod metadata;
 mod names;
 mod ranges;
@@ -105,6 +106,7 @@ struct Client<'a> {
     version: u32,
     directories: Vec<Directory>,
     files: Vec<Owned>,
+    links: Vec<links::Link>,
     shared: File,
     /// The next request copies from this object.
     source: Option<Object>,
@@ -148,6 +150,7 @@ pub(crate) fn run(world: &World<'_>, tree: &Tree, number: usize) -> Result<(), S
         version: 0,
         directories: Vec::new(),
         files: Vec::new(),
+        links: Vec::new(),
         shared,
         source: None,
         left: world.plan.operations,
@@ -241,7 +244,7 @@ impl Client<'_> {
             };
         }
         // Not everything is asked of every server.
-        let kinds = if self.world.plan.all { 114 } else { 100 };
+        let kinds = if self.world.plan.all { 118 } else { 100 };
         match self.rng.below(kinds) {
             100..102 => self.change(Self::extended_attribute),
             102..104 => self.change(Self::descriptor),
@@ -250,6 +253,10 @@ impl Client<'_> {
             108..110 => self.change(Self::allocate),
             110 => self.change(Self::delete_stream),
             111 => self.change(Self::rename_stream),
+            114..117 => {
+                let _ = self.link();
+            }
+            117 => self.unlink(),
             112..114 if self.world.plan.clones => self.duplicate(),
             0..18 => self.create(),
             18..42 => self.change(Self::write),

@@ -51,7 +51,8 @@ impl Client<'_> {
         self.directories[at].path.clone_from(&new);
         let directories = self.directories.iter_mut().map(|d| (d.object, &mut d.path));
         let files = self.files.iter_mut().map(|f| (f.object, &mut f.path));
-        for (object, path) in directories.chain(files) {
+        let links = self.links.iter_mut().map(|l| (l.object, &mut l.path));
+        for (object, path) in directories.chain(files).chain(links) {
             if let Some(rest) = below(path) {
                 *path = format!("{new}{rest}");
                 effects.push((Cell::Name(object), Value::Path(path.clone())));
@@ -68,6 +69,7 @@ impl Client<'_> {
             let lost = |path: &str| path == new || path.starts_with(&format!("{new}/"));
             self.directories.retain(|d| !lost(&d.path));
             self.files.retain(|f| !lost(&f.path));
+            self.links.retain(|l| !lost(&l.path));
         }
     }
 
