@@ -35,6 +35,8 @@ pub(crate) type View = BTreeMap<String, Node>;
 const XATTR_MAX: usize = 65_536;
 /// FILE_ATTRIBUTE_SPARSE_FILE.
 const SPARSE: u32 = 0x200;
+/// Begins the names of links that are about to replace a file, which no client can see (docs/names.md).
+const TEMPORARY: &str = ".holdfast-tmp-";
 /// The depot of big streams, in the share's root.
 const DEPOT: &str = ".streams";
 
@@ -86,7 +88,8 @@ fn walk(
 ) -> Result<(), String> {
     for entry in entries(at)? {
         let name = name(&entry);
-        if path.is_empty() && (name == DEPOT || name == "lost+found") {
+        if path.is_empty() && (name == DEPOT || name == "lost+found") || name.starts_with(TEMPORARY)
+        {
             continue;
         }
         let below = if path.is_empty() {
