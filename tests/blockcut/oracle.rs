@@ -46,7 +46,7 @@ enum Event<'a> {
 struct Places<'a> {
     of: BTreeMap<Object, &'a str>,
     at: BTreeMap<&'a str, Object>,
-    /// Whose further names objects are.
+    /// The files that objects are further names of.
     links: BTreeMap<Object, Object>,
 }
 
@@ -231,7 +231,7 @@ impl Oracle {
     }
 }
 
-/// What clients set, in the order of [`Node::client_marks`]; all count as extended attributes here.
+/// The marks of clients, in the order of [`Node::client_marks`]; all count as extended attributes here.
 const CLIENT_MARKS: [&str; 3] = ["ea", "descriptor", "sparse"];
 
 fn mark_name(cell: Cell) -> &'static str {
