@@ -95,6 +95,8 @@ struct Owned {
     attributes: u32,
     /// Holds units of another file: says nothing about whose it is.
     mixed: bool,
+    /// It may be sparse: a client has asked for that.
+    sparse: bool,
 }
 
 struct Client<'a> {
@@ -376,6 +378,7 @@ impl Client<'_> {
             forks: Default::default(),
             attributes: 0,
             mixed: false,
+            sparse: false,
         });
         let at = self.files.len() - 1;
         if self.rng.percent(85) && self.write(at).is_none()

@@ -87,6 +87,7 @@ impl Client<'_> {
             forks: Default::default(),
             attributes: 0,
             mixed: false,
+            sparse: false,
         });
         let at = self.files.len() - 1;
         let count = 1 + self.rng.below(8);

@@ -57,6 +57,7 @@ impl Client<'_> {
         let sparse = self.rng.percent(60);
         let code = FsctlCode::SET_SPARSE;
         let mark = u32::from(sparse);
+        self.files[at].sparse = true;
         self.through_another(at, Kind::Sparse, Cell::Sparse, mark, |file| {
             file.ioctl(code, &[u8::from(sparse)], 0).map(drop)
         })

@@ -52,7 +52,8 @@ impl Client<'_> {
         );
         let clusters = |at: usize| self.files[at].forks[0].len() / CLUSTER;
         let (most, room) = (clusters(from).min(WRITE_MAX / CLUSTER), clusters(to));
-        if from == to || most == 0 || room == 0 {
+        // A file that is not sparse gets no extents of one that is ([MS-FSA] 2.1.5.10.4).
+        if from == to || most == 0 || room == 0 || self.files[from].sparse {
             return;
         }
         let (Some(source), Some(target)) = (self.opened(from), self.opened(to)) else {
